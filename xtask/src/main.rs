@@ -1,0 +1,2 @@
+//! The coremill command.
+fn main() {}
