@@ -1,1 +1,9 @@
-//! MIL.
+//! MIL, the intermediate language of Core ML's ML Programs, and the packages that hold it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
+//! | [`ops`] | the op table: one declaration for each definition of each operation |
+
+pub mod ir;
+pub mod ops;

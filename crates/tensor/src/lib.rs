@@ -1,1 +1,21 @@
-//! Tensors.
+//! What a tensor is made of: element types, and bytes that are owned or mapped from a file.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
+//! | `buffer` | [`Buffer`]: shared bytes in memory or mapped from a file |
+//! | [`packed`] | elements narrower than a byte, packed and unpacked |
+//!
+//! ```
+//! use coremill_tensor::{Buffer, DType, packed};
+//!
+//! let bytes = Buffer::from(packed::pack(DType::UInt3, &[1, 7, 2]).expect("values fit"));
+//! assert_eq!(packed::unpack(DType::UInt3, bytes.as_bytes(), 3), Some(vec![1, 7, 2]));
+//! ```
+
+mod buffer;
+mod dtype;
+pub mod packed;
+
+pub use buffer::{Buffer, FileSpan};
+pub use dtype::{DType, UnknownDType};

@@ -1,0 +1,429 @@
+//! Dimensions, and the integer expressions that unknown ones are computed with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// One dimension of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// A fixed extent.
+    Known(u64),
+    /// An extent that the program does not say; written `?`. This is all that files can hold.
+    Unknown,
+    /// An extent that inference knows as an expression of symbols; files hold it as `?`.
+    Symbolic(Expr),
+}
+
+impl Dim {
+    /// The extent, if it is fixed.
+    pub fn known(&self) -> Option<u64> {
+        match self {
+            Dim::Known(extent) => Some(*extent),
+            Dim::Unknown | Dim::Symbolic(_) => None,
+        }
+    }
+
+    /// The extent as an expression; none if nothing is known.
+    pub fn expr(&self) -> Option<Expr> {
+        match self {
+            Dim::Known(extent) => Some(Expr::from(i64::try_from(*extent).ok()?)),
+            Dim::Unknown => None,
+            Dim::Symbolic(expr) => Some(expr.clone()),
+        }
+    }
+
+    /// Whether both could be the same extent: unknown and symbolic ones could be any.
+    pub fn may_equal(&self, other: &Dim) -> bool {
+        match (self.known(), other.known()) {
+            (Some(left), Some(right)) => left == right,
+            _ => true,
+        }
+    }
+}
+
+impl From<u64> for Dim {
+    fn from(extent: u64) -> Dim {
+        Dim::Known(extent)
+    }
+}
+
+impl From<Expr> for Dim {
+    /// A constant expression becomes a fixed extent; a negative one, which no extent can be,
+    /// becomes unknown.
+    fn from(expr: Expr) -> Dim {
+        match expr.constant() {
+            Some(value) => u64::try_from(value).map_or(Dim::Unknown, Dim::Known),
+            None => Dim::Symbolic(expr),
+        }
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dim::Known(extent) => write!(f, "{extent}"),
+            Dim::Unknown => f.write_str("?"),
+            Dim::Symbolic(expr) => write!(f, "{expr}"),
+        }
+    }
+}
+
+/// An unknown integer: a dimension of an input, or one that depends on data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Symbol(pub u32);
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0)
+    }
+}
+
+/// An integer expression over [`Symbol`]s in a normal form: a sum of products of atoms.
+///
+/// Two expressions that are equal as sums of products compare equal. Arithmetic that overflows
+/// gives none.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Expr(Arc<Sum>);
+
+/// `constant + Σ coefficient · Π atoms`, no coefficient zero, atoms of a product sorted.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Sum {
+    constant: i64,
+    terms: BTreeMap<Vec<Atom>, i64>,
+}
+
+/// What products are made of.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Atom {
+    Symbol(Symbol),
+    FloorDiv(Expr, Expr),
+    Mod(Expr, Expr),
+    Max(Expr, Expr),
+    Min(Expr, Expr),
+}
+
+/// Expressions with more products than this are given up: a hostile program could multiply sums
+/// until they fill memory.
+const MAX_TERMS: usize = 64;
+
+/// Products and nested atoms deeper than this are given up, for the same reason.
+const MAX_DEPTH: usize = 16;
+
+impl Expr {
+    /// The value, if no symbol occurs.
+    pub fn constant(&self) -> Option<i64> {
+        self.0.terms.is_empty().then_some(self.0.constant)
+    }
+
+    /// The sum; none on overflow.
+    pub fn add(&self, other: &Expr) -> Option<Expr> {
+        let mut sum = (*self.0).clone();
+        sum.constant = sum.constant.checked_add(other.0.constant)?;
+        for (product, coefficient) in &other.0.terms {
+            sum.add_term(product.clone(), *coefficient)?;
+        }
+        sum.finish()
+    }
+
+    /// The difference; none on overflow.
+    pub fn sub(&self, other: &Expr) -> Option<Expr> {
+        self.add(&other.mul(&Expr::from(-1))?)
+    }
+
+    /// The product; none on overflow.
+    pub fn mul(&self, other: &Expr) -> Option<Expr> {
+        let mut sum = Sum::default();
+        for (left, left_coefficient) in self.0.all_terms() {
+            for (right, right_coefficient) in other.0.all_terms() {
+                let coefficient = left_coefficient.checked_mul(right_coefficient)?;
+                let mut product: Vec<Atom> = left.iter().chain(right).cloned().collect();
+                product.sort();
+                sum.add_term(product, coefficient)?;
+            }
+        }
+        sum.finish()
+    }
+
+    /// The quotient rounded towards −∞; none if the divisor is zero.
+    pub fn floor_div(&self, divisor: &Expr) -> Option<Expr> {
+        if self == divisor && divisor.constant().is_none() {
+            return Some(Expr::from(1));
+        }
+        match (self.constant(), divisor.constant()) {
+            (_, Some(0)) => None,
+            (Some(left), Some(right)) => floor_div(left, right).map(Expr::from),
+            (None, Some(right)) => match self.divide_exactly(right) {
+                Some(quotient) => Some(quotient),
+                None => self.atom(divisor, Atom::FloorDiv),
+            },
+            _ => self.atom(divisor, Atom::FloorDiv),
+        }
+    }
+
+    /// The quotient rounded towards +∞; none if the divisor is zero.
+    pub fn ceil_div(&self, divisor: &Expr) -> Option<Expr> {
+        let negated = self.mul(&Expr::from(-1))?;
+        negated.floor_div(divisor)?.mul(&Expr::from(-1))
+    }
+
+    /// What [`Expr::floor_div`] leaves, with the sign of the divisor; none if the divisor is zero.
+    pub fn modulo(&self, divisor: &Expr) -> Option<Expr> {
+        match (self.constant(), divisor.constant()) {
+            (_, Some(0)) => None,
+            (Some(left), Some(right)) => {
+                left.checked_sub(floor_div(left, right)?.checked_mul(right)?).map(Expr::from)
+            }
+            (None, Some(right)) if self.divide_exactly(right).is_some() => Some(Expr::from(0)),
+            _ => self.atom(divisor, Atom::Mod),
+        }
+    }
+
+    /// The larger of both.
+    pub fn larger(&self, other: &Expr) -> Option<Expr> {
+        match self.sub(other)?.constant() {
+            Some(difference) => Some(if difference >= 0 { self.clone() } else { other.clone() }),
+            None => {
+                let (left, right) = if self <= other { (self, other) } else { (other, self) };
+                left.atom(right, Atom::Max)
+            }
+        }
+    }
+
+    /// The smaller of both.
+    pub fn smaller(&self, other: &Expr) -> Option<Expr> {
+        match self.sub(other)?.constant() {
+            Some(difference) => Some(if difference <= 0 { self.clone() } else { other.clone() }),
+            None => {
+                let (left, right) = if self <= other { (self, other) } else { (other, self) };
+                left.atom(right, Atom::Min)
+            }
+        }
+    }
+
+    /// The value when each symbol has the value that `assign` gives; none if one has none, on
+    /// overflow, or on division by zero.
+    pub fn evaluate(&self, assign: &dyn Fn(Symbol) -> Option<i64>) -> Option<i64> {
+        let mut total = self.0.constant;
+        for (product, coefficient) in &self.0.terms {
+            let mut value = *coefficient;
+            for atom in product {
+                value = value.checked_mul(atom.evaluate(assign)?)?;
+            }
+            total = total.checked_add(value)?;
+        }
+        Some(total)
+    }
+
+    /// `self / divisor` if every coefficient is a multiple of it.
+    fn divide_exactly(&self, divisor: i64) -> Option<Expr> {
+        let exact = |value: i64| (value.checked_rem(divisor)? == 0).then(|| value / divisor);
+        let mut sum = Sum { constant: exact(self.0.constant)?, terms: BTreeMap::new() };
+        for (product, coefficient) in &self.0.terms {
+            sum.terms.insert(product.clone(), exact(*coefficient)?);
+        }
+        sum.finish()
+    }
+
+    fn atom(&self, other: &Expr, make: fn(Expr, Expr) -> Atom) -> Option<Expr> {
+        let mut sum = Sum::default();
+        sum.add_term(vec![make(self.clone(), other.clone())], 1)?;
+        sum.finish()
+    }
+
+    fn depth(&self) -> usize {
+        let atoms = self.0.terms.keys().flatten();
+        atoms.map(Atom::depth).max().unwrap_or(0)
+    }
+}
+
+impl Sum {
+    fn add_term(&mut self, product: Vec<Atom>, coefficient: i64) -> Option<()> {
+        if product.is_empty() {
+            self.constant = self.constant.checked_add(coefficient)?;
+            return Some(());
+        }
+        let entry = self.terms.entry(product.clone()).or_insert(0);
+        *entry = entry.checked_add(coefficient)?;
+        if *entry == 0 {
+            self.terms.remove(&product);
+        }
+        Some(())
+    }
+
+    fn all_terms(&self) -> impl Iterator<Item = (&[Atom], i64)> {
+        let constant = (self.constant != 0).then_some((&[][..], self.constant));
+        constant.into_iter().chain(self.terms.iter().map(|(product, &c)| (product.as_slice(), c)))
+    }
+
+    fn finish(self) -> Option<Expr> {
+        let within = self.terms.len() <= MAX_TERMS
+            && self.terms.keys().all(|product| {
+                product.len() <= MAX_DEPTH && product.iter().all(|atom| atom.depth() <= MAX_DEPTH)
+            });
+        within.then(|| Expr(Arc::new(self)))
+    }
+}
+
+impl Atom {
+    fn operands(&self) -> Option<(&Expr, &Expr)> {
+        match self {
+            Atom::Symbol(_) => None,
+            Atom::FloorDiv(left, right)
+            | Atom::Mod(left, right)
+            | Atom::Max(left, right)
+            | Atom::Min(left, right) => Some((left, right)),
+        }
+    }
+
+    fn depth(&self) -> usize {
+        self.operands().map_or(0, |(left, right)| 1 + left.depth().max(right.depth()))
+    }
+
+    fn evaluate(&self, assign: &dyn Fn(Symbol) -> Option<i64>) -> Option<i64> {
+        if let Atom::Symbol(symbol) = self {
+            return assign(*symbol);
+        }
+        let (left, right) = self.operands()?;
+        let (left, right) = (left.evaluate(assign)?, right.evaluate(assign)?);
+        match self {
+            Atom::Symbol(_) => None,
+            Atom::FloorDiv(..) => floor_div(left, right),
+            Atom::Mod(..) => left.checked_sub(floor_div(left, right)?.checked_mul(right)?),
+            Atom::Max(..) => Some(left.max(right)),
+            Atom::Min(..) => Some(left.min(right)),
+        }
+    }
+}
+
+fn floor_div(left: i64, right: i64) -> Option<i64> {
+    let quotient = left.checked_div(right)?;
+    let inexact = left % right != 0 && (left < 0) != (right < 0);
+    Some(quotient - i64::from(inexact))
+}
+
+impl From<i64> for Expr {
+    fn from(constant: i64) -> Expr {
+        Expr(Arc::new(Sum { constant, terms: BTreeMap::new() }))
+    }
+}
+
+impl From<Symbol> for Expr {
+    fn from(symbol: Symbol) -> Expr {
+        let terms = BTreeMap::from([(vec![Atom::Symbol(symbol)], 1)]);
+        Expr(Arc::new(Sum { constant: 0, terms }))
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (product, coefficient) in &self.0.terms {
+            let sign = match (first, *coefficient < 0) {
+                (true, true) => "-",
+                (true, false) => "",
+                (false, true) => " - ",
+                (false, false) => " + ",
+            };
+            f.write_str(sign)?;
+            if coefficient.unsigned_abs() != 1 {
+                write!(f, "{}*", coefficient.unsigned_abs())?;
+            }
+            for (index, atom) in product.iter().enumerate() {
+                let separator = if index > 0 { "*" } else { "" };
+                write!(f, "{separator}{atom}")?;
+            }
+            first = false;
+        }
+        match self.0.constant {
+            constant if first => write!(f, "{constant}"),
+            0 => Ok(()),
+            constant if constant < 0 => write!(f, " - {}", constant.unsigned_abs()),
+            constant => write!(f, " + {constant}"),
+        }
+    }
+}
+
+impl fmt::Debug for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Atom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Atom::Symbol(symbol) => write!(f, "{symbol}"),
+            Atom::FloorDiv(left, right) => write!(f, "floor(({left})/({right}))"),
+            Atom::Mod(left, right) => write!(f, "mod({left}, {right})"),
+            Atom::Max(left, right) => write!(f, "max({left}, {right})"),
+            Atom::Min(left, right) => write!(f, "min({left}, {right})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(id: u32) -> Expr {
+        Expr::from(Symbol(id))
+    }
+
+    fn number(value: i64) -> Expr {
+        Expr::from(value)
+    }
+
+    #[test]
+    fn sums_of_products_have_one_form() {
+        let (a, b) = (symbol(0), symbol(1));
+        let left = a.add(&b).and_then(|sum| sum.mul(&sum)).expect("small");
+        let squares = a.mul(&a).and_then(|aa| aa.add(&b.mul(&b)?)).expect("small");
+        let right = a.mul(&b).and_then(|ab| ab.mul(&number(2))?.add(&squares)).expect("small");
+        assert_eq!(left, right);
+        assert_eq!(left.sub(&right), Some(number(0)));
+        assert_eq!(right.to_string(), "s0*s0 + 2*s0*s1 + s1*s1");
+    }
+
+    #[test]
+    fn division_is_exact_where_it_can_be() {
+        let doubled = symbol(0).mul(&number(6)).expect("small");
+        assert_eq!(doubled.floor_div(&number(3)), symbol(0).mul(&number(2)));
+        assert_eq!(doubled.modulo(&number(3)), Some(number(0)));
+        let rounded =
+            symbol(0).sub(&number(3)).and_then(|e| e.floor_div(&number(2))).expect("small");
+        assert_eq!(rounded.to_string(), "floor((s0 - 3)/(2))");
+        assert_eq!(rounded.evaluate(&|_| Some(2)), Some(-1));
+        assert_eq!(rounded.evaluate(&|_| Some(8)), Some(2));
+        assert_eq!(number(7).ceil_div(&number(2)), Some(number(4)));
+        assert_eq!(symbol(0).floor_div(&number(0)), None);
+    }
+
+    #[test]
+    fn comparisons_that_are_certain_are_decided() {
+        let next = symbol(0).add(&number(1)).expect("small");
+        assert_eq!(next.larger(&symbol(0)), Some(next.clone()));
+        assert_eq!(next.smaller(&symbol(0)), Some(symbol(0)));
+        let open = symbol(0).larger(&symbol(1)).expect("small");
+        assert_eq!(open, symbol(1).larger(&symbol(0)).expect("small"));
+        assert_eq!(open.evaluate(&|s| Some(i64::from(s.0))), Some(1));
+    }
+
+    #[test]
+    fn growth_and_overflow_end_in_none() {
+        assert_eq!(number(i64::MAX).add(&number(1)), None);
+        assert_eq!(number(i64::MIN).floor_div(&number(-1)), None);
+        let mut sum = number(0);
+        for id in 0..20 {
+            sum = sum.add(&symbol(id)).expect("small");
+        }
+        assert_eq!(sum.mul(&sum), None);
+    }
+
+    #[test]
+    fn constant_expressions_become_fixed_dimensions() {
+        assert_eq!(Dim::from(number(4)), Dim::Known(4));
+        assert_eq!(Dim::from(number(-1)), Dim::Unknown);
+        assert!(Dim::from(symbol(0)).may_equal(&Dim::Known(9)));
+    }
+}
