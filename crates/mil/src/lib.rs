@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
+//! | [`infer`] | type inference over the op table, with symbolic dimensions |
 
+pub mod infer;
 pub mod ir;
 pub mod ops;

@@ -1,0 +1,279 @@
+use std::sync::Arc;
+
+use coremill_tensor::{Buffer, DType, packed};
+use half::{bf16, f16};
+
+use crate::ir::{Constant, ConstantData, Dim, Expr};
+
+/// The elements of a small tensor as far as inference knows them.
+///
+/// Shapes, axes, pads and scales are computed by programs themselves, from constants and from the
+/// dimensions of inputs; the types of later operations depend on them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Folded {
+    /// The element type.
+    pub dtype: DType,
+    /// The shape; its product is the number of elements.
+    pub shape: Vec<u64>,
+    /// The elements in row-major order.
+    pub elements: Vec<Scalar>,
+}
+
+/// One element.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scalar {
+    /// A `bool`.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A float, rounded to the element type.
+    Float(f64),
+    /// A string.
+    Text(Arc<str>),
+    /// An integer that is an expression of unknown dimensions, never a constant one.
+    Symbolic(Expr),
+    /// Nothing is known.
+    Unknown,
+}
+
+/// Tensors with more elements are not folded: no type depends on one, and a hostile program could
+/// otherwise make inference compute for ever.
+pub const MAX_FOLDED_ELEMENTS: u64 = 4096;
+
+impl Folded {
+    /// A scalar.
+    pub fn scalar(dtype: DType, element: Scalar) -> Folded {
+        Folded { dtype, shape: Vec::new(), elements: vec![element] }
+    }
+
+    /// A vector.
+    pub fn vector(dtype: DType, elements: Vec<Scalar>) -> Folded {
+        Folded { dtype, shape: vec![elements.len() as u64], elements }
+    }
+
+    /// A tensor; none if the shape does not hold just these elements, or too many.
+    pub fn new(dtype: DType, shape: Vec<u64>, elements: Vec<Scalar>) -> Option<Folded> {
+        let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
+        let fits = count == elements.len() as u64 && count <= MAX_FOLDED_ELEMENTS;
+        fits.then_some(Folded { dtype, shape, elements })
+    }
+
+    /// The elements of a constant tensor, if it is small and its bytes are at hand.
+    pub fn from_constant(constant: &Constant) -> Option<Folded> {
+        let tensor = constant.tensor_type()?;
+        let shape = tensor.known_shape()?;
+        let count = tensor.element_count().filter(|&count| count <= MAX_FOLDED_ELEMENTS)?;
+        let elements = match &constant.data {
+            ConstantData::Strings(strings) => {
+                strings.iter().map(|text| Scalar::Text(text.as_str().into())).collect()
+            }
+            _ => decode(tensor.dtype, constant.elements()?.as_bytes(), count as usize)?,
+        };
+        Folded::new(tensor.dtype, shape, elements)
+    }
+
+    /// The constant with these elements, if every one is known.
+    pub fn to_constant(&self) -> Option<Constant> {
+        if self.dtype == DType::String {
+            let text = |element: &Scalar| match element {
+                Scalar::Text(text) => Some(text.to_string()),
+                _ => None,
+            };
+            let strings = self.elements.iter().map(text).collect::<Option<_>>()?;
+            let ty = crate::ir::Type::tensor(self.dtype, &self.shape);
+            return Some(Constant { ty, data: ConstantData::Strings(strings) });
+        }
+        let bytes = encode(self.dtype, &self.elements)?;
+        Some(Constant::bytes(self.dtype, &self.shape, Buffer::from(bytes)))
+    }
+
+    /// The only element of a scalar or of a tensor with one element.
+    pub fn only(&self) -> Option<&Scalar> {
+        match self.elements.as_slice() {
+            [element] => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The elements as integers, if all are known.
+    pub fn ints(&self) -> Option<Vec<i64>> {
+        self.elements.iter().map(Scalar::int).collect()
+    }
+
+    /// The elements as expressions; unknown ones are none.
+    pub fn exprs(&self) -> Vec<Option<Expr>> {
+        self.elements.iter().map(Scalar::expr).collect()
+    }
+}
+
+impl Scalar {
+    /// The element for an expression: an integer if it is constant.
+    pub fn from_expr(expr: Option<Expr>) -> Scalar {
+        match expr {
+            None => Scalar::Unknown,
+            Some(expr) => match expr.constant() {
+                Some(value) => Scalar::Int(value),
+                None => Scalar::Symbolic(expr),
+            },
+        }
+    }
+
+    /// The element for a dimension.
+    pub fn from_dim(dim: &Dim) -> Scalar {
+        Scalar::from_expr(dim.expr())
+    }
+
+    /// The integer; a `bool` counts as 0 or 1.
+    pub fn int(&self) -> Option<i64> {
+        match self {
+            Scalar::Bool(value) => Some(i64::from(*value)),
+            Scalar::Int(value) => Some(*value),
+            Scalar::Float(_) | Scalar::Text(_) | Scalar::Symbolic(_) | Scalar::Unknown => None,
+        }
+    }
+
+    /// The integer as an expression.
+    pub fn expr(&self) -> Option<Expr> {
+        match self {
+            Scalar::Symbolic(expr) => Some(expr.clone()),
+            _ => self.int().map(Expr::from),
+        }
+    }
+
+    /// The number as a float.
+    pub fn float(&self) -> Option<f64> {
+        match self {
+            Scalar::Float(value) => Some(*value),
+            _ => self.int().map(|value| value as f64),
+        }
+    }
+
+    /// The `bool`.
+    pub fn bool(&self) -> Option<bool> {
+        match self {
+            Scalar::Bool(value) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+/// A float as a float element type would hold it.
+pub(crate) fn round_to(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::Fp16 => f16::from_f64(value).to_f64(),
+        DType::Bf16 => bf16::from_f64(value).to_f64(),
+        DType::Fp32 => f64::from(value as f32),
+        _ => value,
+    }
+}
+
+fn decode(dtype: DType, bytes: &[u8], count: usize) -> Option<Vec<Scalar>> {
+    macro_rules! read {
+        ($type:ty, $make:expr) => {{
+            let chunks = bytes.chunks_exact(size_of::<$type>()).take(count);
+            let value = |chunk: &[u8]| {
+                let bytes = chunk.try_into().expect("chunks have the size of the type");
+                $make(<$type>::from_le_bytes(bytes))
+            };
+            chunks.map(value).collect::<Vec<_>>()
+        }};
+    }
+    let elements = match dtype {
+        DType::Bool => bytes.iter().take(count).map(|&byte| Scalar::Bool(byte != 0)).collect(),
+        DType::Fp16 => read!(f16, |value: f16| Scalar::Float(value.to_f64())),
+        DType::Bf16 => read!(bf16, |value: bf16| Scalar::Float(value.to_f64())),
+        DType::Fp32 => read!(f32, |value| Scalar::Float(f64::from(value))),
+        DType::Fp64 => read!(f64, Scalar::Float),
+        DType::Int16 => read!(i16, |value| Scalar::Int(i64::from(value))),
+        DType::Int32 => read!(i32, |value| Scalar::Int(i64::from(value))),
+        DType::Int64 => read!(i64, Scalar::Int),
+        DType::UInt16 => read!(u16, |value| Scalar::Int(i64::from(value))),
+        DType::UInt32 => read!(u32, |value| Scalar::Int(i64::from(value))),
+        DType::UInt64 => {
+            read!(u64, |value| i64::try_from(value).map_or(Scalar::Unknown, Scalar::Int))
+        }
+        DType::Fp8E4M3Fn | DType::Fp8E5M2 => vec![Scalar::Unknown; count],
+        DType::String => return None,
+        DType::Int4
+        | DType::Int8
+        | DType::UInt1
+        | DType::UInt2
+        | DType::UInt3
+        | DType::UInt4
+        | DType::UInt6
+        | DType::UInt8 => {
+            let values = packed::unpack(dtype, bytes, count)?;
+            values.into_iter().map(|value| Scalar::Int(i64::from(value))).collect()
+        }
+    };
+    (elements.len() == count).then_some(elements)
+}
+
+fn encode(dtype: DType, elements: &[Scalar]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if dtype.is_sub_byte() || matches!(dtype, DType::Int8 | DType::UInt8) {
+        let narrow = |element: &Scalar| i16::try_from(element.int()?).ok();
+        return packed::pack(dtype, &elements.iter().map(narrow).collect::<Option<Vec<_>>>()?);
+    }
+    for element in elements {
+        match dtype {
+            DType::Bool => bytes.push(u8::from(element.bool()?)),
+            DType::Fp16 => bytes.extend(f16::from_f64(element.float()?).to_le_bytes()),
+            DType::Bf16 => bytes.extend(bf16::from_f64(element.float()?).to_le_bytes()),
+            DType::Fp32 => bytes.extend((element.float()? as f32).to_le_bytes()),
+            DType::Fp64 => bytes.extend(element.float()?.to_le_bytes()),
+            DType::Int16 => bytes.extend(i16::try_from(element.int()?).ok()?.to_le_bytes()),
+            DType::Int32 => bytes.extend(i32::try_from(element.int()?).ok()?.to_le_bytes()),
+            DType::Int64 => bytes.extend(element.int()?.to_le_bytes()),
+            DType::UInt16 => bytes.extend(u16::try_from(element.int()?).ok()?.to_le_bytes()),
+            DType::UInt32 => bytes.extend(u32::try_from(element.int()?).ok()?.to_le_bytes()),
+            DType::UInt64 => bytes.extend(u64::try_from(element.int()?).ok()?.to_le_bytes()),
+            DType::String
+            | DType::Fp8E4M3Fn
+            | DType::Fp8E5M2
+            | DType::Int4
+            | DType::Int8
+            | DType::UInt1
+            | DType::UInt2
+            | DType::UInt3
+            | DType::UInt4
+            | DType::UInt6
+            | DType::UInt8 => return None,
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_fold_and_unfold_for_every_dtype() {
+        for dtype in DType::ALL {
+            if matches!(dtype, DType::String | DType::Fp8E4M3Fn | DType::Fp8E5M2) {
+                continue;
+            }
+            let element = |value: i64| match dtype {
+                DType::Bool => Scalar::Bool(value != 0),
+                _ if dtype.is_float() => Scalar::Float(value as f64),
+                _ => Scalar::Int(value),
+            };
+            let folded = Folded::vector(dtype, vec![element(1), element(0), element(1)]);
+            let constant = folded.to_constant().expect("known");
+            assert_eq!(Folded::from_constant(&constant), Some(folded), "{dtype}");
+        }
+        let text = Folded::scalar(DType::String, Scalar::Text("valid".into()));
+        assert_eq!(Folded::from_constant(&Constant::string("valid")), Some(text));
+    }
+
+    #[test]
+    fn what_is_large_or_out_of_range_does_not_fold() {
+        let large = Constant::bytes(DType::UInt8, &[5000], vec![0; 5000]);
+        assert_eq!(Folded::from_constant(&large), None);
+        let wide = Folded::scalar(DType::Int16, Scalar::Int(40_000));
+        assert_eq!(wide.to_constant(), None);
+        let short = Constant::bytes(DType::Int32, &[2], vec![0; 4]);
+        assert_eq!(Folded::from_constant(&short), None);
+    }
+}

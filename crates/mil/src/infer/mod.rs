@@ -1,0 +1,434 @@
+//! Type inference: what every operation gives, from what it takes.
+//!
+//! [`analyze`] walks a function once, in order. Each operation is first checked against its row of the
+//! [op table](crate::ops), then its rule says what it gives. Rules are plain functions of a [`Site`],
+//! one file for each family, listed in `rules.rs`. Dimensions that the function's inputs leave open
+//! become symbols; rules compute with them, so that most dimensions are expressions of those symbols.
+//! Elements of small integer tensors are carried along ([`Folded`]), since shapes depend on them.
+//!
+//! An operation that cannot stand is a [`Problem`]; the walk goes on with the types that the program
+//! declares for its outputs, so that one mistake is reported once and all mistakes are reported.
+
+mod folded;
+mod rules;
+mod site;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use coremill_tensor::DType;
+
+pub use folded::{Folded, MAX_FOLDED_ELEMENTS, Scalar};
+use site::Operands;
+pub use site::{Outcome, Refusal};
+pub(crate) use site::{Rule, Site, normalize_axis, refuse};
+
+use crate::ir::{Binding, BlockId, Dim, Expr, Function, Op, OpId, Operator, Symbol, Type, ValueId};
+use crate::ops::{Accepts, OpKind, OpRow};
+
+/// What inference found out about a function.
+#[derive(Clone, Debug, Default)]
+pub struct Analysis {
+    /// What is known about each value, by [`ValueId::index`]; none for values that no block defines.
+    outcomes: Vec<Option<Outcome>>,
+    /// The input dimension that each symbol stands for; none for ones that depend on data.
+    symbols: HashMap<Symbol, (ValueId, usize)>,
+    next_symbol: u32,
+}
+
+/// An operation that cannot stand as it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The operation.
+    pub op: OpId,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// How deep blocks may nest. Programs that people write have two or three levels.
+pub const MAX_BLOCK_DEPTH: usize = 64;
+
+/// Infers the types of all values of a function, and says which operations cannot stand.
+pub fn analyze(function: &Function) -> (Analysis, Vec<Problem>) {
+    let mut analysis = Analysis::default();
+    let mut problems = Vec::new();
+    analysis.enter_inputs(function, function.body);
+    analysis.walk(function, function.body, 0, &mut problems);
+    (analysis, problems)
+}
+
+impl Analysis {
+    /// What is known about a value; none if no block defines it.
+    pub fn outcome(&self, value: ValueId) -> Option<&Outcome> {
+        self.outcomes.get(value.index())?.as_ref()
+    }
+
+    /// The inferred type of a value.
+    pub fn ty(&self, value: ValueId) -> Option<&Type> {
+        self.outcome(value).map(|outcome| &outcome.ty)
+    }
+
+    /// The known elements of a value.
+    pub fn folded(&self, value: ValueId) -> Option<&Folded> {
+        self.outcome(value)?.value.as_deref()
+    }
+
+    /// The input and the axis that a symbol stands for; none if it depends on data.
+    pub fn origin(&self, symbol: Symbol) -> Option<(ValueId, usize)> {
+        self.symbols.get(&symbol).copied()
+    }
+
+    /// Infers an operation whose arguments are known already, and records what it gives: the way to
+    /// build a function operation by operation. Blocks of the operation are walked first.
+    pub fn extend(&mut self, function: &Function, op: OpId) -> Result<(), Vec<Problem>> {
+        let mut problems = Vec::new();
+        self.visit(function, op, 0, &mut problems);
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// Declares the inputs of a block, open dimensions as symbols.
+    pub fn enter_inputs(&mut self, function: &Function, block: BlockId) {
+        for &input in &function.block(block).inputs {
+            let ty = self.opened(&function.value(input).ty, Some(input));
+            self.record(input, Outcome::of(ty));
+        }
+    }
+
+    fn walk(
+        &mut self,
+        function: &Function,
+        block: BlockId,
+        depth: usize,
+        problems: &mut Vec<Problem>,
+    ) {
+        for &op in &function.block(block).ops {
+            self.visit(function, op, depth, problems);
+        }
+    }
+
+    fn visit(&mut self, function: &Function, id: OpId, depth: usize, problems: &mut Vec<Problem>) {
+        let op = function.op(id);
+        if depth >= MAX_BLOCK_DEPTH && !op.blocks.is_empty() {
+            let message = format!("blocks nest more than {MAX_BLOCK_DEPTH} deep");
+            problems.push(Problem { op: id, refusal: Refusal::new(message) });
+            return self.assume_declared(function, op);
+        }
+        for &block in &op.blocks {
+            self.enter_inputs(function, block);
+            self.walk(function, block, depth + 1, problems);
+        }
+        match self.infer(function, op) {
+            Ok(outcomes) => {
+                for (&output, outcome) in op.outputs.iter().zip(outcomes) {
+                    self.record(output, outcome);
+                }
+            }
+            Err(refusals) => {
+                problems.extend(refusals.into_iter().map(|refusal| Problem { op: id, refusal }));
+                self.assume_declared(function, op);
+            }
+        }
+    }
+
+    fn infer(&mut self, function: &Function, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
+        let kind = match &op.operator {
+            Operator::Known(kind) => *kind,
+            Operator::Unknown(name) => {
+                return Err(vec![
+                    Refusal::new(format!("there is no operation `{name}`"))
+                        .hint("custom layers and operations of later releases cannot be verified"),
+                ]);
+            }
+        };
+        let Some(row) = kind.row(function.opset) else {
+            let introduced = kind.introduced();
+            let message = format!(
+                "`{}` needs {introduced}; this function is {}",
+                kind.name(),
+                function.opset
+            );
+            let hint = format!("declare the function with opset `{}`", introduced.name());
+            return Err(vec![Refusal::new(message).hint(hint)]);
+        };
+
+        let mut operands: Operands = Vec::with_capacity(op.inputs.len());
+        for input in &op.inputs {
+            let bound = input.bindings.iter().map(|binding| self.operand(binding));
+            match bound.collect::<Option<Vec<_>>>() {
+                Some(bound) => operands.push((&input.name, bound)),
+                None => {
+                    let message = "is bound to a value that is not defined before";
+                    return Err(vec![Refusal::new(message).of(input.name.as_ref())]);
+                }
+            }
+        }
+        if kind.is_constexpr() {
+            let stated = op.attributes.iter().filter(|(name, _)| *name != "name");
+            operands.extend(stated.map(|(name, value)| (name, vec![Outcome::of_constant(value)])));
+        }
+        let refusals = check_against_row(row, op, &operands);
+        if !refusals.is_empty() {
+            return Err(refusals);
+        }
+
+        let constant = gives_constant(kind, op, &operands);
+        let block_outputs = op.blocks.iter().map(|&block| {
+            let outputs = function.block(block).outputs.iter();
+            outputs.filter_map(|&output| self.outcome(output).cloned()).collect()
+        });
+        let block_outputs = block_outputs.collect();
+        let next_symbol = Cell::new(self.next_symbol);
+        let site = Site { function, op, row, operands, block_outputs, next_symbol: &next_symbol };
+        let outcomes = rules::rule(kind)(&site);
+        self.next_symbol = next_symbol.get();
+        let mut outcomes = outcomes.map_err(|refusal| vec![refusal])?;
+        if outcomes.len() != op.outputs.len() {
+            let message =
+                format!("gives {} values, but {} are named", outcomes.len(), op.outputs.len());
+            return Err(vec![Refusal::new(message)]);
+        }
+        for outcome in &mut outcomes {
+            outcome.constant |= constant;
+        }
+        Ok(outcomes)
+    }
+
+    fn operand(&self, binding: &Binding) -> Option<Outcome> {
+        match binding {
+            Binding::Value(value) => self.outcome(*value).cloned(),
+            Binding::Literal(constant) => Some(Outcome::of_constant(constant)),
+        }
+    }
+
+    /// Takes the declared types for what a refused operation gives.
+    fn assume_declared(&mut self, function: &Function, op: &Op) {
+        for &output in &op.outputs {
+            let ty = self.opened(&function.value(output).ty, None);
+            self.record(output, Outcome::of(ty));
+        }
+    }
+
+    fn record(&mut self, value: ValueId, outcome: Outcome) {
+        if self.outcomes.len() <= value.index() {
+            self.outcomes.resize(value.index() + 1, None);
+        }
+        self.outcomes[value.index()] = Some(outcome);
+    }
+
+    /// The type with a symbol in place of every unknown dimension.
+    fn opened(&mut self, ty: &Type, origin: Option<ValueId>) -> Type {
+        match ty {
+            Type::Tensor(tensor) => {
+                let mut tensor = tensor.clone();
+                for (axis, dim) in tensor.shape.iter_mut().enumerate() {
+                    if *dim == Dim::Unknown {
+                        *dim = self.new_symbol(origin.map(|value| (value, axis)));
+                    }
+                }
+                Type::Tensor(tensor)
+            }
+            Type::List(element, length) => {
+                let length = match length {
+                    Dim::Unknown => self.new_symbol(None),
+                    Dim::Known(_) | Dim::Symbolic(_) => length.clone(),
+                };
+                // The elements of a list need not share their open dimensions.
+                Type::List(element.clone(), length)
+            }
+            Type::Tuple(parts) => {
+                Type::Tuple(parts.iter().map(|part| self.opened(part, None)).collect())
+            }
+            Type::Dictionary(..) => ty.clone(),
+            Type::State(held) => Type::State(Box::new(self.opened(held, origin))),
+        }
+    }
+
+    fn new_symbol(&mut self, origin: Option<(ValueId, usize)>) -> Dim {
+        let symbol = Symbol(self.next_symbol);
+        self.next_symbol += 1;
+        if let Some(origin) = origin {
+            self.symbols.insert(symbol, origin);
+        }
+        Dim::Symbolic(Expr::from(symbol))
+    }
+}
+
+/// Whether what an operation gives is known when the program is compiled.
+fn gives_constant(kind: OpKind, op: &Op, operands: &Operands) -> bool {
+    if kind == OpKind::Const || kind.is_constexpr() {
+        return true;
+    }
+    let mut bound = operands.iter().flat_map(|(_, bound)| bound).peekable();
+    op.blocks.is_empty() && bound.peek().is_some() && bound.all(|operand| operand.constant)
+}
+
+/// Checks the arguments of an operation against its row, as far as the row says.
+fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for (name, _) in operands {
+        if row.parameter(name).is_none() {
+            refusals.push(unknown_parameter(row, name));
+        }
+    }
+    for parameter in row.parameters.iter().filter(|parameter| parameter.required) {
+        // A parameter that takes several values may be bound to an empty list of them.
+        let bound = operands.iter().find(|(name, _)| *name == parameter.name);
+        let missing = match bound {
+            None => true,
+            Some((_, bound)) => bound.is_empty() && parameter.accepts != Accepts::Values,
+        };
+        if missing {
+            let message = "is required, but nothing is bound to it";
+            refusals.push(Refusal::new(message).of(parameter.name));
+        }
+    }
+
+    let mut variables: Vec<(&str, &str, DType)> = Vec::new();
+    for (name, bound) in operands {
+        let Some(parameter) = row.parameter(name) else { continue };
+        let refuse = |message: String| Refusal::new(message).of(parameter.name);
+        if parameter.accepts != Accepts::Values && bound.len() != 1 {
+            let message = format!("expects one value, found {}", bound.len());
+            refusals.push(refuse(message));
+            continue;
+        }
+        if parameter.constant && !bound.iter().all(|operand| operand.constant) {
+            let found: Vec<_> = bound.iter().map(|operand| operand.ty.to_string()).collect();
+            let message = format!(
+                "must be known when the program is compiled; found a computed `{}`",
+                found.join(", ")
+            );
+            refusals.push(refuse(message).hint("bind it to a `const`"));
+        }
+        let Some(operand) = bound.first() else { continue };
+        match (parameter.accepts, &operand.ty) {
+            (Accepts::Tensor { variable, dtypes }, Type::Tensor(tensor)) => {
+                if !dtypes.contains(&tensor.dtype) {
+                    let message = format!(
+                        "has element type `{}`; accepted are {} in {}",
+                        tensor.dtype,
+                        backquoted(dtypes),
+                        row.since
+                    );
+                    refusals.push(refuse(message));
+                } else if let Some(variable) = variable {
+                    match variables.iter().find(|(name, ..)| *name == variable) {
+                        None => variables.push((variable, parameter.name, tensor.dtype)),
+                        Some((_, other, dtype)) if *dtype != tensor.dtype => {
+                            let message = format!(
+                                "has element type `{}`, but `{other}` has `{dtype}`; both must be the same",
+                                tensor.dtype
+                            );
+                            refusals.push(refuse(message));
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            (Accepts::Tensor { .. }, found) => {
+                refusals.push(refuse(format!("expects a tensor, found `{found}`")));
+            }
+            (Accepts::List, Type::List(..))
+            | (Accepts::State, Type::State(_))
+            | (Accepts::Values | Accepts::Any, _) => {}
+            (Accepts::List, found) => {
+                refusals.push(refuse(format!("expects a list, found `{found}`")));
+            }
+            (Accepts::State, found) => {
+                refusals.push(refuse(format!("expects a state, found `{found}`")));
+            }
+        }
+    }
+
+    if op.blocks.len() != row.blocks.len() {
+        let message = format!("runs {} blocks, found {}", row.blocks.len(), op.blocks.len());
+        refusals.push(Refusal::new(message));
+    }
+    refusals
+}
+
+fn unknown_parameter(row: &OpRow, name: &str) -> Refusal {
+    let refusal = Refusal::new("is no parameter of this operation").of(name);
+    let newer = row.kind.rows().iter().find(|newer| newer.parameter(name).is_some());
+    match newer {
+        Some(newer) if newer.since > row.since => {
+            let message = format!("came with {}", newer.since);
+            Refusal::new(message).of(name).hint(format!(
+                "declare the function with opset `{}`, or leave it out",
+                newer.since.name()
+            ))
+        }
+        _ => {
+            let known: Vec<_> =
+                row.parameters.iter().map(|parameter| format!("`{}`", parameter.name)).collect();
+            refusal.hint(format!("it takes {}", known.join(", ")))
+        }
+    }
+}
+
+fn backquoted(dtypes: &[DType]) -> String {
+    let names: Vec<_> = dtypes.iter().map(|dtype| format!("`{dtype}`")).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Constant, Opset, TensorType};
+
+    /// A function with one input, `x`, and one operation, `y`.
+    fn single(op: Op, x: Type, opset: Opset) -> (Function, ValueId) {
+        let mut function = Function::new("main", opset);
+        let body = function.body;
+        let input = function.add_input(body, "x", x);
+        let op = op.with("x", Binding::Value(input));
+        let id = function.add_op(body, op, [("y".to_owned(), Type::scalar(DType::Fp32))]);
+        let output = function.op(id).outputs[0];
+        function.block_mut(body).outputs.push(output);
+        (function, output)
+    }
+
+    fn messages(function: &Function) -> Vec<String> {
+        let (_, problems) = analyze(function);
+        problems.iter().map(|problem| problem.refusal.to_string()).collect()
+    }
+
+    #[test]
+    fn open_dimensions_of_inputs_become_symbols() {
+        let open = TensorType { dtype: DType::Fp32, shape: vec![Dim::Unknown, Dim::Known(2)] };
+        let (function, _) = single(Op::new(OpKind::Relu), Type::Tensor(open), Opset::Ios16);
+        let (analysis, _) = analyze(&function);
+        let input = function.inputs()[0];
+        let symbol = Dim::Symbolic(Expr::from(Symbol(0)));
+        assert_eq!(
+            analysis.ty(input),
+            Some(&Type::Tensor(TensorType {
+                dtype: DType::Fp32,
+                shape: vec![symbol, Dim::Known(2)]
+            }))
+        );
+        assert_eq!(analysis.origin(Symbol(0)), Some((input, 0)));
+    }
+
+    #[test]
+    fn arguments_are_checked_against_the_row() {
+        let int = Type::tensor(DType::Int8, &[2]);
+        let (function, _) = single(Op::new(OpKind::Sin), int, Opset::Ios16);
+        assert_eq!(
+            messages(&function),
+            ["`x`: has element type `int8`; accepted are `fp16`, `fp32` in iOS15"]
+        );
+
+        let float = Type::tensor(DType::Fp32, &[2]);
+        let extra = Op::new(OpKind::Sin).with("y", Binding::Literal(Constant::fp32(1.0)));
+        let (function, _) = single(extra, float.clone(), Opset::Ios16);
+        assert_eq!(messages(&function), ["`y`: is no parameter of this operation"]);
+
+        let (function, _) = single(Op::new(OpKind::Transpose), float.clone(), Opset::Ios16);
+        assert_eq!(messages(&function), ["`perm`: is required, but nothing is bound to it"]);
+
+        let state = Op::new(OpKind::ReadState);
+        let (function, _) = single(state, float, Opset::Ios17);
+        assert_eq!(messages(&function), ["`read_state` needs iOS18; this function is iOS17"]);
+    }
+}
