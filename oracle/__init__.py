@@ -1,0 +1,1 @@
+"""Oracle tests: software that coremill's authors did not write judges what coremill makes."""

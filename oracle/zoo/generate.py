@@ -1,0 +1,180 @@
+"""Makes the packages: convert, compress, write, in several processes."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import tempfile
+import time
+import traceback
+import warnings
+import zlib
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+HERE = Path(__file__).parent
+REQUIREMENTS = HERE.parent / "requirements.txt"
+
+
+def stamp() -> str:
+    """What the packages depend on: the sources of the zoo and the versions of what makes them."""
+    digest = hashlib.sha256()
+    for path in [*sorted(HERE.glob("*.py")), REQUIREMENTS]:
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def make(name: str, directory: Path) -> None:
+    """Writes `directory/NAME.mlpackage`, whole or not at all."""
+    import coremltools as ct
+    import numpy
+    import torch
+
+    from . import shims  # noqa: F401
+    from .entry import Source, Written
+    from .table import ENTRIES
+
+    entry = next(entry for entry in ENTRIES if entry.name == name)
+    seed = zlib.crc32(name.encode())
+    torch.manual_seed(seed)
+    numpy.random.seed(seed)
+    torch.set_num_threads(1)
+
+    precision = {"fp16": ct.precision.FLOAT16, "fp32": ct.precision.FLOAT32}[entry.precision]
+    settings = {
+        "convert_to": "mlprogram",
+        "minimum_deployment_target": getattr(ct.target, entry.target),
+        "compute_precision": precision,
+        "skip_model_load": True,
+    }
+    built = entry.build()
+    final = directory / f"{name}.mlpackage"
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".making-") as scratch:
+        draft = Path(scratch) / final.name
+        match built:
+            case Source():
+                model = ct.convert(captured(built), **(arguments(built) | settings | built.arguments))
+            case Written():
+                model = ct.convert(built.program, **(settings | built.arguments))
+            case _:
+                built(draft)
+                model = None
+        for step in entry.steps:
+            model = step(model)
+        if model is not None:
+            model.save(str(draft))
+        shutil.rmtree(final, ignore_errors=True)
+        draft.rename(final)
+
+
+def captured(source: "Source") -> object:  # noqa: F821
+    """The program of a module in the form that coremltools reads."""
+    import torch
+
+    module = source.module.eval()
+    with torch.no_grad():
+        if source.frontend == "export":
+            return torch.export.export(module, source.example).run_decompositions({})
+        return torch.jit.trace(module, source.example, check_trace=False)
+
+
+def arguments(source: "Source") -> dict[str, object]:  # noqa: F821
+    """The inputs of a trace after its example; an export carries its own."""
+    import coremltools as ct
+    import numpy
+
+    if source.frontend == "export":
+        return {}
+    inputs = []
+    for position, tensor in enumerate(source.example):
+        kind = numpy.float32 if tensor.is_floating_point() else numpy.int32
+        inputs.append(ct.TensorType(name=f"input_{position}", shape=tuple(tensor.shape), dtype=kind))
+    return {"inputs": inputs}
+
+
+def serve(connection: Connection, directory: Path) -> None:
+    """A worker: makes each package whose name arrives, answers with the error or None."""
+    # Progress bars and warnings of two workers at once tell nobody anything; errors come back whole.
+    os.environ["TQDM_DISABLE"] = "1"
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    with contextlib.suppress(EOFError):
+        while True:
+            name = connection.recv()
+            started = time.monotonic()
+            try:
+                make(name, directory)
+                error = None
+            except Exception:  # One entry's failure must not stop the others; the report names it.
+                error = traceback.format_exc()
+            connection.send((name, error, time.monotonic() - started))
+
+
+def run(names: list[str], directory: Path, jobs: int) -> Iterator[tuple[str, str | None, float]]:
+    """Makes the packages in `jobs` processes; a process that dies takes only the entry in its hands with it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    waiting = list(reversed(names))
+    busy: dict[Connection, tuple[multiprocessing.Process, str]] = {}
+
+    def start() -> tuple[Connection, multiprocessing.Process]:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, directory), daemon=True)
+        process.start()
+        theirs.close()
+        return ours, process
+
+    idle: list[tuple[Connection, multiprocessing.Process]] = []
+    while waiting or busy:
+        while waiting and len(busy) < jobs:
+            connection, process = idle.pop() if idle else start()
+            name = waiting.pop()
+            connection.send(name)
+            busy[connection] = (process, name)
+        for connection in wait(list(busy)):
+            process, name = busy.pop(connection)
+            try:
+                yield connection.recv()
+                idle.append((connection, process))
+            except EOFError:
+                process.join()
+                yield name, f"the process that converted it died with exit code {process.exitcode}", 0.0
+    for connection, process in idle:
+        connection.close()
+        process.join()
+
+
+def generate(directory: Path, names: list[str], jobs: int | None = None) -> dict[str, str]:
+    """Makes the packages, says how it goes, and returns the errors by name."""
+    jobs = jobs or min(2, os.cpu_count() or 1)
+    errors = {}
+    started = time.monotonic()
+    for count, (name, error, seconds) in enumerate(run(names, directory, jobs), 1):
+        print(f"[{count}/{len(names)}] {name}: {'failed' if error else 'made'} in {seconds:.1f} s", flush=True)
+        if error:
+            errors[name] = error
+            print(error, flush=True)
+    took = time.monotonic() - started
+    print(f"{len(names) - len(errors)} packages made, {len(errors)} failed, in {took:.0f} s", flush=True)
+    return errors
+
+
+def ensure(directory: Path, names: list[str]) -> dict[str, str]:
+    """The zoo as it should be: made anew if its sources changed, else only what is missing. Returns the errors by name."""
+    record = directory / "zoo.json"
+    known: dict[str, object] = {}
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        known = json.loads(record.read_text())
+    if known.get("stamp") != stamp():
+        shutil.rmtree(directory, ignore_errors=True)
+    missing = [name for name in names if not (directory / f"{name}.mlpackage").is_dir()]
+    if not missing:
+        return {}
+    directory.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({"stamp": stamp()}))
+    return generate(directory, missing)

@@ -1,0 +1,383 @@
+"""Small networks, each for one kind of input, output, state or function."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import coremltools as ct
+import numpy
+import torch
+from torch import nn
+
+from .entry import Source
+
+
+class Compact(nn.Module):
+    """Weights of every kind in small: convolutions plain and by channel, an embedding's sibling, linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 32, 3, padding=1)
+        self.separable = nn.Conv2d(32, 32, 3, padding=1, groups=32)
+        self.second = nn.Conv2d(32, 64, 3, stride=2, padding=1)
+        self.back = nn.ConvTranspose2d(64, 32, 2, stride=2)
+        self.hidden = nn.Linear(512, 64)
+        self.head = nn.Linear(64, 32)
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        wide = self.back(torch.relu(self.second(torch.relu(self.separable(torch.relu(self.first(picture)))))))
+        pooled = nn.functional.adaptive_avg_pool2d(wide, 4).flatten(1)
+        return self.head(torch.relu(self.hidden(pooled)))
+
+
+def compact() -> Source:
+    """What the compressions are shown on."""
+    return Source(Compact(), (torch.rand(1, 4, 16, 16),))
+
+
+class Convolutions(nn.Module):
+    """Works on pictures of any size and ends in one vector."""
+
+    def __init__(self, channels: int = 3, classes: int = 4) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1))
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(picture).mean((2, 3))).softmax(-1)
+
+
+def picture(channels: int = 3, size: int = 32) -> torch.Tensor:
+    """Something to trace with."""
+    return torch.rand(1, channels, size, size)
+
+
+def ranged(upper: int) -> Callable[[], Source]:
+    """Batch, height and width within bounds; -1 means none."""
+
+    def build() -> Source:
+        side = ct.RangeDim(16, upper, default=32)
+        shape = ct.Shape((ct.RangeDim(1, 4 if upper > 0 else -1), 3, side, ct.RangeDim(16, upper, default=32)))
+        return Source(Convolutions(), (picture(),), arguments={"inputs": [ct.TensorType("picture", shape)]})
+
+    return build
+
+
+def shared_range() -> Source:
+    """One symbol in two inputs: what is added must be of one length."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Linear(24, 16), nn.Linear(24, 16)
+
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            total = self.left(left) + self.right(right)
+            return total.reshape(1, total.shape[1] * 4, 4)
+
+    length = ct.RangeDim(1, 128, default=8, symbol="length")
+    inputs = [ct.TensorType("left", (1, length, 24)), ct.TensorType("right", (1, length, 24))]
+    return Source(Sum(), (torch.rand(1, 8, 24), torch.rand(1, 8, 24)), arguments={"inputs": inputs})
+
+
+def exported_range() -> Source:
+    """A symbolic length that comes from the export and not from us."""
+
+    class Exported(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(24, 16)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return self.layer(rows).mean(1)
+
+    inputs = [ct.TensorType("rows", (1, ct.RangeDim(2, 64, default=8), 24))]
+    return Source(Exported(), (torch.rand(1, 8, 24),), arguments={"inputs": inputs})
+
+
+def enumerated() -> Source:
+    """One input of a few given shapes."""
+    shapes = ct.EnumeratedShapes([(1, 3, 32, 32), (1, 3, 48, 32), (1, 3, 64, 64)], default=(1, 3, 48, 32))
+    return Source(Convolutions(), (picture(),), arguments={"inputs": [ct.TensorType("picture", shapes)]})
+
+
+def enumerated_twice() -> Source:
+    """Two inputs of a few given shapes each."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Linear(24, 16), nn.Linear(12, 16)
+
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return self.left(left).mean(1) + self.right(right).mean(1)
+
+    inputs = [
+        ct.TensorType("left", ct.EnumeratedShapes([(1, 8, 24), (1, 16, 24), (1, 32, 24)])),
+        ct.TensorType("right", ct.EnumeratedShapes([(1, 4, 12), (1, 8, 12), (1, 16, 12)])),
+    ]
+    return Source(Sum(), (torch.rand(1, 8, 24), torch.rand(1, 4, 12)), arguments={"inputs": inputs})
+
+
+def image(layout: str, flexible: str = "fixed", **options: Any) -> Callable[[], Source]:
+    """A picture as input, with a scale and a bias before the network."""
+
+    def build() -> Source:
+        channels = 1 if layout.startswith("GRAYSCALE") else 3
+        side: Any = 32
+        shape: Any = (1, channels, side, side)
+        if flexible == "ranged":
+            shape = (1, channels, ct.RangeDim(16, 64, default=32), ct.RangeDim(16, 64, default=32))
+        if flexible == "enumerated":
+            shape = ct.EnumeratedShapes([(1, channels, 32, 32), (1, channels, 64, 48)])
+        given = ct.ImageType("picture", shape, color_layout=getattr(ct.colorlayout, layout), **options)
+        return Source(Convolutions(channels), (picture(channels),), arguments={"inputs": [given]})
+
+    return build
+
+
+def image_to_image(layout: str) -> Callable[[], Source]:
+    """A picture in, a picture out."""
+
+    def build() -> Source:
+        channels = 1 if layout.startswith("GRAYSCALE") else 3
+        module = nn.Sequential(nn.Conv2d(channels, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, channels, 3, padding=1))
+        color = getattr(ct.colorlayout, layout)
+        arguments = {
+            "inputs": [ct.ImageType("before", (1, channels, 32, 32), color_layout=color, scale=1 / 255)],
+            "outputs": [ct.ImageType("after", color_layout=color)],
+        }
+        return Source(module, (picture(channels),), arguments=arguments)
+
+    return build
+
+
+def classifier(labels: list[Any], picture_input: bool) -> Callable[[], Source]:
+    """A class label and a dictionary of probabilities as outputs."""
+
+    def build() -> Source:
+        shape = (1, 3, 32, 32)
+        given = ct.ImageType("picture", shape, scale=1 / 127.5, bias=[-1, -1, -1])
+        if not picture_input:
+            given = ct.TensorType("picture", shape)
+        config = ct.ClassifierConfig(labels, predicted_feature_name="label")
+        arguments = {"inputs": [given], "classifier_config": config}
+        return Source(Convolutions(classes=len(labels)), (picture(),), arguments=arguments)
+
+    return build
+
+
+def half_inputs() -> Source:
+    """fp16 at both edges."""
+    arguments = {
+        "inputs": [ct.TensorType("rows", (1, 8, 24), dtype=numpy.float16)],
+        "outputs": [ct.TensorType("sums", dtype=numpy.float16)],
+    }
+    return Source(nn.Linear(24, 16), (torch.rand(1, 8, 24),), arguments=arguments)
+
+
+class Lookup(nn.Module):
+    """Whole numbers in, whole numbers and a vector out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+
+    def forward(self, numbers: torch.Tensor, shift: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.table(numbers + shift)
+        return found.mean(1), found.argmax(-1)
+
+
+def whole_numbers() -> Source:
+    """int32 at both edges, several outputs."""
+    arguments = {
+        "inputs": [
+            ct.TensorType("numbers", (1, 8), dtype=numpy.int32),
+            ct.TensorType("shift", (1, 1), dtype=numpy.int32),
+        ],
+        "outputs": [ct.TensorType("mean"), ct.TensorType("best", dtype=numpy.int32)],
+    }
+    example = (torch.randint(0, 40, (1, 8)), torch.ones(1, 1, dtype=torch.int64))
+    return Source(Lookup(), example, arguments=arguments)
+
+
+def small_numbers() -> Source:
+    """int8 at both edges, which iOS26 allows."""
+
+    class Shift(nn.Module):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return (rows.float() * 0.5).to(torch.int8)
+
+    arguments = {
+        "inputs": [ct.TensorType("rows", (2, 8), dtype=numpy.int8)],
+        "outputs": [ct.TensorType("halves", dtype=numpy.int8)],
+    }
+    return Source(Shift(), (torch.ones(2, 8, dtype=torch.int8),), arguments=arguments)
+
+
+def defaults() -> Source:
+    """Optional inputs, with a default each."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(12, 6)
+
+        def forward(self, rows: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+            return self.layer(rows) * scale + offset
+
+    arguments = {
+        "inputs": [
+            ct.TensorType("rows", (2, 12)),
+            ct.TensorType("scale", (2, 6), default_value=numpy.full((2, 6), 1.5, numpy.float32)),
+            ct.TensorType("offset", (1,), dtype=numpy.int32, default_value=numpy.array([3], numpy.int32)),
+        ]
+    }
+    example = (torch.rand(2, 12), torch.rand(2, 6), torch.ones(1, dtype=torch.int32))
+    return Source(Scaled(), example, arguments=arguments)
+
+
+class Accumulator(nn.Module):
+    """Adds what it is given to what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1, 32))
+        self.register_buffer("count", torch.zeros(1, 32))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        self.total.add_(rows)
+        self.count.add_(torch.ones_like(rows))
+        return self.total / self.count
+
+
+def accumulator() -> Source:
+    """Two states."""
+    held = [
+        ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")
+    ]
+    inputs = [ct.TensorType("rows", (1, 32), dtype=numpy.float16)]
+    return Source(Accumulator(), (torch.rand(1, 32),), arguments={"inputs": inputs, "states": held})
+
+
+class CachedAttention(nn.Module):
+    """One token at a time: keys and values stay in states, written at the given position."""
+
+    def __init__(self, width: int = 64, heads: int = 4, length: int = 32, layers: int = 2) -> None:
+        super().__init__()
+        self.heads, self.size, self.layers = heads, width // heads, layers
+        self.embed = nn.Embedding(320, width)
+        self.qkv = nn.ModuleList([nn.Linear(width, 3 * width) for _ in range(layers)])
+        self.out = nn.ModuleList([nn.Linear(width, width) for _ in range(layers)])
+        self.head = nn.Linear(width, 320)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(layers, 1, heads, length, self.size))
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        stop = mask.shape[-1]
+        start = stop - ids.shape[-1]
+        hidden = self.embed(ids)
+        for layer in range(self.layers):
+            parts = self.qkv[layer](hidden).view(1, ids.shape[-1], 3 * self.heads, self.size).transpose(1, 2)
+            query, key, value = parts.split(self.heads, 1)
+            self.keys[layer : layer + 1, :, :, start:stop, :] = key.unsqueeze(0)
+            self.values[layer : layer + 1, :, :, start:stop, :] = value.unsqueeze(0)
+            keys = self.keys[layer : layer + 1, :, :, :stop, :].squeeze(0)
+            values = self.values[layer : layer + 1, :, :, :stop, :].squeeze(0)
+            mixed = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+            hidden = hidden + self.out[layer](mixed.transpose(1, 2).reshape(1, ids.shape[-1], -1))
+        return self.head(hidden)
+
+
+def cached_decoder() -> Source:
+    """A decoder with its cache in states and a ranged length."""
+    query, stop = ct.RangeDim(1, 32, default=1), ct.RangeDim(1, 32, default=8)
+    arguments = {
+        "inputs": [
+            ct.TensorType("ids", (1, query), dtype=numpy.int32),
+            ct.TensorType("mask", (1, 1, query, stop), dtype=numpy.float16),
+        ],
+        "outputs": [ct.TensorType("logits", dtype=numpy.float16)],
+        "states": [
+            ct.StateType(ct.TensorType(shape=(2, 1, 4, 32, 16), dtype=numpy.float16), name=name)
+            for name in ("keys", "values")
+        ],
+    }
+    example = (torch.zeros(1, 2, dtype=torch.int32), torch.zeros(1, 1, 2, 8))
+    return Source(CachedAttention(), example, arguments=arguments)
+
+
+class Adapted(nn.Module):
+    """A shared trunk and one of several small adapters."""
+
+    def __init__(self, trunk: nn.Module, adapter: nn.Module) -> None:
+        super().__init__()
+        self.trunk, self.adapter = trunk, adapter
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.adapter(torch.relu(self.trunk(rows)))
+
+
+def converted(module: nn.Module, inputs: list[Any], example: torch.Tensor, **options: Any) -> ct.models.MLModel:
+    """A part of a multifunction package."""
+    traced = torch.jit.trace(module.eval(), example, check_trace=False)
+    return ct.convert(traced, inputs=inputs, minimum_deployment_target=ct.target.iOS18, skip_model_load=True, **options)
+
+
+def adapters(out: Path) -> None:
+    """Several functions that share most of their weights."""
+    trunk = nn.Linear(64, 128)
+    description = ct.utils.MultiFunctionDescriptor()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in ("first", "second", "third"):
+            module = Adapted(trunk, nn.Linear(128, 16))
+            path = str(Path(scratch) / f"{name}.mlpackage")
+            converted(module, [ct.TensorType("rows", (1, 64))], torch.rand(1, 64)).save(path)
+            description.add_function(path, "main", name)
+        description.default_function_name = "second"
+        ct.utils.save_multifunction(description, str(out))
+
+
+def prompt_and_step(out: Path) -> None:
+    """Two functions with different inputs and shared weights and states, as language models ship."""
+    description = ct.utils.MultiFunctionDescriptor()
+    module = Accumulator()
+    held = [
+        ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, rows in (("prompt", 4), ("step", 1)):
+            path = str(Path(scratch) / f"{name}.mlpackage")
+            inputs = [ct.TensorType("rows", (rows, 32), dtype=numpy.float16)]
+            stepper = Stepper(module, rows)
+            converted(stepper, inputs, torch.rand(rows, 32), states=held).save(path)
+            description.add_function(path, "main", name)
+        description.default_function_name = "step"
+        ct.utils.save_multifunction(description, str(out))
+
+
+class Stepper(nn.Module):
+    """Feeds rows one by one; holds its own buffers, for a trace finds states by their names."""
+
+    def __init__(self, accumulator: Accumulator, rows: int) -> None:
+        super().__init__()
+        self.register_buffer("total", accumulator.total.clone())
+        self.register_buffer("count", accumulator.count.clone())
+        self.rows = rows
+        generator = torch.Generator().manual_seed(7)
+        self.weight = nn.Parameter(torch.rand(32, 32, generator=generator))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        for row in range(self.rows):
+            self.total.add_(rows[row : row + 1] @ self.weight)
+            self.count.add_(torch.ones_like(self.count))
+        return self.total / self.count
+
+
+def materialized(out: Path) -> None:
+    """A flexible package made into one function per shape."""
+    shape = (1, 3, ct.RangeDim(16, 64, default=32), ct.RangeDim(16, 64, default=32))
+    dynamic = converted(Convolutions(), [ct.TensorType("picture", shape)], picture())
+    sizes = {"small": {"picture": (1, 3, 16, 16)}, "large": {"picture": (1, 3, 64, 64)}}
+    ct.utils.materialize_dynamic_shape_mlmodel(dynamic, sizes, str(out))

@@ -1,0 +1,49 @@
+"""Lowerings that coremltools 9.0 lacks or gets wrong for the torch and numpy that we pin.
+
+Importing this module adds them to coremltools' registry. They serve to get networks converted; nothing else rests on them.
+"""
+
+from typing import Any
+
+import numpy
+from coremltools.converters.mil import Builder as mb
+from coremltools.converters.mil.frontend.torch import ops
+from coremltools.converters.mil.frontend.torch.torch_op_registry import register_torch_op
+
+
+def cast_to_number(context: Any, node: Any, convert: type, name: str) -> None:
+    """A tensor of one element to a number; numpy from 2.4 on converts only arrays of rank 0."""
+    tensor = context[node.inputs[0]]
+    if tensor.val is not None:
+        number = mb.const(val=convert(numpy.asarray(tensor.val).item()), name=node.name)
+    else:
+        number = mb.squeeze(x=tensor) if tensor.rank > 0 else tensor
+        number = mb.cast(x=number, dtype=name, name=node.name)
+    context.add(number, node.name)
+
+
+# `int` and `bool` both go through this one.
+ops._cast = cast_to_number
+
+
+@register_torch_op
+def new_ones(context: Any, node: Any) -> None:
+    """A tensor of ones; its type is taken from where it is used, as coremltools' own `ones` does."""
+    shape = context[node.inputs[1]]
+    if isinstance(shape, list):
+        shape = mb.concat(values=[mb.expand_dims(x=one, axes=[0]) for one in shape], axis=0)
+    context.add(mb.fill(shape=shape, value=1.0, name=node.name), node.name)
+
+
+@register_torch_op
+def diff(context: Any, node: Any) -> None:
+    """Differences of neighbours along the last dimension, with an optional tensor before."""
+    tensor = context[node.inputs[0]]
+    before = context[node.inputs[3]] if len(node.inputs) > 3 else None
+    if before is not None:
+        tensor = mb.concat(values=[before, tensor], axis=-1)
+    rank, length = tensor.rank, tensor.shape[-1]
+    sizes = [*tensor.shape[:-1], length - 1]
+    later = mb.slice_by_size(x=tensor, begin=[0] * (rank - 1) + [1], size=sizes)
+    earlier = mb.slice_by_size(x=tensor, begin=[0] * rank, size=sizes)
+    context.add(mb.sub(x=later, y=earlier, name=node.name), node.name)

@@ -1,0 +1,88 @@
+"""What happens to a package after its conversion: compression in every form, and metadata.
+
+All take and return an `MLModel`. What each compression writes depends on the target: up to iOS17 the older operations
+with their operands as attributes, from iOS18 on the newer ones.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import coremltools as ct
+import coremltools.optimize.coreml as compress
+
+Step = Callable[[ct.models.MLModel], ct.models.MLModel]
+
+
+def configured(options: Any) -> compress.OptimizationConfig:
+    """The same options for every weight."""
+    return compress.OptimizationConfig(global_config=options)
+
+
+def quantize(joint: bool = False, **options: Any) -> Step:
+    """Linear quantization; `joint` compresses further what is compressed already."""
+    config = configured(compress.OpLinearQuantizerConfig(weight_threshold=512, **options))
+    return lambda model: compress.linear_quantize_weights(model, config, joint_compression=joint)
+
+
+def palettize(joint: bool = False, **options: Any) -> Step:
+    """Lookup tables; `joint` compresses further what is compressed already."""
+    config = configured(compress.OpPalettizerConfig(weight_threshold=512, **options))
+    return lambda model: compress.palettize_weights(model, config, joint_compression=joint)
+
+
+def prune(joint: bool = False, **options: Any) -> Step:
+    """Sparse weights by magnitude."""
+    config = configured(compress.OpMagnitudePrunerConfig(weight_threshold=512, **options))
+    return lambda model: compress.prune_weights(model, config, joint_compression=joint)
+
+
+def prune_below(threshold: float) -> Step:
+    """Sparse weights by a threshold."""
+    options = compress.OpThresholdPrunerConfig(
+        threshold=threshold, minimum_sparsity_percentile=0.1, weight_threshold=512
+    )
+    return lambda model: compress.prune_weights(model, configured(options))
+
+
+def mixed(model: ct.models.MLModel) -> ct.models.MLModel:
+    """Convolutions quantized, linear layers palettized."""
+    convolutions = compress.OptimizationConfig(
+        op_type_configs={"conv": compress.OpLinearQuantizerConfig(weight_threshold=512)}
+    )
+    linears = compress.OptimizationConfig(
+        op_type_configs={"linear": compress.OpPalettizerConfig(nbits=4, weight_threshold=512)}
+    )
+    return compress.palettize_weights(compress.linear_quantize_weights(model, convolutions), linears)
+
+
+def describe(model: ct.models.MLModel) -> ct.models.MLModel:
+    """All the metadata that a package can carry."""
+    model.author = "A. N. Author"
+    model.license = "MIT OR Apache-2.0"
+    model.version = "1.2.3-β"
+    model.short_description = 'Says "what" it sees.\nIn two lines.'
+    model.user_defined_metadata["com.example.note"] = "kept as it is, ünïcode included"
+    model.user_defined_metadata["com.example.empty"] = ""
+    spec = model.get_spec()
+    for feature in [*spec.description.input, *spec.description.output]:
+        feature.shortDescription = f"about {feature.name}"
+    return ct.models.MLModel(spec, weights_dir=model.weights_dir, skip_model_load=True)
+
+
+def half_edges(model: ct.models.MLModel) -> ct.models.MLModel:
+    """Inputs and outputs of type fp16 in place of fp32."""
+    return ct.models.utils.change_input_output_tensor_type(
+        model,
+        from_type=ct.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT32,
+        to_type=ct.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT16,
+        function_names=["main"],
+        input_names=["*"],
+        output_names=["*"],
+    )
+
+
+def rename(model: ct.models.MLModel) -> ct.models.MLModel:
+    """A feature renamed after conversion."""
+    spec = model.get_spec()
+    ct.utils.rename_feature(spec, spec.description.input[0].name, "picture", rename_outputs=False)
+    return ct.models.MLModel(spec, weights_dir=model.weights_dir, skip_model_load=True)
