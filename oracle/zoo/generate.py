@@ -44,6 +44,8 @@ def make(name: str, directory: Path) -> None:
     torch.manual_seed(seed)
     numpy.random.seed(seed)
     torch.set_num_threads(1)
+    # The fused layers are not known to coremltools.
+    torch.backends.mha.set_fastpath_enabled(False)
 
     precision = {"fp16": ct.precision.FLOAT16, "fp32": ct.precision.FLOAT32}[entry.precision]
     settings = {

@@ -12,6 +12,8 @@ from torch import nn
 
 from .entry import Source
 
+Writer = Callable[[Path], None]
+
 
 class Compact(nn.Module):
     """Weights of every kind in small: convolutions plain and by channel, an embedding's sibling, linear layers."""
@@ -54,11 +56,11 @@ def picture(channels: int = 3, size: int = 32) -> torch.Tensor:
 
 
 def ranged(upper: int) -> Callable[[], Source]:
-    """Batch, height and width within bounds; -1 means none."""
+    """Batch, height and width within bounds; coremltools refuses unbounded ones in an ML Program."""
 
     def build() -> Source:
         side = ct.RangeDim(16, upper, default=32)
-        shape = ct.Shape((ct.RangeDim(1, 4 if upper > 0 else -1), 3, side, ct.RangeDim(16, upper, default=32)))
+        shape = ct.Shape((ct.RangeDim(1, 4), 3, side, ct.RangeDim(16, upper, default=32)))
         return Source(Convolutions(), (picture(),), arguments={"inputs": [ct.TensorType("picture", shape)]})
 
     return build
@@ -308,6 +310,11 @@ def cached_decoder() -> Source:
     return Source(CachedAttention(), example, arguments=arguments)
 
 
+def writes(function: Writer) -> Callable[[], Writer]:
+    """Makes a builder of a function that writes the package itself."""
+    return lambda: function
+
+
 class Adapted(nn.Module):
     """A shared trunk and one of several small adapters."""
 
@@ -325,6 +332,7 @@ def converted(module: nn.Module, inputs: list[Any], example: torch.Tensor, **opt
     return ct.convert(traced, inputs=inputs, minimum_deployment_target=ct.target.iOS18, skip_model_load=True, **options)
 
 
+@writes
 def adapters(out: Path) -> None:
     """Several functions that share most of their weights."""
     trunk = nn.Linear(64, 128)
@@ -339,6 +347,7 @@ def adapters(out: Path) -> None:
         ct.utils.save_multifunction(description, str(out))
 
 
+@writes
 def prompt_and_step(out: Path) -> None:
     """Two functions with different inputs and shared weights and states, as language models ship."""
     description = ct.utils.MultiFunctionDescriptor()
@@ -375,6 +384,7 @@ class Stepper(nn.Module):
         return self.total / self.count
 
 
+@writes
 def materialized(out: Path) -> None:
     """A flexible package made into one function per shape."""
     shape = (1, 3, ct.RangeDim(16, 64, default=32), ct.RangeDim(16, 64, default=32))

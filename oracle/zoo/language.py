@@ -83,7 +83,7 @@ electra = transformer(
 )
 gpt2 = transformer(
     "GPT2LMHeadModel",
-    lambda: transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=64, n_layer=2, n_head=4),
+    lambda: transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2),
     use_cache=False,
 )
 t5_encoder = transformer(
@@ -148,13 +148,31 @@ clip_vision = transformer(
     ("pixel_values",),
     lambda: (torch.rand(1, 3, 64, 64),),
 )
-dinov2 = transformer(
-    "Dinov2Model",
-    lambda: transformers.Dinov2Config(
-        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=56, patch_size=14
+vit = transformer(
+    "ViTModel",
+    lambda: transformers.ViTConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=64,
+        patch_size=16,
     ),
     ("pixel_values",),
-    lambda: (torch.rand(1, 3, 56, 56),),
+    lambda: (torch.rand(1, 3, 64, 64),),
+)
+clip_text = transformer(
+    "CLIPTextModel",
+    lambda: transformers.CLIPTextConfig(
+        **SMALL, intermediate_size=128, max_position_embeddings=16, bos_token_id=1, eos_token_id=2
+    ),
+)
+llama = transformer(
+    "LlamaForCausalLM",
+    lambda: transformers.LlamaConfig(
+        **SMALL, num_key_value_heads=2, intermediate_size=128, max_position_embeddings=64
+    ),
+    use_cache=False,
 )
 
 
@@ -238,7 +256,7 @@ class Decoder(nn.Module):
 
 
 def decoder() -> Source:
-    """A Llama-like language model; transformers' own is beyond what coremltools 9 converts."""
+    """A Llama-like language model written with the fused attention."""
     return Source(Decoder(), (tokens(32),))
 
 

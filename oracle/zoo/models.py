@@ -104,8 +104,8 @@ def video_resnet() -> Source:
     )
     # The published widths give 14 million weights; only the first two stages are kept.
     trunk = nn.Sequential(module.stem, module.layer1, module.layer2)
-    # coremltools has no adaptive pooling in three dimensions; after the trunk there are 2 frames of 16 x 16.
-    head = nn.Sequential(nn.AvgPool3d((2, 16, 16)), nn.Flatten(), nn.Linear(128, 10))
+    # coremltools has no adaptive pooling in three dimensions; after the trunk there are 2 frames of 8 x 8.
+    head = nn.Sequential(nn.AvgPool3d((2, 8, 8)), nn.Flatten(), nn.Linear(128, 10))
     return Source(nn.Sequential(trunk, head), (torch.rand(1, 3, 4, 32, 32),))
 
 

@@ -9,6 +9,7 @@ import numpy
 from coremltools.converters.mil import Builder as mb
 from coremltools.converters.mil.frontend.torch import ops
 from coremltools.converters.mil.frontend.torch.torch_op_registry import register_torch_op
+from coremltools.converters.mil.mil import types
 
 
 def cast_to_number(context: Any, node: Any, convert: type, name: str) -> None:
@@ -28,11 +29,17 @@ ops._cast = cast_to_number
 
 @register_torch_op
 def new_ones(context: Any, node: Any) -> None:
-    """A tensor of ones; its type is taken from where it is used, as coremltools' own `ones` does."""
-    shape = context[node.inputs[1]]
+    """A tensor of ones, of the type that is asked for, else of the tensor that it is asked of."""
+    like, shape = context[node.inputs[0]], context[node.inputs[1]]
     if isinstance(shape, list):
         shape = mb.concat(values=[mb.expand_dims(x=one, axes=[0]) for one in shape], axis=0)
-    context.add(mb.fill(shape=shape, value=1.0, name=node.name), node.name)
+    asked = context[node.inputs[2]] if len(node.inputs) > 2 else None
+    kind = types.nptype_from_builtin(like.dtype)
+    if asked is not None:
+        kind = NUM_TO_NUMPY_DTYPE[asked.val]
+    one = numpy.ones((), kind)
+    ones = mb.const(val=one, name=node.name) if shape.shape == (0,) else mb.fill(shape=shape, value=one, name=node.name)
+    context.add(ones, node.name)
 
 
 @register_torch_op

@@ -45,7 +45,9 @@ NETWORKS = [
     Entry("wav2vec2-ios16", language.wav2vec2, "iOS16"),
     Entry("segformer-ios17", language.segformer, "iOS17"),
     Entry("clip_vision-ios18", language.clip_vision, "iOS18"),
-    Entry("dinov2-ios17", language.dinov2, "iOS17"),
+    Entry("vit_model-ios17", language.vit, "iOS17"),
+    Entry("clip_text-ios18", language.clip_text, "iOS18"),
+    Entry("llama-ios18", language.llama, "iOS18"),
     Entry("decoder-ios18", language.decoder, "iOS18"),
     Entry("decoder-ios26", language.decoder, "iOS26"),
     Entry("lstm-ios15", language.recurrent(nn.LSTM, bidirectional=True), "iOS15"),
@@ -57,7 +59,7 @@ NETWORKS = [
 
 INTERFACES = [
     Entry("ranged-ios15", interfaces.ranged(64), "iOS15"),
-    Entry("ranged_unbounded-ios16", interfaces.ranged(-1), "iOS16", "fp32"),
+    Entry("ranged-ios16-wide", interfaces.ranged(2**31 - 1), "iOS16", "fp32"),
     Entry("ranged_shared-ios17", interfaces.shared_range, "iOS17"),
     Entry("enumerated-ios16", interfaces.enumerated, "iOS16"),
     Entry("enumerated_twice-ios18", interfaces.enumerated_twice, "iOS18"),

@@ -156,7 +156,7 @@ def newer_shapes(x: Tensor) -> tuple[Tensor, ...]:
     """What iOS16 added."""
     square = mb.reshape(x=mb.relu(x=x), shape=[16, 16])
     alike = mb.reshape_like(x=x, ref_tensors=(square,), begins=(0,), ends=(2,), end_masks=(False,))
-    return alike, mb.pixel_unshuffle(x=x, downscale_factor=2), mb.fill_like(ref_tensor=x, value=2.5)
+    return alike, mb.pixel_unshuffle(x=x, downscale_factor=numpy.uint32(2)), mb.fill_like(ref_tensor=x, value=2.5)
 
 
 @program("iOS15", floats(2, 3, 4), integers(3))
@@ -233,7 +233,7 @@ def resizing(target: str) -> Callable[[], Written]:
     @program(target, floats(1, 3, 8, 10), floats(1, 3, 4), floats(1, 5, 6, 2), floats(1, 6))
     def body(x: Tensor, boxes: Tensor, grid: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
         results = [mb.upsample_nearest_neighbor(x=x, scale_factor_height=2, scale_factor_width=3)]
-        results += [mb.upsample_bilinear(x=x, scale_factor_height=2.5, scale_factor_width=2, align_corners=False)]
+        results += [mb.upsample_bilinear(x=x, scale_factor_height=2.5, scale_factor_width=2.0, align_corners=False)]
         results += [mb.resize_nearest_neighbor(x=x, target_size_height=4, target_size_width=5)]
         for mode in ("DEFAULT", "STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "UNALIGN_CORNERS"):
             results += [mb.resize_bilinear(x=x, target_size_height=12, target_size_width=7, sampling_mode=mode)]
@@ -242,7 +242,7 @@ def resizing(target: str) -> Callable[[], Written]:
         if target == "iOS17":
             few = mb.slice_by_size(x=mb.squeeze(x=boxes, axes=[0]), begin=[0, 0], size=[2, 4])
             results += [mb.crop_resize(boxes=few, box_indices=[0, 0], pad_value=0.5, **cut)]
-            results += [mb.resize(x=x, shape=[5, 0], resized_dims=2, interpolation_mode="NEAREST_NEIGHBOR",
+            results += [mb.resize(x=x, shape=[5, 0], resized_dims=numpy.uint32(2), interpolation_mode="NEAREST_NEIGHBOR",
                                   sampling_mode="DEFAULT")]
         else:
             regions = mb.reshape(x=mb.concat(values=[[[[0.0], [0.0], [0.0]]], boxes], axis=2), shape=[3, 1, 5, 1, 1])
@@ -324,7 +324,7 @@ def sequences(target: str) -> Callable[[], Written]:
     def body(x: Tensor, held: Tensor, both: Tensor) -> tuple[Tensor, ...]:
         results = [*mb.lstm(x=x, initial_h=held, initial_c=mb.tanh(x=held), weight_ih=values(16, 6),
                             weight_hh=values(16, 4), bias=values(16), peephole=values(12), output_sequence=True,
-                            recurrent_activation="sigmoid_hard", direction="reverse", clip=3.0)]
+                            recurrent_activation="hard_sigmoid", direction="reverse", clip=3.0)]
         results += [*mb.lstm(x=x, initial_h=both, initial_c=both, weight_ih=values(16, 6), weight_hh=values(16, 4),
                              weight_ih_back=values(16, 6), weight_hh_back=values(16, 4), bias=values(16),
                              bias_back=values(16), direction="bidirectional")]
