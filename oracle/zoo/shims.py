@@ -9,6 +9,7 @@ import numpy
 from coremltools.converters.mil import Builder as mb
 from coremltools.converters.mil.frontend.torch import ops
 from coremltools.converters.mil.frontend.torch.torch_op_registry import register_torch_op
+from coremltools.converters.mil.frontend.torch.utils import NUM_TO_NUMPY_DTYPE
 from coremltools.converters.mil.mil import types
 
 
@@ -35,7 +36,7 @@ def new_ones(context: Any, node: Any) -> None:
         shape = mb.concat(values=[mb.expand_dims(x=one, axes=[0]) for one in shape], axis=0)
     asked = context[node.inputs[2]] if len(node.inputs) > 2 else None
     kind = types.nptype_from_builtin(like.dtype)
-    if asked is not None:
+    if asked is not None and asked.val is not None:
         kind = NUM_TO_NUMPY_DTYPE[asked.val]
     one = numpy.ones((), kind)
     ones = mb.const(val=one, name=node.name) if shape.shape == (0,) else mb.fill(shape=shape, value=one, name=node.name)

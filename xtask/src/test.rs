@@ -18,9 +18,11 @@ const BINARY_VARIABLE: &str = "COREMILL";
 
 /// What to run.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --oracle-only -k resnet18\n\nSet \
+#[command(
+    after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --oracle-only -k resnet18\n\nSet \
                         COREMILL_ORACLE_PYTHON to an interpreter that has the packages of oracle/requirements.txt to \
-                        use it in place of target/oracle-venv.")]
+                        use it in place of target/oracle-venv."
+)]
 pub(crate) struct Arguments {
     /// Run the Rust tests only
     #[arg(long, conflicts_with = "oracle_only")]
@@ -69,7 +71,8 @@ fn cargo(root: &Path) -> Command {
 }
 
 fn target_directory(root: &Path) -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |directory| root.join(directory))
+    env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |directory| root.join(directory))
 }
 
 fn binary(root: &Path) -> PathBuf {
@@ -82,7 +85,8 @@ fn interpreter(root: &Path) -> Result<PathBuf, String> {
         return Ok(PathBuf::from(given));
     }
     let requirements = root.join("oracle/requirements.txt");
-    let wanted = fs::read(&requirements).map_err(|error| describe("read", &requirements, &error))?;
+    let wanted =
+        fs::read(&requirements).map_err(|error| describe("read", &requirements, &error))?;
     let environment = target_directory(root).join("oracle-venv");
     let (folder, name) = if cfg!(windows) { ("Scripts", "python.exe") } else { ("bin", "python") };
     let python = environment.join(folder).join(name);
@@ -93,12 +97,18 @@ fn interpreter(root: &Path) -> Result<PathBuf, String> {
     }
     println!("installing the oracles into {}; this takes some minutes once", environment.display());
     if environment.exists() {
-        fs::remove_dir_all(&environment).map_err(|error| describe("remove", &environment, &error))?;
+        fs::remove_dir_all(&environment)
+            .map_err(|error| describe("remove", &environment, &error))?;
     }
     let base = if cfg!(windows) { "python" } else { "python3" };
-    execute(Command::new(base).args(["-m", "venv"]).arg(&environment), "making a Python environment")?;
+    execute(
+        Command::new(base).args(["-m", "venv"]).arg(&environment),
+        "making a Python environment",
+    )?;
     let mut install = Command::new(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements);
+    install
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .arg(&requirements);
     execute(&mut install, "installing the oracles")?;
     fs::write(&stamp, &wanted).map_err(|error| describe("write", &stamp, &error))?;
     Ok(python)
