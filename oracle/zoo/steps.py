@@ -4,11 +4,14 @@ All take and return an `MLModel`. What each compression writes depends on the ta
 with their operands as attributes, from iOS18 on the newer ones.
 """
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import coremltools as ct
 import coremltools.optimize.coreml as compress
+from coremltools.libmilstoragepython import _BlobStorageReader, _BlobStorageWriter
 
 Step = Callable[[ct.models.MLModel], ct.models.MLModel]
 
@@ -86,3 +89,28 @@ def rename(model: ct.models.MLModel) -> ct.models.MLModel:
     spec = model.get_spec()
     ct.utils.rename_feature(spec, spec.description.input[0].name, "picture", rename_outputs=False)
     return ct.models.MLModel(spec, weights_dir=model.weights_dir, skip_model_load=True)
+
+
+def split_weights(model: ct.models.MLModel) -> ct.models.MLModel:
+    """The weights dealt out to three files, which the format allows and no part of coremltools does. fp16 only."""
+    spec = model.get_spec()
+    reader = _BlobStorageReader(str(Path(model.weights_dir) / "weight.bin"))
+    with tempfile.TemporaryDirectory() as folder:
+        names = ["weight.bin", "second.bin", "third.bin"]
+        writers = [_BlobStorageWriter(str(Path(folder) / name)) for name in names]
+        for position, reference in enumerate(file_references(spec)):
+            content = reader.read_fp16_data(reference.offset)
+            reference.fileName = f"@model_path/weights/{names[position % 3]}"
+            reference.offset = writers[position % 3].write_fp16_data(content)
+        # The files are complete only when their writers are gone.
+        writers.clear()
+        return ct.models.MLModel(spec, weights_dir=folder, skip_model_load=True)
+
+
+def file_references(spec: Any) -> Iterator[Any]:
+    """Every constant of the main function that is in a weight file."""
+    (block,) = spec.mlProgram.functions["main"].block_specializations.values()
+    for operation in block.operations:
+        value = operation.attributes["val"] if "val" in operation.attributes else None
+        if value is not None and value.WhichOneof("value") == "blobFileValue":
+            yield value.blobFileValue

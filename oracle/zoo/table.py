@@ -77,6 +77,7 @@ INTERFACES = [
     Entry("small_numbers-ios26", interfaces.small_numbers, "iOS26"),
     Entry("defaults-ios15", interfaces.defaults, "iOS15", "fp32"),
     Entry("metadata-ios17", models.super_resolution, "iOS17", steps=(steps.describe,)),
+    Entry("several_files-ios17", interfaces.compact, "iOS17", steps=(steps.split_weights,)),
     Entry("half_edges-ios18", models.vgg, "iOS18", steps=(steps.half_edges,)),
     Entry("renamed-ios16", models.unet, "iOS16", steps=(steps.rename,)),
     Entry("accumulator-ios18", interfaces.accumulator, "iOS18"),
@@ -186,7 +187,6 @@ WRITTEN = [
     Entry("quantized_activations-ios17", written.quantized_activations, "iOS17"),
     Entry("narrow_types-ios17", written.narrow_types, "iOS17"),
     Entry("wide_constants-ios16", written.wide_constants, "iOS16", "fp32"),
-    Entry("several_files-ios18", written.several_files, "iOS18"),
     Entry("edges_of_numbers-ios16", written.edges_of_numbers, "iOS16", "fp32"),
     Entry("updates-ios18", written.updates, "iOS18"),
 ]

@@ -421,18 +421,6 @@ def wide_constants(x: Tensor) -> Tensor:
     return mb.linear(x=x, weight=weight)
 
 
-@program("iOS18", floats(2, 16))
-def several_files(x: Tensor) -> tuple[Tensor, ...]:
-    """Weights in three files."""
-    first = mb.const(val=values(32, 16))
-    second = mb.const(val=values(8, 32))
-    first.op.weight_key = "first"
-    second.op.weight_key = "second"
-    return mb.linear(x=mb.relu(x=mb.linear(x=x, weight=first, bias=values(32))), weight=second), mb.linear(
-        x=x, weight=values(16, 16)
-    )
-
-
 @program("iOS16", floats(1, 16))
 def edges_of_numbers(x: Tensor) -> tuple[Tensor, ...]:
     """Constants at the edges of their types: infinities, not a number, denormals, negative zero."""

@@ -1,0 +1,86 @@
+"""What the oracle tests share: the packages of the zoo, and the `coremill` command."""
+
+import logging
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oracle.zoo.generate import ensure
+from oracle.zoo.table import ENTRIES
+
+ROOT = Path(__file__).parent.parent
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+#: No command on a package of the zoo, all of which are small, should take nearly as long.
+SECONDS = 120
+
+#: Runs `coremill` with the arguments given; fails the test unless it exits 0, and returns its standard output.
+Command = Callable[..., str]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `package` runs once for every entry of the zoo."""
+    marked = any("package" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "package" in metafunc.fixturenames and not marked:
+        metafunc.parametrize("package", [entry.name for entry in ENTRIES], indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet() -> Iterator[None]:
+    """coremltools logs a line for each library that only macOS has."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def zoo(request: pytest.FixtureRequest) -> tuple[Path, dict[str, str]]:
+    """The folder of the packages, those that the chosen tests need made, and the errors of the making by name."""
+    names = set()
+    for item in request.session.items:
+        if "all_packages" in item.fixturenames:
+            names.update(entry.name for entry in ENTRIES)
+        if "package" in item.fixturenames:
+            names.add(item.callspec.params["package"])
+    directory = TARGET / "zoo"
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print()
+        return directory, ensure(directory, [entry.name for entry in ENTRIES if entry.name in names])
+
+
+@pytest.fixture(scope="session")
+def package(request: pytest.FixtureRequest, zoo: tuple[Path, dict[str, str]]) -> Path:
+    """One package of the zoo."""
+    directory, errors = zoo
+    if request.param in errors:
+        pytest.fail(f"coremltools did not make {request.param}:\n{errors[request.param]}")
+    return directory / f"{request.param}.mlpackage"
+
+
+@pytest.fixture(scope="session")
+def all_packages(zoo: tuple[Path, dict[str, str]]) -> list[Path]:
+    """The whole zoo."""
+    directory, errors = zoo
+    if errors:
+        pytest.fail(f"coremltools did not make {', '.join(errors)}")
+    return [directory / f"{entry.name}.mlpackage" for entry in ENTRIES]
+
+
+@pytest.fixture(scope="session")
+def coremill() -> Command:
+    """The command under test."""
+    binary = os.environ.get("COREMILL")
+    if not binary:
+        pytest.fail("the variable COREMILL does not say where the `coremill` command is; `cargo xtask test` sets it")
+
+    def run(*arguments: object) -> str:
+        line = [binary, *map(str, arguments)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False)
+        if done.returncode != 0:
+            pytest.fail(f"{' '.join(line)}: exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
+        return done.stdout
+
+    return run

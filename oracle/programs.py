@@ -1,0 +1,177 @@
+"""Says whether two Core ML packages hold the same program, and whether coremltools takes a package.
+
+The comparison reads the packages by itself, unknown fields included, so that it cannot share a mistake with what it
+judges. Protobuf maps have no order; all else is exact: a weight counts by its bytes, wherever in which file they are.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import coremltools as ct
+from coremltools.converters.mil.frontend.milproto import load as milproto
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+Model = ct.proto.Model_pb2.Model
+
+SENTINEL = 0xDEADBEEF
+#: How many differences are told; one wrong weight file makes thousands.
+MOST = 20
+
+
+class Package(NamedTuple):
+    """A package on disk: its model, and the folder against which the model names its weight files."""
+
+    model: Message
+    folder: Path
+
+
+class Weights(NamedTuple):
+    """One entry of a weight file."""
+
+    kind: int
+    padding_bits: int
+    content: bytes
+
+
+def read(path: Path) -> Package:
+    """The package at `path`, found through its manifest."""
+    manifest = json.loads((path / "Manifest.json").read_text())
+    root = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]
+    file = path / "Data" / root["path"]
+    model = Model()
+    model.ParseFromString(file.read_bytes())
+    return Package(model, file.parent)
+
+
+def read_weights(folder: Path, name: str, offset: int) -> Weights:
+    """What a reference to a weight file means. The format is version 2 of MILBlob's storage."""
+    file = folder / name.removeprefix("@model_path/")
+    with file.open("rb") as stream:
+        _, version = struct.unpack("<II", stream.read(8))
+        assert version == 2, f"{file}: the storage has version {version}, not 2"
+        stream.seek(offset)
+        sentinel, kind, size, start, padding = struct.unpack("<IIQQQ", stream.read(32))
+        assert sentinel == SENTINEL, f"{file}: there is no entry at {offset}"
+        assert offset % 64 == 0 and start == offset + 64, f"{file}: the entry at {offset} starts at {start}"
+        stream.seek(start)
+        content = stream.read(size)
+        assert len(content) == size, f"{file}: the entry at {offset} is cut short"
+    return Weights(kind, padding, content)
+
+
+def differences(left: Path, right: Path, program_only: bool = False) -> list[str]:
+    """How the packages differ, at most the first few; empty if they hold the same.
+
+    With `program_only`, descriptions and metadata do not count.
+    """
+    first, second = read(left), read(right)
+    if program_only:
+        found = compare(first.model.mlProgram, second.model.mlProgram, first.folder, second.folder, "mlProgram")
+    else:
+        found = compare(first.model, second.model, first.folder, second.folder, "model")
+    return [difference for difference, _ in zip(found, range(MOST), strict=False)]
+
+
+def compare(left: Message, right: Message, left_folder: Path, right_folder: Path, where: str) -> Iterator[str]:
+    """The differences between two messages of one type."""
+    kind = left.DESCRIPTOR.full_name.rsplit(".", 1)[-1]
+    if kind == "BlobFileValue":
+        yield from compare_weights(left, right, left_folder, right_folder, where)
+        return
+    for field in left.DESCRIPTOR.fields:
+        place = f"{where}.{field.name}"
+        if field.is_repeated:
+            yield from compare_many(field, left, right, left_folder, right_folder, place)
+        elif field.has_presence and left.HasField(field.name) != right.HasField(field.name):
+            yield f"{place}: only the {'first' if left.HasField(field.name) else 'second'} has it"
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            if left.HasField(field.name):
+                ours, theirs = getattr(left, field.name), getattr(right, field.name)
+                yield from compare(ours, theirs, left_folder, right_folder, place)
+        else:
+            yield from compare_plain(field, getattr(left, field.name), getattr(right, field.name), place)
+    if unknown(left) != unknown(right):
+        yield f"{where}: unknown fields {unknown(left)} != {unknown(right)}"
+
+
+def compare_weights(left: Message, right: Message, left_folder: Path, right_folder: Path, where: str) -> Iterator[str]:
+    """Weights by their bytes."""
+    ours = read_weights(left_folder, left.fileName, left.offset)
+    theirs = read_weights(right_folder, right.fileName, right.offset)
+    if ours[:2] != theirs[:2]:
+        yield f"{where}: storage type and padding {ours[:2]} != {theirs[:2]}"
+    elif len(ours.content) != len(theirs.content):
+        yield f"{where}: {len(ours.content)} bytes != {len(theirs.content)} bytes"
+    elif ours.content != theirs.content:
+        first = next(i for i, (a, b) in enumerate(zip(ours.content, theirs.content, strict=True)) if a != b)
+        yield f"{where}: the weights differ from byte {first} on"
+
+
+def compare_many(
+    field: FieldDescriptor, left: Message, right: Message, left_folder: Path, right_folder: Path, where: str
+) -> Iterator[str]:
+    """Maps by their keys, other repeated fields in order."""
+    ours, theirs = getattr(left, field.name), getattr(right, field.name)
+    nested = field.type == FieldDescriptor.TYPE_MESSAGE
+    if nested and field.message_type.GetOptions().map_entry:
+        value = field.message_type.fields_by_name["value"]
+        for key in sorted(set(ours) ^ set(theirs)):
+            yield f"{where}[{key!r}]: only the {'first' if key in ours else 'second'} has it"
+        pairs = [(f"{where}[{key!r}]", value, ours[key], theirs[key]) for key in sorted(set(ours) & set(theirs))]
+    else:
+        if len(ours) != len(theirs):
+            yield f"{where}: {len(ours)} != {len(theirs)} elements"
+        if not nested and exact(field, ours) == exact(field, theirs):
+            return
+        pairs = [(f"{where}[{i}]", field, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=False))]
+    for place, kind, a, b in pairs:
+        if kind.type == FieldDescriptor.TYPE_MESSAGE:
+            yield from compare(a, b, left_folder, right_folder, place)
+        else:
+            yield from compare_plain(kind, a, b, place)
+
+
+def compare_plain(field: FieldDescriptor, left: Any, right: Any, where: str) -> Iterator[str]:
+    """Numbers, strings and bytes; floating-point numbers by their bits, for NaN is not equal to itself."""
+    if exact(field, [left]) != exact(field, [right]):
+        yield f"{where}: {left!r} != {right!r}"
+
+
+def exact(field: FieldDescriptor, values: Any) -> Any:
+    """Something that is equal only for equal values."""
+    if field.type == FieldDescriptor.TYPE_FLOAT:
+        return struct.pack(f"<{len(values)}f", *values)
+    if field.type == FieldDescriptor.TYPE_DOUBLE:
+        return struct.pack(f"<{len(values)}d", *values)
+    return list(values)
+
+
+def unknown(message: Message) -> list[tuple[int, int, Any]]:
+    """The fields of a message that its schema does not know."""
+
+    def plain(data: Any) -> Any:
+        return [(f.field_number, f.wire_type, plain(f.data)) for f in data] if isinstance(data, UnknownFieldSet) else data
+
+    return plain(UnknownFieldSet(message))
+
+
+def loads_in_coremltools(path: Path) -> list[str]:
+    """What coremltools has to say against a package: its reader infers every type anew and compares."""
+    errors = []
+    try:
+        ct.models.MLModel(str(path), skip_model_load=True)
+    except Exception as error:  # Whatever it raises is the answer.
+        errors.append(f"MLModel: {type(error).__name__}: {error}")
+    try:
+        package = read(path)
+        version = package.model.specificationVersion
+        loaded = milproto.load(package.model, version, str(package.folder / "weights"))
+        loaded.validate()
+    except Exception as error:  # As above.
+        errors.append(f"milproto: {type(error).__name__}: {error}")
+    return errors
