@@ -1,2 +1,60 @@
-//! The coremill command.
-fn main() {}
+//! The `coremill` command.
+//!
+//! Data goes to standard output, everything else to standard error. The exit code is 0 when the work
+//! is done, 1 when what the user gave is at fault, 2 when coremill is.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its user")]
+
+mod commands;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::output::Failure;
+
+/// Core ML models on any operating system: look into them, check them, take them apart and put them
+/// together.
+#[derive(Parser)]
+#[command(name = "coremill", version, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    #[command(flatten)]
+    output: output::Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(commands::check::Args),
+    Inspect(commands::inspect::Args),
+    Text(commands::text::Args),
+    Pack(commands::pack::Args),
+    Ops(commands::ops::Args),
+    Completions(commands::completions::Args),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Asking for help is no failure; clap knows which is which, but exits with 2 for misuse.
+            let code = if error.use_stderr() { Failure::USER } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    arguments.output.install();
+    let outcome = match arguments.command {
+        Command::Check(args) => commands::check::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Text(args) => commands::text::run(&args),
+        Command::Pack(args) => commands::pack::run(&args),
+        Command::Ops(args) => commands::ops::run(&args),
+        Command::Completions(args) => commands::completions::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

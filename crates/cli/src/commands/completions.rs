@@ -1,0 +1,18 @@
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::output::{self, Failure};
+
+/// Print a script that completes the command in a shell
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  coremill completions zsh > ~/.zfunc/_coremill")]
+pub(crate) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Arguments::command(), "coremill", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
