@@ -1,0 +1,45 @@
+//! `cargo xtask fuzz`: runs a fuzz target for a while, on any toolchain.
+//!
+//! Fuzzing proper needs `cargo-fuzz`. The seeds in `fuzz/seeds` also run as an ordinary test, so that a
+//! crash that was found once stays found.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::workspace::{execute, root};
+
+/// What to fuzz, and for how long.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  cargo xtask fuzz text --seconds 900")]
+pub(crate) struct Arguments {
+    /// The target, as `fuzz/Cargo.toml` names it
+    target: String,
+    /// How long
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// The most memory that the target may take, in MB
+    #[arg(long, default_value_t = 1024)]
+    memory: u64,
+}
+
+/// Fuzzes; the error says that something was found.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let root = root();
+    let seeds = PathBuf::from("fuzz/seeds").join(&arguments.target);
+    if !root.join(&seeds).is_dir() {
+        return Err(format!("there is no target `{}`: {} is missing", arguments.target, seeds.display()));
+    }
+    let corpus = PathBuf::from("fuzz/corpus").join(&arguments.target);
+    std::fs::create_dir_all(root.join(&corpus))
+        .map_err(|error| format!("cannot create {}: {error}", corpus.display()))?;
+    let mut fuzz = Command::new("cargo");
+    // The sanitizers need a nightly toolchain. The readers are safe code: what fuzzing looks for in
+    // them are panics, hangs and allocations, which need none.
+    fuzz.current_dir(&root).args(["fuzz", "run", "--sanitizer", "none", &arguments.target]);
+    fuzz.arg(&corpus).arg(&seeds).arg("--");
+    fuzz.arg(format!("-max_total_time={}", arguments.seconds));
+    fuzz.arg(format!("-rss_limit_mb={}", arguments.memory));
+    fuzz.arg(format!("-malloc_limit_mb={}", arguments.memory / 2));
+    fuzz.args(["-timeout=10", "-print_final_stats=1", "-max_len=65536"]);
+    execute(&mut fuzz, "fuzzing (is `cargo-fuzz` installed? `cargo install cargo-fuzz`)")
+}
