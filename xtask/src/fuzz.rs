@@ -27,7 +27,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let seeds = PathBuf::from("fuzz/seeds").join(&arguments.target);
     if !root.join(&seeds).is_dir() {
-        return Err(format!("there is no target `{}`: {} is missing", arguments.target, seeds.display()));
+        return Err(format!(
+            "there is no target `{}`: {} is missing",
+            arguments.target,
+            seeds.display()
+        ));
     }
     let corpus = PathBuf::from("fuzz/corpus").join(&arguments.target);
     std::fs::create_dir_all(root.join(&corpus))

@@ -1,7 +1,11 @@
 //! Developer commands: everything that the project's checks do, as `cargo xtask COMMAND`.
 #![expect(clippy::print_stdout, reason = "a command for people reports on standard output")]
 
+mod apple;
+mod fuzz;
+mod oracle;
 mod test;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -19,11 +23,17 @@ struct Arguments {
 enum Command {
     /// Run the Rust tests, then the oracle tests in a Python environment made for them.
     Test(test::Arguments),
+    /// Fuzz one of the readers for a while.
+    Fuzz(fuzz::Arguments),
+    /// Let Apple's compiler judge what we write; runs on macOS alone.
+    Apple,
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Apple => apple::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -32,7 +32,8 @@ fn names(cell: &str) -> BTreeSet<String> {
 #[test]
 fn crates_depend_on_what_the_architecture_says() {
     let architecture = read(&root().join("ARCHITECTURE.md"));
-    let rows = architecture.lines().skip_while(|line| !line.starts_with("| crate | holds | may use"));
+    let rows =
+        architecture.lines().skip_while(|line| !line.starts_with("| crate | holds | may use"));
     let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
     let mut allowed = BTreeMap::new();
     for row in rows {
@@ -49,7 +50,8 @@ fn crates_depend_on_what_the_architecture_says() {
     let metadata: serde_json::Value =
         serde_json::from_slice(&metadata.stdout).expect("cargo prints JSON");
     let packages = metadata["packages"].as_array().expect("packages");
-    let ours: BTreeSet<_> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let ours: BTreeSet<_> =
+        packages.iter().filter_map(|package| package["name"].as_str()).collect();
     assert_eq!(
         ours,
         allowed.keys().map(String::as_str).collect(),
@@ -74,7 +76,8 @@ fn crates_depend_on_what_the_architecture_says() {
 fn every_dependency_has_its_reason() {
     let architecture = read(&root().join("ARCHITECTURE.md"));
     let manifest = read(&root().join("Cargo.toml"));
-    let dependencies = manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
+    let dependencies =
+        manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
     let dependencies = dependencies.take_while(|line| !line.starts_with('['));
     for line in dependencies.filter(|line| !line.is_empty() && !line.contains("path = ")) {
         let name = line.split('=').next().expect("a name").trim();

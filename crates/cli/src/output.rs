@@ -202,7 +202,11 @@ pub(crate) fn bytes(count: u64) -> String {
         value /= 1000.0;
         unit += 1;
     }
-    if unit == 0 { format!("{count} B") } else { format!("{} {}", three_digits(value), UNITS[unit]) }
+    if unit == 0 {
+        format!("{count} B")
+    } else {
+        format!("{} {}", three_digits(value), UNITS[unit])
+    }
 }
 
 /// A count for people.
@@ -252,6 +256,9 @@ mod tests {
         let mut table = Table::new(1);
         table.row([Cell::text("a"), Cell::number("1")]);
         table.row([Cell::text("bcd"), Cell::number("20")]);
-        assert_eq!(anstream::adapter::strip_str(&table.render()).to_string(), " a     1\n bcd  20\n");
+        assert_eq!(
+            anstream::adapter::strip_str(&table.render()).to_string(),
+            " a     1\n bcd  20\n"
+        );
     }
 }

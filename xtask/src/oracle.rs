@@ -1,0 +1,47 @@
+//! The oracles: Python packages, pinned in `oracle/requirements.txt`. They are installed into
+//! `target/oracle-venv`, anew whenever that file changes.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::workspace::{describe, execute, target_directory};
+
+/// Names an interpreter that has the oracles already; no environment is made then.
+const INTERPRETER_VARIABLE: &str = "COREMILL_ORACLE_PYTHON";
+
+/// The interpreter that has the oracles, made ready if need be.
+pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
+    if let Some(given) = env::var_os(INTERPRETER_VARIABLE) {
+        return Ok(PathBuf::from(given));
+    }
+    let requirements = root.join("oracle/requirements.txt");
+    let wanted =
+        fs::read(&requirements).map_err(|error| describe("read", &requirements, &error))?;
+    let environment = target_directory(root).join("oracle-venv");
+    let (folder, name) = if cfg!(windows) { ("Scripts", "python.exe") } else { ("bin", "python") };
+    let python = environment.join(folder).join(name);
+    // The stamp is written last: an installation that was cut short is done again.
+    let stamp = environment.join("requirements.stamp");
+    if python.is_file() && fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(python);
+    }
+    println!("installing the oracles into {}; this takes some minutes once", environment.display());
+    if environment.exists() {
+        fs::remove_dir_all(&environment)
+            .map_err(|error| describe("remove", &environment, &error))?;
+    }
+    let base = if cfg!(windows) { "python" } else { "python3" };
+    execute(
+        Command::new(base).args(["-m", "venv"]).arg(&environment),
+        "making a Python environment",
+    )?;
+    let mut install = Command::new(&python);
+    install
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .arg(&requirements);
+    execute(&mut install, "installing the oracles")?;
+    fs::write(&stamp, &wanted).map_err(|error| describe("write", &stamp, &error))?;
+    Ok(python)
+}
