@@ -5,7 +5,9 @@
 //! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
+//! | [`text`] | MIL text, printed and parsed |
 
 pub mod infer;
 pub mod ir;
 pub mod ops;
+pub mod text;

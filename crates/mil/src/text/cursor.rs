@@ -1,0 +1,204 @@
+use super::Error;
+use super::lex::{Lexer, Token, Trouble};
+use super::names::unescape;
+
+/// The place in the text that is being read, one token ahead.
+pub(super) struct Cursor<'t> {
+    text: &'t str,
+    lexer: Lexer<'t>,
+    next: (usize, Token<'t>),
+    /// Where the last token that was taken ends.
+    end: usize,
+    depth: usize,
+}
+
+/// Types, values and blocks nested deeper than this are refused. Programs nest a few levels; the
+/// reader is recursive.
+pub(super) const MAX_DEPTH: usize = 64;
+
+pub(super) type Result<T> = std::result::Result<T, Error>;
+
+impl<'t> Cursor<'t> {
+    pub(super) fn new(text: &'t str) -> Result<Cursor<'t>> {
+        let mut cursor =
+            Cursor { text, lexer: Lexer::new(text), next: (0, Token::End), end: 0, depth: 0 };
+        cursor.take()?;
+        cursor.end = 0;
+        Ok(cursor)
+    }
+
+    /// The token ahead.
+    pub(super) fn peek(&self) -> Token<'t> {
+        self.next.1
+    }
+
+    /// The token behind the one ahead; the end of the text if that is no token.
+    pub(super) fn peek_second(&self) -> Token<'t> {
+        self.lexer.clone().next().map_or(Token::End, |token| token.1)
+    }
+
+    /// Where the token ahead begins.
+    pub(super) fn offset(&self) -> usize {
+        self.next.0
+    }
+
+    /// Takes the token ahead.
+    pub(super) fn take(&mut self) -> Result<Token<'t>> {
+        let token = self.next.1;
+        self.end = self.lexer.offset();
+        self.next = self.lexer.next().map_err(|(offset, trouble)| match trouble {
+            Trouble::Unexpected(c) => {
+                self.error_at(offset, format!("unexpected character `{}`", c.escape_debug()))
+            }
+            Trouble::Unterminated(quote) => self
+                .error_at(offset, format!("no closing `{quote}` before the end of the text"))
+                .with_hint("a quote inside a string is written `\\\"`"),
+        })?;
+        Ok(token)
+    }
+
+    /// The text from an offset to the end of the last token.
+    pub(super) fn since(&self, offset: usize) -> &'t str {
+        self.text.get(offset..self.end).unwrap_or_default()
+    }
+
+    /// Takes a punctuation mark if it is ahead.
+    pub(super) fn accept(&mut self, mark: char) -> Result<bool> {
+        let found = self.peek() == Token::Punctuation(mark);
+        if found {
+            self.take()?;
+        }
+        Ok(found)
+    }
+
+    /// Takes a punctuation mark.
+    pub(super) fn expect(&mut self, mark: char) -> Result<()> {
+        if self.accept(mark)? { Ok(()) } else { Err(self.unexpected(&format!("`{mark}`"))) }
+    }
+
+    /// Takes the `;` behind a statement. If there is none, that is said of the end of the statement,
+    /// not of whatever comes next.
+    pub(super) fn expect_semicolon(&mut self) -> Result<()> {
+        if self.accept(';')? {
+            return Ok(());
+        }
+        Err(self.error_at(self.end, self.unexpected("`;`").message))
+    }
+
+    /// Takes a word that must be this one.
+    pub(super) fn expect_word(&mut self, word: &str) -> Result<()> {
+        if self.peek() != Token::Word(word) {
+            return Err(self.unexpected(&format!("`{word}`")));
+        }
+        self.take()?;
+        Ok(())
+    }
+
+    /// Takes `->`.
+    pub(super) fn expect_arrow(&mut self) -> Result<()> {
+        if self.peek() != Token::Arrow {
+            return Err(self.unexpected("`->`"));
+        }
+        self.take()?;
+        Ok(())
+    }
+
+    /// Takes what stands between two marks: pieces with `,` between them.
+    pub(super) fn list(
+        &mut self,
+        open: char,
+        close: char,
+        mut piece: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        self.expect(open)?;
+        if self.accept(close)? {
+            return Ok(());
+        }
+        loop {
+            piece(self)?;
+            if self.accept(close)? {
+                return Ok(());
+            }
+            if !self.accept(',')? {
+                return Err(self.unexpected(&format!("`,` or `{close}`")));
+            }
+        }
+    }
+
+    /// Runs `inner` one level deeper.
+    pub(super) fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.enter()?;
+        let result = inner(self);
+        self.leave();
+        result
+    }
+
+    /// Goes one level deeper; [`Cursor::leave`] comes back.
+    pub(super) fn enter(&mut self) -> Result<()> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// The text of the string ahead.
+    pub(super) fn string(&mut self) -> Result<String> {
+        let Token::String(escaped) = self.peek() else { return Err(self.unexpected("a string")) };
+        let text = self.unescaped(escaped)?;
+        self.take()?;
+        Ok(text)
+    }
+
+    /// The escaped text of the token ahead, decoded.
+    pub(super) fn unescaped(&self, escaped: &str) -> Result<String> {
+        unescape(escaped).map_err(|at| {
+            let message = "unknown escape in a string".to_owned();
+            self.error_at(self.offset() + 1 + at, message).with_hint(
+                "known are \\n, \\r, \\t, \\\\, \\\", \\` and ASCII codes such as \\033 or \\x1b",
+            )
+        })
+    }
+
+    /// An error at the token ahead: what would have been accepted.
+    pub(super) fn unexpected(&self, accepted: &str) -> Error {
+        let found = match self.peek() {
+            Token::Word(word) | Token::Number(word) => format!("`{}`", shortened(word)),
+            Token::Name(name) => format!("`{}`", shortened(name)),
+            Token::String(_) => "a string".to_owned(),
+            Token::Arrow => "`->`".to_owned(),
+            Token::Punctuation(mark) => format!("`{mark}`"),
+            Token::End => "the end of the text".to_owned(),
+        };
+        self.error(format!("expected {accepted}, found {found}"))
+    }
+
+    /// An error at the token ahead.
+    pub(super) fn error(&self, message: String) -> Error {
+        self.error_at(self.offset(), message)
+    }
+
+    /// An error at an offset.
+    pub(super) fn error_at(&self, offset: usize, message: String) -> Error {
+        Error::new(self.text, offset, message, None)
+    }
+}
+
+impl Error {
+    pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// A piece of the text as messages quote it: its beginning, if it is long.
+pub(super) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(48) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

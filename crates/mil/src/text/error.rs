@@ -1,0 +1,69 @@
+use std::fmt;
+
+/// Text that is no program: what is wrong, and where.
+///
+/// `Display` gives one line; [`Error::render`] shows the line of the text with a mark under the place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The column in characters, counted from 1.
+    pub column: usize,
+    /// The offset in bytes.
+    pub offset: usize,
+    /// What was found and what is accepted.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    excerpt: String,
+    excerpt_column: usize,
+}
+
+/// How much of a line is shown on either side of the place: programs have lines of megabytes.
+const EXCERPT_SIDE: usize = 60;
+
+impl Error {
+    pub(super) fn new(text: &str, offset: usize, message: String, hint: Option<String>) -> Error {
+        let mut offset = offset.min(text.len());
+        while !text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        let (before, after) = text.split_at(offset);
+        let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count() + 1;
+
+        let left: Vec<char> = before[line_start..].chars().rev().take(EXCERPT_SIDE).collect();
+        let rest = after.split('\n').next().unwrap_or_default();
+        let printable = |c: char| if c.is_control() { ' ' } else { c };
+        let excerpt = left.iter().rev().copied().chain(rest.chars().take(EXCERPT_SIDE));
+        let excerpt = excerpt.map(printable).collect::<String>();
+        let excerpt = excerpt.trim_end().to_owned();
+        Error { line, column, offset, message, hint, excerpt, excerpt_column: left.len() }
+    }
+
+    /// The error with the line it is about, a mark under the place, and the hint.
+    ///
+    /// `name` says what the text is called, a path for instance.
+    pub fn render(&self, name: &str) -> String {
+        let number = self.line.to_string();
+        let margin = " ".repeat(number.len());
+        let indent = " ".repeat(self.excerpt_column);
+        let mut shown = format!(
+            "error: {}\n{margin}--> {name}:{}:{}\n{margin} |\n{number} | {}\n{margin} | {indent}^\n",
+            self.message, self.line, self.column, self.excerpt
+        );
+        if let Some(hint) = &self.hint {
+            shown.push_str(&format!("hint: {hint}\n"));
+        }
+        shown
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,97 @@
+//! MIL text, the form that Apple's compiler writes to `model.mil`: print and parse.
+//!
+//! ```text
+//! program(1.3)
+//! [buildInfo = dict<string, string>({{"coremlc-version", "3520.5.1"}})]
+//! {
+//!     func main<ios17>(tensor<fp32, [1, 4]> x) {
+//!             tensor<fp32, [4]> w = const()[name = string("w"), val = tensor<fp32, [4]>(BLOBFILE(path = string("@model_path/weights/weight.bin"), offset = uint64(64)))];
+//!             tensor<fp32, [1, 4]> y = add(x = x, y = w)[name = string("y")];
+//!         } -> (y);
+//! }
+//! ```
+//!
+//! The grammar; `x*` is any number of x with `,` between them, `x?` is x or nothing:
+//!
+//! ```text
+//! program   = "program" "(" version ")" attributes? "{" function… "}"
+//! function  = "func" name "<" opset ">" "(" (type name)* ")" attributes? body ";"
+//! body      = "{" operation… "}" "->" "(" name* ")"
+//! operation = ((type name)* "=")? name "(" (key "=" argument)* ")" attributes? block… ";"
+//! block     = "(" (type name)* ")" attributes? body
+//! argument  = binding | "(" binding* ")"
+//! binding   = name | literal
+//! attributes = "[" (key "=" literal)* "]"
+//! literal   = type "(" value ")"
+//! value     = number | string | "true" | "false" | "[" value* "]" | "(" value* ")" | "{" entry* "}"
+//!           | "BLOBFILE" "(" "path" "=" literal "," "offset" "=" literal ")" | literal
+//! entry     = "{" value "," value "}"
+//! type      = dtype | "tensor" "<" dtype "," "[" dim* "]" ">" | "list" "<" type "," dim ">"
+//!           | "tuple" "<" type* ">" | "dict" "<" type "," type ">" | "state" "<" type ">"
+//! dim       = integer | "?"
+//! ```
+//!
+//! There are two dialects, and both are read, mixed too. `program(1.3)` writes a scalar's type as
+//! `int32`; `program(1.0)` as `tensor<int32, []>`. Floats are hexadecimal and lose nothing, decimal ones
+//! are read as well. A tensor's brackets hold exactly the elements that its type declares; without any
+//! it may be `[]`. `//` begins a comment. Names that are no identifiers, or reserved words, stand
+//! between backticks, which Apple's parser does not know: see [`is_plain`].
+//!
+//! Text has no place for [`Program::documentation`](crate::ir::Program::documentation) and for unknown
+//! fields; a program without these is the same after it is printed and parsed.
+
+mod cursor;
+mod error;
+mod floats;
+mod lex;
+mod names;
+mod parse;
+mod print;
+mod types;
+mod values;
+
+use coremill_tensor::Buffer;
+
+pub use error::Error;
+pub use names::is_plain;
+pub use parse::parse;
+pub use print::{OpSpan, Printed, print, write};
+
+use crate::ir::{TensorType, Weight, WeightPlace};
+
+/// A version of the text's form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// What compilers before 2024 wrote: every type is spelled as a tensor's.
+    V1_0,
+    /// What they write now.
+    #[default]
+    V1_3,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Default)]
+pub struct PrintOptions<'o> {
+    /// The form.
+    pub dialect: Dialect,
+    /// Says where weights lie; one that it has no place for is printed where it was read from, and
+    /// one that was not read from anywhere at `@unplaced`.
+    pub places: Option<&'o dyn Fn(&Weight, &TensorType) -> Option<WeightPlace>>,
+}
+
+/// Gives the elements of weights that text refers to.
+pub trait Weights {
+    /// The packed elements of a tensor of this type at a place; none to leave the weight where it is.
+    /// The error is a message for people.
+    fn elements(&self, place: &WeightPlace, ty: &TensorType) -> Result<Option<Buffer>, String>;
+}
+
+/// Leaves every weight where it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoWeights;
+
+impl Weights for NoWeights {
+    fn elements(&self, _: &WeightPlace, _: &TensorType) -> Result<Option<Buffer>, String> {
+        Ok(None)
+    }
+}

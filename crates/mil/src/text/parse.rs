@@ -1,0 +1,335 @@
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::cursor::{Cursor, Result, shortened};
+use super::lex::Token;
+use super::names::is_plain;
+use super::types::begins_type;
+use super::values::Values;
+use super::{Error, Weights};
+use crate::ir::{
+    Attributes, Binding, BlockId, Function, Input, Name, Op, Operator, Opset, Program, Type,
+    ValueId,
+};
+use crate::ops::OpKind;
+
+/// Reads a program.
+///
+/// `weights` gives the elements of weights that lie in files; [`NoWeights`](super::NoWeights) leaves
+/// them where they are.
+pub fn parse(text: &str, weights: &dyn Weights) -> std::result::Result<Program, Error> {
+    let mut parser =
+        Parser { cursor: Cursor::new(text)?, values: Values::new(weights), names: HashMap::new() };
+    parser.program()
+}
+
+struct Parser<'t, 'w> {
+    cursor: Cursor<'t>,
+    values: Values<'w>,
+    /// The values that can be named here: those of the blocks around, and those before in each.
+    names: HashMap<String, ValueId>,
+}
+
+impl Parser<'_, '_> {
+    fn program(&mut self) -> Result<Program> {
+        self.cursor.expect_word("program")?;
+        self.cursor.expect('(')?;
+        match self.cursor.peek() {
+            Token::Number("1.0" | "1.1" | "1.2" | "1.3") => self.cursor.take()?,
+            _ => return Err(self.cursor.unexpected("a version of MIL text from 1.0 to 1.3")),
+        };
+        self.cursor.expect(')')?;
+        let mut program = Program { attributes: self.attributes()?, ..Program::default() };
+        self.cursor.expect('{')?;
+        while !self.cursor.accept('}')? {
+            let offset = self.cursor.offset();
+            let function = self.function()?;
+            if program.function(&function.name).is_some() {
+                let message = format!("a second function `{}`", shortened(&function.name));
+                return Err(self.cursor.error_at(offset, message));
+            }
+            program.functions.push(function);
+        }
+        if self.cursor.peek() != Token::End {
+            return Err(self.cursor.unexpected("the end of the text"));
+        }
+        Ok(program)
+    }
+
+    fn function(&mut self) -> Result<Function> {
+        if self.cursor.peek() != Token::Word("func") {
+            return Err(self.cursor.unexpected("`func` or `}`"));
+        }
+        self.cursor.take()?;
+        let name = self.name("the name of a function")?;
+        self.cursor.expect('<')?;
+        let opset = match self.cursor.peek() {
+            Token::Word(tag) => Opset::from_tag(tag),
+            _ => None,
+        };
+        let Some(opset) = opset else {
+            return Err(self.cursor.unexpected("an opset: ios15, ios16, ios17, ios18 or ios26"));
+        };
+        self.cursor.take()?;
+        self.cursor.expect('>')?;
+
+        self.names.clear();
+        let mut function = Function::new(name, opset);
+        let body = function.body;
+        let mut scope = Vec::new();
+        self.block_inputs(&mut function, body, &mut scope)?;
+        function.attributes = self.attributes()?;
+        self.block_body(&mut function, body, &mut scope)?;
+        self.cursor.expect_semicolon()?;
+        Ok(function)
+    }
+
+    fn block(&mut self, function: &mut Function) -> Result<BlockId> {
+        let block = function.add_block();
+        let mut scope = Vec::new();
+        self.block_inputs(function, block, &mut scope)?;
+        function.block_mut(block).attributes = self.attributes()?;
+        self.block_body(function, block, &mut scope)?;
+        for name in scope {
+            self.names.remove(&name);
+        }
+        Ok(block)
+    }
+
+    fn block_inputs(
+        &mut self,
+        function: &mut Function,
+        block: BlockId,
+        scope: &mut Vec<String>,
+    ) -> Result<()> {
+        let (cursor, names) = (&mut self.cursor, &mut self.names);
+        cursor.list('(', ')', |cursor| {
+            let ty = cursor.ty()?;
+            let (_, name) = new_name(cursor, names)?;
+            let value = function.add_input(block, name.clone(), ty);
+            names.insert(name.clone(), value);
+            scope.push(name);
+            Ok(())
+        })
+    }
+
+    fn block_body(
+        &mut self,
+        function: &mut Function,
+        block: BlockId,
+        scope: &mut Vec<String>,
+    ) -> Result<()> {
+        self.cursor.expect('{')?;
+        while !self.cursor.accept('}')? {
+            self.op(function, block, scope)?;
+        }
+        self.cursor.expect_arrow()?;
+        let (cursor, names) = (&mut self.cursor, &self.names);
+        let mut outputs = Vec::new();
+        cursor.list('(', ')', |cursor| {
+            outputs.push(known_value(cursor, names)?);
+            Ok(())
+        })?;
+        function.block_mut(block).outputs = outputs;
+        Ok(())
+    }
+
+    fn op(
+        &mut self,
+        function: &mut Function,
+        block: BlockId,
+        scope: &mut Vec<String>,
+    ) -> Result<()> {
+        // A statement that gives nothing is a bare call; any other begins with a type.
+        let mut outputs: Vec<(String, Type)> = Vec::new();
+        let mut offsets = Vec::new();
+        let call = matches!(self.cursor.peek(), Token::Word(_) | Token::Name(_))
+            && self.cursor.peek_second() == Token::Punctuation('(');
+        if !call {
+            if !matches!(self.cursor.peek(), Token::Word(_)) {
+                return Err(self.cursor.unexpected("an operation or `}`"));
+            }
+            loop {
+                let ty = self.cursor.ty()?;
+                let (offset, name) = new_name(&mut self.cursor, &self.names)?;
+                outputs.push((name, ty));
+                offsets.push(offset);
+                if !self.cursor.accept(',')? {
+                    break;
+                }
+            }
+            self.cursor.expect('=')?;
+        }
+
+        let operator = Operator::from_name(&self.name("the name of an operation")?);
+        let kind = match operator {
+            Operator::Known(kind) => Some(kind),
+            Operator::Unknown(_) => None,
+        };
+        let inputs = self.inputs(kind)?;
+        let attributes = self.attributes()?;
+        let mut blocks = Vec::new();
+        while self.cursor.peek() == Token::Punctuation('(') {
+            // `nested` lends out the cursor alone, so the depth is kept by hand.
+            self.cursor.enter()?;
+            blocks.push(self.block(function)?);
+            self.cursor.leave();
+        }
+        self.cursor.expect_semicolon()?;
+
+        let names: Vec<String> = outputs.iter().map(|(name, _)| name.clone()).collect();
+        let op = Op {
+            operator,
+            inputs,
+            outputs: Vec::new(),
+            blocks,
+            attributes,
+            unknown: Default::default(),
+        };
+        let op = function.add_op(block, op, outputs);
+        let values = &function.op(op).outputs;
+        for ((name, &value), offset) in names.into_iter().zip(values).zip(offsets) {
+            if self.names.insert(name.clone(), value).is_some() {
+                return Err(second_value(&self.cursor, offset, &name));
+            }
+            scope.push(name);
+        }
+        Ok(())
+    }
+
+    /// Takes the arguments of an operation.
+    fn inputs(&mut self, kind: Option<OpKind>) -> Result<Vec<Input>> {
+        let mut inputs: Vec<Input> = Vec::new();
+        let mut offsets = Vec::new();
+        let (cursor, values, names) = (&mut self.cursor, &mut self.values, &self.names);
+        cursor.list('(', ')', |cursor| {
+            offsets.push(cursor.offset());
+            let name = key(cursor)?;
+            cursor.expect('=')?;
+            let mut bindings = Vec::new();
+            if cursor.peek() == Token::Punctuation('(') {
+                cursor.list('(', ')', |cursor| {
+                    bindings.push(binding(cursor, values, names)?);
+                    Ok(())
+                })?;
+            } else {
+                bindings.push(binding(cursor, values, names)?);
+            }
+            inputs.push(Input { name: parameter_name(kind, name), bindings });
+            Ok(())
+        })?;
+        let mut seen = HashMap::new();
+        for (input, &offset) in inputs.iter().zip(&offsets) {
+            if seen.insert(&*input.name, ()).is_some() {
+                let message = format!("`{}` is bound twice", shortened(&input.name));
+                return Err(cursor.error_at(offset, message));
+            }
+        }
+        inputs.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(inputs)
+    }
+
+    /// Takes `[name = value, ...]` if it is there.
+    fn attributes(&mut self) -> Result<Attributes> {
+        let mut attributes = Vec::new();
+        if self.cursor.peek() != Token::Punctuation('[') {
+            return Ok(Attributes::default());
+        }
+        let (cursor, values) = (&mut self.cursor, &mut self.values);
+        cursor.list('[', ']', |cursor| {
+            let offset = cursor.offset();
+            let name = key(cursor)?;
+            cursor.expect('=')?;
+            attributes.push((name, values.typed(cursor)?, offset));
+            Ok(())
+        })?;
+        // Sorted first, so that each is inserted at the end.
+        attributes.sort_by(|left, right| (&left.0, left.2).cmp(&(&right.0, right.2)));
+        let mut sorted = Attributes::default();
+        for (name, constant, offset) in attributes {
+            let message = format!("a second attribute `{}`", shortened(&name));
+            if sorted.insert(name, constant).is_some() {
+                return Err(self.cursor.error_at(offset, message));
+            }
+        }
+        Ok(sorted)
+    }
+
+    fn name(&mut self, what: &str) -> Result<String> {
+        name(&mut self.cursor, what)
+    }
+}
+
+/// Takes what an argument is bound to.
+fn binding(
+    cursor: &mut Cursor<'_>,
+    values: &mut Values<'_>,
+    names: &HashMap<String, ValueId>,
+) -> Result<Binding> {
+    match cursor.peek() {
+        Token::Word(word) if begins_type(word) => values.typed(cursor).map(Binding::Literal),
+        Token::Word(_) if cursor.peek_second() == Token::Punctuation('(') => {
+            // What looks like a literal of a type that does not exist: let the type's reader say so.
+            values.typed(cursor).map(Binding::Literal)
+        }
+        _ => known_value(cursor, names).map(Binding::Value),
+    }
+}
+
+/// Takes the name of a value that is defined.
+fn known_value(cursor: &mut Cursor<'_>, names: &HashMap<String, ValueId>) -> Result<ValueId> {
+    let offset = cursor.offset();
+    let name = name(cursor, "a value")?;
+    names.get(&name).copied().ok_or_else(|| {
+        let message = format!("no value `{}` is defined before this", shortened(&name));
+        cursor.error_at(offset, message)
+    })
+}
+
+/// Takes the name of a value that is defined here, and says where it stands.
+fn new_name(cursor: &mut Cursor<'_>, names: &HashMap<String, ValueId>) -> Result<(usize, String)> {
+    let offset = cursor.offset();
+    let name = name(cursor, "the name of a value")?;
+    if names.contains_key(&name) {
+        return Err(second_value(cursor, offset, &name));
+    }
+    Ok((offset, name))
+}
+
+fn second_value(cursor: &Cursor<'_>, offset: usize, name: &str) -> Error {
+    cursor.error_at(offset, format!("a second value `{}`", shortened(name)))
+}
+
+/// Takes a name, which may be quoted.
+fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String> {
+    let name = match cursor.peek() {
+        Token::Word(word) if is_plain(word) => word.to_owned(),
+        Token::Word(word) => {
+            return Err(cursor
+                .error(format!("expected {what}, found the reserved word `{word}`"))
+                .with_hint(format!("quote it, `{word}` between backticks, if that is the name")));
+        }
+        Token::Name(escaped) => cursor.unescaped(escaped)?,
+        _ => return Err(cursor.unexpected(what)),
+    };
+    cursor.take()?;
+    Ok(name)
+}
+
+/// Takes the name of a parameter or an attribute.
+fn key(cursor: &mut Cursor<'_>) -> Result<String> {
+    let key = match cursor.peek() {
+        Token::Word(word) => word.to_owned(),
+        Token::Name(escaped) => cursor.unescaped(escaped)?,
+        _ => return Err(cursor.unexpected("a name")),
+    };
+    cursor.take()?;
+    Ok(key)
+}
+
+/// The name of a parameter, the op table's own text if it has it.
+fn parameter_name(kind: Option<OpKind>, name: String) -> Name {
+    let mut rows = kind.map_or(&[][..], OpKind::rows).iter();
+    let known = rows.find_map(|row| row.parameter(&name));
+    known.map_or(Cow::Owned(name), |parameter| Cow::Borrowed(parameter.name))
+}

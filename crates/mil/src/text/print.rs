@@ -1,0 +1,489 @@
+use std::fmt::Write as _;
+use std::io;
+use std::ops::Range;
+
+use coremill_tensor::{DType, packed};
+
+use super::floats;
+use super::names::{write_key, write_name, write_quoted};
+use super::types::write_type;
+use super::{Dialect, PrintOptions};
+use crate::ir::{
+    Attributes, Binding, BlockId, Constant, ConstantData, Dim, Function, Op, OpId, Program,
+    TensorType, Type, Weight, WeightPlace,
+};
+
+/// A program as text, and where its operations stand in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Printed {
+    /// The text.
+    pub text: String,
+    /// The operations in the order of the text.
+    pub ops: Vec<OpSpan>,
+}
+
+/// Where an operation stands in a printed text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpSpan {
+    /// The function, counted in [`Program::functions`].
+    pub function: usize,
+    /// The operation.
+    pub op: OpId,
+    /// The bytes from its first output to its last attribute; its blocks come after.
+    pub range: Range<usize>,
+}
+
+impl Printed {
+    /// Where an operation stands.
+    pub fn span(&self, function: usize, op: OpId) -> Option<&OpSpan> {
+        self.ops.iter().find(|span| span.function == function && span.op == op)
+    }
+
+    /// The line on which a byte stands, counted from 1.
+    pub fn line(&self, offset: usize) -> usize {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        before.iter().filter(|&&byte| byte == b'\n').count() + 1
+    }
+}
+
+/// A program as text.
+pub fn print(program: &Program, options: &PrintOptions<'_>) -> Printed {
+    let mut sink = Sink { buffer: String::new(), flushed: 0, writer: None };
+    let ops = Printer { sink: &mut sink, options, ops: Vec::new() }.program(program);
+    Printed { text: sink.buffer, ops: ops.unwrap_or_default() }
+}
+
+/// Writes a program as text, in pieces, so that it is never in memory as a whole.
+pub fn write(
+    writer: &mut dyn io::Write,
+    program: &Program,
+    options: &PrintOptions<'_>,
+) -> io::Result<()> {
+    let mut sink = Sink { buffer: String::new(), flushed: 0, writer: Some(writer) };
+    Printer { sink: &mut sink, options, ops: Vec::new() }.program(program)?;
+    sink.flush()
+}
+
+/// Collects text, and passes it on when enough has come together.
+struct Sink<'w> {
+    buffer: String,
+    flushed: usize,
+    writer: Option<&'w mut dyn io::Write>,
+}
+
+const FLUSH_AT: usize = 1 << 16;
+
+/// Elements between two looks at how full the buffer is.
+const ELEMENTS_PER_FLUSH: u64 = 1 << 10;
+
+impl Sink<'_> {
+    fn position(&self) -> usize {
+        self.flushed + self.buffer.len()
+    }
+
+    fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.buffer.len() < FLUSH_AT { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(writer) = &mut self.writer {
+            writer.write_all(self.buffer.as_bytes())?;
+            self.flushed += self.buffer.len();
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+struct Printer<'s, 'w, 'o> {
+    sink: &'s mut Sink<'w>,
+    options: &'o PrintOptions<'o>,
+    ops: Vec<OpSpan>,
+}
+
+/// What is yet to be printed of a function.
+enum Step {
+    Ops { block: BlockId, next: usize, indent: usize },
+    Block { block: BlockId, indent: usize },
+    Close { block: BlockId, indent: usize },
+    EndOp,
+}
+
+/// Blocks deeper than this are no longer indented further, or text would grow with the square of the
+/// depth.
+const MAX_INDENT: usize = 12 + 8 * 32;
+
+impl Printer<'_, '_, '_> {
+    fn program(mut self, program: &Program) -> io::Result<Vec<OpSpan>> {
+        self.sink.buffer.push_str(match self.options.dialect {
+            Dialect::V1_0 => "program(1.0)\n",
+            Dialect::V1_3 => "program(1.3)\n",
+        });
+        if !program.attributes.is_empty() {
+            self.attributes(&program.attributes)?;
+            self.sink.buffer.push('\n');
+        }
+        self.sink.buffer.push_str("{\n");
+        for (index, function) in program.functions.iter().enumerate() {
+            self.function(index, function)?;
+        }
+        self.sink.buffer.push('}');
+        Ok(self.ops)
+    }
+
+    fn function(&mut self, index: usize, function: &Function) -> io::Result<()> {
+        self.sink.buffer.push_str("    func ");
+        write_name(&mut self.sink.buffer, &function.name);
+        let _ = write!(self.sink.buffer, "<{}>", function.opset.tag());
+        self.inputs_of_block(function, function.body);
+        if !function.attributes.is_empty() {
+            self.sink.buffer.push(' ');
+            self.attributes(&function.attributes)?;
+        }
+        self.sink.buffer.push_str(" {\n");
+        self.ops_of(index, function)?;
+        self.sink.buffer.push_str("        }");
+        self.outputs_of_block(function, function.body);
+        self.sink.buffer.push_str(";\n");
+        Ok(())
+    }
+
+    /// Prints what the body does. Nested blocks are worked off a list, not by recursion: how deep a
+    /// program in memory nests is not limited.
+    ///
+    /// No text of Apple's with nested blocks is at hand. This is the form of `mlmodelc-export`, whose
+    /// authors ran it on devices: each block on a line of its own behind the operation's attributes.
+    fn ops_of(&mut self, index: usize, function: &Function) -> io::Result<()> {
+        let mut steps = vec![Step::Ops { block: function.body, next: 0, indent: 12 }];
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Ops { block, next, indent } => {
+                    let Some(&id) = function.block(block).ops.get(next) else { continue };
+                    steps.push(Step::Ops { block, next: next + 1, indent });
+                    let op = function.op(id);
+                    self.pad(indent);
+                    let start = self.sink.position();
+                    self.op(function, op)?;
+                    let range = start..self.sink.position();
+                    if self.sink.writer.is_none() {
+                        self.ops.push(OpSpan { function: index, op: id, range });
+                    }
+                    steps.push(Step::EndOp);
+                    for &inner in op.blocks.iter().rev() {
+                        steps.push(Step::Block { block: inner, indent });
+                    }
+                }
+                Step::Block { block, indent } => {
+                    self.sink.buffer.push('\n');
+                    self.pad(indent + 4);
+                    self.inputs_of_block(function, block);
+                    let attributes = &function.block(block).attributes;
+                    if !attributes.is_empty() {
+                        self.sink.buffer.push(' ');
+                        self.attributes(attributes)?;
+                    }
+                    self.sink.buffer.push_str(" {\n");
+                    steps.push(Step::Close { block, indent });
+                    steps.push(Step::Ops { block, next: 0, indent: (indent + 8).min(MAX_INDENT) });
+                }
+                Step::Close { block, indent } => {
+                    self.pad(indent + 4);
+                    self.sink.buffer.push('}');
+                    self.outputs_of_block(function, block);
+                }
+                Step::EndOp => {
+                    self.sink.buffer.push_str(";\n");
+                    self.sink.flush_if_full()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pad(&mut self, spaces: usize) {
+        let _ = write!(self.sink.buffer, "{:spaces$}", "");
+    }
+
+    fn inputs_of_block(&mut self, function: &Function, block: BlockId) {
+        self.sink.buffer.push('(');
+        for (index, &input) in function.block(block).inputs.iter().enumerate() {
+            let value = function.value(input);
+            self.comma(index);
+            write_type(&mut self.sink.buffer, &value.ty, self.options.dialect);
+            self.sink.buffer.push(' ');
+            write_name(&mut self.sink.buffer, &value.name);
+        }
+        self.sink.buffer.push(')');
+    }
+
+    fn outputs_of_block(&mut self, function: &Function, block: BlockId) {
+        self.sink.buffer.push_str(" -> (");
+        for (index, &output) in function.block(block).outputs.iter().enumerate() {
+            self.comma(index);
+            write_name(&mut self.sink.buffer, &function.value(output).name);
+        }
+        self.sink.buffer.push(')');
+    }
+
+    fn op(&mut self, function: &Function, op: &Op) -> io::Result<()> {
+        for (index, &output) in op.outputs.iter().enumerate() {
+            let value = function.value(output);
+            self.comma(index);
+            write_type(&mut self.sink.buffer, &value.ty, self.options.dialect);
+            self.sink.buffer.push(' ');
+            write_name(&mut self.sink.buffer, &value.name);
+        }
+        if !op.outputs.is_empty() {
+            self.sink.buffer.push_str(" = ");
+        }
+        write_name(&mut self.sink.buffer, op.type_name());
+        self.sink.buffer.push('(');
+        for (index, input) in op.inputs.iter().enumerate() {
+            self.comma(index);
+            write_key(&mut self.sink.buffer, &input.name);
+            self.sink.buffer.push_str(" = ");
+            match input.bindings.as_slice() {
+                [binding] => self.binding(function, binding)?,
+                bindings => {
+                    self.sink.buffer.push('(');
+                    for (index, binding) in bindings.iter().enumerate() {
+                        self.comma(index);
+                        self.binding(function, binding)?;
+                    }
+                    self.sink.buffer.push(')');
+                }
+            }
+        }
+        self.sink.buffer.push(')');
+        if !op.attributes.is_empty() {
+            self.attributes(&op.attributes)?;
+        }
+        Ok(())
+    }
+
+    fn binding(&mut self, function: &Function, binding: &Binding) -> io::Result<()> {
+        match binding {
+            Binding::Value(id) => {
+                write_name(&mut self.sink.buffer, &function.value(*id).name);
+                Ok(())
+            }
+            Binding::Literal(constant) => self.typed(constant),
+        }
+    }
+
+    fn attributes(&mut self, attributes: &Attributes) -> io::Result<()> {
+        self.sink.buffer.push('[');
+        for (index, (name, constant)) in attributes.iter().enumerate() {
+            self.comma(index);
+            write_key(&mut self.sink.buffer, name);
+            self.sink.buffer.push_str(" = ");
+            self.typed(constant)?;
+        }
+        self.sink.buffer.push(']');
+        Ok(())
+    }
+
+    fn typed(&mut self, constant: &Constant) -> io::Result<()> {
+        write_type(&mut self.sink.buffer, &constant.ty, self.options.dialect);
+        self.sink.buffer.push('(');
+        self.value(constant)?;
+        self.sink.buffer.push(')');
+        Ok(())
+    }
+
+    /// Prints a part of a list, tuple or dictionary, whose type says what the part's is; with its own
+    /// type if it deviates from that.
+    fn part(&mut self, declared: Option<&Type>, constant: &Constant) -> io::Result<()> {
+        if declared.is_some_and(|declared| implies(declared, &constant.ty)) {
+            self.value(constant)
+        } else {
+            self.typed(constant)
+        }
+    }
+
+    fn value(&mut self, constant: &Constant) -> io::Result<()> {
+        match &constant.data {
+            ConstantData::Weight(weight) => {
+                self.weight(weight, constant.tensor_type());
+                Ok(())
+            }
+            ConstantData::Bytes(bytes) => match constant.tensor_type() {
+                Some(tensor) => self.elements(tensor, bytes.as_bytes()),
+                None => self.misfit(),
+            },
+            ConstantData::Strings(strings) => {
+                let tensor = constant.tensor_type().filter(|tensor| {
+                    tensor.dtype == DType::String
+                        && tensor.element_count() == Some(strings.len() as u64)
+                });
+                let Some(tensor) = tensor else { return self.misfit() };
+                self.nest(tensor, |out, index| write_quoted(out, &strings[index], '"'))
+            }
+            ConstantData::Sequence(parts) => {
+                let tuple = matches!(constant.ty, Type::Tuple(_));
+                self.sink.buffer.push(if tuple { '(' } else { '[' });
+                for (index, part) in parts.iter().enumerate() {
+                    self.comma(index);
+                    let declared = match &constant.ty {
+                        Type::List(element, _) => Some(&**element),
+                        Type::Tuple(types) => types.get(index),
+                        _ => None,
+                    };
+                    self.part(declared, part)?;
+                }
+                self.sink.buffer.push(if tuple { ')' } else { ']' });
+                Ok(())
+            }
+            ConstantData::Entries(entries) => {
+                let (key_type, value_type) = match &constant.ty {
+                    Type::Dictionary(key, value) => (Some(&**key), Some(&**value)),
+                    _ => (None, None),
+                };
+                self.sink.buffer.push('{');
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    self.comma(index);
+                    self.sink.buffer.push('{');
+                    self.part(key_type, key)?;
+                    self.sink.buffer.push_str(", ");
+                    self.part(value_type, value)?;
+                    self.sink.buffer.push('}');
+                }
+                self.sink.buffer.push('}');
+                Ok(())
+            }
+        }
+    }
+
+    fn weight(&mut self, weight: &Weight, tensor: Option<&TensorType>) {
+        let laid_out = self.options.places.and_then(|places| places(weight, tensor?));
+        let unplaced = || WeightPlace { file: UNPLACED.into(), offset: 0 };
+        let place = laid_out.or_else(|| weight.place.clone()).unwrap_or_else(unplaced);
+        let out = &mut self.sink.buffer;
+        out.push_str("BLOBFILE(path = ");
+        write_type(out, &Type::scalar(DType::String), self.options.dialect);
+        out.push('(');
+        write_quoted(out, &place.file, '"');
+        out.push_str("), offset = ");
+        write_type(out, &Type::scalar(DType::UInt64), self.options.dialect);
+        let _ = write!(out, "({}))", place.offset);
+    }
+
+    fn elements(&mut self, tensor: &TensorType, bytes: &[u8]) -> io::Result<()> {
+        let dtype = tensor.dtype;
+        let (Some(count), Some(size)) = (tensor.element_count(), tensor.storage_bytes()) else {
+            return self.misfit();
+        };
+        if size != bytes.len() as u64 {
+            return self.misfit();
+        }
+        if dtype.is_sub_byte() {
+            let Some(values) = packed::unpack(dtype, bytes, count as usize) else {
+                return self.misfit();
+            };
+            return self.nest(tensor, |out, index| {
+                let _ = write!(out, "{}", values[index]);
+            });
+        }
+        let width = dtype.bits().unwrap_or(8) as usize / 8;
+        let bits = |index: usize| {
+            let mut word = [0u8; 8];
+            word[..width].copy_from_slice(&bytes[index * width..(index + 1) * width]);
+            u64::from_le_bytes(word)
+        };
+        if dtype == DType::Bool {
+            self.nest(tensor, |out, i| out.push_str(if bits(i) != 0 { "true" } else { "false" }))
+        } else if dtype.is_float() {
+            self.nest(tensor, |out, index| floats::write(out, dtype, bits(index)))
+        } else if dtype.is_signed_integer() {
+            let unused = 64 - 8 * width as u32;
+            self.nest(tensor, |out, index| {
+                let _ = write!(out, "{}", (bits(index) << unused) as i64 >> unused);
+            })
+        } else {
+            self.nest(tensor, |out, index| {
+                let _ = write!(out, "{}", bits(index));
+            })
+        }
+    }
+
+    /// Prints the elements of a tensor whose dimensions are all fixed within the brackets of these.
+    fn nest(
+        &mut self,
+        tensor: &TensorType,
+        mut element: impl FnMut(&mut String, usize),
+    ) -> io::Result<()> {
+        let shape = tensor.known_shape().unwrap_or_default();
+        let empty = shape.iter().position(|&extent| extent == 0);
+        let (axes, count) = match empty {
+            None => (&shape[..], tensor.element_count().unwrap_or(0)),
+            Some(axis) => {
+                // The rows down to the first empty dimension. There is no end to how many there can
+                // be, so beyond a number the whole is `[]`.
+                let rows = shape[..axis].iter().try_fold(1u64, |n, &extent| n.checked_mul(extent));
+                match rows.filter(|&rows| rows <= MAX_EMPTY_ROWS) {
+                    Some(rows) => (&shape[..axis], rows),
+                    None => (&[][..], 1),
+                }
+            }
+        };
+        // How many elements lie between two brackets of each dimension, innermost first.
+        let mut strides = Vec::with_capacity(axes.len());
+        let mut stride = 1u64;
+        for &extent in axes.iter().rev() {
+            stride = stride.saturating_mul(extent);
+            strides.push(stride);
+        }
+        let brackets = |at: u64| strides.iter().take_while(|&&stride| at % stride == 0).count();
+        for index in 0..count {
+            let out = &mut self.sink.buffer;
+            out.push_str(if index > 0 { ", " } else { "" });
+            out.extend(std::iter::repeat_n('[', brackets(index)));
+            match empty {
+                Some(_) => out.push_str("[]"),
+                None => element(out, index as usize),
+            }
+            out.extend(std::iter::repeat_n(']', brackets(index + 1)));
+            if index % ELEMENTS_PER_FLUSH == 0 {
+                self.sink.flush_if_full()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stands for a value that does not fit its type. The verifier shows it to people; it is not
+    /// meant to be read back.
+    fn misfit(&mut self) -> io::Result<()> {
+        self.sink.buffer.push_str("<a value that does not fit the type>");
+        Ok(())
+    }
+
+    fn comma(&mut self, index: usize) {
+        self.sink.buffer.push_str(if index > 0 { ", " } else { "" });
+    }
+}
+
+/// The file of weights that are not laid out.
+const UNPLACED: &str = "@unplaced";
+
+/// Empty rows that are printed one by one.
+const MAX_EMPTY_ROWS: u64 = 1 << 10;
+
+/// Whether a value of the declared type that is read back from its text gets the type `actual`.
+fn implies(declared: &Type, actual: &Type) -> bool {
+    match (declared, actual) {
+        (Type::Tensor(declared), Type::Tensor(actual)) => {
+            let seen = |dims: &[Dim]| !dims.iter().any(|dim| *dim == Dim::Known(0));
+            declared.dtype == actual.dtype
+                && declared.rank() == actual.rank()
+                && declared.shape.iter().zip(&actual.shape).enumerate().all(|(axis, dims)| {
+                    match dims {
+                        (Dim::Known(left), Dim::Known(right)) => left == right,
+                        // An open dimension shows in the text unless it lies within an empty one.
+                        (Dim::Unknown, Dim::Known(_)) => seen(&actual.shape[..axis]),
+                        _ => false,
+                    }
+                })
+        }
+        _ => declared == actual,
+    }
+}

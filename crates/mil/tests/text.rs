@@ -1,0 +1,143 @@
+//! Every file of `tests/text` is a test.
+//!
+//! A file holds a program, or a text that is none. What must come of it stands at its end, in comments
+//! under a line `// prints` (the text that printing it again gives) or `// fails` (the rendered error);
+//! a file without either must be printed just as it is, comments at its beginning aside. Whatever parses must parse to the same program
+//! again after it is printed in either dialect. `BLESS=1 cargo test --test text` writes the ends anew.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use coremill_mil::text::{self, Dialect, NoWeights, PrintOptions};
+
+const PRINTS: &str = "// prints\n";
+const FAILS: &str = "// fails\n";
+
+#[test]
+fn files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/text");
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .expect("tests/text")
+        .map(|entry| entry.expect("entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "mil"))
+        .collect();
+    paths.sort();
+    assert!(paths.len() >= 20, "only {} files were found", paths.len());
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut failures = String::new();
+    for path in paths {
+        let name = path.file_name().expect("name").to_string_lossy().into_owned();
+        let file = std::fs::read_to_string(&path).expect("UTF-8");
+        let source = [PRINTS, FAILS].iter().fold(file.as_str(), |source, marker| {
+            source.find(&format!("\n{marker}")).map_or(source, |at| &source[..at + 1])
+        });
+        let expected = format!("{source}{}", outcome(&name, source));
+        if expected != file {
+            if bless {
+                std::fs::write(&path, &expected).expect("write");
+            } else {
+                let _ = write!(failures, "\n== {name}: expected\n{file}\n== found\n{expected}");
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// What stands at the end of a file.
+fn outcome(name: &str, source: &str) -> String {
+    let program = match text::parse(source, &NoWeights) {
+        Ok(program) => program,
+        Err(error) => return format!("{FAILS}{}", commented(&error.render(name))),
+    };
+    for dialect in [Dialect::V1_0, Dialect::V1_3] {
+        let options = PrintOptions { dialect, ..PrintOptions::default() };
+        let printed = text::print(&program, &options);
+        let again = text::parse(&printed.text, &NoWeights);
+        let again = again.unwrap_or_else(|error| panic!("{}", error.render(name)));
+        assert_eq!(again, program, "{name} in {dialect:?}");
+
+        let mut streamed = Vec::new();
+        text::write(&mut streamed, &program, &options).expect("write to memory");
+        assert_eq!(String::from_utf8(streamed).expect("UTF-8"), printed.text);
+        for span in &printed.ops {
+            let op = program.functions[span.function].op(span.op);
+            let shown = &printed.text[span.range.clone()];
+            assert!(shown.contains(op.type_name()), "{name}: {shown} is no {}", op.type_name());
+            assert!(!shown.contains('\n') && !shown.ends_with(';'), "{name}: {shown}");
+        }
+        let ops: usize = program.functions.iter().map(|function| function.all_ops().count()).sum();
+        assert_eq!(printed.ops.len(), ops, "{name}");
+    }
+    let dialect = if source.contains("program(1.0)") { Dialect::V1_0 } else { Dialect::V1_3 };
+    let options = PrintOptions { dialect, ..PrintOptions::default() };
+    let printed = text::print(&program, &options).text;
+    let is_comment = |line: &&str| line.starts_with("//");
+    let stated: Vec<_> = source.trim_end().lines().skip_while(is_comment).collect();
+    if printed == stated.join("\n") {
+        return String::new();
+    }
+    format!("{PRINTS}{}", commented(&printed))
+}
+
+fn commented(text: &str) -> String {
+    text.lines().fold(String::new(), |mut shown, line| {
+        let _ = writeln!(shown, "{}", format!("// {line}").trim_end());
+        shown
+    })
+}
+
+#[test]
+fn hostile_texts_are_refused_quickly() {
+    let parse = |text: &str| text::parse(text, &NoWeights).expect_err("no program");
+    let value = |open: &str| {
+        let mut text = String::from("program(1.3)[a = tensor<fp32, [1]>(");
+        text.push_str(&open.repeat(10_000_000 / open.len()));
+        text
+    };
+    let start = std::time::Instant::now();
+    for open in
+        ["[", "(", "{", "[[", "-", "-inf", "nan(", "1", "\"", "`", "//", "tensor<fp32, [1]>("]
+    {
+        parse(&value(open));
+    }
+    for open in ["list<", "tuple<", "dict<", "state<", "tuple<tuple<"] {
+        let error = parse(&format!("program(1.3)[a = {}", open.repeat(1_000_000)));
+        assert_eq!(error.message, "nested deeper than 64 levels", "{open}");
+    }
+    let blocks = "x(a = fp32(1))() { ".repeat(1_000_000);
+    let error = parse(&format!("program(1.3){{func f<ios15>() {{ {blocks}"));
+    assert_eq!(error.message, "nested deeper than 64 levels");
+    // Deep in the text, and much of it on the one line.
+    let mut long = String::from("program(1.3)[a = tensor<int32, [4000000]>([1");
+    long.push_str(&", 1".repeat(3_999_998));
+    let error = parse(&format!("{long}])]"));
+    assert_eq!(error.message, "dimension 0 has 4000000 elements, but 3999999 are written");
+    assert!(parse(&long).render("long").len() < 1000);
+    assert!(start.elapsed().as_secs() < 60, "took {:?}", start.elapsed());
+}
+
+#[test]
+fn every_cut_and_every_changed_byte_of_a_program_is_no_panic() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/text");
+    for name in ["blocks.mil", "literals.mil", "names.mil", "containers.mil", "compressed.mil"] {
+        let text = std::fs::read_to_string(folder.join(name)).expect("file");
+        for end in (0..text.len()).filter(|&end| text.is_char_boundary(end)) {
+            let _ = text::parse(&text[..end], &NoWeights);
+        }
+        let mut bytes = text.into_bytes();
+        // A prime step keeps the time short and still visits every kind of place.
+        for at in (0..bytes.len()).step_by(7) {
+            for replacement in *b"([{<)]}>,;=?`\"\\-1a \n" {
+                let original = std::mem::replace(&mut bytes[at], replacement);
+                if let Ok(changed) = std::str::from_utf8(&bytes)
+                    && let Ok(program) = text::parse(changed, &NoWeights)
+                {
+                    let printed = text::print(&program, &PrintOptions::default()).text;
+                    let again = text::parse(&printed, &NoWeights);
+                    assert_eq!(again.as_ref(), Ok(&program), "{name} at {at}");
+                }
+                bytes[at] = original;
+            }
+        }
+    }
+}
