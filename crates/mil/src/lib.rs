@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
+//! | [`model`] | programs with what callers are told about them |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
 
 pub mod infer;
 pub mod ir;
+pub mod model;
 pub mod ops;
 pub mod text;
