@@ -18,6 +18,7 @@ use std::collections::HashMap;
 
 use coremill_tensor::DType;
 
+pub(crate) use folded::round_to;
 pub use folded::{Folded, MAX_FOLDED_ELEMENTS, Scalar};
 use site::Operands;
 pub use site::{Outcome, Refusal};

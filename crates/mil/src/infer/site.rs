@@ -164,6 +164,11 @@ impl<'a> Site<'a> {
         self.operand(name).is_some()
     }
 
+    /// Whether the definition that holds here has a parameter of that name.
+    pub(crate) fn row_has(&self, name: &str) -> bool {
+        self.row.parameter(name).is_some()
+    }
+
     /// The bindings of a parameter as the program has them.
     pub(crate) fn bindings(&self, name: &str) -> &'a [Binding] {
         self.op.bindings(name)

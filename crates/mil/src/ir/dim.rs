@@ -91,6 +91,10 @@ pub struct Expr(Arc<Sum>);
 struct Sum {
     constant: i64,
     terms: BTreeMap<Vec<Atom>, i64>,
+    /// How many atoms there are in all, nested ones counted as often as they occur. Expressions
+    /// share their parts, so that a few operations could otherwise make one that takes for ever
+    /// to walk.
+    atoms: usize,
 }
 
 /// What products are made of.
@@ -109,6 +113,9 @@ const MAX_TERMS: usize = 64;
 
 /// Products and nested atoms deeper than this are given up, for the same reason.
 const MAX_DEPTH: usize = 16;
+
+/// Expressions with more atoms than this, nested ones counted, are given up, for the same reason.
+const MAX_ATOMS: usize = 1024;
 
 impl Expr {
     /// The value, if no symbol occurs.
@@ -153,12 +160,51 @@ impl Expr {
         match (self.constant(), divisor.constant()) {
             (_, Some(0)) => None,
             (Some(left), Some(right)) => floor_div(left, right).map(Expr::from),
-            (None, Some(right)) => match self.divide_exactly(right) {
+            _ => match self.exact_div(divisor) {
                 Some(quotient) => Some(quotient),
                 None => self.atom(divisor, Atom::FloorDiv),
             },
-            _ => self.atom(divisor, Atom::FloorDiv),
         }
+    }
+
+    /// The expression that times `divisor` is this one, if there is one with integer coefficients.
+    pub fn exact_div(&self, divisor: &Expr) -> Option<Expr> {
+        if let Some(divisor) = divisor.constant() {
+            return self.divide_exactly(divisor);
+        }
+        let (head, head_coefficient) = divisor.leading_term()?;
+        let mut quotient = Expr::from(0);
+        let mut rest = self.clone();
+        // Each step removes the leading term and adds only smaller ones.
+        for _ in 0..MAX_TERMS {
+            let Some((product, coefficient)) = rest.leading_term() else { return Some(quotient) };
+            if coefficient.checked_rem(head_coefficient)? != 0 {
+                return None;
+            }
+            let coefficient = coefficient.checked_div(head_coefficient)?;
+            let mut step = Sum::default();
+            step.add_term(without(product, head)?, coefficient)?;
+            let step = step.finish()?;
+            quotient = quotient.add(&step)?;
+            rest = rest.sub(&step.mul(divisor)?)?;
+        }
+        None
+    }
+
+    /// A value that this is never below, if one can be told. Symbols stand for extents, which are
+    /// not negative.
+    pub fn lower_bound(&self) -> Option<i64> {
+        let not_negative = |(product, coefficient): (&Vec<Atom>, &i64)| {
+            *coefficient >= 0 && product.iter().all(Atom::is_not_negative)
+        };
+        self.0.terms.iter().all(not_negative).then_some(self.0.constant)
+    }
+
+    /// The term of the highest degree, the last of them in the order of atoms; none for zero.
+    fn leading_term(&self) -> Option<(&[Atom], i64)> {
+        self.0.all_terms().max_by(|(left, _), (right, _)| {
+            left.len().cmp(&right.len()).then_with(|| left.cmp(right))
+        })
     }
 
     /// The quotient rounded towards +∞; none if the divisor is zero.
@@ -218,7 +264,7 @@ impl Expr {
     /// `self / divisor` if every coefficient is a multiple of it.
     fn divide_exactly(&self, divisor: i64) -> Option<Expr> {
         let exact = |value: i64| (value.checked_rem(divisor)? == 0).then(|| value / divisor);
-        let mut sum = Sum { constant: exact(self.0.constant)?, terms: BTreeMap::new() };
+        let mut sum = Sum { constant: exact(self.0.constant)?, ..Sum::default() };
         for (product, coefficient) in &self.0.terms {
             sum.terms.insert(product.clone(), exact(*coefficient)?);
         }
@@ -256,8 +302,11 @@ impl Sum {
         constant.into_iter().chain(self.terms.iter().map(|(product, &c)| (product.as_slice(), c)))
     }
 
-    fn finish(self) -> Option<Expr> {
+    fn finish(mut self) -> Option<Expr> {
+        let atoms = self.terms.keys().flatten().map(Atom::count);
+        self.atoms = atoms.fold(0, usize::saturating_add);
         let within = self.terms.len() <= MAX_TERMS
+            && self.atoms <= MAX_ATOMS
             && self.terms.keys().all(|product| {
                 product.len() <= MAX_DEPTH && product.iter().all(|atom| atom.depth() <= MAX_DEPTH)
             });
@@ -265,7 +314,27 @@ impl Sum {
     }
 }
 
+/// The product that times `part` is `product`.
+fn without(product: &[Atom], part: &[Atom]) -> Option<Vec<Atom>> {
+    let mut rest = product.to_vec();
+    for atom in part {
+        let at = rest.iter().position(|other| other == atom)?;
+        rest.remove(at);
+    }
+    Some(rest)
+}
+
 impl Atom {
+    fn is_not_negative(&self) -> bool {
+        let certain = |expr: &Expr| expr.lower_bound().is_some_and(|bound| bound >= 0);
+        match self {
+            Atom::Symbol(_) => true,
+            Atom::FloorDiv(left, right) | Atom::Min(left, right) => certain(left) && certain(right),
+            Atom::Mod(_, divisor) => certain(divisor),
+            Atom::Max(left, right) => certain(left) || certain(right),
+        }
+    }
+
     fn operands(&self) -> Option<(&Expr, &Expr)> {
         match self {
             Atom::Symbol(_) => None,
@@ -274,6 +343,12 @@ impl Atom {
             | Atom::Max(left, right)
             | Atom::Min(left, right) => Some((left, right)),
         }
+    }
+
+    fn count(&self) -> usize {
+        let nested =
+            self.operands().map_or(0, |(left, right)| left.0.atoms.saturating_add(right.0.atoms));
+        nested.saturating_add(1)
     }
 
     fn depth(&self) -> usize {
@@ -304,14 +379,14 @@ fn floor_div(left: i64, right: i64) -> Option<i64> {
 
 impl From<i64> for Expr {
     fn from(constant: i64) -> Expr {
-        Expr(Arc::new(Sum { constant, terms: BTreeMap::new() }))
+        Expr(Arc::new(Sum { constant, ..Sum::default() }))
     }
 }
 
 impl From<Symbol> for Expr {
     fn from(symbol: Symbol) -> Expr {
         let terms = BTreeMap::from([(vec![Atom::Symbol(symbol)], 1)]);
-        Expr(Arc::new(Sum { constant: 0, terms }))
+        Expr(Arc::new(Sum { constant: 0, terms, atoms: 1 }))
     }
 }
 
@@ -400,6 +475,31 @@ mod tests {
     }
 
     #[test]
+    fn products_are_divided_exactly() {
+        let (a, b) = (symbol(0), symbol(1));
+        let sum = a.add(&b).and_then(|sum| sum.add(&number(1))).expect("small");
+        let product = sum.mul(&a).and_then(|product| product.mul(&number(6))).expect("small");
+        assert_eq!(product.exact_div(&sum), a.mul(&number(6)));
+        assert_eq!(product.exact_div(&a), sum.mul(&number(6)));
+        assert_eq!(product.floor_div(&a.mul(&number(3)).expect("small")), sum.mul(&number(2)));
+        assert_eq!(product.exact_div(&a.mul(&number(4)).expect("small")), None);
+        assert_eq!(a.exact_div(&b), None);
+        assert_eq!(number(0).exact_div(&b), Some(number(0)));
+        assert_eq!(a.exact_div(&number(0)), None);
+    }
+
+    #[test]
+    fn extents_bound_what_is_computed_from_them() {
+        let (a, b) = (symbol(0), symbol(1));
+        let sum = a.mul(&b).and_then(|product| product.add(&number(3))).expect("small");
+        assert_eq!(sum.lower_bound(), Some(3));
+        let difference = a.sub(&b).expect("small");
+        assert_eq!(difference.lower_bound(), None);
+        assert_eq!(difference.larger(&number(0)).and_then(|e| e.lower_bound()), Some(0));
+        assert_eq!(difference.smaller(&a).and_then(|e| e.lower_bound()), None);
+    }
+
+    #[test]
     fn comparisons_that_are_certain_are_decided() {
         let next = symbol(0).add(&number(1)).expect("small");
         assert_eq!(next.larger(&symbol(0)), Some(next.clone()));
@@ -418,6 +518,21 @@ mod tests {
             sum = sum.add(&symbol(id)).expect("small");
         }
         assert_eq!(sum.mul(&sum), None);
+    }
+
+    #[test]
+    fn shared_parts_cannot_grow_without_bound() {
+        let mut nested = symbol(0);
+        for _ in 0..8 {
+            let mut sum = number(0);
+            for id in 1..=40 {
+                let larger = nested.add(&number(id)).and_then(|e| e.larger(&symbol(1)));
+                let Some(next) = larger.and_then(|larger| sum.add(&larger)) else { return };
+                sum = next;
+            }
+            nested = sum;
+        }
+        panic!("an expression of 40 to the 8th atoms was made");
     }
 
     #[test]

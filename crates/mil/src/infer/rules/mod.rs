@@ -4,15 +4,19 @@ mod activation;
 mod constexpr;
 mod control_flow;
 mod conv;
+mod elements;
 mod elementwise;
 mod image_resizing;
+mod join;
 mod linear;
 mod normalization;
 mod pool;
 mod random;
 mod recurrent;
 mod reduction;
+mod reshape;
 mod scatter_gather;
+mod slice;
 mod tensor_operation;
 mod tensor_transformation;
 
@@ -40,7 +44,7 @@ pub(super) fn rule(kind: OpKind) -> fn(&Site) -> Rule {
         OpKind::ClampedRelu => activation::clamped_relu,
         OpKind::Classify => control_flow::classify,
         OpKind::Clip => elementwise::clip,
-        OpKind::Concat => tensor_operation::concat,
+        OpKind::Concat => join::concat,
         OpKind::Cond => control_flow::cond,
         OpKind::Const => control_flow::constant,
         OpKind::ConstexprAffineDequantize => constexpr::constexpr_affine_dequantize,
@@ -68,10 +72,10 @@ pub(super) fn rule(kind: OpKind) -> fn(&Site) -> Rule {
         OpKind::Erf => elementwise::erf,
         OpKind::Exp => elementwise::exp,
         OpKind::Exp2 => elementwise::exp2,
-        OpKind::ExpandDims => tensor_transformation::expand_dims,
+        OpKind::ExpandDims => reshape::expand_dims,
         OpKind::Fill => tensor_operation::fill,
         OpKind::FillLike => tensor_operation::fill_like,
-        OpKind::Flatten2d => tensor_operation::flatten2d,
+        OpKind::Flatten2d => reshape::flatten2d,
         OpKind::Floor => elementwise::floor,
         OpKind::FloorDiv => elementwise::floor_div,
         OpKind::Gather => scatter_gather::gather,
@@ -143,8 +147,8 @@ pub(super) fn rule(kind: OpKind) -> fn(&Site) -> Rule {
         OpKind::Relu => activation::relu,
         OpKind::Relu6 => activation::relu6,
         OpKind::Resample => image_resizing::resample,
-        OpKind::Reshape => tensor_transformation::reshape,
-        OpKind::ReshapeLike => tensor_transformation::reshape_like,
+        OpKind::Reshape => reshape::reshape,
+        OpKind::ReshapeLike => reshape::reshape_like,
         OpKind::Resize => image_resizing::resize,
         OpKind::ResizeBilinear => image_resizing::resize_bilinear,
         OpKind::ResizeNearestNeighbor => image_resizing::resize_nearest_neighbor,
@@ -166,9 +170,9 @@ pub(super) fn rule(kind: OpKind) -> fn(&Site) -> Rule {
         OpKind::Silu => activation::silu,
         OpKind::Sin => elementwise::sin,
         OpKind::Sinh => elementwise::sinh,
-        OpKind::SliceByIndex => tensor_transformation::slice_by_index,
-        OpKind::SliceBySize => tensor_transformation::slice_by_size,
-        OpKind::SliceUpdate => tensor_transformation::slice_update,
+        OpKind::SliceByIndex => slice::slice_by_index,
+        OpKind::SliceBySize => slice::slice_by_size,
+        OpKind::SliceUpdate => slice::slice_update,
         OpKind::SlidingWindows => tensor_transformation::sliding_windows,
         OpKind::Softmax => activation::softmax,
         OpKind::Softplus => activation::softplus,
@@ -176,11 +180,11 @@ pub(super) fn rule(kind: OpKind) -> fn(&Site) -> Rule {
         OpKind::Softsign => activation::softsign,
         OpKind::SpaceToBatch => tensor_transformation::space_to_batch,
         OpKind::SpaceToDepth => tensor_transformation::space_to_depth,
-        OpKind::Split => tensor_operation::split,
+        OpKind::Split => join::split,
         OpKind::Sqrt => elementwise::sqrt,
         OpKind::Square => elementwise::square,
-        OpKind::Squeeze => tensor_transformation::squeeze,
-        OpKind::Stack => tensor_operation::stack,
+        OpKind::Squeeze => reshape::squeeze,
+        OpKind::Stack => join::stack,
         OpKind::Sub => elementwise::sub,
         OpKind::Tan => elementwise::tan,
         OpKind::Tanh => elementwise::tanh,

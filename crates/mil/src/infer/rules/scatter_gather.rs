@@ -1,25 +1,254 @@
-use crate::infer::{Rule, Site, refuse};
+//! Reading and writing elements at indices that are data.
+
+use crate::infer::rules::elements::{offset, rearranged, tensor};
+use crate::infer::rules::join::agreed;
+use crate::infer::rules::slice::element_at;
+use crate::infer::{Folded, Outcome, Refusal, Rule, Site, refuse};
+use crate::ir::{Dim, Opset, TensorType, Type};
+
+const MODES: [&str; 7] = ["add", "div", "max", "min", "mul", "sub", "update"];
 
 pub(super) fn gather(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (x, indices) = (site.tensor("x")?, site.tensor("indices")?);
+    let axis = site.axis("axis", x.rank())?;
+    let batch = batch_dims(site, x, indices)?;
+    if axis < batch {
+        let message = format!("is {axis}, one of the {batch} axes that `batch_dims` sets apart");
+        return Err(Refusal::new(message).of("axis").hint("gather along a later axis"));
+    }
+    validate(site, |_| Some((&x.shape[axis], axis)))?;
+
+    let mut shape = x.shape[..axis].to_vec();
+    shape.extend_from_slice(&indices.shape[batch..]);
+    shape.extend_from_slice(&x.shape[axis + 1..]);
+    let rank = indices.rank() - batch;
+    let value = match (site.value("x"), site.value("indices")) {
+        (Some(x), Some(indices)) => {
+            check_indices(indices, x.shape[axis], axis)?;
+            rearranged(x, &shape, |index, at| {
+                let (before, rest) = index.split_at(axis);
+                let (within, after) = rest.split_at(rank);
+                let mut place = before[..batch].to_vec();
+                place.extend_from_slice(within);
+                at[..axis].copy_from_slice(before);
+                at[axis] = index_at(indices, &place, x.shape[axis])?;
+                at[axis + 1..].copy_from_slice(after);
+                Some(())
+            })
+        }
+        _ => None,
+    };
+    Ok(vec![tensor(x.dtype, shape, value)])
 }
 
 pub(super) fn gather_along_axis(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (x, indices) = (site.tensor("x")?, site.tensor("indices")?);
+    let axis = site.axis("axis", x.rank())?;
+    let shape = beside_axis(x, "x", indices, axis)?;
+    validate(site, |_| Some((&x.shape[axis], axis)))?;
+    let value = match (site.value("x"), site.value("indices")) {
+        (Some(x), Some(indices)) => {
+            check_indices(indices, x.shape[axis], axis)?;
+            rearranged(x, &shape, |index, at| {
+                at.copy_from_slice(index);
+                at[axis] = index_at(indices, index, x.shape[axis])?;
+                Some(())
+            })
+        }
+        _ => None,
+    };
+    Ok(vec![tensor(x.dtype, shape, value)])
 }
 
 pub(super) fn gather_nd(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (x, indices) = (site.tensor("x")?, site.tensor("indices")?);
+    let depth = depth(indices)?;
+    let batch = batch_dims(site, x, indices)?;
+    if batch >= indices.rank() {
+        let message = format!("is {batch}, but only {} axes hold indices", indices.rank() - 1);
+        return Err(Refusal::new(message).of("batch_dims"));
+    }
+    check_depth(x, "x", depth, batch)?;
+    validate(site, |place| {
+        let axis = batch + place % depth.max(1);
+        Some((x.shape.get(axis)?, axis))
+    })?;
+    let outer = indices.rank() - 1;
+    let mut shape = indices.shape[..outer].to_vec();
+    shape.extend_from_slice(&x.shape[batch + depth..]);
+    let value = site.value("x").zip(site.value("indices")).and_then(|(x, indices)| {
+        rearranged(x, &shape, |index, at| {
+            let (place, after) = index.split_at(outer);
+            at[..batch].copy_from_slice(&place[..batch]);
+            for step in 0..depth {
+                let mut place = place.to_vec();
+                place.push(step as u64);
+                at[batch + step] = index_at(indices, &place, x.shape[batch + step])?;
+            }
+            at[batch + depth..].copy_from_slice(after);
+            Some(())
+        })
+    });
+    Ok(vec![tensor(x.dtype, shape, value)])
 }
 
 pub(super) fn scatter(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (data, indices) = (site.tensor("data")?, site.tensor("indices")?);
+    let axis = site.axis("axis", data.rank())?;
+    site.choice("mode", &MODES)?;
+    let mut expected = data.shape[..axis].to_vec();
+    expected.extend_from_slice(&indices.shape);
+    expected.extend_from_slice(&data.shape[axis + 1..]);
+    check_updates(site, data, expected)?;
+    validate(site, |_| Some((&data.shape[axis], axis)))?;
+    Ok(vec![Outcome::tensor(data.dtype, data.shape.clone())])
 }
 
 pub(super) fn scatter_along_axis(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (data, indices) = (site.tensor("data")?, site.tensor("indices")?);
+    let axis = site.axis("axis", data.rank())?;
+    site.choice("mode", &MODES)?;
+    check_updates(site, data, indices.shape.clone())?;
+    beside_axis(data, "data", indices, axis)?;
+    validate(site, |_| Some((&data.shape[axis], axis)))?;
+    Ok(vec![Outcome::tensor(data.dtype, data.shape.clone())])
 }
 
 pub(super) fn scatter_nd(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (data, indices) = (site.tensor("data")?, site.tensor("indices")?);
+    let depth = depth(indices)?;
+    site.choice("mode", &MODES)?;
+    check_depth(data, "data", depth, 0)?;
+    let mut expected = indices.shape[..indices.rank() - 1].to_vec();
+    expected.extend_from_slice(&data.shape[depth..]);
+    check_updates(site, data, expected)?;
+    validate(site, |place| {
+        let axis = place % depth.max(1);
+        Some((data.shape.get(axis)?, axis))
+    })?;
+    Ok(vec![Outcome::tensor(data.dtype, data.shape.clone())])
+}
+
+/// How many leading axes `x` and `indices` share. Before iOS16 there were none.
+fn batch_dims(site: &Site, x: &TensorType, indices: &TensorType) -> Result<usize, Refusal> {
+    if !site.row_has("batch_dims") {
+        return Ok(0);
+    }
+    let given = site.int("batch_dims")?;
+    let refusal = |message: String| Refusal::new(message).of("batch_dims");
+    let count = usize::try_from(given).ok();
+    let Some(count) = count.filter(|&count| count < x.rank() && count <= indices.rank()) else {
+        return Err(refusal(format!(
+            "is {given}; accepted are 0 up to less than the rank of `x`, {}, and no more than that \
+             of `indices`, {}",
+            x.rank(),
+            indices.rank()
+        )));
+    };
+    for axis in 0..count {
+        if agreed(&x.shape[axis], &indices.shape[axis]).is_none() {
+            return Err(refusal(format!(
+                "is {count}, but axis {axis} is not shared: `x` is `{x}` and `indices` is `{indices}`"
+            )));
+        }
+    }
+    Ok(count)
+}
+
+/// The shape of indices into one axis of a tensor, which must be like the tensor along the others.
+fn beside_axis(
+    x: &TensorType,
+    name: &str,
+    indices: &TensorType,
+    axis: usize,
+) -> Result<Vec<Dim>, Refusal> {
+    let mut shape = indices.shape.clone();
+    let mut same = shape.len() == x.rank();
+    for (at, (dim, extent)) in shape.iter_mut().zip(&x.shape).enumerate() {
+        if at != axis {
+            match agreed(dim, extent) {
+                Some(better) => *dim = better,
+                None => same = false,
+            }
+        }
+    }
+    if same {
+        return Ok(shape);
+    }
+    let message = format!(
+        "is `{indices}`, but `{name}` is `{x}`; both need the same rank, and the same extents but \
+         along axis {axis}"
+    );
+    Err(Refusal::new(message).of("indices"))
+}
+
+/// How many indices pick a place: the extent of the last axis.
+fn depth(indices: &TensorType) -> Result<usize, Refusal> {
+    let depth = indices.shape.last().and_then(Dim::known);
+    depth.and_then(|depth| usize::try_from(depth).ok()).ok_or_else(|| {
+        let message = format!("is `{indices}`; its last axis must be there, and of a fixed extent");
+        Refusal::new(message).of("indices").hint("the last axis holds one index for each axis")
+    })
+}
+
+fn check_depth(x: &TensorType, name: &str, depth: usize, batch: usize) -> Result<(), Refusal> {
+    if x.rank().checked_sub(batch).is_some_and(|rank| depth <= rank) {
+        return Ok(());
+    }
+    let message = format!(
+        "picks places by {depth} indices, but `{name}` is `{x}`, of which {} axes are left",
+        x.rank().saturating_sub(batch)
+    );
+    Err(Refusal::new(message).of("indices"))
+}
+
+fn check_updates(site: &Site, data: &TensorType, expected: Vec<Dim>) -> Result<(), Refusal> {
+    let updates = Type::Tensor(site.tensor("updates")?.clone());
+    let expected = Type::Tensor(TensorType { dtype: data.dtype, shape: expected });
+    if updates.is_compatible(&expected) {
+        return Ok(());
+    }
+    let message = format!("is `{updates}`; `data` and `indices` ask for `{expected}`");
+    Err(Refusal::new(message).of("updates"))
+}
+
+/// From iOS17 on `validate_indices` asks that indices are refused that lie outside, or that count
+/// from the end. `extent` says which axis the index at a place is for.
+fn validate<'a>(
+    site: &Site,
+    extent: impl Fn(usize) -> Option<(&'a Dim, usize)>,
+) -> Result<(), Refusal> {
+    if site.since() < Opset::Ios17 || !site.bool("validate_indices")? {
+        return Ok(());
+    }
+    let Some(indices) = site.value("indices") else { return Ok(()) };
+    for (place, element) in indices.elements.iter().enumerate() {
+        let (Some(index), Some((extent, axis))) = (element.int(), extent(place)) else { continue };
+        let beyond = |extent: u64| i128::from(index) >= i128::from(extent);
+        if index < 0 || extent.known().is_some_and(beyond) {
+            let message = format!(
+                "holds {index}, but axis {axis} has {extent} elements, and `validate_indices` asks \
+                 for indices from 0 up to it"
+            );
+            return Err(Refusal::new(message).of("indices"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses indices outside of an axis of a tensor whose elements are known.
+fn check_indices(indices: &Folded, extent: u64, axis: usize) -> Result<(), Refusal> {
+    let known = indices.elements.iter().filter_map(|element| element.int());
+    match known.into_iter().find(|&index| element_at(index, extent).is_none()) {
+        None => Ok(()),
+        Some(index) => {
+            refuse!("index {index} is outside of axis {axis} of `x`, which has {extent} elements")
+        }
+    }
+}
+
+/// The index at a place, counted from the start of an axis.
+fn index_at(indices: &Folded, place: &[u64], extent: u64) -> Option<u64> {
+    let index = indices.elements.get(offset(&indices.shape, place)?)?.int()?;
+    element_at(index, extent)
 }

@@ -1,0 +1,140 @@
+//! Moving and computing known elements, for the rules of operations that shapes flow through.
+
+use std::cmp::Ordering;
+
+use coremill_tensor::DType;
+
+use crate::infer::{Folded, MAX_FOLDED_ELEMENTS, Outcome, Scalar};
+use crate::ir::{Dim, Type};
+
+/// The number of elements of a shape, if they are few enough to be folded.
+pub(super) fn foldable_count(shape: &[u64]) -> Option<usize> {
+    // An extent of zero makes the product small, whatever the others are.
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
+    (count <= MAX_FOLDED_ELEMENTS).then_some(count as usize)
+}
+
+/// The extents, if all are known.
+pub(super) fn known_shape(shape: &[Dim]) -> Option<Vec<u64>> {
+    shape.iter().map(Dim::known).collect()
+}
+
+/// What is known about the elements of an operand; unknown elements if only its small shape is.
+pub(super) fn elements_of(operand: &Outcome) -> Option<Folded> {
+    if let Some(value) = &operand.value {
+        return Some(Folded::clone(value));
+    }
+    let tensor = operand.ty.as_tensor()?;
+    let shape = tensor.known_shape()?;
+    let count = foldable_count(&shape)?;
+    Folded::new(tensor.dtype, shape, vec![Scalar::Unknown; count])
+}
+
+/// The tensor, unless none of its elements is known: then its type says as much.
+pub(super) fn informative(folded: Folded) -> Option<Folded> {
+    let known = folded.elements.iter().any(|element| *element != Scalar::Unknown);
+    (known || folded.elements.is_empty()).then_some(folded)
+}
+
+/// The same elements in another shape that holds as many.
+pub(super) fn reshaped(x: &Folded, shape: &[Dim]) -> Option<Folded> {
+    Folded::new(x.dtype, known_shape(shape)?, x.elements.clone())
+}
+
+/// A tensor whose element at an index is the one of `x` at the index that `source` makes of it.
+pub(super) fn rearranged(
+    x: &Folded,
+    shape: &[Dim],
+    mut source: impl FnMut(&[u64], &mut [u64]) -> Option<()>,
+) -> Option<Folded> {
+    let mut at = vec![0; x.shape.len()];
+    tabulated(x.dtype, shape, |index| {
+        at.fill(0);
+        source(index, &mut at)?;
+        x.elements.get(offset(&x.shape, &at)?).cloned()
+    })
+}
+
+/// A tensor whose elements are made from their indices; none if one cannot be made.
+pub(super) fn tabulated(
+    dtype: DType,
+    shape: &[Dim],
+    mut element: impl FnMut(&[u64]) -> Option<Scalar>,
+) -> Option<Folded> {
+    let shape = known_shape(shape)?;
+    let count = foldable_count(&shape)?;
+    let mut elements = Vec::with_capacity(count);
+    let mut index = vec![0; shape.len()];
+    for _ in 0..count {
+        elements.push(element(&index)?);
+        advance(&mut index, &shape);
+    }
+    Folded::new(dtype, shape, elements)
+}
+
+/// The place of an index in row-major order; none if it lies outside of the shape.
+pub(super) fn offset(shape: &[u64], index: &[u64]) -> Option<usize> {
+    let mut offset = 0u64;
+    for (&extent, &at) in shape.iter().zip(index) {
+        if at >= extent {
+            return None;
+        }
+        offset = offset.checked_mul(extent)?.checked_add(at)?;
+    }
+    usize::try_from(offset).ok()
+}
+
+/// The next index in row-major order.
+fn advance(index: &mut [u64], shape: &[u64]) {
+    for (at, extent) in index.iter_mut().zip(shape).rev() {
+        *at += 1;
+        if *at < *extent {
+            return;
+        }
+        *at = 0;
+    }
+}
+
+/// The lines of a tensor along an axis: the places of their elements, line by line.
+pub(super) fn lines(shape: &[u64], axis: usize) -> Vec<Vec<usize>> {
+    let Some(count) = foldable_count(shape).filter(|&count| count > 0) else { return Vec::new() };
+    let Some(&length) = shape.get(axis) else { return Vec::new() };
+    let stride = shape[axis + 1..].iter().product::<u64>() as usize;
+    let length = length as usize;
+    let starts = (0..count).filter(|place| (place / stride).is_multiple_of(length));
+    starts.map(|start| (0..length).map(|step| start + step * stride).collect()).collect()
+}
+
+/// The order of two numbers, NaN last; none if it is not known.
+pub(super) fn order(left: &Scalar, right: &Scalar) -> Option<Ordering> {
+    match (left, right) {
+        (Scalar::Float(left), Scalar::Float(right)) => {
+            Some(left.partial_cmp(right).unwrap_or_else(|| left.is_nan().cmp(&right.is_nan())))
+        }
+        _ => Some(left.int()?.cmp(&right.int()?)),
+    }
+}
+
+/// Whether an integer dtype can hold a value; other dtypes hold any.
+pub(super) fn fits(dtype: DType, value: i64) -> bool {
+    match dtype {
+        DType::Int8 => i8::try_from(value).is_ok(),
+        DType::UInt8 => u8::try_from(value).is_ok(),
+        DType::Int16 => i16::try_from(value).is_ok(),
+        DType::UInt16 => u16::try_from(value).is_ok(),
+        DType::Int32 => i32::try_from(value).is_ok(),
+        DType::UInt32 => u32::try_from(value).is_ok(),
+        _ => true,
+    }
+}
+
+/// The outcome of a tensor type, with what is known about its elements.
+pub(super) fn tensor(dtype: DType, shape: Vec<Dim>, value: Option<Folded>) -> Outcome {
+    let outcome = Outcome::tensor(dtype, shape);
+    let value =
+        value.filter(|value| Type::tensor(value.dtype, &value.shape).is_compatible(&outcome.ty));
+    outcome.with(value)
+}

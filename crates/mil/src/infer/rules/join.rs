@@ -1,0 +1,227 @@
+//! Putting tensors together and taking them apart along an axis.
+
+use crate::infer::rules::elements::{
+    elements_of, foldable_count, informative, known_shape, offset, rearranged, tabulated, tensor,
+};
+use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::ir::{Dim, Expr, TensorType};
+
+pub(super) fn concat(site: &Site) -> Rule {
+    let parts = parts(site)?;
+    let first = parts[0];
+    let rank = first.rank();
+    for part in &parts[1..] {
+        if part.rank() != rank {
+            let message =
+                format!("have ranks {rank} and {}; all must have the same rank", part.rank());
+            return Err(Refusal::new(message).of("values"));
+        }
+    }
+    // Scalars are joined to a vector.
+    let axis = site.axis("axis", rank.max(1))?;
+    let interleave = site.bool("interleave")?;
+
+    let mut shape = Vec::with_capacity(rank.max(1));
+    for at in 0..rank.max(1) {
+        let extents = parts.iter().map(|part| part.shape.get(at).cloned().unwrap_or(Dim::Known(1)));
+        let extents: Vec<Dim> = extents.collect();
+        if at != axis || interleave {
+            let mut extent = extents[0].clone();
+            for other in &extents[1..] {
+                extent = agreed(&extent, other).ok_or_else(|| disagreement(&parts, at, axis))?;
+            }
+            if at != axis {
+                shape.push(extent);
+                continue;
+            }
+        }
+        let sum = extents.iter().try_fold(Expr::from(0), |sum, extent| sum.add(&extent.expr()?));
+        shape.push(site.dim(sum));
+    }
+    let value = concat_elements(site, &shape, axis, interleave);
+    Ok(vec![tensor(first.dtype, shape, value.and_then(informative))])
+}
+
+fn concat_elements(site: &Site, shape: &[Dim], axis: usize, interleave: bool) -> Option<Folded> {
+    foldable_count(&known_shape(shape)?)?;
+    let mut parts: Vec<Folded> =
+        site.all("values").iter().map(elements_of).collect::<Option<_>>()?;
+    for part in &mut parts {
+        if part.shape.is_empty() {
+            part.shape = vec![1];
+        }
+    }
+    if interleave {
+        let count = parts.len() as u64;
+        return tabulated(parts[0].dtype, shape, |index| {
+            let mut at = index.to_vec();
+            at[axis] /= count;
+            element(&parts[(index[axis] % count) as usize], &at)
+        });
+    }
+    let starts = parts.iter().scan(0u64, |end, part| {
+        let start = *end;
+        *end = end.saturating_add(part.shape[axis]);
+        Some(start)
+    });
+    let starts: Vec<u64> = starts.collect();
+    tabulated(parts[0].dtype, shape, |index| {
+        // Empty parts share their start with the next one, which is the last that starts here.
+        let part = starts.partition_point(|&start| start <= index[axis]).checked_sub(1)?;
+        let mut at = index.to_vec();
+        at[axis] -= starts[part];
+        element(&parts[part], &at)
+    })
+}
+
+pub(super) fn stack(site: &Site) -> Rule {
+    let parts = parts(site)?;
+    let first = parts[0];
+    let axis = site.axis("axis", first.rank() + 1)?;
+    let mut shape = first.shape.clone();
+    for part in &parts[1..] {
+        let same = if part.rank() == shape.len() {
+            shape.iter().zip(&part.shape).map(|(left, right)| agreed(left, right)).collect()
+        } else {
+            None
+        };
+        shape = same.ok_or_else(|| {
+            let message = format!("are `{first}` and `{part}`; all must have the same shape");
+            Refusal::new(message).of("values")
+        })?;
+    }
+    shape.insert(axis, Dim::Known(parts.len() as u64));
+
+    let fold = || {
+        foldable_count(&known_shape(&shape)?)?;
+        let parts: Vec<Folded> =
+            site.all("values").iter().map(elements_of).collect::<Option<_>>()?;
+        tabulated(first.dtype, &shape, |index| {
+            let mut at = index.to_vec();
+            let part = at.remove(axis) as usize;
+            element(parts.get(part)?, &at)
+        })
+    };
+    let value = fold().and_then(informative);
+    Ok(vec![tensor(first.dtype, shape, value)])
+}
+
+pub(super) fn split(site: &Site) -> Rule {
+    let x = site.tensor("x")?;
+    let axis = site.axis("axis", x.rank())?;
+    let extent = &x.shape[axis];
+    let outputs = site.op().outputs.len();
+    let check_count = |count: i64, name: &str| {
+        if usize::try_from(count) == Ok(outputs) && count > 0 {
+            return Ok(());
+        }
+        let message = format!("asks for {count} parts, but {outputs} are named");
+        Err(Refusal::new(message).of(name))
+    };
+    if site.has("num_splits") {
+        check_count(site.int("num_splits")?, "num_splits")?;
+    }
+
+    let sizes: Vec<Dim> =
+        match site.optional_ints("split_sizes")? {
+            Some(sizes) => {
+                check_count(sizes.len() as i64, "split_sizes")?;
+                let total = sizes.iter().try_fold(0i64, |total, &size| {
+                    if size < 0 { None } else { total.checked_add(size) }
+                });
+                let Some(total) = total else {
+                    let message = format!("are {sizes:?}; none may be negative");
+                    return Err(Refusal::new(message).of("split_sizes"));
+                };
+                if extent.known().is_some_and(|extent| i64::try_from(extent) != Ok(total)) {
+                    let message = format!(
+                        "sum up to {total}, but `x` has {extent} elements along axis {axis}"
+                    );
+                    return Err(Refusal::new(message).of("split_sizes"));
+                }
+                sizes.iter().map(|&size| Dim::Known(size.unsigned_abs())).collect()
+            }
+            None if site.has("num_splits") => {
+                let count = outputs as u64;
+                if extent.known().is_some_and(|extent| extent % count != 0) {
+                    refuse!(
+                        "`x` has {extent} elements along axis {axis}, which cannot be split into \
+                     {count} equal parts"
+                    );
+                }
+                let size =
+                    extent.expr().and_then(|extent| extent.floor_div(&Expr::from(count as i64)));
+                vec![site.dim(size); outputs]
+            }
+            None => {
+                return Err(Refusal::new("needs `num_splits` or `split_sizes`; found neither")
+                    .hint("bind `num_splits` for equal parts, `split_sizes` for others"));
+            }
+        };
+
+    let mut start = 0u64;
+    let mut outcomes = Vec::with_capacity(outputs);
+    for size in sizes {
+        let length = size.known();
+        let mut shape = x.shape.clone();
+        shape[axis] = size;
+        let value = site.value("x").and_then(|value| {
+            rearranged(value, &shape, |index, at| {
+                at.copy_from_slice(index);
+                at[axis] = at[axis].checked_add(start)?;
+                Some(())
+            })
+        });
+        outcomes.push(tensor(x.dtype, shape, value));
+        start = start.saturating_add(length.unwrap_or(0));
+    }
+    Ok(outcomes)
+}
+
+/// The types of the joined tensors, of which there is at least one, all of one element type.
+fn parts<'a>(site: &'a Site) -> Result<Vec<&'a TensorType>, Refusal> {
+    let refusal = |message: String| Refusal::new(message).of("values");
+    let part = |operand: &'a Outcome| {
+        let found = || refusal(format!("expects tensors, found `{}`", operand.ty));
+        operand.ty.as_tensor().ok_or_else(found)
+    };
+    let parts: Vec<_> = site.all("values").iter().map(part).collect::<Result<_, _>>()?;
+    let Some(first) = parts.first() else {
+        return Err(refusal("holds no tensor; at least one is needed".to_owned()));
+    };
+    match parts.iter().find(|part| part.dtype != first.dtype) {
+        None => Ok(parts),
+        Some(other) => Err(refusal(format!(
+            "have element types `{}` and `{}`; all must have the same",
+            first.dtype, other.dtype
+        ))
+        .hint("`cast` them to one type")),
+    }
+}
+
+/// The extent that both are, the better known of both; none if they cannot be the same.
+pub(super) fn agreed(left: &Dim, right: &Dim) -> Option<Dim> {
+    if !left.may_equal(right) {
+        return None;
+    }
+    let better = if left.known().is_none() && right.known().is_some() { right } else { left };
+    Some(better.clone())
+}
+
+fn disagreement(parts: &[&TensorType], at: usize, axis: usize) -> Refusal {
+    let first = parts[0];
+    let differs = |part: &&&TensorType| agreed(&first.shape[at], &part.shape[at]).is_none();
+    let other = parts.iter().find(differs).copied().unwrap_or(first);
+    let rule = if at == axis {
+        "interleaved tensors must have the same shape".to_owned()
+    } else {
+        format!("only axis {axis}, along which they are joined, may differ")
+    };
+    let message = format!("are `{first}` and `{other}`, which differ along axis {at}; {rule}");
+    Refusal::new(message).of("values")
+}
+
+fn element(part: &Folded, at: &[u64]) -> Option<Scalar> {
+    let offset = offset(&part.shape, at)?;
+    part.elements.get(offset).cloned()
+}

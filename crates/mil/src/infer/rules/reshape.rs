@@ -1,0 +1,306 @@
+//! The same elements in another shape.
+
+use crate::infer::rules::elements::{reshaped, tensor};
+use crate::infer::{Folded, Refusal, Rule, Scalar, Site, normalize_axis, refuse};
+use crate::ir::{Dim, Expr, Opset, TensorType, Type};
+
+/// Elements of `shape` beyond 0 and -1 are extents. What is -1, unknown, or determined by all others
+/// is what the number of elements leaves.
+pub(super) fn reshape(site: &Site) -> Rule {
+    let x = site.tensor("x")?;
+    let shape = match target(site, "shape")? {
+        Target::Elements(elements) => resolve(site, x, elements)?,
+        Target::Length(length) => (0..length).map(|_| site.fresh()).collect(),
+    };
+    let value = site.value("x").and_then(|value| reshaped(value, &shape));
+    Ok(vec![tensor(x.dtype, shape, value)])
+}
+
+/// What is known about a vector of extents.
+pub(super) enum Target {
+    /// Its elements, in part perhaps.
+    Elements(Vec<Scalar>),
+    /// Only how many they are.
+    Length(usize),
+}
+
+/// The extents that a parameter lists, which must be a vector of known length: a tensor's rank must
+/// be known.
+pub(super) fn target(site: &Site, name: &str) -> Result<Target, Refusal> {
+    let ty = site.tensor(name)?;
+    let [length] = ty.shape.as_slice() else {
+        let message = format!("expects a vector of extents, found `{ty}`");
+        return Err(Refusal::new(message).of(name));
+    };
+    if let Some(value) = site.value(name) {
+        return Ok(Target::Elements(value.elements.clone()));
+    }
+    match length.known() {
+        Some(length) if length <= MAX_RANK => Ok(Target::Length(length as usize)),
+        Some(length) => {
+            let message = format!("lists {length} extents; tensors have at most {MAX_RANK}");
+            Err(Refusal::new(message).of(name))
+        }
+        None => {
+            let message = format!("is `{ty}`, which leaves the rank of what it describes open");
+            let hint = "compute it with a number of elements that does not depend on the input";
+            Err(Refusal::new(message).of(name).hint(hint))
+        }
+    }
+}
+
+/// No tensor that anything computes with comes near; a file could claim any rank.
+const MAX_RANK: u64 = 4096;
+
+fn resolve(site: &Site, x: &TensorType, mut target: Vec<Scalar>) -> Result<Vec<Dim>, Refusal> {
+    let refusal = |message: String| Refusal::new(message).of("shape");
+    inherit(site, x, &mut target)?;
+    let inferred = target.iter().filter(|element| element.int() == Some(-1)).count();
+    if inferred > 1 {
+        return Err(refusal(format!(
+            "has {inferred} elements that are -1; only one can be inferred from the others"
+        )));
+    }
+    if let Some(negative) = target.iter().filter_map(Scalar::int).find(|&extent| extent < -1) {
+        return Err(refusal(format!("holds {negative}; extents are -1, or not negative")));
+    }
+
+    let total = product(x.shape.iter().map(Dim::expr));
+    let others = |at: usize| {
+        let rest = target.iter().enumerate().filter(|(other, _)| *other != at);
+        product(
+            rest.map(|(_, element)| if element.int() == Some(-1) { None } else { element.expr() }),
+        )
+    };
+    let wrong_count = |count: &Expr, found: &Expr| {
+        let shape = target.iter().map(|element| match element {
+            Scalar::Symbolic(expr) => expr.to_string(),
+            _ => element.int().map_or_else(|| "?".to_owned(), |extent| extent.to_string()),
+        });
+        refusal(format!(
+            "[{}] cannot hold the {count} elements of `{x}`: it takes a multiple of {found}",
+            shape.collect::<Vec<_>>().join(", ")
+        ))
+    };
+
+    let mut shape = Vec::with_capacity(target.len());
+    for (at, element) in target.iter().enumerate() {
+        let open = match element {
+            Scalar::Unknown => true,
+            Scalar::Symbolic(_) => false,
+            _ if element.int() == Some(-1) => true,
+            _ => {
+                let extent = element.int().and_then(|extent| u64::try_from(extent).ok());
+                shape.push(extent.map_or_else(|| site.fresh(), Dim::Known));
+                continue;
+            }
+        };
+        let (Some(total), Some(others)) = (&total, others(at)) else {
+            shape.push(site.dim(element.expr().filter(|_| !open)));
+            continue;
+        };
+        let left = match (total.constant(), others.constant()) {
+            (Some(0), Some(0)) | (None, Some(0)) => None,
+            (Some(count), Some(part)) if part == 0 || count % part != 0 => {
+                return Err(wrong_count(total, &others));
+            }
+            _ => total.exact_div(&others),
+        };
+        let unproven = || if open { total.floor_div(&others) } else { element.expr() };
+        shape.push(site.dim(left.or_else(unproven)));
+    }
+
+    let found = product(shape.iter().map(Dim::expr));
+    if let (Some(total), Some(found)) = (total, found)
+        && let (Some(count), Some(elements)) = (total.constant(), found.constant())
+        && count != elements
+    {
+        return Err(refusal(format!(
+            "makes {} of {elements} elements, but `x` is `{x}`, which has {count}",
+            Type::Tensor(TensorType { dtype: x.dtype, shape })
+        ))
+        .hint("let one element be -1, so that it is inferred"));
+    }
+    Ok(shape)
+}
+
+/// Puts the extents of `x` in place of zeros: up to iOS16 those at the same place, which asks for the
+/// same rank; from iOS17 on those at the same distance from the end, and 1 beyond.
+fn inherit(site: &Site, x: &TensorType, target: &mut [Scalar]) -> Result<(), Refusal> {
+    if !target.iter().any(|element| element.int() == Some(0)) {
+        return Ok(());
+    }
+    let length = target.len();
+    if site.since() < Opset::Ios17 && length != x.rank() {
+        let message = format!(
+            "holds 0, which stands for the extent of `x` at the same place, but has {length} \
+             elements while `x` has rank {}",
+            x.rank()
+        );
+        return Err(Refusal::new(message)
+            .of("shape")
+            .hint("state the extents, or declare the function with opset `CoreML7` or later"));
+    }
+    for (at, element) in target.iter_mut().enumerate() {
+        if element.int() == Some(0) {
+            let inherited = (at + x.rank()).checked_sub(length).and_then(|at| x.shape.get(at));
+            *element = inherited.map_or(Scalar::Int(1), Scalar::from_dim);
+        }
+    }
+    Ok(())
+}
+
+fn product(mut factors: impl Iterator<Item = Option<Expr>>) -> Option<Expr> {
+    factors.try_fold(Expr::from(1), |product, factor| product.mul(&factor?))
+}
+
+pub(super) fn reshape_like(site: &Site) -> Rule {
+    let x = site.tensor("x")?;
+    let references = site.all("ref_tensors");
+    for name in ["begins", "ends", "end_masks"] {
+        let count = site.all(name).len();
+        if count != references.len() {
+            let message = format!("holds {count} values, but `ref_tensors` {}", references.len());
+            return Err(Refusal::new(message).of(name));
+        }
+    }
+    let mut shape = Vec::new();
+    for (at, reference) in references.iter().enumerate() {
+        let Some(tensor) = reference.ty.as_tensor() else {
+            let message = format!("expects tensors, found `{}`", reference.ty);
+            return Err(Refusal::new(message).of("ref_tensors"));
+        };
+        let begin = bound(site, "begins", at)?;
+        let masked = part(site, "end_masks", at, "bool", Scalar::bool)?;
+        let end = bound(site, "ends", at)?;
+        let begin = clamped(begin, tensor.rank());
+        let end = if masked { tensor.rank() } else { clamped(end, tensor.rank()) };
+        shape.extend(tensor.shape.get(begin..end).unwrap_or_default().iter().cloned());
+    }
+    if let Some(open) = shape.iter().find(|dim| dim.known().is_none()) {
+        let message =
+            format!("leave the extent {open} to the input; all that are taken must be fixed");
+        return Err(Refusal::new(message)
+            .of("ref_tensors")
+            .hint("use `reshape` with a shape that is computed"));
+    }
+    let count = product(shape.iter().map(Dim::expr));
+    let total = product(x.shape.iter().map(Dim::expr)).and_then(|total| total.constant());
+    let count = count.and_then(|count| count.constant());
+    if total.is_some() && total != count {
+        refuse!(
+            "`x` is `{x}`, whose elements do not fill `{}`",
+            Type::Tensor(TensorType { dtype: x.dtype, shape })
+        );
+    }
+    let value = site.value("x").and_then(|value| reshaped(value, &shape));
+    Ok(vec![tensor(x.dtype, shape, value)])
+}
+
+fn bound(site: &Site, name: &str, at: usize) -> Result<i64, Refusal> {
+    part(site, name, at, "int32", |element| match element {
+        Scalar::Int(value) => Some(*value),
+        _ => None,
+    })
+}
+
+/// One of several values, which must be a constant scalar.
+fn part<T>(
+    site: &Site,
+    name: &str,
+    at: usize,
+    dtype: &str,
+    read: impl Fn(&Scalar) -> Option<T>,
+) -> Result<T, Refusal> {
+    let operand = &site.all(name)[at];
+    let scalar = |folded: &Folded| {
+        let fits = folded.shape.is_empty() && folded.dtype.to_string() == dtype;
+        fits.then(|| folded.only().and_then(&read)).flatten()
+    };
+    operand.value.as_deref().and_then(scalar).ok_or_else(|| {
+        let message = format!("expects constant `{dtype}` scalars, found `{}` at {at}", operand.ty);
+        Refusal::new(message).of(name).hint("bind it to a `const`")
+    })
+}
+
+/// A bound of a slice of axes, from one that may count from the end or lie outside.
+fn clamped(bound: i64, rank: usize) -> usize {
+    let from_start = if bound < 0 { bound.saturating_add(rank as i64) } else { bound };
+    usize::try_from(from_start).unwrap_or(0).min(rank)
+}
+
+pub(super) fn expand_dims(site: &Site) -> Rule {
+    let x = site.tensor("x")?;
+    let axes = axis_list(site, "axes")?;
+    let rank = x.rank() + axes.len();
+    let mut axes: Vec<usize> = axes
+        .into_iter()
+        .map(|axis| normalize_axis(axis, rank))
+        .collect::<Result<_, _>>()
+        .map_err(|refusal| refusal.of("axes").hint("axes are those of the expanded tensor"))?;
+    axes.sort_unstable();
+    no_axis_twice(&axes, "axes")?;
+    let mut old = x.shape.iter().cloned();
+    let shape: Vec<Dim> = (0..rank)
+        .map(|at| match axes.binary_search(&at) {
+            Ok(_) => Dim::Known(1),
+            Err(_) => old.next().unwrap_or(Dim::Known(1)),
+        })
+        .collect();
+    let value = site.value("x").and_then(|value| reshaped(value, &shape));
+    Ok(vec![tensor(x.dtype, shape, value)])
+}
+
+/// Removes axes of extent 1. As in PyTorch, listed axes of another extent stay; open ones are taken
+/// not to be 1, since the rank must be known.
+pub(super) fn squeeze(site: &Site) -> Rule {
+    let x = site.tensor("x")?;
+    let listed = match site.has("axes") {
+        false => None,
+        true => {
+            let axes = axis_list(site, "axes")?.into_iter();
+            let axes: Result<Vec<_>, _> = axes.map(|axis| normalize_axis(axis, x.rank())).collect();
+            let mut axes = axes.map_err(|refusal| refusal.of("axes"))?;
+            axes.sort_unstable();
+            no_axis_twice(&axes, "axes")?;
+            Some(axes)
+        }
+    };
+    let goes = |at: usize| listed.as_ref().is_none_or(|axes| axes.binary_search(&at).is_ok());
+    let kept = x.shape.iter().enumerate();
+    let kept = kept.filter(|(at, dim)| **dim != Dim::Known(1) || !goes(*at));
+    let shape: Vec<Dim> = kept.map(|(_, dim)| dim.clone()).collect();
+    let value = site.value("x").and_then(|value| reshaped(value, &shape));
+    Ok(vec![tensor(x.dtype, shape, value)])
+}
+
+/// The integers of a parameter that must be a vector.
+pub(super) fn axis_list(site: &Site, name: &str) -> Result<Vec<i64>, Refusal> {
+    if site.tensor(name)?.rank() != 1 {
+        return Err(site.expected(name, "a vector of axes"));
+    }
+    site.ints(name, 0)
+}
+
+/// Refuses sorted axes of which two are the same.
+pub(super) fn no_axis_twice(sorted: &[usize], name: &str) -> Result<(), Refusal> {
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => Err(Refusal::new(format!("names axis {} twice", pair[0])).of(name)),
+    }
+}
+
+pub(super) fn flatten2d(site: &Site) -> Rule {
+    let x = site.tensor("x")?;
+    let rank = x.rank();
+    let axis = site.int("axis")?;
+    let boundary = if axis == rank as i64 {
+        rank
+    } else {
+        normalize_axis(axis, rank).map_err(|refusal| refusal.of("axis"))?
+    };
+    let extent = |dims: &[Dim]| site.dim(product(dims.iter().map(Dim::expr)));
+    let shape = vec![extent(&x.shape[..boundary]), extent(&x.shape[boundary..])];
+    let value = site.value("x").and_then(|value| reshaped(value, &shape));
+    Ok(vec![tensor(x.dtype, shape, value)])
+}
