@@ -11,6 +11,9 @@ use crate::workspace::{describe, execute, target_directory};
 /// Names an interpreter that has the oracles already; no environment is made then.
 const INTERPRETER_VARIABLE: &str = "COREMILL_ORACLE_PYTHON";
 
+/// The Python versions that every pinned oracle has binaries for; coremltools sets the upper end, numpy the lower.
+const PYTHON_VERSIONS: [&str; 3] = ["3.11", "3.12", "3.13"];
+
 /// The interpreter that has the oracles, made ready if need be.
 pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
     if let Some(given) = env::var_os(INTERPRETER_VARIABLE) {
@@ -32,7 +35,7 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
         fs::remove_dir_all(&environment)
             .map_err(|error| describe("remove", &environment, &error))?;
     }
-    let base = if cfg!(windows) { "python" } else { "python3" };
+    let base = base_interpreter()?;
     execute(
         Command::new(base).args(["-m", "venv"]).arg(&environment),
         "making a Python environment",
@@ -44,4 +47,25 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
     execute(&mut install, "installing the oracles")?;
     fs::write(&stamp, &wanted).map_err(|error| describe("write", &stamp, &error))?;
     Ok(python)
+}
+
+/// The first Python on the path that the oracles have binaries for.
+fn base_interpreter() -> Result<&'static str, String> {
+    let mut found = Vec::new();
+    for name in ["python3", "python", "python3.13", "python3.12", "python3.11"] {
+        let asked =
+            Command::new(name).args(["-c", "import sys; print(*sys.version_info[:2])"]).output();
+        let Ok(answer) = asked else { continue };
+        let version = String::from_utf8_lossy(&answer.stdout).trim().replace(' ', ".");
+        if PYTHON_VERSIONS.contains(&version.as_str()) {
+            return Ok(name);
+        }
+        found.push(format!("`{name}` is {version}"));
+    }
+    let found = if found.is_empty() { "none is on the path".to_owned() } else { found.join(", ") };
+    Err(format!(
+        "the oracles need Python {}; {found}; install one, or set {INTERPRETER_VARIABLE} to an \
+         interpreter that has the packages of oracle/requirements.txt",
+        PYTHON_VERSIONS.join(", "),
+    ))
 }

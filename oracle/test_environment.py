@@ -1,0 +1,33 @@
+"""The oracles are the ones that are pinned: what the tests find must not depend on who runs them."""
+
+import importlib.metadata
+import re
+
+from oracle.zoo.generate import REQUIREMENTS
+
+
+def pins() -> list[str]:
+    """The lines of the requirements that name a package."""
+    lines = [line.partition("#")[0].strip() for line in REQUIREMENTS.read_text().splitlines()]
+    return [line for line in lines if line]
+
+
+def test_every_version_is_exact() -> None:
+    """No range, no marker, nothing twice."""
+    assert [line for line in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line)] == []
+    names = [line.partition("==")[0] for line in pins()]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_installed_versions() -> None:
+    """This interpreter has what is pinned. A local part such as `+cpu` names a build, not a version."""
+    wrong = []
+    for line in pins():
+        name, _, wanted = line.partition("==")
+        try:
+            found = importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            found = "nothing"
+        if found != wanted:
+            wrong.append(f"{name}: {found} in place of {wanted}")
+    assert wrong == []
