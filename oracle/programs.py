@@ -155,7 +155,9 @@ def unknown(message: Message) -> list[tuple[int, int, Any]]:
     """The fields of a message that its schema does not know."""
 
     def plain(data: Any) -> Any:
-        return [(f.field_number, f.wire_type, plain(f.data)) for f in data] if isinstance(data, UnknownFieldSet) else data
+        return (
+            [(f.field_number, f.wire_type, plain(f.data)) for f in data] if isinstance(data, UnknownFieldSet) else data
+        )
 
     return plain(UnknownFieldSet(message))
 

@@ -31,8 +31,8 @@ def test_breadth() -> None:
     assert {entry.precision for entry in ENTRIES} == {"fp16", "fp32"}
 
 
-#: What an entry is there to show: operations that it must contain, and types of storage, by MILBlob's numbers. coremltools
-#: leaves out in silence what it cannot compress.
+#: What an entry is there to show: operations that it must contain, and types of storage, by MILBlob's numbers. A
+#: compression that coremltools cannot do, it leaves out in silence.
 FORMS: dict[str, tuple[set[str], set[int]]] = {
     "accumulator-ios18": ({"read_state", "write_state"}, set()),
     "cached_decoder-ios18": ({"read_state", "write_state", "slice_update", "scaled_dot_product_attention"}, {1}),

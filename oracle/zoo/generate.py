@@ -1,4 +1,7 @@
-"""Makes the packages: convert, compress, write, in several processes."""
+"""Makes the packages: convert, compress, write, in several processes.
+
+torch and coremltools, which take long to import, are imported only where a package is made.
+"""
 
 import contextlib
 import hashlib
@@ -15,6 +18,10 @@ import zlib
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .entry import Source
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE.parent / "requirements.txt"
@@ -74,7 +81,7 @@ def make(name: str, directory: Path) -> None:
         draft.rename(final)
 
 
-def captured(source: "Source") -> object:  # noqa: F821
+def captured(source: "Source") -> object:
     """The program of a module in the form that coremltools reads."""
     import torch
 
@@ -85,7 +92,7 @@ def captured(source: "Source") -> object:  # noqa: F821
         return torch.jit.trace(module, source.example, check_trace=False)
 
 
-def arguments(source: "Source") -> dict[str, object]:  # noqa: F821
+def arguments(source: "Source") -> dict[str, object]:
     """The inputs of a trace after its example; an export carries its own."""
     import coremltools as ct
     import numpy
@@ -167,7 +174,10 @@ def generate(directory: Path, names: list[str], jobs: int | None = None) -> dict
 
 
 def ensure(directory: Path, names: list[str]) -> dict[str, str]:
-    """The zoo as it should be: made anew if its sources changed, else only what is missing. Returns the errors by name."""
+    """The zoo as it should be: made anew if its sources changed, else only what is missing.
+
+    Returns the errors by name.
+    """
     record = directory / "zoo.json"
     known: dict[str, object] = {}
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):

@@ -256,9 +256,7 @@ class Accumulator(nn.Module):
 
 def accumulator() -> Source:
     """Two states."""
-    held = [
-        ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")
-    ]
+    held = [ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")]
     inputs = [ct.TensorType("rows", (1, 32), dtype=numpy.float16)]
     return Source(Accumulator(), (torch.rand(1, 32),), arguments={"inputs": inputs, "states": held})
 
@@ -352,9 +350,7 @@ def prompt_and_step(out: Path) -> None:
     """Two functions with different inputs and shared weights and states, as language models ship."""
     description = ct.utils.MultiFunctionDescriptor()
     module = Accumulator()
-    held = [
-        ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")
-    ]
+    held = [ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")]
     with tempfile.TemporaryDirectory() as scratch:
         for name, rows in (("prompt", 4), ("step", 1)):
             path = str(Path(scratch) / f"{name}.mlpackage")

@@ -1,4 +1,4 @@
-"""Text and sound networks: those of transformers with shrunken configurations, and recurrent ones, with random weights."""
+"""Text and sound networks with random weights: shrunken ones of transformers, and recurrent ones."""
 
 from collections.abc import Callable
 
@@ -83,14 +83,14 @@ electra = transformer(
 )
 gpt2 = transformer(
     "GPT2LMHeadModel",
-    lambda: transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2),
+    lambda: transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2
+    ),
     use_cache=False,
 )
 t5_encoder = transformer(
     "T5EncoderModel",
-    lambda: transformers.T5Config(
-        vocab_size=VOCABULARY, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4
-    ),
+    lambda: transformers.T5Config(vocab_size=VOCABULARY, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4),
 )
 whisper_encoder = transformer(
     "WhisperModel",
@@ -169,9 +169,7 @@ clip_text = transformer(
 )
 llama = transformer(
     "LlamaForCausalLM",
-    lambda: transformers.LlamaConfig(
-        **SMALL, num_key_value_heads=2, intermediate_size=128, max_position_embeddings=64
-    ),
+    lambda: transformers.LlamaConfig(**SMALL, num_key_value_heads=2, intermediate_size=128, max_position_embeddings=64),
     use_cache=False,
 )
 

@@ -1,6 +1,7 @@
 """Lowerings that coremltools 9.0 lacks or gets wrong for the torch and numpy that we pin.
 
-Importing this module adds them to coremltools' registry. They serve to get networks converted; nothing else rests on them.
+Importing this module adds them to coremltools' registry. They serve to get networks converted; nothing else rests on
+them.
 """
 
 from typing import Any

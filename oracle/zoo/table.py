@@ -69,7 +69,7 @@ INTERFACES = [
     Entry("image_gray16-ios16", interfaces.image("GRAYSCALE_FLOAT16"), "iOS16"),
     Entry("image_to_image-ios16", interfaces.image_to_image("RGB"), "iOS16"),
     Entry("image_to_image_gray16-ios17", interfaces.image_to_image("GRAYSCALE_FLOAT16"), "iOS17"),
-    Entry("classifier_names-ios15", interfaces.classifier(["ant", "bee", "cat", "d\u00f6g, \"quoted\""], True), "iOS15"),
+    Entry("classifier_names-ios15", interfaces.classifier(["ant", "bee", "cat", 'd\u00f6g, "quoted"'], True), "iOS15"),
     Entry("classifier_numbers-ios17", interfaces.classifier([3, 5, 7, 11], False), "iOS17", "fp32"),
     Entry("half_inputs-ios16", interfaces.half_inputs, "iOS16"),
     Entry("whole_numbers-ios15", interfaces.whole_numbers, "iOS15"),
@@ -101,7 +101,12 @@ COMPRESSED = [
         Entry(f"compact-{target.lower()}-{name}", interfaces.compact, target, precision, done)
         for target, precision, name, done in [
             ("iOS16", "fp16", "int8", (steps.quantize(),)),
-            ("iOS16", "fp32", "uint8-tensor", (steps.quantize(mode="linear", dtype="uint8", granularity="per_tensor"),)),
+            (
+                "iOS16",
+                "fp32",
+                "uint8-tensor",
+                (steps.quantize(mode="linear", dtype="uint8", granularity="per_tensor"),),
+            ),
             ("iOS16", "fp16", "lut1", (steps.palettize(nbits=1),)),
             ("iOS16", "fp16", "lut2-uniform", (steps.palettize(nbits=2, mode="uniform"),)),
             ("iOS16", "fp32", "lut4", (steps.palettize(nbits=4),)),

@@ -98,7 +98,9 @@ def binary(target: str) -> Callable[[], Written]:
             getattr(mb, name)(x=x, y=y)
             for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
         ]
-        some = mb.logical_or(x=mb.logical_and(x=compared[2], y=compared[1]), y=mb.logical_xor(x=compared[4], y=compared[0]))
+        some = mb.logical_or(
+            x=mb.logical_and(x=compared[2], y=compared[1]), y=mb.logical_xor(x=compared[4], y=compared[0])
+        )
         results += [mb.select(cond=some, a=x, b=mb.add(x=x, y=y))]
         results += [mb.cast(x=one, dtype="int32") for one in compared]
         return tuple(results)
@@ -135,9 +137,19 @@ def shapes(target: str) -> Callable[[], Written]:
         results += [mb.pixel_shuffle(x=x, upscale_factor=2), mb.sliding_windows(x=x, axis=1, size=3, stride=2)]
         blocks = mb.space_to_batch(x=x, block_shape=[2, 2], paddings=[[0, 0], [1, 1]])
         results += [blocks, mb.batch_to_space(x=blocks, block_shape=[2, 2], crops=[[0, 0], [1, 1]])]
-        results += [mb.slice_by_index(x=x, begin=[0, 1, 0, -1], end=[2, 8, 0, -6], stride=[1, 2, 1, -2],
-                                      begin_mask=[True, False, True, False], end_mask=[True, False, True, False])]
-        results += [mb.slice_by_index(x=x, begin=[1, 0, 2, 0], end=[0, 8, 3, 6], squeeze_mask=[True, False, True, False])]
+        results += [
+            mb.slice_by_index(
+                x=x,
+                begin=[0, 1, 0, -1],
+                end=[2, 8, 0, -6],
+                stride=[1, 2, 1, -2],
+                begin_mask=[True, False, True, False],
+                end_mask=[True, False, True, False],
+            )
+        ]
+        results += [
+            mb.slice_by_index(x=x, begin=[1, 0, 2, 0], end=[0, 8, 3, 6], squeeze_mask=[True, False, True, False])
+        ]
         results += [mb.slice_by_size(x=x, begin=[0, 2, 1, 0], size=[2, 3, -1, 6])]
         results += [mb.concat(values=[x, mb.relu(x=x)], axis=1), mb.stack(values=[x, mb.tanh(x=x)], axis=0)]
         results += [*mb.split(x=x, num_splits=2, axis=1), *mb.split(x=x, split_sizes=[1, 2, 3], axis=-1)]
@@ -167,7 +179,9 @@ def lookups(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
     results = [mb.gather(x=x, indices=n, axis=1), mb.gather_nd(x=x, indices=mb.minimum(x=pairs, y=1))]
     along = mb.tile(x=column, reps=[2, 1, 4])
     results += [mb.gather_along_axis(x=x, indices=along, axis=1)]
-    results += [mb.scatter(data=x, indices=n, updates=mb.mul(x=x, y=2.0), axis=1, mode=mode) for mode in ("add", "update")]
+    results += [
+        mb.scatter(data=x, indices=n, updates=mb.mul(x=x, y=2.0), axis=1, mode=mode) for mode in ("add", "update")
+    ]
     results += [mb.scatter_along_axis(data=x, indices=along, updates=mb.tanh(x=x), axis=1, mode="max")]
     rows = mb.gather(x=mb.reshape(x=x, shape=[6, 4]), indices=n, axis=0)
     results += [mb.scatter_nd(data=x, indices=mb.minimum(x=pairs, y=1), updates=rows, mode="mul")]
@@ -242,16 +256,31 @@ def resizing(target: str) -> Callable[[], Written]:
         if target == "iOS17":
             few = mb.slice_by_size(x=mb.squeeze(x=boxes, axes=[0]), begin=[0, 0], size=[2, 4])
             results += [mb.crop_resize(boxes=few, box_indices=[0, 0], pad_value=0.5, **cut)]
-            results += [mb.resize(x=x, shape=[5, 0], resized_dims=numpy.uint32(2), interpolation_mode="NEAREST_NEIGHBOR",
-                                  sampling_mode="DEFAULT")]
+            results += [
+                mb.resize(
+                    x=x,
+                    shape=[5, 0],
+                    resized_dims=numpy.uint32(2),
+                    interpolation_mode="NEAREST_NEIGHBOR",
+                    sampling_mode="DEFAULT",
+                )
+            ]
         else:
             regions = mb.reshape(x=mb.concat(values=[[[[0.0], [0.0], [0.0]]], boxes], axis=2), shape=[3, 1, 5, 1, 1])
             results += [mb.crop_resize(roi=regions, **cut)]
         warp = {"sampling_mode": "bilinear", "padding_value": 0.0, "align_corners": False}
         warp |= {"coordinates_mode": "normalized_minus_one_to_one"}
         results += [mb.resample(x=x, coordinates=grid, padding_mode="reflection", **warp)]
-        results += [mb.affine(x=x, transform_matrix=matrix, output_height=6, output_width=6, padding_mode="constant",
-                              **(warp | {"align_corners": True}))]
+        results += [
+            mb.affine(
+                x=x,
+                transform_matrix=matrix,
+                output_height=6,
+                output_width=6,
+                padding_mode="constant",
+                **(warp | {"align_corners": True}),
+            )
+        ]
         return tuple(results)
 
     return body
@@ -265,13 +294,24 @@ def convolutions(target: str) -> Callable[[], Written]:
         results = [mb.conv(x=line, weight=values(6, 4, 3), pad_type="same", strides=[2])]
         results += [mb.conv(x=plane, weight=values(8, 2, 3, 3), bias=values(8), groups=2, dilations=[2, 1])]
         results += [mb.conv(x=plane, weight=values(4, 1, 5, 5), groups=4, pad_type="custom", pad=[2, 1, 0, 2])]
-        results += [mb.conv(x=plane, weight=values(4, 4, 3, 3), pad_type="same_lower", strides=[2, 2])] if (
-            target != "iOS15"
-        ) else []
+        results += (
+            [mb.conv(x=plane, weight=values(4, 4, 3, 3), pad_type="same_lower", strides=[2, 2])]
+            if (target != "iOS15")
+            else []
+        )
         results += [mb.conv(x=cube, weight=values(3, 2, 2, 3, 3), bias=values(3), strides=[1, 2, 2])]
         results += [mb.conv_transpose(x=line, weight=values(4, 5, 4), strides=[2], pad_type="custom", pad=[1, 1])]
-        results += [mb.conv_transpose(x=plane, weight=values(4, 3, 3, 3), bias=values(6), groups=2, strides=[2, 2],
-                                      output_shape=[1, 6, 24, 24], pad_type="same")]
+        results += [
+            mb.conv_transpose(
+                x=plane,
+                weight=values(4, 3, 3, 3),
+                bias=values(6),
+                groups=2,
+                strides=[2, 2],
+                output_shape=[1, 6, 24, 24],
+                pad_type="same",
+            )
+        ]
         return tuple(results)
 
     return body
@@ -288,11 +328,13 @@ def norms_and_pools(target: str) -> Callable[[], Written]:
         results += [mb.layer_norm(x=line, axes=[-1], gamma=values(10), beta=values(10), epsilon=1e-4)]
         results += [mb.layer_norm(x=x, axes=[1, 2, 3]), mb.l2_norm(x=x, epsilon=1e-3)]
         results += [mb.local_response_norm(x=x, size=3, alpha=1e-3, beta=0.5, k=2.0)]
-        results += [mb.avg_pool(x=x, kernel_sizes=[3, 3], strides=[2, 2], pad_type="same",
-                                exclude_padding_from_average=True)]
+        results += [
+            mb.avg_pool(x=x, kernel_sizes=[3, 3], strides=[2, 2], pad_type="same", exclude_padding_from_average=True)
+        ]
         results += [mb.avg_pool(x=line, kernel_sizes=[4], pad_type="custom", pad=[1, 2])]
-        results += [mb.max_pool(x=x, kernel_sizes=[3, 3], strides=[2, 2], pad_type="custom", pad=[1, 1, 1, 1],
-                                ceil_mode=True)]
+        results += [
+            mb.max_pool(x=x, kernel_sizes=[3, 3], strides=[2, 2], pad_type="custom", pad=[1, 1, 1, 1], ceil_mode=True)
+        ]
         results += [mb.l2_pool(x=x, kernel_sizes=[2, 2], pad_type="valid")]
         return tuple(results)
 
@@ -306,8 +348,10 @@ def products(target: str) -> Callable[[], Written]:
     def body(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
         results = [mb.linear(x=x, weight=values(12, 16), bias=values(12)), mb.linear(x=y, weight=values(5, 16))]
         results += [mb.matmul(x=x, y=y, transpose_y=True), mb.matmul(x=x, y=y, transpose_x=True)]
-        results += [mb.matmul(x=z, y=values(16, 9)), mb.einsum(values=(x, mb.transpose(x=y, perm=[0, 3, 2, 1])),
-                                                               equation="nchw,nwhu->nchu")]
+        results += [
+            mb.matmul(x=z, y=values(16, 9)),
+            mb.einsum(values=(x, mb.transpose(x=y, perm=[0, 3, 2, 1])), equation="nchw,nwhu->nchu"),
+        ]
         if target == "iOS18":
             mask = numpy.triu(numpy.full((8, 8), -1e4, numpy.float32), 1)
             results += [mb.scaled_dot_product_attention(query=x, key=y, value=z)]
@@ -322,16 +366,48 @@ def sequences(target: str) -> Callable[[], Written]:
 
     @program(target, floats(5, 2, 6), floats(2, 4), floats(2, 8))
     def body(x: Tensor, held: Tensor, both: Tensor) -> tuple[Tensor, ...]:
-        results = [*mb.lstm(x=x, initial_h=held, initial_c=mb.tanh(x=held), weight_ih=values(16, 6),
-                            weight_hh=values(16, 4), bias=values(16), peephole=values(12), output_sequence=True,
-                            recurrent_activation="hard_sigmoid", direction="reverse", clip=3.0)]
-        results += [*mb.lstm(x=x, initial_h=both, initial_c=both, weight_ih=values(16, 6), weight_hh=values(16, 4),
-                             weight_ih_back=values(16, 6), weight_hh_back=values(16, 4), bias=values(16),
-                             bias_back=values(16), direction="bidirectional")]
+        results = [
+            *mb.lstm(
+                x=x,
+                initial_h=held,
+                initial_c=mb.tanh(x=held),
+                weight_ih=values(16, 6),
+                weight_hh=values(16, 4),
+                bias=values(16),
+                peephole=values(12),
+                output_sequence=True,
+                recurrent_activation="hard_sigmoid",
+                direction="reverse",
+                clip=3.0,
+            )
+        ]
+        results += [
+            *mb.lstm(
+                x=x,
+                initial_h=both,
+                initial_c=both,
+                weight_ih=values(16, 6),
+                weight_hh=values(16, 4),
+                weight_ih_back=values(16, 6),
+                weight_hh_back=values(16, 4),
+                bias=values(16),
+                bias_back=values(16),
+                direction="bidirectional",
+            )
+        ]
         results += [*mb.rnn(x=x, initial_h=held, weight_ih=values(4, 6), weight_hh=values(4, 4), activation="relu")]
         options = {"reset_after": True, "input_bias": values(12)} if target == "iOS18" else {}
-        results += [*mb.gru(x=x, initial_h=held, weight_ih=values(12, 6), weight_hh=values(12, 4), bias=values(12),
-                            output_sequence=True, **options)]
+        results += [
+            *mb.gru(
+                x=x,
+                initial_h=held,
+                weight_ih=values(12, 6),
+                weight_hh=values(12, 4),
+                bias=values(12),
+                output_sequence=True,
+                **options,
+            )
+        ]
         return tuple(results)
 
     return body
@@ -438,5 +514,12 @@ def updates(x: Tensor, begin: Tensor) -> tuple[Tensor, ...]:
     row = mb.slice_by_size(x=mb.tanh(x=x), begin=[0, 0, 0], size=[1, 2, 16])
     fixed = mb.slice_update(x=x, update=row, begin=[0, 3, 0], end=[1, 5, 16])
     moving = mb.slice_update(x=fixed, update=row, begin=begin, end=mb.add(x=begin, y=[1, 2, 16]))
-    return moving, mb.slice_update(x=x, update=row, begin=[0, 0, 0], end=[0, 8, 0], stride=[1, 4, 1],
-                                   begin_mask=[True, False, True], end_mask=[True, False, True])
+    return moving, mb.slice_update(
+        x=x,
+        update=row,
+        begin=[0, 0, 0],
+        end=[0, 8, 0],
+        stride=[1, 4, 1],
+        begin_mask=[True, False, True],
+        end_mask=[True, False, True],
+    )
