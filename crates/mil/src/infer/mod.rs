@@ -10,6 +10,7 @@
 //! declares for its outputs, so that one mistake is reported once and all mistakes are reported.
 
 mod folded;
+mod loops;
 mod rules;
 mod site;
 
@@ -35,6 +36,8 @@ pub struct Analysis {
     /// The input dimension that each symbol stands for; none for ones that depend on data.
     symbols: HashMap<Symbol, (ValueId, usize)>,
     next_symbol: u32,
+    /// How many loops enclose the operation at hand.
+    loop_depth: usize,
 }
 
 /// An operation that cannot stand as it does.
@@ -114,9 +117,13 @@ impl Analysis {
             problems.push(Problem { op: id, refusal: Refusal::new(message) });
             return self.assume_declared(function, op);
         }
-        for &block in &op.blocks {
-            self.enter_inputs(function, block);
-            self.walk(function, block, depth + 1, problems);
+        if op.kind() == Some(OpKind::WhileLoop) {
+            self.walk_loop(function, op, depth, problems);
+        } else {
+            for &block in &op.blocks {
+                self.enter_inputs(function, block);
+                self.walk(function, block, depth + 1, problems);
+            }
         }
         match self.infer(function, op) {
             Ok(outcomes) => {
@@ -173,13 +180,22 @@ impl Analysis {
         }
 
         let constant = gives_constant(kind, op, &operands);
-        let block_outputs = op.blocks.iter().map(|&block| {
-            let outputs = function.block(block).outputs.iter();
-            outputs.filter_map(|&output| self.outcome(output).cloned()).collect()
-        });
-        let block_outputs = block_outputs.collect();
+        let known = |values: &[ValueId]| {
+            values.iter().filter_map(|&value| self.outcome(value).cloned()).collect()
+        };
+        let blocks = || op.blocks.iter().map(|&block| function.block(block));
+        let block_inputs = blocks().map(|block| known(&block.inputs)).collect();
+        let block_outputs = blocks().map(|block| known(&block.outputs)).collect();
         let next_symbol = Cell::new(self.next_symbol);
-        let site = Site { function, op, row, operands, block_outputs, next_symbol: &next_symbol };
+        let site = Site {
+            function,
+            op,
+            row,
+            operands,
+            block_inputs,
+            block_outputs,
+            next_symbol: &next_symbol,
+        };
         let outcomes = rules::rule(kind)(&site);
         self.next_symbol = next_symbol.get();
         let mut outcomes = outcomes.map_err(|refusal| vec![refusal])?;

@@ -48,6 +48,8 @@ pub(crate) struct Site<'a> {
     pub(super) row: &'static OpRow,
     /// What is known about everything bound, parameter by parameter.
     pub(super) operands: Operands<'a>,
+    /// What each of the operation's blocks takes.
+    pub(super) block_inputs: Vec<Vec<Outcome>>,
     /// What each of the operation's blocks gives.
     pub(super) block_outputs: Vec<Vec<Outcome>>,
     pub(super) next_symbol: &'a Cell<u32>,
@@ -311,6 +313,11 @@ impl<'a> Site<'a> {
         let axes = self.ints(name, 0)?.into_iter();
         let axes: Result<Vec<_>, _> = axes.map(|axis| normalize_axis(axis, rank)).collect();
         axes.map_err(|refusal| refusal.of(name))
+    }
+
+    /// What the operation's blocks take.
+    pub(crate) fn block_inputs(&self) -> &[Vec<Outcome>] {
+        &self.block_inputs
     }
 
     /// What the operation's blocks give.

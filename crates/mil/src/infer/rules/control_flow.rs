@@ -1,60 +1,378 @@
-use crate::infer::{Outcome, Rule, Site, refuse};
+use coremill_tensor::DType;
+
+use super::expect;
+use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::ir::{Constant, ConstantData, Dim, TensorType, Type};
+
+/// Core ML has lists of tensors up to this rank.
+const MAX_ELEMENT_RANK: usize = 4;
 
 pub(super) fn constant_symbolic(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn classify(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn cond(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    constant(site)
 }
 
 pub(super) fn constant(site: &Site) -> Rule {
-    match site.op().attributes.get("val") {
-        Some(value) => Ok(vec![Outcome::of_constant(value)]),
-        None => refuse!("states no value; it must have the attribute `val`"),
+    let Some(value) = site.op().attributes.get("val") else {
+        refuse!("states no value; it must have the attribute `val`");
+    };
+    check_constant(value)?;
+    Ok(vec![Outcome::of_constant(value)])
+}
+
+/// Refuses a constant that does not hold what its type says.
+fn check_constant(constant: &Constant) -> Result<(), Refusal> {
+    let ty = &constant.ty;
+    match (&constant.data, ty) {
+        (ConstantData::Bytes(_) | ConstantData::Weight(_), Type::Tensor(tensor)) => {
+            let Some(elements) = constant.elements() else { return Ok(()) };
+            let found = elements.len() as u64;
+            match tensor.storage_bytes() {
+                Some(expected) if expected == found => Ok(()),
+                Some(expected) => {
+                    refuse!("states {found} bytes of elements, but a `{tensor}` takes {expected}")
+                }
+                None => refuse!("has type `{tensor}`; accepted are types of a fixed size in bytes"),
+            }
+        }
+        (ConstantData::Strings(strings), Type::Tensor(tensor)) => {
+            let fits = tensor.dtype == DType::String
+                && tensor.element_count() == Some(strings.len() as u64);
+            if fits {
+                return Ok(());
+            }
+            refuse!("states {} strings, but its type is `{tensor}`", strings.len())
+        }
+        (ConstantData::Sequence(parts), Type::List(element, length)) => {
+            let fits = length.may_equal(&Dim::Known(parts.len() as u64))
+                && parts.iter().all(|part| part.ty.is_compatible(element));
+            if fits {
+                return Ok(());
+            }
+            refuse!("states {} values that do not make up its type, `{ty}`", parts.len())
+        }
+        (ConstantData::Sequence(parts), Type::Tuple(types)) => {
+            let fits = parts.len() == types.len()
+                && parts.iter().zip(types).all(|(part, ty)| part.ty.is_compatible(ty));
+            if fits {
+                return Ok(());
+            }
+            refuse!("states {} values that do not make up its type, `{ty}`", parts.len())
+        }
+        (ConstantData::Entries(entries), Type::Dictionary(key, value)) => {
+            let fits = entries
+                .iter()
+                .all(|(left, right)| left.ty.is_compatible(key) && right.ty.is_compatible(value));
+            if fits {
+                return Ok(());
+            }
+            refuse!("states entries that do not make up its type, `{ty}`")
+        }
+        _ => refuse!("states a value that is not of its type, `{ty}`"),
+    }
+}
+
+pub(super) fn classify(site: &Site) -> Rule {
+    let probabilities = site.tensor("probabilities")?;
+    let refusal = |message: String| Refusal::new(message).of("classes");
+    let Some(classes) = site.operand("classes") else {
+        return Err(site.expected("classes", "a list of `string` or `int64`"));
+    };
+    let Type::List(class, length) = &classes.ty else {
+        return Err(site.expected("classes", "a list of `string` or `int64`"));
+    };
+    let class = match class.as_tensor() {
+        Some(class) if class.rank() == 0 && matches!(class.dtype, DType::String | DType::Int64) => {
+            class.clone()
+        }
+        _ => return Err(site.expected("classes", "a list of `string` or `int64`")),
+    };
+    if let Some(count) = probabilities.element_count()
+        && !length.may_equal(&Dim::Known(count))
+    {
+        let message = format!("has {length} classes; `probabilities` has {count} elements");
+        return Err(refusal(message));
+    }
+    let class = Type::Tensor(class);
+    let scores = Type::Dictionary(Box::new(class.clone()), Box::new(Type::scalar(DType::Fp64)));
+    Ok(vec![Outcome::of(class), Outcome::of(scores)])
+}
+
+pub(super) fn cond(site: &Site) -> Rule {
+    expect::ranked(site, "pred", 0, 0)?;
+    let [taken, otherwise] = site.block_outputs() else {
+        refuse!("runs 2 blocks, found {}", site.block_outputs().len());
+    };
+    if let Some(inputs) = site.block_inputs().iter().find(|inputs| !inputs.is_empty()) {
+        refuse!(
+            "has a block with {} inputs; accepted is none: blocks use the values around them",
+            inputs.len()
+        );
+    }
+    if taken.len() != otherwise.len() {
+        refuse!(
+            "gives {} values if true, {} if false; accepted are as many of the same types",
+            taken.len(),
+            otherwise.len()
+        );
+    }
+    let known = site.value("pred").and_then(Folded::only).and_then(Scalar::bool);
+    let both = taken.iter().zip(otherwise).enumerate();
+    both.map(|(index, (taken, otherwise))| {
+        if !taken.ty.is_compatible(&otherwise.ty) {
+            refuse!(
+                "gives `{}` as value {index} if true, `{}` if false; accepted is one type for both",
+                taken.ty,
+                otherwise.ty
+            );
+        }
+        let mut outcome = Outcome::of(common(site, &taken.ty, &otherwise.ty));
+        if let Some(branch) = known.map(|known| if known { taken } else { otherwise })
+            && outcome.ty.is_compatible(&branch.ty)
+        {
+            outcome.value.clone_from(&branch.value);
+        }
+        Ok(outcome)
+    })
+    .collect()
+}
+
+pub(super) fn while_loop(site: &Site) -> Rule {
+    let variables = site.all("loop_vars");
+    let ([taken_by_condition, taken], [condition, given]) =
+        (site.block_inputs(), site.block_outputs())
+    else {
+        refuse!("runs 2 blocks, found {}", site.block_inputs().len());
+    };
+    for (what, found) in [
+        ("condition takes", taken_by_condition.len()),
+        ("body takes", taken.len()),
+        ("body gives", given.len()),
+    ] {
+        if found != variables.len() {
+            refuse!("has {} `loop_vars`, but its {what} {found} values", variables.len());
+        }
+    }
+    let is_bool = |ty: &Type| *ty == Type::scalar(DType::Bool);
+    match condition.as_slice() {
+        [condition] if is_bool(&condition.ty) => {}
+        found => {
+            let found: Vec<_> = found.iter().map(|outcome| format!("`{}`", outcome.ty)).collect();
+            refuse!("has a condition that gives {}; accepted is one `bool`", found.join(", "));
+        }
+    }
+    let mut outcomes = Vec::with_capacity(variables.len());
+    for (index, variable) in variables.iter().enumerate() {
+        let found = &variable.ty;
+        for (block, inputs) in [("condition", taken_by_condition), ("body", taken)] {
+            let declared = &inputs[index].ty;
+            if !is_carried(found, declared) {
+                refuse!(
+                    "has a `{found}` as variable {index}, but its {block} takes a `{declared}`"
+                );
+            }
+        }
+        let (before, after) = (&taken[index], &given[index]);
+        if !is_carried(&after.ty, &before.ty) {
+            refuse!(
+                "takes a `{}` as variable {index} into its body, which gives back a `{}`",
+                before.ty,
+                after.ty
+            );
+        }
+        // After no turn it is the variable itself, after others what the body gave.
+        let outcome = Outcome::of(common(site, found, &common(site, &before.ty, &after.ty)));
+        let value = before
+            .value
+            .clone()
+            .filter(|value| Type::tensor(value.dtype, &value.shape).is_compatible(&outcome.ty));
+        outcomes.push(Outcome { value, ..outcome });
+    }
+    Ok(outcomes)
+}
+
+/// Whether a loop can carry a value of one type as the other. Lists may grow, whatever their types
+/// say of their length.
+fn is_carried(value: &Type, slot: &Type) -> bool {
+    match (value, slot) {
+        (Type::List(value, _), Type::List(slot, _)) => value.is_compatible(slot),
+        _ => value.is_compatible(slot),
+    }
+}
+
+/// The type of a value that has either of two compatible types: dimensions that differ are open.
+fn common(site: &Site, left: &Type, right: &Type) -> Type {
+    match (left, right) {
+        (Type::Tensor(left), Type::Tensor(right)) => {
+            let dims = left.shape.iter().zip(&right.shape);
+            let shape = dims.map(|(l, r)| if l == r { l.clone() } else { site.fresh() });
+            Type::Tensor(TensorType { dtype: left.dtype, shape: shape.collect() })
+        }
+        (Type::List(element, length), Type::List(other, other_length)) => {
+            let length = if length == other_length { length.clone() } else { site.fresh() };
+            let element = common(site, element, other).erased();
+            Type::List(Box::new(element), length)
+        }
+        _ => left.clone(),
     }
 }
 
 pub(super) fn list_gather(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (element, _) = list(site)?;
+    let indices = expect::ranked(site, "indices", 1, 1)?;
+    let element = element_tensor(element)?;
+    let mut shape = vec![indices.shape[0].clone()];
+    shape.extend(opened(site, &element.shape));
+    Ok(vec![Outcome::tensor(element.dtype, shape)])
 }
 
 pub(super) fn list_length(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (_, length) = list(site)?;
+    Ok(vec![Outcome::folded(Folded::scalar(DType::Int32, Scalar::from_dim(length)))])
 }
 
 pub(super) fn list_read(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (element, _) = list(site)?;
+    let element = element_tensor(element)?;
+    Ok(vec![Outcome::tensor(element.dtype, opened(site, &element.shape))])
 }
 
 pub(super) fn list_scatter(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let value = expect::ranked(site, "value", 1, usize::MAX)?;
+    let indices = expect::ranked(site, "indices", 1, 1)?;
+    expect::dimension(site, "value", 0, &indices.shape[0], "one for each of `indices`")?;
+    check_fits(site, &value.shape[1..])?;
+    Ok(vec![Outcome::of(written(site)?)])
 }
 
 pub(super) fn list_write(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    check_fits(site, &site.tensor("value")?.shape)?;
+    Ok(vec![Outcome::of(written(site)?)])
+}
+
+/// The element type and the length of the list bound to `ls`.
+fn list<'s>(site: &'s Site) -> Result<(&'s Type, &'s Dim), Refusal> {
+    match site.operand("ls").map(|operand| &operand.ty) {
+        Some(Type::List(element, length)) => Ok((element, length)),
+        _ => Err(site.expected("ls", "a list")),
+    }
+}
+
+fn element_tensor(element: &Type) -> Result<&TensorType, Refusal> {
+    element.as_tensor().ok_or_else(|| {
+        Refusal::new(format!("has elements of type `{element}`; accepted are tensors")).of("ls")
+    })
+}
+
+/// Every open dimension as one of its own: elements of a list need not share theirs.
+fn opened(site: &Site, shape: &[Dim]) -> Vec<Dim> {
+    let open = |dim: &Dim| match dim {
+        Dim::Unknown => site.fresh(),
+        Dim::Known(_) | Dim::Symbolic(_) => dim.clone(),
+    };
+    shape.iter().map(open).collect()
+}
+
+/// Refuses elements of that shape, and of the element type of `value`, that the list cannot hold.
+fn check_fits(site: &Site, shape: &[Dim]) -> Result<(), Refusal> {
+    let (element, _) = list(site)?;
+    let element = element_tensor(element)?;
+    expect::check_rank(element, 0, MAX_ELEMENT_RANK).map_err(|refusal| refusal.of("ls"))?;
+    let dtype = site.tensor("value")?.dtype;
+    // A list of elements of fixed shape does not take ones whose shape is open.
+    let holds = |(found, held): (&Dim, &Dim)| found == held || held.known().is_none();
+    let fits = dtype == element.dtype
+        && shape.len() == element.rank()
+        && shape.iter().zip(&element.shape).all(holds);
+    if fits {
+        return Ok(());
+    }
+    let found = TensorType { dtype, shape: shape.to_vec() };
+    let message = format!("gives elements `{found}` to a list of `{element}`");
+    Err(Refusal::new(message).of("value").hint("reshape or cast them to the type of the list"))
+}
+
+/// The type of a list after elements are written: one that can grow may have grown.
+fn written(site: &Site) -> Result<Type, Refusal> {
+    let (element, length) = list(site)?;
+    let length = if length.known().is_some() { length.clone() } else { site.fresh() };
+    Ok(Type::List(Box::new(element.clone()), length))
 }
 
 pub(super) fn make_list(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    site.choice("dtype", &["bool", "fp16", "fp32", "int32"])?;
+    let dtype = site.dtype("dtype")?;
+    let extents = site.all("elem_shape");
+    if extents.len() > MAX_ELEMENT_RANK {
+        let message = format!(
+            "has {} dimensions; lists hold tensors of up to {MAX_ELEMENT_RANK}",
+            extents.len()
+        );
+        return Err(Refusal::new(message).of("elem_shape"));
+    }
+    let shape: Result<Vec<_>, _> = extents.iter().map(element_extent).collect();
+    let element = Type::Tensor(TensorType { dtype, shape: shape? });
+    let length = match site.bool("dynamic_length")? {
+        true => None,
+        false => initial_length(site)?,
+    };
+    let length = length.unwrap_or_else(|| site.fresh());
+    Ok(vec![Outcome::of(Type::List(Box::new(element), length))])
+}
+
+/// One of `elem_shape`: an extent, or the name of one that only running the program tells.
+fn element_extent(extent: &Outcome) -> Result<Dim, Refusal> {
+    let refusal = |message: String| Refusal::new(message).of("elem_shape");
+    match extent.value.as_deref().and_then(Folded::only) {
+        Some(Scalar::Text(_)) => Ok(Dim::Unknown),
+        Some(Scalar::Int(extent)) => u64::try_from(*extent)
+            .map(Dim::Known)
+            .map_err(|_| refusal(format!("has {extent}; accepted are 0 and more"))),
+        _ => Err(refusal(format!(
+            "has a `{}` that is not known; accepted are constant integers, and strings for \
+             dimensions that are open",
+            extent.ty
+        ))),
+    }
+}
+
+/// The length that a list starts with, which it keeps unless it is dynamic.
+fn initial_length(site: &Site) -> Result<Option<Dim>, Refusal> {
+    if site.has("init_length") && site.value("init_length").is_none() {
+        return Ok(None);
+    }
+    let length = site.int("init_length")?;
+    match u64::try_from(length) {
+        Ok(length) => Ok(Some(Dim::Known(length))),
+        Err(_) => {
+            let message = format!("is {length}; accepted are 0 and more");
+            Err(Refusal::new(message).of("init_length"))
+        }
+    }
 }
 
 pub(super) fn read_state(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn select(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn while_loop(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let held = held(site)?;
+    Ok(vec![Outcome::tensor(held.dtype, opened(site, &held.shape))])
 }
 
 pub(super) fn write_state(site: &Site) -> Rule {
+    let held = held(site)?;
+    let data = site.tensor("data")?;
+    if data != held {
+        let message = format!("is `{data}`, but the state holds `{held}`; accepted is just that");
+        return Err(Refusal::new(message).of("data"));
+    }
+    Ok(Vec::new())
+}
+
+/// The tensor that the state bound to `input` holds.
+fn held<'s>(site: &'s Site) -> Result<&'s TensorType, Refusal> {
+    let Some(Type::State(held)) = site.operand("input").map(|operand| &operand.ty) else {
+        return Err(site.expected("input", "a state"));
+    };
+    held.as_tensor().ok_or_else(|| site.expected("input", "a state that holds a tensor"))
+}
+
+pub(super) fn select(site: &Site) -> Rule {
     refuse!("`{}` has no rule yet", site.name());
 }

@@ -6,6 +6,7 @@ mod control_flow;
 mod conv;
 mod elements;
 mod elementwise;
+mod expect;
 mod image_resizing;
 mod join;
 mod linear;
@@ -19,6 +20,7 @@ mod scatter_gather;
 mod slice;
 mod tensor_operation;
 mod tensor_transformation;
+mod window;
 
 use super::{Rule, Site};
 use crate::ops::OpKind;

@@ -1,17 +1,66 @@
-use crate::infer::{Rule, Site, refuse};
+use coremill_tensor::DType;
+
+use super::expect;
+use crate::infer::{Outcome, Refusal, Rule, Site};
+use crate::ir::Dim;
 
 pub(super) fn random_bernoulli(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let dtype = site.optional_tensor("prob").map_or(DType::Fp32, |prob| prob.dtype);
+    Ok(vec![Outcome::tensor(dtype, stated_shape(site)?)])
 }
 
 pub(super) fn random_categorical(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = expect::ranked(site, "x", 1, usize::MAX)?;
+    site.choice("mode", &["logits", "probs"])?;
+    let mut shape = x.shape[..x.rank() - 1].to_vec();
+    shape.push(expect::extent(site, "size")?);
+    Ok(vec![Outcome::tensor(x.dtype, shape)])
 }
 
 pub(super) fn random_normal(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    distribution(site, "mean", "stddev")
 }
 
 pub(super) fn random_uniform(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    distribution(site, "low", "high")
+}
+
+/// A distribution with two parameters, whose defaults are fp32.
+fn distribution(site: &Site, first: &str, second: &str) -> Rule {
+    let dtype = |name| site.optional_tensor(name).map_or(DType::Fp32, |bound| bound.dtype);
+    let (left, right) = (dtype(first), dtype(second));
+    if left != right {
+        let absent = if site.has(first) { second } else { first };
+        let message =
+            format!("is fp32 by default, but its counterpart is not (`{left}`, `{right}`)");
+        return Err(Refusal::new(message).of(absent).hint("bind both"));
+    }
+    Ok(vec![Outcome::tensor(left, stated_shape(site)?)])
+}
+
+/// The shape that the elements of `shape` are.
+fn stated_shape(site: &Site) -> Result<Vec<Dim>, Refusal> {
+    let shape = expect::ranked(site, "shape", 1, 1)?;
+    let refusal = |message: String| Refusal::new(message).of("shape");
+    let Some(rank) = shape.shape[0].known() else {
+        let message = format!("has {} elements; accepted is a fixed number", shape.shape[0]);
+        return Err(refusal(message));
+    };
+    if rank > expect::MAX_RANK as u64 {
+        let message =
+            format!("has {rank} elements; a tensor has at most {} dimensions", expect::MAX_RANK);
+        return Err(refusal(message));
+    }
+    let Some(value) = site.value("shape") else {
+        return Ok((0..rank).map(|_| site.fresh()).collect());
+    };
+    let extents = value.exprs().into_iter().map(|extent| {
+        match extent.as_ref().and_then(crate::ir::Expr::constant) {
+            Some(known) if known < 1 => {
+                Err(refusal(format!("has {known}; accepted are 1 and more")))
+            }
+            _ => Ok(site.dim(extent)),
+        }
+    });
+    extents.collect()
 }

@@ -1,0 +1,136 @@
+//! Checks that many rules make of what is bound to a parameter, and the words for what they find.
+
+use crate::infer::{Refusal, Site};
+use crate::ir::{Dim, TensorType};
+
+/// Tensors of a higher rank are refused wherever an operation could make one of any rank: Core ML
+/// runs none above 5, and a hostile program could otherwise ask for one with billions of dimensions.
+pub(super) const MAX_RANK: usize = 32;
+
+/// The tensor bound to a parameter, which must have one of these ranks.
+pub(super) fn ranked<'s>(
+    site: &'s Site,
+    name: &str,
+    least: usize,
+    most: usize,
+) -> Result<&'s TensorType, Refusal> {
+    let tensor = site.tensor(name)?;
+    check_rank(tensor, least, most).map_err(|refusal| refusal.of(name))?;
+    Ok(tensor)
+}
+
+/// Refuses a tensor whose rank is not in `least..=most`.
+pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Result<(), Refusal> {
+    if (least..=most).contains(&tensor.rank()) {
+        return Ok(());
+    }
+    let accepted = match (least, most) {
+        _ if least == most => format!("rank {least}"),
+        (_, usize::MAX) => format!("rank {least} or more"),
+        _ => format!("rank {least} to {most}"),
+    };
+    let message = format!("has rank {} (`{tensor}`); accepted is {accepted}", tensor.rank());
+    Err(Refusal::new(message))
+}
+
+/// Refuses a parameter one of whose dimensions certainly is not what it must be.
+pub(super) fn dimension(
+    site: &Site,
+    name: &str,
+    axis: usize,
+    expected: &Dim,
+    why: &str,
+) -> Result<(), Refusal> {
+    let Some(tensor) = site.optional_tensor(name) else { return Ok(()) };
+    match tensor.shape.get(axis) {
+        Some(found) if found.may_equal(expected) => Ok(()),
+        Some(found) => {
+            let message = format!(
+                "has {found} along axis {axis} (`{tensor}`); accepted is {expected}, {why}"
+            );
+            Err(Refusal::new(message).of(name))
+        }
+        None => {
+            let message = format!("has no axis {axis} (`{tensor}`); it must be {expected}, {why}");
+            Err(Refusal::new(message).of(name))
+        }
+    }
+}
+
+/// Refuses a parameter, if it is bound, that does not have just this shape.
+pub(super) fn shape(site: &Site, name: &str, expected: &[Dim], why: &str) -> Result<(), Refusal> {
+    if !site.has(name) {
+        return Ok(());
+    }
+    let tensor = site.tensor(name)?;
+    let fits = tensor.rank() == expected.len()
+        && tensor.shape.iter().zip(expected).all(|(found, expected)| found.may_equal(expected));
+    if fits {
+        return Ok(());
+    }
+    let expected: Vec<_> = expected.iter().map(Dim::to_string).collect();
+    let message = format!("is `{tensor}`; accepted is shape [{}], {why}", expected.join(", "));
+    Err(Refusal::new(message).of(name))
+}
+
+/// The integers of a parameter, which must be as many as there are spatial dimensions, or a multiple
+/// of that.
+pub(super) fn per_spatial_dim(
+    site: &Site,
+    name: &str,
+    spatial: usize,
+    times: usize,
+) -> Result<Vec<i64>, Refusal> {
+    let values = site.ints(name, spatial)?;
+    if values.len() == spatial * times {
+        return Ok(values);
+    }
+    let each = if times == 1 { "one" } else { "two" };
+    let message = format!(
+        "has {} elements; accepted are {}, {each} for each of the {spatial} spatial dimensions",
+        values.len(),
+        spatial * times
+    );
+    Err(Refusal::new(message).of(name))
+}
+
+/// As [`per_spatial_dim`], every integer at least 1.
+pub(super) fn positive_per_spatial_dim(
+    site: &Site,
+    name: &str,
+    spatial: usize,
+) -> Result<Vec<i64>, Refusal> {
+    let values = per_spatial_dim(site, name, spatial, 1)?;
+    match values.iter().find(|&&value| value < 1) {
+        None => Ok(values),
+        Some(value) => {
+            let message = format!("is {value} along a dimension; accepted are 1 and more");
+            Err(Refusal::new(message).of(name))
+        }
+    }
+}
+
+/// An integer of a parameter that is an extent.
+pub(super) fn extent(site: &Site, name: &str) -> Result<Dim, Refusal> {
+    let value = site.int(name)?;
+    match u64::try_from(value) {
+        Ok(extent) if extent > 0 => Ok(Dim::Known(extent)),
+        _ => Err(Refusal::new(format!("is {value}; accepted are 1 and more")).of(name)),
+    }
+}
+
+/// The text of a parameter, which must be one of those known, in whatever case, in the case in which
+/// it is known.
+pub(super) fn choice_in_any_case<'k>(
+    site: &Site,
+    name: &str,
+    known: &[&'k str],
+) -> Result<&'k str, Refusal> {
+    let text = site.text(name)?;
+    let found = known.iter().find(|choice| choice.eq_ignore_ascii_case(&text));
+    match found {
+        Some(choice) => Ok(choice),
+        // The same message as for choices that depend on case.
+        None => Err(site.choice(name, known).err().unwrap_or_else(|| site.expected(name, "text"))),
+    }
+}

@@ -1,0 +1,104 @@
+//! How far a window that slides over the spatial dimensions goes: convolution and pooling.
+
+use crate::infer::{Refusal, Site, refuse};
+use crate::ir::{Dim, Expr, Opset};
+
+/// A sliding window over spatial dimensions.
+pub(super) struct Window {
+    /// The extent of the window along each dimension.
+    pub(super) kernel: Vec<Dim>,
+    /// How far the window moves at each step; positive.
+    pub(super) strides: Vec<i64>,
+    /// How far neighbouring elements of the window are apart; positive.
+    pub(super) dilations: Vec<i64>,
+    /// How the input is padded.
+    pub(super) padding: Padding,
+}
+
+/// How the input of a window is padded.
+pub(super) enum Padding {
+    /// Just enough that each stride gives one element.
+    Same,
+    /// By these numbers of elements, before and after each dimension.
+    By(Vec<i64>),
+    /// The same, and a window that only partly lies inside counts too; before and after are equal.
+    ByRoundedUp(Vec<i64>),
+}
+
+/// Refuses `same_lower` where it is not known yet.
+pub(super) fn check_pad_type(site: &Site, pad_type: &str) -> Result<(), Refusal> {
+    if pad_type == "same_lower" && site.opset() < Opset::Ios16 {
+        return Err(Refusal::new("is `same_lower`, which needs iOS16; this function is iOS15")
+            .of("pad_type")
+            .hint("declare the function with opset `CoreML6`, or state the pads with `custom`"));
+    }
+    Ok(())
+}
+
+impl Window {
+    /// The extents of what the window gives for spatial dimensions.
+    pub(super) fn output(&self, site: &Site, input: &[Dim]) -> Result<Vec<Dim>, Refusal> {
+        let mut output = Vec::with_capacity(input.len());
+        for (axis, dim) in input.iter().enumerate() {
+            let extent = self.extent(axis, dim);
+            if let Some(found) = extent.as_ref().and_then(Expr::constant)
+                && found < 1
+            {
+                refuse!(
+                    "the window of {} does not fit into {dim}, the padded extent of spatial dimension \
+                     {axis}: it would give {found} elements",
+                    self.kernel[axis]
+                );
+            }
+            output.push(site.dim(extent));
+        }
+        Ok(output)
+    }
+
+    /// One extent; none if it cannot be told.
+    fn extent(&self, axis: usize, input: &Dim) -> Option<Expr> {
+        let input = input.expr()?;
+        let stride = Expr::from(self.strides[axis]);
+        let one = Expr::from(1);
+        match &self.padding {
+            Padding::Same => input.ceil_div(&stride),
+            Padding::By(pads) => {
+                let room = self.room(axis, &input, pads)?;
+                room.floor_div(&stride)?.add(&one)
+            }
+            Padding::ByRoundedUp(pads) => {
+                let steps = self.room(axis, &input, pads)?.ceil_div(&stride)?;
+                let before = *pads.get(2 * axis)?;
+                if before <= 0 {
+                    return steps.add(&one);
+                }
+                // A last window that would start in the padding after the input does not count.
+                let starts = input.add(&Expr::from(before))?.ceil_div(&stride)?;
+                match (steps.constant(), starts.constant()) {
+                    (Some(steps), Some(starts)) => {
+                        let counts = i64::from(steps < starts);
+                        steps.checked_add(counts).map(Expr::from)
+                    }
+                    // Only a window at least as large as its padding keeps `steps <= starts`.
+                    _ if before <= self.kernel[axis].known()?.try_into().ok()? => {
+                        steps.add(&one)?.smaller(&starts)
+                    }
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// How far the window can move along an axis.
+    fn room(&self, axis: usize, input: &Expr, pads: &[i64]) -> Option<Expr> {
+        let pad = pads.get(2 * axis)?.checked_add(*pads.get(2 * axis + 1)?)?;
+        let kernel = effective_kernel(&self.kernel[axis], self.dilations[axis])?;
+        input.add(&Expr::from(pad))?.sub(&kernel)
+    }
+}
+
+/// The extent of a window whose elements lie `dilation` apart.
+pub(super) fn effective_kernel(kernel: &Dim, dilation: i64) -> Option<Expr> {
+    let gaps = kernel.expr()?.sub(&Expr::from(1))?;
+    gaps.mul(&Expr::from(dilation))?.add(&Expr::from(1))
+}
