@@ -9,9 +9,11 @@
 //! An operation that cannot stand is a [`Problem`]; the walk goes on with the types that the program
 //! declares for its outputs, so that one mistake is reported once and all mistakes are reported.
 
+mod fold;
 mod folded;
 mod loops;
 mod rules;
+mod shape;
 mod site;
 
 use std::cell::Cell;

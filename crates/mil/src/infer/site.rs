@@ -6,7 +6,7 @@ use coremill_tensor::DType;
 
 use super::folded::{Folded, Scalar};
 use crate::ir::{Binding, Constant, Dim, Expr, Function, Op, Opset, Symbol, TensorType, Type};
-use crate::ops::{DefaultValue, OpKind, OpRow};
+use crate::ops::{DefaultValue, OpKind, OpRow, Parameter};
 
 /// What inference knows about one value.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,6 +148,11 @@ impl<'a> Site<'a> {
     /// The operation itself.
     pub(crate) fn op(&self) -> &'a Op {
         self.op
+    }
+
+    /// What the definition says of a parameter.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&'static Parameter> {
+        self.row.parameter(name)
     }
 
     /// Everything bound to a parameter; empty if nothing is.

@@ -1,181 +1,401 @@
-use crate::infer::{Rule, Site, refuse};
+use std::cmp::Ordering;
 
-pub(super) fn abs(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
+use coremill_tensor::DType;
+
+use crate::infer::fold::{self, as_expr, compare, expression, float, integer};
+use crate::infer::folded::{Folded, Scalar};
+use crate::infer::shape::{broadcast, fixed};
+use crate::infer::site::Outcome;
+use crate::infer::{Refusal, Rule, Site};
+use crate::ir::{Expr, Opset};
+use crate::ops::Accepts;
 
 pub(super) fn acos(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn add(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::acos)
 }
 
 pub(super) fn asin(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::asin)
 }
 
 pub(super) fn atan(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::atan)
 }
 
 pub(super) fn atanh(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn cast(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn ceil(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn clip(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::atanh)
 }
 
 pub(super) fn cos(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::cos)
 }
 
 pub(super) fn cosh(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn equal(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::cosh)
 }
 
 pub(super) fn erf(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, error_function)
 }
 
 pub(super) fn exp(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn exp2(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn floor(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn floor_div(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn greater(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn greater_equal(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn inverse(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn less(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn less_equal(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn log(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn logical_and(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn logical_not(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn logical_or(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn logical_xor(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn maximum(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn minimum(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn modulo(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn mul(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn not_equal(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn pow(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn real_div(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn round(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn rsqrt(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn sign(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::exp)
 }
 
 pub(super) fn sin(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::sin)
 }
 
 pub(super) fn sinh(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::sinh)
 }
 
 pub(super) fn sqrt(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn square(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
-}
-
-pub(super) fn sub(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::sqrt)
 }
 
 pub(super) fn tan(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::tan)
 }
 
 pub(super) fn tanh(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, f64::tanh)
+}
+
+pub(super) fn ceil(site: &Site) -> Rule {
+    to_whole(site, f64::ceil)
+}
+
+pub(super) fn floor(site: &Site) -> Rule {
+    to_whole(site, f64::floor)
+}
+
+pub(super) fn round(site: &Site) -> Rule {
+    to_whole(site, f64::round_ties_even)
+}
+
+pub(super) fn abs(site: &Site) -> Rule {
+    of_number(site, f64::abs, i64::checked_abs)
+}
+
+pub(super) fn exp2(site: &Site) -> Rule {
+    // A fraction is cut off in an integer tensor.
+    of_number(site, f64::exp2, |value| match u32::try_from(value) {
+        Ok(shift) => 1i64.checked_shl(shift),
+        Err(_) => (value < 0).then_some(0),
+    })
+}
+
+pub(super) fn sign(site: &Site) -> Rule {
+    let sign = |value: f64| if value == 0.0 { 0.0 } else { value.signum() };
+    of_number(site, sign, |value| Some(value.signum()))
+}
+
+pub(super) fn square(site: &Site) -> Rule {
+    of_number(site, |value| value * value, |value| value.checked_mul(value))
+}
+
+pub(super) fn inverse(site: &Site) -> Rule {
+    with_epsilon(site, f64::recip)
+}
+
+pub(super) fn log(site: &Site) -> Rule {
+    with_epsilon(site, f64::ln)
+}
+
+pub(super) fn rsqrt(site: &Site) -> Rule {
+    with_epsilon(site, |value| value.sqrt().recip())
+}
+
+pub(super) fn clip(site: &Site) -> Rule {
+    one_element(site, "alpha")?;
+    one_element(site, "beta")?;
+    if site.since() >= Opset::Ios17 {
+        let (alpha, beta) = (site.float("alpha")?, site.float("beta")?);
+        if alpha >= beta {
+            let message = format!("is {alpha}, but must be smaller than `beta`, which is {beta}");
+            return Err(Refusal::new(message).of("alpha"));
+        }
+    }
+    let limits = || {
+        let limit = |name| site.value(name)?.only()?.float();
+        Some((limit("alpha")?, limit("beta")?))
+    };
+    // In this order: `beta` wins if they cross, and NaN stays.
+    unary(site, |dtype, element| match (element.float(), limits()) {
+        (Some(value), Some((alpha, beta))) => {
+            let above = if value < alpha { alpha } else { value };
+            float(dtype, if above > beta { beta } else { above })
+        }
+        _ => Scalar::Unknown,
+    })
 }
 
 pub(super) fn threshold(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    one_element(site, "alpha")?;
+    let alpha = site.value("alpha").and_then(Folded::only).cloned().unwrap_or(Scalar::Unknown);
+    unary(site, |dtype, element| maximum_of(dtype, element, &alpha))
+}
+
+pub(super) fn logical_not(site: &Site) -> Rule {
+    unary(site, |_, element| element.bool().map_or(Scalar::Unknown, |value| Scalar::Bool(!value)))
+}
+
+pub(super) fn cast(site: &Site) -> Rule {
+    let x = site.tensor("x")?;
+    let name = site.text("dtype")?;
+    let accepted = match site.parameter("x").map(|parameter| parameter.accepts) {
+        Some(Accepts::Tensor { dtypes, .. }) => dtypes,
+        _ => &[],
+    };
+    let Some(&dtype) = accepted.iter().find(|dtype| dtype.name() == &*name) else {
+        let accepted: Vec<_> = accepted.iter().map(|dtype| format!("`{dtype}`")).collect();
+        let message =
+            format!("is `{name}`; accepted are {} in {}", accepted.join(", "), site.since());
+        return Err(Refusal::new(message).of("dtype"));
+    };
+    let value = site.value("x");
+    let value = value.and_then(|x| fold::map(x, dtype, |element| fold::cast(element, dtype)));
+    Ok(vec![Outcome::tensor(dtype, x.shape.clone()).with(value)])
+}
+
+pub(super) fn add(site: &Site) -> Rule {
+    arithmetic(site, Expr::add, i64::checked_add, |x, y| Some(x + y))
+}
+
+pub(super) fn sub(site: &Site) -> Rule {
+    arithmetic(site, Expr::sub, i64::checked_sub, |x, y| Some(x - y))
+}
+
+pub(super) fn mul(site: &Site) -> Rule {
+    arithmetic(site, Expr::mul, i64::checked_mul, |x, y| Some(x * y))
+}
+
+pub(super) fn floor_div(site: &Site) -> Rule {
+    let of_integers = |x: i64, y: i64| Expr::from(x).floor_div(&Expr::from(y))?.constant();
+    arithmetic(site, Expr::floor_div, of_integers, |x, y| Some((x / y).floor()))
+}
+
+pub(super) fn modulo(site: &Site) -> Rule {
+    let of_integers = |x: i64, y: i64| Expr::from(x).modulo(&Expr::from(y))?.constant();
+    // The sign is the divisor's, as in Python.
+    arithmetic(site, Expr::modulo, of_integers, |x, y| {
+        let rest = x % y;
+        Some(if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest })
+    })
+}
+
+pub(super) fn real_div(site: &Site) -> Rule {
+    // A fraction is cut off in an integer tensor.
+    arithmetic(site, exact_quotient, i64::checked_div, |x, y| Some(x / y))
+}
+
+pub(super) fn pow(site: &Site) -> Rule {
+    let of_integers = |x: i64, y: i64| x.checked_pow(u32::try_from(y).ok()?);
+    arithmetic(site, |_, _| None, of_integers, |x, y| Some(x.powf(y)))
+}
+
+pub(super) fn maximum(site: &Site) -> Rule {
+    binary(site, None, maximum_of)
+}
+
+pub(super) fn minimum(site: &Site) -> Rule {
+    binary(site, None, |dtype, x, y| match (x, y) {
+        (Scalar::Float(left), Scalar::Float(right)) if left.is_nan() || right.is_nan() => {
+            Scalar::Float(f64::NAN)
+        }
+        (Scalar::Float(left), Scalar::Float(right)) => Scalar::Float(left.min(*right)),
+        _ => by_expression(dtype, x, y, Expr::smaller),
+    })
+}
+
+pub(super) fn equal(site: &Site) -> Rule {
+    comparison(site, Ordering::is_eq, false)
+}
+
+pub(super) fn greater(site: &Site) -> Rule {
+    comparison(site, Ordering::is_gt, false)
+}
+
+pub(super) fn greater_equal(site: &Site) -> Rule {
+    comparison(site, Ordering::is_ge, false)
+}
+
+pub(super) fn less(site: &Site) -> Rule {
+    comparison(site, Ordering::is_lt, false)
+}
+
+pub(super) fn less_equal(site: &Site) -> Rule {
+    comparison(site, Ordering::is_le, false)
+}
+
+pub(super) fn not_equal(site: &Site) -> Rule {
+    comparison(site, Ordering::is_ne, true)
+}
+
+pub(super) fn logical_and(site: &Site) -> Rule {
+    logical(site, |x, y| x & y)
+}
+
+pub(super) fn logical_or(site: &Site) -> Rule {
+    logical(site, |x, y| x | y)
+}
+
+pub(super) fn logical_xor(site: &Site) -> Rule {
+    logical(site, |x, y| x ^ y)
+}
+
+/// One output of the input's type, its known elements mapped.
+fn unary(site: &Site, f: impl Fn(DType, &Scalar) -> Scalar) -> Rule {
+    let x = site.tensor("x")?;
+    let dtype = x.dtype;
+    let value = site.value("x").and_then(|x| fold::map(x, dtype, |element| f(dtype, element)));
+    Ok(vec![Outcome::tensor(dtype, x.shape.clone()).with(value)])
+}
+
+fn of_float(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
+    unary(site, |dtype, element| match element {
+        Scalar::Float(value) => float(dtype, f(*value)),
+        _ => Scalar::Unknown,
+    })
+}
+
+fn of_number(
+    site: &Site,
+    of_float: impl Fn(f64) -> f64,
+    of_integer: impl Fn(i64) -> Option<i64>,
+) -> Rule {
+    unary(site, |dtype, element| match element {
+        Scalar::Float(value) => float(dtype, of_float(*value)),
+        Scalar::Int(value) => integer(dtype, of_integer(*value)),
+        _ => Scalar::Unknown,
+    })
+}
+
+/// Rounding, which leaves alone what is a whole number already, expressions among them.
+fn to_whole(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
+    unary(site, |dtype, element| match element {
+        Scalar::Float(value) => float(dtype, f(*value)),
+        _ => element.clone(),
+    })
+}
+
+fn with_epsilon(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
+    one_element(site, "epsilon")?;
+    let epsilon = site.float("epsilon").ok();
+    unary(site, |dtype, element| match (element, epsilon) {
+        (Scalar::Float(value), Some(epsilon)) => float(dtype, f(value + epsilon)),
+        _ => Scalar::Unknown,
+    })
+}
+
+/// Refuses a parameter that is bound to anything but one element.
+fn one_element(site: &Site, name: &str) -> Result<(), Refusal> {
+    match site.optional_tensor(name) {
+        Some(tensor) if tensor.element_count() != Some(1) => Err(site.expected(name, "one number")),
+        _ => Ok(()),
+    }
+}
+
+/// One output of the broadcast shape, of the inputs' element type unless another is given.
+fn binary(
+    site: &Site,
+    dtype: Option<DType>,
+    f: impl Fn(DType, &Scalar, &Scalar) -> Scalar,
+) -> Rule {
+    let (x, y) = (site.tensor("x")?, site.tensor("y")?);
+    let shape = broadcast(site, &x.shape, &y.shape)?;
+    let of = x.dtype;
+    let dtype = dtype.unwrap_or(of);
+    let value = || {
+        let (x, y) = (site.value("x")?, site.value("y")?);
+        fold::zip(x, y, &fixed(&shape)?, dtype, |x, y| f(of, x, y))
+    };
+    let value = value();
+    Ok(vec![Outcome::tensor(dtype, shape).with(value)])
+}
+
+fn arithmetic(
+    site: &Site,
+    of_exprs: impl Fn(&Expr, &Expr) -> Option<Expr>,
+    of_integers: impl Fn(i64, i64) -> Option<i64>,
+    of_floats: impl Fn(f64, f64) -> Option<f64>,
+) -> Rule {
+    binary(site, None, |dtype, x, y| match (x, y) {
+        (Scalar::Float(x), Scalar::Float(y)) => {
+            of_floats(*x, *y).map_or(Scalar::Unknown, |value| float(dtype, value))
+        }
+        (Scalar::Int(x), Scalar::Int(y)) => integer(dtype, of_integers(*x, *y)),
+        _ => by_expression(dtype, x, y, &of_exprs),
+    })
+}
+
+fn by_expression(
+    dtype: DType,
+    x: &Scalar,
+    y: &Scalar,
+    f: impl Fn(&Expr, &Expr) -> Option<Expr>,
+) -> Scalar {
+    let both = as_expr(dtype, x).zip(as_expr(dtype, y));
+    expression(dtype, both.and_then(|(x, y)| f(&x, &y)))
+}
+
+fn maximum_of(dtype: DType, x: &Scalar, y: &Scalar) -> Scalar {
+    match (x, y) {
+        (Scalar::Float(left), Scalar::Float(right)) if left.is_nan() || right.is_nan() => {
+            Scalar::Float(f64::NAN)
+        }
+        (Scalar::Float(left), Scalar::Float(right)) => Scalar::Float(left.max(*right)),
+        _ => by_expression(dtype, x, y, Expr::larger),
+    }
+}
+
+/// The quotient, if no remainder is left.
+fn exact_quotient(x: &Expr, y: &Expr) -> Option<Expr> {
+    let exact = x.modulo(y)?.constant() == Some(0);
+    if exact { x.floor_div(y) } else { None }
+}
+
+/// `unordered` is what holds for NaN.
+fn comparison(site: &Site, holds: fn(Ordering) -> bool, unordered: bool) -> Rule {
+    binary(site, Some(DType::Bool), |dtype, x, y| match (x, y) {
+        (Scalar::Float(left), Scalar::Float(right)) if left.is_nan() || right.is_nan() => {
+            Scalar::Bool(unordered)
+        }
+        _ => compare(dtype, x, y).map_or(Scalar::Unknown, |order| Scalar::Bool(holds(order))),
+    })
+}
+
+fn logical(site: &Site, f: impl Fn(bool, bool) -> bool) -> Rule {
+    binary(site, Some(DType::Bool), |_, x, y| match (x.bool(), y.bool()) {
+        (Some(x), Some(y)) => Scalar::Bool(f(x, y)),
+        _ => Scalar::Unknown,
+    })
+}
+
+/// The error function, by its series near zero and a continued fraction for its complement elsewhere.
+fn error_function(value: f64) -> f64 {
+    if value.is_nan() {
+        return value;
+    }
+    let magnitude = value.abs();
+    if magnitude > 6.0 {
+        return value.signum();
+    }
+    if magnitude < 2.0 {
+        let (mut term, mut sum) = (value, value);
+        for step in 1..60 {
+            let step = f64::from(step);
+            term *= -value * value / step;
+            sum += term / (2.0 * step + 1.0);
+        }
+        return sum * std::f64::consts::FRAC_2_SQRT_PI;
+    }
+    let mut fraction = 0.0;
+    for step in (1..60).rev() {
+        fraction = f64::from(step) / 2.0 / (magnitude + fraction);
+    }
+    let complement =
+        (-value * value).exp() / (magnitude + fraction) * std::f64::consts::FRAC_2_SQRT_PI / 2.0;
+    value.signum() * (1.0 - complement)
 }

@@ -1,0 +1,134 @@
+//! Arithmetic on known elements.
+//!
+//! Integers wrap around as they do in the element type; floats are computed in double precision and
+//! rounded to it. Integers that are expressions stay expressions as far as [`Expr`] can follow. An
+//! fp32 element may be an expression too: programs scale dimensions in floats, and fp32 holds every
+//! dimension that memory can.
+
+use std::cmp::Ordering;
+
+use coremill_tensor::DType;
+
+use super::folded::{Folded, MAX_FOLDED_ELEMENTS, Scalar, round_to};
+use crate::ir::Expr;
+
+/// The elements, each mapped; none if nothing would be known of any.
+pub(crate) fn map(x: &Folded, dtype: DType, f: impl Fn(&Scalar) -> Scalar) -> Option<Folded> {
+    known(Folded { dtype, shape: x.shape.clone(), elements: x.elements.iter().map(f).collect() })
+}
+
+/// Pairs of elements, broadcast to a shape to which both do; none if it is too large, or if nothing
+/// would be known of any.
+pub(crate) fn zip(
+    x: &Folded,
+    y: &Folded,
+    shape: &[u64],
+    dtype: DType,
+    f: impl Fn(&Scalar, &Scalar) -> Scalar,
+) -> Option<Folded> {
+    let (x, y) = (expand(x, shape)?, expand(y, shape)?);
+    let elements = x.elements.iter().zip(&y.elements).map(|(x, y)| f(x, y)).collect();
+    known(Folded { dtype, shape: shape.to_vec(), elements })
+}
+
+/// The elements repeated as broadcasting to the shape does; none if the shape is too large, or if the
+/// elements do not broadcast to it.
+pub(crate) fn expand(x: &Folded, shape: &[u64]) -> Option<Folded> {
+    let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
+    if count > MAX_FOLDED_ELEMENTS {
+        return None;
+    }
+    let missing = shape.len().checked_sub(x.shape.len())?;
+    let agree = |(&from, &to): (&u64, &u64)| from == to || from == 1;
+    if !x.shape.iter().zip(&shape[missing..]).all(agree) {
+        return None;
+    }
+    let element = |mut index: u64| {
+        // From the last axis to the first; axes of extent 1 do not move.
+        let (mut source, mut stride) = (0, 1);
+        for (axis, &extent) in shape.iter().enumerate().rev() {
+            let position = index % extent;
+            index /= extent;
+            if let Some(&from) = axis.checked_sub(missing).and_then(|axis| x.shape.get(axis)) {
+                source += if from == 1 { 0 } else { position * stride };
+                stride *= from;
+            }
+        }
+        x.elements.get(source as usize).cloned()
+    };
+    let elements = (0..count).map(element).collect::<Option<_>>()?;
+    Folded::new(x.dtype, shape.to_vec(), elements)
+}
+
+fn known(folded: Folded) -> Option<Folded> {
+    let unknown = folded.elements.iter().all(|element| *element == Scalar::Unknown);
+    (!unknown || folded.elements.is_empty()).then_some(folded)
+}
+
+/// A float of an element type.
+pub(crate) fn float(dtype: DType, value: f64) -> Scalar {
+    Scalar::Float(round_to(dtype, value))
+}
+
+/// An integer of an element type, wrapped around if it does not fit.
+pub(crate) fn integer(dtype: DType, value: Option<i64>) -> Scalar {
+    let (Some(value), Some(bits)) = (value, dtype.bits()) else { return Scalar::Unknown };
+    if bits >= 64 {
+        return Scalar::Int(value);
+    }
+    let low = value & ((1 << bits) - 1);
+    let negative = dtype.is_signed_integer() && low >> (bits - 1) != 0;
+    Scalar::Int(if negative { low - (1 << bits) } else { low })
+}
+
+/// The element for an expression in an element type.
+pub(crate) fn expression(dtype: DType, expr: Option<Expr>) -> Scalar {
+    match Scalar::from_expr(expr) {
+        Scalar::Int(value) if dtype.is_float() => float(dtype, value as f64),
+        Scalar::Int(value) => integer(dtype, Some(value)),
+        scalar => scalar,
+    }
+}
+
+/// The element as an expression, where its type holds expressions exactly.
+pub(crate) fn as_expr(dtype: DType, element: &Scalar) -> Option<Expr> {
+    match element {
+        Scalar::Float(value) if dtype == DType::Fp32 && value.fract() == 0.0 => {
+            (value.abs() < 9e15).then(|| Expr::from(*value as i64))
+        }
+        Scalar::Float(_) => None,
+        Scalar::Symbolic(_) if dtype.is_float() && dtype != DType::Fp32 => None,
+        _ => element.expr(),
+    }
+}
+
+/// How two elements compare, where that can be told.
+pub(crate) fn compare(dtype: DType, left: &Scalar, right: &Scalar) -> Option<Ordering> {
+    match (left, right) {
+        (Scalar::Float(left), Scalar::Float(right)) => left.partial_cmp(right),
+        _ => {
+            let difference = as_expr(dtype, left)?.sub(&as_expr(dtype, right)?)?;
+            Some(difference.constant()?.cmp(&0))
+        }
+    }
+}
+
+/// The element in another type, as `cast` makes it.
+pub(crate) fn cast(element: &Scalar, to: DType) -> Scalar {
+    let target = |value: i64| match to {
+        DType::Bool => Scalar::Bool(value != 0),
+        _ if to.is_float() => float(to, value as f64),
+        _ => integer(to, Some(value)),
+    };
+    match element {
+        Scalar::Bool(_) | Scalar::Int(_) => element.int().map_or(Scalar::Unknown, target),
+        Scalar::Float(value) if to == DType::Bool => Scalar::Bool(*value != 0.0),
+        Scalar::Float(value) if to.is_float() => float(to, *value),
+        // Beyond 2^53 and for NaN what a cast gives is up to the machine.
+        Scalar::Float(value) if value.abs() < 9e15 => integer(to, Some(value.trunc() as i64)),
+        Scalar::Symbolic(_) if to != DType::Bool => element.clone(),
+        Scalar::Float(_) | Scalar::Symbolic(_) | Scalar::Text(_) | Scalar::Unknown => {
+            Scalar::Unknown
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Shapes that many rules share.
+
+use super::{Refusal, Site};
+use crate::ir::Dim;
+
+/// The shape that two shapes broadcast to: aligned at the last dimension, dimensions are equal or one of
+/// them is 1. An open dimension against a fixed one that is not 1 must be equal to it or 1, so the result
+/// is the fixed one; two different open ones give a dimension that nothing is known of.
+pub(crate) fn broadcast(site: &Site, left: &[Dim], right: &[Dim]) -> Result<Vec<Dim>, Refusal> {
+    let rank = left.len().max(right.len());
+    let one = Dim::Known(1);
+    let at = |shape: &[Dim], axis: usize| -> Dim {
+        let missing = rank - shape.len();
+        axis.checked_sub(missing).map_or(one.clone(), |axis| shape[axis].clone())
+    };
+    let mut result = Vec::with_capacity(rank);
+    for axis in 0..rank {
+        let (left_dim, right_dim) = (at(left, axis), at(right, axis));
+        result.push(match (left_dim.known(), right_dim.known()) {
+            _ if left_dim == right_dim => left_dim,
+            (Some(1), _) => right_dim,
+            (_, Some(1)) => left_dim,
+            (Some(_), Some(_)) => {
+                let message = format!(
+                    "shapes {} and {} do not broadcast: {left_dim} against {right_dim}",
+                    written(left),
+                    written(right)
+                );
+                let hint =
+                    "aligned at the last dimension, dimensions must be equal or one of them 1";
+                return Err(Refusal::new(message).hint(hint));
+            }
+            (Some(extent), None) if extent > 1 => left_dim,
+            (None, Some(extent)) if extent > 1 => right_dim,
+            _ => site.fresh(),
+        });
+    }
+    Ok(result)
+}
+
+/// The shape with some of its axes, each in range, reduced to 1 or taken out.
+pub(crate) fn reduced(shape: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
+    let dims = shape.iter().enumerate();
+    dims.filter_map(|(axis, dim)| match (axes.contains(&axis), keep) {
+        (false, _) => Some(dim.clone()),
+        (true, true) => Some(Dim::Known(1)),
+        (true, false) => None,
+    })
+    .collect()
+}
+
+/// The shape as messages write it.
+pub(crate) fn written(shape: &[Dim]) -> String {
+    let dims: Vec<_> = shape.iter().map(Dim::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+/// The shape, if every dimension is fixed.
+pub(crate) fn fixed(shape: &[Dim]) -> Option<Vec<u64>> {
+    shape.iter().map(Dim::known).collect()
+}

@@ -1,0 +1,364 @@
+//! Type inference against coremltools.
+//!
+//! `oracle/inference` generates small programs of one operation each and records in `inference/*.json` what
+//! coremltools infers for them, or that it refuses. Here the same programs are built and must give the
+//! same: element types, dimensions (symbolic ones by value, at three assignments of the symbols), known
+//! elements, refusals. Where coremltools is wrong the instance says why and what is right instead.
+//!
+//! `cargo test -p coremill-mil --test inference -- --nocapture` prints the counts.
+
+#[path = "inference/build.rs"]
+mod build;
+#[path = "inference/compare.rs"]
+mod compare;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use coremill_mil::infer::{Analysis, analyze};
+use coremill_mil::ir::Opset;
+use coremill_mil::ops::OpKind;
+use serde_json::Value as Json;
+
+/// Operations whose family has no generator yet.
+const NOT_YET_JUDGED: &[&str] = &[
+    "affine",
+    "argsort",
+    "avg_pool",
+    "band_part",
+    "batch_norm",
+    "batch_to_space",
+    "clamped_relu",
+    "classify",
+    "concat",
+    "cond",
+    "const",
+    "constexpr_affine_dequantize",
+    "constexpr_blockwise_shift_scale",
+    "constexpr_cast",
+    "constexpr_lut_to_dense",
+    "constexpr_lut_to_sparse",
+    "constexpr_sparse_blockwise_shift_scale",
+    "constexpr_sparse_to_dense",
+    "conv",
+    "conv_transpose",
+    "crop",
+    "crop_resize",
+    "cumsum",
+    "depth_to_space",
+    "dequantize",
+    "einsum",
+    "elu",
+    "expand_dims",
+    "fill",
+    "fill_like",
+    "flatten2d",
+    "gather",
+    "gather_along_axis",
+    "gather_nd",
+    "gelu",
+    "gru",
+    "identity",
+    "instance_norm",
+    "l2_norm",
+    "l2_pool",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "linear_activation",
+    "list_gather",
+    "list_length",
+    "list_read",
+    "list_scatter",
+    "list_write",
+    "local_response_norm",
+    "lstm",
+    "make_list",
+    "matmul",
+    "max_pool",
+    "non_maximum_suppression",
+    "non_zero",
+    "one_hot",
+    "pad",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "prelu",
+    "quantize",
+    "random_bernoulli",
+    "random_categorical",
+    "random_normal",
+    "random_uniform",
+    "range_1d",
+    "read_state",
+    "reduce_argmax",
+    "reduce_argmin",
+    "reduce_l1_norm",
+    "reduce_l2_norm",
+    "reduce_log_sum",
+    "reduce_log_sum_exp",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "reduce_sum_square",
+    "relu",
+    "relu6",
+    "resample",
+    "reshape",
+    "reshape_like",
+    "resize",
+    "resize_bilinear",
+    "resize_nearest_neighbor",
+    "reverse",
+    "reverse_sequence",
+    "rnn",
+    "scaled_dot_product_attention",
+    "scaled_tanh",
+    "scatter",
+    "scatter_along_axis",
+    "scatter_nd",
+    "select",
+    "shape",
+    "sigmoid",
+    "sigmoid_hard",
+    "silu",
+    "slice_by_index",
+    "slice_by_size",
+    "slice_update",
+    "sliding_windows",
+    "softmax",
+    "softplus",
+    "softplus_parametric",
+    "softsign",
+    "space_to_batch",
+    "space_to_depth",
+    "split",
+    "squeeze",
+    "stack",
+    "thresholded_relu",
+    "tile",
+    "topk",
+    "transpose",
+    "upsample_bilinear",
+    "upsample_nearest_neighbor",
+    "while_loop",
+    "write_state",
+];
+
+/// Definitions that hold in no program of coremltools, with the reason.
+const NEVER_JUDGED: &[(&str, &str)] = &[
+    ("_const_symbolic", "coremltools' own tests use it; no file can hold it"),
+    ("conv_quantized", "of the neural network format; ML Programs never had it"),
+];
+
+/// Operations on whose elements no type can depend in a program that makes sense, so that inference does
+/// not compute them.
+const NOT_FOLDED: &[&str] = &[];
+
+/// What each definition must show at least.
+const ACCEPTED_SIGNATURES: usize = 3;
+const REFUSED_INSTANCES: usize = 2;
+
+/// How many outputs an operation may have that a refused instance is tried with.
+const MAX_OUTPUTS: usize = 16;
+
+struct Family {
+    name: String,
+    operations: Vec<String>,
+    /// Definitions that cannot have enough instances.
+    rare: BTreeSet<(String, String)>,
+    instances: Vec<Json>,
+}
+
+#[derive(Default)]
+struct Row {
+    accepted: BTreeSet<String>,
+    refused: usize,
+}
+
+#[test]
+fn inference_agrees_with_coremltools() {
+    let mut failures = Vec::new();
+    let (mut rows, mut accepted, mut refused, mut exceptions) = (0, 0, 0, 0);
+    for family in families() {
+        let mut shown: BTreeMap<(String, String), Row> = BTreeMap::new();
+        for operation in &family.operations {
+            for row in kind(operation).rows() {
+                shown.insert((operation.clone(), row.since.to_string()), Row::default());
+            }
+        }
+        for instance in &family.instances {
+            let id = text(&instance["id"]);
+            let expected = instance.get("instead").unwrap_or(instance);
+            match judge(instance, expected) {
+                Ok(()) if instance.get("instead").is_none() => {}
+                Ok(()) => match judge(instance, instance) {
+                    Ok(()) => failures.push(format!("{id}: coremltools is right by now")),
+                    Err(_) => exceptions += 1,
+                },
+                Err(error) => failures.push(format!("{id}: {error}")),
+            }
+            let is_refused = expected.get("refused").is_some();
+            if is_refused {
+                refused += 1
+            } else {
+                accepted += 1
+            }
+            let Some(row) = kind(text(&instance["op"])).row(opset(instance)) else { continue };
+            let definition = (text(&instance["op"]).to_owned(), row.since.to_string());
+            let row = shown.get_mut(&definition).expect("the file lists its operations");
+            if is_refused {
+                row.refused += 1;
+            } else {
+                row.accepted.insert(signature(instance));
+            }
+        }
+        rows += shown.len();
+        failures.extend(thin_rows(&family, &shown));
+    }
+    report(&format!(
+        "{rows} definitions, {accepted} instances accepted, {refused} refused, {exceptions} exceptions"
+    ));
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn every_operation_is_judged() {
+    let mut judged: BTreeSet<String> = BTreeSet::new();
+    for family in families() {
+        for operation in family.operations {
+            assert!(judged.insert(operation.clone()), "`{operation}` is in two families");
+        }
+    }
+    let excused = NEVER_JUDGED.iter().map(|(name, _)| name).chain(NOT_YET_JUDGED);
+    for name in excused {
+        assert!(OpKind::from_name(name).is_some(), "no operation is called `{name}`");
+        assert!(!judged.contains(*name), "`{name}` is judged: take it off the list");
+        judged.insert((*name).to_owned());
+    }
+    for kind in OpKind::ALL {
+        assert!(judged.contains(kind.name()), "nothing judges `{}`", kind.name());
+    }
+}
+
+/// Whether our inference gives what is expected.
+fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
+    if let Some(outputs) = expected.get("outputs") {
+        let outputs = outputs.as_array().expect("a list");
+        let (analysis, function, op) = analyzed(instance, outputs.len())?;
+        let folds = !NOT_FOLDED.contains(&text(&instance["op"]));
+        for (expected, &value) in outputs.iter().zip(&function.op(op).outputs) {
+            let found = analysis.outcome(value).expect("accepted");
+            compare::outcome(expected, found, folds)?;
+        }
+        return Ok(());
+    }
+    // Refused whatever the number of outputs, not for naming the wrong number of them.
+    let accepted = (0..MAX_OUTPUTS).find(|&count| analyzed(instance, count).is_ok());
+    match accepted {
+        None => Ok(()),
+        Some(count) => {
+            let (analysis, function, op) = analyzed(instance, count)?;
+            let types: Vec<_> = function.op(op).outputs.iter().map(|&v| analysis.ty(v)).collect();
+            Err(format!("accepted as {types:?}, but must be refused: {}", expected["refused"]))
+        }
+    }
+}
+
+/// The instance's program with what inference finds out; an error if it refuses.
+fn analyzed(
+    instance: &Json,
+    outputs: usize,
+) -> Result<(Analysis, coremill_mil::ir::Function, coremill_mil::ir::OpId), String> {
+    let (function, op) = build::function(instance, outputs);
+    let (analysis, problems) = analyze(&function);
+    match problems.first() {
+        None => Ok((analysis, function, op)),
+        Some(problem) => Err(format!("refused: {}", problem.refusal)),
+    }
+}
+
+/// The definitions of which a file shows too little, or which it wrongly excuses.
+fn thin_rows(family: &Family, shown: &BTreeMap<(String, String), Row>) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (definition, row) in shown {
+        let enough = row.accepted.len() >= ACCEPTED_SIGNATURES && row.refused >= REFUSED_INSTANCES;
+        if enough == family.rare.contains(definition) {
+            failures.push(format!(
+                "{}: {} of {} shows {} different accepted instances and {} refused, and is {}in RARE",
+                family.name,
+                definition.0,
+                definition.1,
+                row.accepted.len(),
+                row.refused,
+                if enough { "" } else { "not " }
+            ));
+        }
+    }
+    failures
+}
+
+/// What an accepted instance shows: element type, rank and openness of each operand.
+fn signature(instance: &Json) -> String {
+    fn of(operand: &Json) -> String {
+        if let Some(values) = operand.get("values") {
+            return format!(
+                "{:?}",
+                values.as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
+            );
+        }
+        let Some(shape) = operand.get("shape").and_then(Json::as_array) else {
+            return operand.to_string();
+        };
+        let open = shape.iter().any(Json::is_string);
+        format!("{}{}{}", operand["dtype"], shape.len(), if open { "?" } else { "" })
+    }
+    let bound = ["inputs", "attributes"].into_iter().filter_map(|part| instance.get(part));
+    let bound = bound.flat_map(|part| part.as_object().expect("a map"));
+    bound.map(|(name, operand)| format!("{name}:{} ", of(operand))).collect()
+}
+
+fn families() -> Vec<Family> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inference");
+    let mut families = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("the directory of the files") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let content = std::fs::read_to_string(&path).expect("a text file");
+        let file: Json = serde_json::from_str(&content).expect("a JSON file");
+        let list = |name: &str| file[name].as_array().expect("a list").clone();
+        families.push(Family {
+            name: text(&file["family"]).to_owned(),
+            operations: list("operations").iter().map(|name| text(name).to_owned()).collect(),
+            rare: list("rare")
+                .iter()
+                .map(|rare| (text(&rare[0]).to_owned(), text(&rare[1]).to_owned()))
+                .collect(),
+            instances: list("instances"),
+        });
+    }
+    assert!(!families.is_empty());
+    families
+}
+
+fn kind(name: &str) -> OpKind {
+    OpKind::from_name(name).unwrap_or_else(|| panic!("no operation is called `{name}`"))
+}
+
+fn opset(instance: &Json) -> Opset {
+    let name = text(&instance["opset"]);
+    let found = Opset::ALL.into_iter().find(|opset| opset.to_string() == name);
+    found.unwrap_or_else(|| panic!("no opset is called `{name}`"))
+}
+
+fn text(value: &Json) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("expected text, found {value}"))
+}
+
+#[expect(clippy::print_stdout, reason = "the figures of the test are for whoever runs it")]
+fn report(line: &str) {
+    println!("{line}");
+}

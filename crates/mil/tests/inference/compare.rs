@@ -1,0 +1,106 @@
+//! Compares what inference found with what was recorded.
+
+use coremill_mil::infer::{Folded, Outcome, Scalar};
+use coremill_mil::ir::{Dim, TensorType, Type};
+use coremill_tensor::DType;
+use serde_json::Value as Json;
+
+use crate::{build::at_assignments, text};
+
+/// Says how an outcome differs from what is expected; `folds` tells whether elements must be known.
+pub(crate) fn outcome(expected: &Json, found: &Outcome, folds: bool) -> Result<(), String> {
+    let differ = |why: &str| Err(format!("found `{}`, expected {expected}: {why}", found.ty));
+    if !ty(expected, &found.ty) {
+        return differ("the types differ");
+    }
+    let Some(elements) = expected.get("value").and_then(Json::as_array) else { return Ok(()) };
+    let Some(value) = &found.value else {
+        return if folds { differ("the elements are known to coremltools") } else { Ok(()) };
+    };
+    if elements.len() != value.elements.len() {
+        return differ(&format!("{} elements are known", value.elements.len()));
+    }
+    for (at, expected) in elements.iter().enumerate() {
+        if !element(expected, value, at) {
+            return differ(&format!("element {at} is {:?}", value.elements[at]));
+        }
+    }
+    Ok(())
+}
+
+fn ty(expected: &Json, found: &Type) -> bool {
+    if expected.get("list").is_some() {
+        let Type::List(held, length) = found else { return false };
+        let same = match (expected["dtype"].is_null(), held.as_tensor()) {
+            (true, _) => true,
+            (false, Some(held)) => tensor(expected, held),
+            (false, None) => false,
+        };
+        return same && expected.get("length").is_none_or(|expected| dim(expected, length));
+    }
+    if expected.get("state").is_some() {
+        let Type::State(held) = found else { return false };
+        return held.as_tensor().is_some_and(|held| tensor(expected, held));
+    }
+    if let Some(parts) = expected.get("dict") {
+        let Type::Dictionary(key, value) = found else { return false };
+        let scalar = |part: &Json, found: &Type| {
+            found.as_tensor().is_some_and(|found| found.dtype.name() == text(part))
+        };
+        return scalar(&parts[0], key) && scalar(&parts[1], value);
+    }
+    found.as_tensor().is_some_and(|found| tensor(expected, found))
+}
+
+fn tensor(expected: &Json, found: &TensorType) -> bool {
+    let shape = expected["shape"].as_array().expect("a shape");
+    text(&expected["dtype"]) == found.dtype.name()
+        && shape.len() == found.rank()
+        && shape.iter().zip(&found.shape).all(|(expected, found)| dim(expected, found))
+}
+
+/// A number is fixed, an object is an expression, and `?` is some dimension that coremltools cannot
+/// compute: ours may be any expression then, but not fixed.
+fn dim(expected: &Json, found: &Dim) -> bool {
+    match expected {
+        Json::Number(extent) => found.known() == extent.as_u64(),
+        Json::String(_) => matches!(found, Dim::Symbolic(_)),
+        _ => {
+            let Dim::Symbolic(expr) = found else { return false };
+            at_assignments(expr).is_some_and(|found| same_values(&expected["at"], &found))
+        }
+    }
+}
+
+fn element(expected: &Json, found: &Folded, at: usize) -> bool {
+    let element = &found.elements[at];
+    match (expected, element) {
+        (Json::Object(_), Scalar::Symbolic(expr)) => {
+            at_assignments(expr).is_some_and(|found| same_values(&expected["at"], &found))
+        }
+        (Json::String(expected), Scalar::Text(found)) => **expected == **found,
+        (Json::String(expected), Scalar::Float(found)) => {
+            expected.parse::<f64>().is_ok_and(|expected| close(expected, *found, DType::Fp64))
+        }
+        (Json::String(expected), Scalar::Symbolic(_) | Scalar::Unknown) => expected == "?",
+        (Json::Bool(expected), Scalar::Bool(found)) => expected == found,
+        (Json::Number(expected), Scalar::Int(found)) => expected.as_i64() == Some(*found),
+        (Json::Number(expected), Scalar::Float(value)) => {
+            expected.as_f64().is_some_and(|expected| close(expected, *value, found.dtype))
+        }
+        _ => false,
+    }
+}
+
+fn same_values(expected: &Json, found: &[i64]) -> bool {
+    let expected = expected.as_array().expect("a list").iter().map(Json::as_i64);
+    expected.eq(found.iter().map(|&value| Some(value)))
+}
+
+/// Whether two numbers are the same but for the rounding of one operation in the type.
+fn close(expected: f64, found: f64, dtype: DType) -> bool {
+    let relative = if dtype == DType::Fp16 { 2e-3 } else { 1e-5 };
+    (expected.is_nan() && found.is_nan())
+        || expected == found
+        || (expected - found).abs() <= relative * expected.abs().max(1e-6)
+}

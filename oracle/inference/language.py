@@ -1,0 +1,108 @@
+"""The words in which families describe instances. Everything is plain data that goes to the files as it is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+Operand = dict[str, Any]
+Instance = dict[str, Any]
+
+REFUSED = {"refused": True}
+
+IOS15, IOS16, IOS17, IOS18 = OPSETS = ("iOS15", "iOS16", "iOS17", "iOS18")
+
+
+def tensor(dtype: str, *shape: int | str) -> Operand:
+    """An input of the function. Strings in the shape, `s0` to `s5`, are open dimensions; equal names are equal."""
+    return {"dtype": dtype, "shape": list(shape)}
+
+
+def state(dtype: str, *shape: int) -> Operand:
+    """A state of the function."""
+    return {"dtype": dtype, "shape": list(shape), "state": True}
+
+
+def const(dtype: str, value: Any) -> Operand:
+    """A `const` operation. Nested lists give the shape; a bare number, text or bool is of rank 0."""
+    shape, flat = _flatten(value)
+    return {"dtype": dtype, "shape": shape, "const": True, "value": flat}
+
+
+def filled(dtype: str, *shape: int, value: Any = 1) -> Operand:
+    """A `const` operation whose elements are all the same: for weights, and for empty tensors."""
+    return {"dtype": dtype, "shape": list(shape), "const": True, "fill": value}
+
+
+def values(*operands: Operand) -> Operand:
+    """Several bindings of one parameter, as `concat` takes them."""
+    return {"values": list(operands)}
+
+
+def gives(operation: str, output: int = 0, **inputs: Operand) -> Operand:
+    """What another operation of the same function gives: `gives("shape", x=tensor("fp32", "s0", 2))`."""
+    return {"op": operation, "inputs": _bound(inputs), "output": output}
+
+
+def ref(name: str) -> Operand:
+    """Inside a block: an input of the block, or what is bound to a parameter of the operation."""
+    return {"ref": name}
+
+
+def block(outputs: list[Operand], inputs: dict[str, Operand] | None = None) -> dict[str, Any]:
+    """A block of `cond` or `while_loop`: its inputs by name, and what it gives."""
+    declared = [[name, operand] for name, operand in (inputs or {}).items()]
+    return {"inputs": declared, "outputs": outputs}
+
+
+def instance(
+    operation: str,
+    opset: str,
+    label: str,
+    *,
+    attributes: dict[str, Operand] | None = None,
+    blocks: list[dict[str, Any]] | None = None,
+    because: str | None = None,
+    instead: dict[str, Any] | None = None,
+    inputs: dict[str, Operand | None] | None = None,
+    **more: Operand | None,
+) -> Instance:
+    """One program of one operation.
+
+    Args:
+        operation: What it is called.
+        opset: The opset of the function, `iOS15` to `iOS18`.
+        label: Tells it from the other instances of the operation and opset.
+        attributes: The operands of compressed constants before iOS18, which are attributes there.
+        blocks: The blocks that it runs.
+        because: Why coremltools is wrong about it.
+        instead: What is right then: `REFUSED`, or `{"outputs": [{"dtype": ..., "shape": [...]}]}`.
+        inputs: Operands whose parameter has a name that cannot be written as a keyword here.
+        more: The other operands, by parameter; None stands for nothing bound.
+    """
+    if (because is None) != (instead is None):
+        raise ValueError(f"{operation} {label}: `because` and `instead` come together")
+    made: Instance = {
+        "id": f"{operation}/{opset}/{label}",
+        "op": operation,
+        "opset": opset,
+        "inputs": _bound({**(inputs or {}), **more}),
+    }
+    for key, value in (("attributes", attributes), ("blocks", blocks), ("because", because), ("instead", instead)):
+        if value is not None:
+            made[key] = copy.deepcopy(value)
+    return made
+
+
+def _bound(operands: dict[str, Operand | None]) -> dict[str, Operand]:
+    return {name: copy.deepcopy(operand) for name, operand in sorted(operands.items()) if operand is not None}
+
+
+def _flatten(value: Any) -> tuple[list[int], list[Any]]:
+    if not isinstance(value, (list, tuple)):
+        return [], [value]
+    parts = [_flatten(part) for part in value]
+    shapes = [shape for shape, _ in parts]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(f"ragged: {value}")
+    return [len(parts), *(shapes[0] if shapes else [])], [element for _, flat in parts for element in flat]
