@@ -8,8 +8,11 @@
 //! [`ModelDescription`] itself; with several, in [`ModelDescription::functions`]. Use
 //! [`Model::signature`] rather than either.
 
+mod describe;
 mod feature;
+pub mod shapes;
 
+pub use describe::{DescribeError, describe};
 pub use feature::{
     ArrayDataType, ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType,
     ImageSize, ImageSizes, ImageType, KeyType, SequenceType, ShapeFlexibility, SizeRange,

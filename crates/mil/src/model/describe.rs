@@ -1,0 +1,216 @@
+use std::fmt;
+
+use coremill_tensor::DType;
+
+use super::shapes::FlexibleShapes;
+use super::{
+    ArrayDataType, ArrayType, FeatureDescription, FeatureType, FunctionDescription, KeyType, Model,
+    ModelDescription, ShapeFlexibility, SizeRange,
+};
+use crate::ir::{Function, Program, TensorType, Type, ValueId};
+use crate::ops::OpKind;
+
+/// Why a program cannot be described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribeError {
+    /// The function, the value, and what is wrong with it.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl fmt::Display for DescribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DescribeError {}
+
+/// The function that is run when the caller names none, if a program has several.
+const DEFAULT_FUNCTION: &str = "main";
+
+/// Makes a model of a program that has no description: every input and output becomes an array, a class
+/// label or its probabilities, every state a state.
+///
+/// Inputs with unknown dimensions take their shapes from the function's
+/// [`FlexibleShapeInformation`](super::shapes). The specification version is the lowest that has the
+/// functions' opsets and the features' types.
+pub fn describe(program: Program) -> Result<Model, DescribeError> {
+    let mut described = Vec::new();
+    let mut version = 6;
+    for function in &program.functions {
+        version = version.max(function.opset.specification_version());
+        described.push(describe_function(function)?);
+    }
+    let features = described.iter().flat_map(|d| d.inputs.iter().chain(&d.outputs));
+    for feature in features {
+        version = version.max(match feature.ty.array().map(|array| array.data_type) {
+            Some(ArrayDataType::Float16) => 7,
+            Some(ArrayDataType::Int8) => 10,
+            _ => 6,
+        });
+    }
+    if described.len() > 1 || described.iter().any(|d| !d.states.is_empty()) {
+        version = version.max(9);
+    }
+
+    let description = if described.len() > 1 {
+        let main = described.iter().find(|function| function.name == DEFAULT_FUNCTION);
+        let default_function = main.unwrap_or(&described[0]).name.clone();
+        ModelDescription { functions: described, default_function, ..Default::default() }
+    } else {
+        let only = described.pop().unwrap_or_default();
+        ModelDescription {
+            inputs: only.inputs,
+            outputs: only.outputs,
+            states: only.states,
+            predicted_feature_name: only.predicted_feature_name,
+            predicted_probabilities_name: only.predicted_probabilities_name,
+            ..Default::default()
+        }
+    };
+    let mut model =
+        Model { specification_version: version, description, program, ..Model::default() };
+    super::shapes::detach(&mut model);
+    Ok(model)
+}
+
+fn describe_function(function: &Function) -> Result<FunctionDescription, DescribeError> {
+    let mut description =
+        FunctionDescription { name: function.name.clone(), ..FunctionDescription::default() };
+    let shapes = FlexibleShapes::on(function).unwrap_or_default();
+    for &input in function.inputs() {
+        let feature = describe_input(function, input, &shapes)?;
+        match feature.ty {
+            FeatureType::State(_) => description.states.push(feature),
+            _ => description.inputs.push(feature),
+        }
+    }
+    for &output in function.outputs() {
+        description.outputs.push(describe_output(function, output)?);
+    }
+    for (_, op) in function.all_ops() {
+        if op.kind() == Some(OpKind::Classify) {
+            let mut names = op.outputs.iter().map(|&output| function.value(output).name.clone());
+            description.predicted_feature_name = names.next().unwrap_or_default();
+            description.predicted_probabilities_name = names.next().unwrap_or_default();
+        }
+    }
+    Ok(description)
+}
+
+fn describe_input(
+    function: &Function,
+    input: ValueId,
+    shapes: &FlexibleShapes,
+) -> Result<FeatureDescription, DescribeError> {
+    let value = function.value(input);
+    let refuse = |what: String, hint: &str| DescribeError {
+        message: format!("input `{}` of function `{}` {what}", value.name, function.name),
+        hint: hint.to_owned(),
+    };
+    let (tensor, is_state) = match &value.ty {
+        Type::Tensor(tensor) => (tensor, false),
+        Type::State(held) => match &**held {
+            Type::Tensor(tensor) => (tensor, true),
+            other => return Err(refuse(format!("is a state of `{other}`"), "use a tensor")),
+        },
+        other => return Err(refuse(format!("has type `{other}`"), "use a tensor or a state")),
+    };
+    let data_type = array_type_of(tensor)
+        .ok_or_else(|| refuse(format!("holds `{}`", tensor.dtype), ARRAY_TYPES))?;
+    if is_state {
+        let shape = known_shape(tensor).ok_or_else(|| {
+            refuse("has an unknown dimension".to_owned(), "states have fixed shapes")
+        })?;
+        let array = ArrayType::fixed(data_type, &shape);
+        return Ok(FeatureDescription::new(&value.name, FeatureType::State(array)));
+    }
+
+    let wide = |dims: &[i32]| dims.iter().map(|&dim| i64::from(dim)).collect::<Vec<i64>>();
+    let find = |all: &[(String, Vec<i32>)]| {
+        all.iter().find(|(name, _)| *name == value.name).map(|(_, dims)| wide(dims))
+    };
+    let ranges = shapes.ranges.iter().find(|(name, _)| *name == value.name);
+    let choices: Option<Vec<_>> = shapes.enumerated.iter().map(|set| find(set)).collect();
+    let flexibility = match (ranges, choices) {
+        (Some((_, ranges)), _) => {
+            let range = |&[lower, upper]: &[i32; 2]| SizeRange {
+                lower: u64::try_from(lower).unwrap_or(0),
+                upper: upper.into(),
+            };
+            ShapeFlexibility::Ranged(ranges.iter().map(range).collect())
+        }
+        (None, Some(choices)) if !choices.is_empty() => ShapeFlexibility::Enumerated(choices),
+        _ => ShapeFlexibility::Fixed,
+    };
+    let shape = match (known_shape(tensor), find(&shapes.defaults)) {
+        (_, Some(default)) => default,
+        (Some(shape), None) => shape,
+        (None, None) => {
+            return Err(refuse(
+                "has an unknown dimension".to_owned(),
+                "state its shapes in the function's FlexibleShapeInformation attribute",
+            ));
+        }
+    };
+    if shape.len() != tensor.rank().max(1) {
+        let rank = tensor.rank();
+        let message = format!("has rank {rank}, but a default shape of rank {}", shape.len());
+        return Err(refuse(message, "correct the function's FlexibleShapeInformation attribute"));
+    }
+    let array = ArrayType { shape, data_type, flexibility, default: None };
+    Ok(FeatureDescription::new(&value.name, FeatureType::MultiArray(array)))
+}
+
+fn describe_output(
+    function: &Function,
+    output: ValueId,
+) -> Result<FeatureDescription, DescribeError> {
+    let value = function.value(output);
+    let refuse = |what: String, hint: &str| DescribeError {
+        message: format!("output `{}` of function `{}` {what}", value.name, function.name),
+        hint: hint.to_owned(),
+    };
+    let ty = match &value.ty {
+        Type::Tensor(tensor) if tensor.rank() == 0 && tensor.dtype == DType::String => {
+            FeatureType::String
+        }
+        Type::Tensor(tensor) if tensor.rank() == 0 && tensor.dtype == DType::Int64 => {
+            FeatureType::Int64
+        }
+        Type::Tensor(tensor) => {
+            let data_type = array_type_of(tensor)
+                .ok_or_else(|| refuse(format!("holds `{}`", tensor.dtype), ARRAY_TYPES))?;
+            // An output whose shape depends on the inputs is described without one.
+            let shape = known_shape(tensor).unwrap_or_default();
+            FeatureType::MultiArray(ArrayType::fixed(data_type, &shape))
+        }
+        Type::Dictionary(key, _) => match key.as_tensor().map(|tensor| tensor.dtype) {
+            Some(DType::String) => FeatureType::Dictionary(Some(KeyType::String)),
+            Some(DType::Int64) => FeatureType::Dictionary(Some(KeyType::Int64)),
+            _ => return Err(refuse(format!("has keys of type `{key}`"), "use string or int64")),
+        },
+        other => return Err(refuse(format!("has type `{other}`"), "use a tensor")),
+    };
+    Ok(FeatureDescription::new(&value.name, ty))
+}
+
+const ARRAY_TYPES: &str = "arrays that callers see hold fp32, int32, from iOS 16 on fp16, from iOS 26 \
+                           on int8: add a cast";
+
+/// The element type of the array for a tensor; `fp64` has a code, but no tensor of a program that Core
+/// ML runs has it.
+fn array_type_of(tensor: &TensorType) -> Option<ArrayDataType> {
+    ArrayDataType::from_dtype(tensor.dtype)
+}
+
+/// The shape of the array for a tensor, if every dimension is fixed; a scalar's is `[1]`.
+fn known_shape(tensor: &TensorType) -> Option<Vec<i64>> {
+    if tensor.rank() == 0 {
+        return Some(vec![1]);
+    }
+    let shape = tensor.known_shape()?;
+    shape.into_iter().map(|extent| i64::try_from(extent).ok()).collect()
+}

@@ -1,0 +1,277 @@
+//! `FlexibleShapeInformation`: which shapes a function's inputs may have, as an attribute of the
+//! function.
+//!
+//! A package says that in its description; Apple's compiler copies it into the text, as
+//!
+//! ```text
+//! (("DefaultShapes", {{"x", [1, 4]}}), ("RangeDims", {{"x", [[1, 1], [1, 8]]}}))
+//! (("DefaultShapes", {{"x", [4]}}), ("EnumeratedShapes", {{"543d0f94", {{"x", [1]}}}, ...}))
+//! ```
+//!
+//! with the inputs of more than one shape only, sorted by name. Programs in memory that stem from a
+//! package or a compiled model do not have the attribute, since it would say the same thing twice:
+//! [`attach`] adds it for the text, [`detach`] takes it away.
+
+use coremill_tensor::DType;
+
+use super::{FeatureType, ImageSizes, Model, ModelDescription, ShapeFlexibility, Signature};
+use crate::ir::{Constant, ConstantData, Dim, Function, Program, TensorType, Type};
+
+/// The name of the attribute.
+pub const ATTRIBUTE: &str = "FlexibleShapeInformation";
+
+/// What the attribute says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlexibleShapes {
+    /// The shape that each input has unless the caller says otherwise, sorted by name.
+    pub defaults: Vec<(String, Vec<i32>)>,
+    /// The lowest and the highest extent of each dimension of each input, sorted by name; the highest
+    /// is −1 if there is none.
+    pub ranges: Vec<(String, Vec<[i32; 2]>)>,
+    /// Sets of shapes that the inputs may have together, each sorted by the names of the inputs.
+    pub enumerated: Vec<Vec<(String, Vec<i32>)>>,
+}
+
+/// The program of a model with the attribute on each function that has inputs of several shapes.
+///
+/// The error is a message that names the input.
+pub fn attach(model: &Model) -> Result<Program, String> {
+    let mut program = model.program.clone();
+    for signature in model.signatures() {
+        let found = program.functions.iter_mut().find(|found| found.name == signature.name);
+        let Some(function) = found else { continue };
+        if let Some(shapes) = FlexibleShapes::of(&signature)? {
+            function.attributes.insert(ATTRIBUTE, shapes.to_constant());
+        }
+    }
+    Ok(program)
+}
+
+/// Takes the attribute from the functions for which the description says the same.
+pub fn detach(model: &mut Model) {
+    let described: Vec<_> = model
+        .signatures()
+        .iter()
+        .map(|signature| (signature.name.to_owned(), FlexibleShapes::of(signature)))
+        .collect();
+    for function in &mut model.program.functions {
+        let stated = FlexibleShapes::on(function);
+        let Some(stated) = stated else { continue };
+        let known = described.iter().any(|(name, shapes)| {
+            *name == function.name && matches!(shapes, Ok(Some(shapes)) if *shapes == stated)
+        });
+        if known {
+            function.attributes.remove(ATTRIBUTE);
+        }
+    }
+}
+
+impl FlexibleShapes {
+    /// What a description says; none if every input has one shape.
+    pub fn of(signature: &Signature<'_>) -> Result<Option<FlexibleShapes>, String> {
+        let mut shapes = FlexibleShapes::default();
+        let mut enumerated: Vec<(String, Vec<Vec<i32>>)> = Vec::new();
+        for feature in signature.inputs {
+            let refuse = |what: &str| format!("input `{}` has {what}", feature.name);
+            let extent = |value: i128| {
+                i32::try_from(value).map_err(|_| refuse(&format!("an extent of {value}")))
+            };
+            let all = |values: &[i64]| -> Result<Vec<i32>, String> {
+                values.iter().map(|&value| extent(value.into())).collect()
+            };
+            let bounds = |range: &super::SizeRange| -> Result<[i32; 2], String> {
+                Ok([extent(range.lower.into())?, extent(range.upper.max(-1).into())?])
+            };
+            match &feature.ty {
+                FeatureType::MultiArray(array) => match &array.flexibility {
+                    ShapeFlexibility::Fixed => {}
+                    ShapeFlexibility::Ranged(ranges) => {
+                        // An array may state its ranges alone; the lower bounds are its shape then.
+                        let lower: Vec<i64> =
+                            ranges.iter().map(|range| range.lower as i64).collect();
+                        let default = if array.shape.is_empty() { &lower } else { &array.shape };
+                        shapes.defaults.push((feature.name.clone(), all(default)?));
+                        let ranges = ranges.iter().map(bounds).collect::<Result<_, _>>()?;
+                        shapes.ranges.push((feature.name.clone(), ranges));
+                    }
+                    ShapeFlexibility::Enumerated(choices) => {
+                        let first = choices.first().ok_or_else(|| refuse("no shape"))?;
+                        let default = if array.shape.is_empty() { first } else { &array.shape };
+                        shapes.defaults.push((feature.name.clone(), all(default)?));
+                        let choices = choices.iter().map(|shape| all(shape));
+                        enumerated.push((feature.name.clone(), choices.collect::<Result<_, _>>()?));
+                    }
+                },
+                FeatureType::Image(image) => {
+                    // Images are tensors of one batch, channels, height and width.
+                    let channels = image.color_space.channels().unwrap_or(3) as i32;
+                    let whole = |height: i128, width: i128| -> Result<Vec<i32>, String> {
+                        Ok(vec![1, channels, extent(height)?, extent(width)?])
+                    };
+                    let default = whole(image.height.into(), image.width.into());
+                    match &image.sizes {
+                        ImageSizes::Fixed => {}
+                        ImageSizes::Ranged { width, height } => {
+                            shapes.defaults.push((feature.name.clone(), default?));
+                            let ranges =
+                                vec![[1, 1], [channels; 2], bounds(height)?, bounds(width)?];
+                            shapes.ranges.push((feature.name.clone(), ranges));
+                        }
+                        ImageSizes::Enumerated(sizes) => {
+                            shapes.defaults.push((feature.name.clone(), default?));
+                            let choices = sizes
+                                .iter()
+                                .map(|size| whole(size.height.into(), size.width.into()));
+                            enumerated
+                                .push((feature.name.clone(), choices.collect::<Result<_, _>>()?));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let [(first, choices), others @ ..] = enumerated.as_slice() {
+            // The n-th shapes of all inputs belong together.
+            for (other, found) in others {
+                if found.len() != choices.len() {
+                    return Err(format!(
+                        "input `{first}` has {} shapes to choose from, but input `{other}` has {}",
+                        choices.len(),
+                        found.len()
+                    ));
+                }
+            }
+            for index in 0..choices.len() {
+                let set = enumerated.iter().map(|(name, all)| (name.clone(), all[index].clone()));
+                shapes.enumerated.push(set.collect());
+            }
+        }
+        shapes.sort();
+        Ok((!shapes.defaults.is_empty()).then_some(shapes))
+    }
+
+    /// What the attribute of a function says; none if there is none, or it has another form.
+    pub fn on(function: &Function) -> Option<FlexibleShapes> {
+        FlexibleShapes::from_constant(function.attributes.get(ATTRIBUTE)?)
+    }
+
+    fn from_constant(constant: &Constant) -> Option<FlexibleShapes> {
+        let ConstantData::Sequence(parts) = &constant.data else { return None };
+        let mut shapes = FlexibleShapes::default();
+        for part in parts {
+            let ConstantData::Sequence(part) = &part.data else { return None };
+            let [name, value] = part.as_slice() else { return None };
+            match name.as_str()? {
+                "DefaultShapes" => shapes.defaults = named(value, integers)?,
+                "RangeDims" => {
+                    shapes.ranges = named(value, |ranges| {
+                        let ConstantData::Sequence(ranges) = &ranges.data else { return None };
+                        ranges.iter().map(|range| integers(range)?.try_into().ok()).collect()
+                    })?;
+                }
+                "EnumeratedShapes" => {
+                    let sets = named(value, |set| named(set, integers))?;
+                    shapes.enumerated = sets.into_iter().map(|(_, set)| set).collect();
+                }
+                _ => return None,
+            }
+        }
+        shapes.sort();
+        Some(shapes)
+    }
+
+    /// The attribute's value.
+    pub fn to_constant(&self) -> Constant {
+        let shape = Type::Tensor(TensorType { dtype: DType::Int32, shape: vec![Dim::Unknown] });
+        let range = Type::List(Box::new(Type::tensor(DType::Int32, &[2])), Dim::Unknown);
+        let defaults = self.defaults.iter().map(|(name, dims)| (name, Constant::int32s(dims)));
+        let mut parts = vec![("DefaultShapes", dictionary(shape.clone(), defaults))];
+        if !self.enumerated.is_empty() {
+            let sets = self.enumerated.iter().map(|set| {
+                let entries = set.iter().map(|(name, dims)| (name, Constant::int32s(dims)));
+                (key_of(set), dictionary(shape.clone(), entries))
+            });
+            let mut sets: Vec<(String, Constant)> = sets.collect();
+            // Two equal sets would have one key.
+            sets.sort_by(|left, right| left.0.cmp(&right.0));
+            sets.dedup_by(|left, right| left.0 == right.0);
+            let ty = Type::Dictionary(Box::new(Type::scalar(DType::String)), Box::new(shape));
+            let sets = sets.iter().map(|(key, set)| (key, set.clone()));
+            parts.push(("EnumeratedShapes", dictionary(ty, sets)));
+        }
+        if !self.ranges.is_empty() {
+            let ranges = self.ranges.iter().map(|(name, ranges)| {
+                let ranges = ranges.iter().map(|bounds| Constant::int32s(bounds)).collect();
+                (name, Constant { ty: range.clone(), data: ConstantData::Sequence(ranges) })
+            });
+            parts.push(("RangeDims", dictionary(range.clone(), ranges)));
+        }
+        let parts: Vec<Constant> = parts
+            .into_iter()
+            .map(|(name, value)| {
+                let name = Constant::string(name);
+                let ty = Type::Tuple(vec![name.ty.clone(), value.ty.clone()]);
+                Constant { ty, data: ConstantData::Sequence(vec![name, value]) }
+            })
+            .collect();
+        let ty = Type::Tuple(parts.iter().map(|part| part.ty.clone()).collect());
+        Constant { ty, data: ConstantData::Sequence(parts) }
+    }
+
+    fn sort(&mut self) {
+        self.defaults.sort();
+        self.ranges.sort();
+        self.enumerated.iter_mut().for_each(|set| set.sort());
+        self.enumerated.sort();
+        self.enumerated.dedup();
+    }
+}
+
+/// The name of a set of shapes. Apple's compiler writes eight hexadecimal digits, of what could not be
+/// found out from the one example at hand; whoever loads the model finds the sets by their content, so
+/// any distinct name does. Ours is a hash of the content.
+fn key_of(set: &[(String, Vec<i32>)]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (name, dims) in set {
+        hasher.update(&(name.len() as u64).to_le_bytes());
+        hasher.update(name.as_bytes());
+        hasher.update(&(dims.len() as u64).to_le_bytes());
+        for dim in dims {
+            hasher.update(&dim.to_le_bytes());
+        }
+    }
+    hasher.finalize().to_hex()[..8].to_owned()
+}
+
+fn dictionary<N: AsRef<str>>(
+    value: Type,
+    entries: impl Iterator<Item = (N, Constant)>,
+) -> Constant {
+    let ty = Type::Dictionary(Box::new(Type::scalar(DType::String)), Box::new(value));
+    let entries = entries.map(|(name, value)| (Constant::string(name.as_ref()), value)).collect();
+    Constant { ty, data: ConstantData::Entries(entries) }
+}
+
+fn named<T>(
+    constant: &Constant,
+    read: impl Fn(&Constant) -> Option<T>,
+) -> Option<Vec<(String, T)>> {
+    let ConstantData::Entries(entries) = &constant.data else { return None };
+    entries.iter().map(|(name, value)| Some((name.as_str()?.to_owned(), read(value)?))).collect()
+}
+
+fn integers(constant: &Constant) -> Option<Vec<i32>> {
+    let tensor = constant.tensor_type()?;
+    if tensor.dtype != DType::Int32 || tensor.rank() != 1 {
+        return None;
+    }
+    let bytes = constant.elements()?.as_bytes().chunks_exact(4);
+    Some(bytes.map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
+}
+
+impl ModelDescription {
+    /// Whether it describes several functions.
+    pub fn is_multifunction(&self) -> bool {
+        !self.functions.is_empty()
+    }
+}
