@@ -208,20 +208,32 @@ def inputs(operation: type) -> list[dict[str, Any]]:
     return rows
 
 
+def definitions(name: str) -> Iterator[tuple[str, type]]:
+    """The classes of an operation, each with the first opset that has it, oldest first."""
+    versions = SSAOpRegistry.core_ops[name]
+    previous = None
+    for opset in SSAOpRegistry.SUPPORTED_OPSET_VERSIONS:
+        operation = versions.get(opset)
+        if operation is None and previous is not None:
+            raise ValueError(f"`{name}` ends before {opset.name}")
+        if operation is not previous:
+            yield opset.name, operation
+        previous = operation
+
+
+def family(operation: type) -> str:
+    """The group that a class belongs to, which is the name of its module."""
+    return operation.__module__.rpartition(".")[2]
+
+
 def operations() -> Iterator[dict[str, Any]]:
     """The core operations, sorted by name."""
-    for name, versions in sorted(SSAOpRegistry.core_ops.items()):
-        rows = []
-        previous = None
-        for opset in SSAOpRegistry.SUPPORTED_OPSET_VERSIONS:
-            operation = versions.get(opset)
-            if operation is not None and operation is not previous:
-                rows.append({"opset": opset.name, "inputs": inputs(operation)})
-            previous = operation
-        if previous is None:
-            raise ValueError(f"`{name}` ends before the newest opset")
-        # The module is the family's; where an operation moved, the newest says where it is now.
-        yield {"name": name, "family": previous.__module__.rpartition(".")[2], "rows": rows}
+    for name in sorted(SSAOpRegistry.core_ops):
+        classes = list(definitions(name))
+        # Where an operation moved, the newest class says where it is now.
+        _, newest = classes[-1]
+        rows = [{"opset": opset, "inputs": inputs(operation)} for opset, operation in classes]
+        yield {"name": name, "family": family(newest), "rows": rows}
 
 
 def dump() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 mod apple;
 mod fuzz;
+mod ops;
 mod oracle;
 mod test;
 mod workspace;
@@ -23,6 +24,8 @@ struct Arguments {
 enum Command {
     /// Run the Rust tests, then the oracle tests in a Python environment made for them.
     Test(test::Arguments),
+    /// Generate the op table from coremltools' registry, and what is made of the table.
+    Ops(ops::Arguments),
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
     /// Let Apple's compiler judge what we write; runs on macOS alone.
@@ -32,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
+        Command::Ops(arguments) => ops::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Apple => apple::run(),
     };

@@ -120,6 +120,7 @@ fn default(parameter: &Parameter) -> String {
         DefaultValue::PerSpatialDim { value, .. } => format!("= {value} at each end of each axis"),
         DefaultValue::FloatByType { fp16, fp32 } => format!("= {fp32:?}; {fp16:?} in fp16"),
         DefaultValue::AllAxes => "= all axes".to_owned(),
+        DefaultValue::IndexPerBox => "= 0, 1, 2, …, one for each box".to_owned(),
         DefaultValue::ZeroPerOutput => "= zeros".to_owned(),
     }
 }

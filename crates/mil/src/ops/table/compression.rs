@@ -2,165 +2,115 @@
 
 use coremill_tensor::DType;
 
+use super::dtypes::{
+    BYTE, FLOAT, FLOAT_BYTE, FLOAT_BYTE_NIBBLE, FP16, INT32, LUT_INDEX, STRING, UINT1, UINT8,
+    UINT32,
+};
 use crate::ir::Opset;
-use crate::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
+use crate::ops::DefaultValue::Absent;
+use crate::ops::declare::{optional, required, row, tensor, typed};
+use crate::ops::{OpKind, OpRow};
 
-pub(in crate::ops) const CONSTEXPR_BLOCKWISE_SHIFT_SCALE: &[OpRow] = &[OpRow {
-    kind: OpKind::ConstexprBlockwiseShiftScale,
-    since: Opset::Ios18,
-    parameters: &[
-        Parameter {
-            name: "data",
-            accepts: Accepts::Tensor {
-                variable: Some("SrcT"),
-                dtypes: &[
-                    DType::Int4,
-                    DType::UInt4,
-                    DType::Int8,
-                    DType::UInt8,
-                    DType::Fp16,
-                    DType::Fp32,
-                ],
-            },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "scale",
-            accepts: Accepts::Tensor {
-                variable: Some("DstT"),
-                dtypes: &[DType::Fp16, DType::Fp32],
-            },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "offset",
-            accepts: Accepts::Tensor {
-                variable: Some("OffsetT"),
-                dtypes: &[
-                    DType::Int4,
-                    DType::UInt4,
-                    DType::Int8,
-                    DType::UInt8,
-                    DType::Fp16,
-                    DType::Fp32,
-                ],
-            },
-            required: false,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
+pub(in crate::ops) const CONSTEXPR_AFFINE_DEQUANTIZE: &[OpRow] = &[row(
+    OpKind::ConstexprAffineDequantize,
+    Opset::Ios16,
+    &[
+        required("quantized_data", typed("SrcT", BYTE)).constant(),
+        required("zero_point", typed("ZeroPointT", &[DType::Fp32, DType::Int8, DType::UInt8]))
+            .constant(),
+        required("scale", typed("DstT", FLOAT)).constant(),
+        required("axis", tensor(INT32)).constant(),
     ],
-    blocks: &[],
-}];
+)];
 
-pub(in crate::ops) const CONSTEXPR_LUT_TO_SPARSE: &[OpRow] = &[OpRow {
-    kind: OpKind::ConstexprLutToSparse,
-    since: Opset::Ios18,
-    parameters: &[
-        Parameter {
-            name: "indices_mask",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::UInt1] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "indices_nonzero_data",
-            accepts: Accepts::Tensor {
-                variable: Some("IndicesT"),
-                dtypes: &[
-                    DType::UInt1,
-                    DType::UInt2,
-                    DType::UInt3,
-                    DType::UInt4,
-                    DType::UInt6,
-                    DType::UInt8,
-                ],
-            },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "lut",
-            accepts: Accepts::Tensor {
-                variable: Some("T"),
-                dtypes: &[DType::Int8, DType::UInt8, DType::Fp16, DType::Fp32],
-            },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "vector_axis",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
+pub(in crate::ops) const CONSTEXPR_BLOCKWISE_SHIFT_SCALE: &[OpRow] = &[row(
+    OpKind::ConstexprBlockwiseShiftScale,
+    Opset::Ios18,
+    &[
+        required("data", typed("SrcT", FLOAT_BYTE_NIBBLE)).constant(),
+        required("scale", typed("DstT", FLOAT)).constant(),
+        optional("offset", typed("OffsetT", FLOAT_BYTE_NIBBLE), Absent).constant(),
     ],
-    blocks: &[],
-}];
+)];
 
-pub(in crate::ops) const CONSTEXPR_SPARSE_BLOCKWISE_SHIFT_SCALE: &[OpRow] = &[OpRow {
-    kind: OpKind::ConstexprSparseBlockwiseShiftScale,
-    since: Opset::Ios18,
-    parameters: &[
-        Parameter {
-            name: "data_mask",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::UInt1] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "nonzero_data",
-            accepts: Accepts::Tensor {
-                variable: Some("SrcT"),
-                dtypes: &[
-                    DType::Int4,
-                    DType::UInt4,
-                    DType::Int8,
-                    DType::UInt8,
-                    DType::Fp16,
-                    DType::Fp32,
-                ],
-            },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "scale",
-            accepts: Accepts::Tensor {
-                variable: Some("DstT"),
-                dtypes: &[DType::Fp16, DType::Fp32],
-            },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "offset",
-            accepts: Accepts::Tensor {
-                variable: Some("OffsetT"),
-                dtypes: &[
-                    DType::Int4,
-                    DType::UInt4,
-                    DType::Int8,
-                    DType::UInt8,
-                    DType::Fp16,
-                    DType::Fp32,
-                ],
-            },
-            required: false,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
+pub(in crate::ops) const CONSTEXPR_CAST: &[OpRow] = &[
+    row(
+        OpKind::ConstexprCast,
+        Opset::Ios16,
+        &[
+            required("source_val", tensor(FP16)).constant(),
+            required("output_dtype", tensor(STRING)).constant(),
+        ],
+    ),
+    row(
+        OpKind::ConstexprCast,
+        Opset::Ios18,
+        &[
+            required("source_val", tensor(FP16)).constant(),
+            required("output_dtype", tensor(STRING)).constant(),
+        ],
+    ),
+];
+
+pub(in crate::ops) const CONSTEXPR_LUT_TO_DENSE: &[OpRow] = &[
+    row(
+        OpKind::ConstexprLutToDense,
+        Opset::Ios16,
+        &[
+            required("indices", tensor(UINT8)).constant(),
+            required("lut", typed("T", FLOAT_BYTE)).constant(),
+            required("shape", tensor(UINT32)).constant(),
+        ],
+    ),
+    row(
+        OpKind::ConstexprLutToDense,
+        Opset::Ios18,
+        &[
+            required("indices", typed("IndicesT", LUT_INDEX)).constant(),
+            required("lut", typed("T", FLOAT_BYTE)).constant(),
+            optional("vector_axis", tensor(INT32), Absent).constant(),
+        ],
+    ),
+];
+
+pub(in crate::ops) const CONSTEXPR_LUT_TO_SPARSE: &[OpRow] = &[row(
+    OpKind::ConstexprLutToSparse,
+    Opset::Ios18,
+    &[
+        required("indices_mask", tensor(UINT1)).constant(),
+        required("indices_nonzero_data", typed("IndicesT", LUT_INDEX)).constant(),
+        required("lut", typed("T", FLOAT_BYTE)).constant(),
+        optional("vector_axis", tensor(INT32), Absent).constant(),
     ],
-    blocks: &[],
-}];
+)];
+
+pub(in crate::ops) const CONSTEXPR_SPARSE_BLOCKWISE_SHIFT_SCALE: &[OpRow] = &[row(
+    OpKind::ConstexprSparseBlockwiseShiftScale,
+    Opset::Ios18,
+    &[
+        required("data_mask", tensor(UINT1)).constant(),
+        required("nonzero_data", typed("SrcT", FLOAT_BYTE_NIBBLE)).constant(),
+        required("scale", typed("DstT", FLOAT)).constant(),
+        optional("offset", typed("OffsetT", FLOAT_BYTE_NIBBLE), Absent).constant(),
+    ],
+)];
+
+pub(in crate::ops) const CONSTEXPR_SPARSE_TO_DENSE: &[OpRow] = &[
+    row(
+        OpKind::ConstexprSparseToDense,
+        Opset::Ios16,
+        &[
+            required("nonzero_data", typed("T", FLOAT_BYTE)).constant(),
+            required("mask", tensor(UINT8)).constant(),
+            required("shape", tensor(UINT32)).constant(),
+        ],
+    ),
+    row(
+        OpKind::ConstexprSparseToDense,
+        Opset::Ios18,
+        &[
+            required("nonzero_data", typed("T", FLOAT_BYTE_NIBBLE)).constant(),
+            required("mask", tensor(UINT1)).constant(),
+        ],
+    ),
+];

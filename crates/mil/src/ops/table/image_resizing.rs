@@ -2,792 +2,198 @@
 
 use coremill_tensor::DType;
 
+use super::dtypes::{BOOL, FLOAT, FLOAT_INT32, FP32, FP32_INT32, INT32, NUMBER, STRING, UINT32};
 use crate::ir::Opset;
-use crate::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
+use crate::ops::DefaultValue::{Absent, Bool, Float, IndexPerBox, Int, Text};
+use crate::ops::declare::{optional, required, row, tensor, typed};
+use crate::ops::{OpKind, OpRow};
 
-pub(in crate::ops) const AFFINE: &[OpRow] = &[OpRow {
-    kind: OpKind::Affine,
-    since: Opset::Ios15,
-    parameters: &[
-        Parameter {
-            name: "x",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "transform_matrix",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "output_height",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "output_width",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "sampling_mode",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "padding_mode",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "padding_value",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "coordinates_mode",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "align_corners",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
+pub(in crate::ops) const AFFINE: &[OpRow] = &[row(
+    OpKind::Affine,
+    Opset::Ios15,
+    &[
+        required("x", typed("T", FLOAT)),
+        required("transform_matrix", typed("T", FLOAT)),
+        required("output_height", tensor(INT32)).constant(),
+        required("output_width", tensor(INT32)).constant(),
+        required("sampling_mode", tensor(STRING)).constant(),
+        required("padding_mode", tensor(STRING)).constant(),
+        required("padding_value", typed("T", FLOAT)).constant(),
+        required("coordinates_mode", tensor(STRING)).constant(),
+        required("align_corners", tensor(BOOL)).constant(),
     ],
-    blocks: &[],
-}];
+)];
 
-pub(in crate::ops) const CROP: &[OpRow] = &[OpRow {
-    kind: OpKind::Crop,
-    since: Opset::Ios15,
-    parameters: &[
-        Parameter {
-            name: "x",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "crop_height",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "crop_width",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
+pub(in crate::ops) const CROP: &[OpRow] = &[row(
+    OpKind::Crop,
+    Opset::Ios15,
+    &[
+        required("x", typed("T", FLOAT)),
+        required("crop_height", tensor(INT32)).constant(),
+        required("crop_width", tensor(INT32)).constant(),
     ],
-    blocks: &[],
-}];
+)];
 
 pub(in crate::ops) const CROP_RESIZE: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::CropResize,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "roi",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "target_height",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "target_width",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "normalized_coordinates",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
-            Parameter {
-                name: "spatial_scale",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Fp32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Float(1.0),
-            },
-            Parameter {
-                name: "box_coordinate_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("CORNERS_HEIGHT_FIRST"),
-            },
-            Parameter {
-                name: "sampling_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("DEFAULT"),
-            },
+    row(
+        OpKind::CropResize,
+        Opset::Ios15,
+        &[
+            required("x", typed("T", FLOAT)),
+            required("roi", typed("T", FLOAT)),
+            optional("target_height", tensor(INT32), Int(1)).constant(),
+            optional("target_width", tensor(INT32), Int(1)).constant(),
+            optional("normalized_coordinates", tensor(BOOL), Bool(false)).constant(),
+            optional("spatial_scale", tensor(FP32), Float(1.0)).constant(),
+            optional("box_coordinate_mode", tensor(STRING), Text("CORNERS_HEIGHT_FIRST"))
+                .constant(),
+            optional("sampling_mode", tensor(STRING), Text("DEFAULT")).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::CropResize,
-        since: Opset::Ios16,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "roi",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "target_height",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "target_width",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "normalized_coordinates",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
-            Parameter {
-                name: "spatial_scale",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Fp32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Float(1.0),
-            },
-            Parameter {
-                name: "box_coordinate_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("CORNERS_HEIGHT_FIRST"),
-            },
-            Parameter {
-                name: "sampling_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("DEFAULT"),
-            },
-            Parameter {
-                name: "pad_value",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: false,
-                constant: true,
-                default: DefaultValue::Float(0.0),
-            },
+    ),
+    row(
+        OpKind::CropResize,
+        Opset::Ios16,
+        &[
+            required("x", typed("T", FLOAT)),
+            required("roi", typed("T", FLOAT)),
+            optional("target_height", tensor(INT32), Int(1)).constant(),
+            optional("target_width", tensor(INT32), Int(1)).constant(),
+            optional("normalized_coordinates", tensor(BOOL), Bool(false)).constant(),
+            optional("spatial_scale", tensor(FP32), Float(1.0)).constant(),
+            optional("box_coordinate_mode", tensor(STRING), Text("CORNERS_HEIGHT_FIRST"))
+                .constant(),
+            optional("sampling_mode", tensor(STRING), Text("DEFAULT")).constant(),
+            optional("pad_value", typed("T", FLOAT), Float(0.0)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::CropResize,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "boxes",
-                accepts: Accepts::Tensor {
-                    variable: Some("BOX_T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::UInt16],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "box_indices",
-                accepts: Accepts::Tensor {
-                    variable: Some("BOX_INDEX_T"),
-                    dtypes: &[DType::UInt16, DType::Int32],
-                },
-                required: false,
-                constant: false,
-                default: DefaultValue::Ints(&[0, 1]),
-            },
-            Parameter {
-                name: "target_height",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "target_width",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "normalized_coordinates",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
-            Parameter {
-                name: "spatial_scale",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Fp32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Float(1.0),
-            },
-            Parameter {
-                name: "box_coordinate_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("CORNERS_HEIGHT_FIRST"),
-            },
-            Parameter {
-                name: "sampling_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("DEFAULT"),
-            },
-            Parameter {
-                name: "pad_value",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: false,
-                constant: true,
-                default: DefaultValue::Float(0.0),
-            },
+    ),
+    row(
+        OpKind::CropResize,
+        Opset::Ios17,
+        &[
+            required("x", typed("T", FLOAT)),
+            required("boxes", typed("BOX_T", &[DType::Fp16, DType::Fp32, DType::UInt16])),
+            optional(
+                "box_indices",
+                typed("BOX_INDEX_T", &[DType::Int32, DType::UInt16]),
+                IndexPerBox,
+            ),
+            optional("target_height", tensor(INT32), Int(1)).constant(),
+            optional("target_width", tensor(INT32), Int(1)).constant(),
+            optional("normalized_coordinates", tensor(BOOL), Bool(false)).constant(),
+            optional("spatial_scale", tensor(FP32), Float(1.0)).constant(),
+            optional("box_coordinate_mode", tensor(STRING), Text("CORNERS_HEIGHT_FIRST"))
+                .constant(),
+            optional("sampling_mode", tensor(STRING), Text("DEFAULT")).constant(),
+            optional("pad_value", typed("T", FLOAT), Float(0.0)).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];
 
 pub(in crate::ops) const RESAMPLE: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::Resample,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "coordinates",
-                accepts: Accepts::Tensor {
-                    variable: Some("U"),
-                    dtypes: &[DType::Int32, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "sampling_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "padding_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "padding_value",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "coordinates_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "align_corners",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
+    row(
+        OpKind::Resample,
+        Opset::Ios15,
+        &[
+            required("x", typed("T", FLOAT)),
+            required("coordinates", typed("U", FP32_INT32)),
+            required("sampling_mode", tensor(STRING)).constant(),
+            required("padding_mode", tensor(STRING)).constant(),
+            required("padding_value", typed("T", FLOAT)).constant(),
+            required("coordinates_mode", tensor(STRING)).constant(),
+            required("align_corners", tensor(BOOL)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::Resample,
-        since: Opset::Ios16,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "coordinates",
-                accepts: Accepts::Tensor {
-                    variable: Some("U"),
-                    dtypes: &[DType::Int32, DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "sampling_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "padding_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "padding_value",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "coordinates_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "align_corners",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
+    ),
+    row(
+        OpKind::Resample,
+        Opset::Ios16,
+        &[
+            required("x", typed("T", FLOAT)),
+            required("coordinates", typed("U", FLOAT_INT32)),
+            required("sampling_mode", tensor(STRING)).constant(),
+            required("padding_mode", tensor(STRING)).constant(),
+            required("padding_value", typed("T", FLOAT)).constant(),
+            required("coordinates_mode", tensor(STRING)).constant(),
+            required("align_corners", tensor(BOOL)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::Resample,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "coordinates",
-                accepts: Accepts::Tensor {
-                    variable: Some("U"),
-                    dtypes: &[
-                        DType::Int8,
-                        DType::UInt8,
-                        DType::Int16,
-                        DType::UInt16,
-                        DType::Int32,
-                        DType::Fp16,
-                        DType::Fp32,
-                    ],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "sampling_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "padding_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "padding_value",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "coordinates_mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "align_corners",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: true,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
+    ),
+    row(
+        OpKind::Resample,
+        Opset::Ios17,
+        &[
+            required("x", typed("T", FLOAT)),
+            required("coordinates", typed("U", NUMBER)),
+            required("sampling_mode", tensor(STRING)).constant(),
+            required("padding_mode", tensor(STRING)).constant(),
+            required("padding_value", typed("T", FLOAT)).constant(),
+            required("coordinates_mode", tensor(STRING)).constant(),
+            required("align_corners", tensor(BOOL)).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];
 
-pub(in crate::ops) const RESIZE: &[OpRow] = &[OpRow {
-    kind: OpKind::Resize,
-    since: Opset::Ios17,
-    parameters: &[
-        Parameter {
-            name: "x",
-            accepts: Accepts::Tensor {
-                variable: Some("T"),
-                dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-            },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "shape",
-            accepts: Accepts::Tensor {
-                variable: Some("U"),
-                dtypes: &[DType::Int32, DType::Int16, DType::UInt16, DType::UInt32],
-            },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "resized_dims",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::UInt32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "interpolation_mode",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Text("LINEAR"),
-        },
-        Parameter {
-            name: "sampling_mode",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Text("DEFAULT"),
-        },
+pub(in crate::ops) const RESIZE: &[OpRow] = &[row(
+    OpKind::Resize,
+    Opset::Ios17,
+    &[
+        required("x", typed("T", FLOAT_INT32)),
+        required("shape", typed("U", &[DType::Int16, DType::Int32, DType::UInt16, DType::UInt32])),
+        required("resized_dims", tensor(UINT32)).constant(),
+        optional("interpolation_mode", tensor(STRING), Text("LINEAR")).constant(),
+        optional("sampling_mode", tensor(STRING), Text("DEFAULT")).constant(),
     ],
-    blocks: &[],
-}];
+)];
 
-pub(in crate::ops) const RESIZE_BILINEAR: &[OpRow] = &[OpRow {
-    kind: OpKind::ResizeBilinear,
-    since: Opset::Ios15,
-    parameters: &[
-        Parameter {
-            name: "x",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "target_size_height",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Int(1),
-        },
-        Parameter {
-            name: "target_size_width",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Int(1),
-        },
-        Parameter {
-            name: "sampling_mode",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Text("DEFAULT"),
-        },
+pub(in crate::ops) const RESIZE_BILINEAR: &[OpRow] = &[row(
+    OpKind::ResizeBilinear,
+    Opset::Ios15,
+    &[
+        required("x", typed("T", FLOAT)),
+        optional("target_size_height", tensor(INT32), Int(1)).constant(),
+        optional("target_size_width", tensor(INT32), Int(1)).constant(),
+        optional("sampling_mode", tensor(STRING), Text("DEFAULT")).constant(),
     ],
-    blocks: &[],
-}];
+)];
 
-pub(in crate::ops) const RESIZE_NEAREST_NEIGHBOR: &[OpRow] = &[OpRow {
-    kind: OpKind::ResizeNearestNeighbor,
-    since: Opset::Ios15,
-    parameters: &[
-        Parameter {
-            name: "x",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "target_size_height",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "target_size_width",
-            accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-            required: true,
-            constant: true,
-            default: DefaultValue::Absent,
-        },
+pub(in crate::ops) const RESIZE_NEAREST_NEIGHBOR: &[OpRow] = &[row(
+    OpKind::ResizeNearestNeighbor,
+    Opset::Ios15,
+    &[
+        required("x", typed("T", FLOAT)),
+        required("target_size_height", tensor(INT32)).constant(),
+        required("target_size_width", tensor(INT32)).constant(),
     ],
-    blocks: &[],
-}];
+)];
 
 pub(in crate::ops) const UPSAMPLE_BILINEAR: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::UpsampleBilinear,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "scale_factor_height",
-                accepts: Accepts::Tensor {
-                    variable: Some("U"),
-                    dtypes: &[DType::Int32, DType::Fp32],
-                },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "scale_factor_width",
-                accepts: Accepts::Tensor {
-                    variable: Some("U"),
-                    dtypes: &[DType::Int32, DType::Fp32],
-                },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "align_corners",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(true),
-            },
+    row(
+        OpKind::UpsampleBilinear,
+        Opset::Ios15,
+        &[
+            required("x", typed("T", FLOAT)),
+            optional("scale_factor_height", typed("U", FP32_INT32), Int(1)).constant(),
+            optional("scale_factor_width", typed("U", FP32_INT32), Int(1)).constant(),
+            optional("align_corners", tensor(BOOL), Bool(true)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::UpsampleBilinear,
-        since: Opset::Ios16,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "scale_factor_height",
-                accepts: Accepts::Tensor {
-                    variable: Some("U"),
-                    dtypes: &[DType::Int32, DType::Fp32],
-                },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "scale_factor_width",
-                accepts: Accepts::Tensor {
-                    variable: Some("U"),
-                    dtypes: &[DType::Int32, DType::Fp32],
-                },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(1),
-            },
-            Parameter {
-                name: "align_corners",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(true),
-            },
-            Parameter {
-                name: "half_pixel_centers",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Absent,
-            },
+    ),
+    row(
+        OpKind::UpsampleBilinear,
+        Opset::Ios16,
+        &[
+            required("x", typed("T", FLOAT)),
+            optional("scale_factor_height", typed("U", FP32_INT32), Int(1)).constant(),
+            optional("scale_factor_width", typed("U", FP32_INT32), Int(1)).constant(),
+            optional("align_corners", tensor(BOOL), Bool(true)).constant(),
+            optional("half_pixel_centers", tensor(BOOL), Absent).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];
 
-pub(in crate::ops) const UPSAMPLE_NEAREST_NEIGHBOR: &[OpRow] = &[OpRow {
-    kind: OpKind::UpsampleNearestNeighbor,
-    since: Opset::Ios15,
-    parameters: &[
-        Parameter {
-            name: "x",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "scale_factor_height",
-            accepts: Accepts::Tensor { variable: Some("U"), dtypes: &[DType::Fp32, DType::Int32] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Int(1),
-        },
-        Parameter {
-            name: "scale_factor_width",
-            accepts: Accepts::Tensor { variable: Some("U"), dtypes: &[DType::Fp32, DType::Int32] },
-            required: false,
-            constant: true,
-            default: DefaultValue::Int(1),
-        },
+pub(in crate::ops) const UPSAMPLE_NEAREST_NEIGHBOR: &[OpRow] = &[row(
+    OpKind::UpsampleNearestNeighbor,
+    Opset::Ios15,
+    &[
+        required("x", typed("T", FLOAT)),
+        optional("scale_factor_height", typed("U", FP32_INT32), Int(1)).constant(),
+        optional("scale_factor_width", typed("U", FP32_INT32), Int(1)).constant(),
     ],
-    blocks: &[],
-}];
+)];

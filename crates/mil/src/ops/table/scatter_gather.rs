@@ -2,667 +2,175 @@
 
 use coremill_tensor::DType;
 
+use super::dtypes::{BOOL, FLOAT_INT32, INT32, INTEGER, NUMBER, STRING};
 use crate::ir::Opset;
-use crate::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
+use crate::ops::DefaultValue::{Bool, Int, Text};
+use crate::ops::declare::{optional, required, row, tensor, typed};
+use crate::ops::{OpKind, OpRow};
 
 pub(in crate::ops) const GATHER: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::Gather,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
+    row(
+        OpKind::Gather,
+        Opset::Ios15,
+        &[
+            required("x", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::Gather,
-        since: Opset::Ios16,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor {
-                    variable: Some("I"),
-                    dtypes: &[DType::Int32, DType::UInt16, DType::Int16],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "batch_dims",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
+    ),
+    row(
+        OpKind::Gather,
+        Opset::Ios16,
+        &[
+            required("x", typed("T", FLOAT_INT32)),
+            required("indices", typed("I", &[DType::Int16, DType::Int32, DType::UInt16])),
+            optional("axis", tensor(INT32), Int(0)).constant(),
+            optional("batch_dims", tensor(INT32), Int(0)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::Gather,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[
-                        DType::Fp16,
-                        DType::Fp32,
-                        DType::Int32,
-                        DType::Int16,
-                        DType::UInt16,
-                        DType::Int8,
-                        DType::UInt8,
-                    ],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor {
-                    variable: Some("I"),
-                    dtypes: &[DType::Int32, DType::Int16, DType::UInt16, DType::Int8, DType::UInt8],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "batch_dims",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "validate_indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
+    ),
+    row(
+        OpKind::Gather,
+        Opset::Ios17,
+        &[
+            required("x", typed("T", NUMBER)),
+            required("indices", typed("I", INTEGER)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
+            optional("batch_dims", tensor(INT32), Int(0)).constant(),
+            optional("validate_indices", tensor(BOOL), Bool(false)).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];
 
 pub(in crate::ops) const GATHER_ALONG_AXIS: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::GatherAlongAxis,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
+    row(
+        OpKind::GatherAlongAxis,
+        Opset::Ios15,
+        &[
+            required("x", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::GatherAlongAxis,
-        since: Opset::Ios16,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor {
-                    variable: Some("I"),
-                    dtypes: &[DType::Int32, DType::UInt16, DType::Int16],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
+    ),
+    row(
+        OpKind::GatherAlongAxis,
+        Opset::Ios16,
+        &[
+            required("x", typed("T", FLOAT_INT32)),
+            required("indices", typed("I", &[DType::Int16, DType::Int32, DType::UInt16])),
+            optional("axis", tensor(INT32), Int(0)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::GatherAlongAxis,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[
-                        DType::Fp16,
-                        DType::Fp32,
-                        DType::Int32,
-                        DType::Int16,
-                        DType::UInt16,
-                        DType::Int8,
-                        DType::UInt8,
-                    ],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor {
-                    variable: Some("I"),
-                    dtypes: &[DType::Int32, DType::Int16, DType::UInt16, DType::Int8, DType::UInt8],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "validate_indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
+    ),
+    row(
+        OpKind::GatherAlongAxis,
+        Opset::Ios17,
+        &[
+            required("x", typed("T", NUMBER)),
+            required("indices", typed("I", INTEGER)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
+            optional("validate_indices", tensor(BOOL), Bool(false)).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];
 
 pub(in crate::ops) const GATHER_ND: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::GatherNd,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
+    row(
+        OpKind::GatherNd,
+        Opset::Ios15,
+        &[required("x", typed("T", FLOAT_INT32)), required("indices", tensor(INT32))],
+    ),
+    row(
+        OpKind::GatherNd,
+        Opset::Ios16,
+        &[
+            required("x", typed("T", FLOAT_INT32)),
+            required("indices", typed("I", &[DType::Int16, DType::Int32, DType::UInt16])),
+            optional("batch_dims", tensor(INT32), Int(0)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::GatherNd,
-        since: Opset::Ios16,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor {
-                    variable: Some("I"),
-                    dtypes: &[DType::Int32, DType::UInt16, DType::Int16],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "batch_dims",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
+    ),
+    row(
+        OpKind::GatherNd,
+        Opset::Ios17,
+        &[
+            required("x", typed("T", NUMBER)),
+            required("indices", typed("I", INTEGER)),
+            optional("batch_dims", tensor(INT32), Int(0)).constant(),
+            optional("validate_indices", tensor(BOOL), Bool(false)).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::GatherNd,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "x",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[
-                        DType::Fp16,
-                        DType::Fp32,
-                        DType::Int32,
-                        DType::Int16,
-                        DType::UInt16,
-                        DType::Int8,
-                        DType::UInt8,
-                    ],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor {
-                    variable: Some("I"),
-                    dtypes: &[DType::Int32, DType::Int16, DType::UInt16, DType::Int8, DType::UInt8],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "batch_dims",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "validate_indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
-        ],
-        blocks: &[],
-    },
+    ),
 ];
 
 pub(in crate::ops) const SCATTER: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::Scatter,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "data",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "updates",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("add"),
-            },
+    row(
+        OpKind::Scatter,
+        Opset::Ios15,
+        &[
+            required("data", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            required("updates", typed("T", FLOAT_INT32)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
+            optional("mode", tensor(STRING), Text("add")).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::Scatter,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "data",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "updates",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("add"),
-            },
-            Parameter {
-                name: "validate_indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
+    ),
+    row(
+        OpKind::Scatter,
+        Opset::Ios17,
+        &[
+            required("data", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            required("updates", typed("T", FLOAT_INT32)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
+            optional("mode", tensor(STRING), Text("add")).constant(),
+            optional("validate_indices", tensor(BOOL), Bool(false)).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];
 
 pub(in crate::ops) const SCATTER_ALONG_AXIS: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::ScatterAlongAxis,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "data",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "updates",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("add"),
-            },
+    row(
+        OpKind::ScatterAlongAxis,
+        Opset::Ios15,
+        &[
+            required("data", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            required("updates", typed("T", FLOAT_INT32)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
+            optional("mode", tensor(STRING), Text("add")).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::ScatterAlongAxis,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "data",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "updates",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "axis",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Int(0),
-            },
-            Parameter {
-                name: "mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("add"),
-            },
-            Parameter {
-                name: "validate_indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
+    ),
+    row(
+        OpKind::ScatterAlongAxis,
+        Opset::Ios17,
+        &[
+            required("data", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            required("updates", typed("T", FLOAT_INT32)),
+            optional("axis", tensor(INT32), Int(0)).constant(),
+            optional("mode", tensor(STRING), Text("add")).constant(),
+            optional("validate_indices", tensor(BOOL), Bool(false)).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];
 
 pub(in crate::ops) const SCATTER_ND: &[OpRow] = &[
-    OpRow {
-        kind: OpKind::ScatterNd,
-        since: Opset::Ios15,
-        parameters: &[
-            Parameter {
-                name: "data",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "updates",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("add"),
-            },
+    row(
+        OpKind::ScatterNd,
+        Opset::Ios15,
+        &[
+            required("data", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            required("updates", typed("T", FLOAT_INT32)),
+            optional("mode", tensor(STRING), Text("add")).constant(),
         ],
-        blocks: &[],
-    },
-    OpRow {
-        kind: OpKind::ScatterNd,
-        since: Opset::Ios17,
-        parameters: &[
-            Parameter {
-                name: "data",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Int32] },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "updates",
-                accepts: Accepts::Tensor {
-                    variable: Some("T"),
-                    dtypes: &[DType::Fp16, DType::Fp32, DType::Int32],
-                },
-                required: true,
-                constant: false,
-                default: DefaultValue::Absent,
-            },
-            Parameter {
-                name: "mode",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::String] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Text("add"),
-            },
-            Parameter {
-                name: "validate_indices",
-                accepts: Accepts::Tensor { variable: None, dtypes: &[DType::Bool] },
-                required: false,
-                constant: true,
-                default: DefaultValue::Bool(false),
-            },
+    ),
+    row(
+        OpKind::ScatterNd,
+        Opset::Ios17,
+        &[
+            required("data", typed("T", FLOAT_INT32)),
+            required("indices", tensor(INT32)),
+            required("updates", typed("T", FLOAT_INT32)),
+            optional("mode", tensor(STRING), Text("add")).constant(),
+            optional("validate_indices", tensor(BOOL), Bool(false)).constant(),
         ],
-        blocks: &[],
-    },
+    ),
 ];

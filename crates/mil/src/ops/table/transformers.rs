@@ -2,44 +2,19 @@
 
 use coremill_tensor::DType;
 
+use super::dtypes::FLOAT;
 use crate::ir::Opset;
-use crate::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
+use crate::ops::DefaultValue::Absent;
+use crate::ops::declare::{optional, required, row, typed};
+use crate::ops::{OpKind, OpRow};
 
-pub(in crate::ops) const SCALED_DOT_PRODUCT_ATTENTION: &[OpRow] = &[OpRow {
-    kind: OpKind::ScaledDotProductAttention,
-    since: Opset::Ios18,
-    parameters: &[
-        Parameter {
-            name: "query",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "key",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "value",
-            accepts: Accepts::Tensor { variable: Some("T"), dtypes: &[DType::Fp16, DType::Fp32] },
-            required: true,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
-        Parameter {
-            name: "attn_mask",
-            accepts: Accepts::Tensor {
-                variable: Some("M"),
-                dtypes: &[DType::Bool, DType::Fp16, DType::Fp32],
-            },
-            required: false,
-            constant: false,
-            default: DefaultValue::Absent,
-        },
+pub(in crate::ops) const SCALED_DOT_PRODUCT_ATTENTION: &[OpRow] = &[row(
+    OpKind::ScaledDotProductAttention,
+    Opset::Ios18,
+    &[
+        required("query", typed("T", FLOAT)),
+        required("key", typed("T", FLOAT)),
+        required("value", typed("T", FLOAT)),
+        optional("attn_mask", typed("M", &[DType::Bool, DType::Fp16, DType::Fp32]), Absent),
     ],
-    blocks: &[],
-}];
+)];
