@@ -108,7 +108,7 @@ fn kinds(operations: &[&Operation]) -> String {
         &mut code,
         format_args!(
             "}}\n\n/// The operations in the order of [`OpKind`], which is that of their names.\n\
-             pub(super) const ENTRIES: [Entry; {}] = [\n",
+             pub(super) static ENTRIES: [Entry; {}] = [\n",
             operations.len()
         ),
     );
@@ -141,7 +141,7 @@ fn sets() -> String {
     for (name, dtypes) in SETS {
         write(
             &mut code,
-            format_args!("pub(super) const {name}: &[DType] = {};\n", spelled(&dtypes.to_vec())),
+            format_args!("pub(super) const {name}: &[DType] = {};\n", spelled(dtypes)),
         );
     }
     code
@@ -277,8 +277,8 @@ impl Family {
         }))
     }
 
-    fn dtypes(&mut self, dtypes: &Vec<DType>) -> String {
-        match SETS.iter().find(|(_, set)| set == dtypes) {
+    fn dtypes(&mut self, dtypes: &[DType]) -> String {
+        match SETS.iter().find(|(_, set)| *set == dtypes) {
             Some((name, _)) => {
                 self.sets.insert(name);
                 (*name).to_owned()
@@ -325,7 +325,7 @@ impl Family {
     }
 }
 
-fn spelled(dtypes: &Vec<DType>) -> String {
+fn spelled(dtypes: &[DType]) -> String {
     let names: Vec<String> = dtypes.iter().map(|dtype| format!("DType::{dtype:?}")).collect();
     format!("&[{}]", names.join(", "))
 }

@@ -351,7 +351,7 @@ pub enum OpKind {
 }
 
 /// The operations in the order of [`OpKind`], which is that of their names.
-pub(super) const ENTRIES: [Entry; 169] = [
+pub(super) static ENTRIES: [Entry; 169] = [
     entry(OpKind::ConstSymbolic, "_const_symbolic", "control_flow", control_flow::CONST_SYMBOLIC),
     entry(OpKind::Abs, "abs", "elementwise_unary", elementwise_unary::ABS),
     entry(OpKind::Acos, "acos", "elementwise_unary", elementwise_unary::ACOS),

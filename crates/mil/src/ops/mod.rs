@@ -187,4 +187,99 @@ mod tests {
         assert_eq!(OpKind::Conv.row(Opset::Ios26).map(|row| row.since), Some(Opset::Ios17));
         assert!(OpKind::ReadState.row(Opset::Ios17).is_none());
     }
+
+    /// Every parameter of every row, with its row.
+    fn parameters() -> impl Iterator<Item = (&'static OpRow, &'static Parameter)> {
+        let rows = OpKind::ALL.into_iter().flat_map(|kind| kind.rows());
+        rows.flat_map(|row| row.parameters.iter().map(move |parameter| (row, parameter)))
+    }
+
+    #[test]
+    fn parameters_of_a_row_have_names_of_their_own() {
+        for (row, parameter) in parameters() {
+            let first = row.parameter(parameter.name);
+            assert!(first.is_some_and(|first| std::ptr::eq(first, parameter)), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn element_types_are_sorted_sets_and_a_variable_has_one_of_them() {
+        for (row, parameter) in parameters() {
+            let Accepts::Tensor { variable, dtypes } = parameter.accepts else { continue };
+            assert!(!dtypes.is_empty(), "{row:?}");
+            assert!(dtypes.is_sorted_by(|left, right| left < right), "{row:?}");
+            let differs = row.parameters.iter().any(|other| match other.accepts {
+                Accepts::Tensor { variable: Some(name), dtypes: others } => {
+                    variable == Some(name) && others != dtypes
+                }
+                _ => false,
+            });
+            assert!(!differs, "{variable:?} stands for several sets in {row:?}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_of_a_type_that_the_parameter_accepts() {
+        for (row, parameter) in parameters() {
+            let name = parameter.name;
+            let accepts = |wanted: &[DType]| match parameter.accepts {
+                Accepts::Tensor { dtypes, .. } => wanted.iter().any(|dtype| dtypes.contains(dtype)),
+                _ => false,
+            };
+            let fits = match parameter.default {
+                DefaultValue::Absent => true,
+                DefaultValue::Bool(_) => accepts(&[DType::Bool]),
+                DefaultValue::Text(_) => accepts(&[DType::String]),
+                DefaultValue::Int(_)
+                | DefaultValue::Ints(_)
+                | DefaultValue::PerSpatialDim { .. }
+                | DefaultValue::AllAxes
+                | DefaultValue::IndexPerBox => accepts(&[DType::Int32]),
+                DefaultValue::Float(value) => accepts(&[DType::Fp32]) && value.is_finite(),
+                DefaultValue::FloatByType { .. } | DefaultValue::ZeroPerOutput => {
+                    accepts(&[DType::Fp16]) && accepts(&[DType::Fp32])
+                }
+            };
+            assert!(fits, "`{name}` in {row:?}");
+            assert!(
+                !parameter.required || parameter.default == DefaultValue::Absent,
+                "`{name}` is required and has a default in {row:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_default_is_made_of_is_required() {
+        for (row, parameter) in parameters() {
+            let source = match parameter.default {
+                DefaultValue::AllAxes
+                | DefaultValue::FloatByType { .. }
+                | DefaultValue::PerSpatialDim { .. } => "x",
+                DefaultValue::IndexPerBox => "boxes",
+                DefaultValue::ZeroPerOutput => "weight",
+                DefaultValue::Absent
+                | DefaultValue::Bool(_)
+                | DefaultValue::Int(_)
+                | DefaultValue::Float(_)
+                | DefaultValue::Text(_)
+                | DefaultValue::Ints(_) => continue,
+            };
+            let required = row.parameter(source).is_some_and(|source| source.required);
+            assert!(required, "`{}` in {row:?} needs `{source}`", parameter.name);
+        }
+    }
+
+    #[test]
+    fn only_control_flow_runs_blocks() {
+        for kind in OpKind::ALL {
+            for row in kind.rows() {
+                let expected: &[&str] = match kind {
+                    OpKind::Cond => &["true", "false"],
+                    OpKind::WhileLoop => &["cond", "body"],
+                    _ => &[],
+                };
+                assert_eq!(row.blocks, expected, "{row:?}");
+            }
+        }
+    }
 }
