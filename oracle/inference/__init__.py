@@ -29,5 +29,8 @@ Where coremltools is wrong
 """
 
 FAMILIES = (
+    "activation",
     "elementwise",
+    "normalization",
+    "reduction",
 )

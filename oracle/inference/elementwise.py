@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .language import IOS15, IOS16, IOS17, IOS18, Instance, const, instance, tensor
+from .language import IOS15, IOS16, IOS17, IOS18, Instance, const, gives, instance, tensor
 
 FLOATS = ("fp16", "fp32")
 NUMBERS = (*FLOATS, "int32")
@@ -141,6 +141,10 @@ def _constants(operation: str) -> Iterator[Instance]:
 
 def _arithmetic(operation: str) -> Iterator[Instance]:
     yield from _constants(operation)
+    symbols = gives("shape", x=tensor("fp32", "s0", 4, "s1"))
+    yield instance(operation, IOS16, "of-shape", x=symbols, y=const("int32", 2))
+    fixed = gives("shape", x=tensor("fp32", 3, 4, 9))
+    yield instance(operation, IOS16, "of-fixed-shape", x=fixed, y=const("int32", [2, 3, 4]))
 
 
 def _comparison(operation: str) -> Iterator[Instance]:
@@ -181,6 +185,9 @@ def _cast() -> Iterator[Instance]:
         yield instance("cast", opset, "ints-bool", x=const("int32", [4, 0, -1]), dtype=const("string", "bool"))
         yield instance("cast", opset, "bools", x=const("bool", [True, False]), dtype=const("string", "int32"))
         yield instance("cast", opset, "bools-float", x=const("bool", [True, False]), dtype=const("string", "fp16"))
+        symbols = gives("shape", x=tensor("fp32", "s0", 4, "s1"))
+        for target in ("int32", "fp32", "fp16"):
+            yield instance("cast", opset, f"shape-{target}", x=symbols, dtype=const("string", target))
     for dtype in ("int8", "uint8", "int16", "uint16"):
         yield instance("cast", IOS17, f"const-{dtype}", x=const("int32", [0, 7, 100]), dtype=const("string", dtype))
         yield instance("cast", IOS17, f"const-from-{dtype}", x=const(dtype, [0, 7, 100]), dtype=const("string", "fp32"))

@@ -1,69 +1,136 @@
-use crate::infer::{Rule, Site, refuse};
+use super::elementwise::{error_function, of_float};
+use super::expect;
+use crate::infer::site::Outcome;
+use crate::infer::{Refusal, Rule, Scalar, Site, refuse};
+use crate::ir::TensorType;
 
 pub(super) fn clamped_relu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    with_alpha_and_beta(site, |x, alpha, beta| beta.min(if x >= 0.0 { x } else { alpha * x }))
 }
 
 pub(super) fn elu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    with_alpha(site, |x, alpha| if x >= 0.0 { x } else { alpha * x.exp_m1() })
 }
 
 pub(super) fn gelu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let modes = ["EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"];
+    let mode = site.choice("mode", &modes)?;
+    of_float(site, |x| match &*mode {
+        "TANH_APPROXIMATION" => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        }
+        "SIGMOID_APPROXIMATION" => x * logistic(1.702 * x),
+        _ => 0.5 * x * (1.0 + error_function(x * std::f64::consts::FRAC_1_SQRT_2)),
+    })
 }
 
 pub(super) fn leaky_relu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    with_alpha(site, |x, alpha| if x >= 0.0 { x } else { alpha * x })
 }
 
 pub(super) fn linear_activation(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    with_alpha_and_beta(site, |x, alpha, beta| alpha * x + beta)
 }
 
 pub(super) fn prelu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = expect::ranked(site, "x", 3, 5)?;
+    one_for_each_channel(site, x, "alpha")?;
+    if x.rank() != 4 {
+        let alphas = site.value("alpha").map_or(&[][..], |alpha| &alpha.elements);
+        let first = alphas.first().and_then(Scalar::float);
+        let differs = |alpha: &Scalar| match (alpha.float(), first) {
+            (Some(alpha), Some(first)) => (alpha - first).abs() > 1e-5,
+            _ => false,
+        };
+        if alphas.iter().any(differs) {
+            let message = format!("differs between channels, and `x` is `{x}`; that needs rank 4");
+            let hint = "reshape `x` to rank 4, or use one value for all channels";
+            return Err(Refusal::new(message).of("alpha").hint(hint));
+        }
+    }
+    same(x)
 }
 
 pub(super) fn relu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, |x| if x < 0.0 { 0.0 } else { x })
 }
 
 pub(super) fn relu6(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, |x| x.clamp(0.0, 6.0))
 }
 
 pub(super) fn scaled_tanh(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    with_alpha_and_beta(site, |x, alpha, beta| alpha * (x * beta).tanh())
 }
 
 pub(super) fn sigmoid(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, logistic)
 }
 
 pub(super) fn sigmoid_hard(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    with_alpha_and_beta(site, |x, alpha, beta| (alpha * x + beta).clamp(0.0, 1.0))
 }
 
 pub(super) fn silu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, |x| x * logistic(x))
 }
 
 pub(super) fn softmax(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = site.tensor("x")?;
+    expect::one_element(site, "axis")?;
+    site.axis("axis", x.rank())?;
+    same(x)
 }
 
 pub(super) fn softplus(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, |x| (-x.abs()).exp().ln_1p() + x.max(0.0))
 }
 
 pub(super) fn softplus_parametric(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = expect::ranked(site, "x", 3, usize::MAX)?;
+    one_for_each_channel(site, x, "alpha")?;
+    one_for_each_channel(site, x, "beta")?;
+    same(x)
 }
 
 pub(super) fn softsign(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_float(site, |x| x / (1.0 + x.abs()))
 }
 
 pub(super) fn thresholded_relu(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    with_alpha(site, |x, alpha| if x < alpha { 0.0 } else { x })
+}
+
+fn same(x: &TensorType) -> Rule {
+    Ok(vec![Outcome::tensor(x.dtype, x.shape.clone())])
+}
+
+fn logistic(x: f64) -> f64 {
+    (1.0 + (-x).exp()).recip()
+}
+
+fn with_alpha(site: &Site, f: impl Fn(f64, f64) -> f64) -> Rule {
+    expect::one_element(site, "alpha")?;
+    match site.float("alpha") {
+        Ok(alpha) => of_float(site, |x| f(x, alpha)),
+        // A constant whose elements are in a file that was not read.
+        Err(_) => same(site.tensor("x")?),
+    }
+}
+
+fn with_alpha_and_beta(site: &Site, f: impl Fn(f64, f64, f64) -> f64) -> Rule {
+    expect::one_element(site, "beta")?;
+    match site.float("beta") {
+        Ok(beta) => with_alpha(site, |x, alpha| f(x, alpha, beta)),
+        Err(_) => with_alpha(site, |_, _| f64::NAN).and(same(site.tensor("x")?)),
+    }
+}
+
+/// Refuses a parameter that is not a vector with one element for each channel of `x`.
+fn one_for_each_channel(site: &Site, x: &TensorType, name: &str) -> Result<(), Refusal> {
+    let Some(channels) = x.shape[1].known() else {
+        refuse!("`{}` needs a fixed number of channels, but `x` is `{x}`", site.name());
+    };
+    expect::shape(site, name, &[channels.into()], "one element for each channel of `x`")
 }

@@ -2,6 +2,7 @@ use std::cmp::Ordering;
 
 use coremill_tensor::DType;
 
+use super::expect;
 use crate::infer::fold::{self, as_expr, compare, expression, float, integer};
 use crate::infer::folded::{Folded, Scalar};
 use crate::infer::shape::{broadcast, fixed};
@@ -108,8 +109,8 @@ pub(super) fn rsqrt(site: &Site) -> Rule {
 }
 
 pub(super) fn clip(site: &Site) -> Rule {
-    one_element(site, "alpha")?;
-    one_element(site, "beta")?;
+    expect::one_element(site, "alpha")?;
+    expect::one_element(site, "beta")?;
     if site.since() >= Opset::Ios17 {
         let (alpha, beta) = (site.float("alpha")?, site.float("beta")?);
         if alpha >= beta {
@@ -132,7 +133,7 @@ pub(super) fn clip(site: &Site) -> Rule {
 }
 
 pub(super) fn threshold(site: &Site) -> Rule {
-    one_element(site, "alpha")?;
+    expect::one_element(site, "alpha")?;
     let alpha = site.value("alpha").and_then(Folded::only).cloned().unwrap_or(Scalar::Unknown);
     unary(site, |dtype, element| maximum_of(dtype, element, &alpha))
 }
@@ -246,14 +247,14 @@ pub(super) fn logical_xor(site: &Site) -> Rule {
 }
 
 /// One output of the input's type, its known elements mapped.
-fn unary(site: &Site, f: impl Fn(DType, &Scalar) -> Scalar) -> Rule {
+pub(super) fn unary(site: &Site, f: impl Fn(DType, &Scalar) -> Scalar) -> Rule {
     let x = site.tensor("x")?;
     let dtype = x.dtype;
     let value = site.value("x").and_then(|x| fold::map(x, dtype, |element| f(dtype, element)));
     Ok(vec![Outcome::tensor(dtype, x.shape.clone()).with(value)])
 }
 
-fn of_float(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
+pub(super) fn of_float(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
     unary(site, |dtype, element| match element {
         Scalar::Float(value) => float(dtype, f(*value)),
         _ => Scalar::Unknown,
@@ -281,20 +282,12 @@ fn to_whole(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
 }
 
 fn with_epsilon(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
-    one_element(site, "epsilon")?;
+    expect::one_element(site, "epsilon")?;
     let epsilon = site.float("epsilon").ok();
     unary(site, |dtype, element| match (element, epsilon) {
         (Scalar::Float(value), Some(epsilon)) => float(dtype, f(value + epsilon)),
         _ => Scalar::Unknown,
     })
-}
-
-/// Refuses a parameter that is bound to anything but one element.
-fn one_element(site: &Site, name: &str) -> Result<(), Refusal> {
-    match site.optional_tensor(name) {
-        Some(tensor) if tensor.element_count() != Some(1) => Err(site.expected(name, "one number")),
-        _ => Ok(()),
-    }
 }
 
 /// One output of the broadcast shape, of the inputs' element type unless another is given.
@@ -374,7 +367,7 @@ fn logical(site: &Site, f: impl Fn(bool, bool) -> bool) -> Rule {
 }
 
 /// The error function, by its series near zero and a continued fraction for its complement elsewhere.
-fn error_function(value: f64) -> f64 {
+pub(super) fn error_function(value: f64) -> f64 {
     if value.is_nan() {
         return value;
     }

@@ -33,6 +33,14 @@ pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Resu
     Err(Refusal::new(message))
 }
 
+/// Refuses a parameter, if it is bound, that has not just one element.
+pub(super) fn one_element(site: &Site, name: &str) -> Result<(), Refusal> {
+    match site.optional_tensor(name) {
+        Some(tensor) if tensor.element_count() != Some(1) => Err(site.expected(name, "one number")),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a parameter one of whose dimensions certainly is not what it must be.
 pub(super) fn dimension(
     site: &Site,

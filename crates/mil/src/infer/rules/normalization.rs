@@ -1,21 +1,65 @@
-use crate::infer::{Rule, Site, refuse};
+use super::expect;
+use crate::infer::site::Outcome;
+use crate::infer::{Refusal, Rule, Site};
+use crate::ir::{Dim, TensorType};
 
 pub(super) fn batch_norm(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = expect::ranked(site, "x", 3, 5)?;
+    for name in ["mean", "variance", "gamma", "beta"] {
+        one_for_each_channel(site, x, name)?;
+    }
+    expect::one_element(site, "epsilon")?;
+    same(x)
 }
 
 pub(super) fn instance_norm(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = expect::ranked(site, "x", 3, 4)?;
+    for name in ["gamma", "beta"] {
+        one_for_each_channel(site, x, name)?;
+    }
+    expect::one_element(site, "epsilon")?;
+    same(x)
 }
 
 pub(super) fn l2_norm(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = expect::ranked(site, "x", 3, usize::MAX)?;
+    expect::one_element(site, "epsilon")?;
+    same(x)
 }
 
 pub(super) fn layer_norm(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = site.tensor("x")?;
+    let axes = match site.optional_tensor("axes") {
+        None => (0..x.rank()).collect(),
+        Some(axes) => {
+            expect::check_rank(axes, 1, 1).map_err(|refusal| refusal.of("axes"))?;
+            site.axes("axes", x.rank())?
+        }
+    };
+    // In the order of `x`, whatever the order of `axes`.
+    let axis_dims = x.shape.iter().enumerate().filter(|(axis, _)| axes.contains(axis));
+    let normalized: Vec<Dim> = axis_dims.map(|(_, dim)| dim.clone()).collect();
+    for name in ["gamma", "beta"] {
+        expect::shape(site, name, &normalized, "the dimensions of `x` that `axes` names")?;
+    }
+    expect::one_element(site, "epsilon")?;
+    same(x)
 }
 
 pub(super) fn local_response_norm(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let x = expect::ranked(site, "x", 3, 4)?;
+    for name in ["size", "alpha", "beta", "k"] {
+        expect::one_element(site, name)?;
+    }
+    expect::extent(site, "size")?;
+    same(x)
+}
+
+fn same(x: &TensorType) -> Rule {
+    Ok(vec![Outcome::tensor(x.dtype, x.shape.clone())])
+}
+
+/// Refuses a parameter, if it is bound, that is not a vector with one element for each channel.
+fn one_for_each_channel(site: &Site, x: &TensorType, name: &str) -> Result<(), Refusal> {
+    expect::shape(site, name, &x.shape[1..=1], "one element for each channel of `x`")
 }

@@ -1,49 +1,215 @@
-use crate::infer::{Rule, Site, refuse};
+use coremill_tensor::DType;
+
+use super::expect;
+use crate::infer::fold::{as_expr, expression, float, integer};
+use crate::infer::folded::{Folded, Scalar};
+use crate::infer::shape::{fixed, reduced};
+use crate::infer::site::Outcome;
+use crate::infer::{Refusal, Rule, Site};
+use crate::ir::Expr;
 
 pub(super) fn reduce_argmax(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    position(site, |best, candidate| candidate > best)
 }
 
 pub(super) fn reduce_argmin(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    position(site, |best, candidate| candidate < best)
 }
 
 pub(super) fn reduce_l1_norm(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_numbers(site, |values| values.iter().map(|value| value.abs()).sum())
 }
 
 pub(super) fn reduce_l2_norm(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_numbers(site, |values| values.iter().map(|value| value * value).sum::<f64>().sqrt())
 }
 
 pub(super) fn reduce_log_sum(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_numbers(site, |values| values.iter().sum::<f64>().ln())
 }
 
 pub(super) fn reduce_log_sum_exp(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_numbers(site, |values| {
+        let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        values.iter().map(|value| (value - largest).exp()).sum::<f64>().ln() + largest
+    })
 }
 
 pub(super) fn reduce_max(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    one_by_one(
+        site,
+        None,
+        |x, y| {
+            if x.is_nan() {
+                x
+            } else if y > x || y.is_nan() {
+                y
+            } else {
+                x
+            }
+        },
+        Expr::larger,
+    )
 }
 
 pub(super) fn reduce_mean(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_numbers(site, |values| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 pub(super) fn reduce_min(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    one_by_one(
+        site,
+        None,
+        |x, y| {
+            if x.is_nan() {
+                x
+            } else if y < x || y.is_nan() {
+                y
+            } else {
+                x
+            }
+        },
+        Expr::smaller,
+    )
 }
 
 pub(super) fn reduce_prod(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    one_by_one(site, Some(1), |x, y| x * y, Expr::mul)
 }
 
 pub(super) fn reduce_sum(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    one_by_one(site, Some(0), |x, y| x + y, Expr::add)
 }
 
 pub(super) fn reduce_sum_square(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    of_numbers(site, |values| values.iter().map(|value| value * value).sum())
+}
+
+/// A reduction of numbers as a whole. In an integer tensor a fraction is cut off.
+fn of_numbers(site: &Site, f: impl Fn(&[f64]) -> f64) -> Rule {
+    reduce(site, |dtype, elements| {
+        let Some(values) =
+            elements.iter().map(|element| element.float()).collect::<Option<Vec<_>>>()
+        else {
+            return Scalar::Unknown;
+        };
+        let value = f(&values);
+        match dtype.is_float() {
+            true => float(dtype, value),
+            false if value.abs() < 9e15 => integer(dtype, Some(value.trunc() as i64)),
+            false => Scalar::Unknown,
+        }
+    })
+}
+
+/// A reduction that takes in one element after the other, beginning with `neutral` if there is one:
+/// expressions are followed.
+fn one_by_one(
+    site: &Site,
+    neutral: Option<i64>,
+    of_floats: impl Fn(f64, f64) -> f64,
+    of_exprs: impl Fn(&Expr, &Expr) -> Option<Expr>,
+) -> Rule {
+    reduce(site, |dtype, elements| {
+        let begin = match (neutral, dtype.is_float()) {
+            (None, _) => None,
+            (Some(value), true) => Some(Scalar::Float(value as f64)),
+            (Some(value), false) => Some(Scalar::Int(value)),
+        };
+        let step = |left: Scalar, right: &Scalar| match (&left, right) {
+            (Scalar::Float(left), Scalar::Float(right)) => Scalar::Float(of_floats(*left, *right)),
+            _ => {
+                let both = as_expr(dtype, &left).zip(as_expr(dtype, right));
+                expression(dtype, both.and_then(|(left, right)| of_exprs(&left, &right)))
+            }
+        };
+        let mut elements = elements.iter().copied();
+        let Some(first) = begin.or_else(|| elements.next().cloned()) else {
+            return Scalar::Unknown;
+        };
+        match elements.fold(first, step) {
+            Scalar::Float(value) => float(dtype, value),
+            scalar => scalar,
+        }
+    })
+}
+
+fn reduce(site: &Site, f: impl Fn(DType, &[&Scalar]) -> Scalar) -> Rule {
+    let x = site.tensor("x")?;
+    let axes = match site.optional_tensor("axes") {
+        None => (0..x.rank()).collect(),
+        Some(axes) => {
+            expect::check_rank(axes, 1, 1).map_err(|refusal| refusal.of("axes"))?;
+            site.axes("axes", x.rank())?
+        }
+    };
+    if let Some(axis) = (1..axes.len()).find(|&at| axes[..at].contains(&axes[at])) {
+        let message = format!("names axis {} twice; accepted is each axis once", axes[axis]);
+        return Err(Refusal::new(message).of("axes"));
+    }
+    let shape = reduced(&x.shape, &axes, site.bool("keep_dims")?);
+    let dtype = x.dtype;
+    let value = || {
+        let groups = groups(site.value("x")?, &axes)?;
+        let elements = groups.iter().map(|group| f(dtype, group)).collect();
+        Folded::new(dtype, fixed(&shape)?, elements)
+    };
+    let value = value();
+    Ok(vec![Outcome::tensor(dtype, shape).with(value)])
+}
+
+/// The index of the element that is better than all before it, along one axis.
+fn position(site: &Site, better: impl Fn(f64, f64) -> bool) -> Rule {
+    let x = site.tensor("x")?;
+    expect::one_element(site, "axis")?;
+    let axis = site.axis("axis", x.rank())?;
+    let dtype = match site.parameter("output_dtype") {
+        None => DType::Int32,
+        Some(_) => match expect::choice_in_any_case(site, "output_dtype", &["int32", "uint16"])? {
+            "uint16" => DType::UInt16,
+            _ => DType::Int32,
+        },
+    };
+    let shape = reduced(&x.shape, &[axis], site.bool("keep_dims")?);
+    let best = |group: &Vec<&Scalar>| {
+        let values = group.iter().map(|element| element.float()).collect::<Option<Vec<_>>>();
+        let Some(values) = values.filter(|values| !values.iter().any(|value| value.is_nan()))
+        else {
+            return Scalar::Unknown;
+        };
+        let best = (0..values.len()).reduce(|best, candidate| {
+            if better(values[best], values[candidate]) { candidate } else { best }
+        });
+        integer(dtype, best.map(|best| best as i64))
+    };
+    let value = || {
+        let groups = groups(site.value("x")?, &[axis])?;
+        Folded::new(dtype, fixed(&shape)?, groups.iter().map(best).collect())
+    };
+    let value = value();
+    Ok(vec![Outcome::tensor(dtype, shape).with(value)])
+}
+
+/// The elements that are reduced to one, for each that remains, in row-major order; none if there are
+/// none to reduce and many would remain.
+fn groups<'f>(x: &'f Folded, axes: &[usize]) -> Option<Vec<Vec<&'f Scalar>>> {
+    let kept: Vec<usize> = (0..x.shape.len()).filter(|axis| !axes.contains(axis)).collect();
+    let count: u64 = kept.iter().try_fold(1u64, |count, &axis| count.checked_mul(x.shape[axis]))?;
+    if count > crate::infer::MAX_FOLDED_ELEMENTS {
+        return None;
+    }
+    let mut groups = vec![Vec::new(); count as usize];
+    for (index, element) in x.elements.iter().enumerate() {
+        let (mut rest, mut group, mut stride) = (index as u64, 0, 1);
+        for axis in (0..x.shape.len()).rev() {
+            let position = rest % x.shape[axis];
+            rest /= x.shape[axis];
+            if kept.contains(&axis) {
+                group += position * stride;
+                stride *= x.shape[axis];
+            }
+        }
+        groups[group as usize].push(element);
+    }
+    Some(groups)
 }
