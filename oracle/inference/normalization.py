@@ -12,6 +12,7 @@ RANK = "coremltools documents the ranks that Core ML takes, and does not check t
 CHANNELS = "coremltools does not check that there is one element for each channel"
 NOT_SCALAR = "coremltools does not check that the parameter is one number"
 SIZE = "coremltools does not check that the window has elements"
+ALL_AXES = "coremltools' default for `axes` is a range, of which it cannot make a constant"
 BETA = "coremltools looks at the shape of `gamma` where it means `beta`"
 
 
@@ -96,7 +97,9 @@ def _layer_norm(opset: str) -> Iterator[Instance]:
     x = tensor("fp32", 2, "s0", 8)
     last = const("int32", [-1])
     eight = filled("fp32", 8)
-    yield instance("layer_norm", opset, "rank1", x=tensor("fp32", 8))
+    eight_of_eight = {"outputs": [{"dtype": "fp32", "shape": [8]}]}
+    yield instance("layer_norm", opset, "all", x=tensor("fp32", 8), because=ALL_AXES, instead=eight_of_eight)
+    yield instance("layer_norm", opset, "rank1", x=tensor("fp32", 8), axes=const("int32", [0]))
     yield instance("layer_norm", opset, "rank3", x=x, axes=last, gamma=eight, beta=eight, epsilon=const("fp32", 0.001))
     yield instance("layer_norm", opset, "gamma", x=x, axes=last, gamma=eight)
     yield instance(
@@ -109,7 +112,7 @@ def _layer_norm(opset: str) -> Iterator[Instance]:
         beta=filled("fp32", 2, 4),
     )
     yield instance("layer_norm", opset, "half", x=tensor("fp16", 2, 8), axes=last, gamma=filled("fp16", 8))
-    yield instance("layer_norm", opset, "half-rank4", x=tensor("fp16", 2, 8, "s0", 1))
+    yield instance("layer_norm", opset, "half-rank4", x=tensor("fp16", 2, 8, "s0", 1), axes=const("int32", [2, 3]))
     yield instance("layer_norm", opset, "open-normalized", x=x, axes=const("int32", [1]), gamma=filled("fp32", 5))
     yield instance("layer_norm", opset, "const", x=const("fp32", [[1.0, 2.0]]), axes=last)
     yield instance("layer_norm", opset, "mixed", x=tensor("fp16", 2, 8), axes=last, gamma=eight)

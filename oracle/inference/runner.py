@@ -121,6 +121,9 @@ def _array(operand: Operand) -> Any:
     if dtype == "string":
         elements = operand.get("value", [operand.get("fill")] * int(np.prod(shape)))
         return np.array(elements, dtype=np.str_).reshape(shape) if shape else elements[0]
+    if dtype == "bool" and not shape:
+        # The loader would make a numpy.bool, which numpy takes for no integer since version 2.
+        return bool(operand["value"][0])
     element = types.nptype_from_builtin(types.string_to_builtin(dtype))
     if "fill" in operand:
         array = np.full(shape, operand["fill"]).astype(element)

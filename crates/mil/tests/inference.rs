@@ -120,13 +120,7 @@ const NEVER_JUDGED: &[(&str, &str)] = &[
 
 /// Operations on whose elements no type can depend in a program that makes sense, so that inference does
 /// not compute them.
-const NOT_FOLDED: &[&str] = &[
-    "l2_norm",
-    "layer_norm",
-    "prelu",
-    "softmax",
-    "softplus_parametric",
-];
+const NOT_FOLDED: &[&str] = &["l2_norm", "layer_norm", "prelu", "softmax", "softplus_parametric"];
 
 /// What each definition must show at least.
 const ACCEPTED_SIGNATURES: usize = 3;
