@@ -30,7 +30,13 @@ Where coremltools is wrong
 
 FAMILIES = (
     "activation",
+    "conv",
     "elementwise",
+    "image_resizing",
+    "linear",
     "normalization",
+    "pool",
+    "random",
+    "recurrent",
     "reduction",
 )

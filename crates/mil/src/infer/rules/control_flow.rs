@@ -1,6 +1,8 @@
 use coremill_tensor::DType;
 
 use super::expect;
+use crate::infer::fold;
+use crate::infer::shape::{broadcast, fixed};
 use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
 use crate::ir::{Constant, ConstantData, Dim, TensorType, Type};
 
@@ -374,5 +376,22 @@ fn held<'s>(site: &'s Site) -> Result<&'s TensorType, Refusal> {
 }
 
 pub(super) fn select(site: &Site) -> Rule {
-    refuse!("`{}` has no rule yet", site.name());
+    let (condition, a, b) = (site.tensor("cond")?, site.tensor("a")?, site.tensor("b")?);
+    let either = broadcast(site, &a.shape, &b.shape)?;
+    let shape = broadcast(site, &condition.shape, &either)?;
+    let value = fixed(&shape).and_then(|shape| {
+        let [condition, a, b] =
+            ["cond", "a", "b"].map(|name| fold::expand(site.value(name)?, &shape));
+        let pairs = a.as_ref()?.elements.iter().zip(&b.as_ref()?.elements);
+        let elements = condition.as_ref()?.elements.iter().zip(pairs);
+        let elements = elements.map(|(condition, (a, b))| match condition.bool() {
+            Some(true) => a.clone(),
+            Some(false) => b.clone(),
+            None if a == b => a.clone(),
+            None => Scalar::Unknown,
+        });
+        let elements = elements.collect();
+        Folded::new(a.as_ref()?.dtype, shape, elements)
+    });
+    Ok(vec![Outcome::tensor(a.dtype, shape).with(value)])
 }

@@ -36,6 +36,7 @@ pub(super) fn crop(site: &Site) -> Rule {
     let x = expect::ranked(site, "x", 3, usize::MAX)?;
     let mut shape = x.shape.clone();
     for (name, from_end) in [("crop_height", 2), ("crop_width", 1)] {
+        expect::ranked(site, name, 1, 1)?;
         let amounts = site.ints(name, 0)?;
         let [before, after] = amounts[..] else {
             let message = format!("has {} elements; accepted are two", amounts.len());

@@ -1,6 +1,7 @@
 use coremill_tensor::DType;
 
 use super::expect;
+use crate::infer::shape::{broadcast, fixed};
 use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
 use crate::ir::{Binding, Dim, TensorType};
 
@@ -38,7 +39,8 @@ pub(super) fn einsum(site: &Site) -> Rule {
         )));
     }
     let shared = |axis: usize| {
-        let shape = broadcast(site, &x.shape[axis..=axis], &y.shape[axis..=axis])?;
+        let shape = broadcast(site, &x.shape[axis..=axis], &y.shape[axis..=axis])
+            .map_err(|refusal| refusal.of("values"))?;
         Ok::<_, Refusal>(shape[0].clone())
     };
     let mut shape = Vec::with_capacity(rank);
@@ -103,7 +105,7 @@ fn fold_linear(site: &Site, shape: &[Dim]) -> Option<Folded> {
         let start = bias.get(column).copied().unwrap_or(0);
         integer(products.fold(Some(start), multiply_add))
     });
-    Folded::new(DType::Int32, known_shape(shape)?, within_limit(count, elements)?)
+    Folded::new(DType::Int32, fixed(shape)?, within_limit(count, elements)?)
 }
 
 pub(super) fn matmul(site: &Site) -> Rule {
@@ -146,8 +148,7 @@ pub(super) fn matmul(site: &Site) -> Rule {
         shape.push(left_matrix[0].clone());
     }
     shape.push(right_matrix[1].clone());
-    let value =
-        value.and_then(|elements| Folded::new(DType::Int32, known_shape(&shape)?, elements));
+    let value = value.and_then(|elements| Folded::new(DType::Int32, fixed(&shape)?, elements));
     Ok(vec![Outcome::tensor(dtype, shape).with(value)])
 }
 
@@ -222,10 +223,6 @@ fn within_limit(count: usize, elements: impl Iterator<Item = Scalar>) -> Option<
     (count as u64 <= crate::infer::MAX_FOLDED_ELEMENTS).then(|| elements.collect())
 }
 
-fn known_shape(shape: &[Dim]) -> Option<Vec<u64>> {
-    shape.iter().map(Dim::known).collect()
-}
-
 pub(super) fn scaled_dot_product_attention(site: &Site) -> Rule {
     let query = expect::ranked(site, "query", 3, usize::MAX)?;
     let rank = query.rank();
@@ -255,29 +252,4 @@ pub(super) fn scaled_dot_product_attention(site: &Site) -> Rule {
     let mut shape = query.shape[..rank - 1].to_vec();
     shape.push(value.shape[rank - 1].clone());
     Ok(vec![Outcome::tensor(query.dtype, shape)])
-}
-
-/// The shape that both shapes are stretched to.
-fn broadcast(site: &Site, left: &[Dim], right: &[Dim]) -> Result<Vec<Dim>, Refusal> {
-    let rank = left.len().max(right.len());
-    let one = Dim::Known(1);
-    let mut shape = Vec::with_capacity(rank);
-    for from_end in (1..=rank).rev() {
-        let at = |dims: &'_ [Dim]| dims.len().checked_sub(from_end).map(|at| dims[at].clone());
-        let left_dim = at(left).unwrap_or_else(|| one.clone());
-        let right_dim = at(right).unwrap_or_else(|| one.clone());
-        shape.push(match (&left_dim, &right_dim) {
-            _ if left_dim == right_dim => left_dim,
-            (Dim::Known(1), _) => right_dim,
-            (_, Dim::Known(1)) => left_dim,
-            (Dim::Known(left), Dim::Known(right)) => refuse!(
-                "dimensions {left} and {right}, counted {from_end} from the end, cannot be \
-                 broadcast: they must be the same, or one of them 1"
-            ),
-            (Dim::Known(_), _) => left_dim,
-            (_, Dim::Known(_)) => right_dim,
-            _ => site.fresh(),
-        });
-    }
-    Ok(shape)
 }
