@@ -20,10 +20,11 @@ def test_check(package: Path, coremill: Command) -> None:
 
 
 def test_inspect(package: Path, coremill: Command) -> None:
-    """The report names the functions with their inputs, outputs and states, and the specification version."""
+    """The report names the functions with their inputs, outputs and states, the default one, and the version."""
     report = json.loads(coremill("inspect", "--json", package))
     model = read(package).model
     assert report["specification_version"] == model.specificationVersion
+    assert report["default_function"] == (model.description.defaultFunctionName or "main")
     assert {function["name"]: edges(function) for function in report["functions"]} == expected_edges(model)
 
 
