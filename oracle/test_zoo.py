@@ -1,6 +1,9 @@
 """The zoo itself: it is as broad as it says, and the same each time."""
 
 import collections
+import multiprocessing
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,3 +127,28 @@ def test_made_again(package: Path, tmp_path: Path) -> None:
     assert error is None
     found = differences(package, tmp_path / package.name)
     assert [one for one in found if "conversion_date" not in one] == []
+
+
+def test_a_failure_stops_nothing_else(tmp_path: Path) -> None:
+    """What cannot be made is reported by its name, and the next is made."""
+    (first, error, _), (second, nothing, _) = run(["nobody", "lstm-ios15"], tmp_path, 1)
+    assert (first, second) == ("nobody", "lstm-ios15")
+    assert error is not None and nothing is None
+    assert [path.name for path in tmp_path.iterdir()] == ["lstm-ios15.mlpackage"]
+
+
+def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
+    """A crash inside coremltools takes its entry with it and not the run."""
+
+    def kill() -> None:
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.01)
+        for child in children:
+            child.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    ((name, error, _),) = run(["lstm-ios15"], tmp_path, 1)
+    killer.join()
+    assert name == "lstm-ios15"
+    assert error is not None and "died with exit code -9" in error

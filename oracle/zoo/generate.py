@@ -150,7 +150,7 @@ def run(names: list[str], directory: Path, jobs: int) -> Iterator[tuple[str, str
             try:
                 yield connection.recv()
                 idle.append((connection, process))
-            except EOFError:
+            except (EOFError, ConnectionError):
                 process.join()
                 yield name, f"the process that converted it died with exit code {process.exitcode}", 0.0
     for connection, process in idle:
