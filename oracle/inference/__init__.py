@@ -39,4 +39,7 @@ FAMILIES = (
     "random",
     "recurrent",
     "reduction",
+    "scatter_gather",
+    "tensor_operation",
+    "tensor_transformation",
 )

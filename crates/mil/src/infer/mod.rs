@@ -40,6 +40,8 @@ pub struct Analysis {
     next_symbol: u32,
     /// How many loops enclose the operation at hand.
     loop_depth: usize,
+    /// How many elements are kept in all outcomes.
+    kept_elements: usize,
 }
 
 /// An operation that cannot stand as it does.
@@ -50,6 +52,10 @@ pub struct Problem {
     /// Why.
     pub refusal: Refusal,
 }
+
+/// Once so many elements are known in all, further ones are forgotten. A program needs a few for each
+/// operation; a hostile one could ask for thousands with each.
+pub const MAX_KEPT_ELEMENTS: usize = 1 << 24;
 
 /// How deep blocks may nest. Programs that people write have two or three levels.
 pub const MAX_BLOCK_DEPTH: usize = 64;
@@ -227,7 +233,12 @@ impl Analysis {
         }
     }
 
-    fn record(&mut self, value: ValueId, outcome: Outcome) {
+    fn record(&mut self, value: ValueId, mut outcome: Outcome) {
+        let count = outcome.value.as_ref().map_or(0, |value| value.elements.len());
+        self.kept_elements = self.kept_elements.saturating_add(count);
+        if self.kept_elements > MAX_KEPT_ELEMENTS {
+            outcome.value = None;
+        }
         if self.outcomes.len() <= value.index() {
             self.outcomes.resize(value.index() + 1, None);
         }

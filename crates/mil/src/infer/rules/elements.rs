@@ -22,6 +22,9 @@ pub(super) fn known_shape(shape: &[Dim]) -> Option<Vec<u64>> {
     shape.iter().map(Dim::known).collect()
 }
 
+/// Unknown elements are made of a tensor that has no more: they stand for parts of a shape.
+const MAX_UNKNOWN_ELEMENTS: usize = 10;
+
 /// What is known about the elements of an operand; unknown elements if only its small shape is.
 pub(super) fn elements_of(operand: &Outcome) -> Option<Folded> {
     if let Some(value) = &operand.value {
@@ -29,7 +32,7 @@ pub(super) fn elements_of(operand: &Outcome) -> Option<Folded> {
     }
     let tensor = operand.ty.as_tensor()?;
     let shape = tensor.known_shape()?;
-    let count = foldable_count(&shape)?;
+    let count = foldable_count(&shape).filter(|&count| count <= MAX_UNKNOWN_ELEMENTS)?;
     Folded::new(tensor.dtype, shape, vec![Scalar::Unknown; count])
 }
 

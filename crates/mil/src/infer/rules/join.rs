@@ -1,7 +1,7 @@
 //! Putting tensors together and taking them apart along an axis.
 
 use crate::infer::rules::elements::{
-    elements_of, foldable_count, informative, known_shape, offset, rearranged, tabulated, tensor,
+    elements_of, foldable_count, known_shape, offset, rearranged, tabulated, tensor,
 };
 use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
 use crate::ir::{Dim, Expr, TensorType};
@@ -39,7 +39,7 @@ pub(super) fn concat(site: &Site) -> Rule {
         shape.push(site.dim(sum));
     }
     let value = concat_elements(site, &shape, axis, interleave);
-    Ok(vec![tensor(first.dtype, shape, value.and_then(informative))])
+    Ok(vec![tensor(first.dtype, shape, value)])
 }
 
 fn concat_elements(site: &Site, shape: &[Dim], axis: usize, interleave: bool) -> Option<Folded> {
@@ -102,7 +102,7 @@ pub(super) fn stack(site: &Site) -> Rule {
             element(parts.get(part)?, &at)
         })
     };
-    let value = fold().and_then(informative);
+    let value = fold();
     Ok(vec![tensor(first.dtype, shape, value)])
 }
 

@@ -78,13 +78,32 @@ fn resolve(site: &Site, x: &TensorType, mut target: Vec<Scalar>) -> Result<Vec<D
             _ => element.int().map_or_else(|| "?".to_owned(), |extent| extent.to_string()),
         });
         refusal(format!(
-            "[{}] cannot hold the {count} elements of `{x}`: it takes a multiple of {found}",
+            "[{}] cannot hold the {count} elements of `{x}`: it takes {found}, or a multiple",
             shape.collect::<Vec<_>>().join(", ")
         ))
     };
 
+    // Two products that are multiples of each other are the same, or the tensor is empty.
+    let whole =
+        product(target.iter().map(|element| element.expr().filter(|_| element.int() != Some(-1))));
+    let mut settled = false;
+    if let (Some(total), Some(whole)) = (&total, &whole)
+        && total.constant().is_none()
+    {
+        let multiple = total.exact_div(whole).or_else(|| whole.exact_div(total));
+        match multiple.and_then(|multiple| multiple.constant()) {
+            Some(1) => settled = true,
+            Some(_) => return Err(wrong_count(total, whole)),
+            None => {}
+        }
+    }
+
     let mut shape = Vec::with_capacity(target.len());
     for (at, element) in target.iter().enumerate() {
+        if settled {
+            shape.push(site.dim(element.expr()));
+            continue;
+        }
         let open = match element {
             Scalar::Unknown => true,
             Scalar::Symbolic(_) => false,

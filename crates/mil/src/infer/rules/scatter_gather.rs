@@ -1,9 +1,9 @@
 //! Reading and writing elements at indices that are data.
 
-use crate::infer::rules::elements::{offset, rearranged, tensor};
+use crate::infer::rules::elements::{offset, rearranged, tabulated, tensor};
 use crate::infer::rules::join::agreed;
 use crate::infer::rules::slice::element_at;
-use crate::infer::{Folded, Outcome, Refusal, Rule, Site, refuse};
+use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
 use crate::ir::{Dim, Opset, TensorType, Type};
 
 const MODES: [&str; 7] = ["add", "div", "max", "min", "mul", "sub", "update"];
@@ -107,11 +107,26 @@ pub(super) fn scatter(site: &Site) -> Rule {
 pub(super) fn scatter_along_axis(site: &Site) -> Rule {
     let (data, indices) = (site.tensor("data")?, site.tensor("indices")?);
     let axis = site.axis("axis", data.rank())?;
-    site.choice("mode", &MODES)?;
+    let mode = site.choice("mode", &MODES)?;
     check_updates(site, data, indices.shape.clone())?;
-    beside_axis(data, "data", indices, axis)?;
+    let shape = beside_axis(data, "data", indices, axis)?;
     validate(site, |_| Some((&data.shape[axis], axis)))?;
-    Ok(vec![Outcome::tensor(data.dtype, data.shape.clone())])
+    let fold = || {
+        if &*mode != "update" {
+            return None;
+        }
+        let (indices, updates) = (site.value("indices")?, site.value("updates")?);
+        let mut written = Folded::clone(site.value("data")?);
+        tabulated(updates.dtype, &shape, |index| {
+            let mut at = index.to_vec();
+            at[axis] = index_at(indices, index, written.shape[axis])?;
+            let update = updates.elements.get(offset(&updates.shape, index)?)?.clone();
+            *written.elements.get_mut(offset(&written.shape, &at)?)? = update;
+            Some(Scalar::Unknown)
+        })?;
+        Some(written)
+    };
+    Ok(vec![tensor(data.dtype, data.shape.clone(), fold())])
 }
 
 pub(super) fn scatter_nd(site: &Site) -> Rule {

@@ -340,7 +340,6 @@ pub(super) fn one_hot(site: &Site) -> Rule {
     Ok(vec![tensor(on, shape, value)])
 }
 
-/// Only fp16 and fp32 are padded, which no shape is; so elements are not followed.
 pub(super) fn pad(site: &Site) -> Rule {
     let x = site.tensor("x")?;
     let pads = site.tensor("pad")?;
@@ -397,7 +396,47 @@ pub(super) fn pad(site: &Site) -> Rule {
         let sum = || extent.expr()?.add(&pair[0].expr()?)?.add(&pair[1].expr()?);
         shape[axis] = site.dim(sum());
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    let fold = || {
+        let value = site.value("x")?;
+        let mut before = vec![0; rank - axes];
+        before.extend(site.value("pad")?.ints()?.chunks_exact(2).map(|pair| pair[0]));
+        padded(value, &shape, &before, &mode, &filling_of(site, x.dtype))
+    };
+    let value = fold();
+    Ok(vec![tensor(x.dtype, shape, value)])
+}
+
+fn filling_of(site: &Site, dtype: DType) -> Scalar {
+    if !site.has("constant_val") {
+        return zero(dtype);
+    }
+    site.value("constant_val").and_then(Folded::only).cloned().unwrap_or(Scalar::Unknown)
+}
+
+/// The elements with others put before and after; `before` says how many along each axis.
+fn padded(
+    x: &Folded,
+    shape: &[Dim],
+    before: &[i64],
+    mode: &str,
+    filling: &Scalar,
+) -> Option<Folded> {
+    let mut at = vec![0; x.shape.len()];
+    tabulated(x.dtype, shape, |index| {
+        for (axis, at) in at.iter_mut().enumerate() {
+            let last = i64::try_from(x.shape[axis]).ok()?.checked_sub(1)?;
+            let place = i64::try_from(index[axis]).ok()?.checked_sub(before[axis])?;
+            let within = match mode {
+                "reflect" if place < 0 => -place,
+                "reflect" if place > last => last.checked_mul(2)?.checked_sub(place)?,
+                "replicate" => place.clamp(0, last.max(0)),
+                _ if (0..=last).contains(&place) => place,
+                _ => return Some(filling.clone()),
+            };
+            *at = u64::try_from(within).ok()?;
+        }
+        x.elements.get(offset(&x.shape, &at)?).cloned()
+    })
 }
 
 pub(super) fn range_1d(site: &Site) -> Rule {
