@@ -452,7 +452,10 @@ def _range() -> Iterator[Instance]:
     one = {"start": scalar(0), "step": scalar(1)}
     length = element_of(shape_of(2, "s0"), 1)
     yield instance("range_1d", IOS16, "symbolic", end=length, **one)
-    yield instance("range_1d", IOS16, "symbolic-start", end=gives("add", x=length, y=scalar(3)), start=length, step=scalar(1))
+    yield instance(
+        "range_1d", IOS16, "symbolic-start", end=gives("add", x=length, y=scalar(3)), start=length, step=scalar(1),
+        because="coremltools does not compute with extents here", instead={"outputs": [output("int32", 3)]},
+    )  # fmt: skip
     yield instance("range_1d", IOS16, "of-shape", end=element_of(shape_of(2, 5), 1), **one)
     yield instance("range_1d", IOS16, "down", end=scalar(-3), start=scalar(7), step=scalar(-4))
     yield instance("range_1d", IOS16, "fraction", end=const("fp32", 1.0), start=const("fp32", 0.1), step=const("fp32", 0.3))
