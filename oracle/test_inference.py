@@ -1,5 +1,7 @@
 """The files of the inference judge are what coremltools says today."""
 
+import re
+
 import pytest
 
 from oracle.inference import FAMILIES
@@ -8,8 +10,17 @@ from oracle.inference.files import DIRECTORY, path_of, text_of
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_file_is_fresh(family: str) -> None:
-    assert path_of(family).read_text() == text_of(family), f"run `python -m oracle.inference {family}`"
+    found, expected = _without_messages(path_of(family).read_text()), _without_messages(text_of(family))
+    # Line by line, for a difference that can be read.
+    for line, now in zip(found.splitlines(), expected.splitlines()):
+        assert line == now, f"run `python -m oracle.inference {family}`"
+    assert found == expected, f"run `python -m oracle.inference {family}`"
 
 
 def test_every_file_has_a_family() -> None:
     assert sorted(path.stem for path in DIRECTORY.glob("*.json")) == sorted(FAMILIES)
+
+
+def _without_messages(text: str) -> str:
+    """Why coremltools refuses is for people, and the words change with the version of Python."""
+    return re.sub(r'"refused":"(?:[^"\\\\]|\\\\.)*"', '"refused":true', text)

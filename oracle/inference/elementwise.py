@@ -24,6 +24,7 @@ OPERATIONS = (
     "cast", "clip", "logical_not", "threshold",
 )  # fmt: skip
 
+DIVIDED_BY_ZERO = "numpy makes some number of an integer divided by zero; nobody says which Core ML makes"
 NEGATIVE_POWER = "numpy cannot fold integers to negative powers, and coremltools lets its error through"
 
 
@@ -58,9 +59,12 @@ def _unary(operation: str, dtypes: tuple[str, ...]) -> Iterator[Instance]:
     yield instance(operation, IOS15, "const", x=const("fp32", [[0.25, -0.5], [0.75, 0.0]]))
     yield instance(operation, IOS15, "const-half", x=const("fp16", [0.3, 0.7, -0.2]))
     yield instance(operation, IOS15, "const-rank0", x=const("fp32", 0.5))
+    yield instance(operation, IOS15, "specials", x=const("fp32", ["nan", "inf", "-inf", -0.0]))
     yield instance(operation, IOS15, "halves", x=const("fp32", [0.5, 1.5, 2.5, -0.5, -1.5, -0.3]))
     if "int32" in dtypes:
         yield instance(operation, IOS15, "const-int", x=const("int32", [0, -3, 7]))
+        if operation != "exp2":
+            yield instance(operation, IOS15, "wrap", x=const("int32", [-2147483648, 65536]))
     else:
         yield instance(operation, IOS17, "int32", x=tensor("int32", 2))
     yield instance(operation, IOS17, "bool", x=tensor("bool", 2))
@@ -145,10 +149,43 @@ def _arithmetic(operation: str) -> Iterator[Instance]:
     yield instance(operation, IOS16, "of-shape", x=symbols, y=const("int32", 2))
     fixed = gives("shape", x=tensor("fp32", 3, 4, 9))
     yield instance(operation, IOS16, "of-fixed-shape", x=fixed, y=const("int32", [2, 3, 4]))
+    others = gives("shape", x=tensor("fp32", "s1", "s0", 4))
+    yield instance(operation, IOS16, "of-shapes", x=symbols, y=others)
+    yield instance(operation, IOS16, "by-shape", x=const("int32", 100), y=symbols)
+    yield instance(operation, IOS16, "of-shape-negative", x=symbols, y=const("int32", [-3, -3, -1]))
+    yield instance(operation, IOS16, "of-shape-itself", x=symbols, y=symbols)
+    floats = gives("cast", x=symbols, dtype=const("string", "fp32"))
+    yield instance(operation, IOS16, "of-float-shape", x=floats, y=const("fp32", [2.0, 0.5, 3.0]))
+    halves = gives("cast", x=symbols, dtype=const("string", "fp16"))
+    yield instance(operation, IOS16, "of-half-shape", x=halves, y=const("fp16", 3.0))
+    yield from _edges(operation)
+
+
+def _edges(operation: str) -> Iterator[Instance]:
+    """Integers at the ends of their range and floats that are no numbers."""
+    if operation not in ("pow", "real_div"):
+        large = const("int32", [2147483647, -2147483648, 65536, -5])
+        yield instance(operation, IOS15, "wrap", x=large, y=const("int32", [1, -1, 65536, 2147483647]))
+    specials = const("fp32", ["nan", "inf", "-inf", 0.0, -0.0, 1.0])
+    for label, other in (("zero", 0.0), ("minus-two", -2.0), ("infinity", "inf"), ("nan", "nan")):
+        yield instance(operation, IOS15, f"specials-{label}", x=specials, y=const("fp32", other))
+    yield instance(operation, IOS15, "half-overflow", x=const("fp16", [60000.0, 1e-4]), y=const("fp16", [60000.0, 1e-4]))
+    # What numpy makes of an infinite quotient as an integer depends on the machine, so not `real_div`.
+    if operation in ("floor_div", "mod"):
+        right = {"outputs": [{"dtype": "int32", "shape": [2]}]}
+        because, instead = (DIVIDED_BY_ZERO, right)
+        zero = const("int32", [0, 0])
+        yield instance(operation, IOS15, "by-zero", x=const("int32", [7, 0]), y=zero, because=because, instead=instead)
 
 
 def _comparison(operation: str) -> Iterator[Instance]:
     yield from _constants(operation)
+    symbols = gives("shape", x=tensor("fp32", "s0", 4, "s1"))
+    others = gives("shape", x=tensor("fp32", "s0", "s1", 5))
+    yield instance(operation, IOS16, "of-shapes", x=symbols, y=others)
+    specials = const("fp32", ["nan", "inf", "-inf", 0.0, -0.0, 1.0])
+    for label, other in (("zero", 0.0), ("infinity", "inf"), ("nan", "nan")):
+        yield instance(operation, IOS15, f"specials-{label}", x=specials, y=const("fp32", other))
 
 
 def _logical(operation: str) -> Iterator[Instance]:
@@ -188,6 +225,11 @@ def _cast() -> Iterator[Instance]:
         symbols = gives("shape", x=tensor("fp32", "s0", 4, "s1"))
         for target in ("int32", "fp32", "fp16"):
             yield instance("cast", opset, f"shape-{target}", x=symbols, dtype=const("string", target))
+        floats = gives("cast", x=symbols, dtype=const("string", "fp32"))
+        scaled = gives("floor", x=gives("mul", x=floats, y=const("fp32", 2.0)))
+        yield instance("cast", opset, "scaled-shape", x=scaled, dtype=const("string", "int32"))
+        yield instance("cast", opset, "nan-bool", x=const("fp32", ["nan", "inf"]), dtype=const("string", "bool"))
+        yield instance("cast", opset, "to-half", x=const("fp32", [1e6, "nan", 1e-9]), dtype=const("string", "fp16"))
     for dtype in ("int8", "uint8", "int16", "uint16"):
         yield instance("cast", IOS17, f"const-{dtype}", x=const("int32", [0, 7, 100]), dtype=const("string", dtype))
         yield instance("cast", IOS17, f"const-from-{dtype}", x=const(dtype, [0, 7, 100]), dtype=const("string", "fp32"))
@@ -203,6 +245,8 @@ def _clip() -> Iterator[Instance]:
         limits = {"alpha": const("fp32", -1.0), "beta": const("fp32", 6.0)}
         yield instance("clip", opset, "const", x=const("fp32", [[-3.0, 2.0], [7.0, 6.0]]), **limits)
         yield instance("clip", opset, "const-rank0", x=const("fp32", 9.0), **limits)
+        yield instance("clip", opset, "specials", x=const("fp32", ["nan", "inf", "-inf"]), **limits)
+        yield instance("clip", opset, "one-element", x=tensor("fp32", 2), alpha=const("fp32", [-1.0]), beta=limits["beta"])
         yield instance("clip", opset, "int32", x=tensor("int32", 2), **limits)
         yield instance("clip", opset, "half-by-float", x=tensor("fp16", 2), **limits)
         yield instance(

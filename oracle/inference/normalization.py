@@ -10,6 +10,7 @@ OPERATIONS = ("batch_norm", "instance_norm", "l2_norm", "layer_norm", "local_res
 
 RANK = "coremltools documents the ranks that Core ML takes, and does not check them"
 CHANNELS = "coremltools does not check that there is one element for each channel"
+TWICE = "coremltools does not see that an axis is named twice"
 NOT_SCALAR = "coremltools does not check that the parameter is one number"
 SIZE = "coremltools does not check that the window has elements"
 ALL_AXES = "coremltools' default for `axes` is a range, of which it cannot make a constant"
@@ -126,6 +127,7 @@ def _layer_norm(opset: str) -> Iterator[Instance]:
     yield instance("layer_norm", opset, "axes-open", x=x, axes=tensor("int32", 1))
     right = {"outputs": [{"dtype": "fp32", "shape": [2, {"at": [7, 12, 37], "expr": "s0"}, 8]}]}
     yield instance("layer_norm", opset, "beta", x=x, axes=last, beta=eight, because=BETA, instead=right)
+    yield _lax("layer_norm", opset, "twice", TWICE, x=x, axes=const("int32", [2, -1]))
     yield _lax("layer_norm", opset, "beta-length", BETA, x=x, axes=last, gamma=eight, beta=filled("fp32", 7))
     yield _lax("layer_norm", opset, "epsilon-vector", NOT_SCALAR, x=x, axes=last, epsilon=eight)
 

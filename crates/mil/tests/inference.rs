@@ -11,12 +11,14 @@
 mod build;
 #[path = "inference/compare.rs"]
 mod compare;
+#[path = "inference/messages.rs"]
+mod messages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use coremill_mil::infer::{Analysis, analyze};
-use coremill_mil::ir::Opset;
+use coremill_mil::infer::{Analysis, Outcome, Problem, analyze};
+use coremill_mil::ir::{Function, OpId, Opset};
 use coremill_mil::ops::OpKind;
 use serde_json::Value as Json;
 
@@ -142,6 +144,41 @@ fn every_operation_is_judged() {
     }
 }
 
+/// What is inferred for open dimensions must hold for every extent that they can have: with the
+/// symbols of an instance replaced by numbers, inference must give what the expressions come to.
+#[test]
+fn open_dimensions_agree_with_fixed_ones() {
+    let mut failures = Vec::new();
+    let (mut compared, mut refused) = (0, 0);
+    for instance in families().iter().flat_map(|family| &family.instances) {
+        let Some(outputs) = instance.get("outputs").and_then(Json::as_array) else { continue };
+        let Ok((open, function, op)) = analyzed(instance, outputs.len()) else { continue };
+        for assignment in 0..build::ASSIGNMENTS.len() {
+            let Some(fixed_instance) = build::with_symbols_fixed(instance, assignment) else {
+                break;
+            };
+            let Ok((fixed, fixed_function, fixed_op)) = analyzed(&fixed_instance, outputs.len())
+            else {
+                // Open dimensions may turn out not to fit.
+                refused += 1;
+                continue;
+            };
+            compared += 1;
+            let pairs = function.op(op).outputs.iter().zip(&fixed_function.op(fixed_op).outputs);
+            for (&open_value, &fixed_value) in pairs {
+                let outcomes: [&Outcome; 2] = [(&open, open_value), (&fixed, fixed_value)]
+                    .map(|(analysis, value)| analysis.outcome(value).expect("accepted"));
+                if let Err(error) = compare::instantiated(outcomes[0], outcomes[1], assignment) {
+                    failures.push(format!("{}: {error}", text(&instance["id"])));
+                }
+            }
+        }
+    }
+    report(&format!("{compared} instances with fixed dimensions compared, {refused} refused"));
+    assert!(compared > refused);
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
 /// Whether our inference gives what is expected.
 fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
     if let Some(outputs) = expected.get("outputs") {
@@ -167,12 +204,14 @@ fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
 }
 
 /// The instance's program with what inference finds out; an error if it refuses.
-fn analyzed(
-    instance: &Json,
-    outputs: usize,
-) -> Result<(Analysis, coremill_mil::ir::Function, coremill_mil::ir::OpId), String> {
+fn analyzed(instance: &Json, outputs: usize) -> Result<(Analysis, Function, OpId), String> {
     let (function, op) = build::function(instance, outputs);
     let (analysis, problems) = analyze(&function);
+    let body = &function.block(function.body).ops;
+    let operand = |problem: &&Problem| problem.op != op && body.contains(&problem.op);
+    if let Some(problem) = problems.iter().find(operand) {
+        panic!("{}: an operand is refused: {}", instance["id"], problem.refusal);
+    }
     match problems.first() {
         None => Ok((analysis, function, op)),
         Some(problem) => Err(format!("refused: {}", problem.refusal)),

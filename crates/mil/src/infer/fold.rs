@@ -81,6 +81,16 @@ pub(crate) fn integer(dtype: DType, value: Option<i64>) -> Scalar {
     Scalar::Int(if negative { low - (1 << bits) } else { low })
 }
 
+/// A float as an integer of an element type, its fraction cut off. What one that does not fit becomes
+/// is up to the machine.
+pub(crate) fn truncated(dtype: DType, value: f64) -> Scalar {
+    let whole = value.trunc();
+    let fits = dtype.integer_range().is_some_and(|(low, high)| {
+        whole.is_finite() && whole.abs() < 9e18 && (low..=high).contains(&(whole as i128))
+    });
+    if fits { Scalar::Int(whole as i64) } else { Scalar::Unknown }
+}
+
 /// The element for an expression in an element type.
 pub(crate) fn expression(dtype: DType, expr: Option<Expr>) -> Scalar {
     match Scalar::from_expr(expr) {
@@ -124,11 +134,8 @@ pub(crate) fn cast(element: &Scalar, to: DType) -> Scalar {
         Scalar::Bool(_) | Scalar::Int(_) => element.int().map_or(Scalar::Unknown, target),
         Scalar::Float(value) if to == DType::Bool => Scalar::Bool(*value != 0.0),
         Scalar::Float(value) if to.is_float() => float(to, *value),
-        // Beyond 2^53 and for NaN what a cast gives is up to the machine.
-        Scalar::Float(value) if value.abs() < 9e15 => integer(to, Some(value.trunc() as i64)),
+        Scalar::Float(value) => truncated(to, *value),
         Scalar::Symbolic(_) if to != DType::Bool => element.clone(),
-        Scalar::Float(_) | Scalar::Symbolic(_) | Scalar::Text(_) | Scalar::Unknown => {
-            Scalar::Unknown
-        }
+        Scalar::Symbolic(_) | Scalar::Text(_) | Scalar::Unknown => Scalar::Unknown,
     }
 }

@@ -340,7 +340,8 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<Refusal> 
                         backquoted(dtypes),
                         row.since
                     );
-                    refusals.push(refuse(message));
+                    let hint = remedy_for_dtype(row, parameter.name, tensor.dtype);
+                    refusals.push(refuse(message).hint(hint));
                 } else if let Some(variable) = variable {
                     match variables.iter().find(|(name, ..)| *name == variable) {
                         None => variables.push((variable, parameter.name, tensor.dtype)),
@@ -349,7 +350,7 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<Refusal> 
                                 "has element type `{}`, but `{other}` has `{dtype}`; both must be the same",
                                 tensor.dtype
                             );
-                            refusals.push(refuse(message));
+                            refusals.push(refuse(message).hint("`cast` one of them"));
                         }
                         Some(_) => {}
                     }
@@ -375,6 +376,23 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<Refusal> 
         refusals.push(Refusal::new(message));
     }
     refusals
+}
+
+/// What to do about an element type that a parameter does not accept.
+fn remedy_for_dtype(row: &OpRow, name: &str, dtype: DType) -> String {
+    let accepts = |newer: &&OpRow| {
+        newer.since > row.since
+            && newer.parameter(name).is_some_and(|parameter| match parameter.accepts {
+                Accepts::Tensor { dtypes, .. } => dtypes.contains(&dtype),
+                Accepts::Values | Accepts::List | Accepts::State | Accepts::Any => false,
+            })
+    };
+    match row.kind.rows().iter().find(accepts) {
+        Some(newer) => {
+            format!("declare the function with opset `{}`, or `cast` first", newer.since.name())
+        }
+        None => "`cast` it first".to_owned(),
+    }
 }
 
 fn unknown_parameter(row: &OpRow, name: &str) -> Refusal {

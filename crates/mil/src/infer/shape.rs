@@ -38,15 +38,33 @@ pub(crate) fn broadcast(site: &Site, left: &[Dim], right: &[Dim]) -> Result<Vec<
     Ok(result)
 }
 
-/// The shape with some of its axes, each in range, reduced to 1 or taken out.
-pub(crate) fn reduced(shape: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
-    let dims = shape.iter().enumerate();
-    dims.filter_map(|(axis, dim)| match (axes.contains(&axis), keep) {
+/// The shape with some of its axes, those that are marked, reduced to 1 or taken out.
+pub(crate) fn reduced(shape: &[Dim], marked: &[bool], keep: bool) -> Vec<Dim> {
+    let dims = shape.iter().zip(marked);
+    dims.filter_map(|(dim, reduced)| match (reduced, keep) {
         (false, _) => Some(dim.clone()),
         (true, true) => Some(Dim::Known(1)),
         (true, false) => None,
     })
     .collect()
+}
+
+/// Marks the axes that a parameter names, all of them if nothing is bound to it.
+pub(crate) fn marked_axes(site: &Site, name: &str, rank: usize) -> Result<Vec<bool>, Refusal> {
+    let mut marked = vec![false; rank];
+    match site.optional_tensor(name) {
+        None => marked.fill(true),
+        Some(axes) if axes.rank() != 1 => return Err(site.expected(name, "a vector of axes")),
+        Some(_) => {
+            for axis in site.axes(name, rank)? {
+                if std::mem::replace(&mut marked[axis], true) {
+                    let message = format!("names axis {axis} twice; accepted is each axis once");
+                    return Err(Refusal::new(message).of(name));
+                }
+            }
+        }
+    }
+    Ok(marked)
 }
 
 /// The shape as messages write it.

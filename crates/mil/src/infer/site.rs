@@ -150,6 +150,11 @@ impl<'a> Site<'a> {
         self.op
     }
 
+    /// The definition that holds here.
+    pub(crate) fn row(&self) -> &'static OpRow {
+        self.row
+    }
+
     /// What the definition says of a parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&'static Parameter> {
         self.row.parameter(name)

@@ -14,7 +14,7 @@ use crate::{kind, opset, text};
 const FIRST_SYMBOL: u32 = 1 << 20;
 
 /// The values of `s0` to `s5` at which expressions are compared; the runner in Python knows the same.
-const ASSIGNMENTS: [[i64; 6]; 3] =
+pub(crate) const ASSIGNMENTS: [[i64; 6]; 3] =
     [[7, 11, 13, 17, 19, 23], [12, 20, 16, 24, 28, 36], [37, 41, 43, 47, 53, 59]];
 
 /// The function of an instance, and the operation that it is about.
@@ -48,10 +48,40 @@ pub(crate) fn function(instance: &Json, outputs: usize) -> (Function, OpId) {
 
 /// The value of an expression at each assignment; none if it has symbols that no input has.
 pub(crate) fn at_assignments(expr: &Expr) -> Option<Vec<i64>> {
-    let at = |values: &[i64; 6]| {
-        expr.evaluate(&|symbol| values.get(symbol.0.checked_sub(FIRST_SYMBOL)? as usize).copied())
-    };
-    ASSIGNMENTS.iter().map(at).collect()
+    (0..ASSIGNMENTS.len()).map(|assignment| at_assignment(expr, assignment)).collect()
+}
+
+/// The value of an expression at one assignment; none if it has symbols that no input has.
+pub(crate) fn at_assignment(expr: &Expr, assignment: usize) -> Option<i64> {
+    let values = &ASSIGNMENTS[assignment];
+    expr.evaluate(&|symbol| values.get(symbol.0.checked_sub(FIRST_SYMBOL)? as usize).copied())
+}
+
+/// The instance with numbers in place of the symbols in its shapes; none if it has no symbols.
+pub(crate) fn with_symbols_fixed(instance: &Json, assignment: usize) -> Option<Json> {
+    fn replace(value: &mut Json, inside_shape: bool, assignment: usize) -> usize {
+        match value {
+            Json::String(name) if inside_shape => {
+                let index: usize = name.trim_start_matches('s').parse().expect("`s0` to `s5`");
+                *value = Json::from(ASSIGNMENTS[assignment][index]);
+                1
+            }
+            Json::Array(parts) => {
+                parts.iter_mut().map(|part| replace(part, inside_shape, assignment)).sum()
+            }
+            Json::Object(entries) => entries
+                .iter_mut()
+                .map(|(key, part)| replace(part, key == "shape", assignment))
+                .sum(),
+            _ => 0,
+        }
+    }
+    let mut fixed = instance.clone();
+    let entries = fixed.as_object_mut().expect("a map");
+    // What was recorded is not part of the program.
+    entries.remove("outputs");
+    entries.remove("instead");
+    (replace(&mut fixed, false, assignment) > 0).then_some(fixed)
 }
 
 struct Builder {

@@ -5,7 +5,8 @@ use coremill_mil::ir::{Dim, TensorType, Type};
 use coremill_tensor::DType;
 use serde_json::Value as Json;
 
-use crate::{build::at_assignments, text};
+use crate::build::{at_assignment, at_assignments};
+use crate::text;
 
 /// Says how an outcome differs from what is expected; `folds` tells whether elements must be known.
 pub(crate) fn outcome(expected: &Json, found: &Outcome, folds: bool) -> Result<(), String> {
@@ -23,6 +24,47 @@ pub(crate) fn outcome(expected: &Json, found: &Outcome, folds: bool) -> Result<(
     for (at, expected) in elements.iter().enumerate() {
         if !element(expected, value, at) {
             return differ(&format!("element {at} is {:?}", value.elements[at]));
+        }
+    }
+    Ok(())
+}
+
+/// Says how an outcome for fixed dimensions differs from the one for open ones at an assignment.
+pub(crate) fn instantiated(
+    open: &Outcome,
+    fixed: &Outcome,
+    assignment: usize,
+) -> Result<(), String> {
+    let differ = |why: String| {
+        Err(format!("`{}` at assignment {assignment} is `{}`: {why}", open.ty, fixed.ty))
+    };
+    if let (Some(open), Some(fixed)) = (open.ty.as_tensor(), fixed.ty.as_tensor()) {
+        if open.dtype != fixed.dtype || open.rank() != fixed.rank() {
+            return differ("element type or rank differ".to_owned());
+        }
+        for (axis, (open, fixed)) in open.shape.iter().zip(&fixed.shape).enumerate() {
+            let Some(open) = open.expr().and_then(|expr| at_assignment(&expr, assignment)) else {
+                continue;
+            };
+            if Some(open) != fixed.known().and_then(|extent| i64::try_from(extent).ok()) {
+                return differ(format!("dimension {axis} is {open}"));
+            }
+        }
+    }
+    let (Some(open), Some(fixed)) = (&open.value, &fixed.value) else { return Ok(()) };
+    for (at, (open, fixed)) in open.elements.iter().zip(&fixed.elements).enumerate() {
+        let same = match open {
+            Scalar::Unknown => true,
+            Scalar::Symbolic(expr) => match at_assignment(expr, assignment) {
+                // An expression in a float tensor is of whole numbers.
+                Some(value) => fixed.float() == Some(value as f64),
+                None => true,
+            },
+            Scalar::Float(value) if value.is_nan() => fixed.float().is_some_and(f64::is_nan),
+            known => known == fixed,
+        };
+        if !same {
+            return differ(format!("element {at} is {open:?} and {fixed:?}"));
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::infer::shape::{broadcast, fixed};
 use crate::infer::site::Outcome;
 use crate::infer::{Refusal, Rule, Site};
 use crate::ir::{Expr, Opset};
-use crate::ops::Accepts;
+use crate::ops::{Accepts, OpKind, OpRow};
 
 pub(super) fn acos(site: &Site) -> Rule {
     of_float(site, f64::acos)
@@ -93,7 +93,7 @@ pub(super) fn sign(site: &Site) -> Rule {
 }
 
 pub(super) fn square(site: &Site) -> Rule {
-    of_number(site, |value| value * value, |value| value.checked_mul(value))
+    of_number(site, |value| value * value, |value| Some(value.wrapping_mul(value)))
 }
 
 pub(super) fn inverse(site: &Site) -> Rule {
@@ -145,15 +145,27 @@ pub(super) fn logical_not(site: &Site) -> Rule {
 pub(super) fn cast(site: &Site) -> Rule {
     let x = site.tensor("x")?;
     let name = site.text("dtype")?;
-    let accepted = match site.parameter("x").map(|parameter| parameter.accepts) {
+    // `dtype` can name what `x` can be.
+    let accepted_by = |row: &OpRow| match row.parameter("x").map(|parameter| parameter.accepts) {
         Some(Accepts::Tensor { dtypes, .. }) => dtypes,
         _ => &[],
     };
+    let accepted = accepted_by(site.row());
     let Some(&dtype) = accepted.iter().find(|dtype| dtype.name() == &*name) else {
         let accepted: Vec<_> = accepted.iter().map(|dtype| format!("`{dtype}`")).collect();
         let message =
             format!("is `{name}`; accepted are {} in {}", accepted.join(", "), site.since());
-        return Err(Refusal::new(message).of("dtype"));
+        let newer = OpKind::Cast.rows().iter().find(|newer| {
+            newer.since > site.since()
+                && accepted_by(newer).iter().any(|dtype| dtype.name() == &*name)
+        });
+        let refusal = Refusal::new(message).of("dtype");
+        return Err(match newer {
+            None => refusal,
+            Some(newer) => {
+                refusal.hint(format!("declare the function with opset `{}`", newer.since.name()))
+            }
+        });
     };
     let value = site.value("x");
     let value = value.and_then(|x| fold::map(x, dtype, |element| fold::cast(element, dtype)));
@@ -161,20 +173,23 @@ pub(super) fn cast(site: &Site) -> Rule {
 }
 
 pub(super) fn add(site: &Site) -> Rule {
-    arithmetic(site, Expr::add, i64::checked_add, |x, y| Some(x + y))
+    arithmetic(site, Expr::add, wrapping(i64::wrapping_add), |x, y| x + y)
 }
 
 pub(super) fn sub(site: &Site) -> Rule {
-    arithmetic(site, Expr::sub, i64::checked_sub, |x, y| Some(x - y))
+    arithmetic(site, Expr::sub, wrapping(i64::wrapping_sub), |x, y| x - y)
 }
 
 pub(super) fn mul(site: &Site) -> Rule {
-    arithmetic(site, Expr::mul, i64::checked_mul, |x, y| Some(x * y))
+    arithmetic(site, Expr::mul, wrapping(i64::wrapping_mul), |x, y| x * y)
 }
 
 pub(super) fn floor_div(site: &Site) -> Rule {
     let of_integers = |x: i64, y: i64| Expr::from(x).floor_div(&Expr::from(y))?.constant();
-    arithmetic(site, Expr::floor_div, of_integers, |x, y| Some((x / y).floor()))
+    // As in Python, an infinite dividend leaves an undefined rest.
+    let of_floats =
+        |x: f64, y: f64| if x.is_infinite() && y != 0.0 { f64::NAN } else { (x / y).floor() };
+    arithmetic(site, Expr::floor_div, of_integers, of_floats)
 }
 
 pub(super) fn modulo(site: &Site) -> Rule {
@@ -182,18 +197,18 @@ pub(super) fn modulo(site: &Site) -> Rule {
     // The sign is the divisor's, as in Python.
     arithmetic(site, Expr::modulo, of_integers, |x, y| {
         let rest = x % y;
-        Some(if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest })
+        if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
     })
 }
 
 pub(super) fn real_div(site: &Site) -> Rule {
     // A fraction is cut off in an integer tensor.
-    arithmetic(site, exact_quotient, i64::checked_div, |x, y| Some(x / y))
+    arithmetic(site, Expr::exact_div, i64::checked_div, |x, y| x / y)
 }
 
 pub(super) fn pow(site: &Site) -> Rule {
-    let of_integers = |x: i64, y: i64| x.checked_pow(u32::try_from(y).ok()?);
-    arithmetic(site, |_, _| None, of_integers, |x, y| Some(x.powf(y)))
+    let of_integers = |x: i64, y: i64| Some(x.wrapping_pow(u32::try_from(y).ok()?));
+    arithmetic(site, |_, _| None, of_integers, |x, y| x.powf(y))
 }
 
 pub(super) fn maximum(site: &Site) -> Rule {
@@ -312,15 +327,18 @@ fn arithmetic(
     site: &Site,
     of_exprs: impl Fn(&Expr, &Expr) -> Option<Expr>,
     of_integers: impl Fn(i64, i64) -> Option<i64>,
-    of_floats: impl Fn(f64, f64) -> Option<f64>,
+    of_floats: impl Fn(f64, f64) -> f64,
 ) -> Rule {
     binary(site, None, |dtype, x, y| match (x, y) {
-        (Scalar::Float(x), Scalar::Float(y)) => {
-            of_floats(*x, *y).map_or(Scalar::Unknown, |value| float(dtype, value))
-        }
+        (Scalar::Float(x), Scalar::Float(y)) => float(dtype, of_floats(*x, *y)),
         (Scalar::Int(x), Scalar::Int(y)) => integer(dtype, of_integers(*x, *y)),
         _ => by_expression(dtype, x, y, &of_exprs),
     })
+}
+
+/// Integers wrap around at 64 bits here and in their own type afterwards, which comes to the same.
+fn wrapping(f: fn(i64, i64) -> i64) -> impl Fn(i64, i64) -> Option<i64> {
+    move |x, y| Some(f(x, y))
 }
 
 fn by_expression(
@@ -341,12 +359,6 @@ fn maximum_of(dtype: DType, x: &Scalar, y: &Scalar) -> Scalar {
         (Scalar::Float(left), Scalar::Float(right)) => Scalar::Float(left.max(*right)),
         _ => by_expression(dtype, x, y, Expr::larger),
     }
-}
-
-/// The quotient, if no remainder is left.
-fn exact_quotient(x: &Expr, y: &Expr) -> Option<Expr> {
-    let exact = x.modulo(y)?.constant() == Some(0);
-    if exact { x.floor_div(y) } else { None }
 }
 
 /// `unordered` is what holds for NaN.

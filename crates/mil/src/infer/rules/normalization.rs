@@ -1,4 +1,5 @@
 use super::expect;
+use crate::infer::shape::marked_axes;
 use crate::infer::site::Outcome;
 use crate::infer::{Refusal, Rule, Site};
 use crate::ir::{Dim, TensorType};
@@ -29,16 +30,10 @@ pub(super) fn l2_norm(site: &Site) -> Rule {
 
 pub(super) fn layer_norm(site: &Site) -> Rule {
     let x = site.tensor("x")?;
-    let axes = match site.optional_tensor("axes") {
-        None => (0..x.rank()).collect(),
-        Some(axes) => {
-            expect::check_rank(axes, 1, 1).map_err(|refusal| refusal.of("axes"))?;
-            site.axes("axes", x.rank())?
-        }
-    };
+    let axes = marked_axes(site, "axes", x.rank())?;
     // In the order of `x`, whatever the order of `axes`.
-    let axis_dims = x.shape.iter().enumerate().filter(|(axis, _)| axes.contains(axis));
-    let normalized: Vec<Dim> = axis_dims.map(|(_, dim)| dim.clone()).collect();
+    let marked = x.shape.iter().zip(axes).filter(|(_, marked)| *marked);
+    let normalized: Vec<Dim> = marked.map(|(dim, _)| dim.clone()).collect();
     for name in ["gamma", "beta"] {
         expect::shape(site, name, &normalized, "the dimensions of `x` that `axes` names")?;
     }

@@ -1,11 +1,11 @@
 use coremill_tensor::DType;
 
 use super::expect;
-use crate::infer::fold::{as_expr, expression, float, integer};
+use crate::infer::fold::{as_expr, expression, float, integer, truncated};
 use crate::infer::folded::{Folded, Scalar};
-use crate::infer::shape::{fixed, reduced};
+use crate::infer::shape::{fixed, marked_axes, reduced};
 use crate::infer::site::Outcome;
-use crate::infer::{Refusal, Rule, Site};
+use crate::infer::{MAX_FOLDED_ELEMENTS, Rule, Site};
 use crate::ir::Expr;
 
 pub(super) fn reduce_argmax(site: &Site) -> Rule {
@@ -94,11 +94,7 @@ fn of_numbers(site: &Site, f: impl Fn(&[f64]) -> f64) -> Rule {
             return Scalar::Unknown;
         };
         let value = f(&values);
-        match dtype.is_float() {
-            true => float(dtype, value),
-            false if value.abs() < 9e15 => integer(dtype, Some(value.trunc() as i64)),
-            false => Scalar::Unknown,
-        }
+        if dtype.is_float() { float(dtype, value) } else { truncated(dtype, value) }
     })
 }
 
@@ -136,17 +132,7 @@ fn one_by_one(
 
 fn reduce(site: &Site, f: impl Fn(DType, &[&Scalar]) -> Scalar) -> Rule {
     let x = site.tensor("x")?;
-    let axes = match site.optional_tensor("axes") {
-        None => (0..x.rank()).collect(),
-        Some(axes) => {
-            expect::check_rank(axes, 1, 1).map_err(|refusal| refusal.of("axes"))?;
-            site.axes("axes", x.rank())?
-        }
-    };
-    if let Some(axis) = (1..axes.len()).find(|&at| axes[..at].contains(&axes[at])) {
-        let message = format!("names axis {} twice; accepted is each axis once", axes[axis]);
-        return Err(Refusal::new(message).of("axes"));
-    }
+    let axes = marked_axes(site, "axes", x.rank())?;
     let shape = reduced(&x.shape, &axes, site.bool("keep_dims")?);
     let dtype = x.dtype;
     let value = || {
@@ -170,7 +156,9 @@ fn position(site: &Site, better: impl Fn(f64, f64) -> bool) -> Rule {
             _ => DType::Int32,
         },
     };
-    let shape = reduced(&x.shape, &[axis], site.bool("keep_dims")?);
+    let mut axes = vec![false; x.rank()];
+    axes[axis] = true;
+    let shape = reduced(&x.shape, &axes, site.bool("keep_dims")?);
     let best = |group: &Vec<&Scalar>| {
         let values = group.iter().map(|element| element.float()).collect::<Option<Vec<_>>>();
         let Some(values) = values.filter(|values| !values.iter().any(|value| value.is_nan()))
@@ -183,31 +171,31 @@ fn position(site: &Site, better: impl Fn(f64, f64) -> bool) -> Rule {
         integer(dtype, best.map(|best| best as i64))
     };
     let value = || {
-        let groups = groups(site.value("x")?, &[axis])?;
+        let groups = groups(site.value("x")?, &axes)?;
         Folded::new(dtype, fixed(&shape)?, groups.iter().map(best).collect())
     };
     let value = value();
     Ok(vec![Outcome::tensor(dtype, shape).with(value)])
 }
 
-/// The elements that are reduced to one, for each that remains, in row-major order; none if there are
-/// none to reduce and many would remain.
-fn groups<'f>(x: &'f Folded, axes: &[usize]) -> Option<Vec<Vec<&'f Scalar>>> {
-    let kept: Vec<usize> = (0..x.shape.len()).filter(|axis| !axes.contains(axis)).collect();
-    let count: u64 = kept.iter().try_fold(1u64, |count, &axis| count.checked_mul(x.shape[axis]))?;
-    if count > crate::infer::MAX_FOLDED_ELEMENTS {
+/// The elements that are reduced to one along the marked axes, for each that remains, in row-major
+/// order; none if more would remain than are folded.
+fn groups<'f>(x: &'f Folded, marked: &[bool]) -> Option<Vec<Vec<&'f Scalar>>> {
+    let axes: Vec<(u64, bool)> = x.shape.iter().copied().zip(marked.iter().copied()).collect();
+    let kept = axes.iter().filter(|(_, reduced)| !reduced);
+    let count = kept.map(|&(extent, _)| extent).try_fold(1u64, u64::checked_mul)?;
+    if count > MAX_FOLDED_ELEMENTS {
         return None;
     }
     let mut groups = vec![Vec::new(); count as usize];
     for (index, element) in x.elements.iter().enumerate() {
         let (mut rest, mut group, mut stride) = (index as u64, 0, 1);
-        for axis in (0..x.shape.len()).rev() {
-            let position = rest % x.shape[axis];
-            rest /= x.shape[axis];
-            if kept.contains(&axis) {
-                group += position * stride;
-                stride *= x.shape[axis];
+        for &(extent, reduced) in axes.iter().rev() {
+            if !reduced {
+                group += rest % extent * stride;
+                stride *= extent;
             }
+            rest /= extent;
         }
         groups[group as usize].push(element);
     }
