@@ -5,6 +5,7 @@
 //! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
 //! | [`model`] | programs with what callers are told about them |
+//! | [`package`] | `.mlpackage` directories, read and written |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
 
@@ -12,4 +13,5 @@ pub mod infer;
 pub mod ir;
 pub mod model;
 pub mod ops;
+pub mod package;
 pub mod text;

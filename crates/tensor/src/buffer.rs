@@ -92,6 +92,16 @@ impl Buffer {
         }
     }
 
+    /// The whole of the mapped file that this buffer is a part of.
+    pub fn whole_file(&self) -> Option<Buffer> {
+        match &*self.owner {
+            Owner::Memory(_) => None,
+            Owner::File { map, .. } => {
+                Some(Buffer { owner: Arc::clone(&self.owner), range: 0..map.len() })
+            }
+        }
+    }
+
     /// Lets the system take back the pages behind this buffer, so that reading a large file once
     /// does not grow the process. Later reads bring them in again. Does nothing for memory.
     pub fn release_pages(&self) {

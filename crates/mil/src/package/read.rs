@@ -1,0 +1,154 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use super::error::{Error, ErrorKind};
+use super::weights::WeightFiles;
+use super::{decode, directory, limits, manifest};
+use crate::model::{Extra, ExtraFile, Model};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Reads a model: a package, or a model file with its weights beside it.
+///
+/// Weights stay in their files, which must not be shortened while the model is in memory.
+pub fn read(path: &Path) -> Result<Model> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let message = format!("there is nothing at {}", path.display());
+            return Err(Error::new(ErrorKind::NotAModel, message));
+        }
+        Err(error) => return Err(Error::io(format!("examine {}", path.display()), error)),
+    };
+    if metadata.is_dir() { read_package(path) } else { read_model_file(path) }
+}
+
+/// Reads a model file that is in memory; its weights keep their places and have no elements.
+pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
+    decode::model(bytes)
+}
+
+fn read_model_file(path: &Path) -> Result<Model> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(manifest::MODEL_FILE);
+    let within = |error: Error| error.in_file(name);
+    let bytes = read_whole(path, limits::MODEL_BYTES).map_err(within)?;
+    let mut model = decode::model(&bytes).map_err(within)?;
+    drop(bytes);
+    let directory = path.parent().unwrap_or(Path::new(""));
+    WeightFiles::in_directory(directory).load(&mut model.program)?;
+    Ok(model)
+}
+
+fn read_package(path: &Path) -> Result<Model> {
+    let listing = directory::list(path)?;
+    if !listing.files.contains_key(manifest::FILE) {
+        let message = format!("{} holds no `{}`", path.display(), manifest::FILE);
+        let hint = match listing.files.contains_key("coremldata.bin") {
+            true => "this is a compiled model (.mlmodelc), not a package",
+            false => "a package (.mlpackage) is a directory with a manifest in it",
+        };
+        return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
+    }
+    let bytes = read_whole(&path.join(manifest::FILE), limits::MANIFEST_BYTES)
+        .map_err(|error| error.in_file(manifest::FILE))?;
+    let manifest = manifest::parse(&bytes)?;
+    for item in manifest.items.iter().chain([&manifest.root]) {
+        if !listing.contains(&format!("{}/{}", manifest::DATA, item.path)) {
+            let message = format!(
+                "the item `{}` lies at `{}`, where the package has nothing",
+                item.identifier, item.path
+            );
+            return Err(Error::new(ErrorKind::Manifest, message).in_file(manifest::FILE));
+        }
+    }
+
+    let model_path = format!("{}/{}", manifest::DATA, manifest.root.path);
+    if !listing.files.contains_key(&model_path) {
+        let message = format!("the model `{}` is a directory", manifest.root.path);
+        return Err(Error::new(ErrorKind::Manifest, message).in_file(manifest::FILE));
+    }
+    let within = |error: Error| error.in_file(&*model_path);
+    let bytes = read_whole(&path.join(&model_path), limits::MODEL_BYTES).map_err(within)?;
+    let mut model = decode::model(&bytes).map_err(within)?;
+    drop(bytes);
+
+    let directory = model_path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let weights = WeightFiles::in_directory(path.join(directory));
+    weights.load(&mut model.program)?;
+
+    let mut known: BTreeSet<String> = [manifest::FILE.to_owned(), model_path.clone()].into();
+    let opened = weights.opened();
+    known.extend(opened.iter().map(|path| format!("{directory}/{path}")));
+    let below_data = directory.strip_prefix(manifest::DATA).unwrap_or("").trim_start_matches('/');
+    let mut ours = manifest::weight_items(opened.iter().map(String::as_str));
+    // Converters list this directory whether or not there is a weight in it.
+    if !listing.files.keys().any(|file| file.starts_with(&format!("{directory}/weights/"))) {
+        ours.push("weights");
+    }
+    let ours: BTreeSet<String> =
+        ours.into_iter()
+            .map(|name| {
+                if below_data.is_empty() { name.to_owned() } else { format!("{below_data}/{name}") }
+            })
+            .collect();
+    model.extra = Extra {
+        files: extra_files(path, listing.files, &known)?,
+        items: manifest.items.into_iter().filter(|item| !ours.contains(&item.path)).collect(),
+    };
+    Ok(model)
+}
+
+/// The files of a package that are not known: small ones read, large ones mapped.
+fn extra_files(
+    root: &Path,
+    files: impl IntoIterator<Item = (String, u64)>,
+    known: &BTreeSet<String>,
+) -> Result<Vec<ExtraFile>> {
+    let mut found = Vec::new();
+    let mut large = 0;
+    for (path, bytes) in files {
+        if known.contains(&path) {
+            continue;
+        }
+        let content = if bytes <= limits::SMALL_FILE_BYTES {
+            let full = root.join(&path);
+            let content = read_whole(&full, limits::SMALL_FILE_BYTES);
+            Buffer::from(content.map_err(|error| error.in_file(&*path))?)
+        } else {
+            large += 1;
+            if large > limits::LARGE_EXTRA_FILES {
+                let limit = limits::LARGE_EXTRA_FILES;
+                let message = format!("the package holds more than {limit} large files of others");
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            directory::map(root, &path)?
+        };
+        found.push(ExtraFile { path, content });
+    }
+    Ok(found)
+}
+
+/// Reads a file of at most `limit` bytes.
+fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let failed = |error| Error::io(format!("read {}", path.display()), error);
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let too_long = || {
+        let message = format!("the file takes more than {limit} bytes");
+        Error::new(ErrorKind::Limit, message)
+    };
+    if length > limit {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    // The file may have grown meanwhile, or be one that does not know its length.
+    Read::by_ref(&mut file).take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(too_long());
+    }
+    Ok(bytes)
+}

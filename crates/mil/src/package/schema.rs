@@ -1,0 +1,123 @@
+//! Numbers of the format that reader and writer share.
+
+use coremill_tensor::DType;
+
+/// The number of an element type in programs (`MILSpec.DataType`).
+pub(crate) const fn dtype_code(dtype: DType) -> i32 {
+    match dtype {
+        DType::Bool => 1,
+        DType::String => 2,
+        DType::Fp16 => 10,
+        DType::Fp32 => 11,
+        DType::Fp64 => 12,
+        DType::Bf16 => 13,
+        DType::Int8 => 21,
+        DType::Int16 => 22,
+        DType::Int32 => 23,
+        DType::Int64 => 24,
+        DType::Int4 => 25,
+        DType::UInt8 => 31,
+        DType::UInt16 => 32,
+        DType::UInt32 => 33,
+        DType::UInt64 => 34,
+        DType::UInt4 => 35,
+        DType::UInt2 => 36,
+        DType::UInt1 => 37,
+        DType::UInt6 => 38,
+        DType::UInt3 => 39,
+        DType::Fp8E4M3Fn => 40,
+        DType::Fp8E5M2 => 41,
+    }
+}
+
+/// The element type of a number in programs.
+pub(crate) fn dtype_from_code(code: i32) -> Option<DType> {
+    DType::ALL.into_iter().find(|&dtype| dtype_code(dtype) == code)
+}
+
+/// The field of `TensorValue` that holds the elements of immediate values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Elements {
+    Floats = 1,
+    Ints = 2,
+    Bools = 3,
+    Strings = 4,
+    LongInts = 5,
+    Doubles = 6,
+    Bytes = 7,
+}
+
+impl Elements {
+    /// The field in which writers put elements of a type, and where Core ML looks for them.
+    pub(crate) const fn of(dtype: DType) -> Elements {
+        match dtype {
+            DType::Bool => Elements::Bools,
+            DType::String => Elements::Strings,
+            DType::Fp32 => Elements::Floats,
+            DType::Fp64 => Elements::Doubles,
+            DType::Int16 | DType::Int32 | DType::UInt16 => Elements::Ints,
+            DType::Int64 | DType::UInt64 => Elements::LongInts,
+            DType::Fp16
+            | DType::Bf16
+            | DType::Fp8E4M3Fn
+            | DType::Fp8E5M2
+            | DType::Int4
+            | DType::Int8
+            | DType::UInt1
+            | DType::UInt2
+            | DType::UInt3
+            | DType::UInt4
+            | DType::UInt6
+            | DType::UInt8
+            | DType::UInt32 => Elements::Bytes,
+        }
+    }
+
+    /// The field of a number.
+    pub(crate) const fn from_number(number: u32) -> Option<Elements> {
+        Some(match number {
+            1 => Elements::Floats,
+            2 => Elements::Ints,
+            3 => Elements::Bools,
+            4 => Elements::Strings,
+            5 => Elements::LongInts,
+            6 => Elements::Doubles,
+            7 => Elements::Bytes,
+            _ => return None,
+        })
+    }
+
+    /// The name in the schema.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Elements::Floats => "floats",
+            Elements::Ints => "ints",
+            Elements::Bools => "bools",
+            Elements::Strings => "strings",
+            Elements::LongInts => "longInts",
+            Elements::Doubles => "doubles",
+            Elements::Bytes => "bytes",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn element_types_have_numbers_of_their_own() {
+        for dtype in DType::ALL {
+            assert_eq!(dtype_from_code(dtype_code(dtype)), Some(dtype));
+        }
+        assert_eq!(dtype_from_code(0), None);
+    }
+
+    #[test]
+    fn fields_have_their_numbers() {
+        for dtype in DType::ALL {
+            let field = Elements::of(dtype);
+            assert_eq!(Elements::from_number(field as u32), Some(field));
+        }
+    }
+}

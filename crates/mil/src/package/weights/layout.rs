@@ -1,0 +1,367 @@
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use coremill_tensor::Buffer;
+
+use super::files::{check_header, record};
+use super::{ALIGNMENT, DEFAULT_FILE, HEADER_BYTES, MODEL_PATH, Record, code, header, read_at};
+use crate::ir::{Binding, Constant, ConstantData, Program, TensorType, Weight, WeightPlace};
+use crate::package::directory;
+use crate::package::error::{Error, ErrorKind, shortened};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// What copying and hashing hold in memory at a time.
+const WINDOW: usize = 1 << 20;
+
+/// Where each weight of a program goes.
+///
+/// A file all of whose weights come unchanged from one file goes there as it is, offsets kept.
+/// Otherwise weights are laid out in the order of the program, equal ones once. A weight goes to the
+/// file that it was read from, or to `@model_path/weights/weight.bin`.
+pub struct Layout<'p> {
+    files: Vec<Planned>,
+    /// Where weights go, by where they stand in the program, which is borrowed.
+    places: HashMap<*const Weight, WeightPlace>,
+    program: std::marker::PhantomData<&'p Program>,
+}
+
+struct Planned {
+    /// The path from `@model_path`.
+    path: String,
+    content: Content,
+}
+
+enum Content {
+    /// The whole file behind this buffer.
+    Unchanged(Buffer),
+    /// Records at their offsets, ascending.
+    Fresh(Vec<(u64, Record, Buffer)>),
+}
+
+/// A file that was written.
+pub(crate) struct Written {
+    /// The path from `@model_path`.
+    pub(crate) path: String,
+    /// The hash of its bytes.
+    pub(crate) hash: blake3::Hash,
+}
+
+type Group<'p> = Vec<(&'p Weight, &'p TensorType)>;
+
+impl<'p> Layout<'p> {
+    /// Decides where the weights of a program go.
+    pub fn plan(program: &'p Program) -> Result<Layout<'p>> {
+        let mut groups: BTreeMap<Arc<str>, Group<'p>> = BTreeMap::new();
+        let default: Arc<str> = DEFAULT_FILE.into();
+        for_each_weight(program, &mut |weight, ty| {
+            let file = weight.place.as_ref().map_or(&default, |place| &place.file);
+            groups.entry(Arc::clone(file)).or_default().push((weight, ty));
+            Ok(())
+        })?;
+        let mut layout =
+            Layout { files: Vec::new(), places: HashMap::new(), program: std::marker::PhantomData };
+        for (file, group) in groups {
+            let path = file.strip_prefix(MODEL_PATH).unwrap_or_default();
+            if let Err(problem) = directory::check_path(path) {
+                let shown = shortened(&file);
+                let message = format!(
+                    "a weight goes to the file `{shown}`, whose path under `{MODEL_PATH}` {problem}"
+                );
+                return Err(Error::new(ErrorKind::Unwritable, message));
+            }
+            let content = match unchanged(&group) {
+                Some(source) => {
+                    for (weight, _) in group {
+                        if let Some(place) = &weight.place {
+                            layout.places.insert(weight, place.clone());
+                        }
+                    }
+                    Content::Unchanged(source)
+                }
+                None => layout.fresh(&file, group)?,
+            };
+            layout.files.push(Planned { path: path.to_owned(), content });
+        }
+        Ok(layout)
+    }
+
+    /// Where a weight of the program goes.
+    pub fn place(&self, weight: &Weight) -> Option<WeightPlace> {
+        self.places.get(&std::ptr::from_ref(weight)).cloned()
+    }
+
+    /// The paths from `@model_path` of the files that are written.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.path.as_str())
+    }
+
+    /// Writes the files under a directory, which `@model_path` names.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        self.write_and_hash(directory, false).map(|_| ())
+    }
+
+    pub(crate) fn write_and_hash(&self, directory: &Path, durable: bool) -> Result<Vec<Written>> {
+        let mut written = Vec::new();
+        for planned in &self.files {
+            let path = directory.join(&planned.path);
+            let failed = |error| Error::io(format!("write {}", planned.path), error);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(failed)?;
+            }
+            let mut file = File::create_new(&path).map_err(failed)?;
+            let hash = match &planned.content {
+                Content::Unchanged(source) => copy_and_hash(source, &file),
+                Content::Fresh(records) => write_records(records, &mut file),
+            };
+            let hash = hash.map_err(failed)?;
+            if durable {
+                file.sync_all().map_err(failed)?;
+            }
+            written.push(Written { path: planned.path.clone(), hash });
+        }
+        Ok(written)
+    }
+
+    fn fresh(&mut self, file: &Arc<str>, group: Group<'p>) -> Result<Content> {
+        let mut sizes: HashMap<(u32, u64), u32> = HashMap::new();
+        let mut described = Vec::new();
+        for (weight, ty) in group {
+            let fail = |message: String| Error::new(ErrorKind::Unwritable, message);
+            let record = ty.element_count().and_then(|count| Record::of(ty.dtype, count, 0));
+            let Some(record) = record else {
+                return Err(fail(format!("a `{ty}` cannot lie in a weight file")));
+            };
+            let Some(data) = &weight.data else {
+                let message = format!("a weight of type `{ty}` was read without its elements");
+                return Err(fail(message));
+            };
+            if data.len() as u64 != record.bytes {
+                let message = format!(
+                    "a weight of type `{ty}` takes {} bytes; it holds {}",
+                    record.bytes,
+                    data.len()
+                );
+                return Err(fail(message));
+            }
+            *sizes.entry((record.code, record.bytes)).or_default() += 1;
+            described.push((weight, record, data));
+        }
+
+        // Only elements that could equal others are hashed for it, and each run of bytes once.
+        let mut hashes: HashMap<(usize, u64, u64), blake3::Hash> = HashMap::new();
+        let mut offsets: HashMap<(u32, u64, u64, Option<blake3::Hash>), u64> = HashMap::new();
+        let mut records = Vec::new();
+        let mut end = HEADER_BYTES as u64;
+        for (weight, record, data) in described {
+            let alone = sizes.get(&(record.code, record.bytes)) == Some(&1);
+            let hash = match hashes.entry(address(data)) {
+                _ if alone => None,
+                Entry::Occupied(known) => Some(*known.get()),
+                Entry::Vacant(vacant) => {
+                    let hash = hash_of(data).map_err(|error| Error::io("read a weight", error))?;
+                    Some(*vacant.insert(hash))
+                }
+            };
+            let key = (record.code, record.bytes, record.padding_bits, hash);
+            let offset = match offsets.entry(key) {
+                Entry::Occupied(known) if !alone => *known.get(),
+                entry => {
+                    let too_large = || {
+                        Error::new(ErrorKind::Unwritable, format!("`{file}` exceeds 2^64 bytes"))
+                    };
+                    let offset = end.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
+                    let data_offset =
+                        offset.checked_add(HEADER_BYTES as u64).ok_or_else(too_large)?;
+                    end = data_offset.checked_add(record.bytes).ok_or_else(too_large)?;
+                    records.push((offset, Record { data: data_offset, ..record }, data.clone()));
+                    entry.insert_entry(offset);
+                    offset
+                }
+            };
+            self.places.insert(weight, WeightPlace { file: Arc::clone(file), offset });
+        }
+        if u32::try_from(records.len()).is_err() {
+            let message = format!("`{file}` would hold more than 2^32 weights");
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        }
+        Ok(Content::Fresh(records))
+    }
+}
+
+/// The file that a group of weights came from, if they are all of it, at their places, unchanged.
+fn unchanged(group: &Group<'_>) -> Option<Buffer> {
+    let source = group.first()?.0.data.as_ref()?;
+    let file = source.file_span()?.file;
+    let whole = source.whole_file()?;
+    let mut seen: HashMap<u64, Record> = HashMap::new();
+    for (weight, ty) in group {
+        let span = weight.data.as_ref()?.file_span()?;
+        let offset = weight.place.as_ref()?.offset;
+        if !std::ptr::eq(span.file, file) {
+            return None;
+        }
+        let found = match seen.entry(offset) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(vacant) => *vacant.insert(record(&whole, offset).ok()?),
+        };
+        let expected = Record::of(ty.dtype, ty.element_count()?, 0)?;
+        let expected = Record { data: span.offset, ..expected };
+        if found != expected || span.length != expected.bytes || code(ty.dtype) != Some(found.code)
+        {
+            return None;
+        }
+    }
+    let records = check_header(&whole).ok()?;
+    (records as usize == seen.len()).then_some(whole)
+}
+
+/// Calls `visit` for every weight of every block that runs, functions sorted by name.
+fn for_each_weight<'p>(
+    program: &'p Program,
+    visit: &mut impl FnMut(&'p Weight, &'p TensorType) -> Result<()>,
+) -> Result<()> {
+    let mut functions: Vec<_> = program.functions.iter().collect();
+    functions.sort_by(|left, right| left.name.cmp(&right.name));
+    for function in functions {
+        for (block, _) in function.blocks_in_order() {
+            let block = function.block(block);
+            for &op in &block.ops {
+                let op = function.op(op);
+                for (_, binding) in op.all_bindings() {
+                    if let Binding::Literal(constant) = binding {
+                        weights_of(constant, visit)?;
+                    }
+                }
+                op.attributes.iter().try_for_each(|(_, constant)| weights_of(constant, visit))?;
+            }
+            block.attributes.iter().try_for_each(|(_, constant)| weights_of(constant, visit))?;
+        }
+        function.attributes.iter().try_for_each(|(_, constant)| weights_of(constant, visit))?;
+    }
+    program.attributes.iter().try_for_each(|(_, constant)| weights_of(constant, visit))
+}
+
+fn weights_of<'p>(
+    constant: &'p Constant,
+    visit: &mut impl FnMut(&'p Weight, &'p TensorType) -> Result<()>,
+) -> Result<()> {
+    match &constant.data {
+        ConstantData::Weight(weight) => match constant.ty.as_tensor() {
+            Some(ty) => visit(weight, ty),
+            None => {
+                let message = format!("a `{}` cannot lie in a weight file", constant.ty);
+                Err(Error::new(ErrorKind::Unwritable, message))
+            }
+        },
+        ConstantData::Sequence(parts) => {
+            parts.iter().try_for_each(|part| weights_of(part, &mut *visit))
+        }
+        ConstantData::Entries(entries) => entries.iter().try_for_each(|(key, value)| {
+            weights_of(key, &mut *visit)?;
+            weights_of(value, &mut *visit)
+        }),
+        ConstantData::Bytes(_) | ConstantData::Strings(_) => Ok(()),
+    }
+}
+
+/// What tells runs of bytes apart without touching them.
+fn address(data: &Buffer) -> (usize, u64, u64) {
+    let length = data.len() as u64;
+    match data.file_span() {
+        Some(span) => (std::ptr::from_ref(span.file).addr(), span.offset, length),
+        None => (data.as_bytes().as_ptr().addr(), 0, length),
+    }
+}
+
+fn hash_of(data: &Buffer) -> io::Result<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new();
+    for_each_window(data, &mut |bytes| {
+        hasher.update(bytes);
+        Ok(())
+    })?;
+    Ok(hasher.finalize())
+}
+
+fn for_each_window(
+    data: &Buffer,
+    visit: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    if data.file_span().is_none() {
+        return data.as_bytes().chunks(WINDOW).try_for_each(visit);
+    }
+    let mut window = vec![0; WINDOW.min(data.len())];
+    let mut offset = 0;
+    while offset < data.len() {
+        let length = window.len().min(data.len() - offset);
+        read_at(data, offset as u64, &mut window[..length])?;
+        visit(&window[..length])?;
+        offset += length;
+    }
+    Ok(())
+}
+
+/// Copies a file's bytes and hashes them meanwhile.
+fn copy_and_hash(source: &Buffer, to: &File) -> io::Result<blake3::Hash> {
+    std::thread::scope(|scope| {
+        let hash = scope.spawn(|| hash_of(source));
+        let copied = copy_file(source, to);
+        let hash = hash.join().unwrap_or_else(|_| Err(io::Error::other("hashing panicked")));
+        copied.and(hash)
+    })
+}
+
+/// Copies bytes, inside the system if they come from a file.
+pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(span) = source.file_span() {
+        let (mut from_offset, mut left) = (span.offset, span.length);
+        while left > 0 {
+            let length = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
+            match rustix::fs::copy_file_range(span.file, Some(&mut from_offset), to, None, length) {
+                Ok(copied @ 1..) => left -= copied as u64,
+                // Not every pair of file systems can; nothing is lost if nothing was copied yet.
+                Ok(_) | Err(_) if left == span.length => break,
+                Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if left == 0 {
+            return Ok(());
+        }
+    }
+    for_each_window(source, &mut |bytes| to.write_all(bytes))
+}
+
+fn write_records(records: &[(u64, Record, Buffer)], file: &mut File) -> io::Result<blake3::Hash> {
+    let mut to = Hasher { file, hasher: blake3::Hasher::new() };
+    let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
+    to.write(&header(count))?;
+    let mut end = HEADER_BYTES as u64;
+    for (offset, record, data) in records {
+        let gap = usize::try_from(offset - end).unwrap_or(0);
+        to.write(&[0; ALIGNMENT as usize][..gap])?;
+        to.write(&record.to_bytes())?;
+        for_each_window(data, &mut |bytes| to.write(bytes))?;
+        end = record.data + record.bytes;
+    }
+    Ok(to.hasher.finalize())
+}
+
+/// Writes to a file and hashes what it writes.
+struct Hasher<'f> {
+    file: &'f mut File,
+    hasher: blake3::Hasher,
+}
+
+impl Hasher<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.hasher.update(bytes);
+        Ok(())
+    }
+}

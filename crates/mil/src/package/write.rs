@@ -1,0 +1,118 @@
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use super::directory::{self, Staging};
+use super::error::{Error, ErrorKind};
+use super::weights::{self, Layout};
+use super::{encode, manifest};
+use crate::model::Model;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// How to write a package.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Whether to wait until the package is on the disk before it is put in place, so that not even
+    /// a loss of power can leave it there in part. A writer that is killed never does, either way.
+    pub durable: bool,
+}
+
+/// Writes a package, replacing one that is there.
+///
+/// The package is written beside its place and put there in one step: at any moment there is either
+/// the old one or the new one, whole. Its bytes depend on the model alone.
+pub fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<()> {
+    check_target(path)?;
+    for item in &model.extra.items {
+        if let Err(problem) = directory::check_path(&item.path) {
+            let message = format!("the path `{}` of an item of the manifest {problem}", item.path);
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        }
+    }
+    let layout = Layout::plan(&model.program)?;
+    let bytes = to_bytes(model, &layout)?;
+
+    let staging = Staging::new(path)?;
+    let data = staging.path().join(manifest::DATA);
+    let directory = data.join(manifest::MODEL_DIRECTORY);
+    let made = fs::create_dir_all(&directory);
+    made.map_err(|error| Error::io("make a directory for the model", error))?;
+    let written = layout.write_and_hash(&directory, options.durable)?;
+    write_file(&directory.join(manifest::MODEL_FILE), &bytes, options)?;
+    for extra in &model.extra.files {
+        write_extra(staging.path(), extra, options)?;
+    }
+
+    let manifest = manifest::of(&bytes, &written, &model.extra.items);
+    for item in &manifest.items {
+        // An item that none of the files belongs to was an empty directory.
+        let item = data.join(&item.path);
+        if !item.exists() {
+            let made = fs::create_dir_all(&item);
+            made.map_err(|error| Error::io(format!("make {}", item.display()), error))?;
+        }
+    }
+    write_file(&staging.path().join(manifest::FILE), &manifest::print(&manifest), options)?;
+    if options.durable {
+        let listing = directory::list(staging.path())?;
+        for path in listing.directories.iter().map(String::as_str).chain([""]) {
+            let synced = directory::sync_directory(Some(&staging.path().join(path)));
+            synced.map_err(|error| Error::io("bring the package to the disk", error))?;
+        }
+    }
+    staging.commit(options.durable)
+}
+
+/// Encodes a model file whose weights lie where a layout says.
+pub fn to_bytes(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>> {
+    encode::model(model, &|weight| layout.place(weight))
+}
+
+/// Refuses to replace what is no package: a mistyped path must not cost anybody a directory.
+fn check_target(path: &Path) -> Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let is_package = path.join(manifest::FILE).is_file();
+    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    if found.is_dir() && (is_package || is_empty()) {
+        return Ok(());
+    }
+    let message = format!("{} is there already, and no package", path.display());
+    let hint = "remove it, or write to another path";
+    Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
+}
+
+fn write_file(path: &Path, bytes: &[u8], options: &WriteOptions) -> Result<()> {
+    let write = || {
+        let mut file = File::create_new(path)?;
+        file.write_all(bytes)?;
+        if options.durable { file.sync_all() } else { Ok(()) }
+    };
+    write().map_err(|error| Error::io(format!("write {}", path.display()), error))
+}
+
+fn write_extra(root: &Path, extra: &crate::model::ExtraFile, options: &WriteOptions) -> Result<()> {
+    let fail = |message: String| Error::new(ErrorKind::Unwritable, message).in_file(&*extra.path);
+    if let Err(problem) = directory::check_path(&extra.path) {
+        return Err(fail(format!("the path of a further file {problem}")));
+    }
+    // Not every file system tells cases apart.
+    if extra.path.eq_ignore_ascii_case(manifest::FILE) {
+        return Err(fail("a further file takes the place of the manifest".to_owned()));
+    }
+    let write = || {
+        let path = root.join(&extra.path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let file = File::create_new(path)?;
+        weights::copy_file(&extra.content, &file)?;
+        if options.durable { file.sync_all() } else { Ok(()) }
+    };
+    write().map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            fail("a further file takes the place of one of the model's".to_owned())
+        }
+        _ => Error::io(format!("write {}", extra.path), error),
+    })
+}
