@@ -30,6 +30,8 @@ Where coremltools is wrong
 
 FAMILIES = (
     "activation",
+    "constexpr",
+    "control_flow",
     "conv",
     "elementwise",
     "image_resizing",

@@ -34,6 +34,16 @@ def filled(dtype: str, *shape: int, value: Any = 1) -> Operand:
     return {"dtype": dtype, "shape": list(shape), "const": True, "fill": value}
 
 
+def listed(dtype: str, *elements: Any) -> Operand:
+    """A `const` operation that states a list of scalars."""
+    return {"dtype": dtype, "shape": [len(elements)], "const": True, "listed": True, "value": list(elements)}
+
+
+def list_of(dtype: str, *shape: int | str) -> Operand:
+    """The declared type of an input of a block that is a list of such tensors."""
+    return {"dtype": dtype, "shape": list(shape), "list": True}
+
+
 def values(*operands: Operand) -> Operand:
     """Several bindings of one parameter, as `concat` takes them."""
     return {"values": list(operands)}
@@ -50,7 +60,11 @@ def ref(name: str) -> Operand:
 
 
 def block(outputs: list[Operand], inputs: dict[str, Operand] | None = None) -> dict[str, Any]:
-    """A block of `cond` or `while_loop`: its inputs by name, and what it gives."""
+    """A block of `cond` or `while_loop`: its inputs by name with their declared types, and what it gives.
+
+    Declared types are those of files, so that `?` stands for every open dimension; coremltools' builder does
+    without them and takes the types of the loop's variables.
+    """
     declared = [[name, operand] for name, operand in (inputs or {}).items()]
     return {"inputs": declared, "outputs": outputs}
 

@@ -15,6 +15,7 @@ import numpy as np
 import coremltools as ct
 from coremltools.converters.mil.mil import Builder as mb
 from coremltools.converters.mil.mil import Function, Placeholder, get_new_symbol, types
+from coremltools.converters.mil.mil.operation import mil_list
 from coremltools.converters.mil.mil.program import StateTensorPlaceholder
 from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 
@@ -38,6 +39,8 @@ def judge(instance: Instance) -> dict[str, Any]:
     """What coremltools says: `{"outputs": [...]}` or `{"refused": message}`."""
     placeholders: dict[str, Placeholder] = {}
     _declare(instance["inputs"], "", placeholders)
+    for role, block in zip(_roles(instance), instance.get("blocks", []), strict=True):
+        _declare({f"{role}_{at}": output for at, output in enumerate(block["outputs"])}, "", placeholders)
     target = getattr(ct.target, instance["opset"])
     with Function(placeholders, opset_version=target) as function:
         bound = _build_all(instance["inputs"], "", function.inputs, {})
@@ -100,10 +103,14 @@ def _blocks(instance: Instance, inputs: Any, bound: dict[str, Any]) -> dict[str,
 
         return run
 
+    described = zip(_roles(instance), instance.get("blocks", []), strict=True)
+    return {role: function_of(block, role) for role, block in described}
+
+
+def _roles(instance: Instance) -> tuple[str, ...]:
     if "blocks" not in instance:
-        return {}
-    roles = {"cond": ("_true_fn", "_false_fn"), "while_loop": ("_cond", "_body")}[instance["op"]]
-    return {role: function_of(block, role) for role, block in zip(roles, instance["blocks"], strict=True)}
+        return ()
+    return {"cond": ("_true_fn", "_false_fn"), "while_loop": ("_cond", "_body")}[instance["op"]]
 
 
 def _add(operation: str, arguments: dict[str, Any]) -> list[Any]:
@@ -118,6 +125,9 @@ def _add(operation: str, arguments: dict[str, Any]) -> list[Any]:
 def _array(operand: Operand) -> Any:
     """The value of a constant, as coremltools' package loader makes it."""
     shape, dtype = tuple(operand["shape"]), operand["dtype"]
+    if operand.get("listed"):
+        elements = operand["value"]
+        return mil_list(elements if dtype == "string" else [getattr(np, dtype)(element) for element in elements])
     if dtype == "string":
         elements = operand.get("value", [operand.get("fill")] * int(np.prod(shape)))
         return np.array(elements, dtype=np.str_).reshape(shape) if shape else elements[0]
@@ -148,7 +158,7 @@ def _described(var: Any) -> dict[str, Any]:
         elif element is not types.unknown:
             described["dtype"] = types.builtin_to_string(element)
             described["shape"] = []
-        if not ty.T[2]:
+        if not ty.T[2] and ty.T[1] is not None:
             described["length"] = _dim(ty.T[1])
         return described
     if types.is_state(ty):

@@ -23,30 +23,7 @@ use coremill_mil::ops::OpKind;
 use serde_json::Value as Json;
 
 /// Operations whose family has no generator yet.
-const NOT_YET_JUDGED: &[&str] = &[
-    "classify",
-    "cond",
-    "const",
-    "constexpr_affine_dequantize",
-    "constexpr_blockwise_shift_scale",
-    "constexpr_cast",
-    "constexpr_lut_to_dense",
-    "constexpr_lut_to_sparse",
-    "constexpr_sparse_blockwise_shift_scale",
-    "constexpr_sparse_to_dense",
-    "dequantize",
-    "list_gather",
-    "list_length",
-    "list_read",
-    "list_scatter",
-    "list_write",
-    "make_list",
-    "quantize",
-    "read_state",
-    "select",
-    "while_loop",
-    "write_state",
-];
+const NOT_YET_JUDGED: &[&str] = &[];
 
 /// Definitions that hold in no program of coremltools, with the reason.
 const NEVER_JUDGED: &[(&str, &str)] = &[

@@ -61,7 +61,7 @@ pub(crate) fn at_assignment(expr: &Expr, assignment: usize) -> Option<i64> {
 pub(crate) fn with_symbols_fixed(instance: &Json, assignment: usize) -> Option<Json> {
     fn replace(value: &mut Json, inside_shape: bool, assignment: usize) -> usize {
         match value {
-            Json::String(name) if inside_shape => {
+            Json::String(name) if inside_shape && name != "?" => {
                 let index: usize = name.trim_start_matches('s').parse().expect("`s0` to `s5`");
                 *value = Json::from(ASSIGNMENTS[assignment][index]);
                 1
@@ -148,6 +148,7 @@ impl Builder {
 
 fn placeholder(operand: &Json) -> Type {
     let dim = |dim: &Json| match dim.as_str() {
+        Some("?") => Dim::Unknown,
         Some(name) => {
             let index: u32 = name.trim_start_matches('s').parse().expect("`s0` to `s5`");
             Dim::Symbolic(Expr::from(Symbol(FIRST_SYMBOL + index)))
@@ -156,7 +157,14 @@ fn placeholder(operand: &Json) -> Type {
     };
     let shape = operand["shape"].as_array().expect("a shape").iter().map(dim).collect();
     let tensor = Type::Tensor(TensorType { dtype: dtype(operand), shape });
-    if operand.get("state").is_some() { Type::State(Box::new(tensor)) } else { tensor }
+    if operand.get("list").is_some() {
+        // Converters write how long a list is at first, not that it may grow.
+        Type::List(Box::new(tensor), Dim::Known(1))
+    } else if operand.get("state").is_some() {
+        Type::State(Box::new(tensor))
+    } else {
+        tensor
+    }
 }
 
 fn constant(operand: &Json) -> Constant {
@@ -167,6 +175,12 @@ fn constant(operand: &Json) -> Constant {
         .iter()
         .map(|extent| extent.as_u64().expect("constants have fixed shapes"))
         .collect();
+    if operand.get("listed").is_some() {
+        let element = |value: &Json| constant_of_one(dtype, value);
+        let parts = operand["value"].as_array().expect("a list").iter().map(element).collect();
+        let ty = Type::List(Box::new(Type::scalar(dtype)), Dim::Known(shape[0]));
+        return Constant { ty, data: ConstantData::Sequence(parts) };
+    }
     let count: u64 = shape.iter().product();
     let elements: Vec<Json> = match operand.get("fill") {
         // Large ones are weights, whose elements nothing looks at.
@@ -193,6 +207,14 @@ fn constant(operand: &Json) -> Constant {
     };
     let folded = Folded::new(dtype, shape, elements.iter().map(scalar).collect());
     folded.and_then(|folded| folded.to_constant()).expect("elements of the type")
+}
+
+fn constant_of_one(dtype: DType, value: &Json) -> Constant {
+    if dtype == DType::String {
+        return Constant::string(text(value));
+    }
+    let element = Scalar::Int(value.as_i64().expect("an integer"));
+    Folded::scalar(dtype, element).to_constant().expect("an element of the type")
 }
 
 /// The type that a recorded output would have in a file.
