@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .language import IOS15, IOS16, IOS17, IOS18, REFUSED, Instance, const, filled, instance, tensor
+from .language import IOS15, IOS16, IOS17, IOS18, REFUSED, Instance, const, filled, gives, instance, tensor
 
 FLOATS = ("fp16", "fp32")
 
@@ -76,6 +76,8 @@ def _parametric(operation: str, opset: str) -> Iterator[Instance]:
         because=NOT_SCALAR,
         instead=REFUSED,
     )
+    computed = gives("cast", x=const("fp16", 0.5), dtype=const("string", "fp32"))
+    yield instance(operation, opset, "computed", x=x, **{**exact, names[-1]: computed})
     yield instance(operation, opset, "int32", x=tensor("int32", 2), **exact)
     yield instance(operation, opset, "open", x=x, **{**exact, names[-1]: tensor("fp32")})
     yield instance(operation, opset, "alpha-int", x=x, **{**exact, "alpha": const("int32", 1)})

@@ -17,6 +17,7 @@ OPERATIONS = (*ALONG_AXES, *POSITIONS)
 OUT_OF_RANGE = "coremltools counts an axis below -rank from the end of the list of dimensions once more"
 TWICE = "coremltools takes an axis out as often as it is named, and another one the second time"
 TWICE_KEPT = "coremltools does not see that an axis is named twice as long as dimensions are kept"
+OF_FIXED_SHAPE = "coremltools counts what it can compute as constant; that Core ML does so is nowhere said"
 
 
 def instances() -> Iterator[Instance]:
@@ -66,6 +67,20 @@ def _along_axes(operation: str) -> Iterator[Instance]:
     )
     yield instance(operation, IOS15, "axes-rank0", x=x, axes=const("int32", 1))
     yield instance(operation, IOS15, "axes-open", x=x, axes=tensor("int32", 1))
+    computed = gives("sub", x=const("int32", [2, 3]), y=const("int32", 2))
+    yield instance(operation, IOS15, "axes-computed", x=x, axes=computed)
+    kept = gives("cast", x=const("int32", 1), dtype=const("string", "bool"))
+    yield instance(operation, IOS15, "keep-computed", x=x, keep_dims=kept)
+    yield instance(
+        operation,
+        IOS15,
+        "axes-of-shape",
+        x=x,
+        axes=gives("shape", x=tensor("fp32", 1)),
+        because=OF_FIXED_SHAPE,
+        instead=REFUSED,
+    )
+    yield instance(operation, IOS15, "axes-of-open-shape", x=x, axes=gives("shape", x=tensor("fp32", "s0")))
     yield instance(operation, IOS15, "axes-float", x=x, axes=const("fp32", [1.0]))
     yield instance(operation, IOS15, "keep-number", x=x, keep_dims=const("int32", 1))
     yield instance(operation, IOS17, "bool", x=tensor("bool", 3))

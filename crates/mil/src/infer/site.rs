@@ -6,7 +6,7 @@ use coremill_tensor::DType;
 
 use super::folded::{Folded, Scalar};
 use crate::ir::{Binding, Constant, Dim, Expr, Function, Op, Opset, Symbol, TensorType, Type};
-use crate::ops::{DefaultValue, OpKind, OpRow, Parameter};
+use crate::ops::{DefaultValue, OpRow, Parameter};
 
 /// What inference knows about one value.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,11 +125,6 @@ impl Outcome {
 }
 
 impl<'a> Site<'a> {
-    /// The operation.
-    pub(crate) fn kind(&self) -> OpKind {
-        self.row.kind
-    }
-
     /// The operation's name, for messages.
     pub(crate) fn name(&self) -> &'static str {
         self.row.kind.name()

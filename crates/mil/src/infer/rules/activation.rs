@@ -1,5 +1,11 @@
-use super::elementwise::{error_function, of_float};
+//! Activation functions: the type of `x` again.
+//!
+//! coremltools lets parameters of any shape through where Core ML documents one number, and axes that
+//! `x` does not have; both are refused here.
+
+use super::elementwise::{error_function, of_float, unary};
 use super::expect;
+use crate::infer::fold::float;
 use crate::infer::site::Outcome;
 use crate::infer::{Refusal, Rule, Scalar, Site, refuse};
 use crate::ir::TensorType;
@@ -111,20 +117,19 @@ fn logistic(x: f64) -> f64 {
 }
 
 fn with_alpha(site: &Site, f: impl Fn(f64, f64) -> f64) -> Rule {
-    expect::one_element(site, "alpha")?;
-    match site.float("alpha") {
-        Ok(alpha) => of_float(site, |x| f(x, alpha)),
-        // A constant whose elements are in a file that was not read.
-        Err(_) => same(site.tensor("x")?),
-    }
+    let alpha = expect::number(site, "alpha")?;
+    unary(site, |dtype, element| match (element, alpha) {
+        (Scalar::Float(x), Some(alpha)) => float(dtype, f(*x, alpha)),
+        _ => Scalar::Unknown,
+    })
 }
 
 fn with_alpha_and_beta(site: &Site, f: impl Fn(f64, f64, f64) -> f64) -> Rule {
-    expect::one_element(site, "beta")?;
-    match site.float("beta") {
-        Ok(beta) => with_alpha(site, |x, alpha| f(x, alpha, beta)),
-        Err(_) => with_alpha(site, |_, _| f64::NAN).and(same(site.tensor("x")?)),
-    }
+    let (alpha, beta) = (expect::number(site, "alpha")?, expect::number(site, "beta")?);
+    unary(site, |dtype, element| match (element, alpha, beta) {
+        (Scalar::Float(x), Some(alpha), Some(beta)) => float(dtype, f(*x, alpha, beta)),
+        _ => Scalar::Unknown,
+    })
 }
 
 /// Refuses a parameter that is not a vector with one element for each channel of `x`.

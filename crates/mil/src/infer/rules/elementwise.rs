@@ -1,3 +1,7 @@
+//! Operations that work element by element, alone or on two tensors that broadcast.
+//!
+//! Shapes, paddings and scales are computed with these, so known elements are computed for all of them.
+
 use std::cmp::Ordering;
 
 use coremill_tensor::DType;
@@ -109,23 +113,18 @@ pub(super) fn rsqrt(site: &Site) -> Rule {
 }
 
 pub(super) fn clip(site: &Site) -> Rule {
-    expect::one_element(site, "alpha")?;
-    expect::one_element(site, "beta")?;
-    if site.since() >= Opset::Ios17 {
-        let (alpha, beta) = (site.float("alpha")?, site.float("beta")?);
-        if alpha >= beta {
+    let limits = expect::number(site, "alpha")?.zip(expect::number(site, "beta")?);
+    match limits {
+        Some((alpha, beta)) if site.since() >= Opset::Ios17 && alpha >= beta => {
             let message = format!("is {alpha}, but must be smaller than `beta`, which is {beta}");
             return Err(Refusal::new(message).of("alpha"));
         }
+        _ => {}
     }
-    let limits = || {
-        let limit = |name| site.value(name)?.only()?.float();
-        Some((limit("alpha")?, limit("beta")?))
-    };
     // In this order: `beta` wins if they cross, and NaN stays.
-    unary(site, |dtype, element| match (element.float(), limits()) {
-        (Some(value), Some((alpha, beta))) => {
-            let above = if value < alpha { alpha } else { value };
+    unary(site, |dtype, element| match (element, limits) {
+        (Scalar::Float(value), Some((alpha, beta))) => {
+            let above = if *value < alpha { alpha } else { *value };
             float(dtype, if above > beta { beta } else { above })
         }
         _ => Scalar::Unknown,

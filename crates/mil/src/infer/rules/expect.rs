@@ -1,6 +1,6 @@
 //! Checks that many rules make of what is bound to a parameter, and the words for what they find.
 
-use crate::infer::{Refusal, Site};
+use crate::infer::{Folded, Refusal, Scalar, Site};
 use crate::ir::{Dim, TensorType};
 
 /// Tensors of a higher rank are refused wherever an operation could make one of any rank: Core ML
@@ -39,6 +39,12 @@ pub(super) fn one_element(site: &Site, name: &str) -> Result<(), Refusal> {
         Some(tensor) if tensor.element_count() != Some(1) => Err(site.expected(name, "one number")),
         _ => Ok(()),
     }
+}
+
+/// The one number that a parameter is bound to; none if nothing is, or if its element is not at hand.
+pub(super) fn number(site: &Site, name: &str) -> Result<Option<f64>, Refusal> {
+    one_element(site, name)?;
+    Ok(site.value(name).and_then(Folded::only).and_then(Scalar::float))
 }
 
 /// Refuses a parameter one of whose dimensions certainly is not what it must be.

@@ -1,3 +1,8 @@
+//! Normalizations: the type of `x` again, none of whose elements are computed.
+//!
+//! coremltools checks little more than element types; ranks and the shapes of the parameters are checked
+//! here as it documents them.
+
 use super::expect;
 use crate::infer::shape::marked_axes;
 use crate::infer::site::Outcome;

@@ -1,3 +1,6 @@
+//! Reductions along axes. Programs multiply and add up dimensions with them, so sums, products, largest
+//! and smallest elements follow expressions.
+
 use coremill_tensor::DType;
 
 use super::expect;
