@@ -8,6 +8,7 @@
 //! | [`package`] | `.mlpackage` directories, read and written |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
+//! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
 
 pub mod infer;
 pub mod ir;
@@ -15,3 +16,4 @@ pub mod model;
 pub mod ops;
 pub mod package;
 pub mod text;
+pub mod verify;

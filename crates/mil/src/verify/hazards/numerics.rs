@@ -1,0 +1,133 @@
+//! Numbers that `fp16` cannot hold.
+
+use coremill_tensor::{Buffer, DType};
+use half::f16;
+
+use super::{Context, Hit, Subject};
+use crate::infer::Scalar;
+use crate::ir::{Binding, Constant};
+use crate::ops::{DefaultValue, OpKind};
+
+/// Constants of more bytes are not searched: it would read whole weight files. Masks, which these
+/// rules are for, are smaller.
+const MAX_SEARCHED_BYTES: usize = 16 << 20;
+
+pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+    let constant = subject.op.attributes.get("val")?;
+    let elements = searched(constant, DType::Fp16)?;
+    let halves = elements.as_bytes().chunks_exact(2);
+    let halves = halves.map(|bytes| f16::from_le_bytes([bytes[0], bytes[1]]));
+    let (mut infinities, mut nans) = (0u64, 0u64);
+    for half in halves {
+        infinities += u64::from(half.is_infinite());
+        nans += u64::from(half.is_nan());
+    }
+    elements.release_pages();
+    match (infinities, nans) {
+        (0, 0) => None,
+        (infinities, 0) => Hit::of("val", format!("holds infinities: {infinities}")),
+        (0, nans) => Hit::of("val", format!("holds NaN: {nans}")),
+        (infinities, nans) => {
+            Hit::of("val", format!("holds infinities: {infinities}, and NaN: {nans}"))
+        }
+    }
+}
+
+pub(super) fn half_overflow(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+    if subject.kind != OpKind::Cast || context.output(subject)?.dtype != DType::Fp16 {
+        return None;
+    }
+    let overflows = |value: f64| value.is_finite() && f16::from_f64(value).is_infinite();
+    let found = match context.known(subject, "x") {
+        Some(folded) => folded.elements.iter().filter_map(Scalar::float).find(|v| overflows(*v))?,
+        None => {
+            let constant = context.at.function.bound_constant(subject.op.binding("x")?)?;
+            let elements = searched(constant, DType::Fp32)?;
+            let floats = elements.as_bytes().chunks_exact(4);
+            let mut floats = floats.map(|bytes| {
+                f64::from(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+            });
+            let found = floats.find(|value| overflows(*value));
+            elements.release_pages();
+            found?
+        }
+    };
+    Hit::of("x", format!("casts {} to `fp16`, which ends at 65504", shown(found)))
+}
+
+pub(super) fn vanishing_epsilon(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+    let row = subject.kind.row(context.at.function.opset)?;
+    let parameter = row.parameter("epsilon")?;
+    if context.output(subject)?.dtype != DType::Fp16 || context.is_constant(subject, "x") {
+        return None;
+    }
+    let (epsilon, origin) = match context.known(subject, "epsilon") {
+        Some(value) => (value.only()?.float()?, ""),
+        None => match parameter.default {
+            DefaultValue::Float(value) | DefaultValue::FloatByType { fp16: value, .. } => {
+                (f64::from(value), ", the default")
+            }
+            _ => return None,
+        },
+    };
+    let vanishes = f16::from_f64(epsilon).to_f64() == 0.0;
+    vanishes.then(|| {
+        let epsilon = shown(epsilon);
+        Hit::of("epsilon", format!("computes in `fp16` with an epsilon of {epsilon}{origin}"))
+    })?
+}
+
+pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+    if context.operand(subject, "x")?.dtype != DType::Fp16 {
+        return None;
+    }
+    let message = "sums squares in `fp16`";
+    match subject.kind {
+        OpKind::ReduceSumSquare => Hit::new(message),
+        OpKind::ReduceMean | OpKind::ReduceSum => {
+            let producer = context.producer(subject, "x")?;
+            let squares = match producer.kind {
+                OpKind::Square => true,
+                OpKind::Pow => {
+                    let exponent = context.known(producer, "y")?;
+                    exponent.only().and_then(Scalar::float) == Some(2.0)
+                }
+                OpKind::Mul => match (producer.op.binding("x")?, producer.op.binding("y")?) {
+                    (Binding::Value(x), Binding::Value(y)) => x == y,
+                    _ => false,
+                },
+                _ => false,
+            };
+            squares.then(|| Hit::of("x", message))?
+        }
+        _ => None,
+    }
+}
+
+/// Up to here `fp16` holds every integer.
+const MAX_EXACT_HALF: u64 = 2048;
+
+pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+    let indexes =
+        matches!(subject.kind, OpKind::Gather | OpKind::GatherAlongAxis | OpKind::GatherNd);
+    if !indexes || context.is_constant(subject, "indices") {
+        return None;
+    }
+    let cast = context.producer(subject, "indices").filter(|found| found.kind == OpKind::Cast)?;
+    let half = context.operand(cast, "x")?.dtype == DType::Fp16;
+    let extents = context.operand(subject, "x")?.shape.iter();
+    let long = extents.map(|dim| dim.known().unwrap_or(u64::MAX)).any(|n| n > MAX_EXACT_HALF);
+    (half && long).then(|| Hit::of("indices", "takes indices that were `fp16` before"))?
+}
+
+/// The elements of a constant of that type, if they are at hand and not too many to search.
+fn searched(constant: &Constant, dtype: DType) -> Option<&Buffer> {
+    let elements = constant.elements()?;
+    let fits = constant.tensor_type()?.dtype == dtype && elements.len() <= MAX_SEARCHED_BYTES;
+    fits.then_some(elements)
+}
+
+/// A number as few digits tell it from its neighbours in `fp32`.
+fn shown(number: f64) -> String {
+    if number == 0.0 { "0".to_owned() } else { format!("{:e}", number as f32) }
+}

@@ -1,0 +1,94 @@
+use serde::Serialize;
+
+use super::diagnostic::{Diagnostic, Report};
+
+/// The version of the form of [`JsonReport`]; it rises when a field changes its meaning or goes.
+pub const JSON_VERSION: u32 = 1;
+
+/// A report as other programs read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JsonReport {
+    /// [`JSON_VERSION`].
+    pub version: u32,
+    /// How many errors there are.
+    pub errors: usize,
+    /// How many warnings there are.
+    pub warnings: usize,
+    /// Errors and warnings in the order of the program, at most
+    /// [`MAX_DIAGNOSTICS`](super::MAX_DIAGNOSTICS) of each.
+    pub diagnostics: Vec<JsonDiagnostic>,
+}
+
+/// A diagnostic as other programs read it. Places that it does not concern are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JsonDiagnostic {
+    /// `error` or `warning`.
+    pub severity: String,
+    /// The name of the rule.
+    pub code: &'static str,
+    /// What was found and what is accepted.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+    /// The weight file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The feature of the description.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feature: Option<String>,
+    /// `input`, `state` or `output`: what the feature is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feature_role: Option<String>,
+    /// What the operation does, `conv` for instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+    /// What the operation gives first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// The value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The parameter or attribute of the operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameter: Option<String>,
+}
+
+impl Report {
+    /// The report as other programs read it.
+    pub fn to_json(&self) -> JsonReport {
+        JsonReport {
+            version: JSON_VERSION,
+            errors: self.error_count(),
+            warnings: self.warning_count(),
+            diagnostics: self.diagnostics.iter().map(JsonDiagnostic::from).collect(),
+        }
+    }
+}
+
+impl From<&Diagnostic> for JsonDiagnostic {
+    fn from(diagnostic: &Diagnostic) -> JsonDiagnostic {
+        let location = diagnostic.location.clone();
+        let (operator, operation) =
+            location.op.map_or((None, None), |op| (Some(op.operator), op.name));
+        let (feature_role, feature) = location
+            .feature
+            .map_or((None, None), |feature| (Some(feature.role.to_string()), Some(feature.name)));
+        JsonDiagnostic {
+            severity: diagnostic.severity().to_string(),
+            code: diagnostic.code.name(),
+            message: diagnostic.message.clone(),
+            hint: diagnostic.hint.clone(),
+            file: location.file,
+            function: location.function.map(|function| function.name),
+            feature,
+            feature_role,
+            operator,
+            operation,
+            value: location.value.map(|value| value.name),
+            parameter: location.parameter,
+        }
+    }
+}

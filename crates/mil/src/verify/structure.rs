@@ -1,0 +1,363 @@
+//! Whether a function hangs together at all. Every other check relies on this one.
+
+use std::collections::HashMap;
+
+use super::codes::Code;
+use super::diagnostic::{Diagnostic, Findings, InFunction};
+use crate::infer::MAX_BLOCK_DEPTH;
+use crate::ir::{Binding, BlockId, Definition, Function, OpId, Operator, ValueId};
+use crate::ops::OpKind;
+use crate::text::is_plain;
+
+/// A function whose ids all hold, whose blocks form a tree, and whose operations stand once.
+pub(super) struct Layout {
+    /// The operations in the order of the text: an operation, then those of its blocks.
+    pub(super) ops: Vec<OpId>,
+    /// The blocks in the same order, the body first.
+    pub(super) blocks: Vec<BlockId>,
+    /// For each operation, by index, whether an error about it has been reported already, so that
+    /// type inference need not complain too.
+    pub(super) refused: Vec<bool>,
+    /// How often each value is used, by index.
+    pub(super) uses: Vec<u32>,
+}
+
+/// The layout, or none if the function is too broken to look further.
+pub(super) fn check(at: InFunction<'_>, findings: &mut Findings) -> Option<Layout> {
+    let mut walk = Walk {
+        at,
+        function: at.function,
+        findings,
+        layout: Layout {
+            ops: Vec::new(),
+            blocks: Vec::new(),
+            refused: vec![false; at.function.op_count()],
+            uses: vec![0; at.function.value_count()],
+        },
+        op_seen: vec![false; at.function.op_count()],
+        value_seen: vec![false; at.function.value_count()],
+        broken: false,
+    };
+    walk.tree();
+    let Walk { layout, broken, .. } = walk;
+    findings.set_order(at.index, &layout.ops, at.function.op_count());
+    if broken {
+        return None;
+    }
+    let mut layout = layout;
+    names(at, &layout, findings);
+    scopes(at, &mut layout, findings);
+    operators(at, &mut layout, findings);
+    Some(layout)
+}
+
+struct Walk<'p, 'f> {
+    at: InFunction<'p>,
+    function: &'p Function,
+    findings: &'f mut Findings,
+    layout: Layout,
+    op_seen: Vec<bool>,
+    value_seen: Vec<bool>,
+    broken: bool,
+}
+
+/// What is yet to be visited of a block.
+struct Frame {
+    block: BlockId,
+    next: usize,
+    depth: usize,
+}
+
+impl Walk<'_, '_> {
+    /// Walks the blocks with a list of its own: how deep they nest is what is being checked.
+    fn tree(&mut self) {
+        let mut block_seen = vec![false; self.function.block_count()];
+        let mut frames = Vec::new();
+        self.enter(self.function.body, None, &mut block_seen, &mut frames, 0);
+        while let Some(frame) = frames.last_mut() {
+            let ops = &self.function.block(frame.block).ops;
+            let Some(&op) = ops.get(frame.next) else {
+                frames.pop();
+                continue;
+            };
+            frame.next += 1;
+            let depth = frame.depth;
+            if !self.visit(op) {
+                continue;
+            }
+            if depth >= MAX_BLOCK_DEPTH && !self.function.op(op).blocks.is_empty() {
+                let message = format!("blocks nest more than {MAX_BLOCK_DEPTH} deep");
+                self.broken(Code::DeepNesting, Some(op), message);
+                continue;
+            }
+            // The first block is entered last, so that it is walked first.
+            for &block in self.function.op(op).blocks.iter().rev() {
+                self.enter(block, Some(op), &mut block_seen, &mut frames, depth + 1);
+            }
+        }
+    }
+
+    fn enter(
+        &mut self,
+        block: BlockId,
+        by: Option<OpId>,
+        seen: &mut [bool],
+        frames: &mut Vec<Frame>,
+        depth: usize,
+    ) {
+        match seen.get_mut(block.index()) {
+            None => {
+                let message = format!("runs {block}, but the function holds {}", seen.len());
+                self.broken(Code::DanglingId, by, message);
+                return;
+            }
+            Some(seen) if *seen => {
+                let message = format!("runs {block}, which something else runs already");
+                self.broken(Code::SharedBlock, by, message);
+                return;
+            }
+            Some(seen) => *seen = true,
+        }
+        self.layout.blocks.push(block);
+        let inputs = &self.function.block(block).inputs;
+        for (index, &input) in inputs.iter().enumerate() {
+            self.define(input, Definition::Input(block, index as u32), by);
+        }
+        for &output in &self.function.block(block).outputs {
+            self.hold(output, by);
+        }
+        frames.push(Frame { block, next: 0, depth });
+    }
+
+    /// Whether the operation can be looked into.
+    fn visit(&mut self, id: OpId) -> bool {
+        match self.op_seen.get_mut(id.index()) {
+            None => {
+                let held = self.op_seen.len();
+                let message = format!("a block holds {id}, but the function has {held} operations");
+                self.broken(Code::DanglingId, None, message);
+                return false;
+            }
+            Some(seen) if *seen => {
+                self.broken(Code::SharedOp, Some(id), "stands in two places".to_owned());
+                return false;
+            }
+            Some(seen) => *seen = true,
+        }
+        self.layout.ops.push(id);
+        let op = self.function.op(id);
+        for (index, &output) in op.outputs.iter().enumerate() {
+            self.define(output, Definition::Output(id, index as u32), Some(id));
+        }
+        for (_, binding) in op.all_bindings() {
+            if let Binding::Value(value) = binding {
+                self.hold(*value, Some(id));
+            }
+        }
+        true
+    }
+
+    fn hold(&mut self, value: ValueId, by: Option<OpId>) -> bool {
+        let held = self.function.value_count();
+        if value.index() < held {
+            return true;
+        }
+        let message = format!("refers to {value}, but the function holds {held} values");
+        self.broken(Code::DanglingId, by, message);
+        false
+    }
+
+    fn define(&mut self, value: ValueId, definition: Definition, by: Option<OpId>) {
+        if !self.hold(value, by) {
+            return;
+        }
+        let stated = self.function.value(value);
+        if std::mem::replace(&mut self.value_seen[value.index()], true) {
+            let message = format!("`{}` is defined twice", stated.name);
+            self.broken(Code::MisplacedValue, by, message);
+        } else if stated.definition != definition {
+            let message = format!(
+                "`{}` stands {}, but says that it stands {}",
+                stated.name,
+                described(definition),
+                described(stated.definition)
+            );
+            self.broken(Code::MisplacedValue, by, message);
+        }
+    }
+
+    fn broken(&mut self, code: Code, op: Option<OpId>, message: String) {
+        self.broken = true;
+        let location = op.map_or_else(|| self.at.place(), |op| self.at.op(op));
+        self.findings.push(Diagnostic::new(code, location, message));
+    }
+}
+
+fn described(definition: Definition) -> String {
+    match definition {
+        Definition::Input(block, index) => format!("at input {index} of {block}"),
+        Definition::Output(op, index) => format!("at output {index} of {op}"),
+    }
+}
+
+/// Names are identifiers and distinct.
+fn names(at: InFunction<'_>, layout: &Layout, findings: &mut Findings) {
+    let function = at.function;
+    if !is_plain(&function.name) {
+        let message = format!("`{}` cannot name a function", function.name);
+        findings.report(Code::InvalidName, at.place(), message);
+    }
+    let mut values: HashMap<&str, ValueId> = HashMap::new();
+    let inputs = function.block(function.body).inputs.iter();
+    let nested = layout.ops.iter().flat_map(|&op| {
+        let op = function.op(op);
+        let blocks = op.blocks.iter().flat_map(|&block| &function.block(block).inputs);
+        op.outputs.iter().chain(blocks)
+    });
+    for &id in inputs.chain(nested) {
+        let name = function.value(id).name.as_str();
+        if !is_plain(name) {
+            let message = format!("`{name}` cannot name a value");
+            findings.report(Code::InvalidName, at.value(id), message);
+        }
+        if values.insert(name, id).is_some() {
+            let message = format!("another value is called `{name}` too");
+            findings.report(Code::DuplicateName, at.value(id), message);
+        }
+    }
+    let mut ops: HashMap<&str, OpId> = HashMap::new();
+    for &id in &layout.ops {
+        let Some(name) = function.op(id).attributes.get("name").and_then(|name| name.as_str())
+        else {
+            continue;
+        };
+        if ops.insert(name, id).is_some() {
+            let message = format!("another operation is named `{name}` too");
+            findings.report(Code::DuplicateOpName, at.op(id).parameter("name"), message);
+        }
+    }
+}
+
+/// Every value is defined before it is used, in a block around the use.
+fn scopes(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
+    let function = at.function;
+    let mut scope =
+        Scope { function, visible: vec![false; function.value_count()], stack: Vec::new() };
+    let mut frames = vec![scope.enter(function.body, None)];
+    while let Some(frame) = frames.last_mut() {
+        if let Some((op, next)) = frame.running {
+            frame.running = match function.op(op).blocks.get(next) {
+                Some(&block) => {
+                    frame.running = Some((op, next + 1));
+                    let inner = scope.enter(block, Some(op));
+                    frames.push(inner);
+                    continue;
+                }
+                None => None,
+            };
+            function.op(op).outputs.iter().for_each(|&output| scope.define(output));
+            continue;
+        }
+        let block = function.block(frame.block);
+        if let Some(&id) = block.ops.get(frame.next) {
+            frame.next += 1;
+            frame.running = Some((id, 0));
+            for (parameter, binding) in function.op(id).all_bindings() {
+                let Binding::Value(value) = *binding else { continue };
+                layout.uses[value.index()] += 1;
+                if !scope.visible[value.index()] {
+                    layout.refused[id.index()] = true;
+                    let location = at.op(id).parameter(parameter);
+                    findings.report(Code::UndefinedValue, location, scope.undefined(value));
+                }
+            }
+            continue;
+        }
+        for &output in &block.outputs {
+            layout.uses[output.index()] += 1;
+            if !scope.visible[output.index()] {
+                if let Some(owner) = frame.owner {
+                    layout.refused[owner.index()] = true;
+                }
+                let location = frame.owner.map_or_else(|| at.place(), |op| at.op(op));
+                let message = format!("returns a value: {}", scope.undefined(output));
+                findings.report(Code::UndefinedValue, location, message);
+            }
+        }
+        scope.leave(frame.outer);
+        frames.pop();
+    }
+}
+
+/// The values that can be seen from where the walk stands.
+struct Scope<'p> {
+    function: &'p Function,
+    visible: Vec<bool>,
+    stack: Vec<ValueId>,
+}
+
+/// A block that is being walked.
+struct Open {
+    block: BlockId,
+    /// The operation that runs it.
+    owner: Option<OpId>,
+    next: usize,
+    /// The operation whose blocks are being walked, and which of them comes next.
+    running: Option<(OpId, usize)>,
+    /// How many values were visible outside.
+    outer: usize,
+}
+
+impl Scope<'_> {
+    fn enter(&mut self, block: BlockId, owner: Option<OpId>) -> Open {
+        let outer = self.stack.len();
+        let function = self.function;
+        function.block(block).inputs.iter().for_each(|&input| self.define(input));
+        Open { block, owner, next: 0, running: None, outer }
+    }
+
+    fn define(&mut self, value: ValueId) {
+        self.visible[value.index()] = true;
+        self.stack.push(value);
+    }
+
+    fn leave(&mut self, outer: usize) {
+        for value in self.stack.drain(outer..) {
+            self.visible[value.index()] = false;
+        }
+    }
+
+    fn undefined(&self, value: ValueId) -> String {
+        format!("`{}` is not defined here", self.function.value(value).name)
+    }
+}
+
+/// The op table has every operation, in the function's opset.
+fn operators(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
+    let opset = at.function.opset;
+    for &id in &layout.ops {
+        let op = at.function.op(id);
+        let diagnostic = match &op.operator {
+            Operator::Unknown(name) => {
+                let message = format!("there is no operation `{name}`");
+                Diagnostic::new(Code::UnknownOperator, at.op(id), message)
+            }
+            Operator::Known(kind) if kind.row(opset).is_none() => {
+                let introduced = kind.introduced();
+                let message =
+                    format!("`{}` needs {introduced}; this function is {opset}", kind.name());
+                Diagnostic::new(Code::OperatorTooNew, at.op(id), message).hint(format!(
+                    "declare the function with opset `{}`, or use older operations",
+                    introduced.name()
+                ))
+            }
+            Operator::Known(OpKind::ConstSymbolic) => {
+                let message = "`_const_symbolic` is internal to converters";
+                Diagnostic::new(Code::UnknownOperator, at.op(id), message)
+            }
+            Operator::Known(_) => continue,
+        };
+        layout.refused[id.index()] = true;
+        findings.push(diagnostic);
+    }
+}

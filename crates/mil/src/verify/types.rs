@@ -1,0 +1,98 @@
+//! Operations accept their arguments, and values have the types that they are declared with.
+
+use super::codes::Code;
+use super::diagnostic::{Diagnostic, Findings, InFunction};
+use super::structure::Layout;
+use crate::infer::{Analysis, analyze};
+use crate::ir::{Definition, OpId, Type, ValueId};
+
+/// Tensors of more dimensions are refused.
+const MAX_RANK: usize = 5;
+
+pub(super) fn check(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) -> Analysis {
+    let function = at.function;
+    let (analysis, problems) = analyze(function);
+    for problem in problems {
+        if !layout.refused[problem.op.index()] {
+            let mut location = at.op(problem.op);
+            location.parameter = problem.refusal.parameter;
+            let diagnostic =
+                Diagnostic::new(Code::InvalidOperation, location, problem.refusal.message);
+            findings.push(match problem.refusal.hint {
+                Some(hint) => diagnostic.hint(hint),
+                None => diagnostic,
+            });
+        }
+    }
+    // Problems of one operation come together; only now may it count as refused.
+    for &input in function.inputs() {
+        rank_is_within(at, input, findings);
+    }
+    let constexpr_only = feeds_constexpr_only(at, layout);
+    for &id in &layout.ops {
+        let op = function.op(id);
+        for &output in &op.outputs {
+            let declared = &function.value(output).ty;
+            match analysis.ty(output) {
+                Some(inferred) if !inferred.is_compatible(declared) => {
+                    let message =
+                        format!("is declared as `{declared}`, but is `{}`", inferred.erased());
+                    findings.report(Code::TypeMismatch, at.value(output), message);
+                }
+                Some(_) | None => {}
+            }
+            if !constexpr_only[output.index()] {
+                rank_is_within(at, output, findings);
+            }
+        }
+        for &block in &op.blocks {
+            for &input in &function.block(block).inputs {
+                rank_is_within(at, input, findings);
+            }
+        }
+    }
+    analysis
+}
+
+fn rank_is_within(at: InFunction<'_>, value: ValueId, findings: &mut Findings) {
+    let rank = match at.function.value(value).ty.stripped_of_state() {
+        Type::Tensor(tensor) => tensor.rank(),
+        Type::List(..) | Type::Tuple(_) | Type::Dictionary(..) | Type::State(_) => return,
+    };
+    if rank > MAX_RANK {
+        let message = format!("has rank {rank}; accepted are ranks up to {MAX_RANK}");
+        findings.report(Code::RankLimit, at.value(value), message);
+    }
+}
+
+/// For each value whether it is a constant that only compressed constants use: lookup tables have
+/// more dimensions than tensors may.
+fn feeds_constexpr_only(at: InFunction<'_>, layout: &Layout) -> Vec<bool> {
+    let function = at.function;
+    let is_constant = |op: OpId| {
+        function.op(op).kind().is_some_and(|kind| kind.is_constexpr() || kind.name() == "const")
+    };
+    let mut only: Vec<bool> = (0..function.value_count())
+        .map(|index| match function.value(ValueId::from_index(index)).definition {
+            Definition::Output(op, _) if op.index() < function.op_count() => is_constant(op),
+            Definition::Output(..) | Definition::Input(..) => false,
+        })
+        .collect();
+    for &id in &layout.ops {
+        let op = function.op(id);
+        if op.kind().is_some_and(|kind| kind.is_constexpr()) {
+            continue;
+        }
+        for (_, binding) in op.all_bindings() {
+            if let crate::ir::Binding::Value(value) = binding {
+                only[value.index()] = false;
+            }
+        }
+    }
+    for &block in &layout.blocks {
+        for output in &function.block(block).outputs {
+            only[output.index()] = false;
+        }
+    }
+    only
+}

@@ -1,0 +1,208 @@
+//! Constants hold what their types declare, attributes are known ones, weights have their elements.
+
+use std::collections::BTreeMap;
+
+use coremill_tensor::DType;
+
+use super::codes::Code;
+use super::diagnostic::{Findings, InFunction, Location};
+use super::structure::Layout;
+use crate::ir::{Attributes, Binding, Constant, ConstantData, Dim, Op, Program, Type, Weight};
+use crate::ops::OpKind;
+
+/// Attributes that Core ML's own tools write to operations: the name, and the engines that an
+/// operation is meant for.
+const KNOWN_ATTRIBUTES: [&str; 2] = ["name", "IntendedBackend"];
+
+/// Checks the notes about the program as a whole.
+pub(super) fn check_program(program: &Program, findings: &mut Findings) {
+    for (name, constant) in program.attributes.iter() {
+        check_constant(
+            &Location::model().parameter(name),
+            constant,
+            &mut Missing::default(),
+            findings,
+        );
+    }
+}
+
+/// Checks every constant of a function.
+pub(super) fn check(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
+    let function = at.function;
+    let mut missing = Missing::default();
+    let mut attributes = |location: &Location, attributes: &Attributes, findings: &mut Findings| {
+        for (name, constant) in attributes.iter() {
+            let location = location.clone().parameter(name);
+            check_constant(&location, constant, &mut missing, findings);
+        }
+    };
+    if !function.attributes.is_empty() {
+        attributes(&at.place(), &function.attributes, findings);
+    }
+    for &block in &layout.blocks {
+        if !function.block(block).attributes.is_empty() {
+            attributes(&at.place(), &function.block(block).attributes, findings);
+        }
+    }
+    for &id in &layout.ops {
+        let op = function.op(id);
+        let before = findings.errors();
+        for (name, constant) in op.attributes.iter() {
+            check_constant_of(&|| at.op(id).parameter(name), constant, &mut missing, findings);
+        }
+        for (name, binding) in op.all_bindings() {
+            if let Binding::Literal(constant) = binding {
+                let location = || at.op(id).parameter(name);
+                check_constant_of(&location, constant, &mut missing, findings);
+            }
+        }
+        layout.refused[id.index()] |= findings.errors() > before;
+        attributes_are_known(op, &|| at.op(id), findings);
+    }
+    for (file, (location, count)) in missing.0 {
+        let message = match count {
+            1 => format!("refers to `{file}`, which was not found or has no such place"),
+            _ => format!(
+                "refers to `{file}`, which was not found or has no such place; \
+                 so do {} more constants of this function",
+                count - 1
+            ),
+        };
+        let location = Location { file: Some(file), ..location };
+        findings.report(Code::WeightMissing, location, message);
+    }
+}
+
+/// Weights without elements, by file: the first that refers to it, and how many do.
+#[derive(Default)]
+struct Missing(BTreeMap<String, (Location, usize)>);
+
+fn check_constant(
+    location: &Location,
+    constant: &Constant,
+    missing: &mut Missing,
+    findings: &mut Findings,
+) {
+    check_constant_of(&|| location.clone(), constant, missing, findings);
+}
+
+/// Checks a constant and what it is made of, with a list of its own: sequences nest.
+fn check_constant_of(
+    location: &dyn Fn() -> Location,
+    constant: &Constant,
+    missing: &mut Missing,
+    findings: &mut Findings,
+) {
+    let mut pending = vec![constant];
+    while let Some(constant) = pending.pop() {
+        if let Err((code, message)) = check_shallow(constant) {
+            findings.report(code, location(), message);
+        }
+        match &constant.data {
+            ConstantData::Weight(weight @ Weight { data: None, .. }) => {
+                let file = weight.place.as_ref().map_or("a weight file", |place| &place.file);
+                let entry = missing.0.entry(file.to_owned());
+                entry.or_insert_with(|| (location(), 0)).1 += 1;
+            }
+            ConstantData::Bytes(_) | ConstantData::Strings(_) | ConstantData::Weight(_) => {}
+            ConstantData::Sequence(parts) => pending.extend(parts.iter().rev()),
+            ConstantData::Entries(entries) => {
+                pending.extend(entries.iter().rev().flat_map(|(key, value)| [value, key]));
+            }
+        }
+    }
+}
+
+fn check_shallow(constant: &Constant) -> Result<(), (Code, String)> {
+    let mismatch = |found: &str| {
+        Err((Code::ConstantType, format!("is declared as `{}`, but states {found}", constant.ty)))
+    };
+    match (&constant.data, &constant.ty) {
+        (ConstantData::Bytes(bytes), Type::Tensor(tensor)) => {
+            if tensor.dtype == DType::String {
+                return mismatch("bytes");
+            }
+            check_bytes(constant, bytes.len() as u64)
+        }
+        (ConstantData::Weight(weight), Type::Tensor(tensor)) => {
+            use DType::{Bool, Fp64, Int64, String, UInt64};
+            if matches!(tensor.dtype, Bool | String | Fp64 | Int64 | UInt64) {
+                let message = format!("a weight file cannot hold `{}`", tensor.dtype);
+                return Err((Code::WeightType, message));
+            }
+            match &weight.data {
+                Some(data) => check_bytes(constant, data.len() as u64),
+                None => Ok(()),
+            }
+        }
+        (ConstantData::Strings(strings), Type::Tensor(tensor)) => {
+            if tensor.dtype != DType::String {
+                return mismatch("strings");
+            }
+            match tensor.element_count() {
+                None => Err(unsized_type(constant)),
+                Some(count) if count != strings.len() as u64 => Err((
+                    Code::ConstantSize,
+                    format!("`{}` has {count} elements, found {}", constant.ty, strings.len()),
+                )),
+                Some(_) => Ok(()),
+            }
+        }
+        (ConstantData::Sequence(parts), Type::List(element, length)) => {
+            if !length.may_equal(&Dim::Known(parts.len() as u64)) {
+                let message =
+                    format!("`{}` has {length} elements, found {}", constant.ty, parts.len());
+                return Err((Code::ConstantSize, message));
+            }
+            match parts.iter().find(|part| !part.ty.is_compatible(element)) {
+                Some(part) => mismatch(&format!("an element of `{}`", part.ty)),
+                None => Ok(()),
+            }
+        }
+        (ConstantData::Sequence(parts), Type::Tuple(types)) => {
+            let fits = parts.len() == types.len()
+                && parts.iter().zip(types).all(|(part, ty)| part.ty.is_compatible(ty));
+            if fits { Ok(()) } else { mismatch("other parts") }
+        }
+        (ConstantData::Entries(entries), Type::Dictionary(key, value)) => {
+            let fits =
+                entries.iter().all(|(k, v)| k.ty.is_compatible(key) && v.ty.is_compatible(value));
+            if fits { Ok(()) } else { mismatch("other entries") }
+        }
+        (ConstantData::Bytes(_), _) => mismatch("bytes"),
+        (ConstantData::Weight(_), _) => mismatch("a place in a weight file"),
+        (ConstantData::Strings(_), _) => mismatch("strings"),
+        (ConstantData::Sequence(_), _) => mismatch("a sequence"),
+        (ConstantData::Entries(_), _) => mismatch("entries"),
+    }
+}
+
+fn check_bytes(constant: &Constant, found: u64) -> Result<(), (Code, String)> {
+    match constant.tensor_type().and_then(|tensor| tensor.storage_bytes()) {
+        None => Err(unsized_type(constant)),
+        Some(expected) if expected != found => Err((
+            Code::ConstantSize,
+            format!("`{}` takes {expected} bytes, found {found}", constant.ty),
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+fn unsized_type(constant: &Constant) -> (Code, String) {
+    let message = format!("`{}` has no fixed number of elements", constant.ty);
+    (Code::ConstantType, message)
+}
+
+fn attributes_are_known(op: &Op, location: &dyn Fn() -> Location, findings: &mut Findings) {
+    let Some(kind) = op.kind() else { return };
+    for (name, _) in op.attributes.iter() {
+        let known = KNOWN_ATTRIBUTES.contains(&name)
+            || (kind == OpKind::Const && name == "val")
+            // Inference checks these as the arguments that they are.
+            || (kind.is_constexpr() && kind.rows().iter().any(|row| row.parameter(name).is_some()));
+        if !known {
+            let message = format!("`{name}` is no attribute of `{}`", kind.name());
+            findings.report(Code::UnknownAttribute, location().parameter(name), message);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The verifier: every rule breaks and holds on some model, and what it says reads as it did.
+
+mod broken_text;
+mod cases;
+mod description;
+mod golden;
+mod hazards;
+mod program;
+mod snapshots;
+
+use std::collections::BTreeSet;
+
+use cases::Case;
+use coremill_mil::verify::{CODES, Severity, check, verify};
+
+fn all_cases() -> Vec<Case> {
+    [program::cases(), description::cases(), hazards::cases()].concat()
+}
+
+/// A rule that can never be broken, or that breaks on everything, checks nothing.
+#[test]
+fn every_rule_breaks_and_holds() {
+    let mut covered = BTreeSet::new();
+    let mut failures = Vec::new();
+    for case in all_cases() {
+        covered.insert(case.code.name());
+        let broken = check(&case.broken);
+        let found = broken.diagnostics.iter().find(|found| found.code == case.code);
+        if found.is_none() {
+            failures.push(format!("{} does not break on:\n{broken}", case.code));
+        }
+        let is_error = case.code.row().severity == Severity::Error;
+        if is_error && verify(&case.broken).is_ok() {
+            failures.push(format!("{}: a broken model was verified", case.code));
+        }
+        let sound = check(&case.sound);
+        if sound.diagnostics.iter().any(|found| found.code == case.code) || !sound.is_sound() {
+            failures.push(format!("{} does not hold:\n{sound}", case.code));
+        }
+        // A broken model must not be found broken for other reasons.
+        let others = broken.diagnostics.iter().filter(|found| {
+            found.severity() == Severity::Error
+                && found.code != case.code
+                && !case.also.contains(&found.code)
+        });
+        for other in others {
+            failures.push(format!("{} comes with {other}", case.code));
+        }
+    }
+    let missing: Vec<_> =
+        CODES.iter().map(|row| row.name).filter(|name| !covered.contains(name)).collect();
+    assert!(missing.is_empty(), "no case for {missing:?}");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// `docs/check.md` holds the table of rules as it is.
+#[test]
+fn docs_list_every_rule() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/check.md");
+    let page = std::fs::read_to_string(path).expect("docs/check.md");
+    let (begin, end) = ("<!-- rules -->\n", "<!-- end of rules -->");
+    let start = page.find(begin).expect("a place for the rules") + begin.len();
+    let stop = page.find(end).expect("an end of the rules");
+    let mut rows = String::from("\n");
+    for (severity, title) in [(Severity::Error, "Errors"), (Severity::Warning, "Warnings")] {
+        rows.push_str(&format!(
+            "### {title}\n\n| code | what | why | remedy |\n|---|---|---|---|\n"
+        ));
+        for row in CODES.iter().filter(|row| row.severity == severity) {
+            rows.push_str(&format!(
+                "| `{}` | {} | {} | {} |\n",
+                row.name, row.what, row.why, row.remedy
+            ));
+        }
+        rows.push('\n');
+    }
+    if std::env::var_os("BLESS").is_some() {
+        let page = format!("{}{rows}{}", &page[..start], &page[stop..]);
+        std::fs::write(path, page).expect("write");
+    } else {
+        assert_eq!(&page[start..stop], rows, "run this test with BLESS=1");
+    }
+}
