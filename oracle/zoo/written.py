@@ -229,11 +229,12 @@ def random(n: Tensor) -> tuple[Tensor, ...]:
 
 
 def suppression(target: str) -> Callable[[], Written]:
-    """Detection's last step; iOS17 dropped one of its parameters."""
+    """Detection's last step; iOS17 dropped one of its parameters, and takes boxes as columns."""
+    columns = target == "iOS17"
 
-    @program(target, floats(1, 20, 4), floats(1, 20, 3))
+    @program(target, floats(1, 4, 20) if columns else floats(1, 20, 4), floats(1, 3, 20) if columns else floats(1, 20, 3))
     def body(boxes: Tensor, scores: Tensor) -> tuple[Tensor, ...]:
-        options = {} if target == "iOS17" else {"score_threshold": 0.2}
+        options = {} if columns else {"score_threshold": 0.2}
         return mb.non_maximum_suppression(
             boxes=boxes, scores=scores, iou_threshold=0.5, max_boxes=5, per_class_suppression=True, **options
         )

@@ -56,7 +56,7 @@ codes! {
         "Core ML writes the program as text when it compiles it, and refuses to read that text back",
         "use letters, digits and `_`, begin with a letter or `_`, and avoid names of types";
     Error DuplicateName "duplicate-name":
-        "two values of a function have the same name",
+        "two values that can be seen in one place have the same name",
         "the model file refers to values by name",
         "rename one of them";
     Error DanglingId "dangling-id":
@@ -200,7 +200,7 @@ codes! {
         "Core ML checks what callers pass against them",
         "let the default shape lie within the bounds, or among the enumerated shapes";
     Error FeatureDefault "feature-default":
-        "an optional input without a default value, or a default value of another type",
+        "an optional input without a default value, or a default value that its type cannot hold",
         "Core ML needs a value where the caller passes none",
         "give a default value of the input's type, or make the input required";
     Error EnumeratedTooNew "enumerated-too-new":

@@ -93,8 +93,10 @@ fn check_array(
     }
     if let Some(default) = array.default {
         let fits = match default {
-            DefaultElement::Int(_) => tensor.dtype.is_integer(),
-            DefaultElement::Float(_) | DefaultElement::Double(_) => tensor.dtype.is_float(),
+            DefaultElement::Int(_) => true,
+            // Converters state the default values of integers so too.
+            DefaultElement::Float(value) => tensor.dtype.is_float() || value.fract() == 0.0,
+            DefaultElement::Double(value) => tensor.dtype.is_float() || value.fract() == 0.0,
         };
         if !fits {
             let message = format!("has a default value that is no `{}`", tensor.dtype);

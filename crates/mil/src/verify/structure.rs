@@ -1,6 +1,6 @@
 //! Whether a function hangs together at all. Every other check relies on this one.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::codes::Code;
 use super::diagnostic::{Diagnostic, Findings, InFunction};
@@ -200,49 +200,44 @@ fn described(definition: Definition) -> String {
     }
 }
 
-/// Names are identifiers and distinct.
+/// Names are identifiers, and those of operations distinct. Those of values are told apart along the
+/// scopes that they can be seen in.
 fn names(at: InFunction<'_>, layout: &Layout, findings: &mut Findings) {
     let function = at.function;
     if !is_plain(&function.name) {
         let message = format!("`{}` cannot name a function", function.name);
         findings.report(Code::InvalidName, at.place(), message);
     }
-    let mut values: HashMap<&str, ValueId> = HashMap::new();
-    let inputs = function.block(function.body).inputs.iter();
-    let nested = layout.ops.iter().flat_map(|&op| {
-        let op = function.op(op);
-        let blocks = op.blocks.iter().flat_map(|&block| &function.block(block).inputs);
-        op.outputs.iter().chain(blocks)
-    });
-    for &id in inputs.chain(nested) {
-        let name = function.value(id).name.as_str();
+    let inputs = layout.blocks.iter().flat_map(|&block| &function.block(block).inputs);
+    let outputs = layout.ops.iter().flat_map(|&op| &function.op(op).outputs);
+    for &id in inputs.chain(outputs) {
+        let name = &function.value(id).name;
         if !is_plain(name) {
             let message = format!("`{name}` cannot name a value");
             findings.report(Code::InvalidName, at.value(id), message);
         }
-        if values.insert(name, id).is_some() {
-            let message = format!("another value is called `{name}` too");
-            findings.report(Code::DuplicateName, at.value(id), message);
-        }
     }
-    let mut ops: HashMap<&str, OpId> = HashMap::new();
+    let mut ops = HashSet::new();
     for &id in &layout.ops {
-        let Some(name) = function.op(id).attributes.get("name").and_then(|name| name.as_str())
-        else {
-            continue;
-        };
-        if ops.insert(name, id).is_some() {
+        let name = function.op(id).attributes.get("name").and_then(|name| name.as_str());
+        if let Some(name) = name.filter(|name| !ops.insert(*name)) {
             let message = format!("another operation is named `{name}` too");
             findings.report(Code::DuplicateOpName, at.op(id).parameter("name"), message);
         }
     }
 }
 
-/// Every value is defined before it is used, in a block around the use.
+/// Every value is defined before it is used, in a block around the use, and has a name that no other
+/// value has there. Blocks beside each other may use the same names, and converters do so.
 fn scopes(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
     let function = at.function;
-    let mut scope =
-        Scope { function, visible: vec![false; function.value_count()], stack: Vec::new() };
+    let mut scope = Scope {
+        function,
+        visible: vec![false; function.value_count()],
+        names: HashSet::new(),
+        stack: Vec::new(),
+        clashes: Vec::new(),
+    };
     let mut frames = vec![scope.enter(function.body, None)];
     while let Some(frame) = frames.last_mut() {
         if let Some((op, next)) = frame.running {
@@ -287,13 +282,22 @@ fn scopes(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
         scope.leave(frame.outer);
         frames.pop();
     }
+    for value in scope.clashes {
+        let message = format!("another value is called `{}` too", function.value(value).name);
+        findings.report(Code::DuplicateName, at.value(value), message);
+    }
 }
 
 /// The values that can be seen from where the walk stands.
 struct Scope<'p> {
     function: &'p Function,
     visible: Vec<bool>,
-    stack: Vec<ValueId>,
+    /// Their names.
+    names: HashSet<&'p str>,
+    /// The values in the order in which they came into sight, and whether they brought their name.
+    stack: Vec<(ValueId, bool)>,
+    /// Values that have the name of one that could be seen where they are defined.
+    clashes: Vec<ValueId>,
 }
 
 /// A block that is being walked.
@@ -318,12 +322,19 @@ impl Scope<'_> {
 
     fn define(&mut self, value: ValueId) {
         self.visible[value.index()] = true;
-        self.stack.push(value);
+        let is_new = self.names.insert(&self.function.value(value).name);
+        self.stack.push((value, is_new));
+        if !is_new {
+            self.clashes.push(value);
+        }
     }
 
     fn leave(&mut self, outer: usize) {
-        for value in self.stack.drain(outer..) {
+        for (value, is_new) in self.stack.drain(outer..) {
             self.visible[value.index()] = false;
+            if is_new {
+                self.names.remove(self.function.value(value).name.as_str());
+            }
         }
     }
 

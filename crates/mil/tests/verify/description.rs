@@ -113,6 +113,14 @@ pub(crate) fn cases() -> Vec<Case> {
             array(feature).default = default;
         })
     };
+    let whole_number = |default| {
+        let text =
+            main("ios17", "tensor<int32, [4]> x", "tensor<int32, [4]> y = identity(x = x);", "y");
+        with_input(model(&text), |feature| {
+            feature.is_optional = true;
+            array(feature).default = Some(default);
+        })
+    };
     let range = |lower, upper| SizeRange { lower, upper };
     let mut cases = vec![
         Case::new(
@@ -250,8 +258,8 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new(Code::FeatureDefault, optional(None), optional(Some(DefaultElement::Float(1.0)))),
         Case::new(
             Code::FeatureDefault,
-            optional(Some(DefaultElement::Int(1))),
-            optional(Some(DefaultElement::Double(1.0))),
+            whole_number(DefaultElement::Float(0.5)),
+            whole_number(DefaultElement::Float(3.0)),
         ),
     ];
     let classifier_faults: [fn(&mut Model); 4] = [

@@ -154,7 +154,10 @@ pub(super) fn while_loop(site: &Site) -> Rule {
             refuse!("has {} `loop_vars`, but its {what} {found} values", variables.len());
         }
     }
-    let is_bool = |ty: &Type| *ty == Type::scalar(DType::Bool);
+    // Converters write conditions of shape [1] too.
+    let is_bool = |ty: &Type| {
+        *ty == Type::scalar(DType::Bool) || *ty == Type::tensor(DType::Bool, &[1])
+    };
     match condition.as_slice() {
         [condition] if is_bool(&condition.ty) => {}
         found => {
