@@ -12,23 +12,20 @@
 //! same bytes. Whatever a reader here does not know is kept and written again, or refused by name.
 //!
 //! ```
-//! use coremill_mil::ir::{Constant, Function, Op, Opset};
-//! use coremill_mil::model::Model;
-//! use coremill_mil::package;
-//! use coremill_tensor::DType;
+//! use coremill_mil::{model::describe, package, text, verify::verify};
 //!
-//! let mut function = Function::new("main", Opset::Ios18);
-//! let body = function.body;
-//! let weight = Constant::weight(DType::Int8, &[16], vec![7; 16]);
-//! let ty = weight.ty.clone();
-//! let op = function.add_op(body, Op::constant(weight), [("w".to_owned(), ty)]);
-//! function.block_mut(body).outputs = function.op(op).outputs.clone();
-//! let mut model = Model { specification_version: 9, ..Model::default() };
-//! model.program.functions.push(function);
-//!
+//! let source = r#"
+//!     program(1.3)
+//!     {
+//!         func main<ios17>(tensor<fp32, [1, 4]> x) {
+//!             tensor<fp32, [1, 4]> y = relu(x = x);
+//!         } -> (y);
+//!     }
+//! "#;
+//! let model = describe(text::parse(source, &text::NoWeights)?)?;
 //! let directory = tempfile::tempdir()?;
-//! let path = directory.path().join("seven.mlpackage");
-//! package::write(&path, &model, &package::WriteOptions::default())?;
+//! let path = directory.path().join("relu.mlpackage");
+//! package::write(&path, &verify(&model)?, &package::WriteOptions::default())?;
 //! assert_eq!(package::read(&path)?, model);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

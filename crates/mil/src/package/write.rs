@@ -7,6 +7,7 @@ use super::error::{Error, ErrorKind};
 use super::weights::{self, Layout};
 use super::{encode, manifest};
 use crate::model::Model;
+use crate::verify::Verified;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -22,7 +23,8 @@ pub struct WriteOptions {
 ///
 /// The package is written beside its place and put there in one step: at any moment there is either
 /// the old one or the new one, whole. Its bytes depend on the model alone.
-pub fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<()> {
+pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<()> {
+    let model = verified.model();
     check_target(path)?;
     for item in &model.extra.items {
         if let Err(problem) = directory::check_path(&item.path) {
