@@ -12,6 +12,8 @@
 //! package or a compiled model do not have the attribute, since it would say the same thing twice:
 //! [`attach`] adds it for the text, [`detach`] takes it away.
 
+use std::collections::BTreeMap;
+
 use coremill_tensor::DType;
 
 use super::{FeatureType, ImageSizes, Model, ModelDescription, ShapeFlexibility, Signature};
@@ -37,14 +39,25 @@ pub struct FlexibleShapes {
 /// The error is a message that names the input.
 pub fn attach(model: &Model) -> Result<Program, String> {
     let mut program = model.program.clone();
-    for signature in model.signatures() {
-        let found = program.functions.iter_mut().find(|found| found.name == signature.name);
-        let Some(function) = found else { continue };
-        if let Some(shapes) = FlexibleShapes::of(&signature)? {
-            function.attributes.insert(ATTRIBUTE, shapes.to_constant());
+    for (name, shapes) in described(model)? {
+        if let Some(function) = program.functions.iter_mut().find(|found| found.name == name) {
+            function.attributes.insert(ATTRIBUTE, shapes);
         }
     }
     Ok(program)
+}
+
+/// The attribute's value for each function that has inputs of several shapes.
+///
+/// The error is a message that names the input.
+pub fn described(model: &Model) -> Result<BTreeMap<String, Constant>, String> {
+    let mut all = BTreeMap::new();
+    for signature in model.signatures() {
+        if let Some(shapes) = FlexibleShapes::of(&signature)? {
+            all.insert(signature.name.to_owned(), shapes.to_constant());
+        }
+    }
+    Ok(all)
 }
 
 /// Takes the attribute from the functions for which the description says the same.

@@ -50,14 +50,16 @@ mod print;
 mod types;
 mod values;
 
+use std::collections::BTreeMap;
+
 use coremill_tensor::Buffer;
 
 pub use error::Error;
-pub use names::is_plain;
+pub use names::{is_identifier, is_plain};
 pub use parse::parse;
 pub use print::{OpSpan, Printed, print, write};
 
-use crate::ir::{TensorType, Weight, WeightPlace};
+use crate::ir::{Attributes, TensorType, Weight, WeightPlace};
 
 /// A version of the text's form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -76,7 +78,18 @@ pub struct PrintOptions<'o> {
     pub dialect: Dialect,
     /// Says where weights lie; one that it has no place for is printed where it was read from, and
     /// one that was not read from anywhere at `@unplaced`.
-    pub places: Option<&'o dyn Fn(&Weight, &TensorType) -> Option<WeightPlace>>,
+    pub places: Option<&'o dyn Fn(&Weight) -> Option<WeightPlace>>,
+    /// Attributes that the program does not have, or has otherwise.
+    pub added: Option<&'o AddedAttributes>,
+}
+
+/// Attributes that are printed without being in the program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AddedAttributes {
+    /// Those of the program.
+    pub program: Attributes,
+    /// Those of functions, by the functions' names.
+    pub functions: BTreeMap<String, Attributes>,
 }
 
 /// Gives the elements of weights that text refers to.

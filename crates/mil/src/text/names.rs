@@ -49,8 +49,8 @@ pub fn is_plain(name: &str) -> bool {
     is_identifier(name) && RESERVED.binary_search(&name).is_err()
 }
 
-/// Whether it has the form of an identifier.
-pub(super) fn is_identifier(name: &str) -> bool {
+/// Whether text of Apple's dialects can use this as the name of a parameter or an attribute.
+pub fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(starts_word) && bytes.all(continues_word)
 }

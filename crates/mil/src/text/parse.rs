@@ -64,6 +64,8 @@ impl Parser<'_, '_> {
         let name = self.name("the name of a function")?;
         self.cursor.expect('<')?;
         let opset = match self.cursor.peek() {
+            // Before iOS 19 was renamed to iOS 26 its opset had that number.
+            Token::Word("ios19") => Some(Opset::Ios26),
             Token::Word(tag) => Opset::from_tag(tag),
             _ => None,
         };
@@ -199,11 +201,10 @@ impl Parser<'_, '_> {
 
     /// Takes the arguments of an operation.
     fn inputs(&mut self, kind: Option<OpKind>) -> Result<Vec<Input>> {
-        let mut inputs: Vec<Input> = Vec::new();
-        let mut offsets = Vec::new();
+        let mut inputs: Vec<(Input, usize)> = Vec::new();
         let (cursor, values, names) = (&mut self.cursor, &mut self.values, &self.names);
         cursor.list('(', ')', |cursor| {
-            offsets.push(cursor.offset());
+            let offset = cursor.offset();
             let name = key(cursor)?;
             cursor.expect('=')?;
             let mut bindings = Vec::new();
@@ -215,18 +216,16 @@ impl Parser<'_, '_> {
             } else {
                 bindings.push(binding(cursor, values, names)?);
             }
-            inputs.push(Input { name: parameter_name(kind, name), bindings });
+            inputs.push((Input { name: parameter_name(kind, name), bindings }, offset));
             Ok(())
         })?;
-        let mut seen = HashMap::new();
-        for (input, &offset) in inputs.iter().zip(&offsets) {
-            if seen.insert(&*input.name, ()).is_some() {
-                let message = format!("`{}` is bound twice", shortened(&input.name));
-                return Err(cursor.error_at(offset, message));
-            }
+        inputs.sort_by(|left, right| (&left.0.name, left.1).cmp(&(&right.0.name, right.1)));
+        let twice = inputs.windows(2).find(|pair| pair[0].0.name == pair[1].0.name);
+        if let Some([_, (input, offset)]) = twice {
+            let message = format!("`{}` is bound twice", shortened(&input.name));
+            return Err(cursor.error_at(*offset, message));
         }
-        inputs.sort_by(|left, right| left.name.cmp(&right.name));
-        Ok(inputs)
+        Ok(inputs.into_iter().map(|(input, _)| input).collect())
     }
 
     /// Takes `[name = value, ...]` if it is there.

@@ -119,8 +119,8 @@ impl Printer<'_, '_, '_> {
             Dialect::V1_0 => "program(1.0)\n",
             Dialect::V1_3 => "program(1.3)\n",
         });
-        if !program.attributes.is_empty() {
-            self.attributes(&program.attributes)?;
+        let added = self.options.added.map(|added| &added.program);
+        if self.attributes(&program.attributes, added, "")? {
             self.sink.buffer.push('\n');
         }
         self.sink.buffer.push_str("{\n");
@@ -136,10 +136,8 @@ impl Printer<'_, '_, '_> {
         write_name(&mut self.sink.buffer, &function.name);
         let _ = write!(self.sink.buffer, "<{}>", function.opset.tag());
         self.inputs_of_block(function, function.body);
-        if !function.attributes.is_empty() {
-            self.sink.buffer.push(' ');
-            self.attributes(&function.attributes)?;
-        }
+        let added = self.options.added.and_then(|added| added.functions.get(&function.name));
+        self.attributes(&function.attributes, added, " ")?;
         self.sink.buffer.push_str(" {\n");
         self.ops_of(index, function)?;
         self.sink.buffer.push_str("        }");
@@ -177,11 +175,7 @@ impl Printer<'_, '_, '_> {
                     self.sink.buffer.push('\n');
                     self.pad(indent + 4);
                     self.inputs_of_block(function, block);
-                    let attributes = &function.block(block).attributes;
-                    if !attributes.is_empty() {
-                        self.sink.buffer.push(' ');
-                        self.attributes(attributes)?;
-                    }
+                    self.attributes(&function.block(block).attributes, None, " ")?;
                     self.sink.buffer.push_str(" {\n");
                     steps.push(Step::Close { block, indent });
                     steps.push(Step::Ops { block, next: 0, indent: (indent + 8).min(MAX_INDENT) });
@@ -255,9 +249,7 @@ impl Printer<'_, '_, '_> {
             }
         }
         self.sink.buffer.push(')');
-        if !op.attributes.is_empty() {
-            self.attributes(&op.attributes)?;
-        }
+        self.attributes(&op.attributes, None, "")?;
         Ok(())
     }
 
@@ -271,16 +263,32 @@ impl Printer<'_, '_, '_> {
         }
     }
 
-    fn attributes(&mut self, attributes: &Attributes) -> io::Result<()> {
+    /// Prints attributes between brackets, after a `separator`; says whether there are any.
+    fn attributes(
+        &mut self,
+        attributes: &Attributes,
+        added: Option<&Attributes>,
+        separator: &str,
+    ) -> io::Result<bool> {
+        let kept = attributes.iter().filter(|(name, _)| added.is_none_or(|a| a.get(name).is_none()));
+        let mut all: Vec<(&str, &Constant)> = kept.collect();
+        if let Some(added) = added {
+            all.extend(added.iter());
+            all.sort_by_key(|(name, _)| *name);
+        }
+        if all.is_empty() {
+            return Ok(false);
+        }
+        self.sink.buffer.push_str(separator);
         self.sink.buffer.push('[');
-        for (index, (name, constant)) in attributes.iter().enumerate() {
+        for (index, (name, constant)) in all.into_iter().enumerate() {
             self.comma(index);
             write_key(&mut self.sink.buffer, name);
             self.sink.buffer.push_str(" = ");
             self.typed(constant)?;
         }
         self.sink.buffer.push(']');
-        Ok(())
+        Ok(true)
     }
 
     fn typed(&mut self, constant: &Constant) -> io::Result<()> {
@@ -304,7 +312,7 @@ impl Printer<'_, '_, '_> {
     fn value(&mut self, constant: &Constant) -> io::Result<()> {
         match &constant.data {
             ConstantData::Weight(weight) => {
-                self.weight(weight, constant.tensor_type());
+                self.weight(weight);
                 Ok(())
             }
             ConstantData::Bytes(bytes) => match constant.tensor_type() {
@@ -354,8 +362,8 @@ impl Printer<'_, '_, '_> {
         }
     }
 
-    fn weight(&mut self, weight: &Weight, tensor: Option<&TensorType>) {
-        let laid_out = self.options.places.and_then(|places| places(weight, tensor?));
+    fn weight(&mut self, weight: &Weight) {
+        let laid_out = self.options.places.and_then(|places| places(weight));
         let unplaced = || WeightPlace { file: UNPLACED.into(), offset: 0 };
         let place = laid_out.or_else(|| weight.place.clone()).unwrap_or_else(unplaced);
         let out = &mut self.sink.buffer;
