@@ -86,7 +86,7 @@ fn enumerated_shapes_belong_together() {
     let model = described(
         r#"program(1.3)
 {
-    func main<ios18>(tensor<fp32, [?]> a, tensor<fp32, [?, 2]> b) [FlexibleShapeInformation = tuple<tuple<string, dict<string, tensor<int32, [?]>>>, tuple<string, dict<string, dict<string, tensor<int32, [?]>>>>>((("DefaultShapes", {{"a", [4]}, {"b", [4, 2]}}), ("EnumeratedShapes", {{"33a81933", {{"a", [1]}, {"b", [1, 2]}}}, {"5a54c235", {{"a", [4]}, {"b", [4, 2]}}}})))] {
+    func main<ios18>(tensor<fp32, [?]> a, tensor<fp32, [?, 2]> b) [FlexibleShapeInformation = tuple<tuple<string, dict<string, tensor<int32, [?]>>>, tuple<string, dict<string, dict<string, tensor<int32, [?]>>>>>((("DefaultShapes", {{"a", [4]}, {"b", [4, 2]}}), ("EnumeratedShapes", {{"00000000", {{"a", [1]}, {"b", [1, 2]}}}, {"00000001", {{"a", [4]}, {"b", [4, 2]}}}})))] {
             tensor<fp32, [?]> y = relu(x = a);
         } -> (y);
 }"#,

@@ -30,7 +30,8 @@ pub struct FlexibleShapes {
     /// The lowest and the highest extent of each dimension of each input, sorted by name; the highest
     /// is −1 if there is none.
     pub ranges: Vec<(String, Vec<[i32; 2]>)>,
-    /// Sets of shapes that the inputs may have together, each sorted by the names of the inputs.
+    /// Sets of shapes that the inputs may have together, each sorted by the names of the inputs; in the
+    /// order of the description, or of the attribute.
     pub enumerated: Vec<Vec<(String, Vec<i32>)>>,
 }
 
@@ -71,7 +72,8 @@ pub fn detach(model: &mut Model) {
         let stated = FlexibleShapes::on(function);
         let Some(stated) = stated else { continue };
         let known = described.iter().any(|(name, shapes)| {
-            *name == function.name && matches!(shapes, Ok(Some(shapes)) if *shapes == stated)
+            *name == function.name
+                && matches!(shapes, Ok(Some(shapes)) if shapes.says_the_same(&stated))
         });
         if known {
             function.attributes.remove(ATTRIBUTE);
@@ -200,14 +202,11 @@ impl FlexibleShapes {
         let defaults = self.defaults.iter().map(|(name, dims)| (name, Constant::int32s(dims)));
         let mut parts = vec![("DefaultShapes", dictionary(shape.clone(), defaults))];
         if !self.enumerated.is_empty() {
-            let sets = self.enumerated.iter().map(|set| {
+            let sets = self.enumerated.iter().enumerate().map(|(index, set)| {
                 let entries = set.iter().map(|(name, dims)| (name, Constant::int32s(dims)));
-                (key_of(set), dictionary(shape.clone(), entries))
+                (key_of(index), dictionary(shape.clone(), entries))
             });
-            let mut sets: Vec<(String, Constant)> = sets.collect();
-            // Two equal sets would have one key.
-            sets.sort_by(|left, right| left.0.cmp(&right.0));
-            sets.dedup_by(|left, right| left.0 == right.0);
+            let sets: Vec<(String, Constant)> = sets.collect();
             let ty = Type::Dictionary(Box::new(Type::scalar(DType::String)), Box::new(shape));
             let sets = sets.iter().map(|(key, set)| (key, set.clone()));
             parts.push(("EnumeratedShapes", dictionary(ty, sets)));
@@ -235,25 +234,27 @@ impl FlexibleShapes {
         self.defaults.sort();
         self.ranges.sort();
         self.enumerated.iter_mut().for_each(|set| set.sort());
-        self.enumerated.sort();
-        self.enumerated.dedup();
+    }
+
+    /// Whether both allow the same, sets of shapes in any order.
+    fn says_the_same(&self, other: &FlexibleShapes) -> bool {
+        let sorted = |sets: &[Vec<(String, Vec<i32>)>]| {
+            let mut sets = sets.to_vec();
+            sets.sort();
+            sets.dedup();
+            sets
+        };
+        self.defaults == other.defaults
+            && self.ranges == other.ranges
+            && sorted(&self.enumerated) == sorted(&other.enumerated)
     }
 }
 
-/// The name of a set of shapes. Apple's compiler writes eight hexadecimal digits, of what could not be
-/// found out from the one example at hand; whoever loads the model finds the sets by their content, so
-/// any distinct name does. Ours is a hash of the content.
-fn key_of(set: &[(String, Vec<i32>)]) -> String {
-    let mut hasher = blake3::Hasher::new();
-    for (name, dims) in set {
-        hasher.update(&(name.len() as u64).to_le_bytes());
-        hasher.update(name.as_bytes());
-        hasher.update(&(dims.len() as u64).to_le_bytes());
-        for dim in dims {
-            hasher.update(&dim.to_le_bytes());
-        }
-    }
-    hasher.finalize().to_hex()[..8].to_owned()
+/// The name of a set of shapes. Apple's compiler writes eight hexadecimal digits, a hash of something
+/// that could not be found out from the one example at hand, and sorts by them. Ours are the position,
+/// so that the sets stay in the order of the description.
+fn key_of(index: usize) -> String {
+    format!("{index:08x}")
 }
 
 fn dictionary<N: AsRef<str>>(

@@ -270,7 +270,8 @@ impl Printer<'_, '_, '_> {
         added: Option<&Attributes>,
         separator: &str,
     ) -> io::Result<bool> {
-        let kept = attributes.iter().filter(|(name, _)| added.is_none_or(|a| a.get(name).is_none()));
+        let kept =
+            attributes.iter().filter(|(name, _)| added.is_none_or(|a| a.get(name).is_none()));
         let mut all: Vec<(&str, &Constant)> = kept.collect();
         if let Some(added) = added {
             all.extend(added.iter());

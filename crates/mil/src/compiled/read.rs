@@ -1,0 +1,54 @@
+use std::path::Path;
+
+use super::{Error, ErrorKind, build_info, container, file};
+use crate::model::{Model, shapes};
+use crate::package::weights::WeightFiles;
+use crate::package::{decode, directory, limits};
+use crate::text::{self, NoWeights};
+
+/// Reads a compiled model; its weights stay mapped from their files.
+pub fn read(path: &Path) -> Result<Model, Error> {
+    let mut model = read_without_weights(path)?;
+    WeightFiles::in_directory(path).load(&mut model.program)?;
+    Ok(model)
+}
+
+/// Reads a compiled model without its weight files, which need not be there.
+pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
+    if !path.join(file::DATA).is_file() {
+        let message =
+            format!("{} is no compiled model: it holds no {}", path.display(), file::DATA);
+        let hint = "compiled models are directories named `.mlmodelc`";
+        return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
+    }
+    let data = directory::map(path, file::DATA)?;
+    let in_data = |error: Error| error.in_file(file::DATA);
+    let contents = container::read(data.as_bytes()).map_err(in_data)?;
+    let mut model = Model {
+        specification_version: contents.specification_version,
+        description: decode::description(contents.description).map_err(in_data)?,
+        ..Model::default()
+    };
+
+    let in_text = |error: Error| error.in_file(file::TEXT);
+    let bytes = directory::map(path, file::TEXT)?;
+    if bytes.len() as u64 > limits::MODEL_BYTES {
+        let message = format!("{} bytes of text; at most {} go", bytes.len(), limits::MODEL_BYTES);
+        return Err(in_text(Error::new(ErrorKind::Limit, message)));
+    }
+    let text = std::str::from_utf8(bytes.as_bytes()).map_err(|error| {
+        let at = error.valid_up_to() as u64;
+        in_text(Error::new(ErrorKind::ModelFile, "the text is not UTF-8").at(at))
+    })?;
+    model.program = text::parse(text, &NoWeights).map_err(|error| {
+        let message = format!("line {}, column {}: {}", error.line, error.column, error.message);
+        let wrong = Error::new(ErrorKind::ModelFile, message).at(error.offset as u64);
+        in_text(match error.hint {
+            Some(hint) => wrong.with_hint(hint),
+            None => wrong,
+        })
+    })?;
+    build_info::remove(&mut model.program);
+    shapes::detach(&mut model);
+    Ok(model)
+}
