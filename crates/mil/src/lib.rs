@@ -9,7 +9,9 @@
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
 //! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
+//! | [`compiled`] | `.mlmodelc`: compiled models, read and written |
 
+pub mod compiled;
 pub mod infer;
 pub mod ir;
 pub mod model;

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Error, ErrorKind, analytics, build_info, container, file, metadata, names};
 use crate::ir::Weight;
 use crate::model::{Model, shapes};
-use crate::package::directory::Staging;
+use crate::package::directory::{self, Staging};
 use crate::package::encode;
 use crate::package::weights::Layout;
 use crate::text::{self, AddedAttributes, PrintOptions};
@@ -15,6 +15,9 @@ use crate::text::{self, AddedAttributes, PrintOptions};
 pub struct WriteOptions {
     /// What the model is called in its notes; none takes the name of the directory.
     pub name: Option<String>,
+    /// Whether to wait until the model is on the disk before it is put in place, so that not even a
+    /// loss of power can leave it there in part. A writer that is killed never does, either way.
+    pub durable: bool,
 }
 
 /// Writes a compiled model. What stood at the path is replaced in one step, when all is written.
@@ -22,6 +25,7 @@ pub struct WriteOptions {
 /// The same model and name give the same bytes.
 pub fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), Error> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
+    check_target(path)?;
     names::check(&model.program)?;
     let mut added = AddedAttributes::default();
     added.program.insert(build_info::ATTRIBUTE, build_info::with_ours(&model.program));
@@ -39,25 +43,46 @@ pub fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), E
     let name = options.name.clone().or(stem).unwrap_or_default();
 
     let staging = Staging::new(path)?;
-    create(staging.path(), file::TEXT, |to| {
+    create(staging.path(), options, file::TEXT, |to| {
         let options =
             PrintOptions { places: Some(&places), added: Some(&added), ..PrintOptions::default() };
         text::write(to, &model.program, &options)
     })?;
     let functions = model.program.functions.len();
     let data = container::write(model.specification_version, &description, functions);
-    create(staging.path(), file::DATA, |to| to.write_all(&data))?;
+    create(staging.path(), options, file::DATA, |to| to.write_all(&data))?;
     let shown = metadata::write(model, &class_name(&name));
-    create(staging.path(), file::METADATA, |to| to.write_all(shown.as_bytes()))?;
+    create(staging.path(), options, file::METADATA, |to| to.write_all(shown.as_bytes()))?;
     let notes = analytics::write(&model_file, &name);
-    create(staging.path(), file::ANALYTICS, |to| to.write_all(&notes))?;
-    layout.write(staging.path())?;
-    staging.commit(true)
+    create(staging.path(), options, file::ANALYTICS, |to| to.write_all(&notes))?;
+    layout.write_and_hash(staging.path(), options.durable)?;
+    if options.durable {
+        let listing = directory::list(staging.path())?;
+        for path in listing.directories.iter().map(String::as_str).chain([""]) {
+            let synced = directory::sync_directory(Some(&staging.path().join(path)));
+            synced.map_err(|error| Error::io("bring the model to the disk", error))?;
+        }
+    }
+    staging.commit(options.durable)
+}
+
+/// Refuses to replace what is no compiled model: a mistyped path must not cost anybody a directory.
+fn check_target(path: &Path) -> Result<(), Error> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let is_model = path.join(file::DATA).is_file();
+    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    if found.is_dir() && (is_model || is_empty()) {
+        return Ok(());
+    }
+    let message = format!("{} is there already, and no compiled model", path.display());
+    let hint = "remove it, or write to another path";
+    Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
 }
 
 /// Creates a file under a directory, and the directories between them.
 fn create(
     root: &Path,
+    options: &WriteOptions,
     name: &str,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Error> {
@@ -68,7 +93,8 @@ fn create(
         }
         let mut to = BufWriter::new(File::create(&path)?);
         fill(&mut to)?;
-        to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+        let file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
+        if options.durable { file.sync_all() } else { Ok(()) }
     };
     fill().map_err(|error| Error::io(format!("write {name}"), error).in_file(name))
 }

@@ -30,9 +30,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod decode;
-mod directory;
-mod encode;
+pub(crate) mod decode;
+pub(crate) mod directory;
+pub(crate) mod encode;
 mod error;
 pub mod limits;
 mod manifest;

@@ -8,7 +8,7 @@ mod program;
 use super::error::{Error, ErrorKind};
 use super::limits;
 use super::wire::{Field, Reader, malformed};
-use crate::model::Model;
+use crate::model::{Model, ModelDescription};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -56,6 +56,16 @@ pub(crate) fn model(bytes: &[u8]) -> Result<Model> {
     model.program =
         program::program(reader, &mut budget).map_err(|error| error.within("mlProgram"))?;
     Ok(model)
+}
+
+/// Decodes a description alone, as compiled models hold it.
+pub(crate) fn description(bytes: &[u8]) -> Result<ModelDescription> {
+    description::model(Reader::new(bytes), &mut Budget::new(bytes.len() as u64))
+}
+
+/// The name of a kind of model other than an ML Program, by its field in model files.
+pub(crate) fn kind_name(number: u32) -> Option<&'static str> {
+    other_kinds::name(number)
 }
 
 /// What decoding one file may still use.

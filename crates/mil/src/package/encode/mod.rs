@@ -11,7 +11,7 @@ use super::error::{Error, ErrorKind};
 use super::limits;
 use super::wire::Writer;
 use crate::ir::{Weight, WeightPlace};
-use crate::model::Model;
+use crate::model::{Model, ModelDescription};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -41,6 +41,13 @@ pub(crate) fn model(model: &Model, places: Places<'_>) -> Result<Vec<u8>> {
         return Err(error.with_hint("let large constants lie in a weight file"));
     }
     Ok(bytes)
+}
+
+/// Encodes a description alone, as compiled models hold it.
+pub(crate) fn description(description: &ModelDescription) -> Vec<u8> {
+    let mut writer = Writer::default();
+    description::model(&mut writer, description);
+    writer.finish()
 }
 
 /// The first failure. Messages are written by closures that cannot fail; what follows a failure is
