@@ -2,10 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use coremill_mil::compiled::{self, WriteOptions};
+use coremill_mil::compiled::{self, ErrorKind, WriteOptions};
+use coremill_mil::model::{
+    self, ArrayDataType, ArrayType, ColorSpace, FeatureDescription, FeatureType, ImageSize,
+    ImageSizes, ImageType, KeyType, Model, ShapeFlexibility, SizeRange,
+};
 use coremill_mil::package;
+use coremill_mil::package::weights::WeightFiles;
 use coremill_mil::text::{self, NoWeights, PrintOptions};
-use serde_json::Value;
+use coremill_tensor::Buffer;
+use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compiled")
@@ -247,4 +253,231 @@ fn known_differences(ours: &mut Value, apples: &mut Value) {
             assert!(function.remove("mlProgramOperationTypeHistogram").is_some());
         }
     }
+}
+
+/// A model made of text, whose weights lie in files of one record each.
+fn from_text(text: &str) -> Model {
+    let record = |dtype: u32, bytes: &[u8]| {
+        let mut file = vec![0; 128];
+        file[0..4].copy_from_slice(&1u32.to_le_bytes());
+        file[4..8].copy_from_slice(&2u32.to_le_bytes());
+        file[64..68].copy_from_slice(&0xdead_beefu32.to_le_bytes());
+        file[68..72].copy_from_slice(&dtype.to_le_bytes());
+        file[72..80].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        file[80..88].copy_from_slice(&128u64.to_le_bytes());
+        file.extend_from_slice(bytes);
+        Buffer::from(file)
+    };
+    let weights = WeightFiles::in_memory([
+        ("weights/weight.bin".to_owned(), record(8, &[0x21, 0x43])),
+        ("weights/more/scales.bin".to_owned(), record(1, &[0, 0x3c, 0, 0x40])),
+    ]);
+    let program = text::parse(text, &weights);
+    let program = program.unwrap_or_else(|error| panic!("{}", error.render("text")));
+    model::describe(program).expect("a description")
+}
+
+const STATEFUL: &str = r#"program(1.3)
+[buildInfo = dict<string, string>({{"coremltools-version", "9.0"}})]
+{
+    func main<ios18>(state<tensor<fp16, [2, 2]>> cache, tensor<fp16, [2, 2]> x) {
+            tensor<fp16, [2, 2]> w = constexpr_blockwise_shift_scale(data = tensor<int4, [2, 2]>(BLOBFILE(path = string("@model_path/weights/weight.bin"), offset = uint64(64))), scale = tensor<fp16, [2, 1]>(BLOBFILE(path = string("@model_path/weights/more/scales.bin"), offset = uint64(64))))[name = string("w")];
+            tensor<fp16, [2, 2]> old = read_state(input = cache)[name = string("old")];
+            tensor<fp16, [2, 2]> sum = add(x = old, y = w)[name = string("sum")];
+            write_state(data = sum, input = cache)[name = string("store")];
+            tensor<fp16, [2, 2]> y = mul(x = sum, y = x)[name = string("y")];
+        } -> (y);
+    func other<ios18>(fp32 a) {
+            fp32 b = relu(x = a)[name = string("b")];
+        } -> (b);
+}
+"#;
+
+#[test]
+fn states_functions_and_several_weight_files() {
+    let mut model = from_text(STATEFUL);
+    let metadata = model.description.metadata.get_or_insert_default();
+    metadata.author = "A. N. Other".to_owned();
+    metadata.set_user_defined("note", "kept");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("cached-2.mlmodelc");
+    compiled::write(&path, &model, &WriteOptions::default()).expect("written");
+    assert_eq!(compiled::read(&path).expect("readable"), model);
+
+    let text = String::from_utf8(read(path.join("model.mil"))).expect("UTF-8");
+    let added = format!(
+        "{{{{\"coremlc-component-MIL\", \"coremill\"}}, {{\"coremlc-version\", \"{}\"}}, {{",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert_eq!(text.replace(&added, "{{"), STATEFUL.trim_end());
+    assert_eq!(read(path.join("weights/more/scales.bin"))[128..], [0, 0x3c, 0, 0x40]);
+    assert_eq!(read(path.join("weights/weight.bin"))[128..], [0x21, 0x43]);
+
+    let metadata: Value = serde_json::from_slice(&read(path.join("metadata.json"))).expect("JSON");
+    let metadata = &metadata[0];
+    assert_eq!(metadata["author"], "A. N. Other");
+    assert_eq!(metadata["userDefinedMetadata"]["note"], "kept");
+    assert_eq!(metadata["generatedClassName"], "cached_2");
+    assert_eq!(metadata["computePrecision"], "Float16");
+    assert_eq!(metadata["storagePrecision"], "Mixed (Float16, Int4)");
+    assert_eq!(metadata["defaultFunctionName"], "main");
+    assert_eq!(metadata["functions"][1]["name"], "other");
+    assert_eq!(metadata["functions"][1]["inputSchema"][0]["shape"], "[1]");
+    let state = json!({
+        "isOptional": "0",
+        "dataType": "Float16",
+        "shape": "[2, 2]",
+        "formattedType": "State (Float16 2 × 2)",
+        "type": "State",
+        "shortDescription": "",
+        "name": "cache",
+    });
+    assert_eq!(metadata["stateSchema"], json!([state]));
+}
+
+#[test]
+fn features_of_every_kind_are_shown() {
+    let mut model = from_text(
+        STATEFUL
+            .split("    func other")
+            .next()
+            .map(|text| format!("{text}}}"))
+            .as_deref()
+            .expect("text"),
+    );
+    let range = |lower, upper| SizeRange { lower, upper };
+    let image = |color_space, sizes| {
+        FeatureType::Image(ImageType { width: 20, height: 10, color_space, sizes })
+    };
+    let array = |flexibility| {
+        FeatureType::MultiArray(ArrayType {
+            shape: vec![1, 4],
+            data_type: ArrayDataType::Int32,
+            flexibility,
+            default: None,
+        })
+    };
+    let shown = [
+        (image(ColorSpace::Rgb, ImageSizes::Fixed), "Image (Color 20 × 10)", ("colorspace", "RGB")),
+        (
+            image(
+                ColorSpace::Grayscale,
+                ImageSizes::Ranged { width: range(1, 5), height: range(2, -1) },
+            ),
+            "Image (Grayscale 20 × 10)",
+            ("sizeRange", "[[2, -1], [1, 5]]"),
+        ),
+        (
+            image(ColorSpace::Bgr, ImageSizes::Enumerated(vec![ImageSize { width: 3, height: 4 }])),
+            "Image (Color 20 × 10)",
+            ("sizeFlexibility", "3 × 4"),
+        ),
+        (array(ShapeFlexibility::Fixed), "MultiArray (Int32 1 × 4)", ("hasShapeFlexibility", "0")),
+        (
+            array(ShapeFlexibility::Ranged(vec![range(1, 1), range(2, -1)])),
+            "MultiArray (Int32 1 × 4)",
+            ("shapeFlexibility", "1 × 2..."),
+        ),
+        (
+            array(ShapeFlexibility::Enumerated(vec![vec![1, 4], vec![1, 5]])),
+            "MultiArray (Int32 1 × 4)",
+            ("shapeFlexibility", "1 × 4 | 1 × 5"),
+        ),
+        (FeatureType::Int64, "Int64", ("type", "Int64")),
+        (FeatureType::Double, "Double", ("type", "Double")),
+        (FeatureType::String, "String", ("type", "String")),
+        (
+            FeatureType::Dictionary(Some(KeyType::String)),
+            "Dictionary (String → Double)",
+            ("keyType", "String"),
+        ),
+    ];
+    // Outputs, since those do not enter the program.
+    model.description.outputs = shown
+        .iter()
+        .enumerate()
+        .map(|(index, (ty, ..))| FeatureDescription::new(format!("f{index}"), ty.clone()))
+        .collect();
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("m.mlmodelc");
+    compiled::write(&path, &model, &WriteOptions::default()).expect("written");
+    let metadata: Value = serde_json::from_slice(&read(path.join("metadata.json"))).expect("JSON");
+    for (index, (_, formatted, (key, value))) in shown.iter().enumerate() {
+        let feature = &metadata[0]["outputSchema"][index];
+        assert_eq!(feature["formattedType"], *formatted);
+        assert_eq!(feature[key], *value, "{feature}");
+    }
+    for (version, systems) in [
+        (6, ["12.0", "15.0", "8.0"]),
+        (7, ["13.0", "16.0", "9.0"]),
+        (8, ["14.0", "17.0", "10.0"]),
+        (9, ["15.0", "18.0", "11.0"]),
+        (10, ["26.0", "26.0", "26.0"]),
+    ] {
+        model.specification_version = version;
+        compiled::write(&path, &model, &WriteOptions::default()).expect("replaced");
+        let metadata: Value =
+            serde_json::from_slice(&read(path.join("metadata.json"))).expect("JSON");
+        let available = &metadata[0]["availability"];
+        let found = ["macOS", "iOS", "watchOS"].map(|system| available[system].as_str());
+        assert_eq!(found, systems.map(Some));
+        assert_eq!(compiled::read(&path).expect("readable").specification_version, version);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_refused() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("model.mlmodelc");
+    let write = |model: &Model| {
+        let error = compiled::write(&path, model, &WriteOptions::default()).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unwritable);
+        assert!(!path.exists());
+        error.to_string()
+    };
+    for (name, message) in [
+        ("state", "functions[main]: the value `state` is named by a reserved word of MIL text"),
+        ("a.b", "functions[main]: the name of the value `a.b` is no identifier of MIL text"),
+    ] {
+        let text = format!(
+            "program(1.3){{ func main<ios18>(fp32 `{name}`) {{ fp32 y = relu(x = `{name}`); }} -> (y); }}"
+        );
+        assert_eq!(write(&from_text(&text)), message);
+    }
+
+    // A directory that is no compiled model stays.
+    let model = from_text(STATEFUL);
+    std::fs::create_dir(&path).expect("create");
+    std::fs::write(path.join("precious"), "data").expect("write");
+    let error = compiled::write(&path, &model, &WriteOptions::default()).expect_err("refused");
+    assert!(error.to_string().ends_with("is there already, and no compiled model"), "{error}");
+    assert!(path.join("precious").exists());
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let error = compiled::read(&folder()).expect_err("no compiled model");
+    assert_eq!(error.kind(), ErrorKind::NotAModel);
+    let pipeline = folder().join("pipeline-cast/input.mlmodelc");
+    let error = compiled::read(&pipeline).expect_err("a pipeline");
+    assert_eq!(error.kind(), ErrorKind::OtherModel);
+    assert!(error.to_string().contains("`pipeline`"), "{error}");
+
+    let model = from_text(STATEFUL);
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("model.mlmodelc");
+    compiled::write(&path, &model, &WriteOptions::default()).expect("written");
+    std::fs::remove_file(path.join("weights/weight.bin")).expect("remove");
+    let error = compiled::read(&path).expect_err("weights are missing");
+    assert_eq!(error.kind(), ErrorKind::Weights);
+    assert!(compiled::read_without_weights(&path).is_ok());
+    std::fs::write(path.join("model.mil"), "program(1.3)\n{\n    oops").expect("write");
+    let error = compiled::read(&path).expect_err("no text");
+    assert_eq!(
+        error.to_string(),
+        "model.mil, byte 19: line 3, column 5: expected `func` or `}`, found `oops`"
+    );
+    std::fs::write(path.join("coremldata.bin"), [0xf6, 1, 0, 0, 9]).expect("write");
+    let error = compiled::read(&path).expect_err("truncated");
+    assert_eq!(error.kind(), ErrorKind::ModelFile);
 }
