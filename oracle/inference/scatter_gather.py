@@ -186,7 +186,11 @@ def _scatter(opset: str) -> Iterator[Instance]:
     for dtype in NUMBERS:
         yield scatter(f"rank1-{dtype}", tensor(dtype, 5), tensor("int32", 2), tensor(dtype, 2))
         yield scatter(
-            f"rank5-{dtype}", tensor(dtype, 1, 2, "s0", 4, 5), tensor("int32", 7), tensor(dtype, 1, 2, "s0", 7, 5), axis=scalar(-2)
+            f"rank5-{dtype}",
+            tensor(dtype, 1, 2, "s0", 4, 5),
+            tensor("int32", 7),
+            tensor(dtype, 1, 2, "s0", 7, 5),
+            axis=scalar(-2),
         )
     data, indices, updates = tensor("fp32", "s0", 4), tensor("int32", 3), tensor("fp32", 3, 4)
     for mode in ("add", "div", "max", "min", "mul", "sub", "update"):
@@ -211,7 +215,11 @@ def _scatter_along_axis(opset: str) -> Iterator[Instance]:
         yield scatter(f"rank1-{dtype}", tensor(dtype, 5), tensor("int32", 2), tensor(dtype, 2))
         five = ((1, 2, "s0", 4, 5), (1, 2, "s0", 7, 5))
         yield scatter(
-            f"rank5-{dtype}", tensor(dtype, *five[0]), tensor("int32", *five[1]), tensor(dtype, *five[1]), axis=scalar(-2)
+            f"rank5-{dtype}",
+            tensor(dtype, *five[0]),
+            tensor("int32", *five[1]),
+            tensor(dtype, *five[1]),
+            axis=scalar(-2),
         )
     data, indices, updates = tensor("fp32", "s0", 4), tensor("int32", 3, 4), tensor("fp32", 3, 4)
     for mode in ("add", "div", "max", "min", "mul", "sub", "update"):
@@ -219,7 +227,9 @@ def _scatter_along_axis(opset: str) -> Iterator[Instance]:
     fixed = const("int32", [[1, 2], [3, 4]])
     update = {"mode": const("string", "update")}
     yield scatter("const", fixed, const("int32", [[1, 0]]), const("int32", [[8, 9]]), **update)
-    yield scatter("const-last", fixed, const("int32", [[1], [0]]), const("int32", [[8], [9]]), axis=scalar(-1), **update)
+    yield scatter(
+        "const-last", fixed, const("int32", [[1], [0]]), const("int32", [[8], [9]]), axis=scalar(-1), **update
+    )
     yield scatter("shape", data, indices, tensor("fp32", 2, 4))
     yield scatter("rank", data, tensor("int32", 3), tensor("fp32", 3))
     yield scatter("others", tensor("fp32", 5, 4), tensor("int32", 3, 2), tensor("fp32", 3, 2))
@@ -228,7 +238,8 @@ def _scatter_along_axis(opset: str) -> Iterator[Instance]:
     yield scatter("bool", tensor("bool", 5), tensor("int32", 2), tensor("bool", 2))
     yield scatter("mode", data, indices, updates, mode=const("string", "mean"), because=NO_MODE, instead=REFUSED)
     yield scatter(
-        "open-others", tensor("fp32", 5, "s0"), tensor("int32", 3, 4), tensor("fp32", 3, 4), instead={"outputs": [output("fp32", 5, expr("s0", 7, 12, 37))]},
+        "open-others", tensor("fp32", 5, "s0"), tensor("int32", 3, 4), tensor("fp32", 3, 4),
+        instead={"outputs": [output("fp32", 5, expr("s0", 7, 12, 37))]},
         because="coremltools takes an open extent for another one than the fixed extent; it may be the same",
     )  # fmt: skip
 

@@ -97,7 +97,9 @@ def _topk() -> Iterator[Instance]:
     for opset in (IOS15, IOS16, IOS17, IOS18):
         for dtype in NUMBERS if opset in (IOS15, IOS16) else (*NUMBERS, *SMALL):
             yield instance("topk", opset, f"rank1-{dtype}", x=tensor(dtype, 5))
-            yield instance("topk", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, "s0", 4, 5), k=scalar(3), axis=scalar(-2))
+            yield instance(
+                "topk", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, "s0", 4, 5), k=scalar(3), axis=scalar(-2)
+            )
             yield instance("topk", opset, f"open-{dtype}", x=tensor(dtype, "s0", 4), k=scalar(2), axis=scalar(0))
         data = const("int32", [[3, 1, 2], [4, 6, 5]])
         yield instance("topk", opset, "const", x=data, k=scalar(2))
@@ -112,14 +114,18 @@ def _topk() -> Iterator[Instance]:
             because="-1 is documented to stand for all; coremltools takes it for an extent",
             instead={"outputs": [output("fp32", 2, 3), output("int32", 2, 3)]},
         )  # fmt: skip
-        yield instance("topk", opset, "negative", x=tensor("fp32", 2, 3), k=scalar(-2), because=NEGATIVE, instead=REFUSED)
+        yield instance(
+            "topk", opset, "negative", x=tensor("fp32", 2, 3), k=scalar(-2), because=NEGATIVE, instead=REFUSED
+        )
         alone = {"return_indices": bool_(False)}
         yield instance("topk", opset, "alone", x=tensor("fp32", 2, 3), **alone)
         yield instance("topk", opset, "alone-const", x=data, sort=bool_(False), **alone)
         uint16 = {"output_indices_dtype": const("string", "uint16")}
         yield instance("topk", opset, "indices", x=tensor("fp32", 2, 3), **uint16)
         yield instance("topk", opset, "indices-alone", x=tensor("fp32", 2, 3), **uint16, **alone)
-        yield instance("topk", opset, "indices-other", x=tensor("fp32", 2, 3), output_indices_dtype=const("string", "int16"))
+        yield instance(
+            "topk", opset, "indices-other", x=tensor("fp32", 2, 3), output_indices_dtype=const("string", "int16")
+        )
     for dtype in ("int8", "int16"):
         for opset in (IOS16, IOS17):
             yield instance("topk", opset, f"k-{dtype}", x=tensor("fp32", 2, 3), k=const(dtype, 2))
@@ -129,7 +135,9 @@ def _band_part() -> Iterator[Instance]:
     for opset in (IOS15, IOS17):
         for dtype in OLDER:
             yield instance("band_part", opset, f"rank2-{dtype}", x=tensor(dtype, 3, "s0"))
-            yield instance("band_part", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, 3, 4, 5), lower=scalar(1), upper=scalar(0))
+            yield instance(
+                "band_part", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, 3, 4, 5), lower=scalar(1), upper=scalar(0)
+            )
     data = const("int32", [[1, 2, 3], [4, 5, 6], [7, 8, 9]])
     for lower, upper in ((0, -1), (-1, 0), (0, 0), (1, 1), (2, 0)):
         yield instance("band_part", IOS16, f"const({lower},{upper})", x=data, lower=scalar(lower), upper=scalar(upper))
@@ -138,7 +146,8 @@ def _band_part() -> Iterator[Instance]:
     yield instance("band_part", IOS16, "computed", x=tensor("fp32", 3, 3), lower=tensor("int32"))
     yield instance("band_part", IOS16, "const-rank1", x=int32(1, 2))
     yield instance(
-        "band_part", IOS16, "rank1", x=tensor("fp32", 3), because="coremltools refuses vectors only if they are constants",
+        "band_part", IOS16, "rank1", x=tensor("fp32", 3),
+        because="coremltools refuses vectors only if they are constants",
         instead=REFUSED,
     )  # fmt: skip
 
@@ -178,7 +187,9 @@ def _concat() -> Iterator[Instance]:
         for dtype in (*OLDER, *SMALL):
             yield concat(opset, f"rank1-{dtype}", tensor(dtype, 2), tensor(dtype, 3))
             yield concat(opset, f"rank0-{dtype}", tensor(dtype), tensor(dtype), tensor(dtype))
-            yield concat(opset, f"rank5-{dtype}", tensor(dtype, 1, 2, "s0", 4, 5), tensor(dtype, 1, 2, "s0", 3, 5), axis=-2)
+            yield concat(
+                opset, f"rank5-{dtype}", tensor(dtype, 1, 2, "s0", 4, 5), tensor(dtype, 1, 2, "s0", 3, 5), axis=-2
+            )
         yield concat(opset, "one", tensor("fp32", 2, "s0"), axis=1)
         yield concat(opset, "open", tensor("fp32", 2, "s0"), tensor("fp32", 2, "s1"), axis=1)
         yield concat(opset, "open-same", tensor("fp32", 2, "s0"), tensor("fp32", 2, 3), axis=1)
@@ -191,7 +202,9 @@ def _concat() -> Iterator[Instance]:
         yield concat(opset, "const-vectors", int32(4), tensor("int32", 2), int32(8))
         yield concat(opset, "const-large", int32(4), tensor("int32", 20))
         yield concat(opset, "of-shape", shape_of("s0", 3), int32(-1), shape_of(5, "s1"))
-        yield concat(opset, "of-elements", element_of(shape_of("s0", 3), 0), element_of(shape_of("s0", 3), 1), scalar(2))
+        yield concat(
+            opset, "of-elements", element_of(shape_of("s0", 3), 0), element_of(shape_of("s0", 3), 1), scalar(2)
+        )
         yield concat(opset, "ranks", tensor("fp32", 2), tensor("fp32", 2, 1))
         yield concat(opset, "types", tensor("fp32", 2), tensor("fp16", 2))
         yield concat(opset, "beyond", tensor("fp32", 2), tensor("fp32", 2), axis=1)
@@ -279,7 +292,9 @@ def _fill() -> Iterator[Instance]:
             yield instance("fill", opset, f"open-{dtype}", shape=shape_of("s0", 4), value=const(dtype, 0))
         yield instance("fill", opset, "plain", shape=int32(1, 2, 1, 2, 1))
         yield instance("fill", opset, "rank0", shape=int32())
-        yield instance("fill", opset, "partly", shape=gives("concat", values=values(tensor("int32"), scalar(3)), axis=scalar(0)))
+        yield instance(
+            "fill", opset, "partly", shape=gives("concat", values=values(tensor("int32"), scalar(3)), axis=scalar(0))
+        )
         yield instance("fill", opset, "fixed-shape", shape=shape_of(2, 2), value=scalar(7))
         yield instance("fill", opset, "scalar", shape=scalar(3))
         yield instance("fill", opset, "float", shape=const("fp32", [3.0]))
@@ -292,8 +307,12 @@ def _fill() -> Iterator[Instance]:
 def _fill_like() -> Iterator[Instance]:
     for opset in (IOS16, IOS17):
         for dtype in OLDER:
-            yield instance("fill_like", opset, f"open-{dtype}", ref_tensor=tensor(dtype, 2, "s0"), value=const("int32", 1))
-            yield instance("fill_like", opset, f"rank5-{dtype}", ref_tensor=tensor("fp32", 1, 2, 3, 4, 5), value=const(dtype, 1))
+            yield instance(
+                "fill_like", opset, f"open-{dtype}", ref_tensor=tensor(dtype, 2, "s0"), value=const("int32", 1)
+            )
+            yield instance(
+                "fill_like", opset, f"rank5-{dtype}", ref_tensor=tensor("fp32", 1, 2, 3, 4, 5), value=const(dtype, 1)
+            )
             yield instance("fill_like", opset, f"rank0-{dtype}", ref_tensor=tensor(dtype))
         yield instance("fill_like", opset, "const", ref_tensor=int32(1, 2, 3), value=scalar(7))
         yield instance("fill_like", opset, "const-plain", ref_tensor=const("fp32", [[1.0, 2.0]]))
@@ -314,7 +333,8 @@ def _flatten2d() -> Iterator[Instance]:
         yield instance("flatten2d", IOS16, f"at{axis}", x=x, axis=scalar(axis))
     yield instance("flatten2d", IOS16, "const", x=const("int32", [[1, 2], [3, 4]]))
     yield instance(
-        "flatten2d", IOS16, "of-shape", x=shape_of("s0", 3), instead={"outputs": [output("int32", 2, 1, value=[S0, 3])]},
+        "flatten2d", IOS16, "of-shape", x=shape_of("s0", 3), instead={"outputs": [output("int32", 2, 1,
+        value=[S0, 3])]},
         because="coremltools fails on it: it takes elements for numbers that are not",
     )  # fmt: skip
     yield instance("flatten2d", IOS16, "int8", x=tensor("int8", 3))
@@ -366,7 +386,9 @@ def _suppression() -> Iterator[Instance]:
         yield suppress(opset, "count", sized("fp32", 2, 4, 99), scores, because=unseen, instead=REFUSED)
         yield suppress(opset, "batch", sized("fp32", 3, 4, 100), scores, because=unseen, instead=REFUSED)
         yield suppress(opset, "negative", boxes, scores, max_boxes=scalar(-1), because=NEGATIVE, instead=REFUSED)
-    yield suppress(IOS17, "threshold", tensor("fp32", 2, 4, 9), tensor("fp32", 2, 7, 9), score_threshold=const("fp32", 0.5))
+    yield suppress(
+        IOS17, "threshold", tensor("fp32", 2, 4, 9), tensor("fp32", 2, 7, 9), score_threshold=const("fp32", 0.5)
+    )
     yield suppress(IOS16, "no-threshold", tensor("fp32", 2, 9, 4), tensor("fp32", 2, 9, 7), score_threshold=None)
 
 
@@ -388,7 +410,9 @@ def _one_hot() -> Iterator[Instance]:
         for dtype in OLDER:
             given = {"on_value": const(dtype, 1), "off_value": const(dtype, 0), "one_hot_vector_size": scalar(9)}
             yield instance("one_hot", opset, f"rank0-{dtype}", indices=tensor("int32"), **given)
-            yield instance("one_hot", opset, f"rank4-{dtype}", indices=tensor("int32", 1, 2, "s0", 4), axis=scalar(1), **given)
+            yield instance(
+                "one_hot", opset, f"rank4-{dtype}", indices=tensor("int32", 1, 2, "s0", 4), axis=scalar(1), **given
+            )
     indices, nine = tensor("int32", 2, "s0"), {"one_hot_vector_size": scalar(9)}
     for axis in (0, 1, 2, -1, -2, -3):
         yield instance("one_hot", IOS16, f"at{axis}", indices=indices, axis=scalar(axis), **nine)
@@ -413,7 +437,12 @@ def _pad() -> Iterator[Instance]:
             yield instance("pad", opset, f"rank1-{dtype}", x=tensor(dtype, 5), pad=int32(1, 2))
             yield instance("pad", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, 3, "s0", 5), pad=int32(0, 1, 2, 3))
             yield instance(
-                "pad", opset, f"value-{dtype}", x=tensor(dtype, 2, 3), pad=int32(0, 0, 1, 1), constant_val=const(dtype, 7)
+                "pad",
+                opset,
+                f"value-{dtype}",
+                x=tensor(dtype, 2, 3),
+                pad=int32(0, 0, 1, 1),
+                constant_val=const(dtype, 7),
             )
     x = tensor("fp32", 2, "s0", 4)
     for mode in ("constant", "reflect", "replicate"):
@@ -424,7 +453,11 @@ def _pad() -> Iterator[Instance]:
         yield instance("pad", IOS16, f"const-last-{mode}", x=data, pad=int32(1, 2), mode=text)
     yield instance("pad", IOS16, "computed", x=x, pad=tensor("int32", 6))
     yield instance("pad", IOS16, "none", x=x, pad=int32())
-    six = gives("concat", values=values(int32(0, 0, 1, 2, 0), gives("gather", x=shape_of("s1"), indices=int32(0))), axis=scalar(0))
+    six = gives(
+        "concat",
+        values=values(int32(0, 0, 1, 2, 0), gives("gather", x=shape_of("s1"), indices=int32(0))),
+        axis=scalar(0),
+    )
     yield instance("pad", IOS16, "symbolic", x=x, pad=six)
     yield instance("pad", IOS16, "computed-short", x=x, pad=tensor("int32", 4))
     yield instance("pad", IOS16, "odd", x=x, pad=int32(1, 2, 3))
@@ -458,7 +491,9 @@ def _range() -> Iterator[Instance]:
     )  # fmt: skip
     yield instance("range_1d", IOS16, "of-shape", end=element_of(shape_of(2, 5), 1), **one)
     yield instance("range_1d", IOS16, "down", end=scalar(-3), start=scalar(7), step=scalar(-4))
-    yield instance("range_1d", IOS16, "fraction", end=const("fp32", 1.0), start=const("fp32", 0.1), step=const("fp32", 0.3))
+    yield instance(
+        "range_1d", IOS16, "fraction", end=const("fp32", 1.0), start=const("fp32", 0.1), step=const("fp32", 0.3)
+    )
     yield instance("range_1d", IOS16, "long", end=scalar(100_000), **one)
     yield instance("range_1d", IOS16, "longest", end=scalar(2_000_000_000), **one)
     yield instance("range_1d", IOS16, "stand", end=scalar(9), start=scalar(0), step=scalar(0))
@@ -466,7 +501,8 @@ def _range() -> Iterator[Instance]:
     yield instance("range_1d", IOS16, "bool", end=bool_(True), start=bool_(False), step=bool_(True))
     yield instance("range_1d", IOS16, "missing", end=scalar(9), start=scalar(0))
     yield instance(
-        "range_1d", IOS16, "nothing", end=scalar(-3), **one, because="coremltools gives a negative extent; there are no elements",
+        "range_1d", IOS16, "nothing", end=scalar(-3), **one,
+        because="coremltools gives a negative extent; there are no elements",
         instead={"outputs": [output("int32", 0)]},
     )  # fmt: skip
 
@@ -486,11 +522,19 @@ def _tile() -> Iterator[Instance]:
     for opset in (IOS15, IOS17):
         for dtype in OLDER:
             yield instance("tile", opset, f"rank1-{dtype}", x=tensor(dtype, 3), reps=int32(2))
-            yield instance("tile", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, "s0", 4, 5), reps=int32(3, 2, 1, 1, 2))
+            yield instance(
+                "tile", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, "s0", 4, 5), reps=int32(3, 2, 1, 1, 2)
+            )
     x = tensor("fp32", 2, "s0")
     yield instance("tile", IOS16, "open", x=x, reps=int32(2, 3))
     yield instance("tile", IOS16, "computed", x=x, reps=tensor("int32", 2))
-    yield instance("tile", IOS16, "symbolic", x=x, reps=gives("concat", values=values(element_of(shape_of("s1"), 0), scalar(1)), axis=scalar(0)))
+    yield instance(
+        "tile",
+        IOS16,
+        "symbolic",
+        x=x,
+        reps=gives("concat", values=values(element_of(shape_of("s1"), 0), scalar(1)), axis=scalar(0)),
+    )
     yield instance("tile", IOS16, "const", x=const("int32", [[1, 2], [3, 4]]), reps=int32(2, 3))
     yield instance("tile", IOS16, "const-float", x=const("fp32", [1.5, 2.5]), reps=int32(2))
     yield instance("tile", IOS16, "short", x=x, reps=int32(2))

@@ -103,7 +103,11 @@ def _images() -> Iterator[Instance]:
         yield instance(
             operation, IOS17, "rest", x=tensor("fp32", 1, 35, 11, 7), **two, because=NOT_DIVISIBLE, instead=REFUSED
         )
-        nothing = {} if operation == "pixel_unshuffle" else {"because": "coremltools takes 0, and divides by it", "instead": REFUSED}
+        nothing = (
+            {}
+            if operation == "pixel_unshuffle"
+            else {"because": "coremltools takes 0, and divides by it", "instead": REFUSED}
+        )
         yield instance(operation, IOS17, "zero", x=tensor("fp32", 1, 36, 12, 6), **{name: const(dtype, 0)}, **nothing)
     for operation in ("depth_to_space", "pixel_shuffle"):
         name = names.get(operation, "block_size")
@@ -113,9 +117,14 @@ def _images() -> Iterator[Instance]:
             operation, IOS16, "negative", x=tensor("fp32", 1, 36, 4, 4), **{name: const("int32", -2)},
             because="coremltools gives negative extents", instead=REFUSED,
         )  # fmt: skip
-    for operation, name, dtype in (("space_to_depth", "block_size", "int32"), ("pixel_unshuffle", "downscale_factor", "uint32")):
+    for operation, name, dtype in (
+        ("space_to_depth", "block_size", "int32"),
+        ("pixel_unshuffle", "downscale_factor", "uint32"),
+    ):
         yield instance(operation, IOS16, "open-channels", x=tensor("fp32", 1, "s0", 8, 6), **{name: const(dtype, 2)})
-    yield instance("space_to_depth", IOS16, "open-size", x=tensor("fp32", 1, 3, "s0", "s1"), block_size=const("int32", 2))
+    yield instance(
+        "space_to_depth", IOS16, "open-size", x=tensor("fp32", 1, 3, "s0", "s1"), block_size=const("int32", 2)
+    )
 
 
 def _blocks() -> Iterator[Instance]:
@@ -125,7 +134,11 @@ def _blocks() -> Iterator[Instance]:
             x = tensor(dtype, 4, 3, 8, 6)
             open_batch = tensor(dtype, "s0", 3, 8, 6)
             margins = const("int32", [[1, 1], [2, 4]])
-            for label, given in (("fixed", x), ("open-batch", open_batch), ("open-channels", tensor(dtype, 4, "s2", 8, 6))):
+            for label, given in (
+                ("fixed", x),
+                ("open-batch", open_batch),
+                ("open-channels", tensor(dtype, 4, "s2", 8, 6)),
+            ):
                 label = f"{label}-{dtype}"
                 yield instance("space_to_batch", opset, label, x=given, block_shape=two, paddings=none)
                 yield instance("batch_to_space", opset, label, x=given, block_shape=two, crops=none)
@@ -137,7 +150,9 @@ def _blocks() -> Iterator[Instance]:
     for operation, margin in (("space_to_batch", "paddings"), ("batch_to_space", "crops")):
         yield instance(operation, IOS16, "rank3", x=tensor("fp32", 4, 8, 6), block_shape=two, **{margin: none})
         yield instance(operation, IOS16, "rank5", x=tensor("fp32", 4, 3, 8, 6, 2), block_shape=two, **{margin: none})
-        yield instance(operation, IOS16, "three", x=x, block_shape=int32(2, 2, 2), **{margin: const("int32", [[0, 0]] * 3)})
+        yield instance(
+            operation, IOS16, "three", x=x, block_shape=int32(2, 2, 2), **{margin: const("int32", [[0, 0]] * 3)}
+        )
         yield instance(operation, IOS16, "uneven", x=x, block_shape=two, **{margin: const("int32", [[0, 0]])})
         yield instance(operation, IOS16, "int32", x=tensor("int32", 4, 3, 8, 6), block_shape=two, **{margin: none})
         yield instance(operation, IOS16, "missing", x=x, block_shape=two)
@@ -154,7 +169,9 @@ def _blocks() -> Iterator[Instance]:
         "batch_to_space", IOS16, "all", x=x, block_shape=two, crops=const("int32", [[9, 9], [0, 0]]),
         because="coremltools gives negative extents", instead=REFUSED,
     )  # fmt: skip
-    yield instance("batch_to_space", IOS16, "open-size", x=tensor("fp32", 4, 3, "s0", "s1"), block_shape=two, crops=none)
+    yield instance(
+        "batch_to_space", IOS16, "open-size", x=tensor("fp32", 4, 3, "s0", "s1"), block_shape=two, crops=none
+    )
 
 
 def _expand_dims() -> Iterator[Instance]:
@@ -239,7 +256,9 @@ def _reshape() -> Iterator[Instance]:
             "reshape", opset, "negative", x=x, shape=int32(-2, -12), because="coremltools gives negative extents",
             instead=REFUSED,
         )  # fmt: skip
-        yield instance("reshape", opset, "open-length", x=x, shape=tensor("int32", "s0"), because=NO_RANK, instead=REFUSED)
+        yield instance(
+            "reshape", opset, "open-length", x=x, shape=tensor("int32", "s0"), because=NO_RANK, instead=REFUSED
+        )
     for shape in ((1, 0, -1, 0), (0, 0, 0, 0, 24), (0, 2, 12)):
         for opset in (IOS15, IOS17, IOS18):
             yield instance("reshape", opset, f"zeros{shape}", x=tensor("fp32", 2, 12), shape=int32(*shape))
@@ -284,9 +303,23 @@ def _reshape_chains() -> Iterator[Instance]:
         yield instance("reshape", opset, "chain-stack", x=x, shape=stacked)
         split = gives("split", x=shape, num_splits=const("int32", 3), axis=const("int32", 0))
         yield instance("reshape", opset, "chain-split", x=x, shape=joined({**split, "output": 1}, int32(-1)))
-        yield instance("reshape", opset, "other-symbol", x=tensor("fp32", 4, 6), shape=joined(part_of(shape, 0), int32(6)))
-        yield instance("reshape", opset, "chain-fixed", x=tensor("fp32", 5, 8), shape=joined(part_of(shape_of(5, 8), 0), int32(2, 4)))
-        yield instance("reshape", opset, "chain-long", x=tensor("fp32", 5, 8), shape=joined(part_of(shape_of(5, 8), 0), int32(3, 4)))
+        yield instance(
+            "reshape", opset, "other-symbol", x=tensor("fp32", 4, 6), shape=joined(part_of(shape, 0), int32(6))
+        )
+        yield instance(
+            "reshape",
+            opset,
+            "chain-fixed",
+            x=tensor("fp32", 5, 8),
+            shape=joined(part_of(shape_of(5, 8), 0), int32(2, 4)),
+        )
+        yield instance(
+            "reshape",
+            opset,
+            "chain-long",
+            x=tensor("fp32", 5, 8),
+            shape=joined(part_of(shape_of(5, 8), 0), int32(3, 4)),
+        )
         nested = gives("reshape", x=x, shape=joined(first, int32(-1)))
         yield instance("reshape", opset, "chain-again", x=nested, shape=joined(first, second, int32(8)))
 
@@ -310,8 +343,12 @@ def _reshape_like() -> Iterator[Instance]:
         x = tensor("fp32", 12)
         yield instance("reshape_like", opset, "part", x=x, ref_tensors=refs, **given((1, 0), (3, 1), (False, False)))
         yield instance("reshape_like", opset, "from-end", x=x, ref_tensors=one, **given((-2,), (9,), (False,)))
-        yield instance("reshape_like", opset, "to-rank0", x=tensor("fp32", 1), ref_tensors=one, **given((2,), (1,), (False,)))
-        yield instance("reshape_like", opset, "open-ref", x=x, ref_tensors=refs, **given((0, 0), (2, 1), (False, False)))
+        yield instance(
+            "reshape_like", opset, "to-rank0", x=tensor("fp32", 1), ref_tensors=one, **given((2,), (1,), (False,))
+        )
+        yield instance(
+            "reshape_like", opset, "open-ref", x=x, ref_tensors=refs, **given((0, 0), (2, 1), (False, False))
+        )
         yield instance("reshape_like", opset, "wrong", x=x, ref_tensors=one, **given((0,), (3,), (False,)))
         yield instance("reshape_like", opset, "missing", x=x, ref_tensors=one, begins=values(const("int32", 0)))
         vectors = {**given((0,), (3,), (False,)), "begins": values(int32(0))}
@@ -360,8 +397,17 @@ def _reverse_sequence() -> Iterator[Instance]:
             yield instance("reverse_sequence", opset, f"axes-{dtype}", x=x, lengths=tensor("int32", 4), **axes)
             yield instance("reverse_sequence", opset, f"plain-{dtype}", x=x, lengths=int32(1, 2, 3, 4))
         x = tensor("fp32", "s0", 5)
-        yield instance("reverse_sequence", opset, "open", x=x, lengths=tensor("int32", "s0"), seq_axis=const("int32", 1))
-        yield instance("reverse_sequence", opset, "const", x=const("fp32", [[1.0, 2.0]]), lengths=int32(1), seq_axis=const("int32", 1))
+        yield instance(
+            "reverse_sequence", opset, "open", x=x, lengths=tensor("int32", "s0"), seq_axis=const("int32", 1)
+        )
+        yield instance(
+            "reverse_sequence",
+            opset,
+            "const",
+            x=const("fp32", [[1.0, 2.0]]),
+            lengths=int32(1),
+            seq_axis=const("int32", 1),
+        )
         yield instance("reverse_sequence", opset, "missing", x=x)
         yield instance("reverse_sequence", opset, "float", x=x, lengths=tensor("fp32", 4))
         yield instance(
@@ -375,14 +421,18 @@ def _reverse_sequence() -> Iterator[Instance]:
         )  # fmt: skip
     for dtype in ("int8", "int16"):
         for opset in (IOS15, IOS17):
-            yield instance("reverse_sequence", opset, f"lengths-{dtype}", x=tensor("fp32", 4, 5), lengths=tensor(dtype, 4))
+            yield instance(
+                "reverse_sequence", opset, f"lengths-{dtype}", x=tensor("fp32", 4, 5), lengths=tensor(dtype, 4)
+            )
 
 
 def _transpose() -> Iterator[Instance]:
     for opset in (IOS15, IOS16, IOS17, IOS18):
         for dtype in dtypes_of(opset):
             yield instance("transpose", opset, f"rank1-{dtype}", x=tensor(dtype, 3), perm=int32(0))
-            yield instance("transpose", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, 3, "s0", 5), perm=int32(4, -2, 0, 2, 1))
+            yield instance(
+                "transpose", opset, f"rank5-{dtype}", x=tensor(dtype, 1, 2, 3, "s0", 5), perm=int32(4, -2, 0, 2, 1)
+            )
         x = tensor("fp32", 2, "s1", 4)
         for perm in ((0, 1, 2), (2, 1, 0), (-1, -3, -2), (1, 0, -1)):
             yield instance("transpose", opset, f"by{perm}", x=x, perm=int32(*perm))
@@ -402,7 +452,9 @@ def _sliding_windows() -> Iterator[Instance]:
         dtypes = NEWER if opset in (IOS17, IOS18) else (*FLOATS, "int32")
         for dtype in dtypes:
             x = tensor(dtype, 2, 9, "s0")
-            yield instance("sliding_windows", opset, f"plain-{dtype}", x=x, axis=const("int32", 1), size=const("int32", 3))
+            yield instance(
+                "sliding_windows", opset, f"plain-{dtype}", x=x, axis=const("int32", 1), size=const("int32", 3)
+            )
             yield instance(
                 "sliding_windows", opset, f"stride-{dtype}", x=tensor(dtype, 9), axis=const("int32", -1),
                 size=const("int32", 4), stride=const("int32", 2),
@@ -422,9 +474,17 @@ def _sliding_windows() -> Iterator[Instance]:
         )  # fmt: skip
         open_x = tensor("fp32", "s0", 4)
         yield instance(
-            "sliding_windows", opset, "open", x=open_x, axis=const("int32", 0), size=const("int32", 3), stride=const("int32", 2)
+            "sliding_windows",
+            opset,
+            "open",
+            x=open_x,
+            axis=const("int32", 0),
+            size=const("int32", 3),
+            stride=const("int32", 2),
         )
-    yield instance("sliding_windows", IOS15, "bool", x=tensor("bool", 9), axis=const("int32", 0), size=const("int32", 2))
+    yield instance(
+        "sliding_windows", IOS15, "bool", x=tensor("bool", 9), axis=const("int32", 0), size=const("int32", 2)
+    )
 
 
 def _slice_by_index() -> Iterator[Instance]:
@@ -486,7 +546,9 @@ def _slice_by_index() -> Iterator[Instance]:
         yield sliced(opset, "const-stride", data, int32(2, 0), int32(0, 4), stride=int32(-1, 2))
         yield sliced(opset, "const-mask", data, int32(1, -1), int32(0, 0), stride=int32(1, -2), end_mask=bools(1, 1))
         yield sliced(opset, "const-float", const("fp32", [1.5, 2.5, 3.5]), int32(-2), int32(3))
-        yield sliced(opset, "const-float-item", const("fp32", [1.5, 2.5, 3.5]), int32(-2), int32(3), squeeze_mask=bools(1))
+        yield sliced(
+            opset, "const-float-item", const("fp32", [1.5, 2.5, 3.5]), int32(-2), int32(3), squeeze_mask=bools(1)
+        )
         yield sliced(opset, "short-begin", x, int32(0), int32(1, 1))
         yield sliced(opset, "short-end", x, int32(0, 0), int32(1))
         yield sliced(opset, "wrong-way", x, int32(4, 0), int32(2, 5))
@@ -510,12 +572,15 @@ def _slice_by_index() -> Iterator[Instance]:
             because="coremltools does not look at the index; there is no such element", instead=REFUSED,
         )  # fmt: skip
         yield sliced(
-            opset, "stand", x, int32(0, 0), int32(4, 4), stride=int32(0, 1), begin_mask=bools(1, 0), end_mask=bools(1, 0),
+            opset, "stand", x, int32(0, 0), int32(4, 4), stride=int32(0, 1), begin_mask=bools(1, 0),
+            end_mask=bools(1, 0),
             because="coremltools divides by the stride, and takes infinity for an extent", instead=REFUSED,
         )  # fmt: skip
     for dtype in ("int8", "int16"):
         for opset in (IOS16, IOS17):
-            yield sliced(opset, f"bounds-{dtype}", tensor("fp32", 9), ints(dtype, 2), ints(dtype, 7), stride=ints(dtype, 2))
+            yield sliced(
+                opset, f"bounds-{dtype}", tensor("fp32", 9), ints(dtype, 2), ints(dtype, 7), stride=ints(dtype, 2)
+            )
     yield sliced(IOS17, "bounds-mixed", tensor("fp32", 9), ints("int8", 2), ints("int16", 7))
 
 
@@ -579,7 +644,9 @@ def _slice_by_size() -> Iterator[Instance]:
     for opset in (IOS15, IOS16, IOS17, IOS18):
         for dtype in dtypes_of(opset):
             yield sliced(opset, f"rank1-{dtype}", tensor(dtype, 9), int32(2), int32(4))
-            yield sliced(opset, f"rank5-{dtype}", tensor(dtype, 1, 2, 3, "s0", 5), int32(0, 1, 0, 1, 2), int32(1, -1, 2, 3, -1))
+            yield sliced(
+                opset, f"rank5-{dtype}", tensor(dtype, 1, 2, 3, "s0", 5), int32(0, 1, 0, 1, 2), int32(1, -1, 2, 3, -1)
+            )
         x, partly = tensor("fp32", 9, 5), tensor("fp32", "s0", 5)
         yield sliced(opset, "rest", x, int32(2, 1), int32(-1, -1))
         yield sliced(opset, "open-whole", partly, int32(0, 1), int32(-1, -1))
@@ -600,10 +667,19 @@ def _slice_by_size() -> Iterator[Instance]:
             because="coremltools takes the negative begin away from the extent; its value counts it from the end",
         )  # fmt: skip
         yield sliced(
-            opset, "too-many", x, int32(6, 0), int32(4, 5), because="coremltools does not look whether there are as many",
+            opset, "too-many", x, int32(6, 0), int32(4, 5),
+            because="coremltools does not look whether there are as many",
             instead=REFUSED,
         )  # fmt: skip
-        yield sliced(opset, "negative", x, int32(6, 0), int32(-2, 5), because="coremltools gives negative extents", instead=REFUSED)
+        yield sliced(
+            opset,
+            "negative",
+            x,
+            int32(6, 0),
+            int32(-2, 5),
+            because="coremltools gives negative extents",
+            instead=REFUSED,
+        )
     for dtype in ("int8", "int16"):
         for opset in (IOS16, IOS17):
             yield sliced(opset, f"bounds-{dtype}", tensor("fp32", 9), ints(dtype, 2), ints(dtype, 4))
@@ -616,14 +692,37 @@ def _slice_update() -> Iterator[Instance]:
 
     for dtype in NEWER:
         yield updated(f"rank1-{dtype}", tensor(dtype, 9), tensor(dtype, 5), int32(2), int32(7))
-        yield updated(f"rank3-{dtype}", tensor(dtype, 2, "s0", 4), tensor(dtype, 1, "s1", 4), int32(0, 1, 0), int32(1, 0, 4), end_mask=bools(0, 1, 0))
+        yield updated(
+            f"rank3-{dtype}",
+            tensor(dtype, 2, "s0", 4),
+            tensor(dtype, 1, "s1", 4),
+            int32(0, 1, 0),
+            int32(1, 0, 4),
+            end_mask=bools(0, 1, 0),
+        )
     x = tensor("fp32", 9, 5)
     yield updated("strided", x, tensor("fp32", 5, 3), int32(0, 0), int32(9, 5), stride=int32(2, 2))
     yield updated("squeezed", x, tensor("fp32", 5), int32(3, 0), int32(4, 5), squeeze_mask=bools(1, 0))
     yield updated("computed", x, tensor("fp32", "s0", 5), tensor("int32", 2), tensor("int32", 2))
-    yield updated("computed-fixed", x, tensor("fp32", 3, 5), tensor("int32", 2), tensor("int32", 2), begin_mask=bools(0, 1), end_mask=bools(0, 1))
+    yield updated(
+        "computed-fixed",
+        x,
+        tensor("fp32", 3, 5),
+        tensor("int32", 2),
+        tensor("int32", 2),
+        begin_mask=bools(0, 1),
+        end_mask=bools(0, 1),
+    )
     yield updated("const", const("int32", [1, 2, 3, 4]), const("int32", [8, 9]), int32(1), int32(3))
-    yield updated("const-strided", const("int32", [[1, 2], [3, 4], [5, 6]]), const("int32", [[7], [8]]), int32(2, 0), int32(0, 1), stride=int32(-2, 1), end_mask=bools(1, 0))
+    yield updated(
+        "const-strided",
+        const("int32", [[1, 2], [3, 4], [5, 6]]),
+        const("int32", [[7], [8]]),
+        int32(2, 0),
+        int32(0, 1),
+        stride=int32(-2, 1),
+        end_mask=bools(1, 0),
+    )
     yield updated("int8-bounds", x, tensor("fp32", 1, 5), ints("int8", 0, 0), ints("int8", 1, 5))
     yield updated("shape", x, tensor("fp32", 2, 5), int32(0, 0), int32(1, 5))
     yield updated("rank", x, tensor("fp32", 5), int32(0, 0), int32(1, 5))

@@ -27,7 +27,9 @@ use site::Operands;
 pub use site::{Outcome, Refusal};
 pub(crate) use site::{Rule, Site, normalize_axis, refuse};
 
-use crate::ir::{Binding, BlockId, Dim, Expr, Function, Op, OpId, Operator, Symbol, Type, ValueId};
+use crate::ir::{
+    Binding, BlockId, Dim, Expr, Function, Op, OpId, Operator, Symbol, TensorType, Type, ValueId,
+};
 use crate::ops::{Accepts, OpKind, OpRow};
 
 /// What inference found out about a function.
@@ -40,8 +42,8 @@ pub struct Analysis {
     next_symbol: u32,
     /// How many loops enclose the operation at hand.
     loop_depth: usize,
-    /// How many elements are kept in all outcomes.
-    kept_elements: usize,
+    /// How much is kept in all outcomes, in elements and atoms of expressions.
+    kept: usize,
 }
 
 /// An operation that cannot stand as it does.
@@ -53,9 +55,17 @@ pub struct Problem {
     pub refusal: Refusal,
 }
 
-/// Once so many elements are known in all, further ones are forgotten. A program needs a few for each
-/// operation; a hostile one could ask for thousands with each.
-pub const MAX_KEPT_ELEMENTS: usize = 1 << 24;
+/// What further operations give is known by its type alone once so much is kept about others, in
+/// elements and atoms of expressions. A program needs a few for each operation; a hostile one could ask
+/// for thousands with each.
+pub const MAX_KEPT: usize = 1 << 24;
+
+/// Tensors with more elements that are expressions are not folded: no shape has so many.
+pub const MAX_SYMBOLIC_ELEMENTS: usize = 256;
+
+/// Tensors of a higher rank are refused, which operations could otherwise double the rank of again and
+/// again. Core ML itself takes up to 5.
+pub const MAX_RANK: usize = 32;
 
 /// How deep blocks may nest. Programs that people write have two or three levels.
 pub const MAX_BLOCK_DEPTH: usize = 64;
@@ -213,6 +223,12 @@ impl Analysis {
             return Err(vec![Refusal::new(message)]);
         }
         for outcome in &mut outcomes {
+            let rank = outcome.ty.as_tensor().map_or(0, TensorType::rank);
+            if rank > MAX_RANK {
+                let message =
+                    format!("gives a tensor of rank {rank}; accepted is up to {MAX_RANK}");
+                return Err(vec![Refusal::new(message)]);
+            }
             outcome.constant |= constant;
         }
         Ok(outcomes)
@@ -234,10 +250,16 @@ impl Analysis {
     }
 
     fn record(&mut self, value: ValueId, mut outcome: Outcome) {
-        let count = outcome.value.as_ref().map_or(0, |value| value.elements.len());
-        self.kept_elements = self.kept_elements.saturating_add(count);
-        if self.kept_elements > MAX_KEPT_ELEMENTS {
+        let (cost, symbolic) = cost_of(&outcome);
+        if symbolic > MAX_SYMBOLIC_ELEMENTS {
             outcome.value = None;
+        }
+        match self.kept.checked_add(cost).filter(|&kept| kept <= MAX_KEPT) {
+            Some(kept) => self.kept = kept,
+            None => {
+                outcome.value = None;
+                self.forget_expressions(&mut outcome.ty);
+            }
         }
         if self.outcomes.len() <= value.index() {
             self.outcomes.resize(value.index() + 1, None);
@@ -273,6 +295,16 @@ impl Analysis {
         }
     }
 
+    /// Puts symbols in place of longer expressions.
+    fn forget_expressions(&mut self, ty: &mut Type) {
+        let Type::Tensor(tensor) = ty else { return };
+        for dim in &mut tensor.shape {
+            if expression_size(dim) > expression_size(&Dim::Symbolic(Expr::from(Symbol(0)))) {
+                *dim = self.new_symbol(None);
+            }
+        }
+    }
+
     fn new_symbol(&mut self, origin: Option<(ValueId, usize)>) -> Dim {
         let symbol = Symbol(self.next_symbol);
         self.next_symbol += 1;
@@ -280,6 +312,28 @@ impl Analysis {
             self.symbols.insert(symbol, origin);
         }
         Dim::Symbolic(Expr::from(symbol))
+    }
+}
+
+/// How much it takes to keep an outcome, and how many of its elements are expressions.
+fn cost_of(outcome: &Outcome) -> (usize, usize) {
+    let dims = outcome.ty.as_tensor().map_or(&[][..], |tensor| &tensor.shape);
+    let elements = outcome.value.as_ref().map_or(&[][..], |value| &value.elements);
+    let (mut cost, mut symbolic) = (dims.iter().map(expression_size).sum::<usize>(), 0);
+    for element in elements {
+        cost += 1;
+        if let Scalar::Symbolic(expr) = element {
+            cost += expr.size();
+            symbolic += 1;
+        }
+    }
+    (cost, symbolic)
+}
+
+fn expression_size(dim: &Dim) -> usize {
+    match dim {
+        Dim::Symbolic(expr) => expr.size(),
+        Dim::Known(_) | Dim::Unknown => 0,
     }
 }
 
@@ -422,7 +476,7 @@ fn backquoted(dtypes: &[DType]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Constant, Opset, TensorType};
+    use crate::ir::{Constant, Opset};
 
     /// A function with one input, `x`, and one operation, `y`.
     fn single(op: Op, x: Type, opset: Opset) -> (Function, ValueId) {

@@ -147,6 +147,9 @@ impl Expr {
                 let mut product: Vec<Atom> = left.iter().chain(right).cloned().collect();
                 product.sort();
                 sum.add_term(product, coefficient)?;
+                if sum.terms.len() > 4 * MAX_TERMS {
+                    return None;
+                }
             }
         }
         sum.finish()
@@ -198,6 +201,11 @@ impl Expr {
             *coefficient >= 0 && product.iter().all(Atom::is_not_negative)
         };
         self.0.terms.iter().all(not_negative).then_some(self.0.constant)
+    }
+
+    /// How much there is to it: products and atoms, nested ones counted.
+    pub(crate) fn size(&self) -> usize {
+        self.0.terms.len() + self.0.atoms
     }
 
     /// The term of the highest degree, the last of them in the order of atoms; none for zero.

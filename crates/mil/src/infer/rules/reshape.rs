@@ -135,7 +135,7 @@ fn resolve(site: &Site, x: &TensorType, mut target: Vec<Scalar>) -> Result<Vec<D
         && count != elements
     {
         return Err(refusal(format!(
-            "makes {} of {elements} elements, but `x` is `{x}`, which has {count}",
+            "makes `{}` of {elements} elements, but `x` is `{x}`, which has {count}",
             Type::Tensor(TensorType { dtype: x.dtype, shape })
         ))
         .hint("let one element be -1, so that it is inferred"));
