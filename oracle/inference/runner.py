@@ -208,4 +208,6 @@ def _message(error: Exception) -> str:
     text = f"{type(error).__name__}: {lines[0] if lines else ''}"
     # Names that differ from run to run.
     text = re.sub(r"\bis\d+\b", "is?", re.sub(r"0x[0-9a-f]+", "0x?", text))
+    # Sets are written in an order of their own.
+    text = re.sub(r"\{('[^{}]*')\}", lambda found: "{" + ", ".join(sorted(found[1].split(", "))) + "}", text)
     return text[:MAX_MESSAGE]

@@ -571,11 +571,6 @@ def _slice_by_index() -> Iterator[Instance]:
             opset, "item-past-end", tensor("fp32", 3), int32(3), int32(4), squeeze_mask=bools(1),
             because="coremltools does not look at the index; there is no such element", instead=REFUSED,
         )  # fmt: skip
-        yield sliced(
-            opset, "stand", x, int32(0, 0), int32(4, 4), stride=int32(0, 1), begin_mask=bools(1, 0),
-            end_mask=bools(1, 0),
-            because="coremltools divides by the stride, and takes infinity for an extent", instead=REFUSED,
-        )  # fmt: skip
     for dtype in ("int8", "int16"):
         for opset in (IOS16, IOS17):
             yield sliced(

@@ -231,6 +231,10 @@ fn refusals_say_what_was_found_and_what_is_accepted() {
             "refused: `values`: are `tensor<fp32, [2, 3]>` and `tensor<fp32, [1, 2]>`, which differ along axis 1; only axis 0, along which they are joined, may differ",
         ),
         (
+            "tensor<fp32, [?]> y = slice_by_index(x = x, begin = tensor<int32, [2]>([0, 0]), end = tensor<int32, [2]>([1, 1]), stride = tensor<int32, [2]>([0, 1]))",
+            "refused: `stride`: holds 0; strides are positive or negative",
+        ),
+        (
             "tensor<fp32, [?]> y = topk(x = x, k = int32(4))",
             "refused: `k`: is 4, but `x` has only 3 elements along axis 1",
         ),

@@ -155,9 +155,8 @@ pub(super) fn while_loop(site: &Site) -> Rule {
         }
     }
     // Converters write conditions of shape [1] too.
-    let is_bool = |ty: &Type| {
-        *ty == Type::scalar(DType::Bool) || *ty == Type::tensor(DType::Bool, &[1])
-    };
+    let is_bool =
+        |ty: &Type| *ty == Type::scalar(DType::Bool) || *ty == Type::tensor(DType::Bool, &[1]);
     match condition.as_slice() {
         [condition] if is_bool(&condition.ty) => {}
         found => {
