@@ -1,26 +1,42 @@
-//! Programs that Apple's compiler wrote are sound.
+//! What Apple's compiler and Apple's converter wrote is sound.
+//!
+//! The packages are those of `tests/packages`, and those in the folders that `COREMILL_PACKAGES` names,
+//! separated as in `PATH`: `cargo xtask zoo` makes hundreds. The compiled models and what they were made
+//! of are those of `tests/compiled`.
 
 use std::path::{Path, PathBuf};
 
+use coremill_mil::package::{self, ErrorKind};
 use coremill_mil::text;
-use coremill_mil::verify::check_program;
+use coremill_mil::verify::{check, check_program};
 
 use crate::cases::Zeros;
 
-#[test]
-fn what_apples_compiler_wrote_is_sound() {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compiled")];
-    let mut programs: Vec<PathBuf> = Vec::new();
+/// Every path below a folder that this accepts.
+fn find(folder: PathBuf, accept: fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut folders = vec![folder];
+    let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder of the repository") {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
             let path = entry.expect("entry").path();
-            if path.is_dir() {
+            if accept(&path) {
+                found.push(path);
+            } else if path.is_dir() {
                 folders.push(path);
-            } else if path.file_name().is_some_and(|name| name == "model.mil") {
-                programs.push(path);
             }
         }
     }
+    found.sort();
+    found
+}
+
+fn tests(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder)
+}
+
+#[test]
+fn what_apples_compiler_wrote_is_sound() {
+    let programs = find(tests("compiled"), |path| path.ends_with("model.mil"));
     assert!(programs.len() >= 20, "found only {} programs", programs.len());
     let mut failures = Vec::new();
     for path in programs {
@@ -33,4 +49,35 @@ fn what_apples_compiler_wrote_is_sound() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn what_was_converted_is_sound() {
+    let is_package = |path: &Path| path.extension().is_some_and(|end| end == "mlpackage");
+    let mut paths = find(tests("packages"), is_package);
+    let others = std::env::var_os("COREMILL_PACKAGES").unwrap_or_default();
+    for folder in std::env::split_paths(&others).filter(|folder| !folder.as_os_str().is_empty()) {
+        let more = find(folder, is_package);
+        assert!(!more.is_empty(), "a folder that `COREMILL_PACKAGES` names holds no package");
+        paths.extend(more);
+    }
+    paths.extend(find(tests("compiled"), |path| path.ends_with("input.mlmodel")));
+    let mut verified = 0;
+    let mut failures = Vec::new();
+    for path in paths {
+        let model = match package::read(&path) {
+            Ok(model) => model,
+            // Pipelines are refused by name.
+            Err(error) if error.kind() == ErrorKind::OtherModel => continue,
+            Err(error) => panic!("{}: {error}", path.display()),
+        };
+        let report = check(&model);
+        if report.is_sound() {
+            verified += 1;
+        } else {
+            failures.push(format!("{}:\n{report}", path.display()));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(verified >= 9, "found only {verified} models");
 }

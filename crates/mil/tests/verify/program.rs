@@ -46,6 +46,19 @@ fn branches(inner: &str, after: &str) -> String {
     main("ios17", "tensor<fp16, [4]> x", &body, "z")
 }
 
+/// The branches with a value called something else.
+fn renamed(value: &str, name: &str) -> Model {
+    changed(model(&branches("x", "y")), |function| {
+        let id = named(function, value);
+        function.value_mut(id).name = name.to_owned();
+    })
+}
+
+fn named(function: &Function, name: &str) -> ValueId {
+    let mut ids = (0..function.value_count()).map(ValueId::from_index);
+    ids.find(|&id| function.value(id).name == name).expect("named")
+}
+
 fn structure() -> Vec<Case> {
     let mut no_function = relu();
     no_function.program.functions.clear();
@@ -101,13 +114,7 @@ fn structure() -> Vec<Case> {
     let sibling = {
         let mut broken = model(&branches("x", "y"));
         let function = &mut broken.program.functions[0];
-        let find = |function: &Function, name: &str| {
-            (0..function.value_count())
-                .map(ValueId::from_index)
-                .find(|&id| function.value(id).name == name)
-                .expect("named")
-        };
-        let (inside, other) = (find(function, "inside"), find(function, "other"));
+        let (inside, other) = (named(function, "inside"), named(function, "other"));
         let Definition::Output(op, _) = function.value(other).definition else { panic!() };
         function.op_mut(op).set_input("x".into(), vec![Binding::Value(inside)]);
         broken
@@ -137,6 +144,8 @@ fn structure() -> Vec<Case> {
         Case::new(Code::DuplicateFunction, twice, relu()),
         Case::new(Code::InvalidName, state_named, relu()),
         Case::new(Code::DuplicateName, same_name, chain()),
+        // Blocks beside each other may use the same names; blocks inside may not.
+        Case::new(Code::DuplicateName, renamed("inside", "r"), renamed("inside", "other")),
         Case::new(Code::DanglingId, dangling, relu()),
         Case::new(Code::SharedBlock, cyclic, model(&branches("x", "y"))),
         Case::new(Code::SharedOp, op_twice, relu()).with(&[Code::MisplacedValue]),
