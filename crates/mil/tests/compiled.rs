@@ -3,13 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use coremill_mil::compiled::{self, ErrorKind, WriteOptions};
-use coremill_mil::model::{
-    self, ArrayDataType, ArrayType, ColorSpace, FeatureDescription, FeatureType, ImageSize,
-    ImageSizes, ImageType, KeyType, Model, ShapeFlexibility, SizeRange,
-};
+use coremill_mil::model::{self, Model};
 use coremill_mil::package;
 use coremill_mil::package::weights::WeightFiles;
 use coremill_mil::text::{self, NoWeights, PrintOptions};
+use coremill_mil::verify::verify;
 use coremill_tensor::Buffer;
 use serde_json::{Value, json};
 
@@ -172,7 +170,7 @@ fn compiled_models_equal_apples() {
         let model = package::read(&pair.model_file()).expect("a model");
         let output = tempfile::tempdir().expect("temporary directory");
         let ours = output.path().join("input.mlmodelc");
-        compiled::write(&ours, &model, &WriteOptions::default()).expect("written");
+        compile(&ours, &model, &WriteOptions::default()).expect("written");
 
         let mut text = without_build_info(&read(ours.join("model.mil")));
         let apples = without_build_info(&read(pair.expected.join("model.mil")));
@@ -236,6 +234,12 @@ fn compiled_models_equal_apples() {
     assert_eq!(same_model_files, 7, "hashes could be compared");
 }
 
+/// Verifies and writes a model.
+fn compile(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), compiled::Error> {
+    let verified = verify(model).unwrap_or_else(|report| panic!("{report}"));
+    compiled::write(path, &verified, options)
+}
+
 /// Takes out what legitimately differs, and checks that it does no more than that.
 fn known_differences(ours: &mut Value, apples: &mut Value) {
     for metadata in [&mut *ours, &mut *apples] {
@@ -287,8 +291,8 @@ const STATEFUL: &str = r#"program(1.3)
             write_state(data = sum, input = cache)[name = string("store")];
             tensor<fp16, [2, 2]> y = mul(x = sum, y = x)[name = string("y")];
         } -> (y);
-    func other<ios18>(fp32 a) {
-            fp32 b = relu(x = a)[name = string("b")];
+    func other<ios18>(tensor<fp32, [1]> a) {
+            tensor<fp32, [1]> b = relu(x = a)[name = string("b")];
         } -> (b);
 }
 "#;
@@ -301,7 +305,7 @@ fn states_functions_and_several_weight_files() {
     metadata.set_user_defined("note", "kept");
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("cached-2.mlmodelc");
-    compiled::write(&path, &model, &WriteOptions::default()).expect("written");
+    compile(&path, &model, &WriteOptions::default()).expect("written");
     assert_eq!(compiled::read(&path).expect("readable"), model);
 
     let text = String::from_utf8(read(path.join("model.mil"))).expect("UTF-8");
@@ -336,120 +340,30 @@ fn states_functions_and_several_weight_files() {
 }
 
 #[test]
-fn features_of_every_kind_are_shown() {
-    let mut model = from_text(
-        STATEFUL
-            .split("    func other")
-            .next()
-            .map(|text| format!("{text}}}"))
-            .as_deref()
-            .expect("text"),
-    );
-    let range = |lower, upper| SizeRange { lower, upper };
-    let image = |color_space, sizes| {
-        FeatureType::Image(ImageType { width: 20, height: 10, color_space, sizes })
-    };
-    let array = |flexibility| {
-        FeatureType::MultiArray(ArrayType {
-            shape: vec![1, 4],
-            data_type: ArrayDataType::Int32,
-            flexibility,
-            default: None,
-        })
-    };
-    let shown = [
-        (image(ColorSpace::Rgb, ImageSizes::Fixed), "Image (Color 20 × 10)", ("colorspace", "RGB")),
-        (
-            image(
-                ColorSpace::Grayscale,
-                ImageSizes::Ranged { width: range(1, 5), height: range(2, -1) },
-            ),
-            "Image (Grayscale 20 × 10)",
-            ("sizeRange", "[[2, -1], [1, 5]]"),
-        ),
-        (
-            image(ColorSpace::Bgr, ImageSizes::Enumerated(vec![ImageSize { width: 3, height: 4 }])),
-            "Image (Color 20 × 10)",
-            ("sizeFlexibility", "3 × 4"),
-        ),
-        (array(ShapeFlexibility::Fixed), "MultiArray (Int32 1 × 4)", ("hasShapeFlexibility", "0")),
-        (
-            array(ShapeFlexibility::Ranged(vec![range(1, 1), range(2, -1)])),
-            "MultiArray (Int32 1 × 4)",
-            ("shapeFlexibility", "1 × 2..."),
-        ),
-        (
-            array(ShapeFlexibility::Enumerated(vec![vec![1, 4], vec![1, 5]])),
-            "MultiArray (Int32 1 × 4)",
-            ("shapeFlexibility", "1 × 4 | 1 × 5"),
-        ),
-        (FeatureType::Int64, "Int64", ("type", "Int64")),
-        (FeatureType::Double, "Double", ("type", "Double")),
-        (FeatureType::String, "String", ("type", "String")),
-        (
-            FeatureType::Dictionary(Some(KeyType::String)),
-            "Dictionary (String → Double)",
-            ("keyType", "String"),
-        ),
-    ];
-    // Outputs, since those do not enter the program.
-    model.description.outputs = shown
-        .iter()
-        .enumerate()
-        .map(|(index, (ty, ..))| FeatureDescription::new(format!("f{index}"), ty.clone()))
-        .collect();
-    let directory = tempfile::tempdir().expect("temporary directory");
-    let path = directory.path().join("m.mlmodelc");
-    compiled::write(&path, &model, &WriteOptions::default()).expect("written");
-    let metadata: Value = serde_json::from_slice(&read(path.join("metadata.json"))).expect("JSON");
-    for (index, (_, formatted, (key, value))) in shown.iter().enumerate() {
-        let feature = &metadata[0]["outputSchema"][index];
-        assert_eq!(feature["formattedType"], *formatted);
-        assert_eq!(feature[key], *value, "{feature}");
-    }
-    for (version, systems) in [
-        (6, ["12.0", "15.0", "8.0"]),
-        (7, ["13.0", "16.0", "9.0"]),
-        (8, ["14.0", "17.0", "10.0"]),
-        (9, ["15.0", "18.0", "11.0"]),
-        (10, ["26.0", "26.0", "26.0"]),
-    ] {
-        model.specification_version = version;
-        compiled::write(&path, &model, &WriteOptions::default()).expect("replaced");
-        let metadata: Value =
-            serde_json::from_slice(&read(path.join("metadata.json"))).expect("JSON");
-        let available = &metadata[0]["availability"];
-        let found = ["macOS", "iOS", "watchOS"].map(|system| available[system].as_str());
-        assert_eq!(found, systems.map(Some));
-        assert_eq!(compiled::read(&path).expect("readable").specification_version, version);
-    }
-}
-
-#[test]
 fn what_cannot_be_written_is_refused() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("model.mlmodelc");
     let write = |model: &Model| {
-        let error = compiled::write(&path, model, &WriteOptions::default()).expect_err("refused");
+        let error = compile(&path, model, &WriteOptions::default()).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Unwritable);
         assert!(!path.exists());
         error.to_string()
     };
-    for (name, message) in [
-        ("state", "functions[main]: the value `state` is named by a reserved word of MIL text"),
-        ("a.b", "functions[main]: the name of the value `a.b` is no identifier of MIL text"),
-    ] {
-        let text = format!(
-            "program(1.3){{ func main<ios18>(fp32 `{name}`) {{ fp32 y = relu(x = `{name}`); }} -> (y); }}"
-        );
-        assert_eq!(write(&from_text(&text)), message);
-    }
+    let text = STATEFUL.replace("[name = string(\"b\")]", "[`odd.note` = string(\"b\")]");
+    assert_eq!(
+        write(&from_text(&text)),
+        "functions[other]: the attribute `odd.note` is named by no identifier of MIL text"
+    );
+    let text = STATEFUL.replace(" x)", " `state`)").replace("y = x)", "y = `state`)");
+    let model = from_text(&text);
+    let report = verify(&model).expect_err("a reserved word");
+    assert!(report.to_string().contains("`state` cannot name a value"), "{report}");
 
     // A directory that is no compiled model stays.
     let model = from_text(STATEFUL);
     std::fs::create_dir(&path).expect("create");
     std::fs::write(path.join("precious"), "data").expect("write");
-    let error = compiled::write(&path, &model, &WriteOptions::default()).expect_err("refused");
+    let error = compile(&path, &model, &WriteOptions::default()).expect_err("refused");
     assert!(error.to_string().ends_with("is there already, and no compiled model"), "{error}");
     assert!(path.join("precious").exists());
 }
@@ -466,7 +380,7 @@ fn what_cannot_be_read_is_refused() {
     let model = from_text(STATEFUL);
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("model.mlmodelc");
-    compiled::write(&path, &model, &WriteOptions::default()).expect("written");
+    compile(&path, &model, &WriteOptions::default()).expect("written");
     std::fs::remove_file(path.join("weights/weight.bin")).expect("remove");
     let error = compiled::read(&path).expect_err("weights are missing");
     assert_eq!(error.kind(), ErrorKind::Weights);

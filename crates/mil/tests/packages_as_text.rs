@@ -12,6 +12,7 @@ use coremill_mil::ops::OpKind;
 use coremill_mil::package;
 use coremill_mil::package::weights::WeightFiles;
 use coremill_mil::text::{self, Dialect, NoWeights, PrintOptions};
+use coremill_mil::verify::verify;
 
 fn packages() -> Vec<PathBuf> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages");
@@ -81,7 +82,14 @@ fn compiled_models_give_the_same_program() {
     for (name, model, _) in models {
         let directory = tempfile::tempdir().expect("temporary directory");
         let path = directory.path().join("model.mlmodelc");
-        if let Err(error) = compiled::write(&path, &model, &WriteOptions::default()) {
+        let verified = match verify(&model) {
+            Ok(verified) => verified,
+            Err(report) => {
+                refused.push(format!("{name}: {report}"));
+                continue;
+            }
+        };
+        if let Err(error) = compiled::write(&path, &verified, &WriteOptions::default()) {
             assert_eq!(error.kind(), compiled::ErrorKind::Unwritable, "{name}: {error}");
             refused.push(format!("{name}: {error}"));
             continue;
@@ -96,7 +104,8 @@ fn compiled_models_give_the_same_program() {
         // Writing what was read gives the same bytes.
         let second = directory.path().join("second.mlmodelc");
         let options = WriteOptions { name: Some("model".to_owned()), ..WriteOptions::default() };
-        compiled::write(&second, &again, &options).expect("written");
+        let verified = verify(&again).expect("sound");
+        compiled::write(&second, &verified, &options).expect("written");
         for file in ["model.mil", "coremldata.bin", "metadata.json"] {
             let read = |path: &Path| std::fs::read(path.join(file)).expect("file");
             assert_eq!(read(&path), read(&second), "{file} of {name}");

@@ -409,3 +409,114 @@ fn layout(out: &mut String, value: &Value, indent: usize) {
         other => out.push_str(&other.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Type;
+    use crate::model::ImageSize;
+
+    #[test]
+    fn features_of_every_kind_are_shown() {
+        let mut model = Model { specification_version: 9, ..Model::default() };
+        let mut function = Function::new("main", Opset::Ios15);
+        let body = function.body;
+        let ty = Type::tensor(DType::Fp16, &[2]);
+        let x = function.add_input(body, "x", ty.clone());
+        let op = Op::new(OpKind::Relu).with("x", Binding::Value(x));
+        function.add_op(body, op, [("y".to_owned(), ty)]);
+        model.program.functions.push(function);
+        let range = |lower, upper| SizeRange { lower, upper };
+        let image = |color_space, sizes| {
+            FeatureType::Image(ImageType { width: 20, height: 10, color_space, sizes })
+        };
+        let array = |flexibility| {
+            FeatureType::MultiArray(ArrayType {
+                shape: vec![1, 4],
+                data_type: ArrayDataType::Int32,
+                flexibility,
+                default: None,
+            })
+        };
+        let shown = [
+            (
+                image(ColorSpace::Rgb, ImageSizes::Fixed),
+                "Image (Color 20 × 10)",
+                ("colorspace", "RGB"),
+            ),
+            (
+                image(
+                    ColorSpace::Grayscale,
+                    ImageSizes::Ranged { width: range(1, 5), height: range(2, -1) },
+                ),
+                "Image (Grayscale 20 × 10)",
+                ("sizeRange", "[[2, -1], [1, 5]]"),
+            ),
+            (
+                image(
+                    ColorSpace::Bgr,
+                    ImageSizes::Enumerated(vec![ImageSize { width: 3, height: 4 }]),
+                ),
+                "Image (Color 20 × 10)",
+                ("sizeFlexibility", "3 × 4"),
+            ),
+            (
+                array(ShapeFlexibility::Fixed),
+                "MultiArray (Int32 1 × 4)",
+                ("hasShapeFlexibility", "0"),
+            ),
+            (
+                array(ShapeFlexibility::Ranged(vec![range(1, 1), range(2, -1)])),
+                "MultiArray (Int32 1 × 4)",
+                ("shapeFlexibility", "1 × 2..."),
+            ),
+            (
+                array(ShapeFlexibility::Enumerated(vec![vec![1, 4], vec![1, 5]])),
+                "MultiArray (Int32 1 × 4)",
+                ("shapeFlexibility", "1 × 4 | 1 × 5"),
+            ),
+            (FeatureType::Int64, "Int64", ("type", "Int64")),
+            (FeatureType::Double, "Double", ("type", "Double")),
+            (FeatureType::String, "String", ("type", "String")),
+            (
+                FeatureType::Dictionary(Some(KeyType::String)),
+                "Dictionary (String → Double)",
+                ("keyType", "String"),
+            ),
+        ];
+        model.description.outputs = shown
+            .iter()
+            .enumerate()
+            .map(|(index, (ty, ..))| FeatureDescription::new(format!("f{index}"), ty.clone()))
+            .collect();
+        let metadata: Value = serde_json::from_str(&write(&model, "m")).expect("JSON");
+        for (index, (_, formatted, (key, value))) in shown.iter().enumerate() {
+            let feature = &metadata[0]["outputSchema"][index];
+            assert_eq!(feature["formattedType"], *formatted);
+            assert_eq!(feature[key], *value, "{feature}");
+        }
+        for (version, systems) in [
+            (6, ["12.0", "15.0", "8.0"]),
+            (7, ["13.0", "16.0", "9.0"]),
+            (8, ["14.0", "17.0", "10.0"]),
+            (9, ["15.0", "18.0", "11.0"]),
+            (10, ["26.0", "26.0", "26.0"]),
+        ] {
+            model.specification_version = version;
+            let metadata: Value = serde_json::from_str(&write(&model, "m")).expect("JSON");
+            let available = &metadata[0]["availability"];
+            let found = ["macOS", "iOS", "watchOS"].map(|system| available[system].as_str());
+            assert_eq!(found, systems.map(Some));
+        }
+    }
+
+    #[test]
+    fn empty_things_hold_an_empty_line() {
+        let mut text = String::new();
+        layout(&mut text, &json!([{ "a": [], "b": {}, "c": "×\"" }]), 0);
+        assert_eq!(
+            text,
+            "[\n  {\n    \"a\" : [\n\n    ],\n    \"b\" : {\n\n    },\n    \"c\" : \"×\\\"\"\n  }\n]"
+        );
+    }
+}

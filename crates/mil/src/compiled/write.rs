@@ -4,11 +4,12 @@ use std::path::Path;
 
 use super::{Error, ErrorKind, analytics, build_info, container, file, metadata, names};
 use crate::ir::Weight;
-use crate::model::{Model, shapes};
+use crate::model::shapes;
 use crate::package::directory::{self, Staging};
 use crate::package::encode;
 use crate::package::weights::Layout;
 use crate::text::{self, AddedAttributes, PrintOptions};
+use crate::verify::Verified;
 
 /// How to write a compiled model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,8 @@ pub struct WriteOptions {
 /// Writes a compiled model. What stood at the path is replaced in one step, when all is written.
 ///
 /// The same model and name give the same bytes.
-pub fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), Error> {
+pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<(), Error> {
+    let model = verified.model();
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     check_target(path)?;
     names::check(&model.program)?;
