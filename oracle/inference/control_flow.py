@@ -31,8 +31,6 @@ OPERATIONS = (
     "read_state", "select", "while_loop", "write_state",
 )  # fmt: skip
 
-RARE = {("cond", "iOS15"): "it takes one bool; the instances differ in what its blocks give"}
-
 UNCHECKED = "coremltools does not check it"
 NARROWED = "coremltools narrows the constants that it makes; the file says what it says"
 
@@ -138,6 +136,8 @@ def _cond() -> Iterator[Instance]:
     yield cond("scalar-and-vector", [absolute()], [absolute(1)])
     yield cond("int-predicate", [absolute(2)], [absolute(2)], pred=tensor("int32"))
     yield cond("missing", [absolute(2)], [absolute(2)], pred=None)
+    yield cond("one-element-predicate", [absolute(2)], [absolute(2)], pred=tensor("bool", 1))
+    yield cond("open-predicate", [absolute(2)], [absolute(2)], pred=tensor("bool", "s0"))
     vector = {"pred": tensor("bool", 2), "because": UNCHECKED, "instead": REFUSED}
     yield cond("vector-predicate", [absolute(2)], [absolute(2)], **vector)
     yield cond("fewer", [absolute(2), absolute(2)], [absolute(2)], because=UNCHECKED, instead=REFUSED)
@@ -185,6 +185,11 @@ def _while_loop() -> Iterator[Instance]:
     mismatched = gives("add", x=x, y=const("fp32", [1.0, 2.0]))
     yield loop("bad-body", tensor("fp32", 2, 3), tensor("fp32", 2, 3), [mismatched])
     yield loop("int-test", tensor("fp32", 2), tensor("fp32", 2), [more], counted, because=UNCHECKED, instead=REFUSED)
+    element = gives("less", x=ref("i"), y=const("int32", [10]))
+    yield loop("one-element-test", tensor("fp32", 2), tensor("fp32", 2), [more], element)
+    elements = gives("less", x=ref("i"), y=const("int32", [10, 11]))
+    unchecked = {"because": UNCHECKED, "instead": REFUSED}
+    yield loop("vector-test", tensor("fp32", 2), tensor("fp32", 2), [more], elements, **unchecked)
     yield loop("fewer", tensor("fp32", 2), tensor("fp32", 2), [], because=UNCHECKED, instead=REFUSED)
     declared = "the builder does without declared types, with which files hold the blocks"
     yield loop(

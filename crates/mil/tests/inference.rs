@@ -13,6 +13,8 @@ mod build;
 mod compare;
 #[path = "inference/messages.rs"]
 mod messages;
+#[path = "inference/mutations.rs"]
+mod mutations;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -100,7 +100,13 @@ pub(super) fn classify(site: &Site) -> Rule {
 }
 
 pub(super) fn cond(site: &Site) -> Rule {
-    expect::ranked(site, "pred", 0, 0)?;
+    let predicate = site.tensor("pred")?;
+    if predicate.element_count().is_some_and(|count| count != 1) {
+        let message = format!("is `{predicate}`; accepted is one `bool`");
+        return Err(Refusal::new(message)
+            .of("pred")
+            .hint("reduce it, with `reduce_max` for instance"));
+    }
     let [taken, otherwise] = site.block_outputs() else {
         refuse!("runs 2 blocks, found {}", site.block_outputs().len());
     };
@@ -154,9 +160,12 @@ pub(super) fn while_loop(site: &Site) -> Rule {
             refuse!("has {} `loop_vars`, but its {what} {found} values", variables.len());
         }
     }
-    // Converters write conditions of shape [1] too.
-    let is_bool =
-        |ty: &Type| *ty == Type::scalar(DType::Bool) || *ty == Type::tensor(DType::Bool, &[1]);
+    // Converters also write conditions that are tensors of one element.
+    let is_bool = |ty: &Type| {
+        ty.as_tensor().is_some_and(|tensor| {
+            tensor.dtype == DType::Bool && tensor.element_count().is_none_or(|count| count == 1)
+        })
+    };
     match condition.as_slice() {
         [condition] if is_bool(&condition.ty) => {}
         found => {
