@@ -11,6 +11,8 @@
 mod build;
 #[path = "inference/compare.rs"]
 mod compare;
+#[path = "inference/hostile.rs"]
+mod hostile;
 #[path = "inference/messages.rs"]
 mod messages;
 #[path = "inference/mutations.rs"]
