@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use coremill_tensor::DType;
 
+use crate::infer::shape::fixed;
 use crate::infer::{Folded, MAX_FOLDED_ELEMENTS, Outcome, Scalar};
 use crate::ir::{Dim, Type};
 
@@ -15,11 +16,6 @@ pub(super) fn foldable_count(shape: &[u64]) -> Option<usize> {
     }
     let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
     (count <= MAX_FOLDED_ELEMENTS).then_some(count as usize)
-}
-
-/// The extents, if all are known.
-pub(super) fn known_shape(shape: &[Dim]) -> Option<Vec<u64>> {
-    shape.iter().map(Dim::known).collect()
 }
 
 /// Unknown elements are made of a tensor that has no more: they stand for parts of a shape.
@@ -44,7 +40,7 @@ pub(super) fn informative(folded: Folded) -> Option<Folded> {
 
 /// The same elements in another shape that holds as many.
 pub(super) fn reshaped(x: &Folded, shape: &[Dim]) -> Option<Folded> {
-    Folded::new(x.dtype, known_shape(shape)?, x.elements.clone())
+    Folded::new(x.dtype, fixed(shape)?, x.elements.clone())
 }
 
 /// A tensor whose element at an index is the one of `x` at the index that `source` makes of it.
@@ -67,7 +63,7 @@ pub(super) fn tabulated(
     shape: &[Dim],
     mut element: impl FnMut(&[u64]) -> Option<Scalar>,
 ) -> Option<Folded> {
-    let shape = known_shape(shape)?;
+    let shape = fixed(shape)?;
     let count = foldable_count(&shape)?;
     let mut elements = Vec::with_capacity(count);
     let mut index = vec![0; shape.len()];

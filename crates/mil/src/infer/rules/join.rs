@@ -1,8 +1,9 @@
 //! Putting tensors together and taking them apart along an axis.
 
 use crate::infer::rules::elements::{
-    elements_of, foldable_count, known_shape, offset, rearranged, tabulated, tensor,
+    elements_of, foldable_count, offset, rearranged, tabulated, tensor,
 };
+use crate::infer::shape::fixed;
 use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
 use crate::ir::{Dim, Expr, TensorType};
 
@@ -43,7 +44,7 @@ pub(super) fn concat(site: &Site) -> Rule {
 }
 
 fn concat_elements(site: &Site, shape: &[Dim], axis: usize, interleave: bool) -> Option<Folded> {
-    foldable_count(&known_shape(shape)?)?;
+    foldable_count(&fixed(shape)?)?;
     let mut parts: Vec<Folded> =
         site.all("values").iter().map(elements_of).collect::<Option<_>>()?;
     for part in &mut parts {
@@ -93,7 +94,7 @@ pub(super) fn stack(site: &Site) -> Rule {
     shape.insert(axis, Dim::Known(parts.len() as u64));
 
     let fold = || {
-        foldable_count(&known_shape(&shape)?)?;
+        foldable_count(&fixed(&shape)?)?;
         let parts: Vec<Folded> =
             site.all("values").iter().map(elements_of).collect::<Option<_>>()?;
         tabulated(first.dtype, &shape, |index| {
