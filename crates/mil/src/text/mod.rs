@@ -37,6 +37,21 @@
 //! it may be `[]`. `//` begins a comment. Names that are no identifiers, or reserved words, stand
 //! between backticks, which Apple's parser does not know: see [`is_plain`].
 //!
+//! ```
+//! use coremill_mil::text::{self, NoWeights, PrintOptions};
+//!
+//! let program = text::parse(
+//!     "program(1.3) { func main<ios17>(tensor<fp16, [4]> x) { tensor<fp16, [4]> y = mul(x = x, y = \
+//!      fp16(0.5)); } -> (y); }",
+//!     &NoWeights,
+//! )?;
+//! let printed = text::print(&program, &PrintOptions::default());
+//! assert_eq!(&printed.text[printed.ops[0].range.clone()], "tensor<fp16, [4]> y = mul(x = x, y = fp16(0x1p-1))");
+//! let error = text::parse("program(1.3) { }\n}", &NoWeights).unwrap_err();
+//! assert_eq!(error.to_string(), "line 2, column 1: expected the end of the text, found `}`");
+//! # Ok::<(), text::Error>(())
+//! ```
+//!
 //! Text has no place for [`Program::documentation`](crate::ir::Program::documentation) and for unknown
 //! fields; a program without these is the same after it is printed and parsed.
 
@@ -71,6 +86,9 @@ pub enum Dialect {
     V1_3,
 }
 
+/// Says where a weight lies.
+pub type Places<'p> = &'p dyn Fn(&Weight) -> Option<WeightPlace>;
+
 /// How to print.
 #[derive(Clone, Copy, Default)]
 pub struct PrintOptions<'o> {
@@ -78,7 +96,7 @@ pub struct PrintOptions<'o> {
     pub dialect: Dialect,
     /// Says where weights lie; one that it has no place for is printed where it was read from, and
     /// one that was not read from anywhere at `@unplaced`.
-    pub places: Option<&'o dyn Fn(&Weight) -> Option<WeightPlace>>,
+    pub places: Option<Places<'o>>,
     /// Attributes that the program does not have, or has otherwise.
     pub added: Option<&'o AddedAttributes>,
 }

@@ -12,14 +12,19 @@ use crate::ir::{
     ValueId,
 };
 use crate::ops::OpKind;
+use crate::package::limits;
 
 /// Reads a program.
 ///
 /// `weights` gives the elements of weights that lie in files; [`NoWeights`](super::NoWeights) leaves
 /// them where they are.
 pub fn parse(text: &str, weights: &dyn Weights) -> std::result::Result<Program, Error> {
-    let mut parser =
-        Parser { cursor: Cursor::new(text)?, values: Values::new(weights), names: HashMap::new() };
+    let mut parser = Parser {
+        cursor: Cursor::new(text)?,
+        values: Values::new(weights),
+        names: HashMap::new(),
+        counts: Counts::default(),
+    };
     parser.program()
 }
 
@@ -28,6 +33,16 @@ struct Parser<'t, 'w> {
     values: Values<'w>,
     /// The values that can be named here: those of the blocks around, and those before in each.
     names: HashMap<String, ValueId>,
+    counts: Counts,
+}
+
+/// How many things of the program have been read, all functions together. The limits are those of
+/// packages, so that whatever is read can be written.
+#[derive(Default)]
+struct Counts {
+    ops: usize,
+    values: usize,
+    blocks: usize,
 }
 
 impl Parser<'_, '_> {
@@ -43,6 +58,8 @@ impl Parser<'_, '_> {
         self.cursor.expect('{')?;
         while !self.cursor.accept('}')? {
             let offset = self.cursor.offset();
+            let mut functions = program.functions.len();
+            count(&self.cursor, &mut functions, limits::FUNCTIONS, "functions")?;
             let function = self.function()?;
             if program.function(&function.name).is_some() {
                 let message = format!("a second function `{}`", shortened(&function.name));
@@ -87,6 +104,7 @@ impl Parser<'_, '_> {
     }
 
     fn block(&mut self, function: &mut Function) -> Result<BlockId> {
+        count(&self.cursor, &mut self.counts.blocks, limits::BLOCKS, "blocks")?;
         let block = function.add_block();
         let mut scope = Vec::new();
         self.block_inputs(function, block, &mut scope)?;
@@ -104,8 +122,9 @@ impl Parser<'_, '_> {
         block: BlockId,
         scope: &mut Vec<String>,
     ) -> Result<()> {
-        let (cursor, names) = (&mut self.cursor, &mut self.names);
+        let (cursor, names, counts) = (&mut self.cursor, &mut self.names, &mut self.counts);
         cursor.list('(', ')', |cursor| {
+            count(cursor, &mut counts.values, limits::VALUES, "values")?;
             let ty = cursor.ty()?;
             let (_, name) = new_name(cursor, names)?;
             let value = function.add_input(block, name.clone(), ty);
@@ -142,6 +161,7 @@ impl Parser<'_, '_> {
         block: BlockId,
         scope: &mut Vec<String>,
     ) -> Result<()> {
+        count(&self.cursor, &mut self.counts.ops, limits::OPS, "operations")?;
         // A statement that gives nothing is a bare call; any other begins with a type.
         let mut outputs: Vec<(String, Type)> = Vec::new();
         let mut offsets = Vec::new();
@@ -152,6 +172,7 @@ impl Parser<'_, '_> {
                 return Err(self.cursor.unexpected("an operation or `}`"));
             }
             loop {
+                count(&self.cursor, &mut self.counts.values, limits::VALUES, "values")?;
                 let ty = self.cursor.ty()?;
                 let (offset, name) = new_name(&mut self.cursor, &self.names)?;
                 outputs.push((name, ty));
@@ -257,6 +278,15 @@ impl Parser<'_, '_> {
     fn name(&mut self, what: &str) -> Result<String> {
         name(&mut self.cursor, what)
     }
+}
+
+/// Counts one thing more of which a program may have `limit`.
+fn count(cursor: &Cursor<'_>, counter: &mut usize, limit: usize, what: &str) -> Result<()> {
+    *counter += 1;
+    if *counter > limit {
+        return Err(cursor.error(format!("there are more than {limit} {what}")));
+    }
+    Ok(())
 }
 
 /// Takes what an argument is bound to.

@@ -442,16 +442,16 @@ impl Printer<'_, '_, '_> {
             stride = stride.saturating_mul(extent);
             strides.push(stride);
         }
-        let brackets = |at: u64| strides.iter().take_while(|&&stride| at % stride == 0).count();
+        let whole = |at: u64| strides.iter().take_while(move |&&stride| at.is_multiple_of(stride));
         for index in 0..count {
             let out = &mut self.sink.buffer;
             out.push_str(if index > 0 { ", " } else { "" });
-            out.extend(std::iter::repeat_n('[', brackets(index)));
+            out.extend(std::iter::repeat_n('[', whole(index).count()));
             match empty {
                 Some(_) => out.push_str("[]"),
                 None => element(out, index as usize),
             }
-            out.extend(std::iter::repeat_n(']', brackets(index + 1)));
+            out.extend(std::iter::repeat_n(']', whole(index + 1).count()));
             if index % ELEMENTS_PER_FLUSH == 0 {
                 self.sink.flush_if_full()?;
             }
@@ -481,7 +481,7 @@ const MAX_EMPTY_ROWS: u64 = 1 << 10;
 fn implies(declared: &Type, actual: &Type) -> bool {
     match (declared, actual) {
         (Type::Tensor(declared), Type::Tensor(actual)) => {
-            let seen = |dims: &[Dim]| !dims.iter().any(|dim| *dim == Dim::Known(0));
+            let seen = |dims: &[Dim]| !dims.contains(&Dim::Known(0));
             declared.dtype == actual.dtype
                 && declared.rank() == actual.rank()
                 && declared.shape.iter().zip(&actual.shape).enumerate().all(|(axis, dims)| {
