@@ -111,7 +111,7 @@ fn compiled_models_give_the_same_program() {
             assert_eq!(read(&path), read(&second), "{file} of {name}");
         }
     }
-    assert!(refused.len() * 20 <= count, "too many were refused: {refused:#?}");
+    assert!(refused.is_empty(), "{} of {count} were refused: {refused:#?}", refused.len());
 }
 
 #[test]

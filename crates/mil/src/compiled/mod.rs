@@ -14,6 +14,19 @@
 //! does [`write()`]: what compiled it (`buildInfo`), and which shapes its inputs may have
 //! ([`model::shapes`](crate::model::shapes)). [`read`] takes both away again, so that the model is that of
 //! the package.
+//!
+//! ```
+//! use coremill_mil::{compiled, model::describe, text, verify::verify};
+//!
+//! let source = "program(1.3) { func main<ios17>(tensor<fp32, [1, 4]> x) { \
+//!               tensor<fp32, [1, 4]> y = relu(x = x); } -> (y); }";
+//! let model = describe(text::parse(source, &text::NoWeights)?)?;
+//! let directory = tempfile::tempdir()?;
+//! let path = directory.path().join("relu.mlmodelc");
+//! compiled::write(&path, &verify(&model)?, &compiled::WriteOptions::default())?;
+//! assert_eq!(compiled::read(&path)?.program, model.program);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod analytics;
 mod build_info;
