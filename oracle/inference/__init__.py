@@ -13,7 +13,7 @@ How to add a family
         def instances() -> Iterator[Instance]: ...
 
     out of the helpers in `language.py`; list it in `FAMILIES` below; run `python -m oracle.inference FAMILY`, then
-    `cargo test -p coremill-mil --test inference`. Take the operations out of `NOT_YET_JUDGED` in the Rust test.
+    `cargo test -p coremill-mil --test inference`. That test wants every operation in just one family.
 
 What an instance must show
     Every definition (operation and opset that brought it) needs three accepted instances that differ in rank, element
