@@ -24,6 +24,10 @@ Where coremltools is wrong
     Give the instance `because="why"` and `instead=`: `REFUSED`, or the outputs that are right, in the form in which the
     files hold outputs. The Rust test then wants that, and wants that coremltools still says something else.
 
+    Every instance with open dimensions is judged a second time, as `ID/fixed`, with numbers in their place. Where
+    coremltools is wrong about that one, `WRONG_WHEN_FIXED` in the module says so:
+    `WRONG_WHEN_FIXED = {"pow/iOS16/of-shape/fixed": ("why", REFUSED)}`.
+
     Values: our inference must know every element that coremltools knows, but for the operations in `NOT_FOLDED` of the
     Rust test, on whose values no type can depend.
 """

@@ -27,6 +27,10 @@ OPERATIONS = (
 DIVIDED_BY_ZERO = "numpy makes some number of an integer divided by zero; nobody says which Core ML makes"
 NEGATIVE_POWER = "numpy cannot fold integers to negative powers, and coremltools lets its error through"
 
+WRONG_WHEN_FIXED = {
+    "pow/iOS16/of-shape-negative/fixed": (NEGATIVE_POWER, {"outputs": [{"dtype": "int32", "shape": [3]}]}),
+}
+
 
 def instances() -> Iterator[Instance]:
     for operation in UNARY_FLOAT:

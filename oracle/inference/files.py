@@ -15,10 +15,18 @@ def path_of(family: str) -> Path:
 
 def text_of(family: str) -> str:
     """The file of a family: one line for each instance, sorted."""
-    from .runner import judge
+    from .runner import judge, with_symbols_fixed
 
     module = importlib.import_module(f".{family}", __package__)
-    judged = sorted(module.instances(), key=lambda instance: instance["id"])
+    made = list(module.instances())
+    made.extend(variant for variant in map(with_symbols_fixed, made) if variant is not None)
+    wrong = dict(getattr(module, "WRONG_WHEN_FIXED", {}))
+    for instance in made:
+        if instance["id"] in wrong:
+            instance["because"], instance["instead"] = wrong.pop(instance["id"])
+    if wrong:
+        raise ValueError(f"{family} has no instances {', '.join(wrong)}")
+    judged = sorted(made, key=lambda instance: instance["id"])
     seen: set[str] = set()
     for instance in judged:
         if instance["id"] in seen:

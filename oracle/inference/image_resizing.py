@@ -14,6 +14,8 @@ OPERATIONS = (
 
 UNCHECKED = "coremltools does not check it"
 
+WRONG_WHEN_FIXED = {"affine/iOS15/open/fixed": (UNCHECKED, REFUSED)}
+
 
 def instances() -> Iterator[Instance]:
     yield from _affine()

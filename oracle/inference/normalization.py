@@ -16,6 +16,12 @@ SIZE = "coremltools does not check that the window has elements"
 ALL_AXES = "coremltools' default for `axes` is a range, of which it cannot make a constant"
 BETA = "coremltools looks at the shape of `gamma` where it means `beta`"
 
+WRONG_WHEN_FIXED = {
+    f"{operation}/{opset}/open-channels/fixed": (CHANNELS, REFUSED)
+    for operation in ("batch_norm", "instance_norm")
+    for opset in (IOS15, IOS17)
+}
+
 
 def instances() -> Iterator[Instance]:
     for opset in (IOS15, IOS17):

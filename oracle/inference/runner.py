@@ -55,6 +55,31 @@ def judge(instance: Instance) -> dict[str, Any]:
     return {"outputs": outputs}
 
 
+def with_symbols_fixed(instance: Instance) -> Instance | None:
+    """The instance with numbers in place of the symbols in its shapes; none if it has no symbols.
+
+    Of many open dimensions coremltools only knows that they are open. What it says of fixed ones judges the
+    expressions that we have for them.
+    """
+    found = False
+
+    def fixed(value: Any, inside_shape: bool) -> Any:
+        nonlocal found
+        if isinstance(value, dict):
+            return {key: fixed(part, key == "shape") for key, part in value.items()}
+        if isinstance(value, list):
+            return [fixed(part, inside_shape) for part in value]
+        if inside_shape and value in _SYMBOLS:
+            found = True
+            return ASSIGNMENTS[0][int(value.removeprefix("s"))]
+        return value
+
+    if "instead" in instance:
+        return None
+    variant = fixed(instance, False)
+    return {**variant, "id": f"{instance['id']}/fixed"} if found else None
+
+
 def _declare(operands: dict[str, Operand], prefix: str, placeholders: dict[str, Placeholder]) -> None:
     """Adds the inputs of the function that operands stand for, named by the path to the operand."""
     for name, operand in operands.items():

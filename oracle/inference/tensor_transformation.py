@@ -65,6 +65,16 @@ def expr(text: str, *at: int) -> dict:
 def dtypes_of(opset: str) -> tuple[str, ...]:
     return NEWER if opset in (IOS17, IOS18) else OLDER
 
+WRONG_WHEN_FIXED = {
+    "depth_to_space/iOS16/open-channels/fixed": (NOT_DIVISIBLE, REFUSED),
+    "pixel_shuffle/iOS16/open-channels/fixed": (NOT_DIVISIBLE, REFUSED),
+    "space_to_depth/iOS16/open-size/fixed": (NOT_DIVISIBLE, REFUSED),
+    **{
+        f"slice_by_size/{opset}/symbolic/fixed": ("coremltools does not look for the end of the tensor", REFUSED)
+        for opset in (IOS15, IOS16, IOS17, IOS18)
+    },
+}
+
 
 def instances() -> Iterator[Instance]:
     yield from _images()
