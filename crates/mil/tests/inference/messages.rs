@@ -72,6 +72,140 @@ const MESSAGES: &[(&str, &str)] = &[
         "softmax/iOS15/too-large",
         "`axis`: axis 2 is outside of a tensor of rank 2, whose axes are -2 to 1",
     ),
+    (
+        "conv/iOS15/same-lower",
+        "`pad_type`: is `same_lower`, which needs iOS16; this function is iOS15; hint: declare the function with opset `CoreML6`, or state the pads with `custom`",
+    ),
+    (
+        "conv/iOS15/channels",
+        "`weight`: has 3 along axis 1 (`tensor<fp32, [6, 3, 3, 2]>`); accepted is 4, the 4 input channels divided by 1 groups",
+    ),
+    (
+        "conv/iOS15/kernel-too-large",
+        "the window of 10 gives 0 elements along spatial dimension 0 of `x`, whose extent is 9; accepted are 1 and more; hint: pad more, or make the window smaller",
+    ),
+    (
+        "conv/iOS15/dilated-computed",
+        "`dilations`: is not all ones, but `weight` is computed when the program runs; hint: bind `weight` to a constant, or leave `dilations` out",
+    ),
+    (
+        "conv/iOS15/strides-short",
+        "`strides`: has 1 elements; accepted are 2, one for each of the 2 spatial dimensions",
+    ),
+    (
+        "conv_transpose/iOS15/output-channels",
+        "`output_shape`: has 5 at 1; accepted is 6, the output channels of `weight`",
+    ),
+    (
+        "conv_transpose/iOS15/padded-away",
+        "pads of 9 and 9 leave -7 elements along spatial dimension 0",
+    ),
+    (
+        "avg_pool/iOS15/rounded-up-uneven",
+        "`ceil_mode`: is true, but `pad` differs before and after a dimension; hint: pad with `pad` first, and pool without",
+    ),
+    (
+        "max_pool/iOS15/pad-type",
+        "`pad_type`: is `full`; accepted are `valid`, `same`, `same_lower`, `custom`",
+    ),
+    (
+        "matmul/iOS15/inner",
+        "`tensor<fp32, [1, 2, 3]>` and `tensor<fp32, [1, 4, 3]>` cannot be multiplied: 3 columns on the left, 4 rows on the right",
+    ),
+    (
+        "matmul/iOS15/vector-right",
+        "`y`: has rank 1 (`tensor<fp32, [3]>`); accepted is rank 2 or more; hint: add a last dimension of 1 with `expand_dims`, and remove it afterwards",
+    ),
+    (
+        "matmul/iOS17/mixed",
+        "`y`: has element type `fp32`, but `x` has `fp16`; both must be the same where both are computed; hint: `cast` one of them",
+    ),
+    (
+        "einsum/iOS15/equation",
+        "`equation`: is `nchw,nwhu->nhcu`; accepted are `chw,whr->chr` and `nchw,nwhr->nchr`, by whatever letters; hint: transpose and `matmul` instead",
+    ),
+    (
+        "linear/iOS15/width",
+        "`x`: has 4 along axis 1 (`tensor<fp32, [2, 4]>`); accepted is 3, the last dimension of `weight`",
+    ),
+    (
+        "scaled_dot_product_attention/iOS18/mask-sequence",
+        "`attn_mask`: has 4 along axis 1 (`tensor<fp32, [4, 4]>`); accepted is 5, the sequence of `key`",
+    ),
+    (
+        "scaled_dot_product_attention/iOS17/before",
+        "`scaled_dot_product_attention` needs iOS18; this function is iOS17; hint: declare the function with opset `CoreML8`",
+    ),
+    (
+        "resize/iOS17/too-many-dims",
+        "`resized_dims`: is 3; accepted are 0 to 2, what `shape` has elements and `x` dimensions",
+    ),
+    (
+        "crop_resize/iOS17/too-many-boxes",
+        "`box_indices`: is required, since it is not certain that the 5 boxes are no more than the 2 images of `x`",
+    ),
+    (
+        "upsample_bilinear/iOS15/to-nothing",
+        "scaling 8 by 0.01 gives 0 elements; accepted are 1 to 2147483647",
+    ),
+    (
+        "lstm/iOS17/bidirectional-no-weight",
+        "`weight_ih_back`: is required when `direction` is `bidirectional`",
+    ),
+    (
+        "lstm/iOS17/weight-rows",
+        "`weight_ih`: is `tensor<fp32, [8, 3]>`; accepted is shape [16, 3], 4 gates for a hidden state of 4 by the last dimension of `x`",
+    ),
+    (
+        "random_uniform/iOS15/half-and-default",
+        "`high`: is left to its default, an `fp32`, but `low` is not one (`fp16`, `fp32`); both must have the same type; hint: bind both",
+    ),
+    ("random_normal/iOS15/open-rank", "`shape`: has s1048576 elements; accepted is a fixed number"),
+    (
+        "cond/iOS15/shapes",
+        "gives `tensor<fp32, [2, 3]>` as value 0 if true, `tensor<fp32, [2, 4]>` if false; accepted is one type for both",
+    ),
+    (
+        "while_loop/iOS15/dtype",
+        "takes a `tensor<fp32, [2, 3]>` as variable 1 into its body, which gives back a `tensor<fp16, [2, 3]>`",
+    ),
+    (
+        "while_loop/iOS15/declared-rank",
+        "has a `tensor<fp32, [2, 3]>` as variable 1, but its condition takes a `tensor<fp32, [2]>`",
+    ),
+    ("while_loop/iOS15/fewer", "has 2 `loop_vars`, but its body gives 1 values"),
+    (
+        "list_write/iOS15/extent",
+        "`value`: gives elements `tensor<fp32, [4]>` to a list of `tensor<fp32, [3]>`; hint: reshape or cast them to the type of the list",
+    ),
+    ("make_list/iOS15/rank5", "`elem_shape`: has 5 dimensions; lists hold tensors of up to 4"),
+    ("classify/iOS15/too-many", "`classes`: has 3 classes; `probabilities` has 2 elements"),
+    (
+        "write_state/iOS18/open",
+        "`data`: is `tensor<fp16, [s1048576, 3]>`, but the state holds `tensor<fp16, [2, 3]>`; accepted is just that",
+    ),
+    (
+        "constexpr_lut_to_dense/iOS16/indices-short",
+        "`indices`: has 17 bytes; 35 elements of 4 bits take 18",
+    ),
+    (
+        "constexpr_lut_to_dense/iOS16/three-bits",
+        "`lut`: has 8 entries; accepted are 2, 4, 16, 64, 256; hint: tables of other sizes need the `constexpr_lut_to_dense` of iOS18",
+    ),
+    (
+        "constexpr_lut_to_dense/iOS18/palettes",
+        "`lut`: has 8 along axis 2 (`tensor<fp16, [1, 1, 8, 1]>`); accepted is 16, what `uint4`, the element type of `indices`, can tell apart",
+    ),
+    (
+        "constexpr_sparse_to_dense/iOS16/too-few",
+        "`nonzero_data`: has 3 elements, but `mask` sets 4 bits",
+    ),
+    (
+        "constexpr_blockwise_shift_scale/iOS18/not-dividing",
+        "`scale`: has 3 along axis 0, which does not divide the 4 of `data`",
+    ),
+    ("quantize/iOS17/zero", "`scale`: is zero; nothing can be divided by it"),
+    ("dequantize/iOS17/no-axis", "`axis`: is required when `scale` is a vector"),
 ];
 
 #[test]

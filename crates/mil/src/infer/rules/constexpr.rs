@@ -373,3 +373,85 @@ fn count_ones(bits: &Buffer) -> u64 {
     bits.release_pages();
     count
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infer::analyze;
+    use crate::ir::{Function, Op, Type};
+    use crate::ops::OpKind;
+
+    /// What is wrong with a compressed constant whose operands are attributes.
+    fn stated(kind: OpKind, operands: &[(&str, Constant)]) -> Vec<String> {
+        let mut op = Op::new(kind);
+        for (name, constant) in operands {
+            op.attributes.insert(*name, constant.clone());
+        }
+        analyzed(Opset::Ios16, op)
+    }
+
+    fn analyzed(opset: Opset, op: Op) -> Vec<String> {
+        let mut function = Function::new("main", opset);
+        let body = function.body;
+        function.add_op(body, op, [("w".to_owned(), Type::scalar(DType::Fp16))]);
+        let (_, problems) = analyze(&function);
+        problems.iter().map(|problem| problem.refusal.to_string()).collect()
+    }
+
+    #[test]
+    fn operands_hold_as_many_bytes_as_their_types_say() {
+        let half = || Constant::bytes(DType::Fp16, &[], vec![0, 0x38]);
+        let affine = |data| {
+            let zero = Constant::bytes(DType::Int8, &[], vec![0]);
+            let axis = Constant::int32(0);
+            let operands =
+                [("quantized_data", data), ("scale", half()), ("zero_point", zero), ("axis", axis)];
+            stated(OpKind::ConstexprAffineDequantize, &operands)
+        };
+        assert_eq!(affine(Constant::weight(DType::Int8, &[2, 3], vec![0; 6])), [""; 0]);
+        assert_eq!(
+            affine(Constant::weight(DType::Int8, &[2, 3], vec![0; 5])),
+            ["`quantized_data`: has 5 bytes of elements, but `tensor<int8, [2, 3]>` takes 6"]
+        );
+        assert_eq!(
+            affine(Constant::weight(DType::Int8, &[1 << 40, 1 << 40], vec![0; 5])),
+            [format!(
+                "`quantized_data`: has 5 bytes of elements, but `tensor<int8, [{0}, {0}]>` takes more \
+                 than fit",
+                1u64 << 40
+            )]
+        );
+    }
+
+    #[test]
+    fn masks_of_single_bits_are_counted_without_their_padding() {
+        let sparse = |count: u64, mask: u8| {
+            let data = Constant::bytes(DType::Int8, &[count], vec![1; count as usize]);
+            let mask = Constant::bytes(DType::UInt1, &[5], vec![mask]);
+            let op = Op::new(OpKind::ConstexprSparseToDense)
+                .with("nonzero_data", Binding::Literal(data))
+                .with("mask", Binding::Literal(mask));
+            analyzed(Opset::Ios18, op)
+        };
+        assert_eq!(sparse(3, 0b0001_0101), [""; 0]);
+        assert_eq!(sparse(3, 0b1111_0101), [""; 0]);
+        assert_eq!(
+            sparse(2, 0b0001_0101),
+            ["`nonzero_data`: has 2 elements, but `mask` sets 3 bits"]
+        );
+    }
+
+    #[test]
+    fn shapes_beyond_memory_are_refused() {
+        let shape: Vec<u8> = [u32::MAX; 3].iter().flat_map(|extent| extent.to_le_bytes()).collect();
+        let operands = [
+            ("indices", Constant::bytes(DType::UInt8, &[1], vec![0])),
+            ("lut", Constant::bytes(DType::Int8, &[2], vec![0, 1])),
+            ("shape", Constant::bytes(DType::UInt32, &[3], shape)),
+        ];
+        assert_eq!(
+            stated(OpKind::ConstexprLutToDense, &operands),
+            ["`shape`: has more than 2^64 elements"]
+        );
+    }
+}

@@ -229,6 +229,7 @@ fn scaled(site: &Site, dim: &Dim, factor: f64) -> Result<Dim, Refusal> {
         (Some(extent), None) => {
             let product = (extent as f32 * factor as f32).floor();
             if !(1.0..=i32::MAX as f32).contains(&product) {
+                let factor = factor as f32;
                 refuse!(
                     "scaling {extent} by {factor} gives {product} elements; accepted are 1 to {}",
                     i32::MAX

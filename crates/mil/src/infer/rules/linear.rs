@@ -21,10 +21,12 @@ pub(super) fn einsum(site: &Site) -> Rule {
             "are `{x}` and `{y}`; accepted are `fp16`, `fp32`, the same for both"
         )));
     }
-    let rank = equation_rank(&site.text("equation")?).ok_or_else(|| {
-        Refusal::new("is none that Core ML knows; accepted are `chw,whr->chr`, `nchw,nwhr->nchr`")
-            .of("equation")
-            .hint("transpose and `matmul` instead")
+    let equation = site.text("equation")?;
+    let rank = equation_rank(&equation).ok_or_else(|| {
+        let message = format!(
+            "is `{equation}`; accepted are `chw,whr->chr` and `nchw,nwhr->nchr`, by whatever letters"
+        );
+        Refusal::new(message).of("equation").hint("transpose and `matmul` instead")
     })?;
     for tensor in [x, y] {
         expect::check_rank(tensor, rank, rank).map_err(|refusal| refusal.of("values"))?;
@@ -168,7 +170,7 @@ fn product_dtype(site: &Site, x: &TensorType, y: &TensorType) -> Result<DType, R
                 "has element type `{}`, but `x` has `{}`; both must be the same where both are {kind}",
                 y.dtype, x.dtype
             );
-            Err(Refusal::new(message).of("y").hint("`cast` one of both"))
+            Err(Refusal::new(message).of("y").hint("`cast` one of them"))
         }
     }
 }

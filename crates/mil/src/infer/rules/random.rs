@@ -30,9 +30,11 @@ fn distribution(site: &Site, first: &str, second: &str) -> Rule {
     let dtype = |name| site.optional_tensor(name).map_or(DType::Fp32, |bound| bound.dtype);
     let (left, right) = (dtype(first), dtype(second));
     if left != right {
-        let absent = if site.has(first) { second } else { first };
-        let message =
-            format!("is fp32 by default, but its counterpart is not (`{left}`, `{right}`)");
+        let (bound, absent) = if site.has(first) { (first, second) } else { (second, first) };
+        let message = format!(
+            "is left to its default, an `fp32`, but `{bound}` is not one (`{left}`, `{right}`); both \
+             must have the same type"
+        );
         return Err(Refusal::new(message).of(absent).hint("bind both"));
     }
     Ok(vec![Outcome::tensor(left, stated_shape(site)?)])

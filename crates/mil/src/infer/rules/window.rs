@@ -1,6 +1,6 @@
 //! How far a window that slides over the spatial dimensions goes: convolution and pooling.
 
-use crate::infer::{Refusal, Site, refuse};
+use crate::infer::{Refusal, Site};
 use crate::ir::{Dim, Expr, Opset};
 
 /// A sliding window over spatial dimensions.
@@ -44,11 +44,12 @@ impl Window {
             if let Some(found) = extent.as_ref().and_then(Expr::constant)
                 && found < 1
             {
-                refuse!(
-                    "the window of {} does not fit into {dim}, the padded extent of spatial dimension \
-                     {axis}: it would give {found} elements",
+                let message = format!(
+                    "the window of {} gives {found} elements along spatial dimension {axis} of `x`, \
+                     whose extent is {dim}; accepted are 1 and more",
                     self.kernel[axis]
                 );
+                return Err(Refusal::new(message).hint("pad more, or make the window smaller"));
             }
             output.push(site.dim(extent));
         }
