@@ -329,6 +329,18 @@ impl Code {
         self.row().name
     }
 
+    /// Whether a function that breaks the rule cannot be printed.
+    pub(super) fn breaks_text(self) -> bool {
+        matches!(
+            self,
+            Code::DanglingId
+                | Code::SharedBlock
+                | Code::SharedOp
+                | Code::MisplacedValue
+                | Code::DeepNesting
+        )
+    }
+
     /// The rule of that name.
     pub fn from_name(name: &str) -> Option<Code> {
         CODES.iter().find(|row| row.name == name).map(|row| row.code)

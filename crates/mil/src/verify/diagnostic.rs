@@ -111,6 +111,8 @@ pub struct Report {
     pub omitted_errors: usize,
     /// Warnings beyond the limit.
     pub omitted_warnings: usize,
+    /// Whether a function is too broken to be printed: ids that lead nowhere, blocks without end.
+    pub(super) is_unprintable: bool,
 }
 
 /// How many diagnostics of each severity a report keeps: enough for whoever mends a model, and a
@@ -236,6 +238,7 @@ pub(super) struct Findings {
     found: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
+    is_unprintable: bool,
     /// For each function the rank of each operation in the text, by [`OpId::index`].
     order: Vec<Vec<u32>>,
 }
@@ -247,6 +250,7 @@ impl Findings {
             Severity::Warning => &mut self.warnings,
         };
         *count += 1;
+        self.is_unprintable |= diagnostic.code.breaks_text();
         if *count <= MAX_DIAGNOSTICS {
             self.found.push(diagnostic);
         }
@@ -271,7 +275,7 @@ impl Findings {
     }
 
     pub(super) fn into_report(self) -> Report {
-        let Findings { mut found, errors, warnings, order } = self;
+        let Findings { mut found, errors, warnings, is_unprintable, order } = self;
         let op_rank = |function: usize, op: OpId| {
             let ranks = order.get(function).map_or(&[][..], Vec::as_slice);
             ranks.get(op.index()).copied().unwrap_or(u32::MAX)
@@ -287,6 +291,7 @@ impl Findings {
             diagnostics: found,
             omitted_errors: errors.saturating_sub(MAX_DIAGNOSTICS),
             omitted_warnings: warnings.saturating_sub(MAX_DIAGNOSTICS),
+            is_unprintable,
         }
     }
 }
@@ -314,7 +319,8 @@ impl fmt::Display for FeatureRole {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        if let Some(file) = &self.file {
+        // What is wrong with a file is said where it is referred to.
+        if let Some(file) = self.file.as_ref().filter(|_| self.op.is_none()) {
             parts.push(format!("file `{file}`"));
         }
         if let Some(function) = &self.function {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::codes::Code;
 use super::diagnostic::{Diagnostic, Location, Report, Severity};
 use crate::ir::{OpId, Program};
 use crate::text::{self, PrintOptions};
@@ -119,19 +118,8 @@ struct Excerpt {
 impl Listing {
     /// None if nothing in the report needs it, or if the program is too broken to be printed.
     fn of(report: &Report, program: &Program) -> Option<Listing> {
-        let unprintable = |diagnostic: &Diagnostic| {
-            matches!(
-                diagnostic.code,
-                Code::DanglingId
-                    | Code::SharedBlock
-                    | Code::SharedOp
-                    | Code::MisplacedValue
-                    | Code::DeepNesting
-            )
-        };
         let located = report.diagnostics.iter().any(|found| found.location.function.is_some());
-        // What was left out may be of the kind that cannot be printed.
-        if !located || report.omitted_errors > 0 || report.diagnostics.iter().any(unprintable) {
+        if !located || report.is_unprintable {
             return None;
         }
         let printed = text::print(program, &PrintOptions::default());
@@ -222,12 +210,12 @@ fn mark_in_op(text: &str, location: &Location) -> Range<usize> {
 /// The part of a function's first line that a location is about.
 fn mark_in_header(text: &str, location: &Location) -> Range<usize> {
     let pieces = Pieces::of(text);
-    if let Some(value) = &location.value
-        && let Some(found) = pieces.arguments.iter().find(|range| names(text, range, &value.name))
-    {
-        return found.clone();
-    }
-    pieces.operator
+    let value = location.value.as_ref().map(|value| value.name.as_str());
+    let feature = location.feature.as_ref().map(|feature| feature.name.as_str());
+    value
+        .or(feature)
+        .and_then(|name| pieces.arguments.iter().find(|range| names(text, range, name)).cloned())
+        .unwrap_or(pieces.operator)
 }
 
 fn names(text: &str, piece: &Range<usize>, name: &str) -> bool {

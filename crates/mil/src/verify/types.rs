@@ -4,7 +4,8 @@ use super::codes::Code;
 use super::diagnostic::{Diagnostic, Findings, InFunction};
 use super::structure::Layout;
 use crate::infer::{Analysis, analyze};
-use crate::ir::{Definition, OpId, Type, ValueId};
+use crate::ir::{Binding, Definition, OpId, Type, ValueId};
+use crate::ops::OpKind;
 
 /// Tensors of more dimensions are refused.
 const MAX_RANK: usize = 5;
@@ -70,7 +71,8 @@ fn rank_is_within(at: InFunction<'_>, value: ValueId, findings: &mut Findings) {
 fn feeds_constexpr_only(at: InFunction<'_>, layout: &Layout) -> Vec<bool> {
     let function = at.function;
     let is_constant = |op: OpId| {
-        function.op(op).kind().is_some_and(|kind| kind.is_constexpr() || kind.name() == "const")
+        let kind = function.op(op).kind();
+        kind.is_some_and(|kind| kind.is_constexpr() || kind == OpKind::Const)
     };
     let mut only: Vec<bool> = (0..function.value_count())
         .map(|index| match function.value(ValueId::from_index(index)).definition {
@@ -84,7 +86,7 @@ fn feeds_constexpr_only(at: InFunction<'_>, layout: &Layout) -> Vec<bool> {
             continue;
         }
         for (_, binding) in op.all_bindings() {
-            if let crate::ir::Binding::Value(value) = binding {
+            if let Binding::Value(value) = binding {
                 only[value.index()] = false;
             }
         }

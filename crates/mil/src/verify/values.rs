@@ -16,78 +16,64 @@ const KNOWN_ATTRIBUTES: [&str; 2] = ["name", "IntendedBackend"];
 
 /// Checks the notes about the program as a whole.
 pub(super) fn check_program(program: &Program, findings: &mut Findings) {
+    let mut missing = Missing::default();
     for (name, constant) in program.attributes.iter() {
-        check_constant(
-            &Location::model().parameter(name),
-            constant,
-            &mut Missing::default(),
-            findings,
-        );
+        let location = || Location::model().parameter(name);
+        check_constant(&location, constant, &mut missing, findings);
     }
+    missing.report(findings);
 }
 
 /// Checks every constant of a function.
 pub(super) fn check(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
     let function = at.function;
     let mut missing = Missing::default();
-    let mut attributes = |location: &Location, attributes: &Attributes, findings: &mut Findings| {
-        for (name, constant) in attributes.iter() {
-            let location = location.clone().parameter(name);
-            check_constant(&location, constant, &mut missing, findings);
-        }
-    };
-    if !function.attributes.is_empty() {
-        attributes(&at.place(), &function.attributes, findings);
-    }
-    for &block in &layout.blocks {
-        if !function.block(block).attributes.is_empty() {
-            attributes(&at.place(), &function.block(block).attributes, findings);
-        }
+    let blocks = layout.blocks.iter().map(|&block| &function.block(block).attributes);
+    for (name, constant) in
+        std::iter::once(&function.attributes).chain(blocks).flat_map(Attributes::iter)
+    {
+        check_constant(&|| at.place().parameter(name), constant, &mut missing, findings);
     }
     for &id in &layout.ops {
         let op = function.op(id);
         let before = findings.errors();
         for (name, constant) in op.attributes.iter() {
-            check_constant_of(&|| at.op(id).parameter(name), constant, &mut missing, findings);
+            check_constant(&|| at.op(id).parameter(name), constant, &mut missing, findings);
         }
         for (name, binding) in op.all_bindings() {
             if let Binding::Literal(constant) = binding {
                 let location = || at.op(id).parameter(name);
-                check_constant_of(&location, constant, &mut missing, findings);
+                check_constant(&location, constant, &mut missing, findings);
             }
         }
         layout.refused[id.index()] |= findings.errors() > before;
         attributes_are_known(op, &|| at.op(id), findings);
     }
-    for (file, (location, count)) in missing.0 {
-        let message = match count {
-            1 => format!("refers to `{file}`, which was not found or has no such place"),
-            _ => format!(
-                "refers to `{file}`, which was not found or has no such place; \
-                 so do {} more constants of this function",
-                count - 1
-            ),
-        };
-        let location = Location { file: Some(file), ..location };
-        findings.report(Code::WeightMissing, location, message);
-    }
+    missing.report(findings);
 }
 
 /// Weights without elements, by file: the first that refers to it, and how many do.
 #[derive(Default)]
 struct Missing(BTreeMap<String, (Location, usize)>);
 
-fn check_constant(
-    location: &Location,
-    constant: &Constant,
-    missing: &mut Missing,
-    findings: &mut Findings,
-) {
-    check_constant_of(&|| location.clone(), constant, missing, findings);
+impl Missing {
+    fn report(self, findings: &mut Findings) {
+        for (file, (location, count)) in self.0 {
+            let others = match count {
+                1 => String::new(),
+                2 => "; so does one more constant".to_owned(),
+                count => format!("; so do {} more constants", count - 1),
+            };
+            let message =
+                format!("refers to `{file}`, which was not found or has no such place{others}");
+            let location = Location { file: Some(file), ..location };
+            findings.report(Code::WeightMissing, location, message);
+        }
+    }
 }
 
 /// Checks a constant and what it is made of, with a list of its own: sequences nest.
-fn check_constant_of(
+fn check_constant(
     location: &dyn Fn() -> Location,
     constant: &Constant,
     missing: &mut Missing,

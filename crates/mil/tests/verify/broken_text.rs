@@ -112,5 +112,6 @@ fn reports_are_capped_and_say_so() {
     assert_eq!(report.omitted_errors, 7);
     let rendered = report.render(&program, &RenderOptions::default());
     assert!(rendered.contains("and 7 more errors\n"), "{rendered}");
+    assert!(rendered.contains("program:4:13\n"), "{rendered}");
     assert_eq!(report.to_json().errors, MAX_DIAGNOSTICS + 7);
 }

@@ -4,7 +4,7 @@ use coremill_mil::model::{
     ArrayDataType, ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType,
     FunctionDescription, ImageSize, ImageSizes, ImageType, Model, ShapeFlexibility, SizeRange,
 };
-use coremill_mil::verify::{Code, check};
+use coremill_mil::verify::{Code, RenderOptions, check};
 
 use crate::cases::{Case, main, model, relu, undescribed};
 
@@ -289,6 +289,10 @@ fn the_description_comes_before_the_program() {
     let report = check(&broken);
     let codes: Vec<_> = report.diagnostics.iter().map(|found| found.code).collect();
     assert_eq!(codes, [Code::FeatureType, Code::OpsetTooNew], "{report}");
+    let rendered = report.render(&broken.program, &RenderOptions::default());
+    let marked =
+        "3 | func main<ios17>(tensor<fp16, [4]> x) {\n  |                  ^^^^^^^^^^^^^^^^^^^\n";
+    assert!(rendered.contains(marked), "{rendered}");
     let json = serde_json::to_value(report.to_json()).expect("plain data");
     assert_eq!(json["version"], 1);
     assert_eq!(json["diagnostics"][0]["feature"], "x");
