@@ -1,3 +1,5 @@
+//! Constants, branches and loops, lists, states, and what classifiers end with.
+
 use coremill_tensor::DType;
 
 use super::expect;

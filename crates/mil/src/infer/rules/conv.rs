@@ -1,3 +1,6 @@
+//! Convolutions. Weights are `[output channels, input channels of a group, window]`, those of
+//! transposed ones `[input channels, output channels of a group, window]`.
+
 use super::expect;
 use super::window::{Padding, Window, check_pad_type, effective_kernel};
 use crate::infer::{Outcome, Refusal, Rule, Site, refuse};

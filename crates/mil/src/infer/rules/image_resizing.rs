@@ -1,3 +1,5 @@
+//! Resizing, cropping and resampling of the last two dimensions, height and width.
+
 use super::expect;
 use crate::infer::{Outcome, Refusal, Rule, Scalar, Site, refuse};
 use crate::ir::{Dim, Expr, Opset};

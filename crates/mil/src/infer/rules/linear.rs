@@ -1,3 +1,5 @@
+//! Products of matrices, and attention, which is two of them.
+
 use coremill_tensor::DType;
 
 use super::expect;

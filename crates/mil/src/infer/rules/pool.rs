@@ -1,3 +1,5 @@
+//! Pooling: windows over the one to three spatial dimensions of `[batch, channels, ...]`.
+
 use super::expect;
 use super::window::{Padding, Window, check_pad_type};
 use crate::infer::{Outcome, Refusal, Rule, Site};

@@ -1,3 +1,5 @@
+//! Tensors of random elements, whose shapes are elements of other tensors.
+
 use coremill_tensor::DType;
 
 use super::expect;

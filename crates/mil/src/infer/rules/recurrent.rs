@@ -1,3 +1,6 @@
+//! Recurrent layers over `[sequence, batch, input]`. The rows of their weights are the gates, each as
+//! many as the hidden state has elements.
+
 use super::expect;
 use crate::infer::{Outcome, Refusal, Rule, Site};
 use crate::ir::{Dim, Expr};
