@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "a command for people reports on standard output")]
 
 mod apple;
+mod bench;
 mod fuzz;
 mod ops;
 mod oracle;
@@ -28,6 +29,8 @@ enum Command {
     Ops(ops::Arguments),
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
+    /// Measure what the project promises.
+    Bench(bench::Arguments),
     /// Let Apple's compiler judge what we write; runs on macOS alone.
     Apple,
 }
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Apple => apple::run(),
     };
     match outcome {

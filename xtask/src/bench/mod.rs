@@ -1,0 +1,29 @@
+//! `cargo xtask bench`: measures what the project promises, beside what it is compared with.
+
+mod package;
+
+use clap::Subcommand;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(Subcommand)]
+enum Subject {
+    /// Reading and writing a package, against `cp -r` of it.
+    Package(package::Arguments),
+    /// One measured run of `package`, in a process of its own.
+    #[command(hide = true)]
+    PackageRun(package::RunArguments),
+}
+
+/// Measures; the error says which promise was not kept.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    match &arguments.subject {
+        Subject::Package(arguments) => package::run(arguments),
+        Subject::PackageRun(arguments) => package::run_once(arguments),
+    }
+}
