@@ -13,7 +13,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Subject {
-    /// Reading and writing a package, against `cp -r` of it.
+    /// Reading, verifying and writing a package, against `cp -r` of it.
     Package(package::Arguments),
     /// One measured run of `package`, in a process of its own.
     #[command(hide = true)]

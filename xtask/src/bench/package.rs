@@ -1,4 +1,4 @@
-//! A large package read, and written elsewhere, against `cp -r` of it.
+//! A large package read, verified and written elsewhere, against `cp -r` of it.
 //!
 //! Both run as processes of their own, in turns, so that both pay for starting and find the same
 //! machine. The package is the same on every machine: a chain of linear layers over deterministic
@@ -13,6 +13,7 @@ use coremill_mil::ir::{Binding, Constant, Function, Op, Opset, Program, Type, Va
 use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model};
 use coremill_mil::ops::OpKind;
 use coremill_mil::package::{self, WriteOptions};
+use coremill_mil::verify::verify;
 use coremill_tensor::DType;
 
 use crate::workspace::{execute, root};
@@ -65,8 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     fs::create_dir_all(&directory).map_err(failed)?;
     let source = directory.join("large.mlpackage");
     let model = large_model(arguments.megabytes);
-    package::write(&source, &model, &WriteOptions { durable: true })
-        .map_err(|error| error.to_string())?;
+    write(&source, &model, &WriteOptions { durable: true })?;
     drop(model);
 
     let own = std::env::current_exe().map_err(failed)?;
@@ -129,15 +129,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Reads and writes once, and prints the most memory that it took, in MB.
+/// Reads, verifies and writes once, and prints the most memory that it took, in MB.
 pub(crate) fn run_once(arguments: &RunArguments) -> Result<(), String> {
     let model = package::read(&arguments.from).map_err(|error| error.to_string())?;
-    package::write(&arguments.to, &model, &WriteOptions { durable: arguments.durable })
-        .map_err(|error| error.to_string())?;
+    write(&arguments.to, &model, &WriteOptions { durable: arguments.durable })?;
     if let Some(peak) = peak_memory() {
         println!("{peak}");
     }
     Ok(())
+}
+
+fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), String> {
+    let verified = verify(model).map_err(|report| report.summary())?;
+    package::write(path, &verified, options).map_err(|error| error.to_string())
 }
 
 /// The most memory that this process took so far, in MB, where the system tells.
