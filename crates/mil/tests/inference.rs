@@ -15,8 +15,6 @@ mod compare;
 mod hostile;
 #[path = "inference/messages.rs"]
 mod messages;
-#[path = "inference/mutations.rs"]
-mod mutations;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -3,10 +3,6 @@
 use crate::infer::{Folded, Refusal, Scalar, Site};
 use crate::ir::{Dim, TensorType};
 
-/// Tensors of a higher rank are refused wherever an operation could make one of any rank: Core ML
-/// runs none above 5, and a hostile program could otherwise ask for one with billions of dimensions.
-pub(super) const MAX_RANK: usize = 32;
-
 /// The tensor bound to a parameter, which must have one of these ranks.
 pub(super) fn ranked<'s>(
     site: &'s Site,

@@ -3,7 +3,7 @@
 use coremill_tensor::DType;
 
 use super::expect;
-use crate::infer::{Outcome, Refusal, Rule, Site};
+use crate::infer::{MAX_RANK, Outcome, Refusal, Rule, Site};
 use crate::ir::Dim;
 
 pub(super) fn random_bernoulli(site: &Site) -> Rule {
@@ -50,9 +50,8 @@ fn stated_shape(site: &Site) -> Result<Vec<Dim>, Refusal> {
         let message = format!("has {} elements; accepted is a fixed number", shape.shape[0]);
         return Err(refusal(message));
     };
-    if rank > expect::MAX_RANK as u64 {
-        let message =
-            format!("has {rank} elements; a tensor has at most {} dimensions", expect::MAX_RANK);
+    if rank > MAX_RANK as u64 {
+        let message = format!("has {rank} elements; a tensor has at most {} dimensions", MAX_RANK);
         return Err(refusal(message));
     }
     let Some(value) = site.value("shape") else {
