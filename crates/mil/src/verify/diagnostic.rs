@@ -119,6 +119,9 @@ pub struct Report {
 /// bound on what a file made to be wrong can cost.
 pub const MAX_DIAGNOSTICS: usize = 500;
 
+/// How many bytes of a message or a name a report keeps: names in files can be long.
+const MAX_TEXT: usize = 1024;
+
 impl Diagnostic {
     /// A diagnostic with the hint that its rule has.
     pub fn new(code: Code, location: Location, message: impl Into<String>) -> Diagnostic {
@@ -134,6 +137,30 @@ impl Diagnostic {
     /// How bad it is.
     pub fn severity(&self) -> Severity {
         self.code.row().severity
+    }
+
+    /// Everything in it that comes from the file.
+    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let location = &mut self.location;
+        let op = location.op.as_mut();
+        let op = op.map(|op| std::iter::once(&mut op.operator).chain(&mut op.name));
+        [&mut self.message, &mut self.hint]
+            .into_iter()
+            .chain(&mut location.file)
+            .chain(location.feature.as_mut().map(|feature| &mut feature.name))
+            .chain(location.function.as_mut().map(|function| &mut function.name))
+            .chain(op.into_iter().flatten())
+            .chain(location.value.as_mut().map(|value| &mut value.name))
+            .chain(&mut location.parameter)
+    }
+}
+
+fn shorten(text: &mut String) {
+    if text.len() > MAX_TEXT {
+        let end = (0..=MAX_TEXT).rev().find(|&at| text.is_char_boundary(at));
+        text.truncate(end.unwrap_or(0));
+        text.push('…');
+        text.shrink_to_fit();
     }
 }
 
@@ -244,7 +271,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+    pub(super) fn push(&mut self, mut diagnostic: Diagnostic) {
         let count = match diagnostic.severity() {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
@@ -252,6 +279,7 @@ impl Findings {
         *count += 1;
         self.is_unprintable |= diagnostic.code.breaks_text();
         if *count <= MAX_DIAGNOSTICS {
+            diagnostic.texts().for_each(shorten);
             self.found.push(diagnostic);
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::diagnostic::{Diagnostic, Location, Report, Severity};
-use crate::ir::{OpId, Program};
+use crate::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
 use crate::text::{self, PrintOptions};
 
 /// How to render a report.
@@ -104,6 +104,49 @@ struct Listing {
     lines: Vec<usize>,
 }
 
+/// Programs whose text could be longer are not shown: a file can state a long name once and refer to it
+/// from everywhere.
+const MAX_LISTING_BYTES: usize = 256 << 20;
+
+/// About how long the text of a program can be.
+fn size_of_text(program: &Program) -> usize {
+    let mut size = 0usize;
+    for function in &program.functions {
+        let name = |&value: &ValueId| function.value(value).name.len() + 32;
+        for (block, _) in function.blocks_in_order() {
+            let block = function.block(block);
+            size = size.saturating_add(block.inputs.iter().chain(&block.outputs).map(name).sum());
+        }
+        for (_, op) in function.all_ops() {
+            size = size.saturating_add(64 + op.outputs.iter().map(name).sum::<usize>());
+            for (_, binding) in op.all_bindings() {
+                size = size.saturating_add(match binding {
+                    Binding::Value(value) => name(value),
+                    Binding::Literal(constant) => size_of_constant(constant),
+                });
+            }
+            for (_, constant) in op.attributes.iter() {
+                size = size.saturating_add(size_of_constant(constant));
+            }
+        }
+    }
+    size
+}
+
+fn size_of_constant(constant: &Constant) -> usize {
+    match &constant.data {
+        // A byte can hold eight elements of three characters each.
+        ConstantData::Bytes(bytes) => bytes.len().saturating_mul(24),
+        ConstantData::Strings(strings) => strings.iter().map(|text| text.len() + 4).sum(),
+        ConstantData::Weight(_) => 128,
+        ConstantData::Sequence(parts) => parts.iter().map(size_of_constant).sum(),
+        ConstantData::Entries(entries) => entries
+            .iter()
+            .map(|(key, value)| size_of_constant(key).saturating_add(size_of_constant(value)))
+            .sum(),
+    }
+}
+
 /// A line of the program, cut to the width.
 #[derive(Debug, PartialEq, Eq)]
 struct Excerpt {
@@ -119,7 +162,7 @@ impl Listing {
     /// None if nothing in the report needs it, or if the program is too broken to be printed.
     fn of(report: &Report, program: &Program) -> Option<Listing> {
         let located = report.diagnostics.iter().any(|found| found.location.function.is_some());
-        if !located || report.is_unprintable {
+        if !located || report.is_unprintable || size_of_text(program) > MAX_LISTING_BYTES {
             return None;
         }
         let printed = text::print(program, &PrintOptions::default());

@@ -115,3 +115,24 @@ fn reports_are_capped_and_say_so() {
     assert!(rendered.contains("program:4:13\n"), "{rendered}");
     assert_eq!(report.to_json().errors, MAX_DIAGNOSTICS + 7);
 }
+
+/// A name is stated once in a file and can be referred to from everywhere.
+#[test]
+fn long_names_do_not_multiply() {
+    let long = "n".repeat(1 << 16);
+    let mut function = Function::new("main", Opset::Ios17);
+    let body = function.body;
+    let x = function.add_input(body, long.clone(), Type::tensor(DType::Fp32, &[2]));
+    for index in 0..10_000 {
+        let op = Op::new(OpKind::Relu).with("x", Binding::Value(x));
+        let name = if index == 0 { long.clone() } else { format!("y{index}") };
+        function.add_op(body, op, [(name, Type::tensor(DType::Fp32, &[3]))]);
+    }
+    let last = function.op(*function.block(body).ops.last().expect("many")).outputs[0];
+    function.block_mut(body).outputs.push(last);
+    let program = program(function);
+    let report = check_program(&program);
+    assert!(report.to_string().contains("error[duplicate-name]"));
+    let rendered = report.render(&program, &RenderOptions::default());
+    assert!(rendered.len() < 1 << 20, "{} bytes", rendered.len());
+}
