@@ -26,6 +26,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Check(commands::check::Args),
+    Inspect(commands::inspect::Args),
+    Text(commands::text::Args),
+    Pack(commands::pack::Args),
     Ops(commands::ops::Args),
     Completions(commands::completions::Args),
 }
@@ -42,6 +46,10 @@ fn main() -> ExitCode {
     };
     arguments.output.install();
     let outcome = match arguments.command {
+        Command::Check(args) => commands::check::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Text(args) => commands::text::run(&args),
+        Command::Pack(args) => commands::pack::run(&args),
         Command::Ops(args) => commands::ops::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };

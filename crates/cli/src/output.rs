@@ -46,7 +46,8 @@ pub(crate) const BAR: Style = AnsiColor::Cyan.on_default();
 
 /// Text in a style.
 pub(crate) fn paint(style: Style, text: impl Display) -> String {
-    format!("{style}{text}{style:#}")
+    let text = text.to_string();
+    if text.is_empty() { text } else { format!("{style}{text}{style:#}") }
 }
 
 /// Why a command ends without having done its work.
@@ -113,6 +114,24 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
+/// The text of an error with its labels coloured.
+pub(crate) fn highlight(rendered: &str) -> String {
+    let mut lines = String::new();
+    for line in rendered.lines() {
+        let labelled = [("error", ERROR), ("hint", GOOD)].into_iter().find_map(|(label, style)| {
+            let rest = line.strip_prefix(label).filter(|rest| rest.starts_with(':'))?;
+            Some(format!("{}{rest}\n", paint(style, label)))
+        });
+        lines += &labelled.unwrap_or_else(|| format!("{line}\n"));
+    }
+    lines
+}
+
+/// How many columns the terminal has.
+pub(crate) fn width() -> usize {
+    terminal_size::terminal_size().map_or(120, |(width, _)| usize::from(width.0).max(40))
+}
+
 /// A table with aligned columns. Numbers are set flush right.
 pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
@@ -161,7 +180,7 @@ impl Table {
                     line += "  ";
                 }
             }
-            lines += line.trim_end();
+            lines += line.trim_end_matches(' ');
             lines += "\n";
         }
         lines

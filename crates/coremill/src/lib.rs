@@ -1,4 +1,45 @@
-//! coremill.
+//! Core ML models on any operating system: open, check, summarise, save.
+//!
+//! [`open`] reads a package, a compiled model, a model file or MIL text, whichever it finds.
+//! [`verify`] proves that Core ML would accept the model, or says everything that it would refuse.
+//! [`save`] writes what was verified, as the path's extension says.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! let source = directory.path().join("twice.mil");
+//! std::fs::write(&source, "
+//!     program(1.3) {
+//!         func main<ios17>(tensor<fp32, [2, 3]> x) {
+//!             tensor<fp32, [2, 3]> y = add(x = x, y = x);
+//!         } -> (y);
+//!     }
+//! ")?;
+//!
+//! let model = coremill::open(&source)?;
+//! let verified = coremill::verify(&model)?;
+//! let package = directory.path().join("twice.mlpackage");
+//! coremill::save(&package, &verified, &coremill::SaveOptions::default())?;
+//!
+//! let summary = coremill::summary::summarize(&coremill::open(&package)?);
+//! assert_eq!(summary.functions[0].inputs[0].name, "x");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`summary`] | what a model holds, counted |
+//! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
+//! | [`tensor`] | element types, and bytes in memory or mapped from files |
+
+mod error;
+mod files;
+pub mod summary;
 
 pub use coremill_mil as mil;
+pub use coremill_mil::model::Model;
+pub use coremill_mil::verify::{Report, Verified, check, verify};
 pub use coremill_tensor as tensor;
+pub use error::Error;
+pub use files::{Format, SaveOptions, open, save, save_text};

@@ -1,4 +1,37 @@
 //! One module a command, each with its arguments and `run`.
 
+pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod inspect;
 pub(crate) mod ops;
+pub(crate) mod pack;
+pub(crate) mod text;
+
+use std::path::Path;
+
+use coremill::Model;
+use coremill::mil::ir::Program;
+use coremill::mil::model::shapes;
+
+use crate::output::{self, Failure};
+
+/// Opens a model, whatever its form.
+fn open(path: &Path) -> Result<Model, Failure> {
+    coremill::open(path).map_err(|error| failure(&error))
+}
+
+/// The program of a model with what the description says about flexible shapes.
+fn with_shapes(model: &Model) -> Result<Program, Failure> {
+    shapes::attach(model).map_err(Failure::user)
+}
+
+/// What the user is told about an error of the library.
+fn failure(error: &coremill::Error) -> Failure {
+    match error.rendered() {
+        Some(rendered) => {
+            anstream::eprint!("{}", output::highlight(rendered));
+            Failure::told()
+        }
+        None => Failure::user(error).hint(error.remedy()),
+    }
+}

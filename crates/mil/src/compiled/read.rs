@@ -22,8 +22,15 @@ pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }
     let data = directory::map(path, file::DATA)?;
+    let text = directory::map(path, file::TEXT)?;
+    from_bytes(data.as_bytes(), text.as_bytes())
+}
+
+/// Reads a compiled model whose `coremldata.bin` and `model.mil` are in memory; its weights keep their
+/// places and have no elements.
+pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
     let in_data = |error: Error| error.in_file(file::DATA);
-    let contents = container::read(data.as_bytes()).map_err(in_data)?;
+    let contents = container::read(data).map_err(in_data)?;
     let mut model = Model {
         specification_version: contents.specification_version,
         description: decode::description(contents.description).map_err(in_data)?,
@@ -31,12 +38,11 @@ pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
     };
 
     let in_text = |error: Error| error.in_file(file::TEXT);
-    let bytes = directory::map(path, file::TEXT)?;
-    if bytes.len() as u64 > limits::MODEL_BYTES {
-        let message = format!("{} bytes of text; at most {} go", bytes.len(), limits::MODEL_BYTES);
+    if text.len() as u64 > limits::MODEL_BYTES {
+        let message = format!("{} bytes of text; at most {} go", text.len(), limits::MODEL_BYTES);
         return Err(in_text(Error::new(ErrorKind::Limit, message)));
     }
-    let text = std::str::from_utf8(bytes.as_bytes()).map_err(|error| {
+    let text = std::str::from_utf8(text).map_err(|error| {
         let at = error.valid_up_to() as u64;
         in_text(Error::new(ErrorKind::ModelFile, "the text is not UTF-8").at(at))
     })?;

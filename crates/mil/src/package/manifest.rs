@@ -30,12 +30,12 @@ pub(crate) const MODEL_FILE: &str = "model.mlmodel";
 const VERSION: (u64, u64, u64) = (1, 0, 0);
 
 /// What a manifest says.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Manifest {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
     /// The item that is the model.
-    pub(crate) root: ManifestItem,
+    pub root: ManifestItem,
     /// The other items, sorted by identifier.
-    pub(crate) items: Vec<ManifestItem>,
+    pub items: Vec<ManifestItem>,
 }
 
 #[derive(serde::Deserialize, serde::Serialize)]
@@ -95,6 +95,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Distinct<T> {
 impl<T: Serialize> Serialize for Distinct<T> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
         to.collect_map(&self.0)
+    }
+}
+
+impl Manifest {
+    /// Reads a manifest. The paths of its items lead down from the package's `Data` directory; whether
+    /// there is something is not checked.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Manifest> {
+        parse(bytes)
     }
 }
 

@@ -43,5 +43,6 @@ mod wire;
 mod write;
 
 pub use error::{Error, ErrorKind};
+pub use manifest::Manifest;
 pub use read::{from_bytes, read};
 pub use write::{WriteOptions, to_bytes, write};

@@ -9,7 +9,7 @@ pub const JSON_VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JsonReport {
     /// [`JSON_VERSION`].
-    pub version: u32,
+    pub format_version: u32,
     /// How many errors there are.
     pub errors: usize,
     /// How many warnings there are.
@@ -60,7 +60,7 @@ impl Report {
     /// The report as other programs read it.
     pub fn to_json(&self) -> JsonReport {
         JsonReport {
-            version: JSON_VERSION,
+            format_version: JSON_VERSION,
             errors: self.error_count(),
             warnings: self.warning_count(),
             diagnostics: self.diagnostics.iter().map(JsonDiagnostic::from).collect(),

@@ -294,7 +294,7 @@ fn the_description_comes_before_the_program() {
         "3 | func main<ios17>(tensor<fp16, [4]> x) {\n  |                  ^^^^^^^^^^^^^^^^^^^\n";
     assert!(rendered.contains(marked), "{rendered}");
     let json = serde_json::to_value(report.to_json()).expect("plain data");
-    assert_eq!(json["version"], 1);
+    assert_eq!(json["format_version"], 1);
     assert_eq!(json["diagnostics"][0]["feature"], "x");
     assert_eq!(json["diagnostics"][0]["feature_role"], "input");
     assert_eq!(json["diagnostics"][0]["code"], "feature-type");

@@ -1,0 +1,193 @@
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use coremill::summary::{FeatureSummary, FunctionSummary, Summary, WeightSummary};
+
+use crate::output::{self, BAR, Cell, FAINT, Failure, STRONG, Table, paint};
+
+/// Show what a model holds
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill inspect Model.mlpackage\n  coremill inspect Model.mlmodelc --json | jq .weights.bytes"
+)]
+pub(crate) struct Args {
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// How many operations and weights to list; 0 lists all
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let model = super::open(&args.model)?;
+    let summary = coremill::summary::summarize(&model);
+    if args.json {
+        return output::print_json(&summary);
+    }
+    let top = if args.top == 0 { usize::MAX } else { args.top };
+    let name = args.model.file_name().unwrap_or(args.model.as_os_str()).to_string_lossy();
+    output::print(&render(&name, &summary, top))
+}
+
+fn render(name: &str, summary: &Summary, top: usize) -> String {
+    let mut text = String::new();
+    let releases = summary.availability.iter();
+    let releases: Vec<_> =
+        releases.map(|release| format!("{} {}", release.system, release.version)).collect();
+    let _ = writeln!(text, "{}", paint(STRONG, name));
+    let _ = writeln!(text, "  ML Program, specification version {}", summary.specification_version);
+    let _ = writeln!(text, "  runs on {} and later", releases.join(", "));
+    text += &render_metadata(summary);
+    for function in &summary.functions {
+        let default = summary.functions.len() > 1 && function.name == summary.default_function;
+        text += &render_function(function, default, top);
+    }
+    text += &render_weights(&summary.weights, summary.functions.len() > 1, top);
+    text
+}
+
+fn render_metadata(summary: &Summary) -> String {
+    let metadata = &summary.metadata;
+    let mut table = Table::new(2);
+    let known = [
+        ("description", &metadata.description),
+        ("version", &metadata.version),
+        ("author", &metadata.author),
+        ("license", &metadata.license),
+    ];
+    for (name, value) in known.into_iter().filter(|(_, value)| !value.is_empty()) {
+        table.row([Cell::text(name).style(FAINT), Cell::text(value)]);
+    }
+    for (name, value) in &metadata.user_defined {
+        table.row([Cell::text(name).style(FAINT), Cell::text(value)]);
+    }
+    table.render()
+}
+
+fn render_function(function: &FunctionSummary, default: bool, top: usize) -> String {
+    let mut text = String::new();
+    let default = if default { ", the default" } else { "" };
+    let _ = writeln!(
+        text,
+        "\nfunction {} {}",
+        paint(STRONG, &function.name),
+        paint(FAINT, format!("({}{default})", function.opset))
+    );
+    let mut table = Table::new(2);
+    let groups =
+        [("input", &function.inputs), ("output", &function.outputs), ("state", &function.states)];
+    for (role, features) in groups {
+        for feature in features {
+            table.row([
+                Cell::text(role).style(FAINT),
+                Cell::text(&feature.name).style(STRONG),
+                Cell::text(kind(feature)),
+                Cell::text(shape(feature)),
+                Cell::text(accepts(feature)).style(FAINT),
+            ]);
+        }
+    }
+    text += &table.render();
+
+    let constants = format!("and {} constants", function.constants);
+    let _ = writeln!(text, "\n  {} operations {}", function.operations, paint(FAINT, constants));
+    let most = function.histogram.first().map_or(1, |entry| entry.count);
+    let mut table = Table::new(2);
+    for entry in function.histogram.iter().take(top) {
+        table.row([
+            Cell::text(&entry.op),
+            Cell::number(entry.count),
+            Cell::text(output::bar(entry.count as f64 / most as f64, 24)).style(BAR),
+        ]);
+    }
+    text += &table.render();
+    text + &rest(function.histogram.len(), top)
+}
+
+fn render_weights(weights: &WeightSummary, several_functions: bool, top: usize) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "\nweights {}",
+        paint(
+            FAINT,
+            format!(
+                "{} parameters, {}",
+                output::count(weights.parameters),
+                output::bytes(weights.bytes)
+            )
+        )
+    );
+    let total = weights.bytes.max(1) as f64;
+    let mut table = Table::new(2);
+    for entry in &weights.by_dtype {
+        table.row([
+            Cell::text(entry.dtype),
+            Cell::number(output::count(entry.elements)),
+            Cell::number(output::bytes(entry.bytes)),
+            Cell::text(output::bar(entry.bytes as f64 / total, 24)).style(BAR),
+        ]);
+    }
+    text += &table.render();
+    if weights.largest.is_empty() {
+        return text;
+    }
+    let _ = writeln!(text, "\n  {}", paint(FAINT, "largest"));
+    let mut table = Table::new(2);
+    for entry in weights.largest.iter().take(top) {
+        let share = format!("{:.1} %", 100.0 * entry.bytes as f64 / total);
+        let name = if several_functions {
+            format!("{}: {}", entry.function, entry.name)
+        } else {
+            entry.name.clone()
+        };
+        table.row([
+            Cell::text(name),
+            Cell::text(&entry.ty),
+            Cell::text(&entry.storage).style(FAINT),
+            Cell::number(output::bytes(entry.bytes)),
+            Cell::number(share).style(FAINT),
+        ]);
+    }
+    text += &table.render();
+    text + &rest(weights.largest.len(), top)
+}
+
+/// Says how many lines were left out.
+fn rest(all: usize, shown: usize) -> String {
+    match all.saturating_sub(shown) {
+        0 => String::new(),
+        more => format!("  {}\n", paint(FAINT, format!("and {more} more; --top 0 lists all"))),
+    }
+}
+
+fn kind(feature: &FeatureSummary) -> String {
+    let name = match feature.kind {
+        "multiArray" | "value" | "state" => "",
+        kind => kind,
+    };
+    let optional = if feature.optional { "optional" } else { "" };
+    let parts = [optional, name, feature.dtype.as_deref().unwrap_or_default()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn shape(feature: &FeatureSummary) -> String {
+    feature.shape.as_ref().map(|shape| shape.join(" × ")).unwrap_or_default()
+}
+
+fn accepts(feature: &FeatureSummary) -> String {
+    if feature.accepts.is_empty() {
+        return String::new();
+    }
+    // A range has one entry a dimension, an enumeration one a shape.
+    let ranged = feature.accepts.iter().any(|entry| entry.contains('…'));
+    if ranged {
+        format!("accepts {}", feature.accepts.join(" × "))
+    } else {
+        format!("accepts {}", feature.accepts.join(", "))
+    }
+}

@@ -1,0 +1,42 @@
+use std::path::PathBuf;
+
+use coremill::mil::verify::{RenderOptions, Severity};
+
+use crate::output::{self, Failure};
+
+/// Write a model as a package or as a compiled model
+///
+/// The model may come as text, as a package or as a compiled model. It must be sound; if it is not,
+/// nothing is written and everything that is wrong is said. What stood at the output is replaced in one
+/// step.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill pack model.mil -o Model.mlpackage\n  coremill pack Model.mlpackage -o Model.mlmodelc   # compile it, on any system"
+)]
+pub(crate) struct Args {
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// What to write: a `.mlpackage` or a `.mlmodelc`
+    #[arg(short, long, value_name = "PATH")]
+    output: PathBuf,
+    /// Wait until everything is on the disk
+    #[arg(long)]
+    sync: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let model = super::open(&args.model)?;
+    let verified = match coremill::verify(&model) {
+        Ok(verified) => verified,
+        Err(mut report) => {
+            report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
+            let name = args.model.display().to_string();
+            let options = RenderOptions { name, color: true, width: output::width() };
+            anstream::eprint!("{}", report.render(&model.program, &options));
+            return Err(Failure::told());
+        }
+    };
+    let options = coremill::SaveOptions { durable: args.sync };
+    coremill::save(&args.output, &verified, &options).map_err(|error| super::failure(&error))
+}

@@ -1,0 +1,47 @@
+use std::path::PathBuf;
+
+use coremill::mil::text::{Dialect, PrintOptions};
+
+use crate::output::{self, Failure};
+
+/// Print the program of a model as MIL text
+///
+/// The text refers to the large constants by their place in the weight files. With `--output` these
+/// files are written beside the text, so that `coremill pack` can put both together again.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill text Model.mlpackage | less\n  coremill text Model.mlpackage -o program/model.mil"
+)]
+pub(crate) struct Args {
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// The file to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    /// The form: `1.3` is what Apple's compiler writes now, `1.0` what it wrote before 2024
+    #[arg(long, value_enum, default_value_t = Form::New)]
+    dialect: Form,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    #[value(name = "1.3")]
+    New,
+    #[value(name = "1.0")]
+    Old,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let model = super::open(&args.model)?;
+    let dialect = match args.dialect {
+        Form::New => Dialect::V1_3,
+        Form::Old => Dialect::V1_0,
+    };
+    let program = super::with_shapes(&model)?;
+    if args.output.as_os_str() == "-" {
+        let options = PrintOptions { dialect, ..PrintOptions::default() };
+        return output::print(&coremill::mil::text::print(&program, &options).text);
+    }
+    coremill::save_text(&args.output, &program, dialect).map_err(|error| super::failure(&error))
+}

@@ -1,0 +1,93 @@
+//! Runs the commands of each file in `tests/cmd` and compares what they print.
+//!
+//! A file holds commands behind `$ `, each followed by what it prints: standard output, then standard
+//! error, then `[exit CODE]` if the code is not 0. They run in a scratch directory of the file's own, in
+//! which `examples` is the repository's. Other lines, those before the first command and
+//! those that start with `#`, are comments. `BLESS=1` writes down what is printed now.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).expect("the crate lies in crates/cli").to_owned()
+}
+
+/// Copies a directory, so that commands cannot change the original.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("create a directory");
+    for entry in fs::read_dir(from).expect("list a directory") {
+        let entry = entry.expect("read an entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a file type").is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copy a file");
+        }
+    }
+}
+
+fn run(line: &str, directory: &Path) -> String {
+    let mut words = line.split_whitespace();
+    assert_eq!(words.next(), Some("coremill"), "only `coremill` is run: {line}");
+    let output = Command::new(env!("CARGO_BIN_EXE_coremill"))
+        .args(words)
+        .current_dir(directory)
+        .env_remove("NO_COLOR")
+        .output()
+        .expect("the command starts");
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text += &String::from_utf8_lossy(&output.stderr);
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    match output.status.code() {
+        Some(0) => {}
+        Some(code) => text += &format!("[exit {code}]\n"),
+        None => text += "[killed]\n",
+    }
+    text
+}
+
+fn replay(script: &str, directory: &Path) -> String {
+    let mut replayed = String::new();
+    let mut before_first = true;
+    for line in script.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            before_first = false;
+            replayed += &format!("{line}\n{}", run(command, directory));
+        } else if before_first || line.starts_with("# ") {
+            replayed += &format!("{line}\n");
+        }
+    }
+    replayed
+}
+
+#[test]
+fn commands_print_what_the_files_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cmd");
+    let mut paths: Vec<_> = fs::read_dir(&folder)
+        .expect("list the files")
+        .map(|entry| entry.expect("read an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{} holds no files", folder.display());
+    let mut differing = Vec::new();
+    for path in &paths {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        copy(&root().join("examples"), &directory.path().join("examples"));
+        let script = fs::read_to_string(path).expect("read the file");
+        let replayed = replay(&script, directory.path());
+        if replayed == script {
+            continue;
+        }
+        if std::env::var_os("BLESS").is_some() {
+            fs::write(path, replayed).expect("write the file");
+        } else {
+            differing.push(format!("{}\nprints now:\n{replayed}", path.display()));
+        }
+    }
+    assert!(differing.is_empty(), "{}\n(BLESS=1 writes it down)", differing.join("\n\n"));
+}

@@ -1,0 +1,218 @@
+//! Models on disk, whatever their form.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use coremill_mil::ir::{Program, TensorType, WeightPlace};
+use coremill_mil::model::{self, Model};
+use coremill_mil::package::weights::{Layout, WeightFiles};
+use coremill_mil::text::{self, Dialect, PrintOptions};
+use coremill_mil::verify::Verified;
+use coremill_mil::{compiled, package};
+use coremill_tensor::Buffer;
+
+use crate::error::Error;
+
+/// The forms that a model has on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A `.mlpackage` directory.
+    Package,
+    /// A `.mlmodelc` directory.
+    Compiled,
+    /// A model file, with its weight files beside it.
+    ModelFile,
+    /// MIL text, with its weight files beside it.
+    Text,
+}
+
+/// How to save.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SaveOptions {
+    /// Whether to wait until everything is on the disk.
+    pub durable: bool,
+}
+
+/// Text of programs is at most this long; the largest that are known have some tens of megabytes.
+const MAX_TEXT_BYTES: u64 = 1 << 30;
+
+impl Format {
+    /// The form of what lies at a path, by its content.
+    pub fn of(path: &Path) -> Result<Format, Error> {
+        let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Error::new(format!("there is nothing at {}", path.display()))
+            }
+            _ => Error::io("read", path, &error),
+        })?;
+        if metadata.is_dir() {
+            if path.join("Manifest.json").exists() {
+                return Ok(Format::Package);
+            }
+            if path.join("coremldata.bin").exists() || path.join("model.mil").exists() {
+                return Ok(Format::Compiled);
+            }
+            let message = format!(
+                "{} is neither a package nor a compiled model: it holds no `Manifest.json` and no `coremldata.bin`",
+                path.display()
+            );
+            return Err(Error::new(message));
+        }
+        let mut start = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut start));
+        read.map_err(|error| Error::io("read", path, &error))?;
+        let first = start.iter().copied().find(|byte| !byte.is_ascii_whitespace());
+        if first == Some(b'{') {
+            let message = format!("{} is JSON, not a model", path.display());
+            return Err(
+                Error::new(message).hint("a package is the directory that holds `Manifest.json`")
+            );
+        }
+        Ok(if looks_like_text(&start) { Format::Text } else { Format::ModelFile })
+    }
+
+    /// The form that an extension asks for; text cannot be asked for with [`save`].
+    fn asked_for(path: &Path) -> Result<Format, Error> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("mlpackage") => Ok(Format::Package),
+            Some("mlmodelc") => Ok(Format::Compiled),
+            _ => Err(Error::new(format!("{} has no extension that says its form", path.display()))
+                .hint("end it in `.mlpackage` or `.mlmodelc`")),
+        }
+    }
+}
+
+/// Text begins with comments and `program`; a model file with a protobuf tag below the space.
+fn looks_like_text(start: &[u8]) -> bool {
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    let visible = start.iter().position(|byte| !byte.is_ascii_whitespace());
+    visible.is_some_and(|at| start[at..].starts_with(b"//") || start[at..].starts_with(b"program"))
+}
+
+/// Opens a model, whatever its form. Weights stay mapped from their files.
+pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+    let path = path.as_ref();
+    let of_package = |error: package::Error| Error::of_package(path, &error);
+    match Format::of(path)? {
+        Format::Package | Format::ModelFile => package::read(path).map_err(of_package),
+        Format::Compiled => compiled::read(path).map_err(of_package),
+        Format::Text => open_text(path),
+    }
+}
+
+fn open_text(path: &Path) -> Result<Model, Error> {
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|error| Error::io("read", path, &error))?;
+    if bytes.len() as u64 > MAX_TEXT_BYTES {
+        let message = format!("{} is longer than {MAX_TEXT_BYTES} bytes", path.display());
+        return Err(Error::new(message));
+    }
+    let source = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::new(format!("{} is not UTF-8 at byte {at}", path.display()))
+    })?;
+    let weights = Beside(WeightFiles::in_directory(directory_of(path)));
+    let program = text::parse(&source, &weights).map_err(|error| Error::of_text(path, &error))?;
+    model::describe(program).map_err(|error| Error::of_description(path, &error))
+}
+
+/// The weight files beside a text.
+struct Beside(WeightFiles);
+
+impl text::Weights for Beside {
+    fn elements(&self, place: &WeightPlace, ty: &TensorType) -> Result<Option<Buffer>, String> {
+        self.0.elements(place, ty).map(Some).map_err(|error| error.to_string())
+    }
+}
+
+/// Saves a model as the path's extension says: `.mlpackage` or `.mlmodelc`.
+///
+/// What stood at the path is replaced in one step, when everything is written; a writer that dies
+/// leaves it as it was. The same model gives the same bytes.
+pub fn save(
+    path: impl AsRef<Path>,
+    verified: &Verified<'_>,
+    options: &SaveOptions,
+) -> Result<(), Error> {
+    let path = path.as_ref();
+    let of_package = |error: package::Error| Error::of_package(path, &error);
+    match Format::asked_for(path)? {
+        Format::Compiled => {
+            let options = compiled::WriteOptions { durable: options.durable, name: None };
+            compiled::write(path, verified, &options).map_err(of_package)
+        }
+        Format::Package | Format::ModelFile | Format::Text => {
+            let options = package::WriteOptions { durable: options.durable };
+            package::write(path, verified, &options).map_err(of_package)
+        }
+    }
+}
+
+/// Saves a program as text, its weight files beside it. It need not be sound.
+///
+/// A weight file of another program is not replaced.
+pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) -> Result<(), Error> {
+    let path = path.as_ref();
+    let directory = directory_of(path);
+    if !directory.is_dir() {
+        return Err(Error::new(format!("there is no directory {}", directory.display())));
+    }
+    let failed = |error: io::Error| Error::io("write", path, &error);
+    let layout = Layout::plan(program).map_err(|error| Error::of_package(path, &error))?;
+
+    // Everything is written beside its place first; files then take their places, the text last.
+    let staging =
+        tempfile::Builder::new().prefix(".coremill-").tempdir_in(&directory).map_err(failed)?;
+    layout.write(staging.path()).map_err(|error| Error::of_package(path, &error))?;
+    let places = |weight: &_| layout.place(weight);
+    let text = staging.path().join("text");
+    let write = || {
+        let mut to = io::BufWriter::new(File::create(&text)?);
+        let options = PrintOptions { dialect, places: Some(&places), ..PrintOptions::default() };
+        text::write(&mut to, program, &options)?;
+        to.flush()
+    };
+    write().map_err(failed)?;
+
+    for weights in layout.paths() {
+        let (from, to) = (staging.path().join(weights), directory.join(weights));
+        if to.exists() {
+            if same_content(&from, &to).map_err(failed)? {
+                continue;
+            }
+            let message = format!("{} exists and holds other weights", to.display());
+            return Err(Error::new(message).hint("save the text in a directory of its own"));
+        }
+        let parent = to.parent().unwrap_or(&directory);
+        fs::create_dir_all(parent).and_then(|()| fs::rename(&from, &to)).map_err(failed)?;
+    }
+    fs::rename(&text, path).map_err(failed)
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}
+
+fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
+    let (mut left, mut right) = (File::open(left)?, File::open(right)?);
+    if left.metadata()?.len() != right.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left_window, mut right_window) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    loop {
+        let count = left.read(&mut left_window)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        right.read_exact(&mut right_window[..count])?;
+        if left_window[..count] != right_window[..count] {
+            return Ok(false);
+        }
+    }
+}

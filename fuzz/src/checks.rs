@@ -1,0 +1,80 @@
+//! What must hold for any bytes at all. Fuzz targets and the test of the seeds share it.
+
+use coremill_mil::ir::{Program, TensorType, WeightPlace};
+use coremill_mil::model::Model;
+use coremill_mil::package::weights::{Layout, WeightFiles};
+use coremill_mil::{compiled, package, text, verify};
+use coremill_tensor::{Buffer, DType};
+
+/// Text parses or is refused; what parses prints, and the print parses to the same program.
+pub(crate) fn text(data: &[u8]) {
+    let Ok(source) = std::str::from_utf8(data) else { return };
+    let Ok(program) = text::parse(source, &text::NoWeights) else { return };
+    reprint(&program);
+    let report = verify::check_program(&program);
+    report.render(&program, &verify::RenderOptions::default());
+    if let Ok(model) = coremill_mil::model::describe(program) {
+        check(&model);
+    }
+}
+
+/// A model file decodes or is refused; what decodes encodes to a file that decodes to the same model.
+pub(crate) fn model(data: &[u8]) {
+    let Ok(model) = package::from_bytes(data) else { return };
+    check(&model);
+    let Ok(layout) = Layout::plan(&model.program) else { return };
+    let bytes = package::to_bytes(&model, &layout).expect("what was decoded encodes");
+    let again = package::from_bytes(&bytes).expect("what was encoded decodes");
+    let layout = Layout::plan(&again.program).expect("a layout that was made once");
+    let twice = package::to_bytes(&again, &layout).expect("what was decoded encodes");
+    assert!(bytes == twice, "encoding is not stable");
+}
+
+/// A manifest parses or is refused; what parses names no path outside of the package.
+pub(crate) fn manifest(data: &[u8]) {
+    let Ok(manifest) = package::Manifest::from_bytes(data) else { return };
+    for path in manifest.items.iter().chain([&manifest.root]).map(|item| &item.path) {
+        assert!(!path.starts_with('/') && !path.split('/').any(|part| part == ".."), "{path}");
+    }
+}
+
+/// A weight file gives elements of just the size that was asked for, or refuses. The first bytes say
+/// what is asked for.
+pub(crate) fn weights(data: &[u8]) {
+    let Some((asked, file)) = data.split_at_checked(64) else { return };
+    let files = WeightFiles::in_memory([("w".to_owned(), Buffer::from(file.to_vec()))]);
+    for question in asked.chunks_exact(8) {
+        let dtype = DType::ALL[usize::from(question[0]) % DType::ALL.len()];
+        let extent = u64::from(u16::from_le_bytes([question[1], question[2]]));
+        let ty = TensorType::fixed(dtype, &[extent, u64::from(question[3] % 4)]);
+        let offset = u64::from(u32::from_le_bytes([question[4], question[5], question[6], 0]));
+        let place = WeightPlace { file: "@model_path/w".into(), offset };
+        if let Ok(elements) = files.elements(&place, &ty) {
+            assert_eq!(Some(elements.len() as u64), ty.storage_bytes());
+        }
+    }
+}
+
+/// The data of a compiled model is read or refused.
+pub(crate) fn compiled(data: &[u8]) {
+    const PROGRAM: &[u8] =
+        b"program(1.3) { func main<ios17>(tensor<fp32, [?]> x) { fp32 y = relu(x = x); } -> (y); }";
+    if let Ok(model) = compiled::from_bytes(data, PROGRAM) {
+        check(&model);
+    }
+}
+
+fn check(model: &Model) {
+    let report = verify::check(model);
+    report.render(&model.program, &verify::RenderOptions::default());
+    reprint(&model.program);
+}
+
+fn reprint(program: &Program) {
+    // Notes for people and unknown fields are lost in text: compare text with text.
+    let printed = text::print(program, &text::PrintOptions::default()).text;
+    if let Ok(parsed) = text::parse(&printed, &text::NoWeights) {
+        let again = text::print(&parsed, &text::PrintOptions::default()).text;
+        assert!(printed == again, "printing is not stable:\n{printed}\n{again}");
+    }
+}
