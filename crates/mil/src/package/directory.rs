@@ -160,6 +160,7 @@ impl Staging {
         let lock_path = beside(".coremill-lock");
         let lock = lock(&lock_path)?;
         let path = beside(".coremill-new");
+        put_back(&aside_of(&path), target)?;
         remove(&path)?;
         fs::create_dir(&path)
             .map_err(|error| Error::io(format!("make the directory {}", path.display()), error))?;
@@ -259,18 +260,32 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
 /// Replaces in two steps, where the system has no single one. Killed between the two, the old content
 /// stands beside the target, under the name that the next writer puts back.
 fn replace(new: &Path, old: &Path) -> io::Result<()> {
-    let mut aside = OsString::from(new.as_os_str());
-    aside.push("-old");
-    let aside = PathBuf::from(aside);
-    if fs::symlink_metadata(&aside).is_ok_and(|found| found.is_dir()) {
-        fs::remove_dir_all(&aside)?;
-    }
+    let aside = aside_of(new);
     fs::rename(old, &aside)?;
     if let Err(error) = fs::rename(new, old) {
         fs::rename(&aside, old)?;
         return Err(error);
     }
     fs::rename(&aside, new)
+}
+
+/// Where [`replace`] puts the old content for a moment.
+fn aside_of(new: &Path) -> PathBuf {
+    let mut aside = OsString::from(new.as_os_str());
+    aside.push("-old");
+    PathBuf::from(aside)
+}
+
+/// Puts the old content back if a writer was killed after it had put it aside, else removes it.
+fn put_back(aside: &Path, target: &Path) -> Result<()> {
+    if fs::symlink_metadata(aside).is_err() {
+        return Ok(());
+    }
+    if fs::symlink_metadata(target).is_ok() {
+        return remove(aside);
+    }
+    fs::rename(aside, target)
+        .map_err(|error| Error::io(format!("put {} back", target.display()), error))
 }
 
 #[cfg(unix)]
@@ -283,4 +298,52 @@ pub(crate) fn sync_directory(path: Option<&Path>) -> io::Result<()> {
 pub(crate) fn sync_directory(_: Option<&Path>) -> io::Result<()> {
     // Directories cannot be opened as files there.
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(path: &Path, content: &str) {
+        fs::create_dir(path).expect("make a package");
+        fs::write(path.join("file"), content).expect("write a file");
+    }
+
+    fn content(path: &Path) -> String {
+        fs::read_to_string(path.join("file")).expect("read the file")
+    }
+
+    /// The names of what stands in a directory.
+    fn names(directory: &Path) -> Vec<OsString> {
+        let entries = fs::read_dir(directory).expect("list the directory");
+        entries.map(|entry| entry.expect("read an entry").file_name()).collect()
+    }
+
+    #[test]
+    fn two_steps_replace_where_one_cannot() {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let (new, old) = (scratch.path().join(".new"), scratch.path().join("old"));
+        package(&new, "new");
+        package(&old, "old");
+        replace(&new, &old).expect("replace");
+        assert_eq!((content(&old), content(&new)), ("new".to_owned(), "old".to_owned()));
+    }
+
+    #[test]
+    fn what_a_killed_writer_put_aside_is_put_back() {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let target = scratch.path().join("model.mlpackage");
+        let staged = scratch.path().join(".model.mlpackage.coremill-new");
+        // Killed between the two steps: the old content is aside, the new one is staged.
+        package(&aside_of(&staged), "old");
+        package(&staged, "new");
+        drop(Staging::new(&target).expect("stage"));
+        assert_eq!(content(&target), "old");
+        assert_eq!(names(scratch.path()), ["model.mlpackage"]);
+        // Killed after them: the target stands, and what is aside is in the way.
+        package(&aside_of(&staged), "older");
+        drop(Staging::new(&target).expect("stage"));
+        assert_eq!(content(&target), "old");
+        assert_eq!(names(scratch.path()), ["model.mlpackage"]);
+    }
 }
