@@ -4,6 +4,8 @@ mod constant;
 mod description;
 mod other_kinds;
 mod program;
+#[cfg(test)]
+mod tests;
 
 use super::error::{Error, ErrorKind};
 use super::limits;

@@ -18,6 +18,8 @@
 
 mod files;
 mod layout;
+#[cfg(test)]
+mod tests;
 
 pub use files::WeightFiles;
 pub use layout::Layout;
