@@ -21,22 +21,28 @@ pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
         let hint = "compiled models are directories named `.mlmodelc`";
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }
-    let data = directory::map(path, file::DATA)?;
-    let text = directory::map(path, file::TEXT)?;
-    from_bytes(data.as_bytes(), text.as_bytes())
+    let model = describe(directory::map(path, file::DATA)?.as_bytes())?;
+    with_program(model, directory::map(path, file::TEXT)?.as_bytes())
 }
 
 /// Reads a compiled model whose `coremldata.bin` and `model.mil` are in memory; its weights keep their
 /// places and have no elements.
 pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
+    with_program(describe(data)?, text)
+}
+
+/// The model without its program.
+fn describe(data: &[u8]) -> Result<Model, Error> {
     let in_data = |error: Error| error.in_file(file::DATA);
     let contents = container::read(data).map_err(in_data)?;
-    let mut model = Model {
+    Ok(Model {
         specification_version: contents.specification_version,
         description: decode::description(contents.description).map_err(in_data)?,
         ..Model::default()
-    };
+    })
+}
 
+fn with_program(mut model: Model, text: &[u8]) -> Result<Model, Error> {
     let in_text = |error: Error| error.in_file(file::TEXT);
     if text.len() as u64 > limits::MODEL_BYTES {
         let message = format!("{} bytes of text; at most {} go", text.len(), limits::MODEL_BYTES);

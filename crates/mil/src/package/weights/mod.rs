@@ -98,6 +98,11 @@ pub(crate) const fn code(dtype: DType) -> Option<u32> {
     })
 }
 
+/// Whether the elements of a number are narrower than a byte.
+fn is_narrow(number: u32) -> bool {
+    DType::ALL.into_iter().any(|dtype| dtype.is_sub_byte() && code(dtype) == Some(number))
+}
+
 /// A record's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -141,12 +146,11 @@ impl Record {
             let message = format!("no weight begins here: found {sentinel:#010x}");
             return Err(Error::new(ErrorKind::Weights, message).at(offset));
         }
-        Ok(Record {
-            code: u32_at(bytes, 4),
-            bytes: u64_at(bytes, 8),
-            data: u64_at(bytes, 16),
-            padding_bits: u64_at(bytes, 24),
-        })
+        let code = u32_at(bytes, 4);
+        // Writers from before there were elements narrower than a byte left this field as they found
+        // it, so it means something for such elements alone.
+        let padding_bits = if is_narrow(code) { u64_at(bytes, 24) } else { 0 };
+        Ok(Record { code, bytes: u64_at(bytes, 8), data: u64_at(bytes, 16), padding_bits })
     }
 }
 

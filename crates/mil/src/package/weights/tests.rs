@@ -101,7 +101,13 @@ fn references_that_lie_are_refused() {
         ("misaligned data", |b| set(b, 80, 136), 64, fp16.clone(), "no multiple of 64"),
         ("data in the header", |b| set(b, 80, 0), 64, fp16.clone(), "outside the file"),
         ("data over its record", |b| set(b, 80, 64), 64, fp16.clone(), "overlap"),
-        ("padding", |b| set(b, 88, 1), 64, fp16.clone(), "with 1 unused bits"),
+        (
+            "padding",
+            |b| set(b, 216, 3),
+            192,
+            TensorType::fixed(DType::UInt3, &[5]),
+            "2 bytes with 1 unused bits; the weight file holds 2 bytes with 3",
+        ),
         (
             "type",
             |_| {},
@@ -390,4 +396,13 @@ fn offsets_are_64_bits_wide() {
     ]);
     let layout = Layout::plan(&program).expect("sound");
     assert_eq!(places(&program, &layout)[1].offset, offset);
+}
+
+#[test]
+fn padding_of_whole_bytes_means_nothing() {
+    // Writers from before there were narrow elements did not set the field.
+    let mut bytes = sound();
+    set(&mut bytes, 64 + 24, 0xdead_beef);
+    let elements = in_memory(bytes).elements(&place(64), &TensorType::fixed(DType::Fp16, &[8]));
+    assert_eq!(elements.expect("sound").as_bytes(), [1; 16]);
 }
