@@ -423,6 +423,9 @@ fn numbers(
         bytes = coremill_tensor::packed::pack(dtype, &narrow)
             .ok_or_else(|| wrong_field(kind, dtype, start))?;
     }
+    if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        return Err(malformed("found another byte than 0 and 1 for a `bool`", start));
+    }
     budget.charge::<Buffer>(bytes.len() + size_of::<Vec<u8>>(), start)?;
     Ok(ConstantData::Bytes(Buffer::from(bytes)))
 }

@@ -414,6 +414,7 @@ fn values_that_are_not_what_their_type_says_are_refused() {
             "stand in `ints`, not in `floats`",
         ),
         ("inexact", tensor(DType::Fp16, &[1], 1, &[1, 0, 0, 0]), ModelFile, "no number of `fp16`"),
+        ("bool", tensor(DType::Bool, &[1], 7, &[2]), ModelFile, "another byte than 0 and 1"),
         ("text", tensor(DType::String, &[1], 7, b"a"), ModelFile, "stand in `bytes`"),
         ("unknown elements", tensor(DType::Fp32, &[1], 8, &[4]), Unsupported, "has a field 8"),
         ("rank", tensor(DType::Fp32, &[1; 33], 1, &[0; 4]), Limit, "more than 32 dimensions"),
