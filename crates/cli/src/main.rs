@@ -2,7 +2,6 @@
 //!
 //! Data goes to standard output, everything else to standard error. The exit code is 0 when the work
 //! is done, 1 when what the user gave is at fault, 2 when coremill is.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to its user")]
 
 mod commands;
 mod output;
