@@ -1,0 +1,56 @@
+//! Reads `.pt2` archives: programs that `torch.export.save` (torch 2.5 to 2.15) or `executorch.exir.save` wrote.
+//!
+//! Every call comes normalised by its operator's schema: all arguments are there, in order, whatever the archive left
+//! out or named. Weights stay in the file, which is mapped. Archives may be hostile: pickles are parsed against a list
+//! of names and never executed, and every length is checked before it is believed; [`limits`] has the bounds.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `read` | [`Pt2`]: the layouts of the archive, and the program out of its entries |
+//! | `zip`, `wire` | the container, and the JSON's types |
+//! | `graph`, `normalize`, `dead` | from the JSON's graph to [`Graph`] |
+//! | `program` | [`ExportedProgram`] and all that is in it |
+//! | `symbol` | [`Expression`]s of symbolic sizes, their ranges and values |
+//! | `schema` | the operators' schemas |
+//! | `tensor` | [`Stored`] weights |
+//! | `pickle`, `saved` | what `torch.save` writes |
+//!
+//! ```no_run
+//! let program = coremill_pt2::read("model.pt2".as_ref())?;
+//! for node in &program.graph.nodes {
+//!     let place = node.origin.module_path().unwrap_or_default();
+//!     assert!(node.schema.is_none() || node.keywords.is_empty(), "{}: {}", place, node.target);
+//! }
+//! # Ok::<(), coremill_pt2::Error>(())
+//! ```
+
+mod dead;
+mod error;
+mod graph;
+pub mod limits;
+mod normalize;
+mod pickle;
+mod program;
+mod read;
+mod saved;
+mod scalar;
+mod schema;
+mod symbol;
+mod tensor;
+mod tree;
+mod wire;
+mod zip;
+
+pub use error::{Error, ErrorKind};
+pub use program::{
+    Argument, CallSignature, Constraint, Device, Dialect, ExportedProgram, Graph, Hint, InputKind,
+    Meta, Module, Node, Origin, Output, OutputKind, Size, SourceLine, Subgraph, Symbolic, Target,
+    TensorMeta, Value, ValueId,
+};
+pub use read::{Pt2, read};
+pub use saved::Saved;
+pub use scalar::{Layout, MemoryFormat, ScalarType};
+pub use schema::{Kind, Parameter, Return, Schema};
+pub use symbol::{Expression, Function, Number, Symbol, SymbolId, Symbols};
+pub use tensor::{Stored, Tensor};
+pub use tree::TreeSpec;

@@ -1,0 +1,99 @@
+//! The arguments of a call as its schema lists them: all of them, in order, of the types that it wants.
+
+use crate::error::{Error, shown};
+use crate::limits::MAX_REPEATED_DEFAULT;
+use crate::program::Argument;
+use crate::schema::{Kind, Schema};
+
+/// An argument as the archive has it.
+pub(crate) struct Given {
+    /// The parameter; empty where the archive goes by position.
+    pub(crate) name: String,
+    pub(crate) by_keyword: bool,
+    pub(crate) value: Argument,
+}
+
+/// Positional arguments, and keywords; those only if there is no schema.
+pub(crate) type Arguments = (Vec<Argument>, Vec<(String, Argument)>);
+
+pub(crate) fn arguments(schema: Option<&Schema>, given: Vec<Given>) -> Result<Arguments, Error> {
+    let Some(schema) = schema else {
+        return Ok(as_given(given));
+    };
+    let parameters = &schema.arguments;
+    let mut slots: Vec<Option<Argument>> = vec![None; parameters.len()];
+    for (position, Given { name, value, .. }) in given.into_iter().enumerate() {
+        let index = if name.is_empty() {
+            Some(position).filter(|index| *index < parameters.len())
+        } else {
+            parameters.iter().position(|parameter| parameter.name == name)
+        };
+        let Some(index) = index else {
+            return Err(Error::unsupported(format!(
+                "argument `{}` at position {position} is none that `{}` takes ({})",
+                shown(&name),
+                schema.name,
+                names(schema)
+            ))
+            .with_hint("the archive may come from a torch whose operator has changed since; export anew"));
+        };
+        if slots[index].replace(value).is_some() {
+            return Err(Error::malformed(format!(
+                "argument `{}` of `{}` is given twice",
+                parameters[index].name, schema.name
+            )));
+        }
+    }
+    let mut arguments = Vec::with_capacity(slots.len());
+    for (slot, parameter) in slots.into_iter().zip(parameters) {
+        let value = match slot {
+            Some(value) => coerce(value, &parameter.kind),
+            None => parameter.default.clone().ok_or_else(|| {
+                Error::malformed(format!(
+                    "argument `{}` of `{}` is not given, and has no default",
+                    parameter.name, schema.name
+                ))
+            })?,
+        };
+        arguments.push(value);
+    }
+    Ok((arguments, Vec::new()))
+}
+
+/// Without a schema, keywords stay what they are.
+fn as_given(given: Vec<Given>) -> Arguments {
+    let mut arguments = Vec::new();
+    let mut keywords = Vec::new();
+    for Given { name, by_keyword, value } in given {
+        if by_keyword {
+            keywords.push((name, value));
+        } else {
+            arguments.push(value);
+        }
+    }
+    (arguments, keywords)
+}
+
+fn names(schema: &Schema) -> String {
+    schema.arguments.iter().map(|parameter| parameter.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Python takes an integer for a float, and one item for a list of fixed length.
+fn coerce(value: Argument, kind: &Kind) -> Argument {
+    match (kind, value) {
+        (_, Argument::None) => Argument::None,
+        (Kind::Optional(inner), value) => coerce(value, inner),
+        (Kind::Float, Argument::Int(value)) => Argument::Float(value as f64),
+        (Kind::List(item, _), Argument::List(items)) => {
+            Argument::List(items.into_iter().map(|value| coerce(value, item)).collect())
+        }
+        (
+            Kind::List(item, Some(length)),
+            value @ (Argument::Int(_) | Argument::Float(_) | Argument::Bool(_)),
+        ) => {
+            let length = (*length).min(MAX_REPEATED_DEFAULT) as usize;
+            Argument::List(vec![coerce(value, item); length])
+        }
+        (_, value) => value,
+    }
+}

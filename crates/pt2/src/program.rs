@@ -1,0 +1,502 @@
+//! What an archive holds: a graph of ATen calls over values, and all that surrounds it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use coremill_tensor::Buffer;
+
+use crate::scalar::{Layout, MemoryFormat, ScalarType};
+use crate::schema::Schema;
+use crate::symbol::{Expression, SymbolId, Symbols};
+use crate::tensor::Stored;
+use crate::tree::TreeSpec;
+
+/// A program that `torch.export` made.
+#[derive(Clone, Debug)]
+pub struct ExportedProgram {
+    /// The outermost graph.
+    pub graph: Graph,
+    /// What each input of the graph is; as many as [`Graph::inputs`].
+    pub inputs: Vec<InputKind>,
+    /// What each output of the graph is; as many as [`Graph::outputs`].
+    pub outputs: Vec<OutputKind>,
+    /// The symbols of symbolic sizes, with their ranges.
+    pub symbols: Symbols,
+    /// Every range that the program promises, those of symbols included.
+    pub constraints: Vec<Constraint>,
+    /// Parameters, buffers and constants under the names that [`InputKind`] gives.
+    pub tensors: BTreeMap<String, Stored>,
+    /// The modules that the program was made of, the outermost first, and how the preserved ones are called.
+    pub modules: Vec<Module>,
+    /// Field names of the named tuples in tree specifications, by type.
+    pub named_tuples: BTreeMap<String, Vec<String>>,
+    /// Which rules the graph follows.
+    pub dialect: Dialect,
+    /// Versions of operator sets.
+    pub opsets: BTreeMap<String, i64>,
+    /// Major and minor version of the archive's schema.
+    pub schema_version: (u64, u64),
+    /// The torch that wrote the archive, if it says so.
+    pub torch_version: Option<String>,
+    /// Python code that checks what the program assumes of its inputs.
+    pub guards: Vec<String>,
+    /// What the exporter noted for the whole program.
+    pub metadata: BTreeMap<String, String>,
+    /// Files that were saved along, by name.
+    pub extra_files: BTreeMap<String, Buffer>,
+    pub(crate) sample_inputs: Option<(String, Buffer)>,
+}
+
+/// Which rules a graph follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// As traced: operators may write to their inputs and to what they view.
+    Training,
+    /// Functional.
+    Aten,
+    /// Functional, ExecuTorch's operators.
+    Edge,
+    /// Another one, by name.
+    Other(String),
+}
+
+/// A range of values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constraint {
+    /// What has the range; a symbol, or an expression such as `2*s0`.
+    pub expression: Expression,
+    /// The smallest value.
+    pub minimum: Option<i64>,
+    /// The largest value; none means no bound.
+    pub maximum: Option<i64>,
+}
+
+/// A module of the traced model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Module {
+    /// Its path, empty for the outermost.
+    pub path: String,
+    /// How it is called, for the outermost module and for those whose signature was preserved.
+    pub signature: Option<CallSignature>,
+}
+
+/// How Python values map to graph inputs and outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallSignature {
+    /// A pair of positional arguments and keywords, whose leaves are the user inputs.
+    pub inputs: TreeSpec,
+    /// The result, whose leaves are the user outputs.
+    pub outputs: TreeSpec,
+    /// The names of the parameters of `forward`.
+    pub parameter_names: Option<Vec<String>>,
+}
+
+/// What an input of the graph is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// Given by the caller, as are constants; those stand in [`Graph::inputs`] as they are.
+    User,
+    /// An argument that was fixed at export, with its name.
+    Constant(String),
+    /// A parameter.
+    Parameter(String),
+    /// A buffer.
+    Buffer {
+        /// Its name.
+        name: String,
+        /// Whether it is part of the model's state dictionary.
+        persistent: bool,
+    },
+    /// A tensor that was written in the model's code.
+    TensorConstant(String),
+    /// An object of a registered class.
+    CustomObject(String),
+    /// Orders operators with effects.
+    Token,
+}
+
+/// What an output of the graph is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputKind {
+    /// Given to the caller.
+    User,
+    /// The loss of a training program.
+    Loss,
+    /// The new value of a buffer.
+    BufferMutation(String),
+    /// The new value of a parameter.
+    ParameterMutation(String),
+    /// The new value of the user input of this name.
+    UserInputMutation(String),
+    /// The gradient of a parameter.
+    GradientToParameter(String),
+    /// The gradient of the user input of this name.
+    GradientToUserInput(String),
+    /// Orders operators with effects.
+    Token,
+}
+
+/// A value of one graph; an index into [`Graph::values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub(crate) u32);
+
+impl fmt::Display for ValueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+/// Nodes in the order in which they run. Values belong to one graph: a nested graph gets what it uses as inputs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// Every value that an input or a node defines.
+    pub values: Vec<Value>,
+    /// The inputs: values, or the constants that were given in their place.
+    pub inputs: Vec<Argument>,
+    /// The outputs.
+    pub outputs: Vec<Argument>,
+    /// The calls.
+    pub nodes: Vec<Node>,
+    /// Whether the result is a bare value, and no tuple of one.
+    pub single_return: bool,
+}
+
+impl Graph {
+    /// What is known of a value of this graph.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0 as usize]
+    }
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// torch's name, unique in its graph.
+    pub name: String,
+    /// Its type.
+    pub meta: Meta,
+}
+
+/// The type of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Meta {
+    /// A tensor.
+    Tensor(TensorMeta),
+    /// An integer, and what is known of it.
+    Int(Size),
+    /// A float.
+    Float(Option<Arc<Symbolic>>),
+    /// True or false.
+    Bool(Option<Arc<Symbolic>>),
+    /// An object of this class.
+    CustomObject(String),
+    /// Orders operators with effects.
+    Token,
+}
+
+/// The type of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorMeta {
+    /// The element type.
+    pub dtype: ScalarType,
+    /// The size of each dimension.
+    pub sizes: Vec<Size>,
+    /// How many elements a step along each dimension is.
+    pub strides: Vec<Size>,
+    /// The first element in the storage.
+    pub storage_offset: Size,
+    /// How it is stored.
+    pub layout: Layout,
+    /// Where it was at export.
+    pub device: Device,
+    /// Whether gradients are kept.
+    pub requires_grad: bool,
+}
+
+/// A size, a stride or another integer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Size {
+    /// Known.
+    Fixed(i64),
+    /// An expression over symbols.
+    Symbolic(Arc<Symbolic>),
+}
+
+impl Size {
+    /// The value, if it is known.
+    pub fn fixed(&self) -> Option<i64> {
+        match self {
+            Size::Fixed(value) => Some(*value),
+            Size::Symbolic(_) => None,
+        }
+    }
+
+    /// The symbol, if the size is nothing but one.
+    pub fn symbol(&self) -> Option<SymbolId> {
+        match self {
+            Size::Symbolic(symbolic) => match symbolic.expression {
+                Expression::Symbol(id) => Some(id),
+                _ => None,
+            },
+            Size::Fixed(_) => None,
+        }
+    }
+}
+
+/// An expression, and the value that it had at export.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Symbolic {
+    /// The expression.
+    pub expression: Expression,
+    /// Its value at export; none if it was not known then.
+    pub hint: Option<Hint>,
+}
+
+/// The value of an expression at export.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Hint {
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// True or false.
+    Bool(bool),
+}
+
+/// A device of torch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// `cpu`, `cuda`, `meta` and so on.
+    pub kind: String,
+    /// Which of them.
+    pub index: Option<i64>,
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{}:{index}", self.kind),
+            None => f.write_str(&self.kind),
+        }
+    }
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// torch's name. Results have names of their own, the same if there is one result.
+    pub name: String,
+    /// What is called.
+    pub target: Target,
+    /// The operator's schema, if it has one that is known; `arguments` then holds an argument for each of its own.
+    pub schema: Option<Arc<Schema>>,
+    /// The arguments in order.
+    pub arguments: Vec<Argument>,
+    /// Arguments by keyword. Empty if the schema is known: keywords have their place in `arguments` then.
+    pub keywords: Vec<(String, Argument)>,
+    /// The results.
+    pub outputs: Vec<Output>,
+    /// Of a higher-order operator: whether its result is a bare tensor, and no tuple of one.
+    pub single_return: Option<bool>,
+    /// Where the call comes from.
+    pub origin: Origin,
+}
+
+impl Node {
+    /// The argument that the schema calls `name`, or that was passed by this keyword.
+    pub fn argument(&self, name: &str) -> Option<&Argument> {
+        if let Some(schema) = &self.schema {
+            let index = schema.arguments.iter().position(|argument| argument.name == name)?;
+            return self.arguments.get(index);
+        }
+        self.keywords.iter().find(|(keyword, _)| keyword == name).map(|(_, argument)| argument)
+    }
+}
+
+/// What a node calls.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// An operator.
+    Operator {
+        /// `aten` and the like; the same for operators of the edge dialect.
+        namespace: String,
+        /// The name without the overload.
+        name: String,
+        /// The overload; `default` for the one that has no name.
+        overload: String,
+    },
+    /// An operator on graphs: `cond`, `while_loop`, `scan`.
+    HigherOrder(String),
+    /// A function of Python or of torch under its full name: `_operator.mul`, `torch.sym_max`, `math.trunc`.
+    Function(String),
+}
+
+impl Target {
+    /// Whether this is the operator `namespace::name.overload`.
+    pub fn is(&self, namespace: &str, name: &str, overload: &str) -> bool {
+        matches!(self, Target::Operator { namespace: a, name: b, overload: c }
+            if a == namespace && b == name && c == overload)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Operator { namespace, name, overload } => {
+                write!(f, "{namespace}.{name}.{overload}")
+            }
+            Target::HigherOrder(name) => write!(f, "higher_order.{name}"),
+            Target::Function(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A result of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// A value.
+    Value(ValueId),
+    /// A list of values.
+    List(Vec<ValueId>),
+    /// A result that nothing uses, and that has no value therefore.
+    Unused,
+    /// An undefined tensor.
+    None,
+}
+
+/// An argument of a call, or an input or output of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Argument {
+    /// Nothing.
+    None,
+    /// A value: a tensor, or an integer, float or bool that is computed.
+    Value(ValueId),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// True or false.
+    Bool(bool),
+    /// Real and imaginary part.
+    Complex(f64, f64),
+    /// Text.
+    Text(String),
+    /// An element type.
+    ScalarType(ScalarType),
+    /// An order of elements.
+    MemoryFormat(MemoryFormat),
+    /// A way to store.
+    Layout(Layout),
+    /// A device.
+    Device(Device),
+    /// A graph, under the name that the outer graph has for it.
+    Graph(Box<Subgraph>),
+    /// A list of any of these.
+    List(Vec<Argument>),
+    /// Arguments by name.
+    Map(Vec<(String, Argument)>),
+    /// An operator as a value.
+    Operator(String),
+}
+
+impl Argument {
+    /// Calls `visit` for each value in it, those that nested graphs use inside not included.
+    pub fn for_each_value(&self, visit: &mut dyn FnMut(ValueId)) {
+        match self {
+            Argument::Value(id) => visit(*id),
+            Argument::List(items) => items.iter().for_each(|item| item.for_each_value(visit)),
+            Argument::Map(items) => items.iter().for_each(|(_, item)| item.for_each_value(visit)),
+            Argument::None
+            | Argument::Int(_)
+            | Argument::Float(_)
+            | Argument::Bool(_)
+            | Argument::Complex(..)
+            | Argument::Text(_)
+            | Argument::ScalarType(_)
+            | Argument::MemoryFormat(_)
+            | Argument::Layout(_)
+            | Argument::Device(_)
+            | Argument::Graph(_)
+            | Argument::Operator(_) => {}
+        }
+    }
+}
+
+/// A graph that is an argument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subgraph {
+    /// Its name in the outer graph.
+    pub name: String,
+    /// The graph.
+    pub graph: Graph,
+}
+
+/// Where a call comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Python's stack, as Python prints it.
+    pub stack_trace: Option<Arc<str>>,
+    /// The modules around the call: `key,path,type` for each, separated by `;`, the outermost first.
+    pub module_stack: Option<Arc<str>>,
+    /// What else torch noted, by key.
+    pub notes: BTreeMap<String, Arc<str>>,
+}
+
+impl Origin {
+    /// The path of the innermost module, `layers.0.norm` for instance; empty for the outermost.
+    pub fn module_path(&self) -> Option<&str> {
+        let innermost = split_outside(self.module_stack.as_deref()?, ';').last()?;
+        split_outside(innermost, ',').nth(1)
+    }
+
+    /// The Python class of the innermost module.
+    pub fn module_class(&self) -> Option<&str> {
+        let innermost = split_outside(self.module_stack.as_deref()?, ';').last()?;
+        split_outside(innermost, ',').nth(2)
+    }
+
+    /// The innermost line of Python code: file, line, and the code if it is there.
+    pub fn source(&self) -> Option<SourceLine<'_>> {
+        let trace = self.stack_trace.as_deref()?;
+        let mut lines = trace.lines();
+        let mut found = None;
+        while let Some(line) = lines.next() {
+            let place = line.trim_start().strip_prefix("File \"").and_then(|rest| {
+                let (file, rest) = rest.split_once("\", line ")?;
+                let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+                Some((file, digits.parse().ok()?))
+            });
+            if let Some((file, line)) = place {
+                let code = lines.clone().next().map(str::trim);
+                let code = code.filter(|code| !code.is_empty() && !code.starts_with("File \""));
+                found = Some(SourceLine { file, line, code });
+            }
+        }
+        found
+    }
+}
+
+/// Splits at separators that no parenthesis encloses: paths can hold calls.
+fn split_outside(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let mut depth = 0i64;
+    text.split(move |c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        depth <= 0 && c == separator
+    })
+}
+
+/// A line of Python code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLine<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The code.
+    pub code: Option<&'a str>,
+}

@@ -1,0 +1,545 @@
+//! The three layouts of the zip archive, and how a program is put together from its entries.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, ErrorKind, shown};
+use crate::graph::{self, Context};
+use crate::program::{
+    Argument, CallSignature, Constraint, Dialect, ExportedProgram, Graph, InputKind, Module,
+    OutputKind,
+};
+use crate::saved::{self, Saved};
+use crate::symbol::Expression;
+use crate::tensor::{Claim, Stored};
+use crate::tree::TreeSpec;
+use crate::wire;
+use crate::zip::Archive;
+
+/// The entry that tells torch 2.5 to 2.7 and ExecuTorch from later layouts: all entries lie at the root.
+const FLAT_PROGRAM: &str = "serialized_exported_program.json";
+const FLAT_SAMPLES: &str = "serialized_example_inputs.pt";
+const FLAT_EXTRA: &str = "extra_files/";
+
+/// The name that `torch.export.save` gives.
+const DEFAULT_NAME: &str = "model";
+
+/// Major versions of the schema: ExecuTorch's own, torch 2.5's, and that of all since.
+const MAJORS: [u64; 3] = [5, 7, 8];
+
+/// An opened `.pt2` archive.
+#[derive(Debug)]
+pub struct Pt2 {
+    archive: Archive,
+    layout: Layout,
+}
+
+#[derive(Debug)]
+enum Layout {
+    Flat,
+    /// Under a folder that has the name of the file as it was saved.
+    Nested { root: String, programs: Vec<String> },
+}
+
+impl Pt2 {
+    /// Opens the archive of a file, which stays mapped while what was read from it lives.
+    pub fn open(path: &Path) -> Result<Pt2, Error> {
+        let bytes = Buffer::map(path).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot read `{}`: {error}", path.display()))
+        })?;
+        Pt2::from_bytes(bytes)
+    }
+
+    /// Opens an archive in memory.
+    pub fn from_bytes(bytes: Buffer) -> Result<Pt2, Error> {
+        let archive = Archive::open(bytes)?;
+        let layout = layout(&archive)?;
+        Ok(Pt2 { archive, layout })
+    }
+
+    /// The names of the programs in it.
+    pub fn programs(&self) -> Vec<&str> {
+        match &self.layout {
+            Layout::Flat => vec![DEFAULT_NAME],
+            Layout::Nested { programs, .. } => programs.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Reads the only program, or the one that has the name which `torch.export.save` gives.
+    pub fn read(&self) -> Result<ExportedProgram, Error> {
+        match self.programs().as_slice() {
+            [only] => self.read_program(only),
+            several if several.contains(&DEFAULT_NAME) => self.read_program(DEFAULT_NAME),
+            several => Err(Error::unsupported(format!(
+                "the archive has the programs {}, and none is called `{DEFAULT_NAME}`",
+                quoted(several)
+            ))
+            .with_hint("name the program to read")),
+        }
+    }
+
+    /// Reads the program of this name.
+    pub fn read_program(&self, name: &str) -> Result<ExportedProgram, Error> {
+        if !self.programs().contains(&name) {
+            return Err(Error::unsupported(format!(
+                "there is no program `{}`; the archive has {}",
+                shown(name),
+                quoted(&self.programs())
+            )));
+        }
+        match &self.layout {
+            Layout::Flat => self.flat(),
+            Layout::Nested { root, .. } => self.nested(root, name),
+        }
+    }
+
+    fn flat(&self) -> Result<ExportedProgram, Error> {
+        let json = self.archive.get(FLAT_PROGRAM)?;
+        // Python's JSON has bare words for what is not finite; JSON has not.
+        let json = quote_words(json.as_bytes());
+        let mut tensors = BTreeMap::new();
+        for entry in ["serialized_state_dict.pt", "serialized_constants.pt"] {
+            self.saved_tensors(entry, &mut tensors)?;
+        }
+        let samples = self.samples(FLAT_SAMPLES)?;
+        let extra = self.extra(FLAT_EXTRA)?;
+        program(&json, FLAT_PROGRAM, tensors, samples, extra)
+    }
+
+    fn nested(&self, root: &str, name: &str) -> Result<ExportedProgram, Error> {
+        let order_entry = format!("{root}/byteorder");
+        if let Some(order) = self.archive.find(&order_entry)?
+            && order.as_bytes().trim_ascii() != b"little"
+        {
+            return Err(Error::unsupported("the weights are big endian; little endian ones are read")
+                .in_entry(&order_entry));
+        }
+        let mut tensors = BTreeMap::new();
+        for kind in ["weights", "constants"] {
+            let folder = format!("{root}/data/{kind}");
+            let config = format!("{folder}/{name}_{kind}_config.json");
+            match self.archive.find(&config)? {
+                Some(json) => self.payloads(&folder, &config, &json, &mut tensors)?,
+                // torch 2.8 has pickles in their place.
+                None => self.saved_tensors(&format!("{folder}/{name}.pt"), &mut tensors)?,
+            }
+        }
+        let samples = self.samples(&format!("{root}/data/sample_inputs/{name}.pt"))?;
+        let extra = self.extra(&format!("{root}/extra/"))?;
+        let entry = format!("{root}/models/{name}.json");
+        let json = self.archive.get(&entry)?;
+        program(json.as_bytes(), &entry, tensors, samples, extra)
+    }
+
+    fn payloads(
+        &self,
+        folder: &str,
+        entry: &str,
+        json: &Buffer,
+        tensors: &mut BTreeMap<String, Stored>,
+    ) -> Result<(), Error> {
+        let config: wire::PayloadConfig = parse(json.as_bytes(), entry)?;
+        let context = Context::new(8);
+        for (name, payload) in config.config {
+            let read = || -> Result<Stored, Error> {
+                let path = format!("{folder}/{}", payload.path_name);
+                let bytes = self.archive.get(&path)?;
+                let meta = match payload.tensor_meta {
+                    Some(meta) if !payload.use_pickle => meta,
+                    _ => return Ok(Stored::Object(bytes)),
+                };
+                let claim = Claim {
+                    dtype: context.scalar_type(meta.dtype)?,
+                    sizes: fixed(meta.sizes)?,
+                    strides: fixed(meta.strides)?,
+                    offset: fixed(vec![meta.storage_offset])?[0],
+                };
+                claim
+                    .check(bytes, &path, payload.is_param)
+                    .map_err(|error| error.in_entry(&path))
+            };
+            let stored = read().map_err(|error| error.in_entry(entry).in_node(&name))?;
+            insert(tensors, name, stored).map_err(|error| error.in_entry(entry))?;
+        }
+        Ok(())
+    }
+
+    /// The tensors of a pickled dictionary. An absent or empty entry has none.
+    fn saved_tensors(
+        &self,
+        entry: &str,
+        tensors: &mut BTreeMap<String, Stored>,
+    ) -> Result<(), Error> {
+        let Some(bytes) = self.archive.find(entry)?.filter(|bytes| !bytes.is_empty()) else {
+            return Ok(());
+        };
+        let wrong = |what: &str| Error::malformed(format!("{what}; a dictionary of tensors is read"));
+        let saved = saved::read(bytes, entry).map_err(|error| error.in_entry(entry))?;
+        let Saved::Dict(pairs) = saved else {
+            return Err(wrong("the pickle is no dictionary").in_entry(entry));
+        };
+        for (key, value) in pairs {
+            match (key, value) {
+                (Saved::Text(name), Saved::Tensor(stored)) => {
+                    insert(tensors, name, stored).map_err(|error| error.in_entry(entry))?;
+                }
+                (key, _) => {
+                    let what = format!("the value of {key:?} in the pickle is no tensor");
+                    return Err(wrong(&what).in_entry(entry));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn samples(&self, entry: &str) -> Result<Option<(String, Buffer)>, Error> {
+        let bytes = self.archive.find(entry)?.filter(|bytes| !bytes.is_empty());
+        Ok(bytes.map(|bytes| (entry.to_owned(), bytes)))
+    }
+
+    fn extra(&self, prefix: &str) -> Result<BTreeMap<String, Buffer>, Error> {
+        let mut files = BTreeMap::new();
+        for name in self.archive.names() {
+            if let Some(file) = name.strip_prefix(prefix).filter(|file| !file.is_empty()) {
+                files.insert(file.to_owned(), self.archive.get(name)?);
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Reads the program of a `.pt2` file.
+pub fn read(path: &Path) -> Result<ExportedProgram, Error> {
+    Pt2::open(path)?.read()
+}
+
+impl ExportedProgram {
+    /// The inputs that the program was exported with: positional arguments and keywords. Read on demand, for they
+    /// may hold objects of Python classes, which is an error then and harms nothing else.
+    pub fn sample_inputs(&self) -> Result<Option<(Vec<Saved>, Vec<(Saved, Saved)>)>, Error> {
+        let Some((entry, bytes)) = &self.sample_inputs else { return Ok(None) };
+        let saved = saved::read(bytes.clone(), entry).map_err(|error| error.in_entry(entry))?;
+        let wrong = || {
+            Error::malformed("the sample inputs are no pair of a tuple and a dictionary")
+                .in_entry(entry)
+        };
+        match saved {
+            Saved::None => Ok(None),
+            Saved::Tuple(pair) => match <[Saved; 2]>::try_from(pair) {
+                Ok([Saved::Tuple(positional) | Saved::List(positional), Saved::Dict(keywords)]) => {
+                    Ok(Some((positional, keywords)))
+                }
+                Ok([Saved::None, _]) => Ok(None),
+                _ => Err(wrong()),
+            },
+            _ => Err(wrong()),
+        }
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{}`", shown(name))).collect::<Vec<_>>().join(", ")
+}
+
+fn layout(archive: &Archive) -> Result<Layout, Error> {
+    if archive.contains(FLAT_PROGRAM) {
+        return Ok(Layout::Flat);
+    }
+    // The root has the name of the file as it was saved, which need not be its name now.
+    let root = archive.names().find_map(|name| name.split_once("/models/")).map(|(root, _)| root);
+    let Some(root) = root else {
+        let found: Vec<_> = archive.names().take(3).collect();
+        return Err(Error::unsupported(format!(
+            "the archive has neither `{FLAT_PROGRAM}` nor a folder `models`; it begins with {}",
+            if found.is_empty() { "nothing".to_owned() } else { quoted(&found) }
+        ))
+        .with_hint("pass what `torch.export.save` or `executorch.exir.save` wrote; state dictionaries and TorchScript are other formats"));
+    };
+    let prefix = format!("{root}/models/");
+    let programs = archive.names().filter_map(|name| {
+        name.strip_prefix(&prefix)?.strip_suffix(".json").filter(|name| !name.contains('/'))
+    });
+    let programs: Vec<String> = programs.map(str::to_owned).collect();
+    if programs.is_empty() {
+        return Err(Error::unsupported("the archive has no program in its folder `models`"));
+    }
+    Ok(Layout::Nested { root: root.to_owned(), programs })
+}
+
+fn insert(tensors: &mut BTreeMap<String, Stored>, name: String, stored: Stored) -> Result<(), Error> {
+    let shown_name = shown(&name);
+    match tensors.insert(name, stored) {
+        None => Ok(()),
+        Some(_) => Err(Error::malformed(format!("there are two tensors `{shown_name}`"))),
+    }
+}
+
+fn fixed(sizes: Vec<wire::SymInt>) -> Result<Vec<i64>, Error> {
+    let fixed = sizes.into_iter().map(|size| match size {
+        wire::SymInt::AsInt(value) => Ok(value),
+        wire::SymInt::AsExpr(expression) => Err(Error::malformed(format!(
+            "a stored tensor has the size `{}`; stored sizes are numbers",
+            shown(&expression.expr_str)
+        ))),
+    });
+    fixed.collect()
+}
+
+fn parse<T: DeserializeOwned>(json: &[u8], entry: &str) -> Result<T, Error> {
+    serde_json::from_slice(json)
+        .map_err(|error| Error::malformed(format!("the JSON is not as expected: {error}")).in_entry(entry))
+}
+
+/// As JSON wants it: `Infinity`, `-Infinity` and `NaN` in quotes, except within texts.
+fn quote_words(json: &[u8]) -> Vec<u8> {
+    const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let mut quoted = Vec::with_capacity(json.len());
+    let (mut at, mut in_text) = (0, false);
+    while at < json.len() {
+        let word = WORDS.iter().find(|word| !in_text && json[at..].starts_with(word));
+        if let Some(word) = word {
+            quoted.push(b'"');
+            quoted.extend_from_slice(word);
+            quoted.push(b'"');
+            at += word.len();
+            continue;
+        }
+        let byte = json[at];
+        quoted.push(byte);
+        at += 1;
+        if in_text && byte == b'\\' && at < json.len() {
+            quoted.push(json[at]);
+            at += 1;
+        } else if byte == b'"' {
+            in_text = !in_text;
+        }
+    }
+    quoted
+}
+
+fn program(
+    json: &[u8],
+    entry: &str,
+    tensors: BTreeMap<String, Stored>,
+    sample_inputs: Option<(String, Buffer)>,
+    extra_files: BTreeMap<String, Buffer>,
+) -> Result<ExportedProgram, Error> {
+    check_version(json, entry)?;
+    let wire: wire::ExportedProgram = parse(json, entry).map_err(|error| blame(json, error))?;
+    build(wire, tensors, sample_inputs, extra_files).map_err(|error| error.in_entry(entry))
+}
+
+/// Only the version, so that a schema to come is named as such and not by its first difference.
+fn check_version(json: &[u8], entry: &str) -> Result<(), Error> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema_version: wire::SchemaVersion,
+    }
+    let Version { schema_version } = parse(json, entry)?;
+    if MAJORS.contains(&schema_version.major) {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "the schema has version {}.{}; 5, 7 and 8 are read, as torch 2.5 to 2.15 and ExecuTorch write",
+        schema_version.major, schema_version.minor
+    ))
+    .in_entry(entry)
+    .with_hint("export with one of these versions"))
+}
+
+/// Finds the node that an error is about: the first that cannot be read by itself.
+fn blame(json: &[u8], error: Error) -> Error {
+    let Ok(whole) = serde_json::from_slice::<serde_json::Value>(json) else { return error };
+    let Some(nodes) = whole.pointer("/graph_module/graph/nodes").and_then(|nodes| nodes.as_array())
+    else {
+        return error;
+    };
+    for (index, node) in nodes.iter().enumerate() {
+        if <wire::Node as serde::Deserialize>::deserialize(node).is_err() {
+            let name = node.get("name").or_else(|| node.get("target"));
+            let name = name.and_then(|name| name.as_str()).map(str::to_owned);
+            return error.in_node(&name.unwrap_or_else(|| format!("#{index}")));
+        }
+    }
+    error
+}
+
+fn build(
+    wire: wire::ExportedProgram,
+    tensors: BTreeMap<String, Stored>,
+    sample_inputs: Option<(String, Buffer)>,
+    extra_files: BTreeMap<String, Buffer>,
+) -> Result<ExportedProgram, Error> {
+    let version = wire.schema_version;
+    let mut context = Context::new(version.major);
+    let wire::GraphModule { graph, signature, module_call_graph, metadata, treespec_namedtuple_fields } =
+        wire.graph_module;
+    let graph = graph::read(graph, &mut context)?;
+    let inputs = input_kinds(&graph, signature.input_specs)?;
+    let outputs = output_kinds(&graph, signature.output_specs)?;
+    check_tensors(&inputs, &tensors)?;
+
+    let mut constraints = Vec::new();
+    for (text, range) in wire.range_constraints {
+        let expression = Expression::parse(&text, &mut context.symbols)?;
+        if let Expression::Symbol(id) = expression {
+            let symbol = context.symbols.get_mut(id);
+            symbol.minimum = range.min_val;
+            symbol.maximum = range.max_val;
+        }
+        constraints.push(Constraint { expression, minimum: range.min_val, maximum: range.max_val });
+    }
+
+    let mut modules = Vec::new();
+    for entry in module_call_graph {
+        let signature = match entry.signature {
+            None => None,
+            Some(signature) => Some(CallSignature {
+                inputs: TreeSpec::parse(&signature.in_spec)?,
+                outputs: TreeSpec::parse(&signature.out_spec)?,
+                parameter_names: signature.forward_arg_names,
+            }),
+        };
+        modules.push(Module { path: entry.fqn, signature });
+    }
+    let fields = treespec_namedtuple_fields.into_iter();
+    let dialect = match wire.verifiers.first().or(wire.dialect.as_ref()).map(String::as_str) {
+        Some("TRAINING") => Dialect::Training,
+        Some("ATEN") => Dialect::Aten,
+        Some("EDGE") => Dialect::Edge,
+        Some(other) => Dialect::Other(other.to_owned()),
+        // Whoever does not say so may have written anything.
+        None => Dialect::Training,
+    };
+    Ok(ExportedProgram {
+        graph,
+        inputs,
+        outputs,
+        symbols: context.symbols,
+        constraints,
+        tensors,
+        modules,
+        named_tuples: fields.map(|(name, fields)| (name, fields.field_names)).collect(),
+        dialect,
+        opsets: wire.opset_version,
+        schema_version: (version.major, version.minor),
+        torch_version: wire.torch_version,
+        guards: wire.guards_code,
+        metadata,
+        extra_files,
+        sample_inputs,
+    })
+}
+
+/// Checks that the signature speaks of the input that it stands beside.
+fn paired(graph: &Graph, argument: &Argument, name: &str) -> Result<(), Error> {
+    match argument {
+        Argument::Value(id) if graph.value(*id).name == name => Ok(()),
+        other => Err(Error::malformed(format!(
+            "the signature has `{}` where the graph has {}",
+            shown(name),
+            match other {
+                Argument::Value(id) => format!("`{}`", shown(&graph.value(*id).name)),
+                constant => format!("{constant:?}"),
+            }
+        ))),
+    }
+}
+
+fn as_many(what: &str, specs: usize, arguments: usize) -> Result<(), Error> {
+    if specs == arguments {
+        return Ok(());
+    }
+    Err(Error::malformed(format!(
+        "the signature has {specs} {what}, and the graph {arguments}; they have to be as many"
+    )))
+}
+
+fn input_kinds(graph: &Graph, specs: Vec<wire::InputSpec>) -> Result<Vec<InputKind>, Error> {
+    use wire::InputSpec as W;
+    as_many("inputs", specs.len(), graph.inputs.len())?;
+    let mut kinds = Vec::with_capacity(specs.len());
+    for (spec, input) in specs.into_iter().zip(&graph.inputs) {
+        let (name, kind) = match spec {
+            W::UserInput { .. } => (None, InputKind::User),
+            W::ConstantInput { name, .. } => (None, InputKind::Constant(name)),
+            W::Parameter { arg, parameter_name } => {
+                (Some(arg.name), InputKind::Parameter(parameter_name))
+            }
+            W::Buffer { arg, buffer_name, persistent } => {
+                let persistent = persistent.unwrap_or(true);
+                (Some(arg.name), InputKind::Buffer { name: buffer_name, persistent })
+            }
+            W::TensorConstant { arg, tensor_constant_name } => {
+                (Some(arg.name), InputKind::TensorConstant(tensor_constant_name))
+            }
+            W::CustomObj { arg, custom_obj_name } => {
+                (Some(arg.name), InputKind::CustomObject(custom_obj_name))
+            }
+            W::Token { arg } => (Some(arg.name), InputKind::Token),
+        };
+        if let Some(name) = name {
+            paired(graph, input, &name)?;
+        }
+        kinds.push(kind);
+    }
+    Ok(kinds)
+}
+
+fn output_kinds(graph: &Graph, specs: Vec<wire::OutputSpec>) -> Result<Vec<OutputKind>, Error> {
+    use wire::OutputSpec as W;
+    as_many("outputs", specs.len(), graph.outputs.len())?;
+    let mut kinds = Vec::with_capacity(specs.len());
+    for (spec, output) in specs.into_iter().zip(&graph.outputs) {
+        let (name, kind) = match spec {
+            W::UserOutput { .. } => (None, OutputKind::User),
+            W::LossOutput { arg } => (Some(arg.name), OutputKind::Loss),
+            W::BufferMutation { arg, buffer_name } => {
+                (Some(arg.name), OutputKind::BufferMutation(buffer_name))
+            }
+            W::ParameterMutation { arg, parameter_name } => {
+                (Some(arg.name), OutputKind::ParameterMutation(parameter_name))
+            }
+            W::GradientToParameter { arg, parameter_name } => {
+                (Some(arg.name), OutputKind::GradientToParameter(parameter_name))
+            }
+            W::GradientToUserInput { arg, user_input_name } => {
+                (Some(arg.name), OutputKind::GradientToUserInput(user_input_name))
+            }
+            W::UserInputMutation { arg, user_input_name } => {
+                (Some(arg.name), OutputKind::UserInputMutation(user_input_name))
+            }
+            W::Token { arg } => (Some(arg.name), OutputKind::Token),
+        };
+        if let Some(name) = name {
+            paired(graph, output, &name)?;
+        }
+        kinds.push(kind);
+    }
+    Ok(kinds)
+}
+
+/// Whoever runs the program needs every tensor that the signature names.
+fn check_tensors(inputs: &[InputKind], tensors: &BTreeMap<String, Stored>) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    for kind in inputs {
+        let name = match kind {
+            InputKind::Parameter(name)
+            | InputKind::Buffer { name, .. }
+            | InputKind::TensorConstant(name)
+            | InputKind::CustomObject(name) => name,
+            InputKind::User | InputKind::Constant(_) | InputKind::Token => continue,
+        };
+        if seen.insert(name) && !tensors.contains_key(name) {
+            return Err(Error::malformed(format!(
+                "the signature names `{}`, and the archive has no weights or constant for it",
+                shown(name)
+            ))
+            .with_hint("export the program anew; the file may be incomplete"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! What `torch.save` writes: a zip archive of a pickle and the storages that it names.
+
+use std::collections::HashMap;
+
+use coremill_tensor::Buffer;
+
+use crate::error::{Error, shown};
+use crate::limits::{MAX_DEPTH, MAX_PICKLE_VALUES, MAX_RANK};
+use crate::pickle::{Id, Pickle, Value};
+use crate::scalar::ScalarType;
+use crate::tensor::{Claim, Stored};
+use crate::zip::Archive;
+
+/// A Python value that was saved.
+#[derive(Clone, Debug)]
+pub enum Saved {
+    /// Nothing.
+    None,
+    /// True or false.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// Real and imaginary part.
+    Complex(f64, f64),
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// A tensor.
+    Tensor(Stored),
+    /// An element type.
+    ScalarType(ScalarType),
+    /// A device, as text.
+    Device(String),
+    /// A tuple.
+    Tuple(Vec<Saved>),
+    /// A list.
+    List(Vec<Saved>),
+    /// A dictionary, in its order.
+    Dict(Vec<(Saved, Saved)>),
+}
+
+/// Long texts count as several values towards the limit.
+const TEXT_BYTES_A_VALUE: usize = 64;
+
+/// Reads all of it. `name` distinguishes its storages from those of other files.
+pub(crate) fn read(bytes: Buffer, name: &str) -> Result<Saved, Error> {
+    let archive = Archive::open(bytes)?;
+    let root = archive.names().find_map(|entry| entry.strip_suffix("/data.pkl")).map(str::to_owned);
+    let Some(root) = root else {
+        return Err(Error::malformed("there is no `data.pkl` in it; `torch.save` writes one"));
+    };
+    if let Some(order) = archive.find(&format!("{root}/byteorder"))?
+        && order.as_bytes() != b"little"
+    {
+        return Err(Error::unsupported("the storages are big endian; little endian ones are read"));
+    }
+    let pickle = Pickle::parse(archive.get(&format!("{root}/data.pkl"))?.as_bytes())?;
+    let mut reader = Reader { archive, root, name, pickle: &pickle, left: MAX_PICKLE_VALUES, storages: HashMap::new() };
+    reader.value(pickle.root(), 0)
+}
+
+struct Reader<'a> {
+    archive: Archive,
+    root: String,
+    name: &'a str,
+    pickle: &'a Pickle,
+    /// How many more values may be made: a memo lets few bytes stand for any number of them.
+    left: usize,
+    storages: HashMap<String, Buffer>,
+}
+
+impl Reader<'_> {
+    fn value(&mut self, id: Id, depth: usize) -> Result<Saved, Error> {
+        if depth > MAX_DEPTH {
+            return Err(Error::limit(format!(
+                "the pickle's values are nested deeper than {MAX_DEPTH} levels"
+            )));
+        }
+        let pickle = self.pickle;
+        let text = match pickle.get(id) {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let cost = 1 + text / TEXT_BYTES_A_VALUE;
+        self.left = self.left.checked_sub(cost).ok_or_else(|| {
+            Error::limit(format!("the pickle has more than {MAX_PICKLE_VALUES} values"))
+        })?;
+        Ok(match pickle.get(id) {
+            Value::None => Saved::None,
+            Value::Bool(value) => Saved::Bool(*value),
+            Value::Int(value) => Saved::Int(*value),
+            Value::Float(value) => Saved::Float(*value),
+            Value::Text(text) => Saved::Text(text.clone()),
+            Value::Bytes(bytes) => Saved::Bytes(bytes.clone()),
+            Value::Tuple(items) => Saved::Tuple(self.values(items, depth)?),
+            Value::List(items) => Saved::List(self.values(items, depth)?),
+            Value::Dict(pairs) => {
+                let mut read = Vec::new();
+                for (key, value) in pairs {
+                    read.push((self.value(*key, depth + 1)?, self.value(*value, depth + 1)?));
+                }
+                Saved::Dict(read)
+            }
+            Value::Global(global) => match scalar_type(global) {
+                Some(dtype) => Saved::ScalarType(dtype),
+                None => return Err(unexpected(global, "stands for a value")),
+            },
+            Value::Call(function, arguments) => match pickle.get(*arguments) {
+                Value::Tuple(arguments) => self.call(function, arguments, depth)?,
+                _ => return Err(unexpected(function, "is called")),
+            },
+            Value::Persistent(_) => {
+                return Err(Error::unsupported("the pickle has a storage that no tensor views"));
+            }
+        })
+    }
+
+    fn values(&mut self, items: &[Id], depth: usize) -> Result<Vec<Saved>, Error> {
+        items.iter().map(|item| self.value(*item, depth + 1)).collect()
+    }
+
+    fn call(&mut self, function: &str, arguments: &[Id], depth: usize) -> Result<Saved, Error> {
+        match (function, arguments) {
+            ("torch._utils _rebuild_tensor_v2", [storage, offset, sizes, strides, ..]) => {
+                self.tensor(*storage, [*offset, *sizes, *strides], None)
+            }
+            ("torch._utils _rebuild_tensor_v3", [storage, offset, sizes, strides, _, _, dtype, ..]) => {
+                self.tensor(*storage, [*offset, *sizes, *strides], Some(*dtype))
+            }
+            ("torch._utils _rebuild_parameter", [data, ..]) => {
+                let mut data = self.value(*data, depth + 1)?;
+                if let Saved::Tensor(Stored::Tensor(tensor)) = &mut data {
+                    tensor.is_parameter = true;
+                }
+                Ok(data)
+            }
+            ("torch._tensor _rebuild_from_type_v2", [function, class, arguments, _]) => {
+                // Attributes that were set on a tensor are no data of its own.
+                let plain = ["torch Tensor", "torch.nn.parameter Parameter"];
+                match (self.pickle.get(*function), self.pickle.get(*class), self.pickle.get(*arguments)) {
+                    (Value::Global(function), Value::Global(class), Value::Tuple(arguments))
+                        if plain.contains(class) && depth < MAX_DEPTH =>
+                    {
+                        self.call(function, arguments, depth + 1)
+                    }
+                    _ => Err(unexpected(name_of(self.pickle.get(*class)), "is the class of a tensor")),
+                }
+            }
+            ("torch Size", [sizes]) => self.value(*sizes, depth + 1),
+            ("torch device", [kind, ..]) => match self.pickle.get(*kind) {
+                Value::Text(kind) => Ok(Saved::Device(kind.clone())),
+                _ => Err(Error::malformed("the pickle has a device without a name")),
+            },
+            ("builtins complex" | "__builtin__ complex", [real, imaginary]) => {
+                let float = |id: &Id| match self.pickle.get(*id) {
+                    Value::Float(value) => Ok(*value),
+                    _ => Err(Error::malformed("the pickle has a complex number without parts")),
+                };
+                Ok(Saved::Complex(float(real)?, float(imaginary)?))
+            }
+            ("_codecs encode", [text, _]) => match self.pickle.get(*text) {
+                // Protocol 2 has no bytes: each is a character of Latin-1.
+                Value::Text(text) => {
+                    let bytes = text.chars().map(|c| u8::try_from(u32::from(c)));
+                    let bytes = bytes.collect::<Result<Vec<u8>, _>>();
+                    bytes.map(Saved::Bytes).map_err(|_| Error::malformed("the pickle has bytes above 255"))
+                }
+                _ => Err(Error::malformed("the pickle has bytes that are no text")),
+            },
+            (other, _) => Err(unexpected(other, "is called")),
+        }
+    }
+
+    fn tensor(&mut self, storage: Id, view: [Id; 3], dtype: Option<Id>) -> Result<Saved, Error> {
+        let (stored, name, bytes) = self.storage(storage)?;
+        let dtype = match dtype.map(|dtype| self.pickle.get(dtype)) {
+            None => stored,
+            Some(Value::Global(global)) => scalar_type(global),
+            Some(_) => None,
+        };
+        let Some(dtype) = dtype else {
+            return Err(Error::malformed("the pickle has a tensor without an element type"));
+        };
+        let [offset, sizes, strides] = view;
+        let Value::Int(offset) = *self.pickle.get(offset) else {
+            return Err(Error::malformed("the pickle has a tensor without an offset"));
+        };
+        let claim = Claim { dtype, sizes: self.integers(sizes)?, strides: self.integers(strides)?, offset };
+        claim.check(bytes, &name, false).map(Saved::Tensor)
+    }
+
+    /// A storage: the element type if it has one, its name, its bytes.
+    fn storage(&mut self, id: Id) -> Result<(Option<ScalarType>, String, Buffer), Error> {
+        let malformed = || Error::malformed("the pickle has a tensor without a storage");
+        let Value::Persistent(identifier) = self.pickle.get(id) else { return Err(malformed()) };
+        let Value::Tuple(parts) = self.pickle.get(*identifier) else { return Err(malformed()) };
+        let [_, class, key, ..] = parts.as_slice() else { return Err(malformed()) };
+        let (Value::Global(class), Value::Text(key)) = (self.pickle.get(*class), self.pickle.get(*key)) else {
+            return Err(malformed());
+        };
+        let name = format!("{}!{key}", self.name);
+        let bytes = match self.storages.get(key) {
+            Some(bytes) => bytes.clone(),
+            None => {
+                let bytes = self.archive.get(&format!("{}/data/{key}", self.root))?;
+                self.storages.insert(key.clone(), bytes.clone());
+                bytes
+            }
+        };
+        Ok((storage_type(class), name, bytes))
+    }
+
+    fn integers(&self, id: Id) -> Result<Vec<i64>, Error> {
+        let malformed = || Error::malformed("the pickle has a tensor without sizes or strides");
+        let items = match self.pickle.get(id) {
+            Value::Tuple(items) => items,
+            Value::Call("torch Size", arguments) => match self.pickle.get(*arguments) {
+                Value::Tuple(arguments) if arguments.len() == 1 => {
+                    match self.pickle.get(arguments[0]) {
+                        Value::Tuple(items) => items,
+                        _ => return Err(malformed()),
+                    }
+                }
+                _ => return Err(malformed()),
+            },
+            _ => return Err(malformed()),
+        };
+        if items.len() > MAX_RANK {
+            return Err(Error::limit(format!("a tensor has more than {MAX_RANK} dimensions")));
+        }
+        let integer = |id: &Id| match self.pickle.get(*id) {
+            Value::Int(value) => Ok(*value),
+            _ => Err(malformed()),
+        };
+        items.iter().map(integer).collect()
+    }
+}
+
+fn name_of(value: &Value) -> &str {
+    match value {
+        Value::Global(name) => name,
+        _ => "an unnamed value",
+    }
+}
+
+fn unexpected(global: &str, how: &str) -> Error {
+    let name = shown(&global.replace(' ', "."));
+    Error::unsupported(format!("the pickle has `{name}` where it {how}, which is not read"))
+}
+
+fn scalar_type(global: &str) -> Option<ScalarType> {
+    ScalarType::from_name(global.strip_prefix("torch ")?)
+}
+
+fn storage_type(class: &str) -> Option<ScalarType> {
+    Some(match class.strip_prefix("torch ")? {
+        "ByteStorage" => ScalarType::UInt8,
+        "CharStorage" => ScalarType::Int8,
+        "ShortStorage" => ScalarType::Int16,
+        "IntStorage" => ScalarType::Int32,
+        "LongStorage" => ScalarType::Int64,
+        "HalfStorage" => ScalarType::Float16,
+        "FloatStorage" => ScalarType::Float32,
+        "DoubleStorage" => ScalarType::Float64,
+        "BoolStorage" => ScalarType::Bool,
+        "BFloat16Storage" => ScalarType::BFloat16,
+        "ComplexFloatStorage" => ScalarType::Complex64,
+        "ComplexDoubleStorage" => ScalarType::Complex128,
+        _ => return None,
+    })
+}

@@ -1,0 +1,253 @@
+//! Symbolic sizes: expressions over symbols, as sympy prints them.
+//!
+//! Archives hold them in two notations, both read by one parser: sympy's `srepr`, a call for every term
+//! (`Mul(Integer(2), Symbol('s0', positive=True, integer=True))`), and plain text (`2*s0 + 1`), which torch 2.5,
+//! `executorch.exir.save` and the keys of range constraints use.
+
+mod evaluate;
+mod parse;
+
+use std::collections::HashMap;
+use std::fmt;
+
+pub use evaluate::Number;
+
+/// A symbol of a program; an index into [`Symbols`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SymbolId(pub(crate) u32);
+
+/// What is known of a symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// torch's name: `s77` for the size of an input, `u0` for a value known at run time only.
+    pub name: String,
+    /// The value that the export was traced with.
+    pub hint: Option<i64>,
+    /// The smallest value; none if nothing is promised.
+    pub minimum: Option<i64>,
+    /// The largest value; none if there is no bound.
+    pub maximum: Option<i64>,
+}
+
+/// The symbols of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbols {
+    symbols: Vec<Symbol>,
+    by_name: HashMap<String, SymbolId>,
+}
+
+impl Symbols {
+    /// What is known of one.
+    pub fn get(&self, id: SymbolId) -> &Symbol {
+        &self.symbols[id.0 as usize]
+    }
+
+    /// The symbol of this name.
+    pub fn find(&self, name: &str) -> Option<SymbolId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// All of them, in the order in which the program mentions them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Symbol> {
+        self.symbols.iter()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SymbolId) -> &mut Symbol {
+        &mut self.symbols[id.0 as usize]
+    }
+
+    pub(crate) fn intern(&mut self, name: &str) -> SymbolId {
+        if let Some(id) = self.find(name) {
+            return id;
+        }
+        let id = SymbolId(self.symbols.len() as u32);
+        let name = name.to_owned();
+        self.symbols.push(Symbol { name: name.clone(), hint: None, minimum: None, maximum: None });
+        self.by_name.insert(name, id);
+        id
+    }
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expression {
+    /// An integer.
+    Integer(i64),
+    /// A fraction in lowest terms, as sympy gives it.
+    Rational(i64, i64),
+    /// A float.
+    Float(f64),
+    /// True or false.
+    Bool(bool),
+    /// A symbol.
+    Symbol(SymbolId),
+    /// A function of other expressions.
+    Call(Function, Vec<Expression>),
+}
+
+/// Declares the functions with sympy's and torch's names for them.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal $(| $alias:literal)*,)*) => {
+        /// A function in an [`Expression`].
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Function {
+            $($(#[$doc])* $variant,)*
+            /// One that this version does not know; expressions without it are not affected.
+            Other(String),
+        }
+
+        impl Function {
+            /// The name that `srepr` uses.
+            pub fn name(&self) -> &str {
+                match self { $(Function::$variant => $name,)* Function::Other(name) => name }
+            }
+
+            pub(crate) fn from_name(name: &str) -> Function {
+                match name {
+                    $($name $(| $alias)* => Function::$variant,)*
+                    other => Function::Other(other.to_owned()),
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    /// The sum of all.
+    Add = "Add",
+    /// The product of all.
+    Mul = "Mul",
+    /// The first to the power of the second.
+    Pow = "Pow" | "PowByNatural" | "FloatPow",
+    /// The quotient, rounded down.
+    FloorDiv = "FloorDiv",
+    /// The quotient of what divides evenly.
+    CleanDiv = "CleanDiv",
+    /// The quotient, rounded up.
+    CeilDiv = "CeilDiv",
+    /// The quotient of integers as a float.
+    IntTrueDiv = "IntTrueDiv",
+    /// The quotient of floats.
+    FloatTrueDiv = "FloatTrueDiv",
+    /// The remainder of numbers that are not negative.
+    Mod = "Mod",
+    /// The remainder that has the divisor's sign.
+    PythonMod = "PythonMod",
+    /// `(first // second) % third`.
+    ModularIndexing = "ModularIndexing",
+    /// The largest.
+    Max = "Max",
+    /// The smallest.
+    Min = "Min",
+    /// The magnitude.
+    Abs = "Abs",
+    /// Rounded down.
+    Floor = "floor" | "FloorToInt",
+    /// Rounded up.
+    Ceiling = "ceiling" | "CeilToInt",
+    /// Rounded towards zero.
+    Truncate = "TruncToInt" | "TruncToFloat",
+    /// Rounded to the nearest, ties to even.
+    Round = "RoundToInt",
+    /// Rounded to a number of decimal places.
+    RoundDecimal = "RoundDecimal",
+    /// As a float.
+    ToFloat = "ToFloat",
+    /// The second if the first holds, else the third.
+    Where = "Where",
+    /// The first expression whose condition holds.
+    Piecewise = "Piecewise",
+    /// An expression and its condition.
+    Pair = "ExprCondPair" | "Tuple",
+    /// The first times two to the second.
+    ShiftLeft = "LShift",
+    /// The first over two to the second, rounded down.
+    ShiftRight = "RShift",
+    /// Whether both are equal.
+    Equal = "Equality" | "Eq",
+    /// Whether they differ.
+    NotEqual = "Unequality" | "Ne",
+    /// Whether the first is less.
+    Less = "StrictLessThan" | "Lt",
+    /// Whether the first is not greater.
+    LessOrEqual = "LessThan" | "Le",
+    /// Whether the first is greater.
+    Greater = "StrictGreaterThan" | "Gt",
+    /// Whether the first is not less.
+    GreaterOrEqual = "GreaterThan" | "Ge",
+    /// Whether all hold.
+    And = "And",
+    /// Whether one holds.
+    Or = "Or",
+    /// Whether it does not hold.
+    Not = "Not",
+    /// The square root as a float.
+    SquareRoot = "OpaqueUnaryFn_sqrt",
+    /// Marks what is not to be simplified.
+    Identity = "Identity",
+}
+
+impl Expression {
+    /// Parses either notation; symbols that are new are added to `symbols`.
+    pub(crate) fn parse(text: &str, symbols: &mut Symbols) -> Result<Expression, crate::Error> {
+        parse::parse(text, symbols)
+    }
+
+    /// The value, given those of the symbols. None if a symbol has none, a function is not known, or the result
+    /// does not fit.
+    pub fn evaluate(&self, value: &dyn Fn(SymbolId) -> Option<i64>) -> Option<Number> {
+        evaluate::evaluate(self, value)
+    }
+
+    /// The symbols that occur, each once, in order of occurrence.
+    pub fn symbols(&self) -> Vec<SymbolId> {
+        let mut found = Vec::new();
+        self.visit(&mut |expression| {
+            if let Expression::Symbol(id) = expression
+                && !found.contains(id)
+            {
+                found.push(*id);
+            }
+        });
+        found
+    }
+
+    fn visit(&self, look: &mut dyn FnMut(&Expression)) {
+        look(self);
+        if let Expression::Call(_, arguments) = self {
+            for argument in arguments {
+                argument.visit(look);
+            }
+        }
+    }
+
+    /// The expression as calls, with the symbols' names.
+    pub fn display<'a>(&'a self, symbols: &'a Symbols) -> impl fmt::Display + 'a {
+        Shown { expression: self, symbols }
+    }
+}
+
+struct Shown<'a> {
+    expression: &'a Expression,
+    symbols: &'a Symbols,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.expression {
+            Expression::Integer(value) => write!(f, "{value}"),
+            Expression::Rational(above, below) => write!(f, "{above}/{below}"),
+            Expression::Float(value) => write!(f, "{value:?}"),
+            Expression::Bool(value) => write!(f, "{value}"),
+            Expression::Symbol(id) => f.write_str(&self.symbols.get(*id).name),
+            Expression::Call(function, arguments) => {
+                write!(f, "{}(", function.name())?;
+                for (index, expression) in arguments.iter().enumerate() {
+                    let comma = if index > 0 { ", " } else { "" };
+                    write!(f, "{comma}{}", Shown { expression, symbols: self.symbols })?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Tensors in an archive: a view of a storage, which is a run of the file.
+
+use std::borrow::Cow;
+
+use coremill_tensor::Buffer;
+
+use crate::error::Error;
+use crate::limits::{MAX_EXPANDED_BYTES, MAX_RANK};
+use crate::scalar::ScalarType;
+
+/// What an archive holds for a parameter, a buffer or a constant.
+#[derive(Clone, Debug)]
+pub enum Stored {
+    /// A tensor.
+    Tensor(Tensor),
+    /// The export had shapes only, no elements.
+    Missing {
+        /// The element type.
+        dtype: ScalarType,
+        /// The sizes.
+        sizes: Vec<u64>,
+    },
+    /// A Python or C++ object, or a tensor of a Python class: pickled bytes, which are never executed.
+    Object(Buffer),
+}
+
+/// A strided view of a storage.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// The element type.
+    pub dtype: ScalarType,
+    /// The size of each dimension.
+    pub sizes: Vec<u64>,
+    /// How many elements a step along each dimension is.
+    pub strides: Vec<u64>,
+    /// The first element in the storage.
+    pub offset: u64,
+    /// All bytes of the storage, little endian. Tensors that share one have the very same buffer.
+    pub storage: Buffer,
+    /// Which storage it is; equal for tensors that share one.
+    pub storage_name: String,
+    /// Whether it was a parameter.
+    pub is_parameter: bool,
+}
+
+/// What a file says of a tensor, before it is believed.
+pub(crate) struct Claim {
+    pub(crate) dtype: ScalarType,
+    pub(crate) sizes: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
+    pub(crate) offset: i64,
+}
+
+impl Claim {
+    /// The tensor, if the storage has all of its elements.
+    pub(crate) fn check(
+        self,
+        storage: Buffer,
+        storage_name: &str,
+        is_parameter: bool,
+    ) -> Result<Stored, Error> {
+        let Claim { dtype, sizes, strides, offset } = self;
+        if sizes.len() != strides.len() || sizes.len() > MAX_RANK {
+            return Err(Error::malformed(format!(
+                "the tensor has {} sizes and {} strides; there have to be as many, and at most {MAX_RANK}",
+                sizes.len(),
+                strides.len()
+            )));
+        }
+        let unsigned = |values: Vec<i64>| {
+            values.into_iter().map(u64::try_from).collect::<Result<Vec<_>, _>>().ok()
+        };
+        let claimed = unsigned(sizes).zip(unsigned(strides)).zip(u64::try_from(offset).ok());
+        let Some(((sizes, strides), offset)) = claimed else {
+            return Err(Error::malformed("the tensor has a negative size, stride or offset"));
+        };
+        let dimensions = || sizes.iter().zip(&strides);
+        let elements = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
+        let last = dimensions().try_fold(offset, |last, (&size, &stride)| {
+            last.checked_add(size.saturating_sub(1).checked_mul(stride)?)
+        });
+        let end = last.and_then(|last| last.checked_add(1)?.checked_mul(dtype.bytes()));
+        let empty = sizes.contains(&0);
+        if !empty {
+            if storage.is_empty() {
+                return Ok(Stored::Missing { dtype, sizes });
+            }
+            let held = storage.len() as u64;
+            if elements.is_none() || end.is_none_or(|end| end > held) {
+                return Err(Error::malformed(format!(
+                    "a tensor of {dtype}, sizes {sizes:?}, strides {strides:?} and offset {offset} does not lie \
+                     within its storage of {held} bytes"
+                )));
+            }
+        }
+        let storage_name = storage_name.to_owned();
+        Ok(Stored::Tensor(Tensor {
+            dtype,
+            sizes,
+            strides,
+            offset,
+            storage,
+            storage_name,
+            is_parameter,
+        }))
+    }
+}
+
+impl Tensor {
+    /// The number of elements.
+    pub fn elements(&self) -> u64 {
+        // The product did not overflow when the tensor was checked, unless a size is 0.
+        if self.sizes.contains(&0) { 0 } else { self.sizes.iter().product() }
+    }
+
+    /// Whether the last dimension moves fastest and nothing is left out.
+    pub fn is_contiguous(&self) -> bool {
+        let mut wanted = 1u64;
+        for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {
+            if size == 0 {
+                return true;
+            }
+            if size != 1 && stride != wanted {
+                return false;
+            }
+            wanted = wanted.saturating_mul(size);
+        }
+        true
+    }
+
+    /// The elements as a run of the storage, if they are one in the right order.
+    pub fn contiguous(&self) -> Option<Buffer> {
+        if !self.is_contiguous() {
+            return None;
+        }
+        let width = self.dtype.bytes();
+        let start = usize::try_from(self.offset.checked_mul(width)?).ok()?;
+        let length = usize::try_from(self.elements().checked_mul(width)?).ok()?;
+        if length == 0 {
+            return Some(Buffer::from(Vec::new()));
+        }
+        self.storage.slice(start..start.checked_add(length)?)
+    }
+
+    /// The elements with the last dimension fastest, gathered if they do not lie so.
+    pub fn bytes(&self) -> Result<Cow<'_, [u8]>, Error> {
+        let width = self.dtype.bytes();
+        if self.elements() == 0 {
+            return Ok(Cow::Borrowed(&[]));
+        }
+        if self.is_contiguous() {
+            let start = (self.offset * width) as usize;
+            let length = (self.elements() * width) as usize;
+            return Ok(Cow::Borrowed(&self.storage.as_bytes()[start..start + length]));
+        }
+        // A stride of 0 repeats elements: the result can be far larger than the file.
+        let total = self.elements().checked_mul(width);
+        let most = MAX_EXPANDED_BYTES.max(self.storage.len() as u64);
+        let Some(total) = total.filter(|total| *total <= most) else {
+            return Err(Error::limit(format!(
+                "a tensor of sizes {:?} repeats its elements and would take more than {most} bytes",
+                self.sizes
+            )));
+        };
+        let mut gathered = Vec::with_capacity(total as usize);
+        let storage = self.storage.as_bytes();
+        let width = width as usize;
+        let mut index = vec![0u64; self.sizes.len()];
+        let mut at = self.offset;
+        for _ in 0..self.elements() {
+            let start = at as usize * width;
+            gathered.extend_from_slice(&storage[start..start + width]);
+            for dimension in (0..index.len()).rev() {
+                index[dimension] += 1;
+                at += self.strides[dimension];
+                if index[dimension] < self.sizes[dimension] {
+                    break;
+                }
+                at -= self.strides[dimension] * self.sizes[dimension];
+                index[dimension] = 0;
+            }
+        }
+        Ok(Cow::Owned(gathered))
+    }
+}

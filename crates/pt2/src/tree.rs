@@ -1,0 +1,77 @@
+//! Tree specifications: how nested Python values become flat lists of inputs and outputs.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::{Error, shown};
+use crate::limits::MAX_DEPTH;
+
+/// The shape of a nested Python value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TreeSpec {
+    /// One flat value.
+    Leaf,
+    /// A container.
+    Node {
+        /// Its Python type: `builtins.tuple`, `builtins.dict`, `transformers.modeling_outputs.CausalLMOutput`.
+        kind: String,
+        /// What the type needs beside the children: the keys of a dictionary, for instance.
+        context: Value,
+        /// What it holds.
+        children: Vec<TreeSpec>,
+    },
+}
+
+/// The notation's version, which stands before the tree.
+const PROTOCOL: u64 = 1;
+
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(default)]
+    context: Value,
+    #[serde(default)]
+    children_spec: Vec<Wire>,
+}
+
+impl TreeSpec {
+    /// Parses `[1, {"type": …, "context": …, "children_spec": […]}]`; an empty text is a leaf.
+    pub(crate) fn parse(text: &str) -> Result<TreeSpec, Error> {
+        if text.is_empty() {
+            return Ok(TreeSpec::Leaf);
+        }
+        let (protocol, wire): (u64, Wire) = serde_json::from_str(text).map_err(|error| {
+            Error::malformed(format!("the tree specification `{}`: {error}", shown(text)))
+        })?;
+        if protocol != PROTOCOL {
+            return Err(Error::unsupported(format!(
+                "the tree specification has version {protocol}; {PROTOCOL} is read"
+            )));
+        }
+        build(wire, 0)
+    }
+
+    /// The number of leaves.
+    pub fn leaves(&self) -> usize {
+        match self {
+            TreeSpec::Leaf => 1,
+            TreeSpec::Node { children, .. } => children.iter().map(TreeSpec::leaves).sum(),
+        }
+    }
+}
+
+fn build(wire: Wire, depth: usize) -> Result<TreeSpec, Error> {
+    if depth > MAX_DEPTH {
+        return Err(Error::limit(format!("the tree is nested deeper than {MAX_DEPTH} levels")));
+    }
+    let Some(kind) = wire.kind else { return Ok(TreeSpec::Leaf) };
+    // The context is JSON in a text; contexts of registered classes may be anything.
+    let context = match wire.context {
+        Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        other => other,
+    };
+    let children: Result<Vec<_>, _> =
+        wire.children_spec.into_iter().map(|child| build(child, depth + 1)).collect();
+    Ok(TreeSpec::Node { kind, context, children: children? })
+}

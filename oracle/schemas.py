@@ -1,0 +1,58 @@
+"""Dumps the schemas of the operators that exported programs can call: `python -m oracle.schemas`.
+
+One schema a line, sorted by the name as bytes. Left out are overloads that write to `out` arguments, which export never
+gives, and those with types that an exported program has no values of.
+"""
+
+import re
+import sys
+
+import executorch.exir.dialects.edge._ops
+import executorch.exir.passes.dim_order_ops_registry
+import torch
+import torch.ao.quantization.fx._decomposed
+import torchao.quantization
+import torchvision  # noqa: F401
+
+NAMESPACES = {
+    "aten",
+    "dim_order_ops",
+    "export",
+    "prims",
+    "quantized_decomposed",
+    "torchao",
+    "torchvision",
+}
+
+#: Types of TorchScript alone: type variables, dictionaries, futures and so on.
+FOREIGN = re.compile(r"\b(t|tVal|Any|AnyEnumType|AnyListType|Dict|Future|List|PyObject|RRef|Stream|Storage|Await)\b[\[(]")
+
+
+def exported(schema: "torch._C.FunctionSchema") -> bool:
+    """Whether a program can call the operator."""
+    if schema.name.split("::")[0] not in NAMESPACES:
+        return False
+    if any(argument.is_out for argument in schema.arguments):
+        return False
+    kinds = [str(part.type) for part in [*schema.arguments, *schema.returns]]
+    return not any(re.fullmatch(r"(t|tVal|Any|AnyEnumType|PyObject|Stream|Storage)(\[\])?", kind) for kind in kinds)
+
+
+def main() -> None:
+    """Prints all of them."""
+    lines = set()
+    for schema in torch._C._jit_get_all_schemas():
+        text = str(schema)
+        if exported(schema) and not FOREIGN.search(text):
+            lines.add(text)
+    by_name = {}
+    for line in lines:
+        by_name.setdefault(line.split("(")[0], []).append(line)
+    twice = {name: found for name, found in by_name.items() if len(found) > 1}
+    assert not twice, f"operators with several schemas: {twice}"
+    for name in sorted(by_name, key=str.encode):
+        sys.stdout.write(by_name[name][0] + "\n")
+
+
+if __name__ == "__main__":
+    main()
