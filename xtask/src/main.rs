@@ -6,6 +6,8 @@ mod bench;
 mod fuzz;
 mod ops;
 mod oracle;
+mod pt2;
+mod schemas;
 mod test;
 mod workspace;
 
@@ -27,6 +29,11 @@ enum Command {
     Test(test::Arguments),
     /// Generate the op table from coremltools' registry, and what is made of the table.
     Ops(ops::Arguments),
+    /// Dump torch's operator schemas, which the reader of `.pt2` archives needs.
+    Schemas(schemas::Arguments),
+    /// Print what is read from `.pt2` archives as JSON.
+    #[command(name = "pt2-dump")]
+    Pt2Dump(pt2::Arguments),
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
     /// Measure what the project promises.
@@ -39,6 +46,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
+        Command::Schemas(arguments) => schemas::run(&arguments),
+        Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Apple => apple::run(),

@@ -464,8 +464,8 @@ fn input_kinds(graph: &Graph, specs: Vec<wire::InputSpec>) -> Result<Vec<InputKi
     let mut kinds = Vec::with_capacity(specs.len());
     for (spec, input) in specs.into_iter().zip(&graph.inputs) {
         let (name, kind) = match spec {
-            W::UserInput { .. } => (None, InputKind::User),
-            W::ConstantInput { name, .. } => (None, InputKind::Constant(name)),
+            W::UserInput(_) => (None, InputKind::User),
+            W::ConstantInput { name } => (None, InputKind::Constant(name)),
             W::Parameter { arg, parameter_name } => {
                 (Some(arg.name), InputKind::Parameter(parameter_name))
             }
@@ -495,7 +495,7 @@ fn output_kinds(graph: &Graph, specs: Vec<wire::OutputSpec>) -> Result<Vec<Outpu
     let mut kinds = Vec::with_capacity(specs.len());
     for (spec, output) in specs.into_iter().zip(&graph.outputs) {
         let (name, kind) = match spec {
-            W::UserOutput { .. } => (None, OutputKind::User),
+            W::UserOutput(_) => (None, OutputKind::User),
             W::LossOutput { arg } => (Some(arg.name), OutputKind::Loss),
             W::BufferMutation { arg, buffer_name } => {
                 (Some(arg.name), OutputKind::BufferMutation(buffer_name))

@@ -305,32 +305,23 @@ pub(crate) struct GraphSignature {
     pub(crate) output_specs: Vec<OutputSpec>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ConstantValue {
-    AsNone(IgnoredAny),
-    AsInt(i64),
-    AsFloat(Float),
-    AsString(String),
-    AsBool(bool),
-}
-
+/// User inputs and constants stand in the graph's inputs as well, and are taken from there.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InputSpec {
-    UserInput { arg: Argument },
+    UserInput(IgnoredAny),
     Parameter { arg: Named, parameter_name: String },
     Buffer { arg: Named, buffer_name: String, persistent: Option<bool> },
     TensorConstant { arg: Named, tensor_constant_name: String },
     CustomObj { arg: CustomObject, custom_obj_name: String },
-    ConstantInput { name: String, value: ConstantValue },
+    ConstantInput { name: String },
     Token { arg: Named },
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OutputSpec {
-    UserOutput { arg: Argument },
+    UserOutput(IgnoredAny),
     LossOutput { arg: Named },
     BufferMutation { arg: Named, buffer_name: String },
     ParameterMutation { arg: Named, parameter_name: String },

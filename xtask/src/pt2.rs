@@ -1,0 +1,245 @@
+//! `cargo xtask pt2-dump`: what our reader finds in a `.pt2` archive, as JSON for the oracle tests.
+
+use std::io;
+use std::path::PathBuf;
+
+use coremill_pt2::{
+    Argument, Dialect, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Saved,
+    Size, Stored, SymbolId, Symbolic, TensorMeta, TreeSpec,
+};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// Which archive.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The archive
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// Prints one line for each file.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    for file in &arguments.files {
+        let name = |error| format!("{}: {error}", file.display());
+        let program = coremill_pt2::read(file).map_err(name)?;
+        let dump = Dump { program: &program }.program().map_err(name)?;
+        serde_json::to_writer(io::stdout().lock(), &dump).map_err(|error| error.to_string())?;
+        println!();
+    }
+    Ok(())
+}
+
+struct Dump<'a> {
+    program: &'a ExportedProgram,
+}
+
+/// Symbolic sizes are compared by their values: each symbol gets two, from the letters of its name.
+const SCALES: [i64; 2] = [2, 4];
+
+impl Dump<'_> {
+    fn program(&self) -> Result<Value, coremill_pt2::Error> {
+        let program = self.program;
+        let mut tensors = Map::new();
+        for (name, stored) in &program.tensors {
+            tensors.insert(name.clone(), stored_tensor(stored)?);
+        }
+        let signature = program.modules.iter().find_map(|module| module.signature.as_ref());
+        let samples = match program.sample_inputs()? {
+            None => Value::Null,
+            Some((positional, keywords)) => {
+                let positional: Result<Vec<_>, _> = positional.iter().map(sample).collect();
+                json!([positional?, sample(&Saved::Dict(keywords))?])
+            }
+        };
+        Ok(json!({
+            "schema": program.schema_version,
+            "dialect": match &program.dialect {
+                Dialect::Training => "TRAINING",
+                Dialect::Aten => "ATEN",
+                Dialect::Edge => "EDGE",
+                Dialect::Other(name) => name,
+            },
+            "symbols": program.symbols.iter().filter(|symbol| symbol.minimum.is_some() || symbol.maximum.is_some())
+                .map(|symbol| (symbol.name.clone(), json!([symbol.minimum, symbol.maximum]))).collect::<Map<_, _>>(),
+            "inputs": program.inputs.iter().zip(&program.graph.inputs).map(|(kind, argument)| {
+                let (kind, name, persistent) = match kind {
+                    InputKind::User => ("user", None, None),
+                    InputKind::Constant(name) => ("constant", Some(name), None),
+                    InputKind::Parameter(name) => ("parameter", Some(name), None),
+                    InputKind::Buffer { name, persistent } => ("buffer", Some(name), Some(*persistent)),
+                    InputKind::TensorConstant(name) => ("tensor_constant", Some(name), None),
+                    InputKind::CustomObject(name) => ("custom_object", Some(name), None),
+                    InputKind::Token => ("token", None, None),
+                };
+                json!([kind, name, persistent, self.argument(&program.graph, argument)])
+            }).collect::<Vec<_>>(),
+            "outputs": program.outputs.iter().zip(&program.graph.outputs).map(|(kind, argument)| {
+                let (kind, name) = match kind {
+                    OutputKind::User => ("user", None),
+                    OutputKind::Loss => ("loss", None),
+                    OutputKind::BufferMutation(name) => ("buffer_mutation", Some(name)),
+                    OutputKind::ParameterMutation(name) => ("parameter_mutation", Some(name)),
+                    OutputKind::UserInputMutation(name) => ("user_input_mutation", Some(name)),
+                    OutputKind::GradientToParameter(name) => ("gradient_to_parameter", Some(name)),
+                    OutputKind::GradientToUserInput(name) => ("gradient_to_user_input", Some(name)),
+                    OutputKind::Token => ("token", None),
+                };
+                json!([kind, name, self.argument(&program.graph, argument)])
+            }).collect::<Vec<_>>(),
+            "graph": self.graph(&program.graph),
+            "tensors": tensors,
+            "in_spec": signature.map(|signature| tree(&signature.inputs)),
+            "out_spec": signature.map(|signature| tree(&signature.outputs)),
+            "modules": program.modules.iter().map(|module| &module.path).collect::<Vec<_>>(),
+            "samples": samples,
+        }))
+    }
+
+    fn graph(&self, graph: &Graph) -> Value {
+        let values: Map<_, _> =
+            graph.values.iter().map(|value| (value.name.clone(), self.meta(&value.meta))).collect();
+        json!({
+            "inputs": graph.inputs.iter().map(|input| self.argument(graph, input)).collect::<Vec<_>>(),
+            "outputs": graph.outputs.iter().map(|output| self.argument(graph, output)).collect::<Vec<_>>(),
+            "nodes": graph.nodes.iter().map(|node| self.node(graph, node)).collect::<Vec<_>>(),
+            "values": values,
+        })
+    }
+
+    fn node(&self, graph: &Graph, node: &Node) -> Value {
+        let name = |id| json!(graph.value(id).name);
+        let outputs = node.outputs.iter().map(|output| match output {
+            Output::Value(id) => name(*id),
+            Output::List(ids) => ids.iter().map(|id| name(*id)).collect(),
+            Output::Unused | Output::None => Value::Null,
+        });
+        let keywords = node.keywords.iter();
+        let source = node.origin.source();
+        json!({
+            "target": node.target.to_string(),
+            "arguments": node.arguments.iter().map(|one| self.argument(graph, one)).collect::<Vec<_>>(),
+            "keywords": keywords.map(|(key, one)| (key.clone(), self.argument(graph, one))).collect::<Map<_, _>>(),
+            "outputs": outputs.collect::<Vec<_>>(),
+            "module": node.origin.module_path(),
+            "class": node.origin.module_class(),
+            "source": source.map(|source| json!([source.file, source.line])),
+        })
+    }
+
+    fn argument(&self, graph: &Graph, argument: &Argument) -> Value {
+        match argument {
+            Argument::None => Value::Null,
+            Argument::Value(id) => json!({ "value": graph.value(*id).name }),
+            Argument::Int(value) => json!({ "int": value }),
+            Argument::Float(value) => json!({ "float": float(*value) }),
+            Argument::Bool(value) => json!(value),
+            Argument::Complex(real, imaginary) => {
+                json!({ "complex": [float(*real), float(*imaginary)] })
+            }
+            Argument::Text(text) => json!({ "text": text }),
+            Argument::ScalarType(dtype) => json!({ "dtype": dtype.name() }),
+            Argument::MemoryFormat(format) => json!({ "memory_format": format.name() }),
+            Argument::Layout(layout) => json!({ "layout": layout.name() }),
+            Argument::Device(device) => json!({ "device": device.to_string() }),
+            Argument::Graph(inner) => json!({ "graph": self.graph(&inner.graph) }),
+            Argument::List(items) => items.iter().map(|item| self.argument(graph, item)).collect(),
+            Argument::Map(items) => {
+                let items = items.iter().map(|(key, item)| (key.clone(), self.argument(graph, item)));
+                json!({ "map": items.collect::<Map<_, _>>() })
+            }
+            Argument::Operator(name) => json!({ "operator": name }),
+        }
+    }
+
+    fn meta(&self, meta: &Meta) -> Value {
+        match meta {
+            Meta::Tensor(meta) => self.tensor(meta),
+            Meta::Int(size) => json!({ "int": self.size(size) }),
+            Meta::Float(_) => json!("float"),
+            Meta::Bool(_) => json!("bool"),
+            Meta::CustomObject(class) => json!({ "object": class }),
+            Meta::Token => json!("token"),
+        }
+    }
+
+    fn tensor(&self, meta: &TensorMeta) -> Value {
+        json!({
+            "dtype": meta.dtype.name(),
+            "sizes": meta.sizes.iter().map(|size| self.size(size)).collect::<Vec<_>>(),
+            "strides": meta.strides.iter().map(|size| self.size(size)).collect::<Vec<_>>(),
+            "layout": meta.layout.name(),
+            "device": meta.device.to_string(),
+        })
+    }
+
+    fn size(&self, size: &Size) -> Value {
+        match size {
+            Size::Fixed(value) => json!(value),
+            Size::Symbolic(symbolic) => {
+                json!({ "at": SCALES.map(|scale| self.evaluate(symbolic, scale)) })
+            }
+        }
+    }
+
+    fn evaluate(&self, symbolic: &Symbolic, scale: i64) -> Option<i64> {
+        let value = |id: SymbolId| {
+            let letters = self.program.symbols.get(id).name.bytes();
+            Some(scale * (letters.map(i64::from).sum::<i64>() % 50 + 3))
+        };
+        symbolic.expression.evaluate(&value)?.integer()
+    }
+}
+
+fn float(value: f64) -> Value {
+    if value.is_finite() { json!(value) } else { json!(value.to_string().to_lowercase()) }
+}
+
+fn stored_tensor(stored: &Stored) -> Result<Value, coremill_pt2::Error> {
+    Ok(match stored {
+        Stored::Tensor(tensor) => {
+            let hash = Sha256::digest(tensor.bytes()?);
+            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+            json!({
+                "dtype": tensor.dtype.name(),
+                "sizes": tensor.sizes,
+                "strides": tensor.strides,
+                "offset": tensor.offset,
+                "sha256": hash,
+            })
+        }
+        Stored::Missing { dtype, sizes } => json!({ "missing": dtype.name(), "sizes": sizes }),
+        Stored::Object(bytes) => json!({ "object": bytes.len() }),
+    })
+}
+
+fn tree(spec: &TreeSpec) -> Value {
+    match spec {
+        TreeSpec::Leaf => Value::Null,
+        TreeSpec::Node { kind, context, children } => {
+            json!([kind, context, children.iter().map(tree).collect::<Vec<_>>()])
+        }
+    }
+}
+
+fn sample(saved: &Saved) -> Result<Value, coremill_pt2::Error> {
+    let all = |items: &[Saved]| items.iter().map(sample).collect::<Result<Vec<_>, _>>();
+    Ok(match saved {
+        Saved::None => Value::Null,
+        Saved::Bool(value) => json!(value),
+        Saved::Int(value) => json!({ "int": value }),
+        Saved::Float(value) => json!({ "float": float(*value) }),
+        Saved::Complex(real, imaginary) => json!({ "complex": [float(*real), float(*imaginary)] }),
+        Saved::Text(text) => json!({ "text": text }),
+        Saved::Bytes(bytes) => json!({ "bytes": bytes }),
+        Saved::Tensor(stored) => stored_tensor(stored)?,
+        Saved::ScalarType(dtype) => json!({ "dtype": dtype.name() }),
+        Saved::Device(device) => json!({ "device": device }),
+        Saved::Tuple(items) => json!({ "tuple": all(items)? }),
+        Saved::List(items) => json!(all(items)?),
+        Saved::Dict(pairs) => {
+            let pair = |(key, value): &(Saved, Saved)| Ok(json!([sample(key)?, sample(value)?]));
+            json!({ "dict": pairs.iter().map(pair).collect::<Result<Vec<_>, _>>()? })
+        }
+    })
+}
