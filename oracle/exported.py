@@ -100,6 +100,8 @@ def size(value: Any) -> Any:
     if isinstance(value, int):
         return value
     expression = value.node.expr
+    if expression.is_Integer:
+        return int(expression)
     found = []
     for scale in SCALES:
         values = {symbol: scale * (sum(symbol.name.encode()) % 50 + 3) for symbol in expression.free_symbols}
@@ -304,8 +306,8 @@ def tree(spec: Any) -> Any:
 
 
 def bound(value: Any) -> int | None:
-    """A bound of a range; infinities are none."""
-    return int(value) if value.is_integer and value.is_finite else None
+    """A bound of a range; infinities, which torch has its own kind of, are none."""
+    return None if str(value).endswith("oo") else int(value)
 
 
 def describe(program: torch.export.ExportedProgram) -> dict:

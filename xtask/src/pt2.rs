@@ -145,7 +145,8 @@ impl Dump<'_> {
             Argument::Graph(inner) => json!({ "graph": self.graph(&inner.graph) }),
             Argument::List(items) => items.iter().map(|item| self.argument(graph, item)).collect(),
             Argument::Map(items) => {
-                let items = items.iter().map(|(key, item)| (key.clone(), self.argument(graph, item)));
+                let items =
+                    items.iter().map(|(key, item)| (key.clone(), self.argument(graph, item)));
                 json!({ "map": items.collect::<Map<_, _>>() })
             }
             Argument::Operator(name) => json!({ "operator": name }),

@@ -174,9 +174,10 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn define(&mut self, name: String, meta: Meta) -> Result<ValueId, Error> {
-        let id = ValueId(u32::try_from(self.graph.values.len()).map_err(|_| {
-            Error::limit("the graph has more values than 32 bits count")
-        })?);
+        let id = ValueId(
+            u32::try_from(self.graph.values.len())
+                .map_err(|_| Error::limit("the graph has more values than 32 bits count"))?,
+        );
         if self.names.insert(name.clone(), id).is_some() {
             return Err(Error::malformed(format!("`{}` is defined twice", shown(&name))));
         }
@@ -190,7 +191,9 @@ impl Reader<'_> {
                 "`{}` is used, but no input or earlier node defines it",
                 shown(name)
             ))
-            .with_hint("call `run_decompositions()` before saving, or export with the current torch")
+            .with_hint(
+                "call `run_decompositions()` before saving, or export with the current torch",
+            )
         })
     }
 
@@ -284,6 +287,12 @@ impl Reader<'_> {
             outputs.push(self.output(output)?);
         }
         let single_return = wire.is_hop_single_tensor_return;
+        // Before schema 8.7 the results of a higher-order operator were one list.
+        if let (Target::HigherOrder(_), None, [Output::List(ids)]) =
+            (&target, single_return, outputs.as_slice())
+        {
+            outputs = ids.iter().copied().map(Output::Value).collect();
+        }
         Ok(Node { name, target, schema, arguments, keywords, outputs, single_return, origin })
     }
 
@@ -304,7 +313,9 @@ impl Reader<'_> {
                 Output::Value(self.define_tensor(named.name)?)
             }
             W::AsOptionalTensor(wire::OptionalTensorArgument::AsNone(_)) => Output::None,
-            W::AsSymInt(wire::SymIntArgument::AsName(name)) => Output::Value(self.define_int(name)?),
+            W::AsSymInt(wire::SymIntArgument::AsName(name)) => {
+                Output::Value(self.define_int(name)?)
+            }
             W::AsSymFloat(wire::SymFloatArgument::AsName(name)) => {
                 Output::Value(self.define_float(name)?)
             }
@@ -317,7 +328,9 @@ impl Reader<'_> {
                     match one {
                         wire::SymIntArgument::AsName(name) => ids.push(self.define_int(name)?),
                         wire::SymIntArgument::AsInt(value) => {
-                            return Err(Error::malformed(format!("a result is the constant {value}")));
+                            return Err(Error::malformed(format!(
+                                "a result is the constant {value}"
+                            )));
                         }
                     }
                 }
@@ -348,11 +361,11 @@ impl Reader<'_> {
             W::AsBool(value) => Argument::Bool(value),
             W::AsBools(all) => list(all.into_iter().map(Argument::Bool).collect()),
             W::AsScalarType(number) => Argument::ScalarType(self.context.scalar_type(number)?),
-            W::AsMemoryFormat(number) => Argument::MemoryFormat(
-                MemoryFormat::from_archive(number).ok_or_else(|| {
+            W::AsMemoryFormat(number) => {
+                Argument::MemoryFormat(MemoryFormat::from_archive(number).ok_or_else(|| {
                     Error::unsupported(format!("{number} is no memory format; 1 to 4 are read"))
-                })?,
-            ),
+                })?)
+            }
             W::AsLayout(number) => Argument::Layout(layout(number)?),
             W::AsDevice(wire) => Argument::Device(device(wire)),
             W::AsSymInt(one) => self.sym_int(one)?,
@@ -452,11 +465,8 @@ fn device(wire: wire::Device) -> Device {
 }
 
 /// Operators of the edge dialect are those of ATen under another prefix; the saver of torch spells it with `_ops`.
-const OPERATOR_PREFIXES: [&str; 3] = [
-    "torch.ops.",
-    "executorch.exir.dialects.edge.ops.",
-    "executorch.exir.dialects.edge._ops.",
-];
+const OPERATOR_PREFIXES: [&str; 3] =
+    ["torch.ops.", "executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops."];
 
 fn target(text: &str) -> Target {
     for prefix in OPERATOR_PREFIXES {

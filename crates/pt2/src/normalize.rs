@@ -35,7 +35,9 @@ pub(crate) fn arguments(schema: Option<&Schema>, given: Vec<Given>) -> Result<Ar
                 schema.name,
                 names(schema)
             ))
-            .with_hint("the archive may come from a torch whose operator has changed since; export anew"));
+            .with_hint(
+                "the archive may come from a torch whose operator has changed since; export anew",
+            ));
         };
         if slots[index].replace(value).is_some() {
             return Err(Error::malformed(format!(

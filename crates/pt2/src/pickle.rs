@@ -39,6 +39,7 @@ const GLOBALS: &[&str] = &[
     "torch._utils _rebuild_tensor_v2",
     "torch._utils _rebuild_tensor_v3",
     "torch._utils _rebuild_parameter",
+    "torch._utils _rebuild_parameter_with_state",
     "torch._tensor _rebuild_from_type_v2",
     "torch.serialization _get_layout",
     "torch Tensor",
@@ -88,8 +89,15 @@ const GLOBALS: &[&str] = &[
 
 impl Pickle {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Pickle, Error> {
-        Machine { bytes, at: 0, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: Vec::new() }
-            .run()
+        Machine {
+            bytes,
+            at: 0,
+            values: Vec::new(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Vec::new(),
+        }
+        .run()
     }
 
     pub(crate) fn root(&self) -> Id {

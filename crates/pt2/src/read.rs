@@ -41,7 +41,10 @@ pub struct Pt2 {
 enum Layout {
     Flat,
     /// Under a folder that has the name of the file as it was saved.
-    Nested { root: String, programs: Vec<String> },
+    Nested {
+        root: String,
+        programs: Vec<String>,
+    },
 }
 
 impl Pt2 {
@@ -114,8 +117,10 @@ impl Pt2 {
         if let Some(order) = self.archive.find(&order_entry)?
             && order.as_bytes().trim_ascii() != b"little"
         {
-            return Err(Error::unsupported("the weights are big endian; little endian ones are read")
-                .in_entry(&order_entry));
+            return Err(Error::unsupported(
+                "the weights are big endian; little endian ones are read",
+            )
+            .in_entry(&order_entry));
         }
         let mut tensors = BTreeMap::new();
         for kind in ["weights", "constants"] {
@@ -157,9 +162,7 @@ impl Pt2 {
                     strides: fixed(meta.strides)?,
                     offset: fixed(vec![meta.storage_offset])?[0],
                 };
-                claim
-                    .check(bytes, &path, payload.is_param)
-                    .map_err(|error| error.in_entry(&path))
+                claim.check(bytes, &path, payload.is_param).map_err(|error| error.in_entry(&path))
             };
             let stored = read().map_err(|error| error.in_entry(entry).in_node(&name))?;
             insert(tensors, name, stored).map_err(|error| error.in_entry(entry))?;
@@ -176,7 +179,8 @@ impl Pt2 {
         let Some(bytes) = self.archive.find(entry)?.filter(|bytes| !bytes.is_empty()) else {
             return Ok(());
         };
-        let wrong = |what: &str| Error::malformed(format!("{what}; a dictionary of tensors is read"));
+        let wrong =
+            |what: &str| Error::malformed(format!("{what}; a dictionary of tensors is read"));
         let saved = saved::read(bytes, entry).map_err(|error| error.in_entry(entry))?;
         let Saved::Dict(pairs) = saved else {
             return Err(wrong("the pickle is no dictionary").in_entry(entry));
@@ -269,7 +273,11 @@ fn layout(archive: &Archive) -> Result<Layout, Error> {
     Ok(Layout::Nested { root: root.to_owned(), programs })
 }
 
-fn insert(tensors: &mut BTreeMap<String, Stored>, name: String, stored: Stored) -> Result<(), Error> {
+fn insert(
+    tensors: &mut BTreeMap<String, Stored>,
+    name: String,
+    stored: Stored,
+) -> Result<(), Error> {
     let shown_name = shown(&name);
     match tensors.insert(name, stored) {
         None => Ok(()),
@@ -289,8 +297,9 @@ fn fixed(sizes: Vec<wire::SymInt>) -> Result<Vec<i64>, Error> {
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8], entry: &str) -> Result<T, Error> {
-    serde_json::from_slice(json)
-        .map_err(|error| Error::malformed(format!("the JSON is not as expected: {error}")).in_entry(entry))
+    serde_json::from_slice(json).map_err(|error| {
+        Error::malformed(format!("the JSON is not as expected: {error}")).in_entry(entry)
+    })
 }
 
 /// As JSON wants it: `Infinity`, `-Infinity` and `NaN` in quotes, except within texts.
@@ -375,8 +384,13 @@ fn build(
 ) -> Result<ExportedProgram, Error> {
     let version = wire.schema_version;
     let mut context = Context::new(version.major);
-    let wire::GraphModule { graph, signature, module_call_graph, metadata, treespec_namedtuple_fields } =
-        wire.graph_module;
+    let wire::GraphModule {
+        graph,
+        signature,
+        module_call_graph,
+        metadata,
+        treespec_namedtuple_fields,
+    } = wire.graph_module;
     let graph = graph::read(graph, &mut context)?;
     let inputs = input_kinds(&graph, signature.input_specs)?;
     let outputs = output_kinds(&graph, signature.output_specs)?;

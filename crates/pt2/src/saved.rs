@@ -58,7 +58,14 @@ pub(crate) fn read(bytes: Buffer, name: &str) -> Result<Saved, Error> {
         return Err(Error::unsupported("the storages are big endian; little endian ones are read"));
     }
     let pickle = Pickle::parse(archive.get(&format!("{root}/data.pkl"))?.as_bytes())?;
-    let mut reader = Reader { archive, root, name, pickle: &pickle, left: MAX_PICKLE_VALUES, storages: HashMap::new() };
+    let mut reader = Reader {
+        archive,
+        root,
+        name,
+        pickle: &pickle,
+        left: MAX_PICKLE_VALUES,
+        storages: HashMap::new(),
+    };
     reader.value(pickle.root(), 0)
 }
 
@@ -128,10 +135,15 @@ impl Reader<'_> {
             ("torch._utils _rebuild_tensor_v2", [storage, offset, sizes, strides, ..]) => {
                 self.tensor(*storage, [*offset, *sizes, *strides], None)
             }
-            ("torch._utils _rebuild_tensor_v3", [storage, offset, sizes, strides, _, _, dtype, ..]) => {
-                self.tensor(*storage, [*offset, *sizes, *strides], Some(*dtype))
-            }
-            ("torch._utils _rebuild_parameter", [data, ..]) => {
+            (
+                "torch._utils _rebuild_tensor_v3",
+                [storage, offset, sizes, strides, _, _, dtype, ..],
+            ) => self.tensor(*storage, [*offset, *sizes, *strides], Some(*dtype)),
+            // The state is what Python code set as attributes; it is no data of the tensor.
+            (
+                "torch._utils _rebuild_parameter" | "torch._utils _rebuild_parameter_with_state",
+                [data, ..],
+            ) => {
                 let mut data = self.value(*data, depth + 1)?;
                 if let Saved::Tensor(Stored::Tensor(tensor)) = &mut data {
                     tensor.is_parameter = true;
@@ -141,13 +153,20 @@ impl Reader<'_> {
             ("torch._tensor _rebuild_from_type_v2", [function, class, arguments, _]) => {
                 // Attributes that were set on a tensor are no data of its own.
                 let plain = ["torch Tensor", "torch.nn.parameter Parameter"];
-                match (self.pickle.get(*function), self.pickle.get(*class), self.pickle.get(*arguments)) {
+                match (
+                    self.pickle.get(*function),
+                    self.pickle.get(*class),
+                    self.pickle.get(*arguments),
+                ) {
                     (Value::Global(function), Value::Global(class), Value::Tuple(arguments))
                         if plain.contains(class) && depth < MAX_DEPTH =>
                     {
                         self.call(function, arguments, depth + 1)
                     }
-                    _ => Err(unexpected(name_of(self.pickle.get(*class)), "is the class of a tensor")),
+                    _ => Err(unexpected(
+                        name_of(self.pickle.get(*class)),
+                        "is the class of a tensor",
+                    )),
                 }
             }
             ("torch Size", [sizes]) => self.value(*sizes, depth + 1),
@@ -167,7 +186,9 @@ impl Reader<'_> {
                 Value::Text(text) => {
                     let bytes = text.chars().map(|c| u8::try_from(u32::from(c)));
                     let bytes = bytes.collect::<Result<Vec<u8>, _>>();
-                    bytes.map(Saved::Bytes).map_err(|_| Error::malformed("the pickle has bytes above 255"))
+                    bytes
+                        .map(Saved::Bytes)
+                        .map_err(|_| Error::malformed("the pickle has bytes above 255"))
                 }
                 _ => Err(Error::malformed("the pickle has bytes that are no text")),
             },
@@ -189,7 +210,8 @@ impl Reader<'_> {
         let Value::Int(offset) = *self.pickle.get(offset) else {
             return Err(Error::malformed("the pickle has a tensor without an offset"));
         };
-        let claim = Claim { dtype, sizes: self.integers(sizes)?, strides: self.integers(strides)?, offset };
+        let claim =
+            Claim { dtype, sizes: self.integers(sizes)?, strides: self.integers(strides)?, offset };
         claim.check(bytes, &name, false).map(Saved::Tensor)
     }
 
@@ -199,7 +221,9 @@ impl Reader<'_> {
         let Value::Persistent(identifier) = self.pickle.get(id) else { return Err(malformed()) };
         let Value::Tuple(parts) = self.pickle.get(*identifier) else { return Err(malformed()) };
         let [_, class, key, ..] = parts.as_slice() else { return Err(malformed()) };
-        let (Value::Global(class), Value::Text(key)) = (self.pickle.get(*class), self.pickle.get(*key)) else {
+        let (Value::Global(class), Value::Text(key)) =
+            (self.pickle.get(*class), self.pickle.get(*key))
+        else {
             return Err(malformed());
         };
         let name = format!("{}!{key}", self.name);

@@ -200,9 +200,8 @@ fn end(bytes: &[u8]) -> Result<End, Error> {
         })
     });
     let Some(at) = found else {
-        return Err(Error::malformed("the file is no zip archive, or is cut short").with_hint(
-            "pass what `torch.export.save` or `executorch.exir.save` wrote",
-        ));
+        return Err(Error::malformed("the file is no zip archive, or is cut short")
+            .with_hint("pass what `torch.export.save` or `executorch.exir.save` wrote"));
     };
     let fields = Fields(&bytes[at..at + END_BYTES]);
     let plain = End {

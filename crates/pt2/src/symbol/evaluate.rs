@@ -113,7 +113,13 @@ fn call(function: &Function, arguments: &[Number]) -> Option<Number> {
         },
         (Floor, [a]) => floor(*a),
         (Ceiling, [a]) => ceiling(*a),
-        (Truncate, [a]) => if compare(*a, integer(0))?.is_lt() { ceiling(*a) } else { floor(*a) },
+        (Truncate, [a]) => {
+            if compare(*a, integer(0))?.is_lt() {
+                ceiling(*a)
+            } else {
+                floor(*a)
+            }
+        }
         (Round, [a]) => match *a {
             Number::Exact(_, 1) => Some(*a),
             _ => from_float(a.float()?.round_ties_even()),

@@ -431,11 +431,22 @@ mod tests {
 
     #[test]
     fn what_is_no_expression_is_refused() {
-        for text in ["", "2*", "(s0", "Integer('x')", "Rational(1, 0)", "s0 s1", "99999999999999999999", "é"] {
+        for text in [
+            "",
+            "2*",
+            "(s0",
+            "Integer('x')",
+            "Rational(1, 0)",
+            "s0 s1",
+            "99999999999999999999",
+            "é",
+        ] {
             let error = Expression::parse(text, &mut Symbols::default()).expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Malformed, "{text}");
         }
-        for text in ["(".repeat(10_000), "-".repeat(10_000), "s0//1".to_owned() + &"//2".repeat(10_000)] {
+        for text in
+            ["(".repeat(10_000), "-".repeat(10_000), "s0//1".to_owned() + &"//2".repeat(10_000)]
+        {
             let error = Expression::parse(&text, &mut Symbols::default()).expect_err("too deep");
             assert_eq!(error.kind(), ErrorKind::Limit);
         }
