@@ -47,9 +47,9 @@ impl Dump<'_> {
         let signature = program.modules.iter().find_map(|module| module.signature.as_ref());
         let samples = match program.sample_inputs()? {
             None => Value::Null,
-            Some((positional, keywords)) => {
-                let positional: Result<Vec<_>, _> = positional.iter().map(sample).collect();
-                json!([positional?, sample(&Saved::Dict(keywords))?])
+            Some(samples) => {
+                let positional: Result<Vec<_>, _> = samples.positional.iter().map(sample).collect();
+                json!([positional?, sample(&Saved::Dict(samples.keywords))?])
             }
         };
         Ok(json!({

@@ -47,7 +47,7 @@ pub use program::{
     Meta, Module, Node, Origin, Output, OutputKind, Size, SourceLine, Subgraph, Symbolic, Target,
     TensorMeta, Value, ValueId,
 };
-pub use read::{Pt2, read};
+pub use read::{Pt2, SampleInputs, read};
 pub use saved::Saved;
 pub use scalar::{Layout, MemoryFormat, ScalarType};
 pub use schema::{Kind, Parameter, Return, Schema};

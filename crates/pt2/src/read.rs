@@ -220,10 +220,19 @@ pub fn read(path: &Path) -> Result<ExportedProgram, Error> {
     Pt2::open(path)?.read()
 }
 
+/// The inputs that a program was exported with.
+#[derive(Clone, Debug)]
+pub struct SampleInputs {
+    /// By position.
+    pub positional: Vec<Saved>,
+    /// By keyword: names and values.
+    pub keywords: Vec<(Saved, Saved)>,
+}
+
 impl ExportedProgram {
-    /// The inputs that the program was exported with: positional arguments and keywords. Read on demand, for they
+    /// The inputs that the program was exported with. Read on demand, for they
     /// may hold objects of Python classes, which is an error then and harms nothing else.
-    pub fn sample_inputs(&self) -> Result<Option<(Vec<Saved>, Vec<(Saved, Saved)>)>, Error> {
+    pub fn sample_inputs(&self) -> Result<Option<SampleInputs>, Error> {
         let Some((entry, bytes)) = &self.sample_inputs else { return Ok(None) };
         let saved = saved::read(bytes.clone(), entry).map_err(|error| error.in_entry(entry))?;
         let wrong = || {
@@ -234,7 +243,7 @@ impl ExportedProgram {
             Saved::None => Ok(None),
             Saved::Tuple(pair) => match <[Saved; 2]>::try_from(pair) {
                 Ok([Saved::Tuple(positional) | Saved::List(positional), Saved::Dict(keywords)]) => {
-                    Ok(Some((positional, keywords)))
+                    Ok(Some(SampleInputs { positional, keywords }))
                 }
                 Ok([Saved::None, _]) => Ok(None),
                 _ => Err(wrong()),

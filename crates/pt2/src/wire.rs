@@ -188,6 +188,7 @@ pub(crate) struct Device {
 }
 
 #[derive(Debug, Deserialize)]
+#[expect(clippy::enum_variant_names, reason = "the names are those of the JSON")]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Argument {
     AsNone(IgnoredAny),
@@ -259,6 +260,7 @@ pub(crate) struct SymExpr {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[expect(clippy::enum_variant_names, reason = "the names are those of the JSON")]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Hint {
     AsInt(i64),

@@ -84,8 +84,8 @@ fn archives_of_older_versions_are_read() {
         assert!(
             matches!(&signature.outputs, TreeSpec::Node { kind, .. } if kind == "builtins.tuple")
         );
-        let (positional, keywords) = program.sample_inputs().expect("readable").expect("there");
-        assert_eq!((positional.len(), keywords.len()), (2, 1), "{version}");
+        let samples = program.sample_inputs().expect("readable").expect("there");
+        assert_eq!((samples.positional.len(), samples.keywords.len()), (2, 1), "{version}");
     }
 }
 
