@@ -32,7 +32,7 @@ def exported(schema: "torch._C.FunctionSchema") -> bool:
     """Whether a program can call the operator."""
     if schema.name.split("::")[0] not in NAMESPACES:
         return False
-    if schema.is_vararg or any(argument.is_out for argument in schema.arguments):
+    if "..." in str(schema) or any(argument.is_out for argument in schema.arguments):
         return False
     kinds = [str(part.type) for part in [*schema.arguments, *schema.returns]]
     return not any(re.fullmatch(r"(t|tVal|Any|AnyEnumType|PyObject|Stream|Storage)(\[\])?", kind) for kind in kinds)
