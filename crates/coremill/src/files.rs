@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use coremill_mil::ir::{Program, TensorType, WeightPlace};
 use coremill_mil::model::{self, Model};
 use coremill_mil::package::weights::{Layout, WeightFiles};
-use coremill_mil::text::{self, Dialect, PrintOptions};
-use coremill_mil::verify::Verified;
+use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
+use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mil::{compiled, package};
 use coremill_tensor::Buffer;
 
@@ -32,6 +32,25 @@ pub enum Format {
 pub struct SaveOptions {
     /// Whether to wait until everything is on the disk.
     pub durable: bool,
+}
+
+/// A model with the text that it was read from, if it was.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The model.
+    pub model: Model,
+    /// What its program was read from; none for packages and model files, which hold no text.
+    pub source: Option<Source>,
+    path: PathBuf,
+}
+
+/// The text that a program was read from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file.
+    pub path: PathBuf,
+    /// The text, and where the parts of the program stand in it.
+    pub listing: Listing,
 }
 
 /// Text of programs is at most this long; the largest that are known have some tens of megabytes.
@@ -97,11 +116,45 @@ pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
     match Format::of(path)? {
         Format::Package | Format::ModelFile => package::read(path).map_err(of_package),
         Format::Compiled => compiled::read(path).map_err(of_package),
-        Format::Text => open_text(path),
+        Format::Text => open_text(path).map(|(model, _)| model),
     }
 }
 
-fn open_text(path: &Path) -> Result<Model, Error> {
+/// Opens a model, whatever its form, and keeps the text of its program if there is one, so that
+/// [`Opened::render`] can show the lines of the file itself.
+pub fn open_with_source(path: impl AsRef<Path>) -> Result<Opened, Error> {
+    let path = path.as_ref();
+    let (model, source) = match Format::of(path)? {
+        Format::Package | Format::ModelFile => (open(path)?, None),
+        Format::Compiled => {
+            let opened = compiled::read_with_listing(path);
+            let (model, listing) = opened.map_err(|error| Error::of_package(path, &error))?;
+            (model, Some(Source { path: path.join("model.mil"), listing }))
+        }
+        Format::Text => {
+            let (model, listing) = open_text(path)?;
+            (model, Some(Source { path: path.to_owned(), listing }))
+        }
+    };
+    Ok(Opened { model, source, path: path.to_owned() })
+}
+
+impl Opened {
+    /// A report about the model, for people: each diagnostic under the line of the file that it is
+    /// about. For packages, which hold no text, lines are those that [`text::print`] gives.
+    ///
+    /// The text is called by its path, whatever `options` say.
+    pub fn render(&self, report: &Report, options: &RenderOptions) -> String {
+        let path = self.source.as_ref().map_or(&self.path, |source| &source.path);
+        let options = RenderOptions { name: path.display().to_string(), ..options.clone() };
+        match &self.source {
+            Some(source) => report.render_in(&source.listing, &options),
+            None => report.render(&self.model.program, &options),
+        }
+    }
+}
+
+fn open_text(path: &Path) -> Result<(Model, Listing), Error> {
     let read = || {
         let mut bytes = Vec::new();
         File::open(path)?.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes)?;
@@ -112,13 +165,15 @@ fn open_text(path: &Path) -> Result<Model, Error> {
         let message = format!("{} is longer than {MAX_TEXT_BYTES} bytes", path.display());
         return Err(Error::new(message));
     }
-    let source = String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Error::new(format!("{} is not UTF-8 at byte {at}", path.display()))
     })?;
     let weights = Beside(WeightFiles::in_directory(directory_of(path)));
-    let program = text::parse(&source, &weights).map_err(|error| Error::of_text(path, &error))?;
-    model::describe(program).map_err(|error| Error::of_description(path, &error))
+    let (program, spans) =
+        text::parse_with_spans(&text, &weights).map_err(|error| Error::of_text(path, &error))?;
+    let model = model::describe(program).map_err(|error| Error::of_description(path, &error))?;
+    Ok((model, Listing { text, spans }))
 }
 
 /// The weight files beside a text.

@@ -1,6 +1,7 @@
 //! Core ML models on any operating system: open, check, summarise, save.
 //!
 //! [`open`] reads a package, a compiled model, a model file or MIL text, whichever it finds.
+//! [`open_with_source`] keeps the text too, for reports that show its lines.
 //! [`verify`] proves that Core ML would accept the model, or says everything that it would refuse.
 //! [`save`] writes what was verified, as the path's extension says.
 //!
@@ -42,4 +43,4 @@ pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
 pub use coremill_tensor as tensor;
 pub use error::Error;
-pub use files::{Format, SaveOptions, open, save, save_text};
+pub use files::{Format, Opened, SaveOptions, Source, open, open_with_source, save, save_text};

@@ -52,21 +52,22 @@ fn outcome(name: &str, source: &str) -> String {
     for dialect in [Dialect::V1_0, Dialect::V1_3] {
         let options = PrintOptions { dialect, ..PrintOptions::default() };
         let printed = text::print(&program, &options);
-        let again = text::parse(&printed.text, &NoWeights);
-        let again = again.unwrap_or_else(|error| panic!("{}", error.render(name)));
+        let again = text::parse_with_spans(&printed.text, &NoWeights);
+        let (again, spans) = again.unwrap_or_else(|error| panic!("{}", error.render(name)));
         assert_eq!(again, program, "{name} in {dialect:?}");
+        assert_eq!(spans, printed.spans, "{name} in {dialect:?}");
 
         let mut streamed = Vec::new();
         text::write(&mut streamed, &program, &options).expect("write to memory");
         assert_eq!(String::from_utf8(streamed).expect("UTF-8"), printed.text);
-        for span in &printed.ops {
+        for span in &printed.spans.ops {
             let op = program.functions[span.function].op(span.op);
             let shown = &printed.text[span.range.clone()];
             assert!(shown.contains(op.type_name()), "{name}: {shown} is no {}", op.type_name());
             assert!(!shown.contains('\n') && !shown.ends_with(';'), "{name}: {shown}");
         }
         let ops: usize = program.functions.iter().map(|function| function.all_ops().count()).sum();
-        assert_eq!(printed.ops.len(), ops, "{name}");
+        assert_eq!(printed.spans.ops.len(), ops, "{name}");
     }
     let dialect = if source.contains("program(1.0)") { Dialect::V1_0 } else { Dialect::V1_3 };
     let options = PrintOptions { dialect, ..PrintOptions::default() };
@@ -143,4 +144,41 @@ fn every_cut_and_every_changed_byte_of_a_program_is_no_panic() {
             }
         }
     }
+}
+
+#[test]
+fn spans_are_those_of_the_text_as_it_was_written() {
+    let source = "// func f\nprogram(1.3) {\n func // named\n  main<ios17>(bool b,\n\ttensor<fp16, [2]> x)\n {\n\
+        tensor<fp16, [2]>\n y // =\n = cond(pred=b)\n [name = string(\"y\")]\n\
+        () { fp16 one=const ( ) [ val = fp16 ( 1 ) ] // first\n ; tensor<fp16, [2]> t = add(x=x, y=one); } -> (t)\n\
+        () { } -> (x)\n ; } -> (y);\n func other<ios18>() [a = bool(true)] { custom(); } -> (); }";
+    let (program, spans) = text::parse_with_spans(source, &NoWeights).expect("a program");
+    let shown = |range: &std::ops::Range<usize>| &source[range.clone()];
+    let functions: Vec<_> = spans.functions.iter().map(shown).collect();
+    assert_eq!(
+        functions,
+        [
+            "func // named\n  main<ios17>(bool b,\n\ttensor<fp16, [2]> x)",
+            "func other<ios18>() [a = bool(true)]"
+        ]
+    );
+    let ops: Vec<_> = spans
+        .ops
+        .iter()
+        .map(|span| {
+            let op = program.functions[span.function].op(span.op);
+            (span.function, op.type_name(), shown(&span.range))
+        })
+        .collect();
+    assert_eq!(
+        ops,
+        [
+            (0, "cond", "tensor<fp16, [2]>\n y // =\n = cond(pred=b)\n [name = string(\"y\")]"),
+            (0, "const", "fp16 one=const ( ) [ val = fp16 ( 1 ) ]"),
+            (0, "add", "tensor<fp16, [2]> t = add(x=x, y=one)"),
+            (1, "custom", "custom()"),
+        ]
+    );
+    let first = spans.op(0, spans.ops[0].op).expect("the span of `cond`");
+    assert_eq!(first, &spans.ops[0]);
 }

@@ -26,8 +26,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let model = super::open(&args.model)?;
-    let mut report = coremill::check(&model);
+    let opened = super::open_with_source(&args.model)?;
+    let mut report = coremill::check(&opened.model);
     if args.no_warnings {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
     }
@@ -35,12 +35,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::print_json(&report.to_json())?;
     } else {
         let options = RenderOptions {
-            name: args.model.display().to_string(),
             // Whether colour is wanted is decided where it is printed, which strips it.
             color: true,
             width: if std::io::stdout().is_terminal() { output::width() } else { 120 },
+            ..RenderOptions::default()
         };
-        output::print(&report.render(&model.program, &options))?;
+        output::print(&opened.render(&report, &options))?;
     }
     let denied = args.deny_warnings && report.warning_count() > 0;
     if report.is_sound() && !denied { Ok(()) } else { Err(Failure::told()) }

@@ -9,15 +9,20 @@ pub(crate) mod text;
 
 use std::path::Path;
 
-use coremill::Model;
 use coremill::mil::ir::Program;
 use coremill::mil::model::shapes;
+use coremill::{Model, Opened};
 
 use crate::output::{self, Failure};
 
 /// Opens a model, whatever its form.
 fn open(path: &Path) -> Result<Model, Failure> {
     coremill::open(path).map_err(|error| failure(&error))
+}
+
+/// Opens a model, whatever its form, with the text that its program was read from.
+fn open_with_source(path: &Path) -> Result<Opened, Failure> {
+    coremill::open_with_source(path).map_err(|error| failure(&error))
 }
 
 /// The program of a model with what the description says about flexible shapes.

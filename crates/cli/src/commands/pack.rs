@@ -26,14 +26,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let model = super::open(&args.model)?;
-    let verified = match coremill::verify(&model) {
+    let opened = super::open_with_source(&args.model)?;
+    let verified = match coremill::verify(&opened.model) {
         Ok(verified) => verified,
         Err(mut report) => {
             report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
-            let name = args.model.display().to_string();
-            let options = RenderOptions { name, color: true, width: output::width() };
-            anstream::eprint!("{}", report.render(&model.program, &options));
+            let width = output::width();
+            let options = RenderOptions { color: true, width, ..RenderOptions::default() };
+            anstream::eprint!("{}", opened.render(&report, &options));
             return Err(Failure::told());
         }
     };

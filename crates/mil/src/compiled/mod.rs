@@ -37,7 +37,7 @@ mod read;
 mod write;
 
 pub use crate::package::{Error, ErrorKind};
-pub use read::{from_bytes, read, read_without_weights};
+pub use read::{from_bytes, read, read_with_listing, read_without_weights};
 pub use write::{WriteOptions, write};
 
 /// The files of a compiled model.

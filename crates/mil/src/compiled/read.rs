@@ -4,7 +4,7 @@ use super::{Error, ErrorKind, build_info, container, file};
 use crate::model::{Model, shapes};
 use crate::package::weights::WeightFiles;
 use crate::package::{decode, directory, limits};
-use crate::text::{self, NoWeights};
+use crate::text::{self, Listing, NoWeights, Spans};
 
 /// Reads a compiled model; its weights stay mapped from their files.
 pub fn read(path: &Path) -> Result<Model, Error> {
@@ -13,22 +13,37 @@ pub fn read(path: &Path) -> Result<Model, Error> {
     Ok(model)
 }
 
+/// Reads a compiled model, and keeps the text of its program as it stands in `model.mil`.
+pub fn read_with_listing(path: &Path) -> Result<(Model, Listing), Error> {
+    let model = read_description(path)?;
+    let mapped = directory::map(path, file::TEXT)?;
+    let text = decode_text(mapped.as_bytes())?;
+    let (mut model, spans) = with_program(model, text)?;
+    WeightFiles::in_directory(path).load(&mut model.program)?;
+    Ok((model, Listing { text: text.to_owned(), spans }))
+}
+
 /// Reads a compiled model without its weight files, which need not be there.
 pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
+    let model = read_description(path)?;
+    let mapped = directory::map(path, file::TEXT)?;
+    with_program(model, decode_text(mapped.as_bytes())?).map(|(model, _)| model)
+}
+
+fn read_description(path: &Path) -> Result<Model, Error> {
     if !path.join(file::DATA).is_file() {
         let message =
             format!("{} is no compiled model: it holds no {}", path.display(), file::DATA);
         let hint = "compiled models are directories named `.mlmodelc`";
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }
-    let model = describe(directory::map(path, file::DATA)?.as_bytes())?;
-    with_program(model, directory::map(path, file::TEXT)?.as_bytes())
+    describe(directory::map(path, file::DATA)?.as_bytes())
 }
 
 /// Reads a compiled model whose `coremldata.bin` and `model.mil` are in memory; its weights keep their
 /// places and have no elements.
 pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
-    with_program(describe(data)?, text)
+    with_program(describe(data)?, decode_text(text)?).map(|(model, _)| model)
 }
 
 /// The model without its program.
@@ -42,17 +57,23 @@ fn describe(data: &[u8]) -> Result<Model, Error> {
     })
 }
 
-fn with_program(mut model: Model, text: &[u8]) -> Result<Model, Error> {
-    let in_text = |error: Error| error.in_file(file::TEXT);
+fn decode_text(text: &[u8]) -> Result<&str, Error> {
     if text.len() as u64 > limits::MODEL_BYTES {
         let message = format!("{} bytes of text; at most {} go", text.len(), limits::MODEL_BYTES);
         return Err(in_text(Error::new(ErrorKind::Limit, message)));
     }
-    let text = std::str::from_utf8(text).map_err(|error| {
+    std::str::from_utf8(text).map_err(|error| {
         let at = error.valid_up_to() as u64;
         in_text(Error::new(ErrorKind::ModelFile, "the text is not UTF-8").at(at))
-    })?;
-    model.program = text::parse(text, &NoWeights).map_err(|error| {
+    })
+}
+
+fn in_text(error: Error) -> Error {
+    error.in_file(file::TEXT)
+}
+
+fn with_program(mut model: Model, text: &str) -> Result<(Model, Spans), Error> {
+    let (program, spans) = text::parse_with_spans(text, &NoWeights).map_err(|error| {
         let message = format!("line {}, column {}: {}", error.line, error.column, error.message);
         let wrong = Error::new(ErrorKind::ModelFile, message).at(error.offset as u64);
         in_text(match error.hint {
@@ -60,7 +81,8 @@ fn with_program(mut model: Model, text: &[u8]) -> Result<Model, Error> {
             None => wrong,
         })
     })?;
+    model.program = program;
     build_info::remove(&mut model.program);
     shapes::detach(&mut model);
-    Ok(model)
+    Ok((model, spans))
 }

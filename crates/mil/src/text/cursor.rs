@@ -57,6 +57,11 @@ impl<'t> Cursor<'t> {
         Ok(token)
     }
 
+    /// Where the last token that was taken ends.
+    pub(super) fn end(&self) -> usize {
+        self.end
+    }
+
     /// The text from an offset to the end of the last token.
     pub(super) fn since(&self, offset: usize) -> &'t str {
         self.text.get(offset..self.end).unwrap_or_default()

@@ -46,7 +46,7 @@
 //!     &NoWeights,
 //! )?;
 //! let printed = text::print(&program, &PrintOptions::default());
-//! assert_eq!(&printed.text[printed.ops[0].range.clone()], "tensor<fp16, [4]> y = mul(x = x, y = fp16(0x1p-1))");
+//! assert_eq!(&printed.text[printed.spans.ops[0].range.clone()], "tensor<fp16, [4]> y = mul(x = x, y = fp16(0x1p-1))");
 //! let error = text::parse("program(1.3) { }\n}", &NoWeights).unwrap_err();
 //! assert_eq!(error.to_string(), "line 2, column 1: expected the end of the text, found `}`");
 //! # Ok::<(), text::Error>(())
@@ -59,8 +59,10 @@ mod cursor;
 mod error;
 mod floats;
 mod lex;
+mod listing;
 mod names;
 mod parse;
+pub(crate) mod pieces;
 mod print;
 mod types;
 mod values;
@@ -70,9 +72,10 @@ use std::collections::BTreeMap;
 use coremill_tensor::Buffer;
 
 pub use error::Error;
+pub use listing::{Listing, OpSpan, Spans};
 pub use names::{is_identifier, is_plain};
-pub use parse::parse;
-pub use print::{OpSpan, Printed, print, write};
+pub use parse::{parse, parse_with_spans};
+pub use print::{print, write};
 
 use crate::ir::{Attributes, TensorType, Weight, WeightPlace};
 

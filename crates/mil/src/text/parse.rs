@@ -6,7 +6,7 @@ use super::lex::Token;
 use super::names::is_plain;
 use super::types::begins_type;
 use super::values::Values;
-use super::{Error, Weights};
+use super::{Error, OpSpan, Spans, Weights};
 use crate::ir::{
     Attributes, Binding, BlockId, Function, Input, Name, Op, Operator, Opset, Program, Type,
     ValueId,
@@ -19,13 +19,26 @@ use crate::package::limits;
 /// `weights` gives the elements of weights that lie in files; [`NoWeights`](super::NoWeights) leaves
 /// them where they are.
 pub fn parse(text: &str, weights: &dyn Weights) -> std::result::Result<Program, Error> {
+    parse_with_spans(text, weights).map(|(program, _)| program)
+}
+
+/// Reads a program, and says where its functions and operations stand in the text.
+pub fn parse_with_spans(
+    text: &str,
+    weights: &dyn Weights,
+) -> std::result::Result<(Program, Spans), Error> {
     let mut parser = Parser {
         cursor: Cursor::new(text)?,
         values: Values::new(weights),
         names: HashMap::new(),
         counts: Counts::default(),
+        spans: Spans::default(),
     };
-    parser.program()
+    let program = parser.program()?;
+    let mut spans = parser.spans;
+    // An operation has its id only when its blocks were read, so theirs came before it.
+    spans.ops.sort_unstable_by_key(|span| span.range.start);
+    Ok((program, spans))
 }
 
 struct Parser<'t, 'w> {
@@ -34,6 +47,7 @@ struct Parser<'t, 'w> {
     /// The values that can be named here: those of the blocks around, and those before in each.
     names: HashMap<String, ValueId>,
     counts: Counts,
+    spans: Spans,
 }
 
 /// How many things of the program have been read, all functions together. The limits are those of
@@ -74,6 +88,7 @@ impl Parser<'_, '_> {
     }
 
     fn function(&mut self) -> Result<Function> {
+        let start = self.cursor.offset();
         if self.cursor.peek() != Token::Word("func") {
             return Err(self.cursor.unexpected("`func` or `}`"));
         }
@@ -98,6 +113,7 @@ impl Parser<'_, '_> {
         let mut scope = Vec::new();
         self.block_inputs(&mut function, body, &mut scope)?;
         function.attributes = self.attributes()?;
+        self.spans.functions.push(start..self.cursor.end());
         self.block_body(&mut function, body, &mut scope)?;
         self.cursor.expect_semicolon()?;
         Ok(function)
@@ -162,6 +178,7 @@ impl Parser<'_, '_> {
         scope: &mut Vec<String>,
     ) -> Result<()> {
         count(&self.cursor, &mut self.counts.ops, limits::OPS, "operations")?;
+        let start = self.cursor.offset();
         // A statement that gives nothing is a bare call; any other begins with a type.
         let mut outputs: Vec<(String, Type)> = Vec::new();
         let mut offsets = Vec::new();
@@ -191,6 +208,7 @@ impl Parser<'_, '_> {
         };
         let inputs = self.inputs(kind)?;
         let attributes = self.attributes()?;
+        let range = start..self.cursor.end();
         let mut blocks = Vec::new();
         while self.cursor.peek() == Token::Punctuation('(') {
             // `nested` lends out the cursor alone, so the depth is kept by hand.
@@ -210,6 +228,9 @@ impl Parser<'_, '_> {
             unknown: Default::default(),
         };
         let op = function.add_op(block, op, outputs);
+        // The function is pushed when it is read, its first line was before.
+        let index = self.spans.functions.len() - 1;
+        self.spans.ops.push(OpSpan { function: index, op, range });
         let values = &function.op(op).outputs;
         for ((name, &value), offset) in names.into_iter().zip(values).zip(offsets) {
             if self.names.insert(name.clone(), value).is_some() {

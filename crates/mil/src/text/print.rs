@@ -1,56 +1,22 @@
 use std::fmt::Write as _;
 use std::io;
-use std::ops::Range;
 
 use coremill_tensor::{DType, packed};
 
 use super::floats;
 use super::names::{write_key, write_name, write_quoted};
 use super::types::write_type;
-use super::{Dialect, PrintOptions};
+use super::{Dialect, Listing, OpSpan, PrintOptions, Spans};
 use crate::ir::{
-    Attributes, Binding, BlockId, Constant, ConstantData, Dim, Function, Op, OpId, Program,
-    TensorType, Type, Weight, WeightPlace,
+    Attributes, Binding, BlockId, Constant, ConstantData, Dim, Function, Op, Program, TensorType,
+    Type, Weight, WeightPlace,
 };
 
-/// A program as text, and where its operations stand in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Printed {
-    /// The text.
-    pub text: String,
-    /// The operations in the order of the text.
-    pub ops: Vec<OpSpan>,
-}
-
-/// Where an operation stands in a printed text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpSpan {
-    /// The function, counted in [`Program::functions`].
-    pub function: usize,
-    /// The operation.
-    pub op: OpId,
-    /// The bytes from its first output to its last attribute; its blocks come after.
-    pub range: Range<usize>,
-}
-
-impl Printed {
-    /// Where an operation stands.
-    pub fn span(&self, function: usize, op: OpId) -> Option<&OpSpan> {
-        self.ops.iter().find(|span| span.function == function && span.op == op)
-    }
-
-    /// The line on which a byte stands, counted from 1.
-    pub fn line(&self, offset: usize) -> usize {
-        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        before.iter().filter(|&&byte| byte == b'\n').count() + 1
-    }
-}
-
 /// A program as text.
-pub fn print(program: &Program, options: &PrintOptions<'_>) -> Printed {
+pub fn print(program: &Program, options: &PrintOptions<'_>) -> Listing {
     let mut sink = Sink { buffer: String::new(), flushed: 0, writer: None };
-    let ops = Printer { sink: &mut sink, options, ops: Vec::new() }.program(program);
-    Printed { text: sink.buffer, ops: ops.unwrap_or_default() }
+    let spans = Printer { sink: &mut sink, options, spans: Spans::default() }.program(program);
+    Listing { text: sink.buffer, spans: spans.unwrap_or_default() }
 }
 
 /// Writes a program as text, in pieces, so that it is never in memory as a whole.
@@ -60,7 +26,7 @@ pub fn write(
     options: &PrintOptions<'_>,
 ) -> io::Result<()> {
     let mut sink = Sink { buffer: String::new(), flushed: 0, writer: Some(writer) };
-    Printer { sink: &mut sink, options, ops: Vec::new() }.program(program)?;
+    Printer { sink: &mut sink, options, spans: Spans::default() }.program(program)?;
     sink.flush()
 }
 
@@ -98,7 +64,7 @@ impl Sink<'_> {
 struct Printer<'s, 'w, 'o> {
     sink: &'s mut Sink<'w>,
     options: &'o PrintOptions<'o>,
-    ops: Vec<OpSpan>,
+    spans: Spans,
 }
 
 /// What is yet to be printed of a function.
@@ -114,7 +80,7 @@ enum Step {
 const MAX_INDENT: usize = 12 + 8 * 32;
 
 impl Printer<'_, '_, '_> {
-    fn program(mut self, program: &Program) -> io::Result<Vec<OpSpan>> {
+    fn program(mut self, program: &Program) -> io::Result<Spans> {
         self.sink.buffer.push_str(match self.options.dialect {
             Dialect::V1_0 => "program(1.0)\n",
             Dialect::V1_3 => "program(1.3)\n",
@@ -128,16 +94,21 @@ impl Printer<'_, '_, '_> {
             self.function(index, function)?;
         }
         self.sink.buffer.push('}');
-        Ok(self.ops)
+        Ok(self.spans)
     }
 
     fn function(&mut self, index: usize, function: &Function) -> io::Result<()> {
-        self.sink.buffer.push_str("    func ");
+        self.sink.buffer.push_str("    ");
+        let start = self.sink.position();
+        self.sink.buffer.push_str("func ");
         write_name(&mut self.sink.buffer, &function.name);
         let _ = write!(self.sink.buffer, "<{}>", function.opset.tag());
         self.inputs_of_block(function, function.body);
         let added = self.options.added.and_then(|added| added.functions.get(&function.name));
         self.attributes(&function.attributes, added, " ")?;
+        if self.sink.writer.is_none() {
+            self.spans.functions.push(start..self.sink.position());
+        }
         self.sink.buffer.push_str(" {\n");
         self.ops_of(index, function)?;
         self.sink.buffer.push_str("        }");
@@ -164,7 +135,7 @@ impl Printer<'_, '_, '_> {
                     self.op(function, op)?;
                     let range = start..self.sink.position();
                     if self.sink.writer.is_none() {
-                        self.ops.push(OpSpan { function: index, op: id, range });
+                        self.spans.ops.push(OpSpan { function: index, op: id, range });
                     }
                     steps.push(Step::EndOp);
                     for &inner in op.blocks.iter().rev() {

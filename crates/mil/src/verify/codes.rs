@@ -15,12 +15,13 @@ pub struct CodeRow {
     pub what: &'static str,
     /// Why it is wrong.
     pub why: &'static str,
-    /// What to do.
-    pub remedy: &'static str,
+    /// What to do. None if that depends on what was found; diagnostics then bring hints of their own,
+    /// or their messages say what is accepted.
+    pub remedy: Option<&'static str>,
 }
 
 macro_rules! codes {
-    ($($severity:ident $code:ident $name:literal: $what:literal, $why:literal, $remedy:literal;)*) => {
+    ($($severity:ident $code:ident $name:literal: $what:literal, $why:literal $(, $remedy:literal)?;)*) => {
         /// A rule that the verifier checks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Code {
@@ -35,10 +36,12 @@ macro_rules! codes {
                 severity: Severity::$severity,
                 what: $what,
                 why: $why,
-                remedy: $remedy,
+                remedy: codes!(@remedy $($remedy)?),
             },)*
         ];
     };
+    (@remedy) => { None };
+    (@remedy $remedy:literal) => { Some($remedy) };
 }
 
 codes! {
@@ -98,8 +101,7 @@ codes! {
     // Types.
     Error InvalidOperation "invalid-operation":
         "an operation cannot stand with these arguments",
-        "its definition, as Core ML's compiler knows it, does not accept them",
-        "pass what the operation accepts";
+        "its definition, as Core ML's compiler knows it, does not accept them";
     Error TypeMismatch "type-mismatch":
         "a value is declared with another type than it has",
         "Core ML infers types again when it compiles, and refuses programs that declare others",

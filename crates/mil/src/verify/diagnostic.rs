@@ -22,8 +22,9 @@ pub struct Diagnostic {
     pub message: String,
     /// Where.
     pub location: Location,
-    /// What to do; [`CodeRow::remedy`](super::CodeRow::remedy) unless there is more to say.
-    pub hint: String,
+    /// What to do; [`CodeRow::remedy`](super::CodeRow::remedy) unless there is more to say. None if
+    /// the message says it all.
+    pub hint: Option<String>,
 }
 
 /// Where in a model something is wrong. What is not concerned is none; all none is the model itself.
@@ -125,12 +126,13 @@ const MAX_TEXT: usize = 1024;
 impl Diagnostic {
     /// A diagnostic with the hint that its rule has.
     pub fn new(code: Code, location: Location, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { code, message: message.into(), location, hint: code.row().remedy.to_owned() }
+        let hint = code.row().remedy.map(str::to_owned);
+        Diagnostic { code, message: message.into(), location, hint }
     }
 
     /// The same with another hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Diagnostic {
-        self.hint = hint.into();
+        self.hint = Some(hint.into());
         self
     }
 
@@ -144,8 +146,9 @@ impl Diagnostic {
         let location = &mut self.location;
         let op = location.op.as_mut();
         let op = op.map(|op| std::iter::once(&mut op.operator).chain(&mut op.name));
-        [&mut self.message, &mut self.hint]
+        [&mut self.message]
             .into_iter()
+            .chain(&mut self.hint)
             .chain(&mut location.file)
             .chain(location.feature.as_mut().map(|feature| &mut feature.name))
             .chain(location.function.as_mut().map(|function| &mut function.name))

@@ -28,8 +28,9 @@ pub struct JsonDiagnostic {
     pub code: &'static str,
     /// What was found and what is accepted.
     pub message: String,
-    /// What to do.
-    pub hint: String,
+    /// What to do, unless the message says it all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// The weight file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,

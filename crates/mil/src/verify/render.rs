@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use super::diagnostic::{Diagnostic, Location, Report, Severity};
 use crate::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
-use crate::text::{self, PrintOptions};
+use crate::text::pieces::{Piece, Pieces, first_line};
+use crate::text::{self, Listing, PrintOptions};
 
 /// How to render a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
-    /// What the program is called in front of line numbers, a path for instance.
+    /// What the text is called in front of line numbers, a path for instance.
     pub name: String,
     /// Whether to use the colours of terminals.
     pub color: bool,
@@ -29,9 +30,22 @@ impl Default for RenderOptions {
 impl Report {
     /// The report for people: each diagnostic under the line of the program that it is about, function
     /// by function, and a line with the sum. Lines are counted in the text that
-    /// [`text::print`] gives.
+    /// [`text::print`] gives; [`Report::render_in`] shows those of another text.
     pub fn render(&self, program: &Program, options: &RenderOptions) -> String {
-        let listing = Listing::of(self, program);
+        let located = self.diagnostics.iter().any(|found| found.location.function.is_some());
+        let shown = located && !self.is_unprintable && size_of_text(program) <= MAX_PRINTED_BYTES;
+        let listing = shown.then(|| text::print(program, &PrintOptions::default()));
+        self.render_lines(listing.as_ref(), options)
+    }
+
+    /// The report as [`Report::render`] gives it, with the lines of a text that the program was read
+    /// from: see [`text::parse_with_spans`].
+    pub fn render_in(&self, listing: &Listing, options: &RenderOptions) -> String {
+        self.render_lines(Some(listing), options)
+    }
+
+    fn render_lines(&self, listing: Option<&Listing>, options: &RenderOptions) -> String {
+        let lines = listing.map(Lines::of);
         let mut out = String::new();
         let paint = Paint { color: options.color };
         let mut group = None;
@@ -45,7 +59,7 @@ impl Report {
                     let _ = writeln!(out, "{}\n", paint.bold(&heading));
                 }
             }
-            diagnostic.render(listing.as_ref(), options, paint, &mut out);
+            diagnostic.render(lines.as_ref(), options, paint, &mut out);
             out.push('\n');
         }
         for (omitted, what) in [(self.omitted_errors, "error"), (self.omitted_warnings, "warning")]
@@ -63,7 +77,7 @@ impl Report {
 impl Diagnostic {
     fn render(
         &self,
-        listing: Option<&Listing>,
+        lines: Option<&Lines<'_>>,
         options: &RenderOptions,
         paint: Paint,
         out: &mut String,
@@ -75,8 +89,7 @@ impl Diagnostic {
         let separator = if place.is_empty() { "" } else { ": " };
         let message = format!(": {place}{separator}{}", self.message);
         let _ = writeln!(out, "{}{}", paint.severity(severity, &title), paint.bold(&message));
-        if let Some(excerpt) =
-            listing.and_then(|listing| listing.excerpt(&self.location, options.width))
+        if let Some(excerpt) = lines.and_then(|lines| lines.excerpt(&self.location, options.width))
         {
             let number = excerpt.line.to_string();
             let margin = " ".repeat(number.len());
@@ -90,23 +103,26 @@ impl Diagnostic {
             let _ = writeln!(out, "{} {bar} {}", paint.rule(&number), excerpt.text);
             let _ = writeln!(out, "{margin} {bar} {indent}{carets}");
         }
-        let _ = writeln!(out, "{}: {}", paint.hint("hint"), self.hint);
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(out, "{}: {hint}", paint.hint("hint"));
+        }
     }
 }
 
-/// The printed program.
-struct Listing {
-    text: String,
+/// A listing, prepared for looking lines up.
+struct Lines<'l> {
+    listing: &'l Listing,
     ops: HashMap<(usize, OpId), Range<usize>>,
-    /// Where the line of each function begins.
-    functions: Vec<usize>,
-    /// Where each line begins.
-    lines: Vec<usize>,
+    /// How many lines end before each [`STRIDE`] bytes of the text.
+    ended: Vec<usize>,
 }
 
-/// Programs whose text could be longer are not shown: a file can state a long name once and refer to it
+/// A text of nothing but line breaks must not cost more than its length to prepare.
+const STRIDE: usize = 1 << 14;
+
+/// Programs whose text could be longer are not printed: a file can state a long name once and refer to it
 /// from everywhere.
-const MAX_LISTING_BYTES: usize = 256 << 20;
+const MAX_PRINTED_BYTES: usize = 256 << 20;
 
 /// About how long the text of a program can be.
 fn size_of_text(program: &Program) -> usize {
@@ -158,47 +174,53 @@ struct Excerpt {
     mark: Range<usize>,
 }
 
-impl Listing {
-    /// None if nothing in the report needs it, or if the program is too broken to be printed.
-    fn of(report: &Report, program: &Program) -> Option<Listing> {
-        let located = report.diagnostics.iter().any(|found| found.location.function.is_some());
-        if !located || report.is_unprintable || size_of_text(program) > MAX_LISTING_BYTES {
-            return None;
+impl Lines<'_> {
+    fn of(listing: &Listing) -> Lines<'_> {
+        let spans = listing.spans.ops.iter();
+        let ops = spans.map(|span| ((span.function, span.op), span.range.clone())).collect();
+        let mut ended = vec![0];
+        for stride in listing.text.as_bytes().chunks(STRIDE) {
+            ended.push(ended.last().copied().unwrap_or(0) + newlines(stride));
         }
-        let printed = text::print(program, &PrintOptions::default());
-        let ops = printed.ops.into_iter().map(|span| ((span.function, span.op), span.range));
-        let newlines = printed.text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-        let lines: Vec<_> = std::iter::once(0).chain(newlines.map(|(at, _)| at + 1)).collect();
-        // Strings are printed without line breaks, so nothing else looks like this.
-        let is_function = |&at: &usize| printed.text[at..].starts_with("    func ");
-        let functions = lines.iter().copied().filter(is_function).collect();
-        Some(Listing { ops: ops.collect(), functions, lines, text: printed.text })
+        Lines { listing, ops, ended }
     }
 
     fn excerpt(&self, location: &Location, width: usize) -> Option<Excerpt> {
+        let text = &self.listing.text;
         let function = location.function.as_ref()?;
-        let found = match &location.op {
-            Some(op) => {
-                let range = self.ops.get(&(function.index, op.id))?.clone();
-                let text = &self.text[range.clone()];
-                let mark = mark_in_op(text, location);
-                range.start + mark.start..range.start + mark.end
-            }
-            None => {
-                let start = *self.functions.get(function.index)?;
-                let text = self.text[start..].lines().next()?;
-                let mark = mark_in_header(text, location);
-                start + mark.start..start + mark.end
-            }
+        let range = match &location.op {
+            Some(op) => self.ops.get(&(function.index, op.id))?,
+            None => self.listing.spans.functions.get(function.index)?,
         };
-        let line = self.lines.partition_point(|&start| start <= found.start);
-        let start = self.lines[line - 1];
-        let text = self.text[start..].lines().next()?;
-        let mark = found.start - start..(found.end - start).min(text.len());
-        let column = text[..mark.start].chars().count() + 1;
-        let (text, mark) = cut(text, mark, width.saturating_sub(line.to_string().len() + 3));
-        Some(Excerpt { line, column, text, mark })
+        let statement = text.get(range.clone())?;
+        let mark = match &location.op {
+            Some(_) => mark_in_op(statement, location),
+            None => mark_in_header(statement, location),
+        };
+        // Statements may go over several lines; the one on which the mark begins is shown.
+        let marked = first_line(&statement[mark.clone()]);
+        let found = range.start + mark.start;
+        let start = text[..found].rfind('\n').map_or(0, |at| at + 1);
+        let end = text[found..].find('\n').map_or(text.len(), |length| found + length);
+        let line = text[start..end].trim_end();
+        let mark = (found - start).min(line.len())..(found - start + marked).min(line.len());
+        let column = line[..mark.start].chars().count() + 1;
+        let number = self.number(found);
+        let (text, mark) = cut(line, mark, width.saturating_sub(number.to_string().len() + 3));
+        // Tabs would shift the mark, and a terminal obeys other control characters.
+        let text = text.replace(char::is_control, " ");
+        Some(Excerpt { line: number, column, text, mark })
     }
+
+    /// The number of the line on which a byte stands, counted from 1.
+    fn number(&self, offset: usize) -> usize {
+        let stride = offset / STRIDE;
+        self.ended[stride] + newlines(&self.listing.text.as_bytes()[stride * STRIDE..offset]) + 1
+    }
+}
+
+fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
 
 /// Fewer columns than this show nothing useful.
@@ -208,9 +230,19 @@ const MIN_WIDTH: usize = 24;
 fn cut(line: &str, mark: Range<usize>, width: usize) -> (String, Range<usize>) {
     let width = width.max(MIN_WIDTH);
     let indent = (line.len() - line.trim_start().len()).min(mark.start);
-    let before = line[indent..mark.start].chars().count();
-    let marked = line[mark.clone()].chars().count().max(1);
-    let body = &line[indent..];
+    // No more of a line of megabytes is looked at than can be shown: characters have up to four bytes.
+    let reach = 4 * (width + 1);
+    let (mut from, mut to) = (mark.start.saturating_sub(reach), mark.start + 2 * reach);
+    while !line.is_char_boundary(from) {
+        from -= 1;
+    }
+    while to < line.len() && !line.is_char_boundary(to) {
+        to += 1;
+    }
+    let (from, to) = (from.max(indent), to.min(line.len()));
+    let body = &line[from..to];
+    let before = line[from..mark.start].chars().count();
+    let marked = line[mark.start..mark.end.min(to)].chars().count().max(1);
     let length = body.chars().count();
     if length <= width {
         return (body.to_owned(), before..before + marked);
@@ -233,121 +265,24 @@ fn cut(line: &str, mark: Range<usize>, width: usize) -> (String, Range<usize>) {
 /// The part of an operation's text that a location is about.
 fn mark_in_op(text: &str, location: &Location) -> Range<usize> {
     let pieces = Pieces::of(text);
-    if let Some(parameter) = &location.parameter {
-        let named = |range: &&Range<usize>| {
-            let piece = &text[(*range).clone()];
-            piece.split_once(" = ").is_some_and(|(key, _)| unquoted(key) == parameter)
-        };
-        if let Some(found) = pieces.arguments.iter().find(named) {
-            return found.clone();
-        }
-    }
-    if let Some(value) = &location.value
-        && let Some(found) = pieces.outputs.iter().find(|range| names(text, range, &value.name))
-    {
-        return found.clone();
-    }
-    pieces.operator
+    let parameter = location.parameter.as_ref();
+    let argument = parameter.and_then(|name| pieces.arguments.iter().find(|p| p.binds(name)));
+    let value = location.value.as_ref().map(|value| value.name.as_str());
+    let output = || value.and_then(|name| declaration(&pieces.outputs, name));
+    argument.or_else(output).map_or(pieces.operator.clone(), |piece| piece.range.clone())
 }
 
-/// The part of a function's first line that a location is about.
+/// The part of what stands before a function's body that a location is about.
 fn mark_in_header(text: &str, location: &Location) -> Range<usize> {
     let pieces = Pieces::of(text);
     let value = location.value.as_ref().map(|value| value.name.as_str());
     let feature = location.feature.as_ref().map(|feature| feature.name.as_str());
-    value
-        .or(feature)
-        .and_then(|name| pieces.arguments.iter().find(|range| names(text, range, name)).cloned())
-        .unwrap_or(pieces.operator)
+    let input = value.or(feature).and_then(|name| declaration(&pieces.arguments, name));
+    input.map_or(pieces.operator.clone(), |piece| piece.range.clone())
 }
 
-fn names(text: &str, piece: &Range<usize>, name: &str) -> bool {
-    let piece = &text[piece.clone()];
-    let last = piece.rsplit_once(' ').map_or(piece, |(_, last)| last);
-    unquoted(last) == name
-}
-
-/// A name without the backticks that odd names stand in.
-fn unquoted(name: &str) -> &str {
-    name.strip_prefix('`').and_then(|name| name.strip_suffix('`')).unwrap_or(name)
-}
-
-/// The parts of an operation's text or of a function's first line, as byte ranges without the blanks
-/// around them.
-struct Pieces {
-    /// `type name`, before the operator.
-    outputs: Vec<Range<usize>>,
-    /// The word before the first parenthesis.
-    operator: Range<usize>,
-    /// What stands between the outermost parentheses and brackets, between commas.
-    arguments: Vec<Range<usize>>,
-}
-
-impl Pieces {
-    fn of(text: &str) -> Pieces {
-        let mut pieces = Pieces { outputs: Vec::new(), operator: 0..0, arguments: Vec::new() };
-        let trimmed = |start: usize, end: usize| {
-            let piece = &text[start..end];
-            let start = start + piece.len() - piece.trim_start().len();
-            start..start + piece.trim().len()
-        };
-        let mut quote = None;
-        let mut escaped = false;
-        let mut depth = 0usize;
-        let mut start = 0;
-        let mut seen_operator = false;
-        for (at, byte) in text.bytes().enumerate() {
-            if let Some(open) = quote {
-                match byte {
-                    _ if escaped => escaped = false,
-                    b'\\' => escaped = true,
-                    _ if byte == open => quote = None,
-                    _ => {}
-                }
-                continue;
-            }
-            match byte {
-                b'"' | b'`' => quote = Some(byte),
-                b'(' | b'[' if depth == 0 => {
-                    if !seen_operator {
-                        seen_operator = true;
-                        let range = trimmed(start, at);
-                        // A function's name stands behind `func`, its opset behind the name.
-                        let word =
-                            text[range.clone()].rsplit_once(' ').map_or(0, |(l, _)| l.len() + 1);
-                        pieces.operator = range.start + word..range.end;
-                    }
-                    depth = 1;
-                    start = at + 1;
-                }
-                b'(' | b'[' | b'{' | b'<' => depth += 1,
-                b')' | b']' | b'}' | b'>' => {
-                    depth = depth.saturating_sub(1);
-                    if depth == 0 && byte != b'>' && seen_operator {
-                        pieces.arguments.push(trimmed(start, at));
-                        start = at + 1;
-                    }
-                }
-                b',' if depth == 1 && seen_operator => {
-                    pieces.arguments.push(trimmed(start, at));
-                    start = at + 1;
-                }
-                b',' if depth == 0 && !seen_operator => {
-                    pieces.outputs.push(trimmed(start, at));
-                    start = at + 1;
-                }
-                b'=' if depth == 0 && !seen_operator => {
-                    pieces.outputs.push(trimmed(start, at));
-                    start = at + 1;
-                }
-                _ => {}
-            }
-        }
-        if !seen_operator {
-            pieces.operator = trimmed(start, text.len());
-        }
-        pieces
-    }
+fn declaration<'p, 't>(pieces: &'p [Piece<'t>], name: &str) -> Option<&'p Piece<'t>> {
+    pieces.iter().find(|piece| piece.declares(name))
 }
 
 /// Colours, if they are wanted.
@@ -384,26 +319,6 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn shown<'t>(text: &'t str, ranges: &[Range<usize>]) -> Vec<&'t str> {
-        ranges.iter().map(|range| &text[range.clone()]).collect()
-    }
-
-    #[test]
-    fn operations_fall_into_pieces() {
-        let text = r#"tensor<fp16, [1, 2]> a, int32 `b, c` = split(x = (p, q), y = string("a, \"(")) [name = string("n")]"#;
-        let pieces = Pieces::of(text);
-        assert_eq!(shown(text, &pieces.outputs), ["tensor<fp16, [1, 2]> a", "int32 `b, c`"]);
-        assert_eq!(&text[pieces.operator.clone()], "split");
-        assert_eq!(
-            shown(text, &pieces.arguments),
-            ["x = (p, q)", r#"y = string("a, \"(")"#, r#"name = string("n")"#]
-        );
-        let header = "    func main<ios17>(tensor<fp32, [1, ?]> x, fp32 y) {";
-        let pieces = Pieces::of(header);
-        assert_eq!(&header[pieces.operator.clone()], "main<ios17>");
-        assert_eq!(shown(header, &pieces.arguments), ["tensor<fp32, [1, ?]> x", "fp32 y"]);
-    }
 
     #[test]
     fn long_lines_are_cut_around_the_mark() {

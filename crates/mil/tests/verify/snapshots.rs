@@ -1,38 +1,55 @@
 //! Whole rendered reports.
 //!
 //! Each `.mil` file of `tests/diagnostics` is a program; what the verifier says about it stands beside it
-//! in a `.txt` file. A program that can be described is checked as a model. `BLESS=1` writes the `.txt`
+//! in a `.txt` file. Reports show the program as it is printed; those of the files in `as-written` show the
+//! lines of the file. A program that can be described is checked as a model. `BLESS=1` writes the `.txt`
 //! files anew.
 
 use std::fs;
 use std::path::Path;
 
 use coremill_mil::model::describe;
+use coremill_mil::text::{self, Listing};
 use coremill_mil::verify::{RenderOptions, check, check_program};
 
-use crate::cases::parsed;
+use crate::cases::{Zeros, parsed};
 
 #[test]
 fn reports_read_as_they_did() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics");
+    assert!(compare("tests/diagnostics", false) >= 10, "programs are missing");
+}
+
+#[test]
+fn reports_in_files_read_as_they_did() {
+    assert!(compare("tests/diagnostics/as-written", true) >= 1, "programs are missing");
+}
+
+/// Compares the reports of a folder, and says how many there are.
+fn compare(folder: &str, as_written: bool) -> usize {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut paths: Vec<_> = fs::read_dir(&folder)
         .expect("a folder of the repository")
         .map(|entry| entry.expect("entry").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "mil"))
         .collect();
     paths.sort();
-    assert!(paths.len() >= 10, "found only {} programs", paths.len());
     let bless = std::env::var_os("BLESS").is_some();
     let mut failures = Vec::new();
-    for path in paths {
-        let program = parsed(&fs::read_to_string(&path).expect("UTF-8"));
+    for path in &paths {
+        let source = fs::read_to_string(path).expect("UTF-8");
+        let (program, spans) = text::parse_with_spans(&source, &Zeros)
+            .unwrap_or_else(|error| panic!("{}", error.render(&path.display().to_string())));
         let report = match describe(program.clone()) {
             Ok(model) => check(&model),
             Err(_) => check_program(&program),
         };
         let name = path.file_name().expect("name").to_string_lossy().into_owned();
         let options = RenderOptions { name: name.clone(), ..RenderOptions::default() };
-        let found = report.render(&program, &options);
+        let found = if as_written {
+            report.render_in(&Listing { text: source, spans }, &options)
+        } else {
+            report.render(&program, &options)
+        };
         let expected = path.with_extension("txt");
         if bless {
             fs::write(&expected, &found).expect("write");
@@ -41,6 +58,39 @@ fn reports_read_as_they_did() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    paths.len()
+}
+
+/// Line breaks of other systems, and characters that would shift the mark or that a terminal obeys.
+#[test]
+fn odd_characters_in_a_file_do_not_reach_the_terminal() {
+    let source = "program(1.3) {\r\nfunc main<ios17>(tensor<fp16, [4]> x) {\r\n\
+        \ttensor<fp16, [4]>\ty = relu(\r\n\tx = \tx, \ty\t= // \x1b[2J\r\n x);\r\n} -> (y); }";
+    let (program, spans) = text::parse_with_spans(source, &Zeros).expect("a program");
+    let listing = Listing { text: source.to_owned(), spans };
+    let shown = check_program(&program).render_in(&listing, &RenderOptions::default());
+    let expected = [
+        " --> program:4:11",
+        "  |",
+        "4 | x =  x,  y = //  [2J",
+        "  |          ^^^",
+        "hint: it takes `x`",
+    ];
+    assert!(shown.contains(&expected.join("\n")), "{shown}");
+}
+
+/// Spans that belong to another text show nothing, and do no harm.
+#[test]
+fn listings_that_do_not_fit_show_no_lines() {
+    let program = parsed(&crate::cases::main("ios17", "tensor<fp32, [4]> x", "", "x"));
+    let (_, spans) = text::parse_with_spans(
+        &crate::cases::main("ios17", "tensor<fp32, [4]> x", "", "x"),
+        &Zeros,
+    )
+    .expect("a program");
+    let listing = Listing { text: "program(1.3)".to_owned(), spans };
+    let shown = check_program(&program).render_in(&listing, &RenderOptions::default());
+    assert!(shown.contains("error[passed-through]") && !shown.contains("-->"), "{shown}");
 }
 
 #[test]
