@@ -6,13 +6,16 @@ use coremill_mil::package::weights::{Layout, WeightFiles};
 use coremill_mil::{compiled, package, text, verify};
 use coremill_tensor::{Buffer, DType};
 
-/// Text parses or is refused; what parses prints, and the print parses to the same program.
+/// Text parses or is refused; what parses prints, and the print parses to the same program. Reports
+/// find their lines in either.
 pub(crate) fn text(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
-    let Ok(program) = text::parse(source, &text::NoWeights) else { return };
+    let Ok((program, spans)) = text::parse_with_spans(source, &text::NoWeights) else { return };
     reprint(&program);
     let report = verify::check_program(&program);
     report.render(&program, &verify::RenderOptions::default());
+    let listing = text::Listing { text: source.to_owned(), spans };
+    report.render_in(&listing, &verify::RenderOptions::default());
     if let Ok(model) = coremill_mil::model::describe(program) {
         check(&model);
     }

@@ -45,7 +45,7 @@ impl Report {
     }
 
     fn render_lines(&self, listing: Option<&Listing>, options: &RenderOptions) -> String {
-        let lines = listing.map(Lines::of);
+        let mut lines = listing.map(Lines::of);
         let mut out = String::new();
         let paint = Paint { color: options.color };
         let mut group = None;
@@ -59,7 +59,7 @@ impl Report {
                     let _ = writeln!(out, "{}\n", paint.bold(&heading));
                 }
             }
-            diagnostic.render(lines.as_ref(), options, paint, &mut out);
+            diagnostic.render(lines.as_mut(), options, paint, &mut out);
             out.push('\n');
         }
         for (omitted, what) in [(self.omitted_errors, "error"), (self.omitted_warnings, "warning")]
@@ -77,7 +77,7 @@ impl Report {
 impl Diagnostic {
     fn render(
         &self,
-        lines: Option<&Lines<'_>>,
+        lines: Option<&mut Lines<'_>>,
         options: &RenderOptions,
         paint: Paint,
         out: &mut String,
@@ -109,16 +109,27 @@ impl Diagnostic {
     }
 }
 
-/// A listing, prepared for looking lines up.
+/// A listing whose lines are looked up, mostly one after the other. What was found last is kept: lines
+/// and statements can have megabytes, and hundreds of diagnostics be about one.
 struct Lines<'l> {
     listing: &'l Listing,
     ops: HashMap<(usize, OpId), Range<usize>>,
-    /// How many lines end before each [`STRIDE`] bytes of the text.
-    ended: Vec<usize>,
+    place: Place,
+    /// Where the last statement stands, and its parts.
+    statement: (Range<usize>, Pieces<'l>),
 }
 
-/// A text of nothing but line breaks must not cost more than its length to prepare.
-const STRIDE: usize = 1 << 14;
+/// A place in a text.
+#[derive(Clone, Debug)]
+struct Place {
+    offset: usize,
+    /// Counted from 1.
+    line: usize,
+    /// Counted in characters from 1.
+    column: usize,
+    /// The bytes of the line.
+    range: Range<usize>,
+}
 
 /// Programs whose text could be longer are not printed: a file can state a long name once and refer to it
 /// from everywhere.
@@ -163,7 +174,7 @@ fn size_of_constant(constant: &Constant) -> usize {
     }
 }
 
-/// A line of the program, cut to the width.
+/// A line of the text, cut to the width.
 #[derive(Debug, PartialEq, Eq)]
 struct Excerpt {
     line: usize,
@@ -174,53 +185,66 @@ struct Excerpt {
     mark: Range<usize>,
 }
 
-impl Lines<'_> {
-    fn of(listing: &Listing) -> Lines<'_> {
+impl<'l> Lines<'l> {
+    fn of(listing: &'l Listing) -> Lines<'l> {
         let spans = listing.spans.ops.iter();
         let ops = spans.map(|span| ((span.function, span.op), span.range.clone())).collect();
-        let mut ended = vec![0];
-        for stride in listing.text.as_bytes().chunks(STRIDE) {
-            ended.push(ended.last().copied().unwrap_or(0) + newlines(stride));
-        }
-        Lines { listing, ops, ended }
+        let first = listing.text.find('\n').unwrap_or(listing.text.len());
+        let place = Place { offset: 0, line: 1, column: 1, range: 0..first };
+        Lines { listing, ops, place, statement: (0..0, Pieces::default()) }
     }
 
-    fn excerpt(&self, location: &Location, width: usize) -> Option<Excerpt> {
-        let text = &self.listing.text;
+    fn excerpt(&mut self, location: &Location, width: usize) -> Option<Excerpt> {
         let function = location.function.as_ref()?;
         let range = match &location.op {
             Some(op) => self.ops.get(&(function.index, op.id))?,
             None => self.listing.spans.functions.get(function.index)?,
         };
-        let statement = text.get(range.clone())?;
+        let text = self.listing.text.get(range.clone())?;
+        if self.statement.0 != *range {
+            self.statement = (range.clone(), Pieces::of(text));
+        }
+        let pieces = &self.statement.1;
         let mark = match &location.op {
-            Some(_) => mark_in_op(statement, location),
-            None => mark_in_header(statement, location),
+            Some(_) => mark_in_op(pieces, location),
+            None => mark_in_header(pieces, location),
         };
         // Statements may go over several lines; the one on which the mark begins is shown.
-        let marked = first_line(&statement[mark.clone()]);
-        let found = range.start + mark.start;
-        let start = text[..found].rfind('\n').map_or(0, |at| at + 1);
-        let end = text[found..].find('\n').map_or(text.len(), |length| found + length);
-        let line = text[start..end].trim_end();
-        let mark = (found - start).min(line.len())..(found - start + marked).min(line.len());
-        let column = line[..mark.start].chars().count() + 1;
-        let number = self.number(found);
+        let marked = first_line(&text[mark.clone()]);
+        self.go_to(range.start + mark.start);
+        let Place { offset, line: number, column, range } = self.place.clone();
+        let line = self.listing.text[range.clone()].trim_end();
+        let start = offset - range.start;
+        let mark = start.min(line.len())..(start + marked).min(line.len());
         let (text, mark) = cut(line, mark, width.saturating_sub(number.to_string().len() + 3));
         // Tabs would shift the mark, and a terminal obeys other control characters.
         let text = text.replace(char::is_control, " ");
         Some(Excerpt { line: number, column, text, mark })
     }
 
-    /// The number of the line on which a byte stands, counted from 1.
-    fn number(&self, offset: usize) -> usize {
-        let stride = offset / STRIDE;
-        self.ended[stride] + newlines(&self.listing.text.as_bytes()[stride * STRIDE..offset]) + 1
+    /// Moves `place` to the byte at which a character begins.
+    fn go_to(&mut self, offset: usize) {
+        let text = &self.listing.text;
+        let last = &self.place;
+        let passed = &text[offset.min(last.offset)..offset.max(last.offset)];
+        let lines = passed.bytes().filter(|&byte| byte == b'\n').count();
+        let is_forward = offset >= last.offset;
+        let moved = |from: usize, by: usize| if is_forward { from + by } else { from - by };
+        let line = moved(last.line, lines);
+        self.place = if lines == 0 {
+            let column = moved(last.column, passed.chars().count());
+            Place { offset, line, column, range: last.range.clone() }
+        } else {
+            let start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+            let end = text[offset..].find('\n').map_or(text.len(), |length| offset + length);
+            Place {
+                offset,
+                line,
+                column: text[start..offset].chars().count() + 1,
+                range: start..end,
+            }
+        };
     }
-}
-
-fn newlines(bytes: &[u8]) -> usize {
-    bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
 
 /// Fewer columns than this show nothing useful.
@@ -263,8 +287,7 @@ fn cut(line: &str, mark: Range<usize>, width: usize) -> (String, Range<usize>) {
 }
 
 /// The part of an operation's text that a location is about.
-fn mark_in_op(text: &str, location: &Location) -> Range<usize> {
-    let pieces = Pieces::of(text);
+fn mark_in_op(pieces: &Pieces<'_>, location: &Location) -> Range<usize> {
     let parameter = location.parameter.as_ref();
     let argument = parameter.and_then(|name| pieces.arguments.iter().find(|p| p.binds(name)));
     let value = location.value.as_ref().map(|value| value.name.as_str());
@@ -273,8 +296,7 @@ fn mark_in_op(text: &str, location: &Location) -> Range<usize> {
 }
 
 /// The part of what stands before a function's body that a location is about.
-fn mark_in_header(text: &str, location: &Location) -> Range<usize> {
-    let pieces = Pieces::of(text);
+fn mark_in_header(pieces: &Pieces<'_>, location: &Location) -> Range<usize> {
     let value = location.value.as_ref().map(|value| value.name.as_str());
     let feature = location.feature.as_ref().map(|feature| feature.name.as_str());
     let input = value.or(feature).and_then(|name| declaration(&pieces.arguments, name));
@@ -332,9 +354,32 @@ mod tests {
         let (text, mark) = cut("    short", 4..9, 40);
         assert_eq!((text.as_str(), mark), ("short", 0..5));
 
+        // What is far away changes nothing.
+        let long = format!("{}ö{}", "ä".repeat(100_000), "ü".repeat(100_000));
+        assert_eq!(cut(&long, 200_000..200_002, 40), cut(&long[199_000..201_002], 1000..1002, 40));
+
         // A mark longer than the line ends with it.
         let (text, mark) = cut(&line, 4..200, 40);
         assert_eq!((text.chars().count(), mark), (40, 0..40));
         assert!(text.ends_with('…'));
+    }
+
+    #[test]
+    fn places_are_found_forward_and_back() {
+        let text = "a\n\n\tbö c\nd";
+        let listing = Listing { text: text.to_owned(), ..Listing::default() };
+        let mut lines = Lines::of(&listing);
+        let mut place = |offset| {
+            lines.go_to(offset);
+            (lines.place.line, lines.place.column, lines.place.range.clone())
+        };
+        for _ in 0..2 {
+            assert_eq!(place(text.len() - 1), (4, 1, 10..11));
+            assert_eq!(place(8), (3, 5, 3..9));
+            assert_eq!(place(4), (3, 2, 3..9));
+            assert_eq!(place(8), (3, 5, 3..9));
+            assert_eq!(place(0), (1, 1, 0..1));
+            assert_eq!(place(2), (2, 1, 2..2));
+        }
     }
 }

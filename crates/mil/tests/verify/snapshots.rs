@@ -102,3 +102,30 @@ fn colours_are_only_used_on_request() {
     let options = RenderOptions { color: true, ..RenderOptions::default() };
     assert!(report.render(&program, &options).contains("\x1b[1;31merror[passed-through]\x1b[0m"));
 }
+
+/// Hundreds of mistakes in one line and one statement of megabytes cost no more than reading them.
+#[test]
+fn long_lines_with_many_mistakes_are_shown_quickly() {
+    let attributes: String = (0..500).map(|index| format!("a{index} = bool(true), ")).collect();
+    let values = vec!["1"; 1 << 20].join(",");
+    let ops: String =
+        (0..500).map(|index| format!("tensor<fp16, [5]> y{index} = relu(x = x); ")).collect();
+    let source = format!(
+        "program(1.3) {{ func main<ios17>(tensor<fp16, [4]> x) {{ tensor<fp16, [{}]> big = \
+         const()[{attributes}val = tensor<fp16, [{}]>([{values}])]; {ops} }} -> (y0); }}",
+        1 << 20,
+        1 << 20
+    );
+    let start = std::time::Instant::now();
+    let (program, spans) = text::parse_with_spans(&source, &Zeros).expect("a program");
+    let report = check_program(&program);
+    let read = start.elapsed();
+    let listing = Listing { text: source, spans };
+    let start = std::time::Instant::now();
+    let shown = report.render_in(&listing, &RenderOptions::default());
+    let rendered = start.elapsed();
+    assert!(shown.matches("[unknown-attribute]").count() >= 490, "{}", report.summary());
+    assert_eq!(shown.matches("[type-mismatch]").count(), 500);
+    assert!(shown.contains("--> program:1:") && shown.len() < 1 << 20);
+    assert!(rendered < read * 10, "reading took {read:?}, the report {rendered:?}");
+}
