@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::{Error, ErrorKind, build_info, container, file};
-use crate::model::{Model, shapes};
+use crate::model::{Metadata, Model, shapes};
 use crate::package::weights::WeightFiles;
 use crate::package::{decode, directory, limits};
 use crate::text::{self, Listing, NoWeights, Spans};
@@ -50,9 +50,12 @@ pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
 fn describe(data: &[u8]) -> Result<Model, Error> {
     let in_data = |error: Error| error.in_file(file::DATA);
     let contents = container::read(data).map_err(in_data)?;
+    let mut description = decode::description(contents.description).map_err(in_data)?;
+    // Compilers always write the field; empty, it says nothing.
+    description.metadata.take_if(|metadata| *metadata == Metadata::default());
     Ok(Model {
         specification_version: contents.specification_version,
-        description: decode::description(contents.description).map_err(in_data)?,
+        description,
         ..Model::default()
     })
 }
