@@ -155,12 +155,30 @@ impl Opened {
 }
 
 fn open_text(path: &Path) -> Result<(Model, Listing), Error> {
-    let read = || {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read().map_err(|error| Error::io("read", path, &error))?;
+    let mut file = File::open(path).map_err(|error| Error::io("read", path, &error))?;
+    parse_text(&mut file, path, &directory_of(path))
+}
+
+/// Reads a model as MIL text from anywhere. `name` is what messages call the text; its weight files
+/// lie under `directory`.
+pub fn read_text(
+    from: &mut dyn Read,
+    name: impl AsRef<Path>,
+    directory: impl AsRef<Path>,
+) -> Result<Opened, Error> {
+    let path = name.as_ref().to_owned();
+    let (model, listing) = parse_text(from, &path, directory.as_ref())?;
+    Ok(Opened { model, source: Some(Source { path: path.clone(), listing }), path })
+}
+
+fn parse_text(
+    from: &mut dyn Read,
+    path: &Path,
+    directory: &Path,
+) -> Result<(Model, Listing), Error> {
+    let mut bytes = Vec::new();
+    let read = from.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::io("read", path, &error))?;
     if bytes.len() as u64 > MAX_TEXT_BYTES {
         let message = format!("{} is longer than {MAX_TEXT_BYTES} bytes", path.display());
         return Err(Error::new(message));
@@ -169,7 +187,7 @@ fn open_text(path: &Path) -> Result<(Model, Listing), Error> {
         let at = error.utf8_error().valid_up_to();
         Error::new(format!("{} is not UTF-8 at byte {at}", path.display()))
     })?;
-    let weights = Beside(WeightFiles::in_directory(directory_of(path)));
+    let weights = Beside(WeightFiles::in_directory(directory));
     let (program, spans) =
         text::parse_with_spans(&text, &weights).map_err(|error| Error::of_text(path, &error))?;
     let model = model::describe(program).map_err(|error| Error::of_description(path, &error))?;

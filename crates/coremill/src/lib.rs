@@ -43,4 +43,6 @@ pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
 pub use coremill_tensor as tensor;
 pub use error::Error;
-pub use files::{Format, Opened, SaveOptions, Source, open, open_with_source, save, save_text};
+pub use files::{
+    Format, Opened, SaveOptions, Source, open, open_with_source, read_text, save, save_text,
+};

@@ -11,7 +11,7 @@ use crate::output::{self, Failure};
     after_help = "Exits with 1 if there is an error.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --deny-warnings --json"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Leave out the warnings

@@ -11,7 +11,7 @@ use crate::output::{self, BAR, Cell, FAINT, Failure, STRONG, Table, paint};
     after_help = "Examples:\n  coremill inspect Model.mlpackage\n  coremill inspect Model.mlmodelc --json | jq .weights.bytes"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// How many operations and weights to list; 0 lists all

@@ -17,12 +17,21 @@ use crate::output::{self, Failure};
 
 /// Opens a model, whatever its form.
 fn open(path: &Path) -> Result<Model, Failure> {
+    if path.as_os_str() == "-" {
+        return open_with_source(path).map(|opened| opened.model);
+    }
     coremill::open(path).map_err(|error| failure(&error))
 }
 
-/// Opens a model, whatever its form, with the text that its program was read from.
+/// Opens a model, whatever its form, with the text that its program was read from. `-` is MIL text on
+/// standard input, its weight files in the current directory.
 fn open_with_source(path: &Path) -> Result<Opened, Failure> {
-    coremill::open_with_source(path).map_err(|error| failure(&error))
+    let opened = if path.as_os_str() == "-" {
+        coremill::read_text(&mut std::io::stdin().lock(), "standard input", ".")
+    } else {
+        coremill::open_with_source(path)
+    };
+    opened.map_err(|error| failure(&error))
 }
 
 /// The program of a model with what the description says about flexible shapes.

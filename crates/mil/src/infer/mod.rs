@@ -1,7 +1,7 @@
 //! Type inference: what every operation gives, from what it takes.
 //!
 //! [`analyze`] walks a function once, in order. Each operation is first checked against its row of the
-//! [op table](crate::ops), then its rule says what it gives. Rules are plain functions of a [`Site`],
+//! [op table](crate::ops), then its rule says what it gives. Rules are plain functions of a `Site`,
 //! one file for each family, listed in `rules.rs`. Dimensions that the function's inputs leave open
 //! become symbols; rules compute with them, so that most dimensions are expressions of those symbols.
 //! Elements of small integer tensors are carried along ([`Folded`]), since shapes depend on them.
