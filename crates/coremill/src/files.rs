@@ -4,13 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use coremill_mil::ir::{Program, TensorType, WeightPlace};
+use coremill_mil::ir::Program;
 use coremill_mil::model::{self, Model};
 use coremill_mil::package::weights::{Layout, WeightFiles};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mil::{compiled, package};
-use coremill_tensor::Buffer;
 
 use crate::error::Error;
 
@@ -187,20 +186,11 @@ fn parse_text(
         let at = error.utf8_error().valid_up_to();
         Error::new(format!("{} is not UTF-8 at byte {at}", path.display()))
     })?;
-    let weights = Beside(WeightFiles::in_directory(directory));
+    let weights = WeightFiles::in_directory(directory);
     let (program, spans) =
         text::parse_with_spans(&text, &weights).map_err(|error| Error::of_text(path, &error))?;
     let model = model::describe(program).map_err(|error| Error::of_description(path, &error))?;
     Ok((model, Listing { text, spans }))
-}
-
-/// The weight files beside a text.
-struct Beside(WeightFiles);
-
-impl text::Weights for Beside {
-    fn elements(&self, place: &WeightPlace, ty: &TensorType) -> Result<Option<Buffer>, String> {
-        self.0.elements(place, ty).map(Some).map_err(|error| error.to_string())
-    }
 }
 
 /// Saves a model as the path's extension says: `.mlpackage` or `.mlmodelc`.

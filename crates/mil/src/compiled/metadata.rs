@@ -235,17 +235,16 @@ fn joined<T: ToString>(items: impl IntoIterator<Item = T>, separator: &str) -> S
 
 /// The first release of each system that loads the model.
 fn availability(specification_version: i32) -> Value {
-    let (mac, vision, watch, phone) = match Opset::from_specification_version(specification_version)
-    {
-        Some(Opset::Ios15) => ("12.0", "1.0", "8.0", "15.0"),
-        Some(Opset::Ios16) => ("13.0", "1.0", "9.0", "16.0"),
-        Some(Opset::Ios17) => ("14.0", "1.0", "10.0", "17.0"),
-        Some(Opset::Ios18) => ("15.0", "2.0", "11.0", "18.0"),
-        Some(Opset::Ios26) | None => ("26.0", "26.0", "26.0", "26.0"),
+    let opset = Opset::from_specification_version(specification_version).unwrap_or(Opset::Ios26);
+    let [(_, phone), (_, mac), (_, watch), (_, tv)] = opset.availability();
+    let vision = match opset {
+        Opset::Ios15 | Opset::Ios16 | Opset::Ios17 => "1.0",
+        Opset::Ios18 => "2.0",
+        Opset::Ios26 => "26.0",
     };
     json!({
         "macOS": mac,
-        "tvOS": phone,
+        "tvOS": tv,
         "visionOS": vision,
         "watchOS": watch,
         "iOS": phone,
