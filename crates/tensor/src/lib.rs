@@ -5,6 +5,9 @@
 //! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
 //! | `buffer` | [`Buffer`]: shared bytes in memory or mapped from a file |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
+//! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
+//! | `pool` | [`Pool`]: the threads that share a kernel's work |
+//! | [`kernels`] | what computes: products of matrices, convolutions, maps, reductions |
 //!
 //! ```
 //! use coremill_tensor::{Buffer, DType, packed};
@@ -15,7 +18,12 @@
 
 mod buffer;
 mod dtype;
+mod isa;
+pub mod kernels;
 pub mod packed;
+mod pool;
 
 pub use buffer::{Buffer, FileSpan};
 pub use dtype::{DType, UnknownDType};
+pub use isa::{Isa, UnknownIsa};
+pub use pool::Pool;

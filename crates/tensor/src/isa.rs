@@ -1,0 +1,118 @@
+use std::fmt;
+use std::str::FromStr;
+
+/// A set of vector instructions that kernels are written for.
+///
+/// Kernels take one as an argument, so that tests can run every version that this machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// What every machine of the target has.
+    Portable,
+    /// Arm's vectors of 128 bits, with half-precision conversion.
+    Neon,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+    /// AVX-512 (F, BW, DQ, VL) beside AVX2, FMA and F16C.
+    Avx512,
+}
+
+/// A name that is no instruction set of this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownIsa;
+
+impl Isa {
+    /// Every set, from the narrowest.
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
+
+    /// The best that this machine has.
+    pub fn detect() -> Isa {
+        Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Portable)
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            Isa::Neon => cfg!(target_arch = "aarch64"),
+            Isa::Avx2 => has_avx2(),
+            Isa::Avx512 => has_avx512(),
+        }
+    }
+
+    /// The name, as `--isa` and [`FromStr`] take it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Neon => "neon",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn has_avx512() -> bool {
+    has_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn has_avx2() -> bool {
+    false
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn has_avx512() -> bool {
+    false
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for UnknownIsa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such instruction set; there are `portable`, `neon`, `avx2` and `avx512`")
+    }
+}
+
+impl std::error::Error for UnknownIsa {}
+
+impl FromStr for Isa {
+    type Err = UnknownIsa;
+
+    fn from_str(name: &str) -> Result<Isa, UnknownIsa> {
+        Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or(UnknownIsa)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for isa in Isa::ALL {
+            assert_eq!(isa.name().parse(), Ok(isa));
+        }
+        assert_eq!("sse".parse::<Isa>(), Err(UnknownIsa));
+    }
+
+    #[test]
+    fn what_is_detected_is_available() {
+        assert!(Isa::detect().is_available());
+        assert!(Isa::Portable.is_available());
+    }
+}

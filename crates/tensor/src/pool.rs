@@ -1,0 +1,327 @@
+//! Threads that share the work of a kernel.
+//!
+//! Kernels last from ten microseconds to some milliseconds and follow each other closely, so idle workers
+//! spin a while before they sleep, and tasks are handed out one by one: a worker that the operating system
+//! stops holds up the task that it has, no more.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long an idle worker looks for work before it sleeps.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// How many times a thread looks between two looks at the clock.
+const LOOKS: usize = 64;
+
+/// Threads that run the tasks of one kernel at a time.
+///
+/// Dropping it stops the threads.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// The job's number in the upper half and the number of its tasks that nobody has taken yet in the
+    /// lower. A task is taken by a compare-and-swap that counts down, so whoever holds one knows that
+    /// the job is not over and that `job` does not change.
+    untaken: AtomicU64,
+    /// The tasks of the job that are not done.
+    undone: AtomicUsize,
+    job: UnsafeCell<Option<Job>>,
+    /// Held by the thread whose job runs.
+    busy: AtomicBool,
+    sleepers: AtomicUsize,
+    stop: AtomicBool,
+    gate: Mutex<()>,
+    wake: Condvar,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    tasks: usize,
+    body: *const (dyn Fn(usize) + Sync),
+}
+
+// SAFETY: `job` is written by the thread that holds `busy` while no task is undone, and read by threads
+// that have taken a task, which keeps it from being written. The release store of `untaken` and the
+// acquiring compare-and-swap on it order the two. The body that it points to is `Sync`.
+#[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+unsafe impl Send for Shared {}
+
+impl Pool {
+    /// A pool of so many threads, the calling one included; at least that one.
+    pub fn new(threads: usize) -> Pool {
+        let shared = Arc::new(Shared {
+            untaken: AtomicU64::new(0),
+            undone: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            busy: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            gate: Mutex::new(()),
+            wake: Condvar::new(),
+            panic: Mutex::new(None),
+        });
+        let workers = (1..threads)
+            .map_while(|index| {
+                let shared = Arc::clone(&shared);
+                let builder = std::thread::Builder::new().name(format!("coremill-{index}"));
+                builder.spawn(move || shared.work()).ok()
+            })
+            .collect();
+        Pool { shared, workers }
+    }
+
+    /// How many threads share a job, the calling one included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Runs `body(0)`, `body(1)` up to `body(tasks - 1)`, each once, in any order, on all threads.
+    ///
+    /// While another thread's job runs, the calling thread does everything itself. A panic in the body
+    /// reaches the caller once all tasks are over.
+    pub fn run(&self, tasks: usize, body: impl Fn(usize) + Sync) {
+        if tasks <= 1 || self.workers.is_empty() || tasks > u32::MAX as usize {
+            return (0..tasks).for_each(body);
+        }
+        let shared = &*self.shared;
+        if shared.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return (0..tasks).for_each(body);
+        }
+        let body: &(dyn Fn(usize) + Sync) = &body;
+        // SAFETY: only the lifetime changes. `finish` below returns when no task is undone, after which
+        // nobody looks at the body any more.
+        #[expect(unsafe_code, reason = "workers outlive the borrow, their use of it does not")]
+        let body = unsafe {
+            std::mem::transmute::<
+                *const (dyn Fn(usize) + Sync),
+                *const (dyn Fn(usize) + Sync + 'static),
+            >(body)
+        };
+        // SAFETY: this thread holds `busy`, and the job before has no undone task.
+        #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+        unsafe {
+            *shared.job.get() = Some(Job { tasks, body });
+        }
+        shared.undone.store(tasks, Ordering::Relaxed);
+        let number = (shared.untaken.load(Ordering::Relaxed) >> 32) + 1;
+        shared.untaken.store(number << 32 | tasks as u64, Ordering::SeqCst);
+        if shared.sleepers.load(Ordering::SeqCst) > 0 {
+            let _gate = shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.wake.notify_all();
+        }
+        while shared.step() {}
+        shared.finish();
+        let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        shared.busy.store(false, Ordering::Release);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Runs the body over ranges that together are `0..length`, each at least `grain` long but for the
+    /// last, several for each thread.
+    pub fn run_ranges(
+        &self,
+        length: usize,
+        grain: usize,
+        body: impl Fn(std::ops::Range<usize>) + Sync,
+    ) {
+        let chunks = if self.threads() == 1 { 1 } else { self.threads() * 4 };
+        let step = length.div_ceil(chunks).max(grain).max(1);
+        self.run(length.div_ceil(step), |task| {
+            body(task * step..((task + 1) * step).min(length));
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        {
+            let _gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            self.shared.wake.notify_all();
+        }
+        for worker in self.workers.drain(..) {
+            // A worker catches the panics of bodies, so it cannot have ended with one.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    /// What a worker does until the pool is dropped.
+    fn work(&self) {
+        loop {
+            while self.step() {}
+            if self.spin() {
+                continue;
+            }
+            let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            while !self.has_work() && !self.stop.load(Ordering::SeqCst) {
+                gate = self.wake.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            }
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
+    /// Waits a short while for work; whether some came.
+    fn spin(&self) -> bool {
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if self.has_work() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if self.stop.load(Ordering::Relaxed) || start.elapsed() > SPIN {
+                return false;
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.untaken.load(Ordering::SeqCst) as u32 > 0
+    }
+
+    /// Takes a task and runs it; whether there was one.
+    fn step(&self) -> bool {
+        let mut untaken = self.untaken.load(Ordering::Acquire);
+        loop {
+            if untaken as u32 == 0 {
+                return false;
+            }
+            match self.untaken.compare_exchange_weak(
+                untaken,
+                untaken - 1,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break,
+                Err(now) => untaken = now,
+            }
+        }
+        // SAFETY: a task of the job has been taken and is not done, so `job` is not written.
+        #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+        let job = unsafe { *self.job.get() };
+        if let Some(job) = job {
+            let index = job.tasks - untaken as u32 as usize;
+            // SAFETY: the thread that owns the body waits until this task is done.
+            #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
+            let body = unsafe { &*job.body };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(index))) {
+                *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+            }
+        }
+        self.undone.fetch_sub(1, Ordering::AcqRel);
+        true
+    }
+
+    /// Waits for the tasks that others have taken.
+    fn finish(&self) {
+        let mut looks = 0;
+        while self.undone.load(Ordering::Acquire) > 0 {
+            looks += 1;
+            // A worker that holds the last task may have been stopped by the operating system, which
+            // only runs it again once there is a processor for it.
+            if looks > 4096 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once() {
+        let pool = Pool::new(4);
+        for tasks in [0, 1, 2, 3, 17, 100] {
+            let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+            pool.run(tasks, |task| {
+                counts[task].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{tasks}");
+        }
+    }
+
+    #[test]
+    fn jobs_follow_each_other_and_workers_wake_from_sleep() {
+        let pool = Pool::new(3);
+        let total = AtomicUsize::new(0);
+        for round in 0..if cfg!(miri) { 5 } else { 2000 } {
+            if round % 500 == 0 {
+                std::thread::sleep(SPIN * 20);
+            }
+            pool.run(round % 7, |task| {
+                total.fetch_add(task + 1, Ordering::Relaxed);
+            });
+        }
+        let expected: usize = (0..if cfg!(miri) { 5 } else { 2000 })
+            .map(|round| (1..=round % 7).sum::<usize>())
+            .sum();
+        assert_eq!(total.load(Ordering::Relaxed), expected);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let pool = Pool::new(2);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(8, |task| assert!(task != 5, "task five"));
+        }));
+        assert!(caught.is_err());
+        let total = AtomicUsize::new(0);
+        pool.run(8, |_| {
+            total.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 8);
+    }
+
+    #[test]
+    fn threads_that_come_at_once_all_get_their_results() {
+        let pool = Pool::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+                        let total = AtomicUsize::new(0);
+                        pool.run(9, |task| {
+                            total.fetch_add(task, Ordering::Relaxed);
+                        });
+                        assert_eq!(total.load(Ordering::Relaxed), 36);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn ranges_cover_the_length_without_overlap() {
+        for (threads, length, grain) in [(1, 10, 1), (2, 1000, 64), (3, 5, 100), (2, 0, 1)] {
+            let seen: Vec<_> = (0..length).map(|_| AtomicUsize::new(0)).collect();
+            Pool::new(threads).run_ranges(length, grain, |range| {
+                for at in range {
+                    seen[at].fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        }
+    }
+}
