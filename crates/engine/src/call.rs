@@ -1,0 +1,284 @@
+//! What a reference kernel sees: its arguments by name, with the defaults of the op table.
+
+use std::ops::Range;
+
+use coremill_mil::ir::Opset;
+use coremill_mil::ops::{DefaultValue, OpKind, OpRow};
+use coremill_tensor::DType;
+
+use crate::array::{Array, ElementsView, View, int_range, is_float};
+use crate::error::{Error, Result, fail};
+use crate::limits::Limits;
+
+/// What a reference kernel gives: a tensor for each output.
+pub(crate) type Results = Result<Vec<Array>>;
+
+/// One operation about to be performed.
+pub(crate) struct Call<'a> {
+    /// The definition that holds.
+    pub(crate) row: &'static OpRow,
+    /// The opset of the function.
+    pub(crate) opset: Opset,
+    /// Parameter and the positions of what is bound to it in `operands`; parameters that have their
+    /// default are absent.
+    pub(crate) parameters: &'a [(String, Range<usize>)],
+    /// What is bound, tensor by tensor.
+    pub(crate) operands: &'a [View<'a>],
+    /// The element type of each output; `string` for what is no tensor.
+    pub(crate) dtypes: &'a [DType],
+    /// What the program may ask for.
+    pub(crate) limits: &'a Limits,
+    /// Differs from run to run, for random operations without a seed.
+    pub(crate) seed: u64,
+}
+
+impl<'a> Call<'a> {
+    /// The operation.
+    pub(crate) fn kind(&self) -> OpKind {
+        self.row.kind
+    }
+
+    /// The opset that brought the definition that holds here.
+    pub(crate) fn since(&self) -> Opset {
+        self.row.since
+    }
+
+    /// All tensors bound to a parameter; empty if none is.
+    pub(crate) fn all(&self, name: &str) -> &'a [View<'a>] {
+        let found = self.parameters.iter().find(|(parameter, _)| parameter == name);
+        found.map_or(&[], |(_, range)| &self.operands[range.clone()])
+    }
+
+    /// The tensor bound to a parameter, if one is.
+    pub(crate) fn optional(&self, name: &str) -> Option<View<'a>> {
+        self.all(name).first().copied()
+    }
+
+    /// Whether anything is bound to a parameter.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.optional(name).is_some()
+    }
+
+    /// The tensor bound to a parameter.
+    pub(crate) fn tensor(&self, name: &str) -> Result<View<'a>> {
+        match self.optional(name) {
+            Some(view) => Ok(view),
+            None => fail!("`{name}` is required, but nothing is bound to it"),
+        }
+    }
+
+    /// The floats of a tensor.
+    pub(crate) fn floats(&self, name: &str) -> Result<&'a [f32]> {
+        self.tensor(name)?.floats().map_err(|error| of_parameter(name, &error))
+    }
+
+    /// The floats of a tensor, if one is bound.
+    pub(crate) fn optional_floats(&self, name: &str) -> Result<Option<&'a [f32]>> {
+        if self.has(name) { self.floats(name).map(Some) } else { Ok(None) }
+    }
+
+    /// The one integer that a parameter is, by its binding or by default.
+    pub(crate) fn int(&self, name: &str) -> Result<i32> {
+        match (self.optional(name), self.default(name)) {
+            (Some(view), _) => match view.ints().map_err(|error| of_parameter(name, &error))? {
+                [value] => Ok(*value),
+                values => fail!("`{name}` expects one integer, found {}", values.len()),
+            },
+            (None, DefaultValue::Int(value)) => Ok(value),
+            (None, _) => fail!("`{name}` expects one integer, but nothing is bound to it"),
+        }
+    }
+
+    /// The one integer that a parameter is, if anything is bound to it.
+    pub(crate) fn optional_int(&self, name: &str) -> Result<Option<i32>> {
+        if self.has(name) { self.int(name).map(Some) } else { Ok(None) }
+    }
+
+    /// The integers that a parameter is; `spatial` is the number of spatial dimensions, for defaults
+    /// that depend on it.
+    pub(crate) fn ints(&self, name: &str, spatial: usize) -> Result<Vec<i32>> {
+        match (self.optional(name), self.default(name)) {
+            (Some(view), _) => {
+                Ok(view.ints().map_err(|error| of_parameter(name, &error))?.to_vec())
+            }
+            (None, DefaultValue::Ints(values)) => Ok(values.to_vec()),
+            (None, DefaultValue::PerSpatialDim { value, times }) => {
+                Ok(vec![value; spatial * times as usize])
+            }
+            (None, _) => fail!("`{name}` expects integers, but nothing is bound to it"),
+        }
+    }
+
+    /// The integers that a parameter is, if anything is bound to it.
+    pub(crate) fn optional_ints(&self, name: &str) -> Result<Option<Vec<i32>>> {
+        if self.has(name) { self.ints(name, 0).map(Some) } else { Ok(None) }
+    }
+
+    /// The `bool` that a parameter is.
+    pub(crate) fn bool(&self, name: &str) -> Result<bool> {
+        match (self.optional(name), self.default(name)) {
+            (Some(_), _) => self.int(name).map(|value| value != 0),
+            (None, DefaultValue::Bool(value)) => Ok(value),
+            (None, _) => fail!("`{name}` expects one bool, but nothing is bound to it"),
+        }
+    }
+
+    /// The `bool`s that a parameter is; all false, `count` of them, if nothing is bound to it.
+    pub(crate) fn bools(&self, name: &str, count: usize) -> Result<Vec<bool>> {
+        match self.optional_ints(name)? {
+            Some(values) => Ok(values.into_iter().map(|value| value != 0).collect()),
+            None => Ok(vec![false; count]),
+        }
+    }
+
+    /// The one number that a parameter is, in the type that the operation computes in.
+    pub(crate) fn float(&self, name: &str) -> Result<f32> {
+        if let Some(view) = self.optional(name) {
+            return match view.elements {
+                ElementsView::Floats([value]) => Ok(*value),
+                ElementsView::Ints([value]) => Ok(*value as f32),
+                _ => fail!("`{name}` expects one number, found {} elements", view.len()),
+            };
+        }
+        match self.default(name) {
+            DefaultValue::Float(value) => Ok(value),
+            DefaultValue::Int(value) => Ok(value as f32),
+            DefaultValue::FloatByType { fp16, fp32 } => {
+                let computes_in_fp16 = self.dtypes.first() == Some(&DType::Fp16);
+                Ok(if computes_in_fp16 { fp16 } else { fp32 })
+            }
+            _ => fail!("`{name}` expects one number, but nothing is bound to it"),
+        }
+    }
+
+    /// The one number that a parameter is, if anything is bound to it.
+    pub(crate) fn optional_float(&self, name: &str) -> Result<Option<f32>> {
+        if self.has(name) { self.float(name).map(Some) } else { Ok(None) }
+    }
+
+    /// The text that a parameter is.
+    pub(crate) fn text(&self, name: &str) -> Result<&'a str> {
+        if let Some(view) = self.optional(name) {
+            return match view.elements {
+                ElementsView::Texts([text]) => Ok(text),
+                _ => fail!("`{name}` expects one string, found `{}`", view.dtype),
+            };
+        }
+        match self.default(name) {
+            DefaultValue::Text(text) => Ok(text),
+            _ => fail!("`{name}` expects one string, but nothing is bound to it"),
+        }
+    }
+
+    /// An axis in `0..rank`, from one that may count from the end.
+    pub(crate) fn axis(&self, name: &str, rank: usize) -> Result<usize> {
+        normalize_axis(self.int(name)?, rank).map_err(|error| of_parameter(name, &error))
+    }
+
+    /// Axes in `0..rank`, from ones that may count from the end.
+    pub(crate) fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
+        let axes = self.ints(name, 0)?.into_iter();
+        axes.map(|axis| normalize_axis(axis, rank))
+            .collect::<Result<_>>()
+            .map_err(|error| of_parameter(name, &error))
+    }
+
+    /// Axes in `0..rank`; every one if nothing is bound.
+    pub(crate) fn axes_or_all(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
+        if self.has(name) { self.axes(name, rank) } else { Ok((0..rank).collect()) }
+    }
+
+    /// The element type of the first output.
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtypes.first().copied().unwrap_or(DType::Fp32)
+    }
+
+    /// How many elements a shape holds, unless a tensor may not have so many.
+    pub(crate) fn count(&self, shape: &[usize]) -> Result<usize> {
+        count_within(shape, self.limits)
+    }
+
+    /// The one output, a tensor of floats.
+    pub(crate) fn give_floats(&self, shape: impl Into<Vec<usize>>, floats: Vec<f32>) -> Results {
+        Ok(vec![Array::floats(self.dtype(), shape, floats)])
+    }
+
+    /// The one output, a tensor of integers or bools.
+    pub(crate) fn give_ints(&self, shape: impl Into<Vec<usize>>, ints: Vec<i32>) -> Results {
+        Ok(vec![Array::ints(self.dtype(), shape, ints)])
+    }
+
+    fn default(&self, name: &str) -> DefaultValue {
+        self.row.parameter(name).map_or(DefaultValue::Absent, |parameter| parameter.default)
+    }
+}
+
+impl<'a> View<'a> {
+    /// The floats, or an error that says what was found instead.
+    pub(crate) fn floats(&self) -> Result<&'a [f32]> {
+        match self.elements {
+            ElementsView::Floats(floats) => Ok(floats),
+            _ => fail!("expects floats, found `{}`", self.dtype),
+        }
+    }
+
+    /// The integers or bools, or an error that says what was found instead.
+    pub(crate) fn ints(&self) -> Result<&'a [i32]> {
+        match self.elements {
+            ElementsView::Ints(ints) => Ok(ints),
+            _ => fail!("expects integers, found `{}`", self.dtype),
+        }
+    }
+}
+
+/// How many elements a shape holds, unless a tensor may not have so many.
+pub(crate) fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
+    let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
+    match count {
+        Some(count) if count <= limits.elements => Ok(count),
+        _ => Err(Error::new(format!(
+            "gives a tensor of shape {shape:?}; accepted are up to {} elements",
+            limits.elements
+        ))),
+    }
+}
+
+/// An axis in `0..rank`, from one that may count from the end.
+pub(crate) fn normalize_axis(axis: i32, rank: usize) -> Result<usize> {
+    let shifted = if axis < 0 { i64::from(axis) + rank as i64 } else { i64::from(axis) };
+    if (0..rank as i64).contains(&shifted) {
+        Ok(shifted as usize)
+    } else {
+        fail!("axis {axis} is outside of a tensor of rank {rank}")
+    }
+}
+
+/// An integer in the range of its type, wrapped around as two's complement does.
+pub(crate) fn wrap_int(dtype: DType, value: i64) -> i32 {
+    match dtype {
+        DType::Bool => i32::from(value != 0),
+        DType::Int8 => i32::from(value as i8),
+        DType::UInt8 => i32::from(value as u8),
+        DType::Int16 => i32::from(value as i16),
+        DType::UInt16 => i32::from(value as u16),
+        _ => value as i32,
+    }
+}
+
+/// The integer of a type that is nearest to a number; NaN is 0.
+pub(crate) fn saturate_int(dtype: DType, value: f64) -> i32 {
+    debug_assert!(!is_float(dtype));
+    let (low, high) = int_range(dtype).unwrap_or((i32::MIN, i32::MAX));
+    (value as i32).clamp(low, high)
+}
+
+fn of_parameter(name: &str, error: &Error) -> Error {
+    Error::new(format!("`{name}`: {error}"))
+}
+
+impl Call<'_> {
+    /// What a kernel gives that is not written yet.
+    pub(crate) fn missing(&self) -> Results {
+        fail!("`{}` cannot be run yet", self.kind().name())
+    }
+}

@@ -1,0 +1,105 @@
+//! Index arithmetic on shapes.
+
+use crate::error::{Result, fail};
+
+/// The distance in elements between neighbours along each axis of a dense row-major tensor.
+pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    strides
+}
+
+/// The shape to which both broadcast, as numpy does.
+pub(crate) fn broadcast(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
+    let rank = x.len().max(y.len());
+    let extent = |shape: &[usize], axis: usize| {
+        (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis])
+    };
+    let joined = (0..rank).map(|axis| match (extent(x, axis), extent(y, axis)) {
+        (x, y) if x == y => Ok(x),
+        (1, extent) | (extent, 1) => Ok(extent),
+        _ => fail!("shapes {x:?} and {y:?} do not broadcast together"),
+    });
+    joined.collect()
+}
+
+/// The strides with which a dense tensor of shape `from` is read as one of shape `to`, to which it
+/// broadcasts: 0 along axes that repeat.
+pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
+    let missing = to.len() - from.len();
+    let dense = strides(from);
+    (0..to.len())
+        .map(|axis| match axis.checked_sub(missing) {
+            Some(axis) if from[axis] != 1 => dense[axis],
+            _ => 0,
+        })
+        .collect()
+}
+
+/// Calls `visit` with the offset that each index of a shape, in row-major order, has under strides.
+pub(crate) fn each_offset(shape: &[usize], strides: &[usize], mut visit: impl FnMut(usize)) {
+    each_offsets(shape, [strides], |[offset]| visit(offset));
+}
+
+/// Calls `visit` with the offsets that each index of a shape, in row-major order, has under several
+/// sets of strides.
+pub(crate) fn each_offsets<const N: usize>(
+    shape: &[usize],
+    strides: [&[usize]; N],
+    mut visit: impl FnMut([usize; N]),
+) {
+    if shape.contains(&0) {
+        return;
+    }
+    let mut index = vec![0; shape.len()];
+    let mut offsets = [0; N];
+    loop {
+        visit(offsets);
+        let mut axis = shape.len();
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            index[axis] += 1;
+            for (offset, strides) in offsets.iter_mut().zip(strides) {
+                *offset += strides[axis];
+            }
+            if index[axis] < shape[axis] {
+                break;
+            }
+            for (offset, strides) in offsets.iter_mut().zip(strides) {
+                *offset -= strides[axis] * shape[axis];
+            }
+            index[axis] = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_follow_broadcast_strides() {
+        let shape = broadcast(&[2, 1, 3], &[4, 1]).expect("they broadcast");
+        assert_eq!(shape, [2, 4, 3]);
+        let (x, y) = (broadcast_strides(&[2, 1, 3], &shape), broadcast_strides(&[4, 1], &shape));
+        let mut seen = Vec::new();
+        each_offsets(&shape, [&x, &y], |offsets| seen.push(offsets));
+        assert_eq!(seen.len(), 24);
+        assert_eq!(seen[..4], [[0, 0], [1, 0], [2, 0], [0, 1]]);
+        assert_eq!(seen[23], [5, 3]);
+        assert!(broadcast(&[2, 3], &[2]).is_err());
+    }
+
+    #[test]
+    fn scalars_have_one_offset_and_empty_shapes_none() {
+        let mut count = 0;
+        each_offset(&[], &[], |_| count += 1);
+        each_offset(&[3, 0], &[0, 1], |_| count += 10);
+        assert_eq!(count, 1);
+    }
+}
