@@ -3,3 +3,7 @@
 //! A kernel takes slices and extents, the [`Isa`](crate::Isa) to compute with, and the
 //! [`Pool`](crate::Pool) to share the work over; it knows nothing about programs. Extents that do not fit
 //! the slices are the caller's mistake and panic; nothing is read or written out of bounds.
+
+mod activation;
+
+pub use activation::{Activation, activate};
