@@ -1,12 +1,59 @@
 //! Runs ML Programs on this machine's CPU.
+//!
+//! [`Engine::load`] takes a model that was verified; a [`Session`] of one of its functions holds the
+//! states and runs it. A function is planned once for each set of input shapes: constants are folded,
+//! operations fused, weights packed, memory shared. [`Precision`] says where results are rounded,
+//! [`Limits`] what a program may ask for, [`Hooks`] who looks on.
+//!
+//! ```
+//! use coremill_engine::{Array, Engine, LoadOptions};
+//! use coremill_mil::{model, text, verify};
+//! use coremill_tensor::DType;
+//!
+//! let text = "
+//!     program(1.3) {
+//!         func main<ios17>(tensor<fp32, [2, 2]> x) {
+//!             tensor<fp32, [2, 2]> y = matmul(x = x, y = x);
+//!         } -> (y);
+//!     }
+//! ";
+//! let model = model::describe(text::parse(text, &text::NoWeights).expect("it is MIL")).expect("it is complete");
+//! let verified = verify::verify(&model).expect("it is sound");
+//!
+//! let engine = Engine::load(&verified, &LoadOptions::default())?;
+//! let mut session = engine.session("main")?;
+//! let x = Array::floats(DType::Fp32, [2, 2], vec![1.0, 2.0, 3.0, 4.0]);
+//! let outputs = session.run(&[("x", x)])?;
+//! assert_eq!(outputs.array("y").and_then(Array::as_floats), Some(&[7.0, 10.0, 15.0, 22.0][..]));
+//! # Ok::<(), coremill_engine::Error>(())
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `array`, `value` | tensors, lists and dictionaries at run time |
+//! | `ops` | the reference kernel of each operation, which defines what it computes |
+//! | `plan` | how a function is run for inputs of given shapes |
+//! | `execute` | runs plans |
+//! | `engine` | what callers see: [`Engine`], [`Session`] |
 
 mod array;
 mod call;
+mod engine;
 mod error;
+mod execute;
 mod geometry;
+mod hooks;
 mod limits;
+mod lists;
 mod ops;
+mod options;
+mod plan;
+mod value;
 
 pub use array::{Array, Elements, ElementsView, View};
+pub use engine::{Engine, Outputs, Port, Session};
 pub use error::Error;
+pub use hooks::{Hooks, Span};
 pub use limits::Limits;
+pub use options::{LoadOptions, Precision};
+pub use value::{Key, Value};

@@ -5,6 +5,7 @@
 //! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
 //! | `buffer` | [`Buffer`]: shared bytes in memory or mapped from a file |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
+//! | `arena` | [`Arena`]: floats that kernels read and write in parts |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
 //! | [`kernels`] | what computes: products of matrices, convolutions, maps, reductions |
@@ -16,6 +17,7 @@
 //! assert_eq!(packed::unpack(DType::UInt3, bytes.as_bytes(), 3), Some(vec![1, 7, 2]));
 //! ```
 
+mod arena;
 mod buffer;
 mod dtype;
 mod isa;
@@ -23,6 +25,7 @@ pub mod kernels;
 pub mod packed;
 mod pool;
 
+pub use arena::{Arena, FLOATS_PER_LINE};
 pub use buffer::{Buffer, FileSpan};
 pub use dtype::{DType, UnknownDType};
 pub use isa::{Isa, UnknownIsa};

@@ -202,3 +202,8 @@ pub(crate) fn reference(kind: OpKind) -> Option<fn(&Call) -> Results> {
         | OpKind::WriteState => return None,
     })
 }
+
+/// Whether the executor performs an operation itself.
+pub(crate) fn is_special(kind: OpKind) -> bool {
+    reference(kind).is_none()
+}

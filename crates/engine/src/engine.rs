@@ -1,0 +1,389 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coremill_mil::ir::{Dim, Function, Type, ValueId};
+use coremill_mil::model::{FeatureDescription, Model};
+use coremill_mil::ops::OpKind;
+use coremill_mil::verify::Verified;
+use coremill_tensor::{Arena, DType, Isa, Pool};
+
+use crate::array::{Array, Elements, is_float, round_floats};
+use crate::error::{Error, Result, fail};
+use crate::execute::{Resources, execute};
+use crate::hooks::Hooks;
+use crate::ops;
+use crate::options::{LoadOptions, Precision};
+use crate::plan::{Machine, Plan, PlanKey, Source, plan};
+use crate::value::Value;
+
+/// How many plans a function keeps, one for each set of input shapes. The one that was not used for the
+/// longest time goes first.
+const MAX_PLANS: usize = 16;
+
+/// A program that is ready to run. Clones share everything; any number of threads may run sessions of it
+/// at once.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    machine: Machine,
+    precision: Precision,
+    functions: Vec<Loaded>,
+    default_function: String,
+}
+
+struct Loaded {
+    source: Source,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    states: Vec<Port>,
+    plans: Mutex<Plans>,
+}
+
+#[derive(Default)]
+struct Plans {
+    made: HashMap<PlanKey, (Arc<Plan>, u64)>,
+    clock: u64,
+}
+
+/// An input, an output or a state of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// The name.
+    pub name: String,
+    /// The type that the function declares; of what a state holds, for a state.
+    pub ty: Type,
+    /// What the model says of it: the shapes that it accepts, how an image is turned into numbers.
+    pub description: Option<FeatureDescription>,
+}
+
+/// One user of an engine's function: the states, and the memory for intermediate values.
+pub struct Session {
+    engine: Engine,
+    function: usize,
+    arena: Arena,
+    states: Vec<Array>,
+}
+
+/// What a run gave, in the order of the function's outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outputs(pub Vec<(String, Value)>);
+
+impl Outputs {
+    /// The output of that name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value)
+    }
+
+    /// The tensor of that name.
+    pub fn array(&self, name: &str) -> Option<&Array> {
+        self.get(name)?.as_array()
+    }
+}
+
+impl Engine {
+    /// Prepares a model. Everything that can be found out before a run is: an operation that cannot be
+    /// run is an error here.
+    pub fn load(verified: &Verified<'_>, options: &LoadOptions) -> Result<Engine> {
+        let model = verified.model();
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let isa = options.isa.unwrap_or_else(Isa::detect);
+        if !isa.is_available() {
+            fail!("this machine has no `{isa}` instructions");
+        }
+        let functions = model.program.functions.iter().enumerate();
+        let functions = functions
+            .map(|(index, function)| {
+                check(function)?;
+                let analysis = verified.analysis(index).clone();
+                let source =
+                    Source::new(function.clone(), analysis, options.precision, options.limits);
+                let (inputs, outputs, states) = ports(model, &source.function);
+                Ok(Loaded { source, inputs, outputs, states, plans: Mutex::default() })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let default_function = model.default_function_name().to_owned();
+        let machine = Machine { pool: Pool::new(threads), isa };
+        let precision = options.precision;
+        Ok(Engine { shared: Arc::new(Shared { machine, precision, functions, default_function }) })
+    }
+
+    /// The names of the functions.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.shared.functions.iter().map(|loaded| &*loaded.source.function.name)
+    }
+
+    /// The function that runs where none is named.
+    pub fn default_function(&self) -> &str {
+        &self.shared.default_function
+    }
+
+    /// How many threads share the work.
+    pub fn threads(&self) -> usize {
+        self.shared.machine.pool.threads()
+    }
+
+    /// The vector instructions that it computes with.
+    pub fn isa(&self) -> Isa {
+        self.shared.machine.isa
+    }
+
+    /// Where results are rounded.
+    pub fn precision(&self) -> Precision {
+        self.shared.precision
+    }
+
+    /// A user of a function, its states zero.
+    pub fn session(&self, function: &str) -> Result<Session> {
+        let Some(index) = self.functions().position(|name| name == function) else {
+            let names: Vec<_> = self.functions().map(|name| format!("`{name}`")).collect();
+            fail!("there is no function `{function}`; there are {}", names.join(", "));
+        };
+        let loaded = &self.shared.functions[index];
+        let states = loaded.states.iter().map(zeros).collect::<Result<_>>()?;
+        Ok(Session { engine: self.clone(), function: index, arena: Arena::default(), states })
+    }
+}
+
+impl Session {
+    fn loaded(&self) -> &Loaded {
+        &self.engine.shared.functions[self.function]
+    }
+
+    /// What the function takes, states aside.
+    pub fn inputs(&self) -> &[Port] {
+        &self.loaded().inputs
+    }
+
+    /// What it gives.
+    pub fn outputs(&self) -> &[Port] {
+        &self.loaded().outputs
+    }
+
+    /// What it keeps between runs.
+    pub fn states(&self) -> &[Port] {
+        &self.loaded().states
+    }
+
+    /// What a state holds.
+    pub fn state(&self, name: &str) -> Option<&Array> {
+        let at = self.states().iter().position(|state| state.name == name)?;
+        Some(&self.states[at])
+    }
+
+    /// Sets what a state holds.
+    pub fn set_state(&mut self, name: &str, array: Array) -> Result<()> {
+        let Some(at) = self.states().iter().position(|state| state.name == name) else {
+            let names: Vec<_> =
+                self.states().iter().map(|state| format!("`{}`", state.name)).collect();
+            fail!("there is no state `{name}`; there are {}", or_none(&names));
+        };
+        self.states[at] = accept(&self.states()[at], array)?;
+        Ok(())
+    }
+
+    /// Sets all states to zero.
+    pub fn reset(&mut self) -> Result<()> {
+        self.states = self.states().iter().map(zeros).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// Makes the plan for inputs of given shapes, in the order of [`Session::inputs`], so that the first
+    /// run with them does not have to.
+    pub fn prepare(&mut self, shapes: &[Vec<usize>]) -> Result<()> {
+        let key = PlanKey { shapes: shapes.to_vec(), observed: false };
+        let plan = self.plan(key)?;
+        if self.arena.len() < plan.places.length {
+            self.arena = Arena::new(plan.places.length);
+        }
+        Ok(())
+    }
+
+    /// Runs the function on inputs by name.
+    pub fn run(&mut self, inputs: &[(&str, Array)]) -> Result<Outputs> {
+        self.run_with(inputs, &mut Hooks::default())
+    }
+
+    /// Runs the function while somebody looks on.
+    pub fn run_with(&mut self, inputs: &[(&str, Array)], hooks: &mut Hooks<'_>) -> Result<Outputs> {
+        let arrays = self.arrange(inputs)?;
+        let shapes = arrays.iter().map(|array| array.shape().to_vec()).collect();
+        let plan = self.plan(PlanKey { shapes, observed: hooks.observe.is_some() })?;
+        let loaded = &self.engine.shared.functions[self.function];
+        let resources = Resources {
+            arena: &mut self.arena,
+            states: &mut self.states,
+            hooks,
+            seed: next_seed(),
+        };
+        let machine = &self.engine.shared.machine;
+        let values = execute(&loaded.source, machine, &plan, arrays, resources)?;
+        let names = loaded.outputs.iter().map(|port| port.name.clone());
+        Ok(Outputs(names.zip(values).collect()))
+    }
+
+    /// The inputs in the function's order, checked and converted.
+    fn arrange(&self, inputs: &[(&str, Array)]) -> Result<Vec<Array>> {
+        let ports = self.inputs();
+        for (index, (name, _)) in inputs.iter().enumerate() {
+            if !ports.iter().any(|port| port.name == *name) {
+                let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
+                fail!("there is no input `{name}`; there are {}", or_none(&names));
+            }
+            if inputs[..index].iter().any(|(other, _)| other == name) {
+                fail!("input `{name}` is given twice");
+            }
+        }
+        ports
+            .iter()
+            .map(|port| match inputs.iter().find(|(name, _)| *name == port.name) {
+                Some((_, array)) => accept(port, array.clone()),
+                None => fail!("input `{}`, a `{}`, is not given", port.name, port.ty),
+            })
+            .collect()
+    }
+
+    fn plan(&self, key: PlanKey) -> Result<Arc<Plan>> {
+        let loaded = self.loaded();
+        let lock = || loaded.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut plans = lock();
+            plans.clock += 1;
+            let clock = plans.clock;
+            if let Some((plan, used)) = plans.made.get_mut(&key) {
+                *used = clock;
+                return Ok(Arc::clone(plan));
+            }
+        }
+        let made = Arc::new(plan(&loaded.source, &self.engine.shared.machine, &key)?);
+        let mut plans = lock();
+        if plans.made.len() >= MAX_PLANS {
+            let oldest = plans.made.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                plans.made.remove(&oldest);
+            }
+        }
+        let clock = plans.clock;
+        plans.made.insert(key, (Arc::clone(&made), clock));
+        Ok(made)
+    }
+}
+
+/// Refuses functions that hold what cannot be run.
+fn check(function: &Function) -> Result<()> {
+    for (_, op) in function.all_ops() {
+        let value = op.outputs.first().map_or("", |&value| &function.value(value).name);
+        let fault = |message: String| Error::new(message).of_operation(op.type_name(), value);
+        match op.kind() {
+            None => return Err(fault("is no operation of Core ML; it cannot be run".into())),
+            Some(OpKind::ConstSymbolic | OpKind::ConvQuantized) => {
+                return Err(fault("cannot be run: no ML Program holds it".into()));
+            }
+            Some(kind) => debug_assert!(ops::reference(kind).is_some() || ops::is_special(kind)),
+        }
+    }
+    Ok(())
+}
+
+fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<Port>) {
+    let signature = model.signature(&function.name);
+    let describe = |name: &str, features: Option<&[FeatureDescription]>| {
+        features?.iter().find(|feature| feature.name == name).cloned()
+    };
+    let port = |value: ValueId, features: Option<&[FeatureDescription]>| {
+        let value = function.value(value);
+        Port {
+            name: value.name.clone(),
+            ty: value.ty.stripped_of_state().clone(),
+            description: describe(&value.name, features),
+        }
+    };
+    let (states, inputs): (Vec<_>, Vec<_>) = function
+        .inputs()
+        .iter()
+        .partition(|value| matches!(function.value(**value).ty, Type::State(_)));
+    let inputs_described = signature.as_ref().map(|signature| signature.inputs);
+    let outputs_described = signature.as_ref().map(|signature| signature.outputs);
+    let states_described = signature.as_ref().map(|signature| signature.states);
+    (
+        inputs.into_iter().map(|value| port(value, inputs_described)).collect(),
+        function.outputs().iter().map(|&value| port(value, outputs_described)).collect(),
+        states.into_iter().map(|value| port(value, states_described)).collect(),
+    )
+}
+
+/// The array as the port holds it: its element type and shape checked, floats and integers converted to
+/// the port's type.
+fn accept(port: &Port, mut array: Array) -> Result<Array> {
+    let Some(ty) = port.ty.as_tensor() else {
+        fail!("`{}` is a `{}`; only tensors can be passed in", port.name, port.ty);
+    };
+    let fits = ty.rank() == array.shape().len()
+        && ty.shape.iter().zip(array.shape()).all(|(dim, &extent)| match dim {
+            Dim::Known(expected) => *expected == extent as u64,
+            Dim::Unknown | Dim::Symbolic(_) => true,
+        });
+    if !fits {
+        fail!("`{}` expects a `{ty}`, found the shape {:?}", port.name, array.shape());
+    }
+    let same_kind = match array.elements() {
+        Elements::Floats(_) => is_float(ty.dtype),
+        Elements::Ints(_) => {
+            (ty.dtype == DType::Bool) == (array.dtype() == DType::Bool)
+                && crate::array::int_range(ty.dtype).is_some()
+        }
+        Elements::Texts(_) => ty.dtype == DType::String,
+    };
+    if !same_kind {
+        fail!("`{}` expects a `{ty}`, found elements of type `{}`", port.name, array.dtype());
+    }
+    if array.dtype() != ty.dtype {
+        if let (Some((low, high)), Some(ints)) =
+            (crate::array::int_range(ty.dtype), array.as_ints())
+            && let Some(outside) = ints.iter().find(|int| !(low..=high).contains(int))
+        {
+            fail!("`{}` expects a `{ty}`, found the element {outside}", port.name);
+        }
+        if let Some(floats) = array.floats_mut() {
+            round_floats(ty.dtype, floats);
+        }
+        array = array.retyped(ty.dtype);
+    }
+    Ok(array)
+}
+
+/// What a state holds at first.
+fn zeros(port: &Port) -> Result<Array> {
+    let ty = port.ty.as_tensor();
+    let shape = ty.and_then(|ty| {
+        let extents = ty.known_shape()?.into_iter().map(|extent| usize::try_from(extent).ok());
+        extents.collect::<Option<Vec<_>>>()
+    });
+    let (Some(ty), Some(shape)) = (ty, shape) else {
+        fail!("state `{}` is a `{}`; accepted are tensors of fixed shape", port.name, port.ty);
+    };
+    let count = crate::call::count_within(&shape, &crate::Limits::default())?;
+    Ok(if is_float(ty.dtype) {
+        Array::floats(ty.dtype, shape, vec![0.0; count])
+    } else {
+        Array::ints(ty.dtype, shape, vec![0; count])
+    })
+}
+
+fn or_none(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// A number that differs from run to run.
+fn next_seed() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = time.map_or(0, |time| time.as_nanos() as u64);
+    time ^ NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+}

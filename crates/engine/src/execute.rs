@@ -1,0 +1,418 @@
+//! Runs plans.
+
+use std::time::Instant;
+
+use coremill_mil::ir::OpId;
+use coremill_mil::ops::OpKind;
+use coremill_tensor::{Arena, DType};
+
+use crate::array::{Array, ElementsView, View};
+use crate::call::count_within;
+use crate::error::{Error, Result, fail};
+use crate::hooks::{Hooks, Span};
+use crate::lists;
+use crate::plan::{
+    Holds, Kernel, Machine, Node, NodeKind, Operand, Places, Plan, Reference, Region, SlotId,
+    Source,
+};
+use crate::value::{Key, Value};
+
+/// One run of a plan.
+pub(crate) struct Run<'r, 'h> {
+    source: &'r Source,
+    machine: &'r Machine,
+    plan: &'r Plan,
+    arena: &'r mut Arena,
+    states: &'r mut [Array],
+    hooks: &'r mut Hooks<'h>,
+    seed: u64,
+    /// What the slots outside of the arena hold, by [`SlotId::index`].
+    held: Vec<Option<Value>>,
+    bytes: usize,
+    operations: u64,
+}
+
+/// What a run needs beside its plan.
+pub(crate) struct Resources<'r, 'h> {
+    pub(crate) arena: &'r mut Arena,
+    pub(crate) states: &'r mut [Array],
+    pub(crate) hooks: &'r mut Hooks<'h>,
+    pub(crate) seed: u64,
+}
+
+/// Runs a plan on inputs of its shapes, in the order of those that are no states.
+pub(crate) fn execute(
+    source: &Source,
+    machine: &Machine,
+    plan: &Plan,
+    inputs: Vec<Array>,
+    resources: Resources<'_, '_>,
+) -> Result<Vec<Value>> {
+    let Resources { arena, states, hooks, seed } = resources;
+    if arena.len() < plan.places.length {
+        *arena = Arena::new(plan.places.length);
+    }
+    let held = vec![None; plan.graph.slots.len()];
+    let bytes = plan.places.length * 4;
+    let mut run =
+        Run { source, machine, plan, arena, states, hooks, seed, held, bytes, operations: 0 };
+    run.check_bytes()?;
+    let body = &plan.graph.body;
+    for (&slot, input) in body.inputs.iter().zip(inputs) {
+        run.hold(slot, Value::Array(input))?;
+    }
+    run.region(body, Some(&plan.places))
+}
+
+impl Run<'_, '_> {
+    /// Runs a region whose inputs are held; what it gives. Only the body has places in the arena.
+    fn region(&mut self, region: &Region, places: Option<&Places>) -> Result<Vec<Value>> {
+        for (index, (node, released)) in region.nodes.iter().zip(&region.releases).enumerate() {
+            self.operations += 1;
+            if self.operations > self.source.limits.operations {
+                let limit = self.source.limits.operations;
+                let error = Error::new(format!("the run takes more than {limit} operations"))
+                    .hint("a loop may never end; the limit is `Limits::operations`");
+                return Err(self.source.place(node.op, error));
+            }
+            let start = self.hooks.profile.is_some().then(Instant::now);
+            let scratch = places.map(|places| places.scratch[index].clone());
+            self.node(node, scratch).map_err(|error| self.source.place(node.op, error))?;
+            if let Some(start) = start {
+                self.note_span(node, start);
+            }
+            if self.hooks.observe.is_some() {
+                self.show(node);
+            }
+            for &slot in released {
+                self.release(slot);
+            }
+        }
+        region.outputs.iter().map(|output| self.value(output)).collect()
+    }
+
+    fn node(&mut self, node: &Node, scratch: Option<std::ops::Range<usize>>) -> Result<()> {
+        match &node.kind {
+            NodeKind::Kernel(kernel) => self.kernel(node, &**kernel, scratch),
+            NodeKind::Reference(reference) => self.reference(node, reference),
+            NodeKind::Alias => {
+                let [output] = node.outputs[..] else { return Ok(()) };
+                if self.plan.places.slots[output.index()].is_some() {
+                    return Ok(());
+                }
+                let array = self.array(&node.inputs[0])?;
+                let shape = self.plan.graph.slot(output).shape.clone().unwrap_or_default();
+                let reshaped = array.reshaped(shape.clone()).ok_or_else(|| {
+                    let found = array.shape();
+                    Error::new(format!("cannot give a tensor {found:?} the shape {shape:?}"))
+                })?;
+                self.hold(output, Value::Array(reshaped))
+            }
+            NodeKind::ReadState(state) => {
+                self.hold(node.outputs[0], Value::Array(self.states[*state].clone()))
+            }
+            NodeKind::WriteState(state) => {
+                let array = self.array(&node.inputs[0])?;
+                let held = &self.states[*state];
+                if array.shape() != held.shape() {
+                    let (found, expected) = (array.shape(), held.shape());
+                    fail!("gives a tensor {found:?} to a state of shape {expected:?}");
+                }
+                self.states[*state] = array;
+                Ok(())
+            }
+            NodeKind::List(reference, kind) => self.list(node, reference, *kind),
+            NodeKind::Cond(regions) => {
+                let taken = if self.bool(&node.inputs[0])? { &regions[0] } else { &regions[1] };
+                let values = self.region(taken, None)?;
+                self.release_region(taken);
+                self.hold_all(&node.outputs, values)
+            }
+            NodeKind::Loop(regions) => {
+                let [condition, body] = &**regions;
+                let mut variables = self.values(&node.inputs)?;
+                loop {
+                    self.hold_all(&condition.inputs, variables.clone())?;
+                    let go_on = self.region(condition, None)?;
+                    self.release_region(condition);
+                    if !as_bool(go_on.first())? {
+                        break;
+                    }
+                    self.hold_all(&body.inputs, variables)?;
+                    variables = self.region(body, None)?;
+                    self.release_region(body);
+                }
+                self.hold_all(&node.outputs, variables)
+            }
+        }
+    }
+
+    fn reference(&mut self, node: &Node, reference: &Reference) -> Result<()> {
+        let operands = self.views(&node.inputs)?;
+        let results = reference.call(self.source, node.op, &operands, self.seed)?;
+        if results.len() != node.outputs.len() {
+            fail!("gives {} values, not {}", results.len(), node.outputs.len());
+        }
+        let mut values = Vec::with_capacity(results.len());
+        for (array, &slot) in results.into_iter().zip(&node.outputs) {
+            let expected = self.plan.graph.slot(slot);
+            if expected.holds == Holds::Dictionary {
+                let classes = reference.parameters.iter().find(|(name, _)| name == "classes");
+                let classes = classes.map(|(_, range)| operands[range.start]);
+                values.push(Value::Dictionary(scores(classes, &array)?));
+                continue;
+            }
+            if let Some(shape) = &expected.shape
+                && shape.as_slice() != array.shape()
+            {
+                let found = array.shape();
+                fail!("gives a tensor {found:?} where one of shape {shape:?} was inferred");
+            }
+            values.push(Value::Array(array));
+        }
+        self.hold_all(&node.outputs, values)
+    }
+
+    fn kernel(
+        &mut self,
+        node: &Node,
+        kernel: &dyn Kernel,
+        scratch: Option<std::ops::Range<usize>>,
+    ) -> Result<()> {
+        let graph = &self.plan.graph;
+        let places = &self.plan.places.slots;
+        // Inputs that lie in the arena are borrowed beside the outputs that do; the rest is held.
+        let place =
+            |operand: &Operand| operand.slot().and_then(|slot| places[slot.index()].clone());
+        let reads: Vec<_> = node.inputs.iter().filter_map(place).collect();
+        let mut writes: Vec<_> =
+            node.outputs.iter().filter_map(|slot| places[slot.index()].clone()).collect();
+        writes.extend(scratch.clone());
+        let (reads, writes) = self.arena.parts(&reads, &writes);
+        let mut reads = reads.into_iter();
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for operand in &node.inputs {
+            inputs.push(match operand {
+                Operand::Slot(slot) if places[slot.index()].is_some() => {
+                    let slot = graph.slot(*slot);
+                    View {
+                        dtype: slot.dtype,
+                        shape: slot.shape.as_deref().unwrap_or_default(),
+                        elements: ElementsView::Floats(reads.next().unwrap_or_default()),
+                    }
+                }
+                Operand::Slot(slot) => held_array(&self.held, *slot)?.view(),
+                Operand::Constant(known) => constant(known)?.view(),
+            });
+        }
+        let mut heap: Vec<(SlotId, Vec<f32>)> = Vec::new();
+        for &slot in &node.outputs {
+            if places[slot.index()].is_none() {
+                let shape = graph.slot(slot).shape.as_deref().unwrap_or_default();
+                heap.push((slot, vec![0.0; count_within(shape, &self.source.limits)?]));
+            }
+        }
+        let mut own_scratch = Vec::new();
+        let mut writes = writes.into_iter();
+        let mut outputs: Vec<&mut [f32]> = Vec::with_capacity(node.outputs.len());
+        let mut on_heap = heap.iter_mut();
+        for slot in &node.outputs {
+            let part = match places[slot.index()] {
+                Some(_) => writes.next(),
+                None => on_heap.next().map(|(_, floats)| floats.as_mut_slice()),
+            };
+            outputs.push(part.unwrap_or_default());
+        }
+        let scratch = match scratch {
+            Some(_) => writes.next().unwrap_or_default(),
+            None => {
+                own_scratch.resize(kernel.scratch(), 0.0);
+                &mut own_scratch[..]
+            }
+        };
+        kernel.run(self.machine, &inputs, &mut outputs, scratch)?;
+        for (slot, floats) in heap {
+            let info = graph.slot(slot);
+            let shape = info.shape.clone().unwrap_or_default();
+            self.hold(slot, Value::Array(Array::floats(info.dtype, shape, floats)))?;
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, node: &Node, reference: &Reference, kind: OpKind) -> Result<()> {
+        let values = self.values(&node.inputs)?;
+        let arguments = lists::Arguments { reference, values: &values };
+        let dtypes = self.source.output_dtypes(node.op);
+        let result = lists::perform(kind, &arguments, &dtypes, &self.source.limits)?;
+        self.hold(node.outputs[0], result)
+    }
+
+    fn hold(&mut self, slot: SlotId, value: Value) -> Result<()> {
+        self.release(slot);
+        self.bytes += value.bytes();
+        self.held[slot.index()] = Some(value);
+        self.check_bytes()
+    }
+
+    fn hold_all(&mut self, slots: &[SlotId], values: Vec<Value>) -> Result<()> {
+        if slots.len() != values.len() {
+            fail!("gives {} values, not {}", values.len(), slots.len());
+        }
+        slots.iter().zip(values).try_for_each(|(&slot, value)| self.hold(slot, value))
+    }
+
+    fn check_bytes(&self) -> Result<()> {
+        let limit = self.source.limits.bytes;
+        if self.bytes > limit {
+            let bytes = self.bytes;
+            return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
+                .hint("the limit is `Limits::bytes`"));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, slot: SlotId) {
+        if let Some(value) = self.held[slot.index()].take() {
+            self.bytes -= value.bytes();
+        }
+    }
+
+    /// Lets go of what a region that ran has left: its outputs, and inputs that it did not use.
+    fn release_region(&mut self, region: &Region) {
+        let written = region.nodes.iter().flat_map(|node| &node.outputs);
+        for &slot in region.inputs.iter().chain(written) {
+            self.release(slot);
+        }
+    }
+
+    fn values(&self, operands: &[Operand]) -> Result<Vec<Value>> {
+        operands.iter().map(|operand| self.value(operand)).collect()
+    }
+
+    fn value(&self, operand: &Operand) -> Result<Value> {
+        match operand {
+            Operand::Constant(known) => Ok(Value::Array(constant(known)?.clone())),
+            Operand::Slot(slot) if self.plan.places.slots[slot.index()].is_some() => {
+                Ok(Value::Array(self.view(operand)?.to_array()))
+            }
+            Operand::Slot(slot) => held(&self.held, *slot).cloned(),
+        }
+    }
+
+    fn array(&self, operand: &Operand) -> Result<Array> {
+        match self.value(operand)? {
+            Value::Array(array) => Ok(array),
+            Value::List(_) | Value::Dictionary(_) => fail!("expects a tensor"),
+        }
+    }
+
+    fn bool(&self, operand: &Operand) -> Result<bool> {
+        as_bool(Some(&self.value(operand)?))
+    }
+
+    fn views<'a>(&'a self, operands: &'a [Operand]) -> Result<Vec<View<'a>>> {
+        operands.iter().map(|operand| self.view(operand)).collect()
+    }
+
+    fn view<'a>(&'a self, operand: &'a Operand) -> Result<View<'a>> {
+        match operand {
+            Operand::Constant(known) => Ok(constant(known)?.view()),
+            Operand::Slot(slot) => match &self.plan.places.slots[slot.index()] {
+                Some(place) => {
+                    let info = self.plan.graph.slot(*slot);
+                    Ok(View {
+                        dtype: info.dtype,
+                        shape: info.shape.as_deref().unwrap_or_default(),
+                        elements: ElementsView::Floats(&self.arena.as_slice()[place.clone()]),
+                    })
+                }
+                None => Ok(held_array(&self.held, *slot)?.view()),
+            },
+        }
+    }
+
+    fn note_span(&mut self, node: &Node, start: Instant) {
+        let elapsed = start.elapsed();
+        let (label, cost) = match &node.kind {
+            NodeKind::Kernel(kernel) => (kernel.label(), kernel.cost()),
+            NodeKind::Reference(reference) => {
+                (reference.row.kind.name().to_owned(), crate::plan::Cost::default())
+            }
+            _ => (self.source.function.op(node.op).type_name().to_owned(), Default::default()),
+        };
+        let value = self.name_of(node.op);
+        if let Some(profile) = &mut self.hooks.profile {
+            profile.push(Span {
+                label,
+                value,
+                start,
+                elapsed,
+                operations: cost.operations,
+                bytes: cost.bytes,
+                nested: matches!(node.kind, NodeKind::Cond(_) | NodeKind::Loop(_)),
+            });
+        }
+    }
+
+    fn name_of(&self, op: OpId) -> String {
+        let outputs = &self.source.function.op(op).outputs;
+        outputs
+            .first()
+            .map_or_else(String::new, |&value| self.source.function.value(value).name.clone())
+    }
+
+    /// Shows the observer what a node gave.
+    fn show(&mut self, node: &Node) {
+        let mut shown = Vec::new();
+        for &slot in &node.outputs {
+            let Some(value) = self.plan.graph.slot(slot).value else { continue };
+            if let Ok(value_held) = self.value(&Operand::Slot(slot)) {
+                shown.push((&self.source.function.value(value).name, value_held));
+            }
+        }
+        if let Some(observe) = &mut self.hooks.observe {
+            let operation = self.source.function.op(node.op).type_name();
+            for (name, value) in &shown {
+                observe(operation, name, value);
+            }
+        }
+    }
+}
+
+fn held(held: &[Option<Value>], slot: SlotId) -> Result<&Value> {
+    held[slot.index()].as_ref().ok_or_else(|| Error::new("a value is used before it is computed"))
+}
+
+fn held_array(values: &[Option<Value>], slot: SlotId) -> Result<&Array> {
+    let array = held(values, slot)?.as_array();
+    array.ok_or_else(|| Error::new("expects a tensor, found a list or a dictionary"))
+}
+
+fn constant(known: &crate::plan::Known) -> Result<&Array> {
+    known.expanded().ok_or_else(|| Error::new("a constant was not expanded"))
+}
+
+fn as_bool(value: Option<&Value>) -> Result<bool> {
+    match value.and_then(Value::as_array).and_then(Array::as_ints) {
+        Some([value]) => Ok(*value != 0),
+        _ => fail!("expects one bool"),
+    }
+}
+
+/// The score of each class.
+fn scores(classes: Option<View<'_>>, scores: &Array) -> Result<Vec<(Key, f32)>> {
+    let scores = scores.as_floats().unwrap_or_default();
+    let keys: Vec<Key> = match classes.map(|classes| (classes.elements, classes.dtype)) {
+        Some((ElementsView::Texts(texts), DType::String)) => {
+            texts.iter().cloned().map(Key::Text).collect()
+        }
+        Some((ElementsView::Ints(ints), _)) => {
+            ints.iter().map(|&int| Key::Int(i64::from(int))).collect()
+        }
+        _ => fail!("`classes` is no list of strings or integers"),
+    };
+    if keys.len() != scores.len() {
+        fail!("has {} classes for {} scores", keys.len(), scores.len());
+    }
+    Ok(keys.into_iter().zip(scores.iter().copied()).collect())
+}

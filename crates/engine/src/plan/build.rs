@@ -1,0 +1,205 @@
+//! From a function and the shapes of its inputs to a graph, operation by operation.
+
+use std::collections::HashMap;
+
+use coremill_mil::ir::{Binding, BlockId, Dim, Op, OpId, Symbol, Type, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::graph::{Graph, Holds, Node, NodeKind, Operand, Reference, Region, Slot, SlotId};
+use super::known::Source;
+use crate::error::{Error, Result};
+use crate::ops;
+
+/// The graph of a function for inputs of given shapes, by the order of those that are no states.
+pub(super) fn build(source: &Source, shapes: &[Vec<usize>]) -> Result<Graph> {
+    let function = &source.function;
+    let is_state = |value: &&ValueId| matches!(function.value(**value).ty, Type::State(_));
+    let states = function.inputs().iter().filter(is_state).copied().collect();
+    let inputs: Vec<_> =
+        function.inputs().iter().filter(|value| !is_state(value)).copied().collect();
+    let extents = inputs.iter().copied().zip(shapes.iter().cloned()).collect();
+    let mut builder =
+        Builder { source, states, extents, graph: Graph::default(), slots: HashMap::new() };
+    let inputs = inputs.into_iter().map(|input| builder.define(input)).collect();
+    builder.graph.body = builder.region(function.body, inputs)?;
+    Ok(builder.graph)
+}
+
+struct Builder<'s> {
+    source: &'s Source,
+    /// The states that the function takes.
+    states: Vec<ValueId>,
+    /// The shapes of its other inputs.
+    extents: HashMap<ValueId, Vec<usize>>,
+    graph: Graph,
+    slots: HashMap<ValueId, SlotId>,
+}
+
+impl Builder<'_> {
+    fn region(&mut self, block: BlockId, inputs: Vec<SlotId>) -> Result<Region> {
+        let block = self.source.function.block(block);
+        let mut nodes = Vec::with_capacity(block.ops.len());
+        for &op in &block.ops {
+            let node = self.node(op).map_err(|error| self.source.place(op, error))?;
+            nodes.extend(node);
+        }
+        let outputs = block.outputs.iter();
+        let outputs =
+            outputs.map(|&value| self.operand(&Binding::Value(value))).collect::<Result<_>>()?;
+        Ok(Region { inputs, nodes, outputs, releases: Vec::new() })
+    }
+
+    /// The node of an operation; none if what it gives is known before the run.
+    fn node(&mut self, id: OpId) -> Result<Option<Node>> {
+        let function = &self.source.function;
+        let op = function.op(id);
+        if op.outputs.iter().any(|&output| self.source.is_constant(output)) {
+            return Ok(None);
+        }
+        let kind = op
+            .kind()
+            .ok_or_else(|| Error::new("is no operation of Core ML; custom layers cannot be run"))?;
+        let (kind, inputs) = match kind {
+            OpKind::Const | OpKind::ConstSymbolic => return Ok(None),
+            OpKind::Cond => {
+                let inputs = self.operands(op, &["pred"])?;
+                (NodeKind::Cond(Box::new(self.two_regions(op)?)), inputs)
+            }
+            OpKind::WhileLoop => {
+                let inputs = self.operands(op, &["loop_vars"])?;
+                (NodeKind::Loop(Box::new(self.two_regions(op)?)), inputs)
+            }
+            OpKind::ReadState => (NodeKind::ReadState(self.state(op)?), Vec::new()),
+            OpKind::WriteState => {
+                (NodeKind::WriteState(self.state(op)?), self.operands(op, &["data"])?)
+            }
+            OpKind::MakeList
+            | OpKind::ListGather
+            | OpKind::ListLength
+            | OpKind::ListRead
+            | OpKind::ListScatter
+            | OpKind::ListWrite => {
+                let (reference, inputs) = self.reference(op, kind)?;
+                (NodeKind::List(reference, kind), inputs)
+            }
+            OpKind::Identity
+            | OpKind::Reshape
+            | OpKind::ReshapeLike
+            | OpKind::ExpandDims
+            | OpKind::Squeeze
+            | OpKind::Flatten2d
+                if self.is_alias(op) =>
+            {
+                (NodeKind::Alias, self.operands(op, &["x"])?)
+            }
+            kind => {
+                let (reference, inputs) = self.reference(op, kind)?;
+                (NodeKind::Reference(reference), inputs)
+            }
+        };
+        let outputs = op.outputs.iter().map(|&output| self.define(output)).collect();
+        Ok(Some(Node { op: id, kind, inputs, outputs }))
+    }
+
+    /// Whether an operation only gives its tensor another shape, one that is known.
+    fn is_alias(&self, op: &Op) -> bool {
+        let [output] = op.outputs[..] else { return false };
+        self.ty(output).as_tensor().is_some() && self.shape(output).is_some()
+    }
+
+    fn reference(&mut self, op: &Op, kind: OpKind) -> Result<(Reference, Vec<Operand>)> {
+        let row = kind.row(self.source.function.opset);
+        let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
+        let mut inputs = Vec::new();
+        let mut parameters = Vec::new();
+        for input in &op.inputs {
+            let start = inputs.len();
+            for binding in &input.bindings {
+                inputs.push(self.operand(binding)?);
+            }
+            parameters.push((input.name.to_string(), start..inputs.len()));
+        }
+        Ok((Reference { function: ops::reference(kind), row, parameters }, inputs))
+    }
+
+    fn two_regions(&mut self, op: &Op) -> Result<[Region; 2]> {
+        let [first, second] = op.blocks[..] else {
+            return Err(Error::new(format!("runs {} blocks; accepted are 2", op.blocks.len())));
+        };
+        let mut region = |block: BlockId| {
+            let inputs = &self.source.function.block(block).inputs;
+            let inputs = inputs.iter().map(|&input| self.define(input)).collect();
+            self.region(block, inputs)
+        };
+        Ok([region(first)?, region(second)?])
+    }
+
+    fn state(&self, op: &Op) -> Result<usize> {
+        let position = match op.binding("input") {
+            Some(Binding::Value(value)) => self.states.iter().position(|state| state == value),
+            Some(Binding::Literal(_)) | None => None,
+        };
+        position.ok_or_else(|| Error::new("`input` is bound to no state of the function"))
+    }
+
+    fn operands(&mut self, op: &Op, parameters: &[&str]) -> Result<Vec<Operand>> {
+        let bindings = parameters.iter().flat_map(|parameter| op.bindings(parameter));
+        bindings.map(|binding| self.operand(binding)).collect()
+    }
+
+    fn operand(&mut self, binding: &Binding) -> Result<Operand> {
+        if let Some(known) = self.source.known_binding(binding)? {
+            return Ok(Operand::Constant(known));
+        }
+        let Binding::Value(value) = binding else {
+            return Err(Error::new("a literal is no constant"));
+        };
+        let slot = self.slots.get(value).ok_or_else(|| {
+            let name = &self.source.function.value(*value).name;
+            Error::new(format!("`{name}` is used before it is computed"))
+        })?;
+        Ok(Operand::Slot(*slot))
+    }
+
+    /// Gives a value a slot.
+    fn define(&mut self, value: ValueId) -> SlotId {
+        let ty = self.ty(value);
+        let holds = match ty {
+            Type::Tensor(_) | Type::State(_) | Type::Tuple(_) => Holds::Tensor,
+            Type::List(..) => Holds::List,
+            Type::Dictionary(..) => Holds::Dictionary,
+        };
+        let dtype = ty.as_tensor().map_or(DType::String, |ty| ty.dtype);
+        let shape = self.shape(value);
+        let slot = self.graph.add_slot(Slot { holds, dtype, shape, value: Some(value) });
+        self.slots.insert(value, slot);
+        slot
+    }
+
+    fn ty(&self, value: ValueId) -> &Type {
+        let inferred = self.source.analysis.ty(value);
+        inferred.unwrap_or(&self.source.function.value(value).ty)
+    }
+
+    /// The shape of a value, if it is known before the run.
+    fn shape(&self, value: ValueId) -> Option<Vec<usize>> {
+        if let Some(shape) = self.extents.get(&value) {
+            return Some(shape.clone());
+        }
+        let extent = |dim: &Dim| -> Option<usize> {
+            match dim {
+                Dim::Known(extent) => usize::try_from(*extent).ok(),
+                Dim::Unknown => None,
+                Dim::Symbolic(expr) => {
+                    let assign = |symbol: Symbol| {
+                        let (input, axis) = self.source.analysis.origin(symbol)?;
+                        i64::try_from(*self.extents.get(&input)?.get(axis)?).ok()
+                    };
+                    usize::try_from(expr.evaluate(&assign)?).ok()
+                }
+            }
+        };
+        self.ty(value).as_tensor()?.shape.iter().map(extent).collect()
+    }
+}

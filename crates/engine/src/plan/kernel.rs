@@ -1,0 +1,45 @@
+use coremill_tensor::{Isa, Pool};
+
+use crate::array::View;
+use crate::error::Result;
+
+/// Work on tensors whose shapes were known when the plan was made.
+pub(crate) trait Kernel: Send + Sync {
+    /// Reads the inputs and writes every element of the outputs, tensors of floats all; what the
+    /// outputs hold before is arbitrary. The scratch is as long as [`Kernel::scratch`] says.
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        scratch: &mut [f32],
+    ) -> Result<()>;
+
+    /// What it does, for profiles: `conv+relu`.
+    fn label(&self) -> String;
+
+    /// What it takes.
+    fn cost(&self) -> Cost;
+
+    /// How many floats of memory it needs beside its outputs.
+    fn scratch(&self) -> usize {
+        0
+    }
+}
+
+/// What a kernel takes each time that it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Floating-point operations; a multiply-add counts two.
+    pub(crate) operations: u64,
+    /// Bytes read and written, weights as they lie in memory.
+    pub(crate) bytes: u64,
+}
+
+/// What kernels run on.
+pub(crate) struct Machine {
+    /// The threads.
+    pub(crate) pool: Pool,
+    /// The vector instructions.
+    pub(crate) isa: Isa,
+}

@@ -1,0 +1,317 @@
+//! Constants: what is known before the run, expanded when somebody needs it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use coremill_mil::infer::Analysis;
+use coremill_mil::ir::{
+    Binding, Constant, ConstantData, Definition, Function, OpId, Type, ValueId,
+};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::graph::Reference;
+use crate::array::{Array, round_floats};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::ops;
+use crate::options::Precision;
+
+/// A function that is to be run, and what is known about it before any input.
+pub(crate) struct Source {
+    pub(crate) function: Function,
+    pub(crate) analysis: Analysis,
+    pub(crate) precision: Precision,
+    pub(crate) limits: Limits,
+    /// Whether a value depends on constants alone, by [`ValueId::index`].
+    constant: Vec<bool>,
+    known: Mutex<HashMap<ValueId, Weak<Known>>>,
+}
+
+/// A constant tensor. Weights stay where they are until [`Known::array`] is called.
+pub(crate) struct Known {
+    /// The element type.
+    pub(crate) dtype: DType,
+    /// The shape.
+    pub(crate) shape: Vec<usize>,
+    /// The value that it is; none for a literal and for what a pass made.
+    pub(crate) value: Option<ValueId>,
+    array: OnceLock<Array>,
+}
+
+impl Known {
+    /// A constant whose elements are at hand.
+    pub(crate) fn new(array: Array) -> Known {
+        let (dtype, shape) = (array.dtype(), array.shape().to_vec());
+        Known { dtype, shape, value: None, array: OnceLock::from(array) }
+    }
+
+    /// The elements, computed on first use.
+    pub(crate) fn array(&self, source: &Source) -> Result<&Array> {
+        if let Some(array) = self.array.get() {
+            return Ok(array);
+        }
+        let value = self.value.ok_or_else(|| Error::new("a constant has no elements"))?;
+        let array = source.expand(value)?;
+        Ok(self.array.get_or_init(|| array))
+    }
+
+    /// The elements, if they have been computed.
+    pub(crate) fn expanded(&self) -> Option<&Array> {
+        self.array.get()
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.dtype, self.shape)
+    }
+}
+
+impl Source {
+    pub(crate) fn new(
+        function: Function,
+        analysis: Analysis,
+        precision: Precision,
+        limits: Limits,
+    ) -> Source {
+        let constant = constant_values(&function);
+        let known = Mutex::default();
+        Source { function, analysis, precision, limits, constant, known }
+    }
+
+    /// Whether a value depends on constants alone and can be computed before the run.
+    pub(crate) fn is_constant(&self, value: ValueId) -> bool {
+        self.constant[value.index()]
+    }
+
+    /// The constant that a value is. Plans that live at the same time share it.
+    pub(crate) fn known(&self, value: ValueId) -> Result<Arc<Known>> {
+        let held = |known: &HashMap<ValueId, Weak<Known>>| known.get(&value)?.upgrade();
+        if let Some(known) = held(&self.known.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(known);
+        }
+        let shape = self.analysis.ty(value).and_then(Type::as_tensor).and_then(|ty| {
+            let extents = ty.known_shape()?.into_iter().map(|extent| usize::try_from(extent).ok());
+            Some((ty.dtype, extents.collect::<Option<Vec<_>>>()?))
+        });
+        let known = match shape {
+            Some((dtype, shape)) => {
+                Known { dtype, shape, value: Some(value), array: OnceLock::new() }
+            }
+            // How large it is depends on elements.
+            None => Known { value: Some(value), ..Known::new(self.expand(value)?) },
+        };
+        let known = Arc::new(known);
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, known| known.strong_count() > 0);
+        all.insert(value, Arc::downgrade(&known));
+        Ok(known)
+    }
+
+    /// The constant that a binding states; none if it is computed.
+    pub(crate) fn known_binding(&self, binding: &Binding) -> Result<Option<Arc<Known>>> {
+        match binding {
+            Binding::Literal(constant) => literal(constant).map(|a| Some(Arc::new(Known::new(a)))),
+            Binding::Value(value) if self.is_constant(*value) => self.known(*value).map(Some),
+            Binding::Value(_) => Ok(None),
+        }
+    }
+
+    /// Computes a constant, and whatever it depends on, without recursion: a program may state a chain
+    /// of any length.
+    fn expand(&self, wanted: ValueId) -> Result<Array> {
+        let mut done: HashMap<ValueId, Array> = HashMap::new();
+        let mut pending = vec![wanted];
+        while let Some(&value) = pending.last() {
+            if done.contains_key(&value) {
+                pending.pop();
+                continue;
+            }
+            if value != wanted
+                && let Some(known) = self.held(value)
+            {
+                done.insert(value, known);
+                continue;
+            }
+            let Definition::Output(op, _) = self.function.value(value).definition else {
+                return Err(Error::new("an input is no constant"));
+            };
+            let before = pending.len();
+            for (_, binding) in self.function.op(op).all_bindings() {
+                if let Binding::Value(value) = binding
+                    && !done.contains_key(value)
+                {
+                    pending.push(*value);
+                }
+            }
+            if pending.len() > before {
+                continue;
+            }
+            pending.pop();
+            let results = self.fold(op, &done)?;
+            for (&output, array) in self.function.op(op).outputs.iter().zip(results) {
+                done.insert(output, array);
+            }
+        }
+        done.remove(&wanted).ok_or_else(|| Error::new("an operation gives too few values"))
+    }
+
+    fn held(&self, value: ValueId) -> Option<Array> {
+        let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&value)?.upgrade()?.expanded().cloned()
+    }
+
+    fn fold(&self, id: OpId, done: &HashMap<ValueId, Array>) -> Result<Vec<Array>> {
+        let op = self.function.op(id);
+        let fold = || {
+            let kind = op.kind().ok_or_else(|| Error::new("is no operation of Core ML"))?;
+            if kind == OpKind::Const {
+                let constant = op.attributes.get("val");
+                return literal(constant.ok_or_else(|| Error::new("states no value"))?)
+                    .map(|array| vec![array]);
+            }
+            let mut arrays = Vec::new();
+            let mut parameters = Vec::new();
+            for input in &op.inputs {
+                let start = arrays.len();
+                for binding in &input.bindings {
+                    arrays.push(match binding {
+                        Binding::Literal(constant) => literal(constant)?,
+                        Binding::Value(value) => done[value].clone(),
+                    });
+                }
+                parameters.push((input.name.to_string(), start..arrays.len()));
+            }
+            if kind.is_constexpr() {
+                for (name, constant) in op.attributes.iter().filter(|(name, _)| *name != "name") {
+                    parameters.push((name.to_owned(), arrays.len()..arrays.len() + 1));
+                    arrays.push(literal(constant)?);
+                }
+            }
+            let row = kind.row(self.function.opset);
+            let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
+            let reference = Reference { function: ops::reference(kind), row, parameters };
+            let operands: Vec<_> = arrays.iter().map(Array::view).collect();
+            reference.call(self, id, &operands, 0)
+        };
+        fold().map_err(|error| self.place(id, error))
+    }
+
+    /// The error, as one of an operation.
+    pub(crate) fn place(&self, op: OpId, error: Error) -> Error {
+        let op = self.function.op(op);
+        let value = op.outputs.first().map_or("", |&value| &self.function.value(value).name);
+        error.of_operation(op.type_name(), value)
+    }
+
+    /// The element types of what an operation gives; `string` for what is no tensor.
+    pub(crate) fn output_dtypes(&self, op: OpId) -> Vec<DType> {
+        let outputs = self.function.op(op).outputs.iter();
+        let dtype = |&value| {
+            let ty = self.analysis.ty(value).unwrap_or(&self.function.value(value).ty);
+            ty.as_tensor().map_or(DType::String, |ty| ty.dtype)
+        };
+        outputs.map(dtype).collect()
+    }
+}
+
+impl Reference {
+    /// Performs the operation.
+    pub(crate) fn call(
+        &self,
+        source: &Source,
+        op: OpId,
+        operands: &[crate::array::View<'_>],
+        seed: u64,
+    ) -> Result<Vec<Array>> {
+        let name = self.row.kind.name();
+        let function =
+            self.function.ok_or_else(|| Error::new(format!("`{name}` cannot be run")))?;
+        let dtypes = source.output_dtypes(op);
+        let call = Call {
+            row: self.row,
+            opset: source.function.opset,
+            parameters: &self.parameters,
+            operands,
+            dtypes: &dtypes,
+            limits: &source.limits,
+            seed,
+        };
+        let mut results = function(&call)?;
+        if source.precision == Precision::Faithful {
+            for array in &mut results {
+                let dtype = array.dtype();
+                if matches!(dtype, DType::Fp16 | DType::Bf16)
+                    && let Some(floats) = array.floats_mut()
+                {
+                    round_floats(dtype, floats);
+                }
+            }
+        }
+        Ok(results)
+    }
+}
+
+/// The elements of a constant: of a tensor, or of a list of scalars.
+pub(crate) fn literal(constant: &Constant) -> Result<Array> {
+    let ConstantData::Sequence(elements) = &constant.data else {
+        return Array::from_constant(constant);
+    };
+    let elements = elements.iter().map(Array::from_constant).collect::<Result<Vec<_>>>()?;
+    let shape = [elements.len()];
+    if let Some(texts) = elements
+        .iter()
+        .map(|element| match element.elements() {
+            crate::array::Elements::Texts(texts) => texts.first().cloned(),
+            _ => None,
+        })
+        .collect::<Option<Vec<_>>>()
+    {
+        return Ok(Array::texts(shape, texts));
+    }
+    let ints = elements.iter().map(|element| element.as_ints()?.first().copied());
+    match (ints.collect::<Option<Vec<_>>>(), elements.first()) {
+        (Some(ints), Some(first)) => Ok(Array::ints(first.dtype(), shape, ints)),
+        _ => Err(Error::new(format!("a constant `{}` is no list of scalars", constant.ty))),
+    }
+}
+
+/// Which values depend on constants alone.
+fn constant_values(function: &Function) -> Vec<bool> {
+    let mut constant = vec![false; function.value_count()];
+    let is_constant = |constant: &[bool], binding: &Binding| match binding {
+        Binding::Literal(_) => true,
+        Binding::Value(value) => constant[value.index()],
+    };
+    // Definitions come before uses, and a block's before those of the operations after it.
+    let mut pending: Vec<_> = function.block(function.body).ops.iter().rev().copied().collect();
+    while let Some(id) = pending.pop() {
+        let op = function.op(id);
+        for &block in op.blocks.iter().rev() {
+            pending.extend(function.block(block).ops.iter().rev());
+        }
+        let folds = match op.kind() {
+            // Constant lists are operands of `classify`; other lists are made at run time.
+            Some(OpKind::Const) => op.attributes.get("val").is_some(),
+            Some(
+                OpKind::RandomBernoulli
+                | OpKind::RandomCategorical
+                | OpKind::RandomNormal
+                | OpKind::RandomUniform
+                | OpKind::Classify,
+            )
+            | None => false,
+            Some(kind) => {
+                ops::reference(kind).is_some()
+                    && op.all_bindings().all(|(_, binding)| is_constant(&constant, binding))
+            }
+        };
+        if folds {
+            op.outputs.iter().for_each(|output| constant[output.index()] = true);
+        }
+    }
+    constant
+}

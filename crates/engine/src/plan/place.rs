@@ -1,0 +1,188 @@
+//! Where values lie: which share a part of the arena, and when those outside of it are let go.
+
+use std::ops::Range;
+
+use coremill_tensor::FLOATS_PER_LINE;
+
+use super::graph::{Graph, Holds, Node, NodeKind, Operand, Region, SlotId};
+use crate::array::is_float;
+
+/// Where the values of a graph lie.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// The part of the arena that a slot has, by [`SlotId::index`]; none for slots on the heap.
+    pub(crate) slots: Vec<Option<Range<usize>>>,
+    /// The part that each node of the body has as its scratch.
+    pub(crate) scratch: Vec<Range<usize>>,
+    /// How many floats the arena needs.
+    pub(crate) length: usize,
+}
+
+/// Something that takes part of the arena for a while.
+struct Tenant {
+    /// The nodes of the body from the first that writes it to the last that reads it.
+    life: Range<usize>,
+    length: usize,
+    place: Range<usize>,
+    owner: Owner,
+}
+
+enum Owner {
+    Slot(SlotId),
+    Scratch(usize),
+}
+
+/// Places what kernels of the body write, tensors that are known in shape, side by side in an arena so
+/// that those alive at the same time do not overlap: the largest first, each as low as it fits.
+///
+/// Slots that nothing reads later are noted in each region's `releases`.
+pub(super) fn place(graph: &mut Graph) -> Places {
+    let mut body = std::mem::take(&mut graph.body);
+    note_releases(&mut body, graph.slots.len());
+
+    let mut tenants: Vec<Tenant> = Vec::new();
+    // The tenant whose elements a slot shows.
+    let mut shown: Vec<Option<usize>> = vec![None; graph.slots.len()];
+    for (index, node) in body.nodes.iter().enumerate() {
+        node_reads(node, &mut |slot| {
+            if let Some(tenant) = shown[slot.index()] {
+                tenants[tenant].life.end = index + 1;
+            }
+        });
+        match &node.kind {
+            NodeKind::Alias => {
+                if let ([Operand::Slot(from)], [to]) = (&node.inputs[..], &node.outputs[..]) {
+                    shown[to.index()] = shown[from.index()];
+                }
+            }
+            NodeKind::Kernel(kernel) => {
+                for &output in &node.outputs {
+                    let slot = graph.slot(output);
+                    let count = slot.shape.as_ref().map(|shape| shape.iter().product::<usize>());
+                    if let (Some(length), Holds::Tensor, true) =
+                        (count, slot.holds, is_float(slot.dtype))
+                    {
+                        shown[output.index()] = Some(tenants.len());
+                        let (life, owner) = (index..index + 1, Owner::Slot(output));
+                        tenants.push(Tenant { life, length, place: 0..0, owner });
+                    }
+                }
+                let (life, owner) = (index..index + 1, Owner::Scratch(index));
+                let length = kernel.scratch();
+                tenants.push(Tenant { life, length, place: 0..0, owner });
+            }
+            _ => {}
+        }
+    }
+    for slot in body.outputs.iter().filter_map(Operand::slot) {
+        if let Some(tenant) = shown[slot.index()] {
+            tenants[tenant].life.end = body.nodes.len() + 1;
+        }
+    }
+
+    let length = settle(&mut tenants);
+    let mut places = Places {
+        slots: shown.iter().map(|tenant| tenant.map(|at| tenants[at].place.clone())).collect(),
+        scratch: vec![0..0; body.nodes.len()],
+        length,
+    };
+    for tenant in tenants {
+        match tenant.owner {
+            Owner::Scratch(node) => places.scratch[node] = tenant.place,
+            Owner::Slot(slot) => debug_assert_eq!(places.slots[slot.index()], Some(tenant.place)),
+        }
+    }
+    graph.body = body;
+    places
+}
+
+/// Finds a place for each tenant; how much they need in all.
+fn settle(tenants: &mut [Tenant]) -> usize {
+    let mut order: Vec<usize> = (0..tenants.len()).collect();
+    order.sort_by_key(|&at| (std::cmp::Reverse(tenants[at].length), at));
+    let mut settled: Vec<usize> = Vec::new();
+    let mut total = 0;
+    for at in order {
+        let (life, length) = (tenants[at].life.clone(), tenants[at].length);
+        let mut neighbours: Vec<Range<usize>> = settled
+            .iter()
+            .map(|&other| &tenants[other])
+            .filter(|other| other.life.start < life.end && life.start < other.life.end)
+            .map(|other| other.place.clone())
+            .collect();
+        neighbours.sort_by_key(|place| place.start);
+        let mut start = 0;
+        for neighbour in neighbours {
+            if start + length <= neighbour.start {
+                break;
+            }
+            start = start.max(neighbour.end.next_multiple_of(FLOATS_PER_LINE));
+        }
+        tenants[at].place = start..start + length;
+        total = total.max(start + length);
+        if length > 0 {
+            settled.push(at);
+        }
+    }
+    total
+}
+
+/// Calls `visit` with every slot that a node reads, itself or in the regions that it runs.
+fn node_reads(node: &Node, visit: &mut dyn FnMut(SlotId)) {
+    node.inputs.iter().filter_map(Operand::slot).for_each(&mut *visit);
+    for region in node.regions() {
+        region.reads(visit);
+    }
+}
+
+/// Notes after which node nothing reads a slot that the region writes.
+fn note_releases(region: &mut Region, slots: usize) {
+    let mut seen = vec![false; slots];
+    let mut mine = vec![false; slots];
+    let written = region.nodes.iter().flat_map(|node| &node.outputs).chain(&region.inputs);
+    written.for_each(|slot| mine[slot.index()] = true);
+    for slot in region.outputs.iter().filter_map(Operand::slot) {
+        seen[slot.index()] = true;
+    }
+    let mut releases = vec![Vec::new(); region.nodes.len()];
+    for (index, node) in region.nodes.iter().enumerate().rev() {
+        let mut note = |slot: SlotId| {
+            if mine[slot.index()] && !std::mem::replace(&mut seen[slot.index()], true) {
+                releases[index].push(slot);
+            }
+        };
+        node.outputs.iter().copied().for_each(&mut note);
+        node_reads(node, &mut note);
+    }
+    region.releases = releases;
+    for node in &mut region.nodes {
+        if let NodeKind::Cond(regions) | NodeKind::Loop(regions) = &mut node.kind {
+            regions.iter_mut().for_each(|region| note_releases(region, slots));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(life: Range<usize>, length: usize) -> Tenant {
+        Tenant { life, length, place: 0..0, owner: Owner::Scratch(0) }
+    }
+
+    #[test]
+    fn tenants_share_a_place_if_they_do_not_live_together() {
+        let mut tenants =
+            vec![tenant(0..2, 100), tenant(1..3, 50), tenant(2..4, 100), tenant(3..5, 40)];
+        let total = settle(&mut tenants);
+        for (index, one) in tenants.iter().enumerate() {
+            for other in &tenants[..index] {
+                let together = one.life.start < other.life.end && other.life.start < one.life.end;
+                let overlap =
+                    one.place.start < other.place.end && other.place.start < one.place.end;
+                assert!(!(together && overlap));
+            }
+        }
+        assert!(total < 200, "{total} floats for at most 150 at once");
+    }
+}

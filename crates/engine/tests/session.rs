@@ -1,0 +1,132 @@
+//! What callers see: inputs checked, states kept, blocks run, limits held.
+
+use std::time::Duration;
+
+use coremill_engine::{Array, Engine, Error, Hooks, Limits, LoadOptions, Session, Value};
+use coremill_mil::{model, text, verify};
+use coremill_tensor::DType;
+
+fn engine(text: &str, options: &LoadOptions) -> Result<Engine, Error> {
+    let program = text::parse(text, &text::NoWeights).unwrap_or_else(|error| panic!("{error}"));
+    let model = model::describe(program).unwrap_or_else(|error| panic!("{error}"));
+    let verified = verify::verify(&model).unwrap_or_else(|report| panic!("{}", report.summary()));
+    Engine::load(&verified, options)
+}
+
+fn session(text: &str) -> Session {
+    let engine = engine(text, &LoadOptions::default()).expect("it loads");
+    engine.session("main").expect("there is a main")
+}
+
+fn floats(shape: &[usize], elements: &[f32]) -> Array {
+    Array::floats(DType::Fp32, shape, elements.to_vec())
+}
+
+const COUNTER: &str = "
+    program(1.3) {
+        func main<ios18>(tensor<fp16, [2]> x, state<tensor<fp16, [2]>> total) {
+            tensor<fp16, [2]> before = read_state(input = total);
+            tensor<fp16, [2]> after = add(x = before, y = x);
+            write_state(input = total, data = after);
+            tensor<fp16, [2]> y = read_state(input = total);
+        } -> (y);
+    }
+";
+
+const COUNTDOWN: &str = "
+    program(1.3) {
+        func main<ios17>(int32 n, tensor<fp32, [2]> x) {
+            int32 left, tensor<fp32, [2]> y = while_loop(loop_vars = (n, x))
+            (int32 left_c, tensor<fp32, [2]> y_c) {
+                bool go = greater(x = left_c, y = 0);
+            } -> (go)
+            (int32 left_b, tensor<fp32, [2]> y_b) {
+                int32 less = sub(x = left_b, y = 1);
+                tensor<fp32, [2]> twice = add(x = y_b, y = y_b);
+            } -> (less, twice);
+        } -> (left, y);
+    }
+";
+
+#[test]
+fn states_are_kept_between_runs_and_are_each_sessions_own() {
+    let engine = engine(COUNTER, &LoadOptions::default()).expect("it loads");
+    let mut one = engine.session("main").expect("there is a main");
+    let mut other = engine.session("main").expect("there is a main");
+    for (step, expected) in [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]].iter().enumerate() {
+        let outputs = one.run(&[("x", floats(&[2], &[1.0, 2.0]))]).expect("it runs");
+        assert_eq!(outputs.array("y").and_then(Array::as_floats), Some(&expected[..]), "{step}");
+    }
+    let outputs = other.run(&[("x", floats(&[2], &[5.0, 5.0]))]).expect("it runs");
+    assert_eq!(outputs.array("y").and_then(Array::as_floats), Some(&[5.0, 5.0][..]));
+    assert_eq!(one.state("total").and_then(Array::as_floats), Some(&[3.0, 6.0][..]));
+    one.reset().expect("states can be zero");
+    one.set_state("total", floats(&[2], &[0.5, 0.25])).expect("it fits");
+    let outputs = one.run(&[("x", floats(&[2], &[1.0, 1.0]))]).expect("it runs");
+    assert_eq!(outputs.array("y").and_then(Array::as_floats), Some(&[1.5, 1.25][..]));
+}
+
+#[test]
+fn loops_run_as_often_as_their_condition_says() {
+    let mut session = session(COUNTDOWN);
+    for (count, factor) in [(0, 1.0), (1, 2.0), (10, 1024.0)] {
+        let n = Array::ints(DType::Int32, [], vec![count]);
+        let outputs = session.run(&[("n", n), ("x", floats(&[2], &[1.0, -3.0]))]).expect("it runs");
+        assert_eq!(
+            outputs.array("y").and_then(Array::as_floats),
+            Some(&[factor, -3.0 * factor][..])
+        );
+    }
+}
+
+#[test]
+fn an_endless_loop_ends_in_an_error() {
+    let text = COUNTDOWN.replace("sub(x = left_b, y = 1)", "sub(x = left_b, y = 0)");
+    let limits = Limits { operations: 10_000, ..Limits::default() };
+    let engine =
+        engine(&text, &LoadOptions { limits, ..LoadOptions::default() }).expect("it loads");
+    let mut session = engine.session("main").expect("there is a main");
+    let n = Array::ints(DType::Int32, [], vec![1]);
+    let error = session.run(&[("n", n), ("x", floats(&[2], &[0.0, 0.0]))]).expect_err("endless");
+    assert!(error.to_string().contains("more than 10000 operations"), "{error}");
+}
+
+#[test]
+fn a_wrong_input_is_told_what_is_expected() {
+    let mut session = session(COUNTDOWN);
+    let n = || Array::ints(DType::Int32, [], vec![1]);
+    let x = || floats(&[2], &[0.0, 0.0]);
+    let cases: [(&[(&str, Array)], &str); 5] = [
+        (&[("n", n())], "input `x`, a `tensor<fp32, [2]>`, is not given"),
+        (&[("n", n()), ("x", x()), ("z", x())], "there is no input `z`; there are `n`, `x`"),
+        (&[("n", n()), ("x", x()), ("x", x())], "input `x` is given twice"),
+        (
+            &[("n", n()), ("x", floats(&[3], &[0.0; 3]))],
+            "`x` expects a `tensor<fp32, [2]>`, found the shape [3]",
+        ),
+        (
+            &[("n", floats(&[], &[1.0])), ("x", x())],
+            "`n` expects a `int32`, found elements of type `fp32`",
+        ),
+    ];
+    for (inputs, message) in cases {
+        let error = session.run(inputs).expect_err(message);
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn an_observer_sees_every_value_and_a_profile_every_step() {
+    let mut session = session(COUNTDOWN);
+    let n = Array::ints(DType::Int32, [], vec![2]);
+    let mut seen = Vec::new();
+    let mut spans = Vec::new();
+    let mut observe = |operation: &str, name: &str, value: &Value| {
+        seen.push(format!("{operation} {name} {:?}", value.as_array().map(Array::shape)));
+    };
+    let mut hooks = Hooks { observe: Some(&mut observe), profile: Some(&mut spans) };
+    session.run_with(&[("n", n), ("x", floats(&[2], &[0.0, 0.0]))], &mut hooks).expect("it runs");
+    assert_eq!(seen.iter().filter(|line| line.starts_with("add twice")).count(), 2);
+    assert_eq!(seen.last().map(String::as_str), Some("while_loop y Some([2])"));
+    assert!(spans.iter().any(|span| span.nested && span.elapsed > Duration::ZERO));
+}

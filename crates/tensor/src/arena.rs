@@ -1,0 +1,123 @@
+use std::ops::Range;
+
+/// Zeroed floats that kernels read and write in parts, aligned to a cache line.
+#[derive(Debug, Default)]
+pub struct Arena {
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Line([f32; FLOATS_PER_LINE]);
+
+/// Parts of an [`Arena`] that start at a multiple of this are aligned.
+pub const FLOATS_PER_LINE: usize = 16;
+
+impl Arena {
+    /// An arena of at least so many floats.
+    pub fn new(length: usize) -> Arena {
+        Arena { lines: vec![Line([0.0; FLOATS_PER_LINE]); length.div_ceil(FLOATS_PER_LINE)] }
+    }
+
+    /// How many floats it holds.
+    pub fn len(&self) -> usize {
+        self.lines.len() * FLOATS_PER_LINE
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// All of it.
+    pub fn as_slice(&self) -> &[f32] {
+        // SAFETY: a line is an array of floats without padding, and lines lie side by side.
+        #[expect(unsafe_code, reason = "lines only align the floats that they hold")]
+        unsafe {
+            std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len())
+        }
+    }
+
+    /// All of it, to change it.
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
+        let length = self.len();
+        // SAFETY: as above, and the borrow is exclusive.
+        #[expect(unsafe_code, reason = "lines only align the floats that they hold")]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), length)
+        }
+    }
+
+    /// Parts to read, which may overlap each other, and parts to write, which overlap nothing.
+    ///
+    /// # Panics
+    ///
+    /// If a part lies outside, or one to write overlaps another.
+    pub fn parts<'a>(
+        &'a mut self,
+        reads: &[Range<usize>],
+        writes: &[Range<usize>],
+    ) -> (Vec<&'a [f32]>, Vec<&'a mut [f32]>) {
+        let all = self.as_mut_slice();
+        let length = all.len();
+        for range in reads.iter().chain(writes) {
+            assert!(range.start <= range.end && range.end <= length, "{range:?} of {length}");
+        }
+        for (index, write) in writes.iter().enumerate() {
+            let apart = |other: &Range<usize>| {
+                other.end <= write.start
+                    || write.end <= other.start
+                    || other.is_empty()
+                    || write.is_empty()
+            };
+            assert!(reads.iter().all(apart), "{write:?} is written and read");
+            assert!(writes[..index].iter().all(apart), "{write:?} is written twice");
+        }
+        let start = all.as_mut_ptr();
+        let read = |range: &Range<usize>| {
+            // SAFETY: the range lies inside, and no part to write overlaps it, as checked above. The
+            // borrow of the arena is exclusive for `'a`.
+            #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
+            unsafe {
+                std::slice::from_raw_parts(start.add(range.start).cast_const(), range.len())
+            }
+        };
+        let write = |range: &Range<usize>| {
+            // SAFETY: the range lies inside, and no other part overlaps it, as checked above.
+            #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
+            unsafe {
+                std::slice::from_raw_parts_mut(start.add(range.start), range.len())
+            }
+        };
+        (reads.iter().map(read).collect(), writes.iter().map(write).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_read_and_written_side_by_side() {
+        let mut arena = Arena::new(40);
+        assert_eq!(arena.len(), 48);
+        assert_eq!(arena.as_slice().as_ptr() as usize % 64, 0);
+        arena.as_mut_slice()[..4].copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
+        let (reads, mut writes) = arena.parts(&[0..4, 2..4], &[16..18, 20..21, 3..3]);
+        writes[0].copy_from_slice(reads[1]);
+        writes[1][0] = reads[0][0];
+        assert_eq!(arena.as_slice()[16..21], [3.0, 4.0, 0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is written and read")]
+    fn a_part_is_not_written_while_it_is_read() {
+        Arena::new(16).parts(&[0..4], &[3..5]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is written twice")]
+    fn a_part_is_not_written_twice() {
+        Arena::new(16).parts(&[], &[0..4, 3..5]);
+    }
+}
