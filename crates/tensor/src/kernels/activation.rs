@@ -133,11 +133,10 @@ impl Activation {
     }
 }
 
-/// Replaces elements by what the activation gives for them.
-pub fn activate(_isa: Isa, activation: Activation, elements: &mut [f32]) {
-    for element in elements {
-        *element = activation.apply(*element);
-    }
+/// Replaces elements by what the activation gives for them, within the errors of
+/// [`math`](super::math).
+pub fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {
+    super::math::activate(isa, activation, elements);
 }
 
 /// Unlike `f32::clamp`, takes any bounds; the upper one wins.

@@ -5,5 +5,7 @@
 //! the slices are the caller's mistake and panic; nothing is read or written out of bounds.
 
 mod activation;
+pub mod math;
+mod vector;
 
 pub use activation::{Activation, activate};

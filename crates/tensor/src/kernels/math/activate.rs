@@ -1,0 +1,135 @@
+use super::lanes;
+use crate::Isa;
+use crate::kernels::Activation;
+use crate::kernels::vector::{Kernel, Vector, dispatch};
+
+/// Replaces elements by what the activation gives for them.
+pub(crate) fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {
+    if activation == Activation::None {
+        return;
+    }
+    dispatch(isa, Activate { activation, elements });
+}
+
+struct Activate<'a> {
+    activation: Activation,
+    elements: &'a mut [f32],
+}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let mut chunks = self.elements.chunks_exact_mut(V::LANES);
+        for chunk in &mut chunks {
+            // SAFETY: the chunk has `LANES` elements.
+            #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
+            unsafe {
+                let vector = activate_vector(self.activation, V::load(chunk.as_ptr()));
+                vector.store(chunk.as_mut_ptr());
+            }
+        }
+        let rest = chunks.into_remainder();
+        // SAFETY: the rest has that many elements, fewer than `LANES`.
+        #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
+        unsafe {
+            let vector = V::load_partial(rest.as_ptr(), rest.len());
+            let vector = activate_vector(self.activation, vector);
+            vector.store_partial(rest.as_mut_ptr(), rest.len());
+        }
+    }
+}
+
+/// What the activation gives for each lane. The branch on the kind costs little, as it always goes one way.
+#[inline(always)]
+pub(crate) fn activate_vector<V: Vector>(activation: Activation, x: V) -> V {
+    match activation {
+        Activation::None => x,
+        Activation::Relu => lanes::relu(x),
+        Activation::Clamp { low, high } => clamp(x, low, high),
+        Activation::LeakyRelu { alpha } => V::select(x.less(V::zero()), x.mul(V::splat(alpha)), x),
+        Activation::ThresholdedRelu { alpha } => {
+            V::select(x.less_equal(V::splat(alpha)), V::zero(), x)
+        }
+        Activation::Elu { alpha } => lanes::elu(x, V::splat(alpha)),
+        Activation::Sigmoid => lanes::sigmoid(x),
+        Activation::HardSigmoid { alpha, beta } => {
+            clamp(x.mul_add(V::splat(alpha), V::splat(beta)), 0.0, 1.0)
+        }
+        Activation::HardSwish { alpha, beta } => {
+            x.mul(clamp(x.mul_add(V::splat(alpha), V::splat(beta)), 0.0, 1.0))
+        }
+        Activation::Silu => lanes::silu(x),
+        Activation::Tanh => lanes::tanh(x),
+        Activation::ScaledTanh { alpha, beta } => {
+            lanes::tanh(x.mul(V::splat(beta))).mul(V::splat(alpha))
+        }
+        Activation::GeluExact => lanes::gelu(x),
+        Activation::GeluTanh => lanes::gelu_tanh(x),
+        Activation::GeluSigmoid => lanes::gelu_sigmoid(x),
+        Activation::Softplus => lanes::softplus(x),
+        Activation::ScaledSoftplus { alpha, beta } => {
+            lanes::softplus(x.mul(V::splat(beta))).mul(V::splat(alpha))
+        }
+        Activation::Softsign => lanes::softsign(x),
+        Activation::Linear { alpha, beta } => x.mul_add(V::splat(alpha), V::splat(beta)),
+    }
+}
+
+/// The upper bound wins where they cross; NaN stays.
+#[inline(always)]
+fn clamp<V: Vector>(x: V, low: f32, high: f32) -> V {
+    V::splat(high).min(V::splat(low).max(x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::vector::tests::available;
+
+    #[test]
+    fn vectors_agree_with_single_elements() {
+        let activations = [
+            Activation::None,
+            Activation::Relu,
+            Activation::Clamp { low: -1.0, high: 6.0 },
+            Activation::Clamp { low: 2.0, high: 1.0 },
+            Activation::LeakyRelu { alpha: 0.1 },
+            Activation::ThresholdedRelu { alpha: 1.0 },
+            Activation::Elu { alpha: 1.5 },
+            Activation::Sigmoid,
+            Activation::HardSigmoid { alpha: 0.2, beta: 0.5 },
+            Activation::HardSwish { alpha: 1.0 / 6.0, beta: 0.5 },
+            Activation::Silu,
+            Activation::Tanh,
+            Activation::ScaledTanh { alpha: 2.0, beta: 0.5 },
+            Activation::GeluExact,
+            Activation::GeluTanh,
+            Activation::GeluSigmoid,
+            Activation::Softplus,
+            Activation::ScaledSoftplus { alpha: 2.0, beta: 0.5 },
+            Activation::Softsign,
+            Activation::Linear { alpha: 2.0, beta: 1.0 },
+        ];
+        let elements: Vec<f32> = (-50..=50)
+            .map(|step| step as f32 * 0.21)
+            .chain([f32::NAN, -0.0, 1e-40, 200.0, -200.0, 1e30])
+            .collect();
+        for isa in available() {
+            for activation in activations {
+                let mut results = elements.clone();
+                activate(isa, activation, &mut results);
+                for (&x, &result) in elements.iter().zip(&results) {
+                    let expected = activation.apply(x);
+                    assert!(
+                        (result - expected).abs() <= 1e-6 * expected.abs().max(1.0)
+                            || result == expected
+                            || result.is_nan() && expected.is_nan(),
+                        "{isa} {activation:?} of {x} is {result}, not {expected}"
+                    );
+                }
+            }
+        }
+    }
+}

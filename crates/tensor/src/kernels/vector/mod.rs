@@ -1,0 +1,213 @@
+//! Vectors of `f32` of whatever width the machine has: kernels are written once over [`Vector`] and
+//! compiled for each instruction set by [`dispatch`].
+//!
+//! The types that implement [`Vector`] are private to this module, so a kernel can only meet them as the
+//! parameter of its [`Kernel::run`], below `dispatch`, which has checked that the machine has the
+//! instructions. This is what makes the methods safe to call.
+
+#![expect(unsafe_code, reason = "vector instructions, and pointers that callers vouch for")]
+
+/// Methods of a vector that are some instructions.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+macro_rules! methods {
+    ($($name:ident $(<const $n:ident>)? ($first:ident $(: $first_type:ty)? $(, $argument:ident: $type:ty)*)
+        -> $output:ty = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name $(<const $n: u32>)? ($first $(: $first_type)? $(, $argument: $type)*) -> $output {
+                // SAFETY: vectors are only made where the instructions are, as `super` says.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// Methods of a vector that use memory, whose callers vouch for the elements.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+macro_rules! memory {
+    ($($name:ident($($argument:ident $(: $type:ty)?),*) $(-> $output:ty)? = $body:expr;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name($($argument $(: $type)?),*) $(-> $output)? {
+                // SAFETY: the caller vouches for the elements, and vectors are only made where the
+                // instructions are, as `super` says.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+mod array;
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod neon;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86;
+
+use crate::Isa;
+
+/// The most lanes that a [`Vector`] has.
+pub(crate) const MOST_LANES: usize = 16;
+
+/// A vector of [`LANES`](Self::LANES) `f32`, with masks and 32-bit integers of as many lanes.
+///
+/// Kernels must mark what they call with vectors `#[inline(always)]`: a function that stays outside
+/// the one compiled for the instruction set does without it and is very slow.
+pub(crate) trait Vector: Copy {
+    const LANES: usize;
+    /// Whether `mul_add` rounds once.
+    const FUSED: bool;
+    type Mask: Copy;
+    type Bits: Copy;
+
+    fn splat(value: f32) -> Self;
+
+    /// # Safety
+    /// `LANES` elements must be readable at `source`.
+    unsafe fn load(source: *const f32) -> Self;
+    /// Loads `count` lanes and fills the others with zeros.
+    ///
+    /// # Safety
+    /// `count` is at most `LANES`, and as many elements must be readable at `source`.
+    unsafe fn load_partial(source: *const f32, count: usize) -> Self;
+    /// # Safety
+    /// `LANES` elements must be writable at `target`.
+    unsafe fn store(self, target: *mut f32);
+    /// # Safety
+    /// `count` is at most `LANES`, and as many elements must be writable at `target`.
+    unsafe fn store_partial(self, target: *mut f32, count: usize);
+    /// Loads bits of half-precision numbers.
+    ///
+    /// # Safety
+    /// `LANES` elements must be readable at `source`.
+    unsafe fn load_f16(source: *const u16) -> Self;
+    /// Rounds to the nearest half-precision numbers, to even ones in ties, and stores their bits.
+    ///
+    /// # Safety
+    /// `LANES` elements must be writable at `target`.
+    unsafe fn store_f16(self, target: *mut u16);
+
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn div(self, other: Self) -> Self;
+    /// `self * factor + addend`.
+    fn mul_add(self, factor: Self, addend: Self) -> Self;
+    /// `addend - self * factor`.
+    fn neg_mul_add(self, factor: Self, addend: Self) -> Self;
+    /// `self < other ? self : other`: `other` where one is NaN.
+    fn min(self, other: Self) -> Self;
+    /// `self > other ? self : other`: `other` where one is NaN.
+    fn max(self, other: Self) -> Self;
+    fn sqrt(self) -> Self;
+    /// The nearest integer, the even one in ties.
+    fn round(self) -> Self;
+    fn floor(self) -> Self;
+    fn ceil(self) -> Self;
+    fn trunc(self) -> Self;
+    /// `self * 2^exponent`, rounded once, for an integral exponent from −252 to 254.
+    fn scale(self, exponent: Self) -> Self;
+    /// Rounded to half precision and back.
+    fn round_to_f16(self) -> Self;
+
+    fn less(self, other: Self) -> Self::Mask;
+    fn less_equal(self, other: Self) -> Self::Mask;
+    fn equal(self, other: Self) -> Self::Mask;
+    fn both(left: Self::Mask, right: Self::Mask) -> Self::Mask;
+    fn either(left: Self::Mask, right: Self::Mask) -> Self::Mask;
+    fn not(mask: Self::Mask) -> Self::Mask;
+    fn any(mask: Self::Mask) -> bool;
+    fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
+
+    fn to_bits(self) -> Self::Bits;
+    fn from_bits(bits: Self::Bits) -> Self;
+    /// The nearest integers of numbers that fit.
+    fn to_int(self) -> Self::Bits;
+    fn from_int(bits: Self::Bits) -> Self;
+    fn bits(value: u32) -> Self::Bits;
+    fn bits_add(left: Self::Bits, right: Self::Bits) -> Self::Bits;
+    fn bits_sub(left: Self::Bits, right: Self::Bits) -> Self::Bits;
+    fn bits_and(left: Self::Bits, right: Self::Bits) -> Self::Bits;
+    fn bits_or(left: Self::Bits, right: Self::Bits) -> Self::Bits;
+    fn bits_xor(left: Self::Bits, right: Self::Bits) -> Self::Bits;
+    fn bits_left<const N: u32>(bits: Self::Bits) -> Self::Bits;
+    /// Shifts in zeros.
+    fn bits_right<const N: u32>(bits: Self::Bits) -> Self::Bits;
+    /// Shifts in copies of the sign.
+    fn bits_right_signed<const N: u32>(bits: Self::Bits) -> Self::Bits;
+    fn bits_equal(left: Self::Bits, right: Self::Bits) -> Self::Mask;
+
+    fn sum(self) -> f32;
+    /// The largest lane; which one where some are NaN is open.
+    fn maximum(self) -> f32;
+    /// The smallest lane; which one where some are NaN is open.
+    fn minimum(self) -> f32;
+
+    #[inline(always)]
+    fn zero() -> Self {
+        Self::splat(0.0)
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        Self::from_bits(Self::bits_and(self.to_bits(), Self::bits(0x7fff_ffff)))
+    }
+
+    #[inline(always)]
+    fn neg(self) -> Self {
+        Self::from_bits(Self::bits_xor(self.to_bits(), Self::bits(0x8000_0000)))
+    }
+
+    /// `self`, which is not negative, with the sign of `sign`.
+    #[inline(always)]
+    fn with_sign_of(self, sign: Self) -> Self {
+        let sign = Self::bits_and(sign.to_bits(), Self::bits(0x8000_0000));
+        Self::from_bits(Self::bits_or(self.to_bits(), sign))
+    }
+
+    #[inline(always)]
+    fn is_nan(self) -> Self::Mask {
+        Self::not(self.equal(self))
+    }
+
+    /// Like [`max`](Self::max), but NaN where one is.
+    #[inline(always)]
+    fn max_nan(self, other: Self) -> Self {
+        Self::select(self.is_nan(), self, self.max(other))
+    }
+
+    /// Like [`min`](Self::min), but NaN where one is.
+    #[inline(always)]
+    fn min_nan(self, other: Self) -> Self {
+        Self::select(self.is_nan(), self, self.min(other))
+    }
+}
+
+/// Work that is compiled for each instruction set.
+pub(crate) trait Kernel {
+    type Output;
+    /// Implementations are `#[inline(always)]`.
+    fn run<V: Vector>(self) -> Self::Output;
+}
+
+/// Runs the kernel with vectors of the instruction set.
+///
+/// # Panics
+/// Where the machine does not have it.
+#[inline]
+pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    match isa {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: the machine has the instructions.
+        Isa::Avx512 => unsafe { x86::with_avx512(kernel) },
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: the machine has the instructions.
+        Isa::Avx2 => unsafe { x86::with_avx2(kernel) },
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        Isa::Neon => kernel.run::<neon::F32x4>(),
+        _ => kernel.run::<array::F32x8>(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

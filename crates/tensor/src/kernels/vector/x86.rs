@@ -1,0 +1,206 @@
+//! Vectors of AVX2 and AVX-512.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, Vector};
+
+/// # Safety
+/// The machine must have the instructions.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn with_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<F32x8>()
+}
+
+/// # Safety
+/// The machine must have the instructions.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn with_avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<F32x16>()
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct F32x8(__m256);
+
+#[derive(Clone, Copy)]
+pub(super) struct F32x16(__m512);
+
+/// A window of eight that starts at `8 - count` has `count` set lanes in front.
+static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[inline(always)]
+fn first_lanes(count: usize) -> __m256i {
+    let window = &WINDOW[8 - count.min(8)..][..8];
+    // SAFETY: the window has eight elements, and vectors are only made where AVX is.
+    unsafe { _mm256_loadu_si256(window.as_ptr().cast()) }
+}
+
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+const DOWN: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+const UP: i32 = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+const CUT: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+
+impl Vector for F32x8 {
+    const LANES: usize = 8;
+    const FUSED: bool = true;
+    type Mask = __m256;
+    type Bits = __m256i;
+
+    memory! {
+        load(source: *const f32) -> Self = F32x8(_mm256_loadu_ps(source));
+        load_partial(source: *const f32, count: usize) -> Self =
+            F32x8(_mm256_maskload_ps(source, first_lanes(count)));
+        store(self, target: *mut f32) = _mm256_storeu_ps(target, self.0);
+        store_partial(self, target: *mut f32, count: usize) =
+            _mm256_maskstore_ps(target, first_lanes(count), self.0);
+        load_f16(source: *const u16) -> Self =
+            F32x8(_mm256_cvtph_ps(_mm_loadu_si128(source.cast())));
+        store_f16(self, target: *mut u16) =
+            _mm_storeu_si128(target.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
+    }
+    methods! {
+        splat(value: f32) -> Self = F32x8(_mm256_set1_ps(value));
+        add(self, other: Self) -> Self = F32x8(_mm256_add_ps(self.0, other.0));
+        sub(self, other: Self) -> Self = F32x8(_mm256_sub_ps(self.0, other.0));
+        mul(self, other: Self) -> Self = F32x8(_mm256_mul_ps(self.0, other.0));
+        div(self, other: Self) -> Self = F32x8(_mm256_div_ps(self.0, other.0));
+        mul_add(self, factor: Self, addend: Self) -> Self =
+            F32x8(_mm256_fmadd_ps(self.0, factor.0, addend.0));
+        neg_mul_add(self, factor: Self, addend: Self) -> Self =
+            F32x8(_mm256_fnmadd_ps(self.0, factor.0, addend.0));
+        min(self, other: Self) -> Self = F32x8(_mm256_min_ps(self.0, other.0));
+        max(self, other: Self) -> Self = F32x8(_mm256_max_ps(self.0, other.0));
+        sqrt(self) -> Self = F32x8(_mm256_sqrt_ps(self.0));
+        round(self) -> Self = F32x8(_mm256_round_ps::<NEAREST>(self.0));
+        floor(self) -> Self = F32x8(_mm256_round_ps::<DOWN>(self.0));
+        ceil(self) -> Self = F32x8(_mm256_round_ps::<UP>(self.0));
+        trunc(self) -> Self = F32x8(_mm256_round_ps::<CUT>(self.0));
+        scale(self, exponent: Self) -> Self = {
+            // In two steps, so that each factor is a normal number.
+            let exponent = exponent.to_int();
+            let half = _mm256_srai_epi32::<1>(exponent);
+            let rest = _mm256_sub_epi32(exponent, half);
+            let bias = _mm256_set1_epi32(127);
+            let power = |n| F32x8(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, bias))));
+            self.mul(power(half)).mul(power(rest))
+        };
+        round_to_f16(self) -> Self =
+            F32x8(_mm256_cvtph_ps(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)));
+        less(self, other: Self) -> __m256 = _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, other.0);
+        less_equal(self, other: Self) -> __m256 = _mm256_cmp_ps::<_CMP_LE_OQ>(self.0, other.0);
+        equal(self, other: Self) -> __m256 = _mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, other.0);
+        both(left: __m256, right: __m256) -> __m256 = _mm256_and_ps(left, right);
+        either(left: __m256, right: __m256) -> __m256 = _mm256_or_ps(left, right);
+        not(mask: __m256) -> __m256 = _mm256_xor_ps(mask, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
+        any(mask: __m256) -> bool = _mm256_movemask_ps(mask) != 0;
+        select(mask: __m256, yes: Self, no: Self) -> Self = F32x8(_mm256_blendv_ps(no.0, yes.0, mask));
+        to_bits(self) -> __m256i = _mm256_castps_si256(self.0);
+        from_bits(bits: __m256i) -> Self = F32x8(_mm256_castsi256_ps(bits));
+        to_int(self) -> __m256i = _mm256_cvtps_epi32(self.0);
+        from_int(bits: __m256i) -> Self = F32x8(_mm256_cvtepi32_ps(bits));
+        bits(value: u32) -> __m256i = _mm256_set1_epi32(value as i32);
+        bits_add(left: __m256i, right: __m256i) -> __m256i = _mm256_add_epi32(left, right);
+        bits_sub(left: __m256i, right: __m256i) -> __m256i = _mm256_sub_epi32(left, right);
+        bits_and(left: __m256i, right: __m256i) -> __m256i = _mm256_and_si256(left, right);
+        bits_or(left: __m256i, right: __m256i) -> __m256i = _mm256_or_si256(left, right);
+        bits_xor(left: __m256i, right: __m256i) -> __m256i = _mm256_xor_si256(left, right);
+        bits_left<const N>(bits: __m256i) -> __m256i = _mm256_sllv_epi32(bits, Self::bits(N));
+        bits_right<const N>(bits: __m256i) -> __m256i = _mm256_srlv_epi32(bits, Self::bits(N));
+        bits_right_signed<const N>(bits: __m256i) -> __m256i = _mm256_srav_epi32(bits, Self::bits(N));
+        bits_equal(left: __m256i, right: __m256i) -> __m256 =
+            _mm256_castsi256_ps(_mm256_cmpeq_epi32(left, right));
+        sum(self) -> f32 = {
+            let four = _mm_add_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        };
+        maximum(self) -> f32 = {
+            let four = _mm_max_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        };
+        minimum(self) -> f32 = {
+            let four = _mm_min_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
+            let two = _mm_min_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_min_ss(two, _mm_movehdup_ps(two)))
+        };
+    }
+}
+
+impl Vector for F32x16 {
+    const LANES: usize = 16;
+    const FUSED: bool = true;
+    type Mask = __mmask16;
+    type Bits = __m512i;
+
+    #[inline(always)]
+    fn both(left: __mmask16, right: __mmask16) -> __mmask16 {
+        left & right
+    }
+    #[inline(always)]
+    fn either(left: __mmask16, right: __mmask16) -> __mmask16 {
+        left | right
+    }
+    #[inline(always)]
+    fn not(mask: __mmask16) -> __mmask16 {
+        !mask
+    }
+    #[inline(always)]
+    fn any(mask: __mmask16) -> bool {
+        mask != 0
+    }
+
+    memory! {
+        load(source: *const f32) -> Self = F32x16(_mm512_loadu_ps(source));
+        load_partial(source: *const f32, count: usize) -> Self =
+            F32x16(_mm512_maskz_loadu_ps(((1u32 << count) - 1) as u16, source));
+        store(self, target: *mut f32) = _mm512_storeu_ps(target, self.0);
+        store_partial(self, target: *mut f32, count: usize) =
+            _mm512_mask_storeu_ps(target, ((1u32 << count) - 1) as u16, self.0);
+        load_f16(source: *const u16) -> Self =
+            F32x16(_mm512_cvtph_ps(_mm256_loadu_si256(source.cast())));
+        store_f16(self, target: *mut u16) =
+            _mm256_storeu_si256(target.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
+    }
+    methods! {
+        splat(value: f32) -> Self = F32x16(_mm512_set1_ps(value));
+        add(self, other: Self) -> Self = F32x16(_mm512_add_ps(self.0, other.0));
+        sub(self, other: Self) -> Self = F32x16(_mm512_sub_ps(self.0, other.0));
+        mul(self, other: Self) -> Self = F32x16(_mm512_mul_ps(self.0, other.0));
+        div(self, other: Self) -> Self = F32x16(_mm512_div_ps(self.0, other.0));
+        mul_add(self, factor: Self, addend: Self) -> Self =
+            F32x16(_mm512_fmadd_ps(self.0, factor.0, addend.0));
+        neg_mul_add(self, factor: Self, addend: Self) -> Self =
+            F32x16(_mm512_fnmadd_ps(self.0, factor.0, addend.0));
+        min(self, other: Self) -> Self = F32x16(_mm512_min_ps(self.0, other.0));
+        max(self, other: Self) -> Self = F32x16(_mm512_max_ps(self.0, other.0));
+        sqrt(self) -> Self = F32x16(_mm512_sqrt_ps(self.0));
+        round(self) -> Self = F32x16(_mm512_roundscale_ps::<NEAREST>(self.0));
+        floor(self) -> Self = F32x16(_mm512_roundscale_ps::<DOWN>(self.0));
+        ceil(self) -> Self = F32x16(_mm512_roundscale_ps::<UP>(self.0));
+        trunc(self) -> Self = F32x16(_mm512_roundscale_ps::<CUT>(self.0));
+        scale(self, exponent: Self) -> Self = F32x16(_mm512_scalef_ps(self.0, exponent.0));
+        round_to_f16(self) -> Self =
+            F32x16(_mm512_cvtph_ps(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)));
+        less(self, other: Self) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, other.0);
+        less_equal(self, other: Self) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(self.0, other.0);
+        equal(self, other: Self) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, other.0);
+        select(mask: __mmask16, yes: Self, no: Self) -> Self = F32x16(_mm512_mask_blend_ps(mask, no.0, yes.0));
+        to_bits(self) -> __m512i = _mm512_castps_si512(self.0);
+        from_bits(bits: __m512i) -> Self = F32x16(_mm512_castsi512_ps(bits));
+        to_int(self) -> __m512i = _mm512_cvtps_epi32(self.0);
+        from_int(bits: __m512i) -> Self = F32x16(_mm512_cvtepi32_ps(bits));
+        bits(value: u32) -> __m512i = _mm512_set1_epi32(value as i32);
+        bits_add(left: __m512i, right: __m512i) -> __m512i = _mm512_add_epi32(left, right);
+        bits_sub(left: __m512i, right: __m512i) -> __m512i = _mm512_sub_epi32(left, right);
+        bits_and(left: __m512i, right: __m512i) -> __m512i = _mm512_and_si512(left, right);
+        bits_or(left: __m512i, right: __m512i) -> __m512i = _mm512_or_si512(left, right);
+        bits_xor(left: __m512i, right: __m512i) -> __m512i = _mm512_xor_si512(left, right);
+        bits_left<const N>(bits: __m512i) -> __m512i = _mm512_slli_epi32::<N>(bits);
+        bits_right<const N>(bits: __m512i) -> __m512i = _mm512_srli_epi32::<N>(bits);
+        bits_right_signed<const N>(bits: __m512i) -> __m512i = _mm512_srai_epi32::<N>(bits);
+        bits_equal(left: __m512i, right: __m512i) -> __mmask16 = _mm512_cmpeq_epi32_mask(left, right);
+        sum(self) -> f32 = _mm512_reduce_add_ps(self.0);
+        maximum(self) -> f32 = _mm512_reduce_max_ps(self.0);
+        minimum(self) -> f32 = _mm512_reduce_min_ps(self.0);
+    }
+}
