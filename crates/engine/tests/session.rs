@@ -38,10 +38,10 @@ const COUNTDOWN: &str = "
         func main<ios17>(int32 n, tensor<fp32, [2]> x) {
             int32 left, tensor<fp32, [2]> y = while_loop(loop_vars = (n, x))
             (int32 left_c, tensor<fp32, [2]> y_c) {
-                bool go = greater(x = left_c, y = 0);
+                bool go = greater(x = left_c, y = int32(0));
             } -> (go)
             (int32 left_b, tensor<fp32, [2]> y_b) {
-                int32 less = sub(x = left_b, y = 1);
+                int32 less = sub(x = left_b, y = int32(1));
                 tensor<fp32, [2]> twice = add(x = y_b, y = y_b);
             } -> (less, twice);
         } -> (left, y);
@@ -81,7 +81,7 @@ fn loops_run_as_often_as_their_condition_says() {
 
 #[test]
 fn an_endless_loop_ends_in_an_error() {
-    let text = COUNTDOWN.replace("sub(x = left_b, y = 1)", "sub(x = left_b, y = 0)");
+    let text = COUNTDOWN.replace("sub(x = left_b, y = int32(1))", "sub(x = left_b, y = int32(0))");
     let limits = Limits { operations: 10_000, ..Limits::default() };
     let engine =
         engine(&text, &LoadOptions { limits, ..LoadOptions::default() }).expect("it loads");

@@ -21,6 +21,11 @@ pub(crate) trait Kernel: Send + Sync {
     /// What it takes.
     fn cost(&self) -> Cost;
 
+    /// Whether it does something beside writing its outputs.
+    fn acts(&self) -> bool {
+        false
+    }
+
     /// How many floats of memory it needs beside its outputs.
     fn scratch(&self) -> usize {
         0

@@ -10,6 +10,7 @@ mod build;
 mod graph;
 mod kernel;
 mod known;
+mod passes;
 mod place;
 
 pub(crate) use graph::{Graph, Holds, Node, NodeKind, Operand, Reference, Region, SlotId};
@@ -36,8 +37,11 @@ pub(crate) struct PlanKey {
 }
 
 /// Makes a plan.
-pub(crate) fn plan(source: &Source, _machine: &Machine, key: &PlanKey) -> Result<Plan> {
+pub(crate) fn plan(source: &Source, machine: &Machine, key: &PlanKey) -> Result<Plan> {
     let mut graph = build::build(source, &key.shapes)?;
+    if !key.observed {
+        passes::run(&mut passes::Work { source, machine, graph: &mut graph })?;
+    }
     expand_constants(source, &graph.body)?;
     let places = place::place(&mut graph);
     Ok(Plan { graph, places })
