@@ -133,6 +133,18 @@ impl Activation {
     }
 }
 
+impl Activation {
+    /// The bounds of the results, if bounding is all that it does.
+    pub(crate) fn bounds(self) -> Option<(f32, f32)> {
+        match self {
+            Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
+            Activation::Relu => Some((0.0, f32::INFINITY)),
+            Activation::Clamp { low, high } => Some((low, high)),
+            _ => None,
+        }
+    }
+}
+
 /// Replaces elements by what the activation gives for them, within the errors of
 /// [`math`](super::math).
 pub fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {

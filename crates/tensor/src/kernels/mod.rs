@@ -6,6 +6,7 @@
 
 mod activation;
 pub mod math;
+pub mod matmul;
 mod vector;
 
 pub use activation::{Activation, activate};

@@ -196,6 +196,16 @@ pub(crate) trait Kernel {
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     assert!(isa.is_available(), "this machine has no {isa}");
+    // SAFETY: the machine has the instructions.
+    unsafe { dispatch_unchecked(isa, kernel) }
+}
+
+/// Like [`dispatch`], for work so short that the check would be felt.
+///
+/// # Safety
+/// The machine must have the instruction set.
+#[inline]
+pub(crate) unsafe fn dispatch_unchecked<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     match isa {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the machine has the instructions.

@@ -1,0 +1,66 @@
+//! Memory that each thread keeps for the next kernel.
+
+use std::cell::RefCell;
+
+/// Sixteen elements that fill a cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Line([f32; LINE]);
+
+/// The elements of a [`Line`].
+pub(crate) const LINE: usize = 16;
+
+/// Pieces of rows that are not in memory as they are needed.
+#[derive(Default)]
+pub(super) struct Copies {
+    pub(super) elements: Vec<f32>,
+    pub(super) used: usize,
+}
+
+/// What a task needs besides its input and output.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    lines: Vec<Line>,
+    /// Pointers to the rows of tiles.
+    pub(super) pointers: Vec<*const f32>,
+    /// Rows that had to be copied.
+    pub(super) copies: Copies,
+}
+
+impl Scratch {
+    /// So many elements on cache lines of their own, with whatever they held before.
+    pub(crate) fn elements(&mut self, count: usize) -> &mut [f32] {
+        let lines = count.div_ceil(LINE);
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0.0; LINE]));
+        }
+        &mut as_elements_mut(&mut self.lines)[..count]
+    }
+}
+
+/// Runs the body with scratch memory of this thread that nobody uses.
+pub(crate) fn with_scratch<T>(body: impl FnOnce(&mut Scratch) -> T) -> T {
+    thread_local! {
+        static KEPT: RefCell<Vec<Box<Scratch>>> = const { RefCell::new(Vec::new()) };
+    }
+    let mut scratch = KEPT.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let result = body(&mut scratch);
+    KEPT.with_borrow_mut(|kept| kept.push(scratch));
+    result
+}
+
+pub(crate) fn as_elements(lines: &[Line]) -> &[f32] {
+    // SAFETY: a line is sixteen elements without padding.
+    #[expect(unsafe_code, reason = "lines are seen as their elements")]
+    unsafe {
+        std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * LINE)
+    }
+}
+
+fn as_elements_mut(lines: &mut [Line]) -> &mut [f32] {
+    // SAFETY: a line is sixteen elements without padding.
+    #[expect(unsafe_code, reason = "lines are seen as their elements")]
+    unsafe {
+        std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE)
+    }
+}

@@ -1,0 +1,201 @@
+//! The innermost loop: a tile of the product that stays in registers while a panel of weights and as many
+//! rows as the tile has stream by.
+
+#![expect(
+    unsafe_code,
+    reason = "pointers to rows and panels, whose extents the driver checks once"
+)]
+
+use crate::Isa;
+use crate::kernels::vector::{Kernel, Vector, dispatch_unchecked};
+
+/// The size of the largest tile that registers hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub rows: usize,
+    /// The vectors of a row.
+    pub vectors: usize,
+    /// The elements of a vector.
+    pub lanes: usize,
+}
+
+impl Shape {
+    pub(super) const fn of(isa: Isa) -> Shape {
+        match isa {
+            Isa::Avx512 => Shape { rows: 8, vectors: 3, lanes: 16 },
+            Isa::Avx2 => Shape { rows: 6, vectors: 2, lanes: 8 },
+            Isa::Neon => Shape { rows: 8, vectors: 3, lanes: 4 },
+            Isa::Portable => Shape { rows: 4, vectors: 1, lanes: 8 },
+        }
+    }
+}
+
+/// A tile to compute: the sum over taps and depth of rows times panel.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    /// For each tap the rows of the left matrix, as many as the tile has.
+    pub rows: *const *const f32,
+    pub taps: usize,
+    /// The element of the rows to start at, and how many follow for each tap.
+    pub start: usize,
+    pub depth: usize,
+    /// For each tap and depth a row of as many vectors as the tile is wide.
+    pub panel: *const f32,
+    pub output: *mut f32,
+    pub output_stride: usize,
+    /// The elements of the last vector in a row that are part of the product.
+    pub last: usize,
+    /// Whether the output holds a part of the sum already.
+    pub accumulate: bool,
+    pub finish: Option<Finish>,
+}
+
+/// The part of the epilogue that is done in registers.
+#[derive(Clone, Copy)]
+pub(super) struct Finish {
+    /// At the tile's first column, or null.
+    pub bias: *const f32,
+    /// At the tile's first element, or null.
+    pub residual: *const f32,
+    pub residual_stride: usize,
+    pub low: f32,
+    pub high: f32,
+}
+
+struct Sized<const R: usize, const N: usize>(Tile);
+
+impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let tile = self.0;
+        let mut sums = [[V::zero(); N]; R];
+        let mut panel = tile.panel;
+        for tap in 0..tile.taps {
+            let mut rows = [std::ptr::null::<f32>(); R];
+            for (index, row) in rows.iter_mut().enumerate() {
+                // SAFETY: there are `R` pointers for each tap, to rows of more than `start` elements.
+                *row = unsafe { (*tile.rows.add(tap * R + index)).add(tile.start) };
+            }
+            for at in 0..tile.depth {
+                let mut weights = [V::zero(); N];
+                for (index, weight) in weights.iter_mut().enumerate() {
+                    // SAFETY: the panel has `N` vectors for each tap and depth.
+                    *weight = unsafe { V::load(panel.add(index * V::LANES)) };
+                }
+                for (row, sums) in rows.iter().zip(&mut sums) {
+                    // SAFETY: rows have `depth` elements from `start`.
+                    let element = V::splat(unsafe { *row.add(at) });
+                    for (weight, sum) in weights.iter().zip(sums) {
+                        *sum = weight.mul_add(element, *sum);
+                    }
+                }
+                // SAFETY: at most one past the end of the panel.
+                panel = unsafe { panel.add(N * V::LANES) };
+            }
+        }
+        // SAFETY: the caller vouches for output, bias and residual.
+        unsafe {
+            if tile.last == V::LANES {
+                write::<V, R, N, false>(&tile, &mut sums);
+            } else {
+                write::<V, R, N, true>(&tile, &mut sums);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Output, bias and residual must have the tile's elements.
+#[inline(always)]
+unsafe fn write<V: Vector, const R: usize, const N: usize, const PARTIAL: bool>(
+    tile: &Tile,
+    sums: &mut [[V; N]; R],
+) {
+    let load = |source: *const f32, index: usize| {
+        // SAFETY: the caller vouches for the tile's elements.
+        unsafe {
+            let source = source.add(index * V::LANES);
+            if PARTIAL && index + 1 == N {
+                V::load_partial(source, tile.last)
+            } else {
+                V::load(source)
+            }
+        }
+    };
+    if tile.accumulate {
+        for (row, sums) in sums.iter_mut().enumerate() {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let output = unsafe { tile.output.add(row * tile.output_stride) };
+                *sum = sum.add(load(output, index));
+            }
+        }
+    }
+    if let Some(finish) = tile.finish {
+        if !finish.bias.is_null() {
+            let mut bias = [V::zero(); N];
+            for (index, bias) in bias.iter_mut().enumerate() {
+                *bias = load(finish.bias, index);
+            }
+            for sums in sums.iter_mut() {
+                for (sum, bias) in sums.iter_mut().zip(&bias) {
+                    *sum = sum.add(*bias);
+                }
+            }
+        }
+        if !finish.residual.is_null() {
+            for (row, sums) in sums.iter_mut().enumerate() {
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    let residual = unsafe { finish.residual.add(row * finish.residual_stride) };
+                    *sum = sum.add(load(residual, index));
+                }
+            }
+        }
+        let (low, high) = (V::splat(finish.low), V::splat(finish.high));
+        for sums in sums.iter_mut() {
+            for sum in sums.iter_mut() {
+                // The second operand is what these give where one is NaN.
+                *sum = high.min(low.max(*sum));
+            }
+        }
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        for (index, sum) in sums.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe {
+                let output = tile.output.add(row * tile.output_stride + index * V::LANES);
+                if PARTIAL && index + 1 == N {
+                    sum.store_partial(output, tile.last);
+                } else {
+                    sum.store(output);
+                }
+            }
+        }
+    }
+}
+
+/// Computes a tile of so many rows and vectors.
+///
+/// # Safety
+/// The machine must have the instruction set, the size be at most [`Shape::of`] it and not zero, and the
+/// pointers lead to what [`Tile`] says; nobody else may use the tile's output meanwhile.
+pub(super) unsafe fn compute(isa: Isa, rows: usize, vectors: usize, tile: Tile) {
+    macro_rules! sizes {
+        ($($rows:literal),* ; $vectors:literal) => {
+            match rows {
+                // SAFETY: the caller vouches for everything.
+                $($rows => unsafe { dispatch_unchecked(isa, Sized::<$rows, $vectors>(tile)) },)*
+                _ => unreachable!("a tile has at most 8 rows"),
+            }
+        };
+    }
+    match vectors {
+        1 => sizes!(1, 2, 3, 4, 5, 6, 7, 8; 1),
+        2 => sizes!(1, 2, 3, 4, 5, 6, 7, 8; 2),
+        3 => sizes!(1, 2, 3, 4, 5, 6, 7, 8; 3),
+        _ => unreachable!("a tile has at most 3 vectors"),
+    }
+}
