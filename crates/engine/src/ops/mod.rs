@@ -3,6 +3,7 @@
 //! Plans use faster kernels where they have them; what those compute, these define.
 
 mod activation;
+mod broadcast;
 mod constexpr;
 mod control_flow;
 mod conv;

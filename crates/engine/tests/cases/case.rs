@@ -17,31 +17,31 @@ const SHOWN: usize = 60;
 /// A program, inputs, and what it gives.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
-    pub id: String,
-    pub op: String,
+pub(crate) struct Case {
+    pub(crate) id: String,
+    pub(crate) op: String,
     /// Other operations that it shows.
     #[serde(default)]
-    pub also: Vec<String>,
-    pub opset: String,
+    pub(crate) also: Vec<String>,
+    pub(crate) opset: String,
     program: String,
     #[serde(rename = "inputs", deserialize_with = "named")]
-    pub inputs: Vec<(String, Array)>,
+    pub(crate) inputs: Vec<(String, Array)>,
     /// What it gives, floats not rounded to their type.
     #[serde(deserialize_with = "arrays")]
-    pub expected: Vec<Array>,
+    pub(crate) expected: Vec<Array>,
     /// What further runs in the same session give.
     #[serde(default, deserialize_with = "lists_of_arrays")]
-    pub again: Vec<Vec<Array>>,
+    pub(crate) again: Vec<Vec<Array>>,
     /// What it gives if every operation rounds, where that differs from rounding `expected`.
     #[serde(default, deserialize_with = "maybe_arrays")]
-    pub faithful: Option<Vec<Array>>,
-    pub rel: f32,
-    pub abs: f32,
+    pub(crate) faithful: Option<Vec<Array>>,
+    pub(crate) rel: f32,
+    pub(crate) abs: f32,
 }
 
 /// The cases of every family.
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .expect("the folder of cases")
@@ -62,7 +62,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// Fails with all failures at once.
-pub fn finish(failures: &[String], count: usize) {
+pub(crate) fn finish(failures: &[String], count: usize) {
     let shown = &failures[..failures.len().min(SHOWN)];
     assert!(
         failures.is_empty(),
@@ -74,25 +74,28 @@ pub fn finish(failures: &[String], count: usize) {
 
 impl Case {
     /// The program.
-    pub fn program(&self) -> Result<Program, String> {
+    pub(crate) fn program(&self) -> Result<Program, String> {
         text::parse(&self.program, &NoWeights).map_err(|error| error.render(&self.id))
     }
 
     /// The operations that it shows.
-    pub fn operations(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn operations(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.op).chain(self.also.iter().map(String::as_str))
     }
 }
 
 /// The model of a program, for a release that takes functions without inputs.
-pub fn model_of(program: Program) -> Result<Model, String> {
+pub(crate) fn model_of(program: Program) -> Result<Model, String> {
     let mut model = describe(program).map_err(|error| error.to_string())?;
     model.specification_version = model.specification_version.max(9);
     Ok(model)
 }
 
 /// The same program with constants in place of its inputs; states stay.
-pub fn as_constants(mut program: Program, inputs: &[(String, Array)]) -> Result<Program, String> {
+pub(crate) fn as_constants(
+    mut program: Program,
+    inputs: &[(String, Array)],
+) -> Result<Program, String> {
     let function = &mut program.functions[0];
     let body = function.body;
     let (mut kept, mut stated) = (Vec::new(), Vec::new());
@@ -159,11 +162,15 @@ fn arrays<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Array>, D::E
     tensors.into_iter().map(Tensor::array).collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
-fn maybe_arrays<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Array>>, D::Error> {
+fn maybe_arrays<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Array>>, D::Error> {
     arrays(deserializer).map(Some)
 }
 
-fn lists_of_arrays<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<Array>>, D::Error> {
+fn lists_of_arrays<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Vec<Array>>, D::Error> {
     let lists = Vec::<Vec<Tensor>>::deserialize(deserializer)?;
     let lists = lists.into_iter().map(|list| list.into_iter().map(Tensor::array).collect());
     lists.collect::<Result<_, _>>().map_err(D::Error::custom)
