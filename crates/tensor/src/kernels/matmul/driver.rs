@@ -30,12 +30,15 @@ const TASK_WORK: usize = 1 << 17;
 /// The left matrix: rows that consist of `taps` pieces of `depth` elements.
 ///
 /// # Safety
-/// The pointers that `point` writes must lead to `depth` elements until the scratch memory is used again.
+/// The pointers that `point` writes must lead to `depth` elements until the copies are reset.
 pub(super) unsafe trait Left: Sync {
     fn taps(&self) -> usize;
     fn depth(&self) -> usize;
-    /// Writes, for each tap, the pointers to the pieces of some rows; may use `copies` of the scratch
-    /// memory, of which it is told whether this is its first use in a task.
+    /// At most how many elements of so many rows `point` has to copy.
+    fn copied(&self, _rows: usize) -> usize {
+        0
+    }
+    /// Writes, for each tap, the pointers to the pieces of some rows.
     fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut Copies);
 }
 
@@ -218,7 +221,7 @@ unsafe fn run_task(
     let mut copies = std::mem::take(&mut scratch.copies);
     pointers.clear();
     pointers.resize((last_row - first_row) * taps, std::ptr::null());
-    copies.used = 0;
+    copies.reset(left.copied(last_row - first_row));
     for tile in tiles.clone() {
         let rows = grid.tile(tile);
         let range = (rows.start - first_row) * taps..(rows.end - first_row) * taps;

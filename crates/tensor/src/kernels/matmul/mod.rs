@@ -7,11 +7,13 @@
 //! | module | holds |
 //! |---|---|
 //! | `tile` | the innermost loop, in registers |
+//! | `convolution` | the left matrix that a convolution sees |
 //! | `driver` | the loops around it, and how they are shared over threads |
 //! | `weights` | the right matrix in panels |
 //! | `source` | where panels come from |
 //! | `epilogue` | what is done with results |
 
+mod convolution;
 mod driver;
 mod epilogue;
 mod scratch;
@@ -20,6 +22,7 @@ mod source;
 mod tile;
 mod weights;
 
+pub use convolution::{IndirectionTable, Window, convolve};
 pub use epilogue::{Epilogue, Residual, Rounding};
 pub use source::{DenseSource, Order};
 pub use weights::{PackedWeights, PanelSource, Precision};
@@ -99,4 +102,4 @@ pub fn multiply(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

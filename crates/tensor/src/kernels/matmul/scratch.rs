@@ -13,8 +13,25 @@ pub(crate) const LINE: usize = 16;
 /// Pieces of rows that are not in memory as they are needed.
 #[derive(Default)]
 pub(super) struct Copies {
-    pub(super) elements: Vec<f32>,
-    pub(super) used: usize,
+    elements: Vec<f32>,
+    used: usize,
+}
+
+impl Copies {
+    /// Makes room for so many elements, all unused.
+    pub(super) fn reset(&mut self, count: usize) {
+        self.used = 0;
+        if self.elements.len() < count {
+            self.elements.resize(count, 0.0);
+        }
+    }
+
+    /// Elements that stay where they are until the next reset.
+    pub(super) fn take(&mut self, count: usize) -> &mut [f32] {
+        let start = self.used;
+        self.used += count;
+        &mut self.elements[start..self.used]
+    }
 }
 
 /// What a task needs besides its input and output.

@@ -164,11 +164,6 @@ impl PackedWeights {
         Panels::new(self.isa, self.outputs)
     }
 
-    /// Whether [`part`](Self::part) has to expand them.
-    pub(super) fn expands(&self) -> bool {
-        !matches!(self.storage, Storage::F32(_))
-    }
-
     /// The weights of some inputs in one panel.
     pub(super) fn part<'a>(
         &'a self,
