@@ -5,8 +5,10 @@
 //! the slices are the caller's mistake and panic; nothing is read or written out of bounds.
 
 mod activation;
+pub mod map;
 pub mod math;
 pub mod matmul;
+mod shared;
 mod vector;
 
 pub use activation::{Activation, activate};

@@ -1,4 +1,4 @@
-use super::lanes;
+use super::{each, lanes};
 use crate::Isa;
 use crate::kernels::Activation;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
@@ -8,35 +8,45 @@ pub(crate) fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {
     if activation == Activation::None {
         return;
     }
-    dispatch(isa, Activate { activation, elements });
+    let target = elements.as_mut_ptr();
+    // SAFETY: the slice has as many elements.
+    unsafe {
+        activate_pointers(isa, activation, target, target, elements.len());
+    }
 }
 
-struct Activate<'a> {
+/// Like [`activate`], of `length` elements.
+///
+/// # Safety
+/// As many elements must be readable at `source` and writable at `target`, which are the same or do not
+/// overlap.
+pub(crate) unsafe fn activate_pointers(
+    isa: Isa,
     activation: Activation,
-    elements: &'a mut [f32],
+    source: *const f32,
+    target: *mut f32,
+    length: usize,
+) {
+    dispatch(isa, Activate { activation, source, target, length });
 }
 
-impl Kernel for Activate<'_> {
+struct Activate {
+    activation: Activation,
+    source: *const f32,
+    target: *mut f32,
+    length: usize,
+}
+
+impl Kernel for Activate {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let mut chunks = self.elements.chunks_exact_mut(V::LANES);
-        for chunk in &mut chunks {
-            // SAFETY: the chunk has `LANES` elements.
-            #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
-            unsafe {
-                let vector = activate_vector(self.activation, V::load(chunk.as_ptr()));
-                vector.store(chunk.as_mut_ptr());
-            }
-        }
-        let rest = chunks.into_remainder();
-        // SAFETY: the rest has that many elements, fewer than `LANES`.
-        #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
+        // SAFETY: `activate_pointers` vouches for `length` elements.
         unsafe {
-            let vector = V::load_partial(rest.as_ptr(), rest.len());
-            let vector = activate_vector(self.activation, vector);
-            vector.store_partial(rest.as_mut_ptr(), rest.len());
+            each::<V>(self.source, self.target, self.length, |x| {
+                activate_vector(self.activation, x)
+            });
         }
     }
 }

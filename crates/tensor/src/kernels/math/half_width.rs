@@ -59,7 +59,6 @@ impl Kernel for Widen<'_> {
     type Output = ();
 
     #[inline(always)]
-    #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
     fn run<V: Vector>(self) {
         let (sources, source_rest) = self.source.split_at(self.source.len() / V::LANES * V::LANES);
         let (targets, target_rest) = self.target.split_at_mut(sources.len());
@@ -87,7 +86,6 @@ impl Kernel for Narrow<'_> {
     type Output = ();
 
     #[inline(always)]
-    #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
     fn run<V: Vector>(self) {
         let (sources, source_rest) = self.source.split_at(self.source.len() / V::LANES * V::LANES);
         let (targets, target_rest) = self.target.split_at_mut(sources.len());
@@ -114,7 +112,6 @@ impl Kernel for Round<'_> {
     type Output = ();
 
     #[inline(always)]
-    #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
     fn run<V: Vector>(self) {
         let mut chunks = self.elements.chunks_exact_mut(V::LANES);
         for chunk in &mut chunks {

@@ -338,7 +338,6 @@ pub(crate) fn each_lane<V: Vector>(x: V, function: impl Fn(f32) -> f32) -> V {
 fn to_lanes<V: Vector>(x: V) -> [f32; MOST_LANES] {
     let mut lanes = [0.0; MOST_LANES];
     // SAFETY: no vector has more lanes.
-    #[expect(unsafe_code, reason = "a vector's lanes fit the array")]
     unsafe {
         x.store(lanes.as_mut_ptr());
     }
@@ -348,10 +347,7 @@ fn to_lanes<V: Vector>(x: V) -> [f32; MOST_LANES] {
 #[inline(always)]
 fn from_lanes<V: Vector>(lanes: &[f32; MOST_LANES]) -> V {
     // SAFETY: no vector has more lanes.
-    #[expect(unsafe_code, reason = "a vector's lanes fit the array")]
-    unsafe {
-        V::load(lanes.as_ptr())
-    }
+    unsafe { V::load(lanes.as_ptr()) }
 }
 
 /// `x^y` as C's `pow` has it, within 1 ulp.

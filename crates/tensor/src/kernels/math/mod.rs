@@ -1,12 +1,14 @@
 //! Functions of single elements: exponentials, roots, circular functions, and the formats of half the width.
 
+#![expect(unsafe_code, reason = "in place and out of place share their code by pointers")]
+
 mod activate;
 mod half_width;
 pub(crate) mod lanes;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use activate::{activate, activate_vector};
+pub(crate) use activate::{activate, activate_pointers};
 pub use half_width::{
     bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16,
 };
@@ -143,15 +145,34 @@ impl Unary {
 /// Where the lengths differ.
 pub fn unary(isa: Isa, function: Unary, source: &[f32], target: &mut [f32]) {
     assert_eq!(source.len(), target.len(), "source and target differ in length");
-    let (length, source, target) = (source.len(), source.as_ptr(), target.as_mut_ptr());
-    dispatch(isa, UnaryKernel { function, source, target, length });
+    // SAFETY: both slices have as many elements.
+    unsafe {
+        unary_pointers(isa, function, source.as_ptr(), target.as_mut_ptr(), source.len());
+    }
 }
 
 /// Computes the function of each element where it stands.
 pub fn unary_in_place(isa: Isa, function: Unary, elements: &mut [f32]) {
-    let length = elements.len();
     let target = elements.as_mut_ptr();
-    dispatch(isa, UnaryKernel { function, source: target, target, length });
+    // SAFETY: the slice has as many elements.
+    unsafe {
+        unary_pointers(isa, function, target, target, elements.len());
+    }
+}
+
+/// Like [`unary`], of `length` elements.
+///
+/// # Safety
+/// As many elements must be readable at `source` and writable at `target`, which are the same or do not
+/// overlap.
+pub(crate) unsafe fn unary_pointers(
+    isa: Isa,
+    function: Unary,
+    source: *const f32,
+    target: *mut f32,
+    length: usize,
+) {
+    dispatch(isa, UnaryKernel { function, source, target, length });
 }
 
 /// `bases[i]` to the power of `exponents[i]`, as C's `pow` has it, within 1 ulp.
@@ -161,7 +182,25 @@ pub fn unary_in_place(isa: Isa, function: Unary, elements: &mut [f32]) {
 pub fn pow(isa: Isa, bases: &[f32], exponents: &[f32], target: &mut [f32]) {
     assert_eq!(bases.len(), target.len(), "bases and target differ in length");
     assert_eq!(exponents.len(), target.len(), "exponents and target differ in length");
-    dispatch(isa, Pow { bases, exponents, target });
+    let operands = [bases, exponents].map(|elements| Operand::Elements(elements.as_ptr()));
+    // SAFETY: the three slices have as many elements.
+    unsafe {
+        pow_pointers(isa, operands, target.as_mut_ptr(), target.len());
+    }
+}
+
+/// Like [`pow`], of `length` elements.
+///
+/// # Safety
+/// As many elements must be readable at the operands and writable at `target`, which is one of them or
+/// overlaps none.
+pub(crate) unsafe fn pow_pointers(
+    isa: Isa,
+    [bases, exponents]: [Operand; 2],
+    target: *mut f32,
+    length: usize,
+) {
+    dispatch(isa, Pow { bases, exponents, target, length });
 }
 
 struct UnaryKernel {
@@ -178,85 +217,69 @@ impl Kernel for UnaryKernel {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        // SAFETY: the two public functions above make the pointers and the length from slices.
-        #[expect(unsafe_code, reason = "in place and out of place share the code by pointers")]
-        unsafe {
-            unary_pointers::<V>(self.function, self.source, self.target, self.length);
+        let UnaryKernel { function, source, target, length } = self;
+        macro_rules! each {
+            ($function:expr) => {
+                // SAFETY: `unary_pointers` vouches for `length` elements.
+                unsafe {
+                    each::<V>(source, target, length, $function);
+                }
+            };
         }
-    }
-}
-
-/// Computes the function of `length` elements from `source` on.
-///
-/// # Safety
-/// As many elements must be readable at `source` and writable at `target`, which are the same or do not
-/// overlap.
-#[inline(always)]
-#[expect(unsafe_code, reason = "in place and out of place share the code by pointers")]
-pub(crate) unsafe fn unary_pointers<V: Vector>(
-    function: Unary,
-    source: *const f32,
-    target: *mut f32,
-    length: usize,
-) {
-    macro_rules! each {
-        ($function:expr) => {
-            // SAFETY: the caller vouches for the pointers.
-            unsafe { each::<V>(source, target, length, $function) }
-        };
-    }
-    macro_rules! each_lane {
-        ($function:expr) => {
-            for at in 0..length {
-                // SAFETY: the caller vouches for the pointers.
-                unsafe { *target.add(at) = $function(*source.add(at)) };
-            }
-        };
-    }
-    match function {
-        Unary::Abs => each!(V::abs),
-        Unary::Acos => each_lane!(f32::acos),
-        Unary::Acosh => each_lane!(|x| f64::from(x).acosh() as f32),
-        Unary::Asin => each_lane!(f32::asin),
-        Unary::Asinh => each_lane!(|x| f64::from(x).asinh() as f32),
-        Unary::Atan => each_lane!(f32::atan),
-        Unary::Atanh => each_lane!(|x| f64::from(x).atanh() as f32),
-        Unary::Ceil => each!(V::ceil),
-        Unary::Cos => each!(lanes::cos),
-        Unary::Cosh => each_lane!(f32::cosh),
-        Unary::Erf => each!(lanes::erf),
-        Unary::Exp => each!(lanes::exp),
-        Unary::ExpMinusOne => each!(lanes::exp_minus_one),
-        Unary::Exp2 => each!(lanes::exp2),
-        Unary::Floor => each!(V::floor),
-        Unary::Gelu => each!(lanes::gelu),
-        Unary::GeluSigmoid => each!(lanes::gelu_sigmoid),
-        Unary::GeluTanh => each!(lanes::gelu_tanh),
-        Unary::Log => each!(lanes::log),
-        Unary::Neg => each!(V::neg),
-        Unary::Reciprocal => each!(lanes::reciprocal),
-        Unary::Relu => each!(lanes::relu),
-        Unary::Round => each!(V::round),
-        Unary::Rsqrt => each!(lanes::rsqrt),
-        Unary::Sigmoid => each!(lanes::sigmoid),
-        Unary::Sign => each!(lanes::sign),
-        Unary::Silu => each!(lanes::silu),
-        Unary::Sin => each!(lanes::sin),
-        Unary::Sinh => each_lane!(f32::sinh),
-        Unary::Softplus => each!(lanes::softplus),
-        Unary::Softsign => each!(lanes::softsign),
-        Unary::Sqrt => each!(V::sqrt),
-        Unary::Square => each!(lanes::square),
-        Unary::Tan => each_lane!(f32::tan),
-        Unary::Tanh => each!(lanes::tanh),
-        Unary::Trunc => each!(V::trunc),
+        macro_rules! each_lane {
+            ($function:expr) => {
+                for at in 0..length {
+                    // SAFETY: `unary_pointers` vouches for `length` elements.
+                    unsafe {
+                        *target.add(at) = $function(*source.add(at));
+                    }
+                }
+            };
+        }
+        match function {
+            Unary::Abs => each!(V::abs),
+            Unary::Acos => each_lane!(f32::acos),
+            Unary::Acosh => each_lane!(|x| f64::from(x).acosh() as f32),
+            Unary::Asin => each_lane!(f32::asin),
+            Unary::Asinh => each_lane!(|x| f64::from(x).asinh() as f32),
+            Unary::Atan => each_lane!(f32::atan),
+            Unary::Atanh => each_lane!(|x| f64::from(x).atanh() as f32),
+            Unary::Ceil => each!(V::ceil),
+            Unary::Cos => each!(lanes::cos),
+            Unary::Cosh => each_lane!(f32::cosh),
+            Unary::Erf => each!(lanes::erf),
+            Unary::Exp => each!(lanes::exp),
+            Unary::ExpMinusOne => each!(lanes::exp_minus_one),
+            Unary::Exp2 => each!(lanes::exp2),
+            Unary::Floor => each!(V::floor),
+            Unary::Gelu => each!(lanes::gelu),
+            Unary::GeluSigmoid => each!(lanes::gelu_sigmoid),
+            Unary::GeluTanh => each!(lanes::gelu_tanh),
+            Unary::Log => each!(lanes::log),
+            Unary::Neg => each!(V::neg),
+            Unary::Reciprocal => each!(lanes::reciprocal),
+            Unary::Relu => each!(lanes::relu),
+            Unary::Round => each!(V::round),
+            Unary::Rsqrt => each!(lanes::rsqrt),
+            Unary::Sigmoid => each!(lanes::sigmoid),
+            Unary::Sign => each!(lanes::sign),
+            Unary::Silu => each!(lanes::silu),
+            Unary::Sin => each!(lanes::sin),
+            Unary::Sinh => each_lane!(f32::sinh),
+            Unary::Softplus => each!(lanes::softplus),
+            Unary::Softsign => each!(lanes::softsign),
+            Unary::Sqrt => each!(V::sqrt),
+            Unary::Square => each!(lanes::square),
+            Unary::Tan => each_lane!(f32::tan),
+            Unary::Tanh => each!(lanes::tanh),
+            Unary::Trunc => each!(V::trunc),
+        }
     }
 }
 
 /// # Safety
 /// As [`unary_pointers`].
 #[inline(always)]
-#[expect(unsafe_code, reason = "in place and out of place share the code by pointers")]
 unsafe fn each<V: Vector>(
     source: *const f32,
     target: *mut f32,
@@ -264,43 +287,65 @@ unsafe fn each<V: Vector>(
     function: impl Fn(V) -> V,
 ) {
     let mut at = 0;
-    while at + V::LANES <= length {
-        // SAFETY: `at + LANES` is within the length that the caller vouches for.
-        unsafe { function(V::load(source.add(at))).store(target.add(at)) };
-        at += V::LANES;
-    }
-    if at < length {
-        let rest = length - at;
-        // SAFETY: `at + rest` is the length that the caller vouches for.
+    while at < length {
+        let count = V::LANES.min(length - at);
+        // The function stands here once, not again for the rest, as some are long.
+        // SAFETY: `at + count` is within the length that the caller vouches for.
         unsafe {
-            function(V::load_partial(source.add(at), rest)).store_partial(target.add(at), rest);
+            let vector = load::<V>(source.add(at), count);
+            store(function(vector), target.add(at), count);
         }
+        at += count;
     }
 }
 
-struct Pow<'a> {
-    bases: &'a [f32],
-    exponents: &'a [f32],
-    target: &'a mut [f32],
+/// # Safety
+/// `count` is at most `LANES`, and as many elements must be readable at `source`.
+#[inline(always)]
+unsafe fn load<V: Vector>(source: *const f32, count: usize) -> V {
+    // SAFETY: the caller vouches for the elements.
+    unsafe { if count == V::LANES { V::load(source) } else { V::load_partial(source, count) } }
 }
 
-impl Kernel for Pow<'_> {
+/// # Safety
+/// `count` is at most `LANES`, and as many elements must be writable at `target`.
+#[inline(always)]
+unsafe fn store<V: Vector>(vector: V, target: *mut f32, count: usize) {
+    // SAFETY: the caller vouches for the elements.
+    unsafe {
+        if count == V::LANES { vector.store(target) } else { vector.store_partial(target, count) }
+    }
+}
+
+/// Some numbers in memory, or one that stands for all.
+#[derive(Clone, Copy)]
+pub(crate) enum Operand {
+    Elements(*const f32),
+    Uniform(f32),
+}
+
+struct Pow {
+    bases: Operand,
+    exponents: Operand,
+    target: *mut f32,
+    length: usize,
+}
+
+impl Kernel for Pow {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let length = self.target.len();
-        let (bases, exponents) = (self.bases.as_ptr(), self.exponents.as_ptr());
-        let target = self.target.as_mut_ptr();
         let mut at = 0;
-        while at < length {
-            let count = V::LANES.min(length - at);
-            // SAFETY: the three slices have `length` elements, as `pow` asserts.
-            #[expect(unsafe_code, reason = "partial vectors are loaded by pointer")]
+        while at < self.length {
+            let count = V::LANES.min(self.length - at);
+            // SAFETY: `pow_pointers` vouches for `length` elements.
             unsafe {
-                let x = V::load_partial(bases.add(at), count);
-                let y = V::load_partial(exponents.add(at), count);
-                lanes::pow(x, y).store_partial(target.add(at), count);
+                let [x, y] = [self.bases, self.exponents].map(|operand| match operand {
+                    Operand::Elements(elements) => load::<V>(elements.add(at), count),
+                    Operand::Uniform(value) => V::splat(value),
+                });
+                store(lanes::pow(x, y), self.target.add(at), count);
             }
             at += count;
         }

@@ -1,0 +1,45 @@
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A slice whose disjoint parts several threads write.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMut<'a, T = f32> {
+    start: *mut T,
+    length: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is a slice, whose parts `part` hands out under a contract that keeps them apart.
+#[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+unsafe impl<T: Send> Send for SharedMut<'_, T> {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
+
+impl<'a, T> SharedMut<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> SharedMut<'a, T> {
+        SharedMut { start: slice.as_mut_ptr(), length: slice.len(), slice: PhantomData }
+    }
+
+    /// Where the part starts, whose length is checked.
+    pub(crate) fn pointer(&self, part: Range<usize>) -> *mut T {
+        assert!(part.start <= part.end && part.end <= self.length, "out of the slice");
+        // SAFETY: the range is within the slice.
+        #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+        unsafe {
+            self.start.add(part.start)
+        }
+    }
+
+    /// The part.
+    ///
+    /// # Safety
+    /// Nobody else may use this part while the result lives.
+    #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+    #[expect(clippy::mut_from_ref, reason = "the caller keeps parts apart")]
+    pub(crate) unsafe fn part(&self, part: Range<usize>) -> &mut [T] {
+        let length = part.len();
+        // SAFETY: the range is within the slice, and the caller keeps parts apart.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(part), length) }
+    }
+}
