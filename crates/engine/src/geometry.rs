@@ -4,9 +4,10 @@ use crate::error::{Result, fail};
 
 /// The distance in elements between neighbours along each axis of a dense row-major tensor.
 pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis];
+        // Extents of an empty tensor may be anything; nothing ever moves by such strides.
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
     }
     strides
 }

@@ -8,6 +8,7 @@
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
+//! | [`product`] | the plain product of matrices that faster ones are measured against |
 //! | [`kernels`] | what computes: products of matrices, convolutions, maps, reductions |
 //!
 //! ```
@@ -24,6 +25,7 @@ mod isa;
 pub mod kernels;
 pub mod packed;
 mod pool;
+pub mod product;
 
 pub use arena::{Arena, FLOATS_PER_LINE};
 pub use buffer::{Buffer, FileSpan};

@@ -1,15 +1,356 @@
-//! Reference kernels: see the op table's `conv` family.
+//! Convolutions: products of the weight and of the input unfolded by windows.
 
+use std::ops::Range;
+
+use coremill_tensor::product::{Extents, Strided, add_product};
+
+use super::window::{PadType, Window, per_dimension, positive, windows};
+use crate::array::View;
 use crate::call::{Call, Results};
+use crate::error::{Error, Result, fail};
+
+/// How many elements the unfolded part of an input has at most, unless one window has more.
+const UNFOLDED: usize = 1 << 20;
+
+/// Stands for an element of a window that lies in the padding.
+const PADDING: usize = usize::MAX;
 
 pub(super) fn conv(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    let weight = call.tensor("weight")?;
+    let layer = Layer::of(call, x, weight)?;
+    let (channels, per_group) = (weight.shape[0], weight.shape[1]);
+    if !channels.is_multiple_of(layer.groups) {
+        fail!(
+            "`weight` has {channels} output channels, which {} groups do not divide",
+            layer.groups
+        );
+    }
+    if per_group.checked_mul(layer.groups) != Some(x.shape[1]) {
+        fail!(
+            "`weight` expects {per_group} input channels in each of {} groups; `x` has {}",
+            layer.groups,
+            x.shape[1]
+        );
+    }
+    let dilations = positive(call, "dilations", layer.spatial)?;
+    let windows = windows(call, &x.shape[2..], &weight.shape[2..], &dilations, false)?;
+    let mut shape = vec![x.shape[0], channels];
+    shape.extend(windows.iter().map(|window| window.output));
+    let count = call.count(&shape)?;
+    let bias = bias(call, channels)?;
+    let (x, weight) = (call.floats("x")?, call.floats("weight")?);
+    if count == 0 {
+        return call.give_floats(shape, Vec::new());
+    }
+
+    let plane = layer.plane;
+    let positions = call.count(&shape[2..])?;
+    let depth = per_group * layer.elements;
+    let rows = channels / layer.groups;
+    // A window of one element that visits every element in turn needs no unfolding.
+    let pointwise = windows.iter().all(|window| {
+        window.kernel == 1 && window.stride == 1 && window.before == 0 && window.after == 0
+    });
+    let mut output = vec![0.0; count];
+    let mut product = Vec::new();
+    let mut unfolded = Vec::new();
+    for positions_at_once in chunks(positions, depth.max(rows).max(layer.elements)) {
+        let width = positions_at_once.len();
+        let sources = match pointwise {
+            true => Vec::new(),
+            false => sources(&windows, positions_at_once.clone()),
+        };
+        for item in 0..shape[0] {
+            for group in 0..layer.groups {
+                let first = (item * layer.groups + group) * per_group * plane;
+                let x = &x[first..first + per_group * plane];
+                let right = if pointwise {
+                    Strided {
+                        elements: &x[positions_at_once.start.min(x.len())..],
+                        rows: plane,
+                        columns: 1,
+                    }
+                } else {
+                    unfolded.clear();
+                    for channel in 0..per_group {
+                        let x = &x[channel * plane..(channel + 1) * plane];
+                        let found = sources.iter();
+                        unfolded.extend(found.map(|&at| if at == PADDING { 0.0 } else { x[at] }));
+                    }
+                    Strided::dense(&unfolded, width)
+                };
+                let left = Strided::dense(&weight[group * rows * depth..], depth);
+                product.clear();
+                product.resize(rows * width, 0.0);
+                let extents = Extents { rows, depth, columns: width };
+                add_product(&mut product, extents, left, right);
+                for row in 0..rows {
+                    let channel = group * rows + row;
+                    let bias = bias.map_or(0.0, |bias| bias[channel]);
+                    let start = (item * channels + channel) * positions + positions_at_once.start;
+                    let products = &product[row * width..(row + 1) * width];
+                    for (to, product) in output[start..start + width].iter_mut().zip(products) {
+                        *to = product + bias;
+                    }
+                }
+            }
+        }
+    }
+    call.give_floats(shape, output)
 }
 
-pub(super) fn conv_quantized(call: &Call) -> Results {
-    call.missing()
+pub(super) fn conv_quantized(_: &Call) -> Results {
+    Err(Error::new("`conv_quantized` belongs to neural networks; no ML Program can run it")
+        .hint("use `conv`, its weight one of the `constexpr_` operations"))
 }
 
 pub(super) fn conv_transpose(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    let weight = call.tensor("weight")?;
+    let layer = Layer::of(call, x, weight)?;
+    if weight.shape[0] != x.shape[1] || !x.shape[1].is_multiple_of(layer.groups) {
+        fail!(
+            "`weight` expects {} input channels in {} groups; `x` has {}",
+            weight.shape[0],
+            layer.groups,
+            x.shape[1]
+        );
+    }
+    let per_group = weight.shape[1];
+    let Some(channels) = per_group.checked_mul(layer.groups) else {
+        fail!("{per_group} output channels in each of {} groups are too many", layer.groups)
+    };
+    let spreads = spreads(call, x, &layer, channels)?;
+    let mut shape = vec![x.shape[0], channels];
+    shape.extend(spreads.iter().map(|spread| spread.output));
+    let count = call.count(&shape)?;
+    let bias = bias(call, channels)?;
+    let inputs = weight.shape[0] / layer.groups;
+    let (x, weight) = (call.floats("x")?, call.floats("weight")?);
+    if count == 0 {
+        return call.give_floats(shape, Vec::new());
+    }
+
+    let (plane, elements) = (layer.plane, layer.elements);
+    let positions = call.count(&shape[2..])?;
+    let rows = per_group * elements;
+    let mut output = vec![0.0; count];
+    for (index, plane) in output.chunks_exact_mut(positions).enumerate() {
+        plane.fill(bias.map_or(0.0, |bias| bias[index % channels]));
+    }
+    let mut product = Vec::new();
+    for positions_at_once in chunks(plane, rows.max(elements)) {
+        let width = positions_at_once.len();
+        let targets = targets(&spreads, positions_at_once.clone());
+        for item in 0..shape[0] {
+            for group in 0..layer.groups {
+                let first =
+                    (item * layer.groups + group) * inputs * plane + positions_at_once.start;
+                let right = Strided { elements: &x[first.min(x.len())..], rows: plane, columns: 1 };
+                let left = Strided::dense(&weight[group * inputs * rows..], rows).transposed();
+                product.clear();
+                product.resize(rows * width, 0.0);
+                add_product(
+                    &mut product,
+                    Extents { rows, depth: inputs, columns: width },
+                    left,
+                    right,
+                );
+                for channel in 0..per_group {
+                    let start = (item * channels + group * per_group + channel) * positions;
+                    let output = &mut output[start..start + positions];
+                    let products = &product[channel * elements * width..];
+                    for (&target, product) in targets.iter().zip(products) {
+                        if target != PADDING {
+                            output[target] += product;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    call.give_floats(shape, output)
+}
+
+/// What both kinds of convolution share.
+struct Layer {
+    groups: usize,
+    spatial: usize,
+    /// The elements of one channel of the input.
+    plane: usize,
+    kernel: Vec<usize>,
+    /// The elements of the window.
+    elements: usize,
+}
+
+impl Layer {
+    fn of(call: &Call, x: View, weight: View) -> Result<Layer> {
+        if !(3..=5).contains(&x.rank()) || weight.rank() != x.rank() {
+            fail!(
+                "`x` has rank {} and `weight` rank {}; accepted are 3 to 5, the same for both",
+                x.rank(),
+                weight.rank()
+            );
+        }
+        let groups = call.int("groups")?;
+        let Some(groups) = usize::try_from(groups).ok().filter(|&groups| groups > 0) else {
+            fail!("`groups` is {groups}; accepted are 1 and more")
+        };
+        let plane = call.count(&x.shape[2..])?;
+        // The window, and what it covers of all channels: either may be large though the other is empty.
+        let elements = call.count(&weight.shape[2..])?;
+        call.count(&weight.shape[1..])?;
+        let kernel = weight.shape[2..].to_vec();
+        Ok(Layer { groups, spatial: x.rank() - 2, plane, kernel, elements })
+    }
+}
+
+fn bias<'a>(call: &Call<'a>, channels: usize) -> Result<Option<&'a [f32]>> {
+    match call.optional_floats("bias")? {
+        Some(bias) if bias.len() != channels => {
+            fail!(
+                "`bias` has {} elements; accepted are {channels}, the output channels",
+                bias.len()
+            )
+        }
+        bias => Ok(bias),
+    }
+}
+
+/// Parts of so many positions, such that what `rows` elements of each come to stays within bounds.
+fn chunks(positions: usize, rows: usize) -> impl Iterator<Item = Range<usize>> {
+    let width = (UNFOLDED / rows.max(1)).max(1);
+    (0..positions).step_by(width).map(move |first| first..(first + width).min(positions))
+}
+
+/// Where in a channel of the input each element of a window lies, at each of some positions: all
+/// positions of the first element, then those of the next.
+fn sources(windows: &[Window], positions: Range<usize>) -> Vec<usize> {
+    let steps: Vec<usize> = windows.iter().map(|window| window.output).collect();
+    let inputs: Vec<usize> = windows.iter().map(|window| window.input).collect();
+    let kernel: Vec<usize> = windows.iter().map(|window| window.kernel).collect();
+    meetings(&kernel, &steps, &inputs, positions, |axis, step, element| {
+        windows[axis].source(step, element)
+    })
+}
+
+/// Where in a channel of the output each element of a window lands, from each of some positions of the
+/// input.
+fn targets(spreads: &[Spread], positions: Range<usize>) -> Vec<usize> {
+    let steps: Vec<usize> = spreads.iter().map(|spread| spread.input).collect();
+    let outputs: Vec<usize> = spreads.iter().map(|spread| spread.output).collect();
+    let kernel: Vec<usize> = spreads.iter().map(|spread| spread.kernel).collect();
+    meetings(&kernel, &steps, &outputs, positions, |axis, step, element| {
+        spreads[axis].target(step, element)
+    })
+}
+
+/// The places in a plane where elements of a window and steps of it meet, by a rule for each axis.
+fn meetings(
+    kernel: &[usize],
+    steps: &[usize],
+    plane: &[usize],
+    positions: Range<usize>,
+    meet: impl Fn(usize, usize, usize) -> Option<usize>,
+) -> Vec<usize> {
+    let elements: usize = kernel.iter().product();
+    let mut places = Vec::with_capacity(elements * positions.len());
+    for element in 0..elements {
+        for position in positions.clone() {
+            let (mut element, mut position) = (element, position);
+            let (mut place, mut stride) = (0, 1);
+            for axis in (0..kernel.len()).rev() {
+                let met = meet(axis, position % steps[axis], element % kernel[axis]);
+                let Some(met) = met else {
+                    place = PADDING;
+                    break;
+                };
+                place += met * stride;
+                stride *= plane[axis];
+                position /= steps[axis];
+                element /= kernel[axis];
+            }
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// How the elements of an input spread along one spatial dimension.
+struct Spread {
+    input: usize,
+    kernel: usize,
+    stride: i64,
+    dilation: i64,
+    /// How much is cut off the start of the output.
+    before: i64,
+    output: usize,
+}
+
+impl Spread {
+    /// Where an element of the window lands; none if that is cut off.
+    fn target(&self, step: usize, element: usize) -> Option<usize> {
+        let at = step as i64 * self.stride + element as i64 * self.dilation - self.before;
+        (0..self.output as i64).contains(&at).then_some(at as usize)
+    }
+}
+
+fn spreads(call: &Call, x: View, layer: &Layer, channels: usize) -> Result<Vec<Spread>> {
+    let spatial = layer.spatial;
+    let strides = positive(call, "strides", spatial)?;
+    let dilations = positive(call, "dilations", spatial)?;
+    let pad_type = PadType::of(call)?;
+    let pads = match pad_type {
+        PadType::Custom => per_dimension(call, "pad", spatial, 2)?,
+        _ => vec![0; 2 * spatial],
+    };
+    let stated = stated_output(call, x, channels)?;
+    let spreads = (0..spatial).map(|axis| {
+        let (input, kernel) = (x.shape[axis + 2], layer.kernel[axis]);
+        let (stride, dilation) = (strides[axis], dilations[axis]);
+        let checked = || {
+            let reach = (kernel as i64).checked_sub(1)?.checked_mul(dilation)?.checked_add(1)?;
+            let whole = (input as i64).checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?;
+            Some((whole, (input as i64).checked_mul(stride)?))
+        };
+        let Some((whole, multiple)) = checked() else {
+            fail!("the output along spatial dimension {axis} is too large")
+        };
+        let output = match (&stated, pad_type) {
+            (Some(stated), _) => stated[axis],
+            (None, PadType::Same | PadType::SameLower) => multiple,
+            (None, PadType::Valid | PadType::Custom) => {
+                whole.saturating_sub(pads[2 * axis]).saturating_sub(pads[2 * axis + 1])
+            }
+        };
+        if output < 1 {
+            fail!(
+                "gives {output} elements along spatial dimension {axis}; accepted are 1 and more"
+            );
+        }
+        let before = match pad_type {
+            PadType::Same | PadType::SameLower => pad_type.split((whole - output).max(0)).0,
+            PadType::Valid | PadType::Custom => pads[2 * axis],
+        };
+        Ok(Spread { input, kernel, stride, dilation, before, output: output as usize })
+    });
+    spreads.collect()
+}
+
+/// The spatial extents that `output_shape` states.
+fn stated_output(call: &Call, x: View, channels: usize) -> Result<Option<Vec<i64>>> {
+    let Some(stated) = call.optional_ints("output_shape")? else { return Ok(None) };
+    if stated.len() != x.rank() {
+        fail!("`output_shape` has {} elements, but `x` has rank {}", stated.len(), x.rank());
+    }
+    let [batch, stated_channels] = [stated[0], stated[1]].map(i64::from);
+    if batch != x.shape[0] as i64 || stated_channels != channels as i64 {
+        fail!(
+            "`output_shape` starts with {batch}, {stated_channels}; accepted are {}, {channels}, \
+             the batch of `x` and the output channels of `weight`",
+            x.shape[0]
+        );
+    }
+    Ok(Some(stated[2..].iter().map(|&extent| i64::from(extent)).collect()))
 }

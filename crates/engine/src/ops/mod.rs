@@ -21,6 +21,7 @@ mod scatter_gather;
 mod slice;
 mod tensor_operation;
 mod tensor_transformation;
+mod window;
 
 use coremill_mil::ops::OpKind;
 

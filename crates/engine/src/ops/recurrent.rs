@@ -1,15 +1,428 @@
-//! Reference kernels: see the op table's `recurrent` family.
+//! Recurrent layers over `[sequence, batch, input]`.
+//!
+//! The rows of a weight are gates, each as many as the hidden state has elements: of `lstm` input,
+//! forget, output and cell, of `gru` reset, output and update.
 
+use coremill_tensor::product::{Extents, Strided, add_product};
+
+use crate::array::Array;
 use crate::call::{Call, Results};
-
-pub(super) fn gru(call: &Call) -> Results {
-    call.missing()
-}
+use crate::error::{Result, fail};
 
 pub(super) fn lstm(call: &Call) -> Results {
-    call.missing()
+    let layer = Layer::of(call)?;
+    let direction = direction(call)?;
+    let activations = [
+        Activation::of(call, "recurrent_activation")?,
+        Activation::of(call, "cell_activation")?,
+        Activation::of(call, "activation")?,
+    ];
+    let clip = call.optional_float("clip")?;
+    let passes = match direction {
+        Direction::Forward => &[(Order::Forward, "")][..],
+        Direction::Reverse => &[(Order::Reverse, "")],
+        Direction::Bidirectional => &[(Order::Forward, ""), (Order::ReverseInPlace, "_back")],
+    };
+    let width = layer.width(call, passes.len())?;
+    let initial_h = layer.state(call, "initial_h", width)?;
+    let initial_c = layer.state(call, "initial_c", width)?;
+    let mut outputs = Outputs::new(call, &layer, width)?;
+    let mut last_c = vec![0.0; layer.batch * width];
+    for (index, &(order, suffix)) in passes.iter().enumerate() {
+        let weights = Weights::of(call, &layer, 4, suffix)?;
+        let peephole = layer.vector(call, &format!("peephole{suffix}"), 3)?;
+        let columns = index * layer.hidden;
+        let mut h = layer.part(initial_h, width, columns);
+        let mut c = layer.part(initial_c, width, columns);
+        let mut gates = layer.gates(call, 4)?;
+        for step in 0..layer.steps {
+            weights.gates(&layer, order.of(step, layer.sequence), &h, &mut gates);
+            for (item, gates) in layer.items(&gates, 4) {
+                let of_item = item * layer.hidden..(item + 1) * layer.hidden;
+                let (h, c) = (&mut h[of_item.clone()], &mut c[of_item]);
+                let gate = |gate: usize, unit: usize| gates[gate * layer.hidden + unit];
+                let peep = |gate: usize, unit: usize, c: f32| {
+                    peephole.map_or(0.0, |peephole| peephole[gate * layer.hidden + unit] * c)
+                };
+                let [recurrent, cell, output] = activations;
+                for unit in 0..layer.hidden {
+                    let before = c[unit];
+                    let input_gate = recurrent.apply(gate(0, unit) + peep(0, unit, before));
+                    let forget_gate = recurrent.apply(gate(1, unit) + peep(1, unit, before));
+                    let candidate = cell.apply(gate(3, unit));
+                    let mut after = forget_gate * before + input_gate * candidate;
+                    if let Some(clip) = clip {
+                        after = clipped(after, clip);
+                    }
+                    let output_gate = recurrent.apply(gate(2, unit) + peep(2, unit, after));
+                    c[unit] = after;
+                    h[unit] = output_gate * output.apply(after);
+                }
+            }
+            outputs.keep(&layer, order.to(step, layer.sequence), columns, &h);
+        }
+        outputs.finish(&layer, columns, &h);
+        layer.put(&mut last_c, width, columns, &c);
+    }
+    let mut arrays = outputs.arrays(call, &layer);
+    arrays.push(Array::floats(call.dtype(), [layer.batch, width], last_c));
+    Ok(arrays)
+}
+
+/// Not `clamp`, which panics where the clip is negative; NaN stays.
+fn clipped(x: f32, clip: f32) -> f32 {
+    if x > clip {
+        clip
+    } else if x < -clip {
+        -clip
+    } else {
+        x
+    }
+}
+
+pub(super) fn gru(call: &Call) -> Results {
+    let layer = Layer::of(call)?;
+    let order = one_way(call)?;
+    let recurrent = Activation::of(call, "recurrent_activation")?;
+    let activation = Activation::of(call, "activation")?;
+    let reset_after = call.has("reset_after") && call.bool("reset_after")?;
+    let hidden = layer.hidden;
+    let weights = Weights::of(call, &layer, 3, "")?;
+    let bias = layer.vector(call, "bias", 3)?;
+    let input_bias = layer.vector(call, "input_bias", 3)?;
+    let bias_of = |vector: Option<&[f32]>, at: usize| vector.map_or(0.0, |vector| vector[at]);
+    let initial = layer.state(call, "initial_h", hidden)?;
+    let mut outputs = Outputs::new(call, &layer, hidden)?;
+    let mut h = initial.to_vec();
+    let mut of_input = layer.gates(call, 3)?;
+    let mut of_hidden = layer.gates(call, 3)?;
+    let mut reset = vec![0.0; layer.batch * hidden];
+    let mut candidates = vec![0.0; layer.batch * hidden];
+    for step in 0..layer.steps {
+        let x = layer.step(order.of(step, layer.sequence));
+        layer.project(x, layer.input, weights.of_input, &mut of_input);
+        layer.project(&h, hidden, weights.of_hidden, &mut of_hidden);
+        let gate = |from: &[f32], item: usize, at: usize| from[item * 3 * hidden + at];
+        let both = |item: usize, at: usize| {
+            gate(&of_input, item, at)
+                + gate(&of_hidden, item, at)
+                + bias_of(bias, at)
+                + bias_of(input_bias, at)
+        };
+        for (place, reset) in reset.iter_mut().enumerate() {
+            let (item, unit) = (place / hidden, place % hidden);
+            *reset = recurrent.apply(both(item, unit));
+        }
+        if reset_after {
+            // The bias of the hidden state is reset with it.
+            for (place, candidate) in candidates.iter_mut().enumerate() {
+                let (item, at) = (place / hidden, hidden + place % hidden);
+                let from_hidden = gate(&of_hidden, item, at) + bias_of(bias, at);
+                *candidate = gate(&of_input, item, at)
+                    + bias_of(input_bias, at)
+                    + reset[place] * from_hidden;
+            }
+        } else {
+            let kept: Vec<f32> = reset.iter().zip(&h).map(|(reset, h)| reset * h).collect();
+            let of_output = &weights.of_hidden[hidden * hidden..2 * hidden * hidden];
+            layer.project(&kept, hidden, of_output, &mut candidates);
+            for (place, candidate) in candidates.iter_mut().enumerate() {
+                let (item, at) = (place / hidden, hidden + place % hidden);
+                *candidate +=
+                    gate(&of_input, item, at) + bias_of(bias, at) + bias_of(input_bias, at);
+            }
+        }
+        for (place, h) in h.iter_mut().enumerate() {
+            let (item, unit) = (place / hidden, place % hidden);
+            let update = recurrent.apply(both(item, 2 * hidden + unit));
+            *h = (1.0 - update) * activation.apply(candidates[place]) + update * *h;
+        }
+        outputs.keep(&layer, step, 0, &h);
+    }
+    outputs.finish(&layer, 0, &h);
+    Ok(outputs.arrays(call, &layer))
 }
 
 pub(super) fn rnn(call: &Call) -> Results {
-    call.missing()
+    let layer = Layer::of(call)?;
+    let order = one_way(call)?;
+    let activation = Activation::of(call, "activation")?;
+    let weights = Weights::of(call, &layer, 1, "")?;
+    let mut h = layer.state(call, "initial_h", layer.hidden)?.to_vec();
+    let mut outputs = Outputs::new(call, &layer, layer.hidden)?;
+    let mut gates = layer.gates(call, 1)?;
+    for step in 0..layer.steps {
+        weights.gates(&layer, order.of(step, layer.sequence), &h, &mut gates);
+        h.iter_mut().zip(&gates).for_each(|(h, gate)| *h = activation.apply(*gate));
+        outputs.keep(&layer, step, 0, &h);
+    }
+    outputs.finish(&layer, 0, &h);
+    Ok(outputs.arrays(call, &layer))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Reverse,
+    Bidirectional,
+}
+
+fn direction(call: &Call) -> Result<Direction> {
+    match call.text("direction")? {
+        "forward" => Ok(Direction::Forward),
+        "reverse" => Ok(Direction::Reverse),
+        "bidirectional" => Ok(Direction::Bidirectional),
+        other => fail!(
+            "`direction` is `{other}`; accepted are `forward`, `reverse`, and `bidirectional` of `lstm`"
+        ),
+    }
+}
+
+fn one_way(call: &Call) -> Result<Order> {
+    match direction(call)? {
+        Direction::Forward => Ok(Order::Forward),
+        Direction::Reverse => Ok(Order::Reverse),
+        Direction::Bidirectional => {
+            fail!("`direction` is `bidirectional`; accepted are `forward`, `reverse`")
+        }
+    }
+}
+
+/// In which order a sequence is read, and where what each step gives goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// From the first to the last.
+    Forward,
+    /// From the last to the first; what the last gives comes first.
+    Reverse,
+    /// From the last to the first; what each gives stays in its place. Only half of a bidirectional
+    /// layer does so.
+    ReverseInPlace,
+}
+
+impl Order {
+    fn of(self, step: usize, sequence: usize) -> usize {
+        if self == Order::Forward { step } else { sequence - 1 - step }
+    }
+
+    fn to(self, step: usize, sequence: usize) -> usize {
+        if self == Order::ReverseInPlace { sequence - 1 - step } else { step }
+    }
+}
+
+/// An activation with the parameters that it has in recurrent layers, where none are stated.
+#[derive(Clone, Copy)]
+enum Activation {
+    Tanh,
+    Sigmoid,
+    HardSigmoid,
+    Relu,
+    Linear,
+}
+
+impl Activation {
+    fn of(call: &Call, name: &str) -> Result<Activation> {
+        let text = call.text(name)?;
+        match text.to_ascii_lowercase().as_str() {
+            "tanh" | "scaled_tanh" => Ok(Activation::Tanh),
+            "sigmoid" => Ok(Activation::Sigmoid),
+            "hard_sigmoid" | "sigmoid_hard" => Ok(Activation::HardSigmoid),
+            "relu" => Ok(Activation::Relu),
+            "linear" => Ok(Activation::Linear),
+            _ => fail!(
+                "`{name}` is `{text}`; accepted are `tanh`, `scaled_tanh`, `sigmoid`, `hard_sigmoid`, \
+                 `sigmoid_hard`, `relu`, `linear`"
+            ),
+        }
+    }
+
+    fn apply(self, x: f32) -> f32 {
+        match self {
+            Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Activation::HardSigmoid => (0.2 * x + 0.5).clamp(0.0, 1.0),
+            // A comparison with NaN is false.
+            Activation::Relu => {
+                if x <= 0.0 {
+                    0.0
+                } else {
+                    x
+                }
+            }
+            Activation::Linear => x,
+        }
+    }
+}
+
+/// What all recurrent layers share.
+struct Layer<'a> {
+    x: &'a [f32],
+    sequence: usize,
+    /// How many steps there are to take.
+    steps: usize,
+    batch: usize,
+    input: usize,
+    hidden: usize,
+}
+
+impl<'a> Layer<'a> {
+    fn of(call: &Call<'a>) -> Result<Layer<'a>> {
+        let (x, weight) = (call.tensor("x")?, call.tensor("weight_hh")?);
+        let ([sequence, batch, input], [_, hidden]) = (x.shape, weight.shape) else {
+            fail!(
+                "`x` has rank {} and `weight_hh` rank {}; accepted are 3 and 2",
+                x.rank(),
+                weight.rank()
+            );
+        };
+        let [sequence, batch, input, hidden] = [*sequence, *batch, *input, *hidden];
+        // Each of them alone, because products with an extent of zero hide the others.
+        for extents in [&[batch, hidden][..], &[batch, input], &[sequence, batch], &[hidden, 8]] {
+            call.count(extents)?;
+        }
+        // Steps that give nothing need not be taken.
+        let steps = if batch == 0 || hidden == 0 { 0 } else { sequence };
+        Ok(Layer { x: call.floats("x")?, sequence, steps, batch, input, hidden })
+    }
+
+    fn width(&self, call: &Call, directions: usize) -> Result<usize> {
+        call.count(&[self.hidden, directions])
+    }
+
+    /// The input at a step.
+    fn step(&self, step: usize) -> &'a [f32] {
+        let size = self.batch * self.input;
+        &self.x[step * size..(step + 1) * size]
+    }
+
+    fn state(&self, call: &Call<'a>, name: &str, width: usize) -> Result<&'a [f32]> {
+        self.expect(call, name, &[self.batch, width])
+    }
+
+    fn expect(&self, call: &Call<'a>, name: &str, shape: &[usize]) -> Result<&'a [f32]> {
+        let found = call.tensor(name)?;
+        if found.shape != shape {
+            fail!("`{name}` has shape {:?}; accepted is {shape:?}", found.shape);
+        }
+        call.floats(name)
+    }
+
+    /// A vector of so many gates, if one is bound.
+    fn vector(&self, call: &Call<'a>, name: &str, gates: usize) -> Result<Option<&'a [f32]>> {
+        if !call.has(name) {
+            return Ok(None);
+        }
+        self.expect(call, name, &[gates * self.hidden]).map(Some)
+    }
+
+    /// Room for the gates of every item of the batch.
+    fn gates(&self, call: &Call, gates: usize) -> Result<Vec<f32>> {
+        Ok(vec![0.0; call.count(&[self.batch, gates * self.hidden])?])
+    }
+
+    /// Each item of the batch with its gates.
+    fn items<'g>(
+        &self,
+        gates: &'g [f32],
+        count: usize,
+    ) -> impl Iterator<Item = (usize, &'g [f32])> {
+        gates.chunks_exact((count * self.hidden).max(1)).enumerate()
+    }
+
+    /// Sets the products of each item of the batch with each row of a weight.
+    fn project(&self, from: &[f32], depth: usize, weight: &[f32], to: &mut [f32]) {
+        to.fill(0.0);
+        let columns = to.len().checked_div(self.batch).unwrap_or(0);
+        let extents = Extents { rows: self.batch, depth, columns };
+        let weight = Strided::dense(weight, depth).transposed();
+        add_product(to, extents, Strided::dense(from, depth), weight);
+    }
+
+    /// The hidden state of one direction, out of those of all side by side.
+    fn part(&self, state: &[f32], width: usize, first: usize) -> Vec<f32> {
+        let items = state.chunks_exact(width.max(1));
+        items.flat_map(|item| &item[first..first + self.hidden]).copied().collect()
+    }
+
+    /// Puts the state of one direction beside those of the others.
+    fn put(&self, all: &mut [f32], width: usize, first: usize, state: &[f32]) {
+        let items = all.chunks_exact_mut(width.max(1));
+        for (to, from) in items.zip(state.chunks_exact(self.hidden.max(1))) {
+            to[first..first + self.hidden].copy_from_slice(from);
+        }
+    }
+}
+
+/// The weights of one direction.
+struct Weights<'a> {
+    of_input: &'a [f32],
+    of_hidden: &'a [f32],
+    bias: Option<&'a [f32]>,
+}
+
+impl<'a> Weights<'a> {
+    fn of(call: &Call<'a>, layer: &Layer<'a>, gates: usize, suffix: &str) -> Result<Weights<'a>> {
+        let rows = gates * layer.hidden;
+        Ok(Weights {
+            of_input: layer.expect(call, &format!("weight_ih{suffix}"), &[rows, layer.input])?,
+            of_hidden: layer.expect(call, &format!("weight_hh{suffix}"), &[rows, layer.hidden])?,
+            bias: layer.vector(call, &format!("bias{suffix}"), gates)?,
+        })
+    }
+
+    /// The gates of each item of the batch, before their activations.
+    fn gates(&self, layer: &Layer, step: usize, h: &[f32], gates: &mut [f32]) {
+        layer.project(layer.step(step), layer.input, self.of_input, gates);
+        let columns = gates.len().checked_div(layer.batch).unwrap_or(0);
+        let extents = Extents { rows: layer.batch, depth: layer.hidden, columns };
+        let weight = Strided::dense(self.of_hidden, layer.hidden).transposed();
+        add_product(gates, extents, Strided::dense(h, layer.hidden), weight);
+        if let Some(bias) = self.bias {
+            for gates in gates.chunks_exact_mut(columns.max(1)) {
+                gates.iter_mut().zip(bias).for_each(|(gate, bias)| *gate += bias);
+            }
+        }
+    }
+}
+
+/// The hidden states that a layer gives: of every step or of the last one, and the final one.
+struct Outputs {
+    every: bool,
+    width: usize,
+    sequence: Vec<f32>,
+    last: Vec<f32>,
+}
+
+impl Outputs {
+    fn new(call: &Call, layer: &Layer, width: usize) -> Result<Outputs> {
+        let every = call.bool("output_sequence")?;
+        let steps = if every { layer.sequence } else { 1 };
+        let sequence = vec![0.0; call.count(&[steps, layer.batch, width])?];
+        let last = vec![0.0; call.count(&[layer.batch, width])?];
+        Ok(Outputs { every, width, sequence, last })
+    }
+
+    fn keep(&mut self, layer: &Layer, step: usize, first: usize, h: &[f32]) {
+        if self.every {
+            let size = layer.batch * self.width;
+            let of_step = &mut self.sequence[step * size..(step + 1) * size];
+            layer.put(of_step, self.width, first, h);
+        }
+    }
+
+    fn finish(&mut self, layer: &Layer, first: usize, h: &[f32]) {
+        layer.put(&mut self.last, self.width, first, h);
+        if !self.every {
+            layer.put(&mut self.sequence, self.width, first, h);
+        }
+    }
+
+    fn arrays(self, call: &Call, layer: &Layer) -> Vec<Array> {
+        let steps = if self.every { layer.sequence } else { 1 };
+        let shape = [steps, layer.batch, self.width];
+        vec![
+            Array::floats(call.dtype(), shape, self.sequence),
+            Array::floats(call.dtype(), [layer.batch, self.width], self.last),
+        ]
+    }
 }

@@ -1,0 +1,147 @@
+//! Windows that slide over spatial dimensions, as convolutions and pools have them.
+
+use crate::call::Call;
+use crate::error::{Result, fail};
+
+/// A window along one spatial dimension.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// The extent of the input.
+    pub(super) input: usize,
+    /// How many elements the window has.
+    pub(super) kernel: usize,
+    /// How far it moves at each step; positive.
+    pub(super) stride: i64,
+    /// How far its elements are apart; positive.
+    pub(super) dilation: i64,
+    /// The padding before the input; a negative one cuts the input.
+    pub(super) before: i64,
+    /// The padding after it.
+    pub(super) after: i64,
+    /// How many steps it makes.
+    pub(super) output: usize,
+}
+
+/// What a padding is when `pad_type` leaves it to the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PadType {
+    /// No padding.
+    Valid,
+    /// One step for each stride, an odd element of padding after the input.
+    Same,
+    /// The same, an odd element of padding before the input.
+    SameLower,
+    /// As `pad` says.
+    Custom,
+}
+
+impl PadType {
+    pub(super) fn of(call: &Call) -> Result<PadType> {
+        let text = call.text("pad_type")?;
+        let known = [
+            ("valid", PadType::Valid),
+            ("same", PadType::Same),
+            ("same_lower", PadType::SameLower),
+            ("custom", PadType::Custom),
+        ];
+        match known.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+            Some((_, pad_type)) => Ok(pad_type),
+            None => fail!(
+                "`pad_type` is `{text}`; accepted are `valid`, `same`, `same_lower`, `custom`"
+            ),
+        }
+    }
+
+    /// How a number of elements is shared out before and after the input.
+    pub(super) fn split(self, total: i64) -> (i64, i64) {
+        let less = total / 2;
+        if self == PadType::SameLower { (total - less, less) } else { (less, total - less) }
+    }
+}
+
+/// The integers of a parameter, as many as there are spatial dimensions or twice that.
+pub(super) fn per_dimension(
+    call: &Call,
+    name: &str,
+    spatial: usize,
+    times: usize,
+) -> Result<Vec<i64>> {
+    let values = call.ints(name, spatial)?;
+    if values.len() != spatial * times {
+        fail!("`{name}` has {} elements; accepted are {}", values.len(), spatial * times);
+    }
+    Ok(values.into_iter().map(i64::from).collect())
+}
+
+/// The same, every one at least 1.
+pub(super) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i64>> {
+    let values = per_dimension(call, name, spatial, 1)?;
+    match values.iter().find(|&&value| value < 1) {
+        None => Ok(values),
+        Some(value) => fail!("`{name}` is {value} along a dimension; accepted are 1 and more"),
+    }
+}
+
+/// The windows over the spatial dimensions of an input, one for each.
+pub(super) fn windows(
+    call: &Call,
+    input: &[usize],
+    kernel: &[usize],
+    dilations: &[i64],
+    rounded_up: bool,
+) -> Result<Vec<Window>> {
+    let spatial = input.len();
+    let pad_type = PadType::of(call)?;
+    let strides = positive(call, "strides", spatial)?;
+    let pads = match pad_type {
+        PadType::Custom => per_dimension(call, "pad", spatial, 2)?,
+        _ => vec![0; 2 * spatial],
+    };
+    let windows = (0..spatial).map(|axis| {
+        let (extent, stride, dilation) = (input[axis] as i64, strides[axis], dilations[axis]);
+        let reach = match (kernel[axis] as i64 - 1).checked_mul(dilation) {
+            Some(gaps) => gaps + 1,
+            None => fail!("the window along spatial dimension {axis} is too large"),
+        };
+        let (mut before, mut after) = (pads[2 * axis], pads[2 * axis + 1]);
+        let steps = if matches!(pad_type, PadType::Same | PadType::SameLower) {
+            let steps = ceil_div(extent, stride);
+            (before, after) =
+                pad_type.split((((steps - 1) * stride).saturating_add(reach) - extent).max(0));
+            steps
+        } else {
+            let room = extent + before + after - reach;
+            if rounded_up {
+                let steps = ceil_div(room, stride);
+                // A last window that would start in the padding after the input does not count.
+                let starts = ceil_div(extent + before, stride);
+                steps + i64::from(before <= 0 || steps < starts)
+            } else {
+                room.div_euclid(stride) + 1
+            }
+        };
+        if steps < 1 {
+            fail!(
+                "the window of {} gives {steps} elements along spatial dimension {axis} of `x`, \
+                 whose extent is {extent}; accepted are 1 and more",
+                kernel[axis]
+            );
+        }
+        let kernel = kernel[axis];
+        let output = steps as usize;
+        Ok(Window { input: input[axis], kernel, stride, dilation, before, after, output })
+    });
+    windows.collect()
+}
+
+fn ceil_div(value: i64, by: i64) -> i64 {
+    -(-value).div_euclid(by)
+}
+
+impl Window {
+    /// Where in the input an element of the window lies at a step; none in the padding.
+    pub(super) fn source(&self, step: usize, element: usize) -> Option<usize> {
+        let at = step as i64 * self.stride + element as i64 * self.dilation - self.before;
+        (0..self.input as i64).contains(&at).then_some(at as usize)
+    }
+}

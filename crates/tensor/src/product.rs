@@ -1,0 +1,220 @@
+//! A plain matrix product: portable, of any layout, on one thread.
+//!
+//! It defines what faster kernels compute, and is fast enough to run whole models as a reference.
+
+/// A matrix of floats that somebody else owns: the element at row `i` and column `j` is
+/// `elements[i * rows + j * columns]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided<'a> {
+    /// Where the elements lie.
+    pub elements: &'a [f32],
+    /// The distance between neighbours in a column.
+    pub rows: usize,
+    /// The distance between neighbours in a row.
+    pub columns: usize,
+}
+
+/// The extents of a product: `rows` by `depth` times `depth` by `columns`.
+#[derive(Clone, Copy, Debug)]
+pub struct Extents {
+    /// The rows of the left factor and of the product.
+    pub rows: usize,
+    /// The columns of the left factor and the rows of the right one.
+    pub depth: usize,
+    /// The columns of the right factor and of the product.
+    pub columns: usize,
+}
+
+/// Rows of a tile of the product that is kept in registers.
+const TILE_ROWS: usize = 4;
+/// Columns of that tile.
+const TILE_COLUMNS: usize = 8;
+/// How much of the depth is summed before it is added to the product: sums of parts lose less than one
+/// long sum, and the packed parts of both factors stay in the nearest caches.
+const BLOCK_DEPTH: usize = 256;
+/// Columns of the right factor that are packed at a time.
+const BLOCK_COLUMNS: usize = 512;
+/// Below so many rows, packing the right factor costs more than it saves.
+const FEW_ROWS: usize = 4;
+
+impl<'a> Strided<'a> {
+    /// A dense row-major matrix.
+    pub fn dense(elements: &'a [f32], columns: usize) -> Strided<'a> {
+        Strided { elements, rows: columns, columns: 1 }
+    }
+
+    /// The matrix with rows and columns exchanged.
+    pub fn transposed(self) -> Strided<'a> {
+        Strided { rows: self.columns, columns: self.rows, ..self }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f32 {
+        self.elements[row * self.rows + column * self.columns]
+    }
+}
+
+/// Adds the product of two matrices to a dense row-major one.
+///
+/// # Panics
+///
+/// If one of the matrices has fewer elements than the extents say.
+pub fn add_product(product: &mut [f32], extents: Extents, left: Strided, right: Strided) {
+    let Extents { rows, depth, columns } = extents;
+    assert!(product.len() >= rows * columns, "elements of the product");
+    if rows == 0 || depth == 0 || columns == 0 {
+        return;
+    }
+    if rows < FEW_ROWS && (right.rows == 1 || right.columns == 1) {
+        return add_few_rows(product, extents, left, right);
+    }
+    let mut packed_left = vec![0.0; BLOCK_DEPTH * TILE_ROWS];
+    let mut packed_right = vec![0.0; BLOCK_DEPTH * columns.min(BLOCK_COLUMNS).next_multiple_of(8)];
+    for first_column in (0..columns).step_by(BLOCK_COLUMNS) {
+        let width = BLOCK_COLUMNS.min(columns - first_column);
+        for first_step in (0..depth).step_by(BLOCK_DEPTH) {
+            let steps = BLOCK_DEPTH.min(depth - first_step);
+            let panels = width.div_ceil(TILE_COLUMNS);
+            for panel in 0..panels {
+                let first = first_column + panel * TILE_COLUMNS;
+                let packed = &mut packed_right[panel * steps * TILE_COLUMNS..];
+                let (packed, _) = packed.as_chunks_mut::<TILE_COLUMNS>();
+                let present = TILE_COLUMNS.min(columns - first);
+                for (step, to) in packed[..steps].iter_mut().enumerate() {
+                    to[present..].fill(0.0);
+                    for (column, to) in to[..present].iter_mut().enumerate() {
+                        *to = right.at(first_step + step, first + column);
+                    }
+                }
+            }
+            for first_row in (0..rows).step_by(TILE_ROWS) {
+                let present = TILE_ROWS.min(rows - first_row);
+                let (packed, _) = packed_left.as_chunks_mut::<TILE_ROWS>();
+                for (step, to) in packed[..steps].iter_mut().enumerate() {
+                    to[present..].fill(0.0);
+                    for (row, to) in to[..present].iter_mut().enumerate() {
+                        *to = left.at(first_row + row, first_step + step);
+                    }
+                }
+                for panel in 0..panels {
+                    let first = first_column + panel * TILE_COLUMNS;
+                    let (of_panel, _) =
+                        packed_right[panel * steps * TILE_COLUMNS..].as_chunks::<TILE_COLUMNS>();
+                    let sums = tile(&packed[..steps], &of_panel[..steps]);
+                    let width = TILE_COLUMNS.min(columns - first);
+                    for (row, sums) in sums[..present].iter().enumerate() {
+                        let start = (first_row + row) * columns + first;
+                        for (to, sum) in product[start..start + width].iter_mut().zip(sums) {
+                            *to += sum;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tile(
+    left: &[[f32; TILE_ROWS]],
+    right: &[[f32; TILE_COLUMNS]],
+) -> [[f32; TILE_COLUMNS]; TILE_ROWS] {
+    let mut sums = [[0.0; TILE_COLUMNS]; TILE_ROWS];
+    for (left, right) in left.iter().zip(right) {
+        for (sums, left) in sums.iter_mut().zip(left) {
+            for (sum, right) in sums.iter_mut().zip(right) {
+                *sum += left * right;
+            }
+        }
+    }
+    sums
+}
+
+/// Products of few rows read the right factor once, in the order in which it lies.
+fn add_few_rows(product: &mut [f32], extents: Extents, left: Strided, right: Strided) {
+    let Extents { rows, depth, columns } = extents;
+    let mut of_row = vec![0.0; depth];
+    for row in 0..rows {
+        for (step, to) in of_row.iter_mut().enumerate() {
+            *to = left.at(row, step);
+        }
+        let product = &mut product[row * columns..(row + 1) * columns];
+        if right.rows == 1 {
+            for (column, to) in product.iter_mut().enumerate() {
+                let start = column * right.columns;
+                *to += dot(&of_row, &right.elements[start..start + depth]);
+            }
+        } else {
+            for (step, factor) in of_row.iter().enumerate() {
+                let start = step * right.rows;
+                let of_step = &right.elements[start..start + columns];
+                for (to, right) in product.iter_mut().zip(of_step) {
+                    *to += factor * right;
+                }
+            }
+        }
+    }
+}
+
+fn dot(left: &[f32], right: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    let ((left, left_rest), (right, right_rest)) =
+        (left.as_chunks::<LANES>(), right.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (left, right) in left.iter().zip(right) {
+        for ((sum, left), right) in sums.iter_mut().zip(left).zip(right) {
+            *sum += left * right;
+        }
+    }
+    let rest = left_rest.iter().zip(right_rest).map(|(left, right)| left * right);
+    sums.iter().copied().chain(rest).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) as f32 / 65_536.0 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn products_of_every_layout_agree_with_the_sum_of_their_definition() {
+        let extents = [1, 3, 4, 5, 8, 17];
+        for rows in extents {
+            for columns in [1, 7, 8, 9, 515] {
+                for depth in [0, 1, 5, 16, 33, 300] {
+                    let (left, right) = (numbers(rows * depth, 1), numbers(depth * columns, 2));
+                    for (left_turned, right_turned) in
+                        [(false, false), (false, true), (true, false), (true, true)]
+                    {
+                        let left = match left_turned {
+                            false => Strided::dense(&left, depth),
+                            true => Strided::dense(&left, rows).transposed(),
+                        };
+                        let right = match right_turned {
+                            false => Strided::dense(&right, columns),
+                            true => Strided::dense(&right, depth).transposed(),
+                        };
+                        let mut product = vec![1.0; rows * columns];
+                        add_product(&mut product, Extents { rows, depth, columns }, left, right);
+                        for row in 0..rows {
+                            for column in 0..columns {
+                                let exact: f64 = (0..depth)
+                                    .map(|k| {
+                                        f64::from(left.at(row, k)) * f64::from(right.at(k, column))
+                                    })
+                                    .sum();
+                                let found = f64::from(product[row * columns + column]);
+                                assert!((found - 1.0 - exact).abs() < 1e-4, "{found} {exact}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
