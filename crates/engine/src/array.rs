@@ -137,6 +137,20 @@ impl Array {
         Array::checked(DType::String, shape.into(), count, Elements::Texts(Arc::new(elements)))
     }
 
+    /// A tensor of elements that are held as those of the type are.
+    ///
+    /// # Panics
+    ///
+    /// If the shape does not hold just these elements.
+    pub(crate) fn from_elements(dtype: DType, shape: Vec<usize>, elements: Elements) -> Array {
+        let count = match &elements {
+            Elements::Floats(floats) => floats.len(),
+            Elements::Ints(ints) => ints.len(),
+            Elements::Texts(texts) => texts.len(),
+        };
+        Array::checked(dtype, shape, count, elements)
+    }
+
     fn checked(dtype: DType, shape: Vec<usize>, count: usize, elements: Elements) -> Array {
         assert_eq!(shape.iter().product::<usize>(), count, "elements of a tensor {shape:?}");
         Array { dtype, shape, elements }

@@ -12,6 +12,15 @@ pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
+/// The numbers of elements before an axis, along it, and after it: a tensor is so many lines, one for
+/// each element before and after. An empty tensor has no lines before.
+pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
+    if shape.contains(&0) {
+        return (0, shape[axis], 0);
+    }
+    (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
+}
+
 /// The shape to which both broadcast, as numpy does.
 pub(crate) fn broadcast(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
     let rank = x.len().max(y.len());

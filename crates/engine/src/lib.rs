@@ -45,6 +45,7 @@ mod geometry;
 mod hooks;
 mod limits;
 mod lists;
+mod movement;
 mod ops;
 mod options;
 mod plan;

@@ -1,39 +1,401 @@
-//! Reference kernels: see the op table's `image_resizing` family.
+//! Reference kernels: resizing and cropping of images, and of tensors of any rank.
 
+mod grid;
+mod sample;
+
+use crate::array::{Array, ElementsView, View};
 use crate::call::{Call, Results};
+use crate::error::{Result, fail};
+use crate::geometry::{around, strides};
+use crate::movement::{Strided, moved};
 
-pub(super) fn affine(call: &Call) -> Results {
-    call.missing()
-}
+use self::grid::{Grid, Tap};
+
+pub(super) use self::sample::{affine, resample};
 
 pub(super) fn crop(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    let rank = rank_of_images(x)?;
+    let mut seen = Strided::dense(x.shape);
+    for (name, axis) in [("crop_height", rank - 2), ("crop_width", rank - 1)] {
+        let amounts = call.ints(name, 0)?;
+        let &[before, after] = amounts.as_slice() else {
+            fail!("`{name}` has {} elements; accepted are two", amounts.len());
+        };
+        let left = x.shape[axis] as i64 - i64::from(before) - i64::from(after);
+        let (Ok(before), Ok(left)) = (usize::try_from(before), usize::try_from(left)) else {
+            fail!("`{name}` is {amounts:?}, but `x` has {} elements there", x.shape[axis]);
+        };
+        if before.saturating_add(left) > x.shape[axis] {
+            fail!("`{name}` is {amounts:?}; amounts are not negative");
+        }
+        seen.shape[axis] = left;
+        seen.start =
+            seen.start.saturating_add((seen.strides[axis] as usize).saturating_mul(before));
+    }
+    call.give_strided(x, &seen)
 }
 
-pub(super) fn crop_resize(call: &Call) -> Results {
-    call.missing()
-}
-
-pub(super) fn resample(call: &Call) -> Results {
-    call.missing()
-}
-
+/// With `NEAREST_NEIGHBOR`, `DEFAULT` takes the element at the center of what an element of the result
+/// covers, as `resize_nearest_neighbor` does and `UNALIGN_CORNERS` amounts to; the other modes take the
+/// element nearest to the point that they would interpolate at.
 pub(super) fn resize(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    let target = call.ints("shape", 0)?;
+    let resized = usize::try_from(call.int("resized_dims")?).unwrap_or(usize::MAX);
+    if resized > target.len() || resized > x.rank() {
+        fail!("`resized_dims` is {resized}, but `shape` is {target:?} and `x` {:?}", x.shape);
+    }
+    let mut shape = x.shape.to_vec();
+    for (extent, &target) in shape.iter_mut().rev().zip(target.iter().rev()).take(resized) {
+        match usize::try_from(target) {
+            // The dimension stays.
+            Ok(0) => {}
+            Ok(target) => *extent = target,
+            Err(_) => fail!("`shape` has {target}; accepted are 0, which keeps, and more"),
+        }
+    }
+    let grid = Grid::of_mode(call.text("sampling_mode")?)?;
+    match call.text("interpolation_mode")? {
+        "LINEAR" => give_linear(call, x, shape, |from, to| grid.taps(from, to)),
+        _ => give_nearest(call, x, shape, |from, to| grid.nearest(from, to)),
+    }
 }
 
 pub(super) fn resize_bilinear(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    let grid = Grid::of_mode(call.text("sampling_mode")?)?;
+    give_linear(call, x, target(call, x)?, |from, to| grid.taps(from, to))
 }
 
 pub(super) fn resize_nearest_neighbor(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    give_nearest(call, x, target(call, x)?, |from, to| Grid::Unaligned.nearest(from, to))
 }
 
 pub(super) fn upsample_bilinear(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    let align_corners = call.bool("align_corners")?;
+    let half_pixel = match call.has("half_pixel_centers") {
+        true => call.bool("half_pixel_centers")?,
+        false => !align_corners,
+    };
+    let grid = match (align_corners, half_pixel) {
+        (true, false) => Grid::StrictAligned,
+        (false, true) => Grid::Unaligned,
+        (false, false) => Grid::Default,
+        (true, true) => {
+            fail!("`align_corners` and `half_pixel_centers` are both true; accepted is one of them")
+        }
+    };
+    give_linear(call, x, scaled(call, x)?, |from, to| grid.taps(from, to))
 }
 
+/// Each element covers as many of the result as the extents say, which need not be the factor.
 pub(super) fn upsample_nearest_neighbor(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    give_nearest(call, x, scaled(call, x)?, |from, to| {
+        (0..to).map(|at| (at as u128 * from as u128 / to as u128) as usize).collect()
+    })
+}
+
+fn rank_of_images(x: View) -> Result<usize> {
+    if x.rank() < 3 {
+        fail!("`x` has shape {:?}; accepted is rank 3 or more", x.shape);
+    }
+    Ok(x.rank())
+}
+
+fn target(call: &Call, x: View) -> Result<Vec<usize>> {
+    let rank = rank_of_images(x)?;
+    let mut shape = x.shape.to_vec();
+    for (name, axis) in [("target_size_height", rank - 2), ("target_size_width", rank - 1)] {
+        shape[axis] = extent(call, name)?;
+    }
+    Ok(shape)
+}
+
+fn extent(call: &Call, name: &str) -> Result<usize> {
+    let extent = call.int(name)?;
+    match usize::try_from(extent) {
+        Ok(extent) if extent > 0 => Ok(extent),
+        _ => fail!("`{name}` is {extent}; accepted are 1 and more"),
+    }
+}
+
+/// The shape scaled by both factors, rounded down, computed in fp32 as Core ML does unless the factor
+/// is whole.
+fn scaled(call: &Call, x: View) -> Result<Vec<usize>> {
+    let rank = rank_of_images(x)?;
+    let mut shape = x.shape.to_vec();
+    for (name, axis) in [("scale_factor_height", rank - 2), ("scale_factor_width", rank - 1)] {
+        let factor = call.float(name)?;
+        if !(factor.is_finite() && factor > 0.0) {
+            fail!("`{name}` is {factor}; accepted are positive numbers");
+        }
+        shape[axis] = if factor.fract() == 0.0 && factor < i32::MAX as f32 {
+            shape[axis].saturating_mul(factor as usize)
+        } else {
+            (shape[axis] as f32 * factor).floor() as usize
+        };
+    }
+    Ok(shape)
+}
+
+/// Interpolates along each axis whose extent changes or whose points do not lie on its elements.
+fn give_linear(
+    call: &Call,
+    x: View,
+    shape: Vec<usize>,
+    taps: impl Fn(usize, usize) -> Vec<Tap>,
+) -> Results {
+    if !is_resizable(call, x, &shape)? {
+        return Ok(vec![x.runs(shape, &[], 0)]);
+    }
+    match x.elements {
+        ElementsView::Floats(floats) => {
+            let blend = |low: f32, high: f32, share: f64| {
+                let share = share as f32;
+                low * (1.0 - share) + high * share
+            };
+            let floats = interpolated(call, floats.to_vec(), x.shape, &shape, taps, blend)?;
+            call.give_floats(shape, floats)
+        }
+        _ => {
+            // Every 32-bit integer is exact; what lies between is cut off as a cast does.
+            let blend = |low: f64, high: f64, share: f64| low * (1.0 - share) + high * share;
+            let exact = x.ints()?.iter().copied().map(f64::from).collect();
+            let blended = interpolated(call, exact, x.shape, &shape, taps, blend)?;
+            call.give_ints(shape, blended.into_iter().map(|value| value as i32).collect())
+        }
+    }
+}
+
+fn interpolated<T: Copy>(
+    call: &Call,
+    mut elements: Vec<T>,
+    from: &[usize],
+    to: &[usize],
+    taps: impl Fn(usize, usize) -> Vec<Tap>,
+    blend: impl Fn(T, T, f64) -> T,
+) -> Result<Vec<T>> {
+    let mut shape = from.to_vec();
+    for axis in (0..from.len()).rev() {
+        let taps = taps(from[axis], to[axis]);
+        let is_same = |(at, tap): (usize, &Tap)| tap.low == at && tap.share == 0.0;
+        if from[axis] == to[axis] && taps.iter().enumerate().all(is_same) {
+            continue;
+        }
+        let (lines, extent, run) = around(&shape, axis);
+        shape[axis] = to[axis];
+        let mut resized = Vec::with_capacity(call.count(&shape)?);
+        for line in 0..lines {
+            for tap in &taps {
+                let at = |step: usize| &elements[(line * extent + step) * run..][..run];
+                let (low, high) = (at(tap.low), at(tap.high));
+                if tap.share == 0.0 {
+                    resized.extend_from_slice(low);
+                } else {
+                    let pairs = low.iter().zip(high);
+                    resized.extend(pairs.map(|(&low, &high)| blend(low, high, tap.share)));
+                }
+            }
+        }
+        elements = resized;
+    }
+    Ok(elements)
+}
+
+fn give_nearest(
+    call: &Call,
+    x: View,
+    shape: Vec<usize>,
+    places: impl Fn(usize, usize) -> Vec<usize>,
+) -> Results {
+    if !is_resizable(call, x, &shape)? {
+        return Ok(vec![x.runs(shape, &[], 0)]);
+    }
+    let chosen: Vec<Vec<usize>> =
+        x.shape.iter().zip(&shape).map(|(&from, &to)| places(from, to)).collect();
+    let elements = moved!(x, source => nearest(source, x.shape, &chosen));
+    Ok(vec![Array::from_elements(x.dtype, shape, elements)])
+}
+
+fn nearest<T: Clone>(source: &[T], shape: &[usize], chosen: &[Vec<usize>]) -> Vec<T> {
+    let strides = strides(shape);
+    let Some((inner, outer)) = chosen.split_last() else { return source.to_vec() };
+    let mut starts = vec![0];
+    for (places, stride) in outer.iter().zip(&strides) {
+        starts = starts
+            .iter()
+            .flat_map(|start| places.iter().map(move |place| start + place * stride))
+            .collect();
+    }
+    let mut elements = Vec::with_capacity(starts.len() * inner.len());
+    for start in starts {
+        elements.extend(inner.iter().map(|place| source[start + place].clone()));
+    }
+    elements
+}
+
+/// Whether there are elements to give. Axes without elements cannot be made longer.
+fn is_resizable(call: &Call, x: View, shape: &[usize]) -> Result<bool> {
+    let count = call.count(shape)?;
+    if count > 0 && x.is_empty() {
+        fail!("`x` has shape {:?}, of which nothing can be resized to {shape:?}", x.shape);
+    }
+    Ok(count > 0)
+}
+
+/// Crops boxes out of images, each resized. What lies outside of the image is padding.
+pub(super) fn crop_resize(call: &Call) -> Results {
+    let x = call.tensor("x")?;
+    let &[images, channels, height, width] = x.shape else {
+        fail!("`x` has shape {:?}; accepted is [batch, channels, height, width]", x.shape);
+    };
+    let crops = Crops {
+        pixels: x.floats()?,
+        extents: [height, width],
+        target: [extent(call, "target_height")?, extent(call, "target_width")?],
+        grid: Grid::of_mode(call.text("sampling_mode")?)?,
+        padding: match call.row.parameter("pad_value") {
+            Some(_) => call.float("pad_value")?,
+            None => 0.0,
+        },
+        channels,
+    };
+    let boxes = Boxes::of(call, images)?;
+    let mut shape = vec![boxes.images.len(), channels, crops.target[0], crops.target[1]];
+    // Before iOS17 each crop is there for each image.
+    let repeated = call.row.parameter("roi").map(|_| images);
+    if let Some(images) = repeated {
+        shape.insert(1, images);
+    }
+    let mut pixels = Vec::with_capacity(call.count(&shape)?);
+    for (sides, of) in boxes.sides.iter().zip(&boxes.images) {
+        let rows = crops.line(0, [sides[0], sides[2]]);
+        let columns = crops.line(1, [sides[1], sides[3]]);
+        for image in 0..repeated.unwrap_or(1) {
+            crops.cut(of.unwrap_or(image), &rows, &columns, &mut pixels);
+        }
+    }
+    call.give_floats(shape, pixels)
+}
+
+/// What is cut out.
+struct Boxes {
+    /// Top, left, bottom, right.
+    sides: Vec<[f64; 4]>,
+    /// The image that each box is cut from; none for every image.
+    images: Vec<Option<usize>>,
+}
+
+impl Boxes {
+    fn of(call: &Call, images: usize) -> Result<Boxes> {
+        let spatial_scale = f64::from(call.float("spatial_scale")?);
+        let normalized = call.bool("normalized_coordinates")?;
+        let x = call.tensor("x")?;
+        let mode = call.text("box_coordinate_mode")?;
+        let by_roi = call.row.parameter("roi").is_some();
+        let bound = call.tensor(if by_roi { "roi" } else { "boxes" })?;
+        let width = bound.shape.get(if by_roi { 2 } else { 1 }).copied().unwrap_or_default();
+        if !matches!((by_roi, width), (_, 4) | (true, 5)) {
+            fail!("boxes have shape {:?}, which holds no four coordinates each", bound.shape);
+        }
+        let numbers: Vec<f64> = match bound.elements {
+            ElementsView::Floats(floats) => floats.iter().copied().map(f64::from).collect(),
+            _ => bound.ints()?.iter().copied().map(f64::from).collect(),
+        };
+        let image = |index: f64| {
+            if index >= 0.0 && index < images as f64 {
+                return Ok(Some(index as usize));
+            }
+            fail!("a box is of image {index}; `x` has {images}, counted from 0")
+        };
+        let of = match (by_roi, width) {
+            (true, 4) => vec![None; numbers.len() / 4],
+            (true, _) => {
+                numbers.chunks(5).map(|numbers| image(numbers[0])).collect::<Result<_>>()?
+            }
+            (false, _) => match call.optional("box_indices") {
+                Some(indices) => {
+                    let indices = indices.ints()?.iter();
+                    indices.map(|&index| image(f64::from(index))).collect::<Result<_>>()?
+                }
+                None => {
+                    let each = (0..numbers.len() / 4).map(|at| image(at as f64));
+                    each.collect::<Result<_>>()?
+                }
+            },
+        };
+        let scale = [x.shape[2], x.shape[3]]
+            .map(|extent| if normalized { extent.saturating_sub(1) as f64 } else { 1.0 })
+            .map(|scale| scale * spatial_scale);
+        let sides = |numbers: &[f64]| {
+            let &[first, second, third, fourth] = &numbers[width - 4..] else {
+                return [f64::NAN; 4];
+            };
+            let [top, left, bottom, right] = match mode {
+                "CORNERS_WIDTH_FIRST" => [second, first, fourth, third],
+                "CENTER_SIZE_HEIGHT_FIRST" => centered([first, second], [third, fourth]),
+                "CENTER_SIZE_WIDTH_FIRST" => centered([second, first], [fourth, third]),
+                _ => [first, second, third, fourth],
+            };
+            [top * scale[0], left * scale[1], bottom * scale[0], right * scale[1]]
+        };
+        let boxes = Boxes { sides: numbers.chunks(width).map(sides).collect(), images: of };
+        if boxes.sides.len() != boxes.images.len() {
+            fail!("{} boxes have {} indices", boxes.sides.len(), boxes.images.len());
+        }
+        Ok(boxes)
+    }
+}
+
+/// The sides of a box around a center.
+fn centered([y, x]: [f64; 2], [height, width]: [f64; 2]) -> [f64; 4] {
+    [y - height / 2.0, x - width / 2.0, y + height / 2.0, x + width / 2.0]
+}
+
+struct Crops<'a> {
+    pixels: &'a [f32],
+    /// Height and width of an image.
+    extents: [usize; 2],
+    /// Height and width of a crop.
+    target: [usize; 2],
+    grid: Grid,
+    padding: f32,
+    channels: usize,
+}
+
+impl Crops<'_> {
+    /// What each pixel of a crop is made of along an axis; none for padding.
+    fn line(&self, axis: usize, [start, end]: [f64; 2]) -> Vec<Option<Tap>> {
+        let last = self.extents[axis] as f64 - 1.0;
+        let length = (end - start).abs();
+        let way = if end < start { -1.0 } else { 1.0 };
+        let point = |at| start + way * self.grid.point(at, length, self.target[axis]);
+        let tap = |at| {
+            let point = point(at);
+            (0.0..=last).contains(&point).then(|| Tap::at(point, self.extents[axis]))
+        };
+        (0..self.target[axis]).map(tap).collect()
+    }
+
+    /// Appends a crop of all channels of an image.
+    fn cut(&self, image: usize, rows: &[Option<Tap>], columns: &[Option<Tap>], cut: &mut Vec<f32>) {
+        let [height, width] = self.extents;
+        for channel in 0..self.channels {
+            let plane = (image * self.channels + channel) * height * width;
+            for row in rows {
+                cut.extend(columns.iter().map(|column| {
+                    let (Some(row), Some(column)) = (row, column) else { return self.padding };
+                    let line = |row: usize| {
+                        let pixels = &self.pixels[plane + row * width..][..width];
+                        column.blend(pixels[column.low], pixels[column.high])
+                    };
+                    row.blend(line(row.low), line(row.high))
+                }));
+            }
+        }
+    }
 }

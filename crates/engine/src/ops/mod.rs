@@ -19,6 +19,7 @@ mod reduction;
 mod reshape;
 mod scatter_gather;
 mod slice;
+mod suppression;
 mod tensor_operation;
 mod tensor_transformation;
 mod window;

@@ -1,15 +1,157 @@
-//! Reference kernels: see the op table's `slice` family.
+//! Reference kernels: slices, as Python and NumPy have them.
 
+use crate::array::{Array, View};
 use crate::call::{Call, Results};
+use crate::error::{Result, fail};
+use crate::movement::Strided;
 
 pub(super) fn slice_by_index(call: &Call) -> Results {
-    call.missing()
-}
-
-pub(super) fn slice_by_size(call: &Call) -> Results {
-    call.missing()
+    let x = call.tensor("x")?;
+    call.give_strided(x, &slice(call, x)?)
 }
 
 pub(super) fn slice_update(call: &Call) -> Results {
-    call.missing()
+    let (x, update) = (call.tensor("x")?, call.tensor("update")?);
+    let seen = slice(call, x)?;
+    if update.shape != seen.shape {
+        fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
+    }
+    let mut updated = x.to_array();
+    replace(&mut updated, update, &seen)?;
+    Ok(vec![updated])
+}
+
+/// Writes a tensor to where it is seen in another of the same type.
+fn replace(target: &mut Array, update: View, seen: &Strided) -> Result<()> {
+    let replaced = match (target.floats_mut(), update.floats()) {
+        (Some(target), Ok(update)) => {
+            seen.write(update, target);
+            return Ok(());
+        }
+        _ => {
+            let source = update.ints()?;
+            let Some(held) = target.as_ints() else {
+                fail!("`update` is `{}`, but `x` is `{}`", update.dtype, target.dtype());
+            };
+            let mut held = held.to_vec();
+            seen.write(source, &mut held);
+            held
+        }
+    };
+    *target = Array::ints(target.dtype(), target.shape(), replaced);
+    Ok(())
+}
+
+/// What is taken of a tensor.
+fn slice(call: &Call, x: View) -> Result<Strided> {
+    let rank = x.rank();
+    let begins = call.ints("begin", 0)?;
+    let ends = call.ints("end", 0)?;
+    let steps = call.optional_ints("stride")?.unwrap_or_else(|| vec![1; rank]);
+    let begin_mask = call.bools("begin_mask", rank)?;
+    let end_mask = call.bools("end_mask", rank)?;
+    let squeeze_mask = call.bools("squeeze_mask", rank)?;
+    let lengths = [begins.len(), ends.len(), steps.len()];
+    let masks = [begin_mask.len(), end_mask.len(), squeeze_mask.len()];
+    if lengths != [rank; 3] || masks != [rank; 3] {
+        fail!("bounds, strides and masks need {rank} elements, one for each axis of `x`");
+    }
+
+    let dense = Strided::dense(x.shape);
+    let mut seen = Strided { start: 0, shape: Vec::new(), strides: Vec::new() };
+    for axis in 0..rank {
+        let (extent, stride) = (x.shape[axis], dense.strides[axis]);
+        let begin = (!begin_mask[axis]).then_some(begins[axis]);
+        let first = if squeeze_mask[axis] {
+            place(begin.unwrap_or(0), axis, extent)?
+        } else {
+            let end = (!end_mask[axis]).then_some(ends[axis]);
+            let (first, count) = taken(extent, begin, end, steps[axis])?;
+            seen.shape.push(count);
+            // No more than one element is taken where the step leads out of the tensor.
+            seen.strides.push(stride.saturating_mul(steps[axis] as isize));
+            first
+        };
+        seen.start = seen.start.saturating_add((stride as usize).saturating_mul(first));
+    }
+    Ok(seen)
+}
+
+/// Where an index, which may count from the end, leads along an axis.
+fn place(index: i32, axis: usize, extent: usize) -> Result<usize> {
+    let from_start = i64::from(index) + if index < 0 { extent as i64 } else { 0 };
+    match usize::try_from(from_start) {
+        Ok(place) if place < extent => Ok(place),
+        _ => fail!("index {index} is outside of axis {axis} of `x`, which has {extent} elements"),
+    }
+}
+
+/// Where a slice starts along an axis, and how many elements it takes.
+fn taken(extent: usize, begin: Option<i32>, end: Option<i32>, step: i32) -> Result<(usize, usize)> {
+    let (extent, step) = (extent as i64, i64::from(step));
+    if step == 0 {
+        fail!("`stride` holds 0; strides are positive or negative");
+    }
+    // A slice that runs backwards ends before the first element, at -1.
+    let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+    let clamp = |bound: i32| {
+        let from_start = i64::from(bound) + if bound < 0 { extent } else { 0 };
+        from_start.clamp(low, high)
+    };
+    let (first, last) = if step > 0 { (low, high) } else { (high, low) };
+    let begin = begin.map_or(first, clamp);
+    let end = end.map_or(last, clamp);
+    let distance = if step > 0 { end - begin } else { begin - end };
+    let count = if distance <= 0 { 0 } else { (distance - 1) / step.abs() + 1 };
+    Ok((usize::try_from(begin).unwrap_or(0), count as usize))
+}
+
+pub(super) fn slice_by_size(call: &Call) -> Results {
+    let x = call.tensor("x")?;
+    let rank = x.rank();
+    let (begins, sizes) = (call.ints("begin", 0)?, call.ints("size", 0)?);
+    if begins.len() != rank || sizes.len() != rank {
+        fail!("`begin` and `size` need {rank} elements, one for each axis of `x`");
+    }
+    let mut seen = Strided::dense(x.shape);
+    for (axis, (&begin, &size)) in begins.iter().zip(&sizes).enumerate() {
+        let extent = x.shape[axis];
+        // Nothing is left to take at the end of an axis, but it is no mistake to begin there.
+        let first = match usize::try_from(begin) {
+            Ok(first) if first == extent => first,
+            _ => place(begin, axis, extent)?,
+        };
+        let left = extent - first;
+        seen.shape[axis] = match size {
+            -1 => left,
+            _ => match usize::try_from(size) {
+                Ok(size) if size <= left => size,
+                _ => fail!(
+                    "`size` is {size} along axis {axis}; accepted are -1 and 0 to {left}, the \
+                     elements from {first} on"
+                ),
+            },
+        };
+        seen.start = seen.start.saturating_add((seen.strides[axis] as usize).saturating_mul(first));
+    }
+    call.give_strided(x, &seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_take_what_python_takes() {
+        let whole = |extent, step| taken(extent, None, None, step).ok();
+        assert_eq!(whole(5, 1), Some((0, 5)));
+        assert_eq!(whole(5, 2), Some((0, 3)));
+        assert_eq!(whole(5, -2), Some((4, 3)));
+        assert_eq!(whole(0, -1).map(|taken| taken.1), Some(0));
+        assert_eq!(taken(5, Some(-2), None, 1).ok(), Some((3, 2)));
+        assert_eq!(taken(5, Some(3), Some(-6), -1).ok(), Some((3, 4)));
+        assert_eq!(taken(5, Some(i32::MIN), Some(i32::MAX), i32::MAX).ok(), Some((0, 1)));
+        assert_eq!(taken(5, Some(i32::MAX), Some(i32::MIN), i32::MIN).ok(), Some((4, 1)));
+        assert!(taken(5, None, None, 0).is_err());
+    }
 }

@@ -1,0 +1,229 @@
+//! Elements moved to other places, whatever their type.
+
+use std::sync::Arc;
+
+use crate::array::{Array, Elements, ElementsView, View};
+use crate::call::{Call, Results};
+use crate::error::Result;
+use crate::geometry;
+
+/// Makes the elements of a tensor from those of another, by one expression for every kind of element.
+macro_rules! moved {
+    ($view:expr, $source:ident => $make:expr) => {
+        match $view.elements {
+            $crate::array::ElementsView::Floats($source) => {
+                $crate::array::Elements::Floats(std::sync::Arc::new($make))
+            }
+            $crate::array::ElementsView::Ints($source) => {
+                $crate::array::Elements::Ints(std::sync::Arc::new($make))
+            }
+            $crate::array::ElementsView::Texts($source) => {
+                $crate::array::Elements::Texts(std::sync::Arc::new($make))
+            }
+        }
+    };
+}
+pub(crate) use moved;
+
+/// A dense tensor seen in another order: the element at an index stands at `start` plus each step of
+/// the index times its stride. A stride of 0 repeats, a negative one runs backwards.
+#[derive(Clone, Debug)]
+pub(crate) struct Strided {
+    /// Where the element at the first index stands.
+    pub(crate) start: usize,
+    /// The extents that are seen.
+    pub(crate) shape: Vec<usize>,
+    /// The distance between neighbours along each axis.
+    pub(crate) strides: Vec<isize>,
+}
+
+/// What [`Strided::each_run`] finds: elements that lie at equal distances.
+struct Run {
+    start: usize,
+    stride: isize,
+    length: usize,
+}
+
+impl Strided {
+    /// A dense tensor as it is.
+    pub(crate) fn dense(shape: &[usize]) -> Strided {
+        let strides = geometry::strides(shape).into_iter().map(|stride| stride as isize);
+        Strided { start: 0, shape: shape.to_vec(), strides: strides.collect() }
+    }
+
+    /// The same tensor with its axes in another order.
+    pub(crate) fn permuted(&self, perm: &[usize]) -> Strided {
+        Strided {
+            start: self.start,
+            shape: perm.iter().map(|&axis| self.shape[axis]).collect(),
+            strides: perm.iter().map(|&axis| self.strides[axis]).collect(),
+        }
+    }
+
+    /// The elements that are seen, in row-major order. All must lie within `source`.
+    pub(crate) fn read<T: Clone>(&self, source: &[T]) -> Vec<T> {
+        if self.shape.contains(&0) {
+            return Vec::new();
+        }
+        let mut elements = Vec::with_capacity(self.shape.iter().product());
+        self.each_run(|run| match run.stride {
+            1 => elements.extend_from_slice(&source[run.start..][..run.length]),
+            stride => elements.extend((0..run.length as isize).map(|step| {
+                let place = run.start as isize + step * stride;
+                source[place as usize].clone()
+            })),
+        });
+        elements
+    }
+
+    /// Writes elements, in row-major order, to where they are seen. All must lie within `target`.
+    pub(crate) fn write<T: Clone>(&self, elements: &[T], target: &mut [T]) {
+        let mut left = elements;
+        self.each_run(|run| {
+            let (now, later) = left.split_at(run.length);
+            left = later;
+            if run.stride == 1 {
+                return target[run.start..][..run.length].clone_from_slice(now);
+            }
+            for (step, element) in now.iter().enumerate() {
+                let place = run.start as isize + step as isize * run.stride;
+                target[place as usize] = element.clone();
+            }
+        });
+    }
+
+    /// Calls `visit` with the elements that are seen, as many at once as lie at equal distances.
+    fn each_run(&self, mut visit: impl FnMut(Run)) {
+        if self.shape.contains(&0) {
+            return;
+        }
+        let (mut shape, mut strides) = self.merged();
+        let length = shape.pop().unwrap_or(1);
+        let stride = strides.pop().unwrap_or(1);
+        let mut index = vec![0; shape.len()];
+        let mut offset = self.start as isize;
+        loop {
+            visit(Run { start: offset as usize, stride, length });
+            let mut axis = shape.len();
+            loop {
+                if axis == 0 {
+                    return;
+                }
+                axis -= 1;
+                index[axis] += 1;
+                offset += strides[axis];
+                if index[axis] < shape[axis] {
+                    break;
+                }
+                offset -= strides[axis] * shape[axis] as isize;
+                index[axis] = 0;
+            }
+        }
+    }
+
+    /// The extents and strides with as few axes as possible.
+    fn merged(&self) -> (Vec<usize>, Vec<isize>) {
+        let (mut shape, mut strides) = (Vec::<usize>::new(), Vec::<isize>::new());
+        for (&extent, &stride) in self.shape.iter().zip(&self.strides) {
+            if extent == 1 {
+                continue;
+            }
+            match (shape.last_mut(), strides.last_mut()) {
+                (Some(outer), Some(outer_stride)) if *outer_stride == stride * extent as isize => {
+                    *outer *= extent;
+                    *outer_stride = stride;
+                }
+                _ => {
+                    shape.push(extent);
+                    strides.push(stride);
+                }
+            }
+        }
+        (shape, strides)
+    }
+}
+
+impl View<'_> {
+    /// The same elements under another shape, which must hold as many.
+    pub(crate) fn reshaped(self, shape: Vec<usize>) -> Array {
+        Array::from_elements(self.dtype, shape, moved!(self, source => source.to_vec()))
+    }
+
+    /// Runs of elements that start at these places, one after the other, under a shape that holds
+    /// as many.
+    pub(crate) fn runs(self, shape: Vec<usize>, starts: &[usize], length: usize) -> Array {
+        let elements = moved!(self, source => gathered(source, starts, length));
+        Array::from_elements(self.dtype, shape, elements)
+    }
+
+    /// A tensor of the shape that holds one element everywhere; none if that is not the one element.
+    pub(crate) fn repeated(self, shape: Vec<usize>, count: usize) -> Option<Array> {
+        let elements = match self.elements {
+            ElementsView::Floats([value]) => Elements::Floats(Arc::new(vec![*value; count])),
+            ElementsView::Ints([value]) => Elements::Ints(Arc::new(vec![*value; count])),
+            ElementsView::Texts([text]) => Elements::Texts(Arc::new(vec![text.clone(); count])),
+            _ => return None,
+        };
+        Some(Array::from_elements(self.dtype, shape, elements))
+    }
+}
+
+/// Runs of elements that start at these places, one after the other.
+pub(crate) fn gathered<T: Clone>(source: &[T], starts: &[usize], length: usize) -> Vec<T> {
+    if length == 1 {
+        return starts.iter().map(|&start| source[start].clone()).collect();
+    }
+    let mut elements = Vec::with_capacity(starts.len() * length);
+    for &start in starts {
+        elements.extend_from_slice(&source[start..][..length]);
+    }
+    elements
+}
+
+impl Call<'_> {
+    /// The one output: what is seen of a tensor.
+    pub(crate) fn give_strided(&self, x: View, seen: &Strided) -> Results {
+        Ok(vec![self.strided(x, seen)?])
+    }
+
+    /// What is seen of a tensor.
+    pub(crate) fn strided(&self, x: View, seen: &Strided) -> Result<Array> {
+        self.count(&seen.shape)?;
+        let elements = moved!(x, source => seen.read(source));
+        Ok(Array::from_elements(x.dtype, seen.shape.clone(), elements))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_follows_strides_that_repeat_and_run_backwards() {
+        let source: Vec<i32> = (0..12).collect();
+        let dense = Strided::dense(&[3, 4]);
+        assert_eq!(dense.read(&source), source);
+        assert_eq!(dense.permuted(&[1, 0]).read(&source)[..4], [0, 4, 8, 1]);
+        let backwards = Strided { start: 7, shape: vec![2, 2], strides: vec![-4, -1] };
+        assert_eq!(backwards.read(&source), [7, 6, 3, 2]);
+        let repeated = Strided { start: 1, shape: vec![2, 3], strides: vec![0, 1] };
+        assert_eq!(repeated.read(&source), [1, 2, 3, 1, 2, 3]);
+        let scalar = Strided { start: 5, shape: vec![], strides: vec![] };
+        assert_eq!(scalar.read(&source), [5]);
+    }
+
+    #[test]
+    fn writing_is_the_inverse_of_reading() {
+        let seen = Strided { start: 11, shape: vec![3, 2], strides: vec![-4, -2] };
+        let source: Vec<i32> = (0..12).collect();
+        let mut target = vec![-1; 12];
+        seen.write(&seen.read(&source), &mut target);
+        assert_eq!(target, [-1, 1, -1, 3, -1, 5, -1, 7, -1, 9, -1, 11]);
+    }
+
+    #[test]
+    fn nothing_is_seen_of_empty_tensors_however_large_their_other_extents() {
+        let huge = 1 << 40;
+        assert!(Strided::dense(&[0, huge, huge]).read::<i32>(&[]).is_empty());
+    }
+}
