@@ -12,6 +12,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::graph::Reference;
+use super::packed::Packed;
 use crate::array::{Array, round_floats};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -28,6 +29,7 @@ pub(crate) struct Source {
     /// Whether a value depends on constants alone, by [`ValueId::index`].
     constant: Vec<bool>,
     known: Mutex<HashMap<ValueId, Weak<Known>>>,
+    pub(super) packed: Packed,
 }
 
 /// A constant tensor. Weights stay where they are until [`Known::array`] is called.
@@ -78,8 +80,8 @@ impl Source {
         limits: Limits,
     ) -> Source {
         let constant = constant_values(&function);
-        let known = Mutex::default();
-        Source { function, analysis, precision, limits, constant, known }
+        let (known, packed) = Default::default();
+        Source { function, analysis, precision, limits, constant, known, packed }
     }
 
     /// Whether a value depends on constants alone and can be computed before the run.

@@ -10,6 +10,7 @@ mod build;
 mod graph;
 mod kernel;
 mod known;
+mod packed;
 mod passes;
 mod place;
 

@@ -4,10 +4,13 @@
 //! nodes that are still performed by reference kernels, and puts kernels in their place. Whatever no pass
 //! knows stays as it is. In faithful mode a kernel rounds wherever the operations that it stands for do.
 
+mod activation;
 mod dead;
 mod editor;
+mod linear;
+mod parameters;
 
-use super::graph::Graph;
+use super::graph::{Graph, NodeKind, Region};
 use super::kernel::Machine;
 use super::known::Source;
 use crate::error::Result;
@@ -24,5 +27,27 @@ pub(super) struct Work<'w> {
 /// Runs every pass.
 pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     dead::remove(work.graph);
+    each_region(work, &mut linear::lower)?;
+    dead::remove(work.graph);
     Ok(())
+}
+
+/// Runs a pass over every region, inner ones first.
+fn each_region(work: &mut Work<'_>, pass: &mut Pass<'_>) -> Result<()> {
+    let body = std::mem::take(&mut work.graph.body);
+    work.graph.body = rewrite(work, body, pass)?;
+    Ok(())
+}
+
+type Pass<'p> = dyn FnMut(&mut Work<'_>, Region) -> Result<Region> + 'p;
+
+fn rewrite(work: &mut Work<'_>, mut region: Region, pass: &mut Pass<'_>) -> Result<Region> {
+    for node in &mut region.nodes {
+        if let NodeKind::Cond(regions) | NodeKind::Loop(regions) = &mut node.kind {
+            for inner in regions.iter_mut() {
+                *inner = rewrite(work, std::mem::take(inner), pass)?;
+            }
+        }
+    }
+    pass(work, region)
 }

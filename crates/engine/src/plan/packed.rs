@@ -1,0 +1,84 @@
+//! Weights as kernels take them, made once and shared by every plan that is alive.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use coremill_mil::ir::{Definition, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
+use coremill_tensor::{Buffer, DType};
+
+use super::kernel::Machine;
+use super::known::{Known, Source};
+use crate::error::Result;
+
+/// The packed weights of a function.
+#[derive(Default)]
+pub(crate) struct Packed {
+    matrices: Mutex<HashMap<Key, Weak<PackedWeights>>>,
+}
+
+/// Which weights, and as what matrix.
+type Key = (ValueId, usize, usize, OrderKey);
+
+/// [`Order`], to be looked up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum OrderKey {
+    OutputsFirst,
+    InputsFirst,
+    ChannelsFirst(usize),
+}
+
+impl Source {
+    /// A constant as a matrix from inputs to outputs, packed.
+    pub(crate) fn packed(
+        &self,
+        machine: &Machine,
+        known: &Known,
+        inputs: usize,
+        outputs: usize,
+        order: Order,
+    ) -> Result<Arc<PackedWeights>> {
+        let order_key = match order {
+            Order::OutputsFirst => OrderKey::OutputsFirst,
+            Order::InputsFirst => OrderKey::InputsFirst,
+            Order::ChannelsFirst { taps } => OrderKey::ChannelsFirst(taps),
+        };
+        let key = known.value.map(|value| (value, inputs, outputs, order_key));
+        let matrices = || self.packed.matrices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = key
+            && let Some(found) = matrices().get(&key).and_then(Weak::upgrade)
+        {
+            return Ok(found);
+        }
+        let (data, dtype) = self.stored(known)?;
+        let source = DenseSource::new(machine.isa, data, dtype, inputs, outputs, order);
+        let precision = if dtype == DType::Fp16 { Precision::F16 } else { Precision::F32 };
+        let packed =
+            PackedWeights::pack(&machine.pool, machine.isa, inputs, outputs, precision, &source);
+        let packed = Arc::new(packed);
+        if let Some(key) = key {
+            let mut matrices = matrices();
+            matrices.retain(|_, held| held.strong_count() > 0);
+            matrices.insert(key, Arc::downgrade(&packed));
+        }
+        Ok(packed)
+    }
+
+    /// The floats of a constant as they lie in the program or in its weight file; of one that is computed,
+    /// what was computed.
+    pub(crate) fn stored(&self, known: &Known) -> Result<(Buffer, DType)> {
+        if let Some(value) = known.value
+            && let Definition::Output(op, _) = self.function.value(value).definition
+            && self.function.op(op).kind() == Some(OpKind::Const)
+            && let Some(constant) = self.function.op(op).attributes.get("val")
+            && let Some(elements) = constant.elements()
+            && matches!(known.dtype, DType::Fp16 | DType::Fp32 | DType::Bf16)
+        {
+            return Ok((elements.clone(), known.dtype));
+        }
+        let floats = known.array(self)?.as_floats().unwrap_or_default();
+        let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
+        Ok((Buffer::from(bytes), DType::Fp32))
+    }
+}

@@ -1,0 +1,44 @@
+use coremill_mil::ops::OpKind;
+use coremill_tensor::kernels::Activation;
+
+use super::super::graph::{Graph, Node, Operand};
+use super::super::known::Source;
+use super::parameters::parameters;
+use crate::error::fail;
+
+/// The activation that an operation is, and what it is applied to; none if it is none.
+pub(crate) fn activation<'n>(
+    source: &Source,
+    graph: &Graph,
+    node: &'n Node,
+) -> Option<(Activation, &'n Operand)> {
+    let kind = node.operation()?;
+    let activation = parameters(source, graph, node, |call| {
+        let both =
+            |make: fn(f32, f32) -> Activation| Ok(make(call.float("alpha")?, call.float("beta")?));
+        Ok(match kind {
+            OpKind::Relu => Activation::Relu,
+            OpKind::Relu6 => Activation::Clamp { low: 0.0, high: 6.0 },
+            OpKind::Clip => both(|low, high| Activation::Clamp { low, high })?,
+            OpKind::LeakyRelu => Activation::LeakyRelu { alpha: call.float("alpha")? },
+            OpKind::Elu => Activation::Elu { alpha: call.float("alpha")? },
+            OpKind::Sigmoid => Activation::Sigmoid,
+            OpKind::SigmoidHard => both(|alpha, beta| Activation::HardSigmoid { alpha, beta })?,
+            OpKind::Silu => Activation::Silu,
+            OpKind::Tanh => Activation::Tanh,
+            OpKind::ScaledTanh => both(|alpha, beta| Activation::ScaledTanh { alpha, beta })?,
+            OpKind::Softplus => Activation::Softplus,
+            OpKind::Softsign => Activation::Softsign,
+            OpKind::LinearActivation => both(|alpha, beta| Activation::Linear { alpha, beta })?,
+            OpKind::Gelu => match call.text("mode")? {
+                "EXACT" => Activation::GeluExact,
+                "TANH_APPROXIMATION" => Activation::GeluTanh,
+                "SIGMOID_APPROXIMATION" => Activation::GeluSigmoid,
+                mode => fail!("unknown mode `{mode}`"),
+            },
+            _ => fail!("no activation"),
+        })
+    })?;
+    let [operand] = node.bound("x") else { return None };
+    Some((activation, operand))
+}

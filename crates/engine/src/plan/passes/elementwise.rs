@@ -1,0 +1,382 @@
+//! Chains of elementwise operations become one kernel, which goes through memory once.
+//!
+//! ```text
+//! a = add(x = x, y = y)
+//! b = tanh(x = a)             b = map[add, tanh](x, y)
+//! ```
+//!
+//! An operation joins those that read its result if nobody else does and shapes agree. Even one alone
+//! becomes a kernel. Inside, bools are floats; one that is read outside is left to its reference kernel.
+
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+use coremill_tensor::kernels::Activation;
+use coremill_tensor::kernels::map::{
+    Binary, MapInput, MapProgram, MapValue, broadcast_strides, map,
+};
+use coremill_tensor::kernels::math::Unary;
+
+use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
+use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::known::Source;
+use super::activation::activation;
+use super::parameters::parameters;
+use super::{Editor, Work};
+use crate::array::{ElementsView, View, int_range, is_float};
+use crate::error::{Result, fail};
+use crate::options::Precision;
+
+/// The most operations in one kernel: a program with more would keep more tiles than the first cache has.
+const MAX_OPERATIONS: usize = 24;
+
+/// Fuses the elementwise operations of a region.
+pub(super) fn fuse(work: &mut Work<'_>, region: Region) -> Result<Region> {
+    let mut editor = Editor::new(work.graph, region);
+    let groups = group(work, &editor);
+    for members in groups {
+        let (inputs, kernel) = {
+            let nodes: Vec<&Node> =
+                members.iter().filter_map(|&member| editor.node(member)).collect();
+            build(work.source, work.graph, &nodes)
+        };
+        let Some(&last) = members.last() else { continue };
+        let mut taken = None;
+        for &member in &members {
+            taken = editor.take(member);
+        }
+        if let Some(Node { op, outputs, .. }) = taken {
+            let kind = NodeKind::Kernel(Box::new(kernel));
+            editor.put(work.graph, last, Node { op, kind, inputs, outputs });
+        }
+    }
+    Ok(editor.finish())
+}
+
+/// The places of nodes that become one, in order, group by group.
+fn group(work: &Work<'_>, editor: &Editor) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut member_of: Vec<Option<usize>> = vec![None; editor.len()];
+    let shape = |node: &Node| work.graph.slot(node.outputs[0]).shape.clone();
+    for index in (0..editor.len()).rev() {
+        let Some(node) = editor.node(index) else { continue };
+        let Some(mapped) = classify(work.source, work.graph, node) else { continue };
+        let output = node.outputs[0];
+        let mut readers = editor.readers(output).iter().map(|&reader| member_of[reader]);
+        let joined = match readers.next() {
+            Some(Some(group)) if readers.all(|other| other == Some(group)) => {
+                let last = editor.node(groups[group][0]).and_then(shape);
+                let fits = groups[group].len() < MAX_OPERATIONS && last == shape(node);
+                (fits && !editor.escapes(output)).then_some(group)
+            }
+            _ => None,
+        };
+        // Kernels give floats.
+        let group = match joined {
+            Some(group) => group,
+            None if mapped.gives_bool => continue,
+            None => {
+                groups.push(Vec::new());
+                groups.len() - 1
+            }
+        };
+        groups[group].push(index);
+        member_of[index] = Some(group);
+    }
+    groups.iter_mut().for_each(|group| group.reverse());
+    groups
+}
+
+/// What an elementwise operation is.
+struct Mapped {
+    function: Function,
+    /// Whether it gives a bool rather than a float.
+    gives_bool: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Function {
+    Activation(Activation),
+    Unary(Unary),
+    /// A function of the input and a number that is added first.
+    Shifted(Unary, f32),
+    Not,
+    Binary(Binary),
+    /// The greater of the input and a number.
+    AtLeast(f32),
+    ClampedRelu { alpha: f32, beta: f32 },
+    Select,
+    Cast,
+}
+
+/// The function that a node is of each element, if it is one, of known shape.
+fn classify(source: &Source, graph: &Graph, node: &Node) -> Option<Mapped> {
+    let kind = node.operation()?;
+    let [output] = node.outputs[..] else { return None };
+    let info = graph.slot(output);
+    let shape = info.shape.as_ref()?;
+    let function = function_of(source, graph, node, kind)?;
+    let gives_bool = info.dtype == DType::Bool;
+    if !gives_bool && !matches!(info.dtype, DType::Fp16 | DType::Fp32) {
+        return None;
+    }
+    for operand in tensor_operands(node) {
+        let dtype = graph.dtype(operand);
+        let usable = match dtype {
+            DType::Fp16 | DType::Fp32 | DType::Bool => true,
+            dtype => kind == OpKind::Cast && int_range(dtype).is_some(),
+        };
+        broadcast_strides(graph.shape(operand)?, shape)?;
+        if !usable {
+            return None;
+        }
+    }
+    Some(Mapped { function, gives_bool })
+}
+
+/// The tensors that an elementwise operation takes, in the order of its function's arguments.
+fn tensor_operands(node: &Node) -> Vec<&Operand> {
+    let names: &[&str] = match node.operation() {
+        Some(OpKind::Select) => &["cond", "a", "b"],
+        _ => &["x", "y"],
+    };
+    names.iter().flat_map(|name| node.bound(name)).collect()
+}
+
+fn function_of(source: &Source, graph: &Graph, node: &Node, kind: OpKind) -> Option<Function> {
+    if let Some((activation, _)) = activation(source, graph, node) {
+        return Some(Function::Activation(activation));
+    }
+    let binary = |binary| Some(Function::Binary(binary));
+    let unary = |unary| Some(Function::Unary(unary));
+    match kind {
+        OpKind::Add => binary(Binary::Add),
+        OpKind::Sub => binary(Binary::Sub),
+        OpKind::Mul => binary(Binary::Mul),
+        OpKind::RealDiv => binary(Binary::Div),
+        OpKind::Maximum => binary(Binary::Max),
+        OpKind::Minimum => binary(Binary::Min),
+        OpKind::Pow => binary(Binary::Pow),
+        OpKind::Equal => binary(Binary::Equal),
+        OpKind::NotEqual => binary(Binary::NotEqual),
+        OpKind::Less => binary(Binary::Less),
+        OpKind::LessEqual => binary(Binary::LessEqual),
+        OpKind::Greater => binary(Binary::Greater),
+        OpKind::GreaterEqual => binary(Binary::GreaterEqual),
+        OpKind::LogicalAnd => binary(Binary::And),
+        OpKind::LogicalOr => binary(Binary::Or),
+        OpKind::LogicalXor => binary(Binary::Xor),
+        OpKind::LogicalNot => Some(Function::Not),
+        OpKind::Abs => unary(Unary::Abs),
+        OpKind::Ceil => unary(Unary::Ceil),
+        OpKind::Cos => unary(Unary::Cos),
+        OpKind::Erf => unary(Unary::Erf),
+        OpKind::Exp => unary(Unary::Exp),
+        OpKind::Exp2 => unary(Unary::Exp2),
+        OpKind::Floor => unary(Unary::Floor),
+        OpKind::Round => unary(Unary::Round),
+        OpKind::Sign => unary(Unary::Sign),
+        OpKind::Sin => unary(Unary::Sin),
+        OpKind::Sqrt => unary(Unary::Sqrt),
+        OpKind::Square => unary(Unary::Square),
+        OpKind::Inverse => shifted(source, graph, node, Unary::Reciprocal),
+        OpKind::Log => shifted(source, graph, node, Unary::Log),
+        OpKind::Rsqrt => shifted(source, graph, node, Unary::Rsqrt),
+        OpKind::Threshold => parameters(source, graph, node, |call| {
+            Ok(Function::AtLeast(call.float("alpha")?))
+        }),
+        OpKind::ClampedRelu => parameters(source, graph, node, |call| {
+            Ok(Function::ClampedRelu { alpha: call.float("alpha")?, beta: call.float("beta")? })
+        }),
+        OpKind::Cast => is_float(graph.slot(node.outputs[0]).dtype).then_some(Function::Cast),
+        OpKind::Select => (node.bound("a").len() == 1).then_some(Function::Select),
+        _ => None,
+    }
+}
+
+fn shifted(source: &Source, graph: &Graph, node: &Node, unary: Unary) -> Option<Function> {
+    parameters(source, graph, node, |call| {
+        Ok(Function::Shifted(unary, call.float("epsilon")?))
+    })
+}
+
+/// The kernel that computes nodes, the last of which gives the result, and what it reads.
+fn build(source: &Source, graph: &Graph, nodes: &[&Node]) -> (Vec<Operand>, MapKernel) {
+    let last = nodes[nodes.len() - 1];
+    let shape = graph.slot(last.outputs[0]).shape.clone().unwrap_or_default();
+    let mut chain = Chain {
+        source,
+        graph,
+        program: MapProgram::new(),
+        inputs: Vec::new(),
+        loaded: Vec::new(),
+        computed: Vec::new(),
+    };
+    let mut label = Vec::new();
+    for node in nodes {
+        if let Some(Mapped { function, .. }) = classify(source, graph, node) {
+            let value = chain.append(node, function);
+            chain.computed.push((node.outputs[0], value));
+        }
+        label.extend(node.operation().map(OpKind::name));
+    }
+    if let Some(&(_, value)) = chain.computed.last() {
+        chain.program.output(value);
+    }
+    let strides = |operand: &Operand| {
+        graph.shape(operand).and_then(|from| broadcast_strides(from, &shape)).unwrap_or_default()
+    };
+    let strides = chain.inputs.iter().map(strides).collect();
+    let converted = |operand: &&Operand| !is_float(graph.dtype(operand));
+    let scratch = chain.inputs.iter().filter(converted).filter_map(|operand| graph.shape(operand));
+    let scratch = scratch.map(|shape| shape.iter().product::<usize>()).sum();
+    let reads = chain.inputs.iter().filter_map(|operand| graph.shape(operand));
+    let reads: usize = reads.map(|shape| shape.iter().product::<usize>()).sum();
+    let writes: usize = shape.iter().product();
+    let cost = Cost {
+        operations: (writes * chain.program.steps().len()) as u64,
+        bytes: 4 * (reads + writes) as u64,
+    };
+    let label = label.join("+");
+    let kernel = MapKernel { program: chain.program, shape, strides, scratch, label, cost };
+    (chain.inputs, kernel)
+}
+
+/// A program that grows node by node.
+struct Chain<'c> {
+    source: &'c Source,
+    graph: &'c Graph,
+    program: MapProgram,
+    inputs: Vec<Operand>,
+    /// The values that inputs are loaded to.
+    loaded: Vec<MapValue>,
+    computed: Vec<(super::super::graph::SlotId, MapValue)>,
+}
+
+impl Chain<'_> {
+    fn append(&mut self, node: &Node, function: Function) -> MapValue {
+        let operands: Vec<MapValue> =
+            tensor_operands(node).into_iter().map(|operand| self.load(operand)).collect();
+        let x = operands[0];
+        let result = match function {
+            Function::Activation(activation) => self.program.activation(activation, x),
+            Function::Unary(unary) => self.program.unary(unary, x),
+            Function::Shifted(unary, shift) => {
+                let shift = self.program.constant(shift);
+                let shifted = self.program.binary(Binary::Add, x, shift);
+                self.program.unary(unary, shifted)
+            }
+            Function::Not => {
+                let zero = self.program.constant(0.0);
+                self.program.binary(Binary::Equal, x, zero)
+            }
+            Function::Binary(Binary::Pow) if self.scalar(node, "y") == Some(2.0) => {
+                self.program.unary(Unary::Square, x)
+            }
+            Function::Binary(binary) => self.program.binary(binary, x, operands[1]),
+            Function::AtLeast(bound) => {
+                let bound = self.program.constant(bound);
+                self.program.binary(Binary::Max, x, bound)
+            }
+            Function::ClampedRelu { alpha, beta } => {
+                let leaky = self.program.activation(Activation::LeakyRelu { alpha }, x);
+                let beta = self.program.constant(beta);
+                self.program.binary(Binary::Min, leaky, beta)
+            }
+            Function::Select => self.program.select(x, operands[1], operands[2]),
+            Function::Cast => x,
+        };
+        let dtype = self.graph.slot(node.outputs[0]).dtype;
+        if self.source.precision == Precision::Faithful && dtype == DType::Fp16 {
+            return self.program.round_to_fp16(result);
+        }
+        result
+    }
+
+    fn load(&mut self, operand: &Operand) -> MapValue {
+        if let Some(slot) = operand.slot() {
+            if let Some((_, value)) = self.computed.iter().find(|(computed, _)| *computed == slot) {
+                return *value;
+            }
+            let seen = self.inputs.iter().position(|input| input.slot() == Some(slot));
+            if let Some(at) = seen {
+                return self.loaded[at];
+            }
+        }
+        if let Some(value) = self.constant(operand) {
+            return self.program.constant(value);
+        }
+        let value = self.program.input(self.inputs.len());
+        self.inputs.push(operand.clone());
+        self.loaded.push(value);
+        value
+    }
+
+    fn scalar(&self, node: &Node, parameter: &str) -> Option<f32> {
+        self.constant(node.bound(parameter).first()?)
+    }
+
+    /// The number that a constant of one element is.
+    fn constant(&self, operand: &Operand) -> Option<f32> {
+        let known = operand.constant()?;
+        if known.shape.iter().product::<usize>() != 1 {
+            return None;
+        }
+        let array = known.array(self.source).ok()?;
+        match (array.as_floats(), array.as_ints()) {
+            (Some([value]), _) => Some(*value),
+            (_, Some([value])) => Some(*value as f32),
+            _ => None,
+        }
+    }
+}
+
+struct MapKernel {
+    program: MapProgram,
+    shape: Vec<usize>,
+    strides: Vec<Vec<usize>>,
+    /// How many integers come in, to be made floats.
+    scratch: usize,
+    label: String,
+    cost: Cost,
+}
+
+impl Kernel for MapKernel {
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        mut scratch: &mut [f32],
+    ) -> Result<()> {
+        let mut read = Vec::with_capacity(inputs.len());
+        for (input, strides) in inputs.iter().zip(&self.strides) {
+            let elements = match input.elements {
+                ElementsView::Ints(ints) => {
+                    let (floats, rest) = scratch.split_at_mut(ints.len());
+                    scratch = rest;
+                    floats.iter_mut().zip(ints).for_each(|(float, &int)| *float = int as f32);
+                    &*floats
+                }
+                _ => input.floats()?,
+            };
+            read.push(MapInput { elements, strides });
+        }
+        if read.len() != self.strides.len() {
+            fail!("takes {} tensors, found {}", self.strides.len(), inputs.len());
+        }
+        map(machine.isa, &machine.pool, &self.program, &self.shape, &read, outputs);
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+
+    fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    fn scratch(&self) -> usize {
+        self.scratch
+    }
+}

@@ -1,0 +1,250 @@
+//! Products with constant matrices become one kernel with what is done to their results.
+//!
+//! ```text
+//! a = linear(x = x, weight = w, bias = b)
+//! c = gelu(x = a)
+//! d = add(x = c, y = r)                       d = linear+gelu+add(x, r)
+//! ```
+
+use std::sync::Arc;
+
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+use coremill_tensor::kernels::Activation;
+use coremill_tensor::kernels::matmul::{
+    Epilogue, Matrix, MatrixMut, Order, PackedWeights, Residual, Rounding, multiply,
+};
+
+use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
+use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::known::{Known, Source};
+use super::activation::activation;
+use super::parameters::parameters;
+use super::{Editor, Work};
+use crate::array::View;
+use crate::error::Result;
+use crate::options::Precision;
+
+/// Makes kernels of the linear layers of a region, and of products with constant matrices.
+pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
+    let mut editor = Editor::new(work.graph, region);
+    for index in 0..editor.len() {
+        let Some(node) = editor.node(index) else { continue };
+        let Some(product) = recognise(work.source, work.graph, node) else { continue };
+        let tail = Tail::after(work.source, work.graph, &editor, index);
+        let weights = work.source.packed(
+            work.machine,
+            &product.weights,
+            product.inputs,
+            product.outputs,
+            product.order,
+        )?;
+        let bias = match &product.bias {
+            Some(known) => Some(known.array(work.source)?.as_floats().unwrap_or_default().to_vec()),
+            None => None,
+        };
+        let mut inputs = vec![product.x];
+        inputs.extend(tail.residual.clone());
+        let mut label = vec![node.operation().map_or("", OpKind::name)];
+        label.extend(&tail.label);
+        let kernel = Linear {
+            weights,
+            bias: bias.filter(|bias| bias.iter().any(|&element| element != 0.0)),
+            rows: product.rows,
+            activation: tail.activation,
+            residual: tail.residual.is_some().then_some(tail.residual_after_activation),
+            rounding: rounding(work.source, work.graph, node.outputs[0]),
+            label: label.join("+"),
+            weight_bytes: product.weights.dtype.bits().map_or(4, |bits| bits as usize / 8),
+        };
+        let mut last = editor.take(index);
+        for &absorbed in &tail.absorbed {
+            last = editor.take(absorbed);
+        }
+        if let Some(Node { op, outputs, .. }) = last {
+            let place = tail.absorbed.last().copied().unwrap_or(index);
+            let kind = NodeKind::Kernel(Box::new(kernel));
+            editor.put(work.graph, place, Node { op, kind, inputs, outputs });
+        }
+    }
+    Ok(editor.finish())
+}
+
+/// What the results of an operation that gives a slot are rounded to.
+pub(crate) fn rounding(source: &Source, graph: &Graph, slot: SlotId) -> Rounding {
+    let is_fp16 = graph.slot(slot).dtype == DType::Fp16;
+    if source.precision == Precision::Faithful && is_fp16 { Rounding::Fp16 } else { Rounding::None }
+}
+
+/// What is done to the result of a node and can be done before it is written.
+#[derive(Default)]
+pub(crate) struct Tail {
+    /// The nodes that do it, in order.
+    pub(crate) absorbed: Vec<usize>,
+    /// Their operations.
+    pub(crate) label: Vec<&'static str>,
+    pub(crate) activation: Activation,
+    /// What is added, as many elements in the same order.
+    pub(crate) residual: Option<Operand>,
+    pub(crate) residual_after_activation: bool,
+}
+
+impl Tail {
+    /// Follows the result of a node as long as nobody else reads it.
+    pub(crate) fn after(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Tail {
+        let mut tail = Tail::default();
+        let Some(mut slot) = editor.node(index).map(|node| node.outputs[0]) else { return tail };
+        let dtype = graph.slot(slot).dtype;
+        // Aliases only count once something is done after them.
+        let mut passed = Vec::new();
+        while let Some((reader, node)) = editor.sole_reader(slot) {
+            let output = node.outputs[0];
+            if graph.slot(output).dtype != dtype {
+                break;
+            }
+            if let NodeKind::Alias = node.kind {
+                passed.push(reader);
+                slot = output;
+                continue;
+            }
+            if let Some((activation, _)) = activation(source, graph, node)
+                && tail.activation == Activation::None
+                && !tail.residual_after_activation
+            {
+                tail.activation = activation;
+            } else if let Some(other) = addend(graph, node, slot)
+                && tail.residual.is_none()
+            {
+                tail.residual_after_activation = tail.activation != Activation::None;
+                tail.residual = Some(other);
+            } else {
+                break;
+            }
+            tail.absorbed.append(&mut passed);
+            tail.absorbed.push(reader);
+            tail.label.extend(node.operation().map(OpKind::name));
+            slot = output;
+        }
+        tail
+    }
+}
+
+/// What an addition of two tensors of one shape adds to a slot.
+fn addend(graph: &Graph, node: &Node, slot: SlotId) -> Option<Operand> {
+    if node.operation()? != OpKind::Add {
+        return None;
+    }
+    let ([x], [y]) = (node.bound("x"), node.bound("y")) else { return None };
+    let other = if x.slot() == Some(slot) { y } else { x };
+    let same = graph.shape(x)? == graph.shape(y)? && graph.dtype(x) == graph.dtype(y);
+    (same && other.slot() != Some(slot)).then(|| other.clone())
+}
+
+/// A product with a constant matrix.
+struct Product {
+    x: Operand,
+    weights: Arc<Known>,
+    bias: Option<Arc<Known>>,
+    rows: usize,
+    inputs: usize,
+    outputs: usize,
+    order: Order,
+}
+
+fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Product> {
+    let kind = node.operation()?;
+    let [x] = node.bound("x") else { return None };
+    let shape = graph.shape(x)?;
+    if !matches!(graph.dtype(x), DType::Fp16 | DType::Fp32) {
+        return None;
+    }
+    graph.slot(*node.outputs.first()?).shape.as_ref()?;
+    let (weights, bias, outputs, order) = match kind {
+        OpKind::Linear => {
+            let weights = node.bound("weight").first()?.constant()?;
+            let bias = match node.bound("bias") {
+                [] => None,
+                [bias] => Some(Arc::clone(bias.constant()?)),
+                _ => return None,
+            };
+            (weights, bias, *weights.shape.first()?, Order::OutputsFirst)
+        }
+        OpKind::Matmul => {
+            let weights = node.bound("y").first()?.constant()?;
+            let (transpose_x, transpose_y) = parameters(source, graph, node, |call| {
+                Ok((call.bool("transpose_x")?, call.bool("transpose_y")?))
+            })?;
+            let [before @ .., rows, columns] = &weights.shape[..] else { return None };
+            if transpose_x || shape.len() < 2 || before.iter().any(|&extent| extent != 1) {
+                return None;
+            }
+            if before.len() + 2 > shape.len() {
+                return None;
+            }
+            let order = if transpose_y { Order::OutputsFirst } else { Order::InputsFirst };
+            (weights, None, if transpose_y { *rows } else { *columns }, order)
+        }
+        _ => return None,
+    };
+    let inputs = *shape.last()?;
+    let rows = shape[..shape.len() - 1].iter().product();
+    if weights.shape.iter().product::<usize>() != inputs * outputs || inputs == 0 || outputs == 0 {
+        return None;
+    }
+    let weights = Arc::clone(weights);
+    Some(Product { x: x.clone(), weights, bias, rows, inputs, outputs, order })
+}
+
+struct Linear {
+    weights: Arc<PackedWeights>,
+    bias: Option<Vec<f32>>,
+    rows: usize,
+    activation: Activation,
+    /// Whether the residual, the second input, is added after the activation; none if there is none.
+    residual: Option<bool>,
+    rounding: Rounding,
+    label: String,
+    /// Bytes of each weight.
+    weight_bytes: usize,
+}
+
+impl Kernel for Linear {
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        _scratch: &mut [f32],
+    ) -> Result<()> {
+        let (depth, width) = (self.weights.inputs(), self.weights.outputs());
+        let left = Matrix { elements: inputs[0].floats()?, stride: depth };
+        let residual = match self.residual {
+            Some(after_activation) => {
+                let rows = Matrix { elements: inputs[1].floats()?, stride: width };
+                Some(Residual { rows, after_activation })
+            }
+            None => None,
+        };
+        let epilogue = Epilogue {
+            bias: self.bias.as_deref(),
+            residual,
+            activation: self.activation,
+            rounding: self.rounding,
+        };
+        let output = MatrixMut { elements: outputs[0], stride: width };
+        multiply(&machine.pool, self.rows, left, &self.weights, output, &epilogue);
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+
+    fn cost(&self) -> Cost {
+        let (depth, width) = (self.weights.inputs(), self.weights.outputs());
+        Cost {
+            operations: 2 * (self.rows * depth * width) as u64,
+            bytes: (4 * self.rows * (depth + width) + self.weight_bytes * depth * width) as u64,
+        }
+    }
+}
