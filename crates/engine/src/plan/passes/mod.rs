@@ -7,6 +7,7 @@
 mod activation;
 mod dead;
 mod editor;
+mod elementwise;
 mod linear;
 mod parameters;
 
@@ -28,6 +29,7 @@ pub(super) struct Work<'w> {
 pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     dead::remove(work.graph);
     each_region(work, &mut linear::lower)?;
+    each_region(work, &mut elementwise::fuse)?;
     dead::remove(work.graph);
     Ok(())
 }
