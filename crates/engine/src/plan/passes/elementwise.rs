@@ -103,7 +103,10 @@ enum Function {
     Binary(Binary),
     /// The greater of the input and a number.
     AtLeast(f32),
-    ClampedRelu { alpha: f32, beta: f32 },
+    ClampedRelu {
+        alpha: f32,
+        beta: f32,
+    },
     Select,
     Cast,
 }
@@ -181,9 +184,9 @@ fn function_of(source: &Source, graph: &Graph, node: &Node, kind: OpKind) -> Opt
         OpKind::Inverse => shifted(source, graph, node, Unary::Reciprocal),
         OpKind::Log => shifted(source, graph, node, Unary::Log),
         OpKind::Rsqrt => shifted(source, graph, node, Unary::Rsqrt),
-        OpKind::Threshold => parameters(source, graph, node, |call| {
-            Ok(Function::AtLeast(call.float("alpha")?))
-        }),
+        OpKind::Threshold => {
+            parameters(source, graph, node, |call| Ok(Function::AtLeast(call.float("alpha")?)))
+        }
         OpKind::ClampedRelu => parameters(source, graph, node, |call| {
             Ok(Function::ClampedRelu { alpha: call.float("alpha")?, beta: call.float("beta")? })
         }),
@@ -194,9 +197,7 @@ fn function_of(source: &Source, graph: &Graph, node: &Node, kind: OpKind) -> Opt
 }
 
 fn shifted(source: &Source, graph: &Graph, node: &Node, unary: Unary) -> Option<Function> {
-    parameters(source, graph, node, |call| {
-        Ok(Function::Shifted(unary, call.float("epsilon")?))
-    })
+    parameters(source, graph, node, |call| Ok(Function::Shifted(unary, call.float("epsilon")?)))
 }
 
 /// The kernel that computes nodes, the last of which gives the result, and what it reads.
