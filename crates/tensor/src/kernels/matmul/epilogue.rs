@@ -40,7 +40,7 @@ pub enum Rounding {
 
 /// How an epilogue is divided between registers and what follows them.
 #[derive(Clone, Copy)]
-pub(super) struct Division {
+pub(crate) struct Division {
     /// Whether the residual is added in registers.
     pub residual: bool,
     /// The bounds that are applied in registers.
@@ -51,9 +51,15 @@ pub(super) struct Division {
 
 const UNBOUNDED: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 
+impl Division {
+    /// Of an epilogue that comes after registers, but for the bias.
+    pub(crate) const NOTHING_IN_REGISTERS: Division =
+        Division { residual: false, bounds: UNBOUNDED, rest: true };
+}
+
 impl Epilogue<'_> {
     /// The bias is always added in registers.
-    pub(super) fn divide(&self) -> Division {
+    pub(crate) fn divide(&self) -> Division {
         let rounds = self.rounding != Rounding::None;
         let late = self.residual.is_some_and(|residual| residual.after_activation);
         let residual = self.residual.is_some() && !late && !rounds;
@@ -63,7 +69,7 @@ impl Epilogue<'_> {
         }
     }
 
-    pub(super) fn check(&self, rows: usize, columns: usize) {
+    pub(crate) fn check(&self, rows: usize, columns: usize) {
         if let Some(bias) = self.bias {
             assert!(bias.len() >= columns, "the bias has an element for each column");
         }
@@ -74,7 +80,7 @@ impl Epilogue<'_> {
 }
 
 /// Does what registers left undone with a part of a row, which starts at a column.
-pub(super) fn finish(
+pub(crate) fn finish(
     isa: Isa,
     epilogue: &Epilogue,
     division: Division,

@@ -23,6 +23,7 @@ mod tile;
 mod weights;
 
 pub use convolution::{IndirectionTable, Window, convolve};
+pub(crate) use epilogue::{Division, finish};
 pub use epilogue::{Epilogue, Residual, Rounding};
 pub use source::{DenseSource, Order};
 pub use weights::{PackedWeights, PanelSource, Precision};
