@@ -125,14 +125,7 @@ pub fn convolve_depthwise(
     if division.residual {
         division = Division::NOTHING_IN_REGISTERS;
     }
-    let work = Work {
-        extents,
-        input,
-        weights,
-        epilogue,
-        division,
-        output: SharedMut::new(output),
-    };
+    let work = Work { extents, input, weights, epilogue, division, output: SharedMut::new(output) };
     // Some rows at a time, so that the input of one vector of channels stays in the first cache from row
     // to row.
     const ROW_BYTES: usize = 24 * 1024;
@@ -198,9 +191,10 @@ impl Kernel for Task<'_> {
         if end - start < V::LANES {
             return tile::any_kernel::<V>(&self, start, end - start);
         }
+        let mut scratch = vec![];
         for channel in (start..end).step_by(V::LANES) {
             // The last vector may compute some channels again.
-            tile::channels::<V>(&self, channel.min(end - V::LANES));
+            tile::channels::<V>(&self, channel.min(end - V::LANES), &mut scratch);
         }
     }
 }

@@ -5,12 +5,15 @@
 use super::Task;
 use crate::kernels::vector::{MOST_LANES, Vector};
 
-/// The most pixels that [`fixed`] stages: of a kernel of 5 × 5 and a tile of 4 results with stride 2.
+/// Inputs up to this width are staged as a whole with their padding, as most tiles have some.
+const NARROW: usize = 32;
+
+/// The most pixels that [`fixed`] stages for one tile of a wider input: of a kernel of 5 × 5 and a tile of 4 results with stride 2.
 const STAGED: usize = 5 * 11;
 
 /// Convolves the vector of channels that starts at one, all of which the task has.
 #[inline(always)]
-pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize) {
+pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut Vec<f32>) {
     let extents = task.work.extents;
     if extents.dilation != [1, 1] {
         return any_kernel::<V>(task, channel, V::LANES);
@@ -19,12 +22,12 @@ pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize) {
     // common widths are multiples.
     let wide = V::LANES == MOST_LANES;
     match (extents.kernel, extents.stride[1]) {
-        ([3, 3], 1) if wide => fixed::<V, 3, 3, 1, 7>(task, channel),
-        ([3, 3], 2) if wide => fixed::<V, 3, 3, 2, 7>(task, channel),
-        ([3, 3], 1) => fixed::<V, 3, 3, 1, 4>(task, channel),
-        ([3, 3], 2) => fixed::<V, 3, 3, 2, 4>(task, channel),
-        ([5, 5], 1) => fixed::<V, 5, 5, 1, 4>(task, channel),
-        ([5, 5], 2) => fixed::<V, 5, 5, 2, 4>(task, channel),
+        ([3, 3], 1) if wide => fixed::<V, 3, 3, 1, 7>(task, channel, scratch),
+        ([3, 3], 2) if wide => fixed::<V, 3, 3, 2, 7>(task, channel, scratch),
+        ([3, 3], 1) => fixed::<V, 3, 3, 1, 4>(task, channel, scratch),
+        ([3, 3], 2) => fixed::<V, 3, 3, 2, 4>(task, channel, scratch),
+        ([5, 5], 1) => fixed::<V, 5, 5, 1, 4>(task, channel, scratch),
+        ([5, 5], 2) => fixed::<V, 5, 5, 2, 4>(task, channel, scratch),
         _ => any_kernel::<V>(task, channel, V::LANES),
     }
 }
@@ -61,6 +64,7 @@ impl<V: Vector> Ends<V> {
 fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usize>(
     task: &Task<'_>,
     channel: usize,
+    scratch: &mut Vec<f32>,
 ) {
     let work = task.work;
     let extents = work.extents;
@@ -79,6 +83,13 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
     }
     let ends = Ends::new(task, channel, V::LANES);
     let image = task.image * height * width * step + channel;
+    let narrow = width <= NARROW;
+    // The columns that all tiles of a row read, and the rows that all rows of the task do.
+    let all_columns = (output_width.next_multiple_of(B) - 1) * S + W;
+    let all_rows = (task.rows.len() - 1) * extents.stride[0] + H;
+    if narrow {
+        stage::<V>(task, channel, [all_rows, all_columns], scratch);
+    }
     let mut staged = [0f32; STAGED * MOST_LANES];
     for y in task.rows.clone() {
         let first_row = (y * extents.stride[0]) as isize - extents.pad[0] as isize;
@@ -88,7 +99,15 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
             let count = B.min(output_width - x);
             let first = (x * S) as isize - extents.pad[1] as isize;
             let inner = inner_rows && first >= 0 && first as usize + columns <= width;
-            let tile = if inner {
+            let tile = if narrow {
+                let row = (y - task.rows.start) * extents.stride[0];
+                let pitch = all_columns * V::LANES;
+                let start = row * pitch + x * S * V::LANES;
+                let last = start + (H - 1) * pitch + columns * V::LANES;
+                let source = scratch[start..last].as_ptr();
+                // SAFETY: the slice reaches from the first pixel that is read to the last one.
+                unsafe { taps::<V, H, W, S, B>(source, pitch, V::LANES, &weights, ends.bias) }
+            } else if inner {
                 let start = image + (first_row as usize * width + first as usize) * step;
                 let last = start + ((H - 1) * width + columns - 1) * step + V::LANES;
                 let source = work.input[start..last].as_ptr();
@@ -128,6 +147,42 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
                     unsafe { ends.bound(sum).store(target) };
                 }
             }
+        }
+    }
+}
+
+/// Copies the vector of channels of so many rows and columns together, from the first that the task reads,
+/// with zeros for the padding.
+#[inline(always)]
+fn stage<V: Vector>(
+    task: &Task<'_>,
+    channel: usize,
+    [rows, columns]: [usize; 2],
+    scratch: &mut Vec<f32>,
+) {
+    let work = task.work;
+    let extents = work.extents;
+    let step = extents.channels;
+    let [height, width] = extents.input;
+    // What is behind the padding, of which some may not be read.
+    let left = extents.pad[1].min(columns);
+    let copied = width.min(columns - left);
+    scratch.clear();
+    scratch.resize(rows * columns * V::LANES, 0.0);
+    if copied == 0 {
+        return;
+    }
+    for (row, target) in scratch.chunks_exact_mut(columns * V::LANES).enumerate() {
+        let y = (task.rows.start * extents.stride[0] + row).wrapping_sub(extents.pad[0]);
+        if y >= height {
+            continue;
+        }
+        let start = (task.image * height + y) * width * step + channel;
+        let source = work.input[start..start + (copied - 1) * step + V::LANES].as_ptr();
+        let target = target[left * V::LANES..(left + copied) * V::LANES].as_mut_ptr();
+        for x in 0..copied {
+            // SAFETY: both slices reach to the end of their last vector.
+            unsafe { V::load(source.add(x * step)).store(target.add(x * V::LANES)) };
         }
     }
 }
