@@ -7,12 +7,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `tile` | the innermost loop, in registers |
+//! | `attention` | products of queries, keys and values |
 //! | `convolution` | the left matrix that a convolution sees |
 //! | `driver` | the loops around it, and how they are shared over threads |
 //! | `weights` | the right matrix in panels |
 //! | `source` | where panels come from |
 //! | `epilogue` | what is done with results |
 
+mod attention;
 mod convolution;
 mod driver;
 mod epilogue;
@@ -22,6 +24,7 @@ mod source;
 mod tile;
 mod weights;
 
+pub use attention::{AttentionShape, Heads, HeadsMut, Mask, attend};
 pub use convolution::{IndirectionTable, Window, convolve};
 pub(crate) use epilogue::{Division, finish};
 pub use epilogue::{Epilogue, Residual, Rounding};
