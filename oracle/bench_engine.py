@@ -1,0 +1,153 @@
+"""Times the peers of the engine, torch and onnxruntime, on the models of `oracle.bench_models`.
+
+    python -m oracle.bench_engine DIR --threads N [--peers torch onnxruntime]
+
+Ratios of times mean something only if both sides ran in turn on the same machine, so this process is driven by the one
+that times the engine. It reads commands from standard input, one a line, and answers each with one line of JSON:
+
+    run MODEL COUNT [PEER]    COUNT timed runs of each peer (or of this one), as
+                              {"model": ..., "threads": ..., "milliseconds": {PEER: [...]}}
+    drop MODEL                lets go of a model's memory, as {"dropped": ...}
+    end                       stops, as does the end of the input
+
+The first `run` of a model loads it and runs it until its times settle. With `--all COUNT` there are no commands: every
+model is run COUNT times and the medians are printed.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import onnxruntime
+import torch
+
+from .bench_models import MODELS, instance
+
+PEERS = ("torch", "onnxruntime")
+WARM_UP = 3
+
+Runner = Callable[[], object]
+
+
+def torch_runner(name: str, directory: Path, threads: int) -> Runner:
+    """Eager torch, with the parameters that the package was made of."""
+    module, inputs = instance(next(model for model in MODELS if model.name == name))
+    given = tuple(inputs.values())
+    # The fused layers of `nn.TransformerEncoder` are part of what eager torch can do.
+    torch.backends.mha.set_fastpath_enabled(True)
+
+    def run() -> object:
+        with torch.inference_mode():
+            return module(*given)
+
+    return run
+
+
+def onnxruntime_runner(name: str, directory: Path, threads: int) -> Runner:
+    """onnxruntime on the ONNX twin, all optimizations on."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Its threads may spin during a run, but not afterwards, when it is the turn of another.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(directory / f"{name}.onnx", options, providers=["CPUExecutionProvider"])
+    arrays = numpy.load(directory / f"{name}.inputs.npz")
+    feed = {one.name: arrays[one.name] for one in session.get_inputs()}
+    return lambda: session.run(None, feed)
+
+
+RUNNERS = {"torch": torch_runner, "onnxruntime": onnxruntime_runner}
+
+
+def milliseconds(run: Runner) -> float:
+    """The wall time of one run."""
+    started = time.perf_counter()
+    run()
+    return (time.perf_counter() - started) * 1000
+
+
+class Bench:
+    """The peers that are loaded."""
+
+    def __init__(self, directory: Path, threads: int, peers: list[str]) -> None:
+        self.directory, self.threads, self.peers = directory, threads, peers
+        self.loaded: dict[tuple[str, str], Runner] = {}
+        torch.set_num_threads(threads)
+        torch.set_num_interop_threads(1)
+
+    def runner(self, name: str, peer: str) -> Runner:
+        """The model in this peer, warm."""
+        key = (name, peer)
+        if key not in self.loaded:
+            self.loaded[key] = RUNNERS[peer](name, self.directory, self.threads)
+            for _ in range(WARM_UP):
+                self.loaded[key]()
+        return self.loaded[key]
+
+    def run(self, name: str, count: int, peers: list[str]) -> dict[str, object]:
+        """The times of `count` runs for each peer, the peers in turn."""
+        runners = {peer: self.runner(name, peer) for peer in peers}
+        times: dict[str, list[float]] = {peer: [] for peer in peers}
+        for _ in range(count):
+            for peer, runner in runners.items():
+                times[peer].append(round(milliseconds(runner), 4))
+        return {"model": name, "threads": self.threads, "milliseconds": times}
+
+    def drop(self, name: str) -> dict[str, object]:
+        """Frees a model."""
+        for key in [key for key in self.loaded if key[0] == name]:
+            del self.loaded[key]
+        gc.collect()
+        return {"dropped": name}
+
+    def answer(self, line: str) -> dict[str, object]:
+        """One command."""
+        match line.split():
+            case ["run", name, count, *peer] if self.known(name) and count.isdigit() and set(peer) <= set(PEERS):
+                return self.run(name, int(count), peer or self.peers)
+            case ["drop", name] if self.known(name):
+                return self.drop(name)
+        return {
+            "error": f"the command `{line.strip()}` is neither `run MODEL COUNT [PEER]` nor `drop MODEL`, or "
+            f"names no model of {', '.join(model.name for model in MODELS if model.twin)}"
+        }
+
+    @staticmethod
+    def known(name: str) -> bool:
+        """Whether the peers can run it: not a package alone."""
+        return any(model.name == name and model.twin for model in MODELS)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m oracle.bench_engine", description="time torch and onnxruntime")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="where `oracle.bench_models` put the models")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each peer (default: 1)")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="who is timed")
+    parser.add_argument("--all", type=int, metavar="COUNT", help="run every model, print medians, and stop")
+    options = parser.parse_args()
+    bench = Bench(options.directory, options.threads, options.peers)
+    if options.all:
+        for model in MODELS:
+            if model.twin:
+                result = bench.run(model.name, options.all, options.peers)
+                medians = {peer: statistics.median(times) for peer, times in result["milliseconds"].items()}
+                print(json.dumps({"model": model.name, "threads": options.threads, "median": medians}), flush=True)
+                bench.drop(model.name)
+        return 0
+    for line in sys.stdin:
+        if line.strip() == "end":
+            break
+        if line.strip():
+            print(json.dumps(bench.answer(line)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
