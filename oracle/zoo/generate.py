@@ -37,14 +37,16 @@ def stamp() -> str:
 
 
 def make(name: str, directory: Path) -> None:
-    """Writes `directory/NAME.mlpackage`, whole or not at all."""
+    """Writes `directory/NAME.mlpackage`, whole or not at all, and for a network `NAME.reference.npz` beside it."""
     import coremltools as ct
     import numpy
     import torch
 
     from . import shims  # noqa: F401
     from .entry import Source, Written
+    from .reference import Reference, calls_of
     from .table import ENTRIES
+    from .weights import enliven
 
     entry = next(entry for entry in ENTRIES if entry.name == name)
     seed = zlib.crc32(name.encode())
@@ -62,6 +64,12 @@ def make(name: str, directory: Path) -> None:
         "skip_model_load": True,
     }
     built = entry.build()
+    reference = None
+    if isinstance(built, Source):
+        calls = calls_of(built)
+        if built.enliven:
+            enliven(built.module.eval(), calls)
+        reference = Reference(built, calls)
     final = directory / f"{name}.mlpackage"
     with tempfile.TemporaryDirectory(dir=directory, prefix=".making-") as scratch:
         draft = Path(scratch) / final.name
@@ -77,6 +85,9 @@ def make(name: str, directory: Path) -> None:
             model = step(model)
         if model is not None:
             model.save(str(draft))
+        if reference is not None:
+            reference.write(model, Path(scratch) / f"{name}.reference.npz")
+            (Path(scratch) / f"{name}.reference.npz").replace(directory / f"{name}.reference.npz")
         shutil.rmtree(final, ignore_errors=True)
         draft.rename(final)
 

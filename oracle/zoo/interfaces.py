@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import nn
 
-from .entry import Source
+from .entry import Call, Source, varied
 
 Writer = Callable[[Path], None]
 
@@ -41,12 +41,16 @@ def compact() -> Source:
 class Convolutions(nn.Module):
     """Works on pictures of any size and ends in one vector."""
 
-    def __init__(self, channels: int = 3, classes: int = 4) -> None:
+    def __init__(self, channels: int = 3, classes: int = 4, unit: float = 1.0) -> None:
         super().__init__()
+        #: How large the values of a picture are; the softmax needs small ones.
+        self.unit = unit
         self.body = nn.Sequential(nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1))
         self.head = nn.Linear(16, classes)
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        if self.unit != 1.0:
+            picture = picture / self.unit
         return self.head(self.body(picture).mean((2, 3))).softmax(-1)
 
 
@@ -61,9 +65,19 @@ def ranged(upper: int) -> Callable[[], Source]:
     def build() -> Source:
         side = ct.RangeDim(16, upper, default=32)
         shape = ct.Shape((ct.RangeDim(1, 4), 3, side, ct.RangeDim(16, upper, default=32)))
-        return Source(Convolutions(), (picture(),), arguments={"inputs": [ct.TensorType("picture", shape)]})
+        inputs = [ct.TensorType("picture", shape)]
+        return Source(Convolutions(), (picture(),), arguments={"inputs": inputs}, calls=sized(*SIZES))
 
     return build
+
+
+#: Shapes that a flexible package is called with: the default, others, and the default again.
+SIZES = [(1, 3, 32, 32), (1, 3, 16, 47), (4, 3, 33, 16), (1, 3, 32, 32)]
+
+
+def sized(*shapes: tuple[int, ...]) -> Callable[[], list[Call]]:
+    """Calls with one input of these shapes."""
+    return lambda: [(varied(*shape),) for shape in shapes]
 
 
 def shared_range() -> Source:
@@ -80,7 +94,9 @@ def shared_range() -> Source:
 
     length = ct.RangeDim(1, 128, default=8, symbol="length")
     inputs = [ct.TensorType("left", (1, length, 24)), ct.TensorType("right", (1, length, 24))]
-    return Source(Sum(), (torch.rand(1, 8, 24), torch.rand(1, 8, 24)), arguments={"inputs": inputs})
+    example = (torch.rand(1, 8, 24), torch.rand(1, 8, 24))
+    calls = lambda: [(varied(1, length, 24), varied(1, length, 24)) for length in (8, 1, 128)]  # noqa: E731
+    return Source(Sum(), example, arguments={"inputs": inputs}, calls=calls)
 
 
 def exported_range() -> Source:
@@ -101,7 +117,8 @@ def exported_range() -> Source:
 def enumerated() -> Source:
     """One input of a few given shapes."""
     shapes = ct.EnumeratedShapes([(1, 3, 32, 32), (1, 3, 48, 32), (1, 3, 64, 64)], default=(1, 3, 48, 32))
-    return Source(Convolutions(), (picture(),), arguments={"inputs": [ct.TensorType("picture", shapes)]})
+    calls = sized((1, 3, 48, 32), (1, 3, 64, 64), (1, 3, 32, 32))
+    return Source(Convolutions(), (picture(),), arguments={"inputs": [ct.TensorType("picture", shapes)]}, calls=calls)
 
 
 def enumerated_twice() -> Source:
@@ -119,7 +136,9 @@ def enumerated_twice() -> Source:
         ct.TensorType("left", ct.EnumeratedShapes([(1, 8, 24), (1, 16, 24), (1, 32, 24)])),
         ct.TensorType("right", ct.EnumeratedShapes([(1, 4, 12), (1, 8, 12), (1, 16, 12)])),
     ]
-    return Source(Sum(), (torch.rand(1, 8, 24), torch.rand(1, 4, 12)), arguments={"inputs": inputs})
+    example = (torch.rand(1, 8, 24), torch.rand(1, 4, 12))
+    calls = lambda: [(varied(1, 8, 24), varied(1, 4, 12)), (varied(1, 32, 24), varied(1, 16, 12))]  # noqa: E731
+    return Source(Sum(), example, arguments={"inputs": inputs}, calls=calls)
 
 
 def image(layout: str, flexible: str = "fixed", **options: Any) -> Callable[[], Source]:
@@ -134,7 +153,8 @@ def image(layout: str, flexible: str = "fixed", **options: Any) -> Callable[[], 
         if flexible == "enumerated":
             shape = ct.EnumeratedShapes([(1, channels, 32, 32), (1, channels, 64, 48)])
         given = ct.ImageType("picture", shape, color_layout=getattr(ct.colorlayout, layout), **options)
-        return Source(Convolutions(channels), (picture(channels),), arguments={"inputs": [given]})
+        module = Convolutions(channels, unit=48.0 if options.get("scale", 1.0) > 0.1 else 1.0)
+        return Source(module, (picture(channels),), arguments={"inputs": [given]})
 
     return build
 
@@ -215,7 +235,8 @@ def small_numbers() -> Source:
         "inputs": [ct.TensorType("rows", (2, 8), dtype=numpy.int8)],
         "outputs": [ct.TensorType("halves", dtype=numpy.int8)],
     }
-    return Source(Shift(), (torch.ones(2, 8, dtype=torch.int8),), arguments=arguments)
+    example = (torch.randint(-128, 128, (2, 8), dtype=torch.int8),)
+    return Source(Shift(), example, arguments=arguments)
 
 
 def defaults() -> Source:
@@ -258,7 +279,8 @@ def accumulator() -> Source:
     """Two states."""
     held = [ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")]
     inputs = [ct.TensorType("rows", (1, 32), dtype=numpy.float16)]
-    return Source(Accumulator(), (torch.rand(1, 32),), arguments={"inputs": inputs, "states": held})
+    arguments = {"inputs": inputs, "states": held}
+    return Source(Accumulator(), (torch.rand(1, 32),), arguments=arguments, calls=sized(*[(1, 32)] * 4))
 
 
 class CachedAttention(nn.Module):
@@ -305,7 +327,17 @@ def cached_decoder() -> Source:
         ],
     }
     example = (torch.zeros(1, 2, dtype=torch.int32), torch.zeros(1, 1, 2, 8))
-    return Source(CachedAttention(), example, arguments=arguments)
+    return Source(CachedAttention(), example, arguments=arguments, calls=prompt_and_tokens)
+
+
+def prompt_and_tokens() -> list[Call]:
+    """A prompt of five tokens, then one at a time, then two at once; each sees those up to itself."""
+    calls, stop = [], 0
+    for length in (5, 1, 1, 2, 1):
+        stop += length
+        mask = torch.full((length, stop), -10000.0).triu(stop - length + 1)
+        calls.append((torch.randint(0, 320, (1, length), dtype=torch.int32), mask[None, None]))
+    return calls
 
 
 def writes(function: Writer) -> Callable[[], Writer]:

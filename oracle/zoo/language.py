@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import coremltools as ct
+import numpy
 import torch
 import transformers
 from torch import nn
 
-from .entry import Source
+from .entry import Call, Source
 
 VOCABULARY = 320
 SMALL = {"vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -37,6 +39,7 @@ def transformer(
     names: tuple[str, ...] = ("input_ids",),
     example: Callable[[], tuple[torch.Tensor, ...]] = lambda: (tokens(),),
     frontend: str = "trace",
+    calls: Callable[[], list[Call]] | None = None,
     **options: object,
 ) -> Callable[[], Source]:
     """A transformers model of class `kind`, its inputs passed by name."""
@@ -45,9 +48,14 @@ def transformer(
         settings = config()
         settings._attn_implementation = "eager"
         module = FirstOutput(getattr(transformers, kind)(settings), names, options)
-        return Source(module, example(), frontend)
+        return Source(module, example(), frontend, calls=calls)
 
     return build
+
+
+def masked_calls() -> list[Call]:
+    """A whole sentence, and two that end early."""
+    return [(tokens(), (torch.arange(16) < length).int()[None]) for length in (16, 11, 5)]
 
 
 def with_mask() -> tuple[torch.Tensor, ...]:
@@ -60,6 +68,7 @@ bert = transformer(
     lambda: transformers.BertConfig(**SMALL, intermediate_size=128, max_position_embeddings=64),
     ("input_ids", "attention_mask"),
     with_mask,
+    calls=masked_calls,
 )
 distilbert = transformer(
     "DistilBertForSequenceClassification",
@@ -68,18 +77,21 @@ distilbert = transformer(
     ),
     ("input_ids", "attention_mask"),
     with_mask,
+    calls=masked_calls,
 )
 albert = transformer(
     "AlbertModel",
     lambda: transformers.AlbertConfig(**SMALL, embedding_size=32, intermediate_size=128, max_position_embeddings=64),
     ("input_ids", "attention_mask"),
     with_mask,
+    calls=masked_calls,
 )
 electra = transformer(
     "ElectraModel",
     lambda: transformers.ElectraConfig(**SMALL, embedding_size=32, intermediate_size=128, max_position_embeddings=64),
     ("input_ids", "attention_mask"),
     with_mask,
+    calls=masked_calls,
 )
 gpt2 = transformer(
     "GPT2LMHeadModel",
@@ -167,11 +179,62 @@ clip_text = transformer(
         **SMALL, intermediate_size=128, max_position_embeddings=16, bos_token_id=1, eos_token_id=2
     ),
 )
+qwen = transformer(
+    "Qwen2ForCausalLM",
+    lambda: transformers.Qwen2Config(**SMALL, num_key_value_heads=2, intermediate_size=128, max_position_embeddings=64),
+    use_cache=False,
+)
+gemma = transformer(
+    "GemmaForCausalLM",
+    lambda: transformers.GemmaConfig(
+        **SMALL, num_key_value_heads=1, head_dim=16, intermediate_size=128, max_position_embeddings=64
+    ),
+    use_cache=False,
+)
+t5 = transformer(
+    "T5ForConditionalGeneration",
+    lambda: transformers.T5Config(
+        vocab_size=VOCABULARY,
+        d_model=64,
+        d_kv=16,
+        d_ff=128,
+        num_layers=2,
+        num_heads=4,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+    ),
+    ("input_ids", "decoder_input_ids"),
+    lambda: (tokens(), tokens(8)),
+    use_cache=False,
+)
+bart = transformer(
+    "BartForConditionalGeneration",
+    lambda: transformers.BartConfig(
+        vocab_size=VOCABULARY,
+        d_model=64,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=128,
+        decoder_ffn_dim=128,
+        max_position_embeddings=32,
+    ),
+    ("input_ids", "decoder_input_ids"),
+    lambda: (tokens(), tokens(8)),
+    use_cache=False,
+)
 llama = transformer(
     "LlamaForCausalLM",
     lambda: transformers.LlamaConfig(**SMALL, num_key_value_heads=2, intermediate_size=128, max_position_embeddings=64),
     use_cache=False,
 )
+
+
+def transcriber() -> Source:
+    """Whisper whole: what was heard, and the words so far."""
+    module = FirstOutput(whisper_encoder().module.module, ("input_features", "decoder_input_ids"), {"use_cache": False})
+    return Source(module, (torch.randn(1, 16, 100), tokens(8)))
 
 
 def whisper() -> Source:
@@ -297,6 +360,78 @@ def encoder_decoder() -> Source:
             return self.decoder(target, self.encoder(source))
 
     return Source(Pair(), (torch.randn(1, 12, 64), torch.randn(1, 8, 64)))
+
+
+class StateDecoder(Decoder):
+    """One token at a time: a row of the cache is written at the position given, and all that the mask shows is read."""
+
+    def __init__(self, width: int = 128, layers: int = 2, length: int = 32) -> None:
+        super().__init__(width, layers, length)
+        for index, layer in enumerate(self.layers):
+            for name in ("keys", "values"):
+                self.register_buffer(f"{name}_{index}", torch.zeros(1, layer.groups, length, layer.size))
+
+    def forward(self, ids: torch.Tensor, position: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        hidden, start = self.embed(ids), position[0]
+        for index, layer in enumerate(self.layers):
+            normed = layer.before(hidden)
+            query = layer.rotate(layer.split(layer.query(normed), layer.heads), start, start + 1)
+            key = layer.rotate(layer.split(layer.key(normed), layer.groups), start, start + 1)
+            keys, values = getattr(self, f"keys_{index}"), getattr(self, f"values_{index}")
+            keys[:, :, start : start + 1] = key
+            values[:, :, start : start + 1] = layer.split(layer.value(normed), layer.groups)
+            # The queries that share a key are rows of one matrix.
+            query = query.reshape(1, layer.groups, layer.heads // layer.groups, layer.size)
+            mixed = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+            hidden = layer.feed(hidden + layer.out(mixed.reshape(1, 1, -1)))
+        return self.head(self.norm(hidden))
+
+
+def state_decoder() -> Source:
+    """A Llama-like language model whose cache has a fixed size."""
+    module = StateDecoder()
+    caches = [name for name, _ in module.named_buffers() if name.startswith(("keys", "values"))]
+    arguments = {
+        "inputs": [
+            ct.TensorType("ids", (1, 1), dtype=numpy.int32),
+            ct.TensorType("position", (1,), dtype=numpy.int32),
+            ct.TensorType("mask", (1, 1, 1, 32), dtype=numpy.float16),
+        ],
+        "outputs": [ct.TensorType("logits", dtype=numpy.float16)],
+        "states": [
+            ct.StateType(ct.TensorType(shape=tuple(getattr(module, name).shape), dtype=numpy.float16), name=name)
+            for name in caches
+        ],
+    }
+    calls = lambda: [(tokens(1), *row(step)) for step in range(6)]  # noqa: E731
+    return Source(module, (tokens(1), *row(0)), arguments=arguments, calls=calls)
+
+
+def row(step: int) -> Call:
+    """A position, and a mask that shows the cache up to it."""
+    mask = torch.where(torch.arange(32) <= step, 0.0, -10000.0)
+    return torch.tensor([step], dtype=torch.int32), mask.reshape(1, 1, 1, 32)
+
+
+class Listener(nn.Module):
+    """Convolutions in two dimensions over a spectrum, then two-way recurrent layers, then letters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.Sequential(
+            nn.Conv2d(1, 8, (11, 5), (2, 2), (5, 2)), nn.BatchNorm2d(8), nn.Hardtanh(0.0, 20.0), nn.Conv2d(8, 8, 3, 1, 1)
+        )
+        self.recurrent = nn.LSTM(8 * 20, 32, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(64, 29)
+
+    def forward(self, spectrum: torch.Tensor) -> torch.Tensor:
+        seen = self.before(spectrum).permute(0, 3, 1, 2).flatten(2)
+        return self.head(self.recurrent(seen)[0]).log_softmax(-1)
+
+
+def listener() -> Source:
+    """Speech recognition as Deep Speech does it."""
+    return Source(Listener(), (torch.randn(1, 1, 40, 60),))
 
 
 class SoundConv(nn.Module):

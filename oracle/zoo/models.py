@@ -152,3 +152,133 @@ class SuperResolution(nn.Module):
 def super_resolution() -> Source:
     """Image to image, one channel."""
     return Source(SuperResolution(), image(32, channels=1))
+
+
+class Stage(nn.Module):
+    """Halves the map and gives it new channels."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(after)
+        self.mix = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.mixed = nn.BatchNorm2d(after)
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        halved = nn.functional.silu(self.norm(self.down(picture)))
+        return halved + nn.functional.silu(self.mixed(self.mix(halved)))
+
+
+class Pyramid(nn.Module):
+    """Maps of three sizes with as many channels, each informed by the smaller ones."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList([Stage(3, 16), Stage(16, 24), Stage(24, 32), Stage(32, 48)])
+        self.inner = nn.ModuleList([nn.Conv2d(before, width, 1) for before in (24, 32, 48)])
+        self.outer = nn.ModuleList([nn.Conv2d(width, width, 3, padding=1) for _ in range(3)])
+
+    def forward(self, picture: torch.Tensor) -> list[torch.Tensor]:
+        maps = []
+        for stage in self.stages:
+            picture = stage(picture)
+            maps.append(picture)
+        inner = [layer(one) for layer, one in zip(self.inner, maps[1:], strict=True)]
+        for level in (1, 0):
+            inner[level] = inner[level] + nn.functional.interpolate(inner[level + 1], scale_factor=2, mode="nearest")
+        return [layer(one) for layer, one in zip(self.outer, inner, strict=True)]
+
+
+class AnchorDetector(nn.Module):
+    """Heads shared by all levels give classes, and boxes relative to anchors; the boxes come out as corners."""
+
+    def __init__(self, size: int = 96, anchors: int = 3, classes: int = 5, width: int = 32) -> None:
+        super().__init__()
+        self.classes = classes
+        self.pyramid = Pyramid(width)
+        self.scores = nn.Sequential(self.block(width), self.block(width), nn.Conv2d(width, anchors * classes, 3, 1, 1))
+        self.boxes = nn.Sequential(self.block(width), self.block(width), nn.Conv2d(width, anchors * 4, 3, 1, 1))
+        rows = []
+        for stride in (4, 8, 16):
+            place = (torch.arange(size // stride) + 0.5) * stride
+            for y, x, side in [(y, x, side) for y in place for x in place for side in (2.0, 3.0, 4.0)]:
+                rows.append([float(x), float(y), stride * side, stride * side / 1.5])
+        self.register_buffer("anchors", torch.tensor(rows))
+
+    @staticmethod
+    def block(width: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(8, width), nn.ReLU())
+
+    @staticmethod
+    def rows(level: torch.Tensor, each: int) -> torch.Tensor:
+        return level.unflatten(1, (-1, each)).permute(0, 3, 4, 1, 2).flatten(1, 3)
+
+    def forward(self, picture: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        levels = self.pyramid(picture)
+        scores = torch.cat([self.rows(self.scores(level), self.classes) for level in levels], 1).sigmoid()
+        shifts = torch.cat([self.rows(self.boxes(level), 4) for level in levels], 1)
+        centre = self.anchors[:, :2] + shifts[..., :2] * self.anchors[:, 2:] * 0.1
+        extent = self.anchors[:, 2:] * torch.exp((shifts[..., 2:] * 0.2).clamp(max=4.0))
+        return scores, torch.cat([centre - extent / 2, centre + extent / 2], -1)
+
+
+def anchor_detector() -> Source:
+    """Detection as RetinaNet does it, up to the suppression."""
+    return Source(AnchorDetector(), image(96))
+
+
+class GridDetector(nn.Module):
+    """One row for each cell of two grids: a box, whether there is something, and what."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.outputs = 5 + classes
+        self.stages = nn.Sequential(Stage(3, 16), Stage(16, 24), Stage(24, 32))
+        self.last = Stage(32, 48)
+        self.pool = nn.MaxPool2d(5, stride=1, padding=2)
+        self.merge = nn.Conv2d(48 * 3, 48, 1)
+        self.fine, self.coarse = nn.Conv2d(80, self.outputs, 1), nn.Conv2d(48, self.outputs, 1)
+
+    def decode(self, level: torch.Tensor, stride: int) -> torch.Tensor:
+        height, width = level.shape[-2:]
+        rows = level.flatten(2).transpose(1, 2)
+        y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        cells = torch.stack([x, y], -1).reshape(1, -1, 2).float()
+        place = (rows[..., :2].sigmoid() * 2 - 0.5 + cells) * stride
+        extent = (rows[..., 2:4].sigmoid() * 2) ** 2 * stride
+        return torch.cat([place, extent, rows[..., 4:].sigmoid()], -1)
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        early = self.stages(picture)
+        late = self.last(early)
+        once = self.pool(late)
+        late = nn.functional.silu(self.merge(torch.cat([late, once, self.pool(once)], 1)))
+        wide = torch.cat([early, nn.functional.interpolate(late, scale_factor=2, mode="nearest")], 1)
+        return torch.cat([self.decode(self.fine(wide), 8), self.decode(self.coarse(late), 16)], 1)
+
+
+def grid_detector() -> Source:
+    """Detection as the YOLO family does it, up to the suppression."""
+    return Source(GridDetector(), image(96))
+
+
+class QueryDetector(nn.Module):
+    """Convolutions, then an encoder over the places and a decoder over learned questions."""
+
+    def __init__(self, width: int = 64, questions: int = 12, classes: int = 5) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(Stage(3, 16), Stage(16, 32), Stage(32, width))
+        self.places = nn.Parameter(torch.randn(1, 64, width))
+        self.questions = nn.Parameter(torch.randn(1, questions, width))
+        self.transformer = nn.Transformer(width, 4, 2, 2, 128, batch_first=True)
+        self.scores, self.boxes = nn.Linear(width, classes), nn.Linear(width, 4)
+
+    def forward(self, picture: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen = self.trunk(picture).flatten(2).transpose(1, 2) + self.places
+        found = self.transformer(seen, self.questions.expand(len(seen), -1, -1))
+        return self.scores(found).softmax(-1), self.boxes(found).sigmoid()
+
+
+def query_detector() -> Source:
+    """Detection as DETR does it."""
+    return Source(QueryDetector(), image(64))

@@ -16,20 +16,22 @@ from coremltools.libmilstoragepython import _BlobStorageReader, _BlobStorageWrit
 Step = Callable[[ct.models.MLModel], ct.models.MLModel]
 
 
-def configured(options: Any) -> compress.OptimizationConfig:
-    """The same options for every weight."""
+def configured(options: Any, only: tuple[str, ...] = ()) -> compress.OptimizationConfig:
+    """The same options for every weight, or for those of some types of operations."""
+    if only:
+        return compress.OptimizationConfig(op_type_configs=dict.fromkeys(only, options))
     return compress.OptimizationConfig(global_config=options)
 
 
-def quantize(joint: bool = False, **options: Any) -> Step:
+def quantize(joint: bool = False, only: tuple[str, ...] = (), **options: Any) -> Step:
     """Linear quantization; `joint` compresses further what is compressed already."""
-    config = configured(compress.OpLinearQuantizerConfig(weight_threshold=512, **options))
+    config = configured(compress.OpLinearQuantizerConfig(weight_threshold=512, **options), only)
     return lambda model: compress.linear_quantize_weights(model, config, joint_compression=joint)
 
 
-def palettize(joint: bool = False, **options: Any) -> Step:
+def palettize(joint: bool = False, only: tuple[str, ...] = (), **options: Any) -> Step:
     """Lookup tables; `joint` compresses further what is compressed already."""
-    config = configured(compress.OpPalettizerConfig(weight_threshold=512, **options))
+    config = configured(compress.OpPalettizerConfig(weight_threshold=512, **options), only)
     return lambda model: compress.palettize_weights(model, config, joint_compression=joint)
 
 

@@ -55,6 +55,16 @@ NETWORKS = [
     Entry("rnn-ios16", language.recurrent(nn.RNN, nonlinearity="relu"), "iOS16", "fp32"),
     Entry("encoder_decoder-ios17", language.encoder_decoder, "iOS17"),
     Entry("sound_conv-ios15", language.sound_conv, "iOS15"),
+    Entry("anchor_detector-ios17", models.anchor_detector, "iOS17"),
+    Entry("grid_detector-ios15", models.grid_detector, "iOS15", "fp32"),
+    Entry("query_detector-ios18", models.query_detector, "iOS18"),
+    Entry("qwen-ios17", language.qwen, "iOS17"),
+    Entry("gemma-ios18", language.gemma, "iOS18", "fp32"),
+    Entry("t5-ios17", language.t5, "iOS17"),
+    Entry("bart-ios16", language.bart, "iOS16", "fp32"),
+    Entry("transcriber-ios18", language.transcriber, "iOS18"),
+    Entry("listener-ios16", language.listener, "iOS16"),
+    Entry("state_decoder-ios18", language.state_decoder, "iOS18"),
 ]
 
 INTERFACES = [
@@ -88,6 +98,8 @@ INTERFACES = [
 ]
 
 CHANNEL = {"granularity": "per_channel"}
+#: Not the tables of rotary positions.
+WEIGHTS = {"only": ("linear", "gather")}
 BLOCK = {"granularity": "per_block", "block_size": 16}
 GROUPED = {"granularity": "per_grouped_channel", "group_size": 16}
 
@@ -95,7 +107,8 @@ COMPRESSED = [
     Entry("mobilenet_v2-ios16-int8", models.vision("mobilenet_v2"), "iOS16", steps=(steps.quantize(),)),
     Entry("resnet18-ios18-int4", models.vision("resnet18"), "iOS18", steps=(steps.quantize(dtype="int4", **BLOCK),)),
     Entry("bert-ios18-lut4", language.bert, "iOS18", steps=(steps.palettize(nbits=4, **GROUPED),)),
-    Entry("decoder-ios18-int4", language.decoder, "iOS18", steps=(steps.quantize(dtype="int4", **BLOCK),)),
+    Entry("decoder-ios18-int4", language.decoder, "iOS18", steps=(steps.quantize(dtype="int4", **WEIGHTS, **BLOCK),)),
+    Entry("state_decoder-ios18-lut4", language.state_decoder, "iOS18", steps=(steps.palettize(nbits=4, **WEIGHTS),)),
     Entry("cached_decoder-ios18-int8", interfaces.cached_decoder, "iOS18", steps=(steps.quantize(),)),
     *(
         Entry(f"compact-{target.lower()}-{name}", interfaces.compact, target, precision, done)

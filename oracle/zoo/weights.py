@@ -32,6 +32,11 @@ def redraw(part: nn.Module, name: str, parameter: torch.Tensor) -> None:
         # Twice torch's own bound, so that the gates leave their linear range.
         bound = 2 / part.hidden_size**0.5
         parameter.uniform_(-bound, bound)
+    elif isinstance(part, nn.PReLU):
+        parameter.uniform_(0.05, 0.5)
+    elif parameter.dim() >= 2 and parameter.shape[0] == 1 and "weight" not in name:
+        # What is added to every example: positions, tokens that stand for a class.
+        parameter.normal_(0, 0.5)
     elif parameter.dim() >= 2 and not is_gain(parameter):
         parameter.normal_(0, (gain(part) / fan_in(part, parameter)) ** 0.5)
     elif "bias" in name or "beta" in name:

@@ -1,0 +1,225 @@
+"""What eager torch computes where a package is made: the judge of whoever runs the package.
+
+Beside `NAME.mlpackage` there is `NAME.reference.npz` with, for the calls 0, 1, ..., arrays `CALL/inputs/INPUT` and
+`CALL/outputs/OUTPUT`. The calls follow one another on the same state where the package has one; else they stand for
+themselves, and have different shapes where the package allows that. torch computes in fp32 with the weights that the
+package holds: where they are compressed, what coremltools makes of them is loaded back into the module.
+
+A reference that could not tell right from wrong is refused here: outputs that are not finite, that hardly vary, or
+that are nearly the same for different inputs.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import coremltools as ct
+import numpy
+import torch
+from torch import nn
+from torch.fx.experimental.optimization import fuse
+
+from .entry import Call, Source, varied
+from .weights import BATCH_NORMS
+
+#: How much outputs must vary within themselves, and between calls, as a share of their largest magnitude: well above
+#: the tolerance of fp16 programs, 1e-2.
+LEAST_SPREAD = 0.03
+LEAST_DIFFERENCE = 0.05
+#: Smaller weights are never compressed, see `steps`.
+COMPRESSIBLE = 512
+
+KINDS = {
+    "FLOAT16": numpy.float16,
+    "FLOAT32": numpy.float32,
+    "INT32": numpy.int32,
+    "INT8": numpy.int8,
+}
+
+
+def like(example: torch.Tensor) -> torch.Tensor:
+    """Another tensor of the same kind: whole numbers from the same range, others from anywhere."""
+    if example.is_floating_point():
+        return varied(*example.shape)
+    low, high = int(example.min()), int(example.max())
+    return torch.randint(low, high + 1, example.shape, dtype=example.dtype)
+
+
+def calls_of(source: Source) -> list[Call]:
+    """The calls that an entry asks for, or two in the manner of its example."""
+    if source.calls is not None:
+        return source.calls()
+    given = source.arguments.get("inputs", [None] * len(source.example))
+    pairs = list(zip(source.example, given, strict=True))
+    return [
+        tuple(pixels(one, brightness) if isinstance(kind, ct.ImageType) else like(one) for one, kind in pairs)
+        for brightness in (50, 200)
+    ]
+
+
+def pixels(example: torch.Tensor, brightness: float) -> torch.Tensor:
+    """A picture as it is stored, whole numbers of 8 bits."""
+    return (varied(*example.shape) * 30 + brightness).clamp(0, 255).round()
+
+
+class Reference:
+    """The module as it was before its conversion, and the calls."""
+
+    def __init__(self, source: Source, calls: list[Call]) -> None:
+        self.module = source.module
+        self.calls = calls
+        # Tracing a module with states runs it, which changes them.
+        self.initial = {name: tensor.clone() for name, tensor in source.module.state_dict().items()}
+        config = source.arguments.get("classifier_config")
+        self.labels = config.class_labels if config else None
+        self.preprocess = [scaling(one) for one in source.arguments.get("inputs", [])]
+
+    def write(self, model: ct.models.MLModel, path: Path) -> None:
+        """Computes the outputs with the weights of the package, and writes all calls."""
+        function = model.get_spec().mlProgram.functions["main"]
+        (block,) = function.block_specializations.values()
+        kinds = {one.name: KINDS[data_type(one)] for one in function.inputs if is_tensor(one)}
+        for name, tensor in self.module.state_dict().items():
+            tensor.copy_(self.initial[name])
+        arrays: dict[str, numpy.ndarray] = {}
+        results: list[list[numpy.ndarray]] = []
+        with torch.no_grad():
+            if weights := compressed_weights(model):
+                # coremltools merges batch norms into the convolutions before it compresses these.
+                self.module = folded(self.module)
+                load_weights(self.module, weights)
+            for index, call in enumerate(self.calls):
+                stored = [one.numpy().astype(kind) for one, kind in zip(call, kinds.values(), strict=True)]
+                arrays |= {f"{index}/inputs/{name}": one for name, one in zip(kinds, stored, strict=True)}
+                results.append(self.run(call, stored))
+                named = zip(block.outputs, results[-1], strict=True)
+                arrays |= {f"{index}/outputs/{name}": one for name, one in named}
+        refuse_dull(list(block.outputs), results)
+        numpy.savez(path, **arrays)
+
+    def run(self, call: Call, stored: list[numpy.ndarray]) -> list[numpy.ndarray]:
+        """One call, on inputs as precise as the package's."""
+        given = [torch.from_numpy(one).to(was.dtype) for one, was in zip(stored, call, strict=True)]
+        for position, (scale, bias) in enumerate(self.preprocess):
+            if given[position].is_floating_point():
+                given[position] = given[position] * scale + bias
+        found = self.module(*given)
+        found = [one.clone().numpy() for one in (found if isinstance(found, tuple) else (found,))]
+        if self.labels:
+            # A classifier's package says which class is the likeliest, then how likely each is.
+            found.insert(0, numpy.array([self.labels[found[0].argmax()]]))
+        return found
+
+
+def scaling(given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a package does to an input before the network sees it."""
+    if not isinstance(given, ct.ImageType):
+        return torch.tensor(1), torch.tensor(0)
+    bias = torch.tensor(given.bias, dtype=torch.float32)
+    return torch.tensor(given.scale), bias.reshape(-1, 1, 1)
+
+
+def is_tensor(one: Any) -> bool:
+    """Whether it is an input; a state is not."""
+    return one.type.WhichOneof("type") == "tensorType"
+
+
+def data_type(one: Any) -> str:
+    """The name of an input's type."""
+    return ct.proto.MIL_pb2.DataType.Name(one.type.tensorType.dataType)
+
+
+def compressed_weights(model: ct.models.MLModel) -> dict[str, torch.Tensor]:
+    """What coremltools makes of the compressed weights of a package, by name."""
+    import coremltools.optimize.coreml as compress
+
+    (block,) = model.get_spec().mlProgram.functions["main"].block_specializations.values()
+    names = {operation.outputs[0].name for operation in block.operations if operation.type.startswith("constexpr_")}
+    if not names:
+        return {}
+    used = {
+        argument.name
+        for operation in block.operations
+        if not operation.type.startswith("constexpr_")
+        for bound in operation.inputs.values()
+        for argument in bound.arguments
+    }
+    found = compress.get_weights_metadata(compress.decompress_weights(model), weight_threshold=COMPRESSIBLE)
+    return {name: torch.from_numpy(numpy.asarray(found[name].val, numpy.float32)) for name in sorted(names & used)}
+
+
+def load_weights(module: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Puts the package's weights in place of those that they are an approximation of.
+
+    The names do not survive conversion as they were; but of the parameters of its shape, the one that a compressed
+    weight was made from is by far the most similar.
+    """
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    # Those that are equal, such as tables of every layer, are one weight in the package.
+    taken: dict[str, str] = {}
+    values: dict[str, torch.Tensor] = {}
+    for weight, value in weights.items():
+        likeness = {
+            name: similarity(tensor, value) for name, tensor in tensors.items() if sizes(tensor) == sizes(value)
+        }
+        best = max(likeness, key=likeness.__getitem__, default="")
+        if likeness.get(best, 0.0) < 0.5 or best in taken:
+            raise ValueError(
+                f"no tensor of the module is like the weight `{weight}` of the package, of shape {tuple(value.shape)};"
+                f" the nearest is `{best}`, which stands for `{taken.get(best)}`"
+            )
+        equal = [name for name in likeness if torch.equal(tensors[name], tensors[best])]
+        taken |= dict.fromkeys(equal, weight)
+        values |= dict.fromkeys(equal, value)
+    for name, value in values.items():
+        tensors[name].copy_(value.reshape(tensors[name].shape))
+
+
+def folded(module: nn.Module) -> nn.Module:
+    """The module with its batch norms merged into the convolutions before them."""
+    if any(isinstance(part, BATCH_NORMS) for part in module.modules()):
+        return fuse(module.eval())
+    return module
+
+
+def sizes(tensor: torch.Tensor) -> list[int]:
+    """The shape without the dimensions of size 1, which the conversion adds at will."""
+    return [size for size in tensor.shape if size > 1]
+
+
+def similarity(left: torch.Tensor, right: torch.Tensor) -> float:
+    """The cosine of the angle between two tensors."""
+    return torch.nn.functional.cosine_similarity(left.flatten(), right.flatten(), dim=0).item()
+
+
+def refuse_dull(names: list[str], results: list[list[numpy.ndarray]]) -> None:
+    """Raises unless every output is finite and varies within itself and, taken together, from call to call."""
+    for position, name in enumerate(names):
+        outputs = [result[position] for result in results]
+        for one in outputs:
+            if one.dtype.kind == "U":
+                continue
+            if not numpy.isfinite(one).all():
+                raise ValueError(f"the output `{name}` is not finite")
+            spread = float(one.std()) / max(float(numpy.abs(one).max()), 1e-30)
+            if one.size > 1 and not spread > LEAST_SPREAD:
+                raise ValueError(f"the output `{name}` hardly varies: {spread:.4f} of its largest magnitude")
+    first = results[0]
+    if not all(difference(first, second) > LEAST_DIFFERENCE for second in results[1:]):
+        found = [f"{difference(first, second):.4f}" for second in results[1:]]
+        raise ValueError(f"the outputs hardly depend on the inputs: {', '.join(found)}")
+    if len(results) < 2:
+        raise ValueError("one call cannot show that the outputs depend on the inputs")
+
+
+def difference(left: list[numpy.ndarray], right: list[numpy.ndarray]) -> float:
+    """How far two calls' outputs are apart; those of different shapes are as far as can be.
+
+    Whole numbers count only where there is nothing else: a label is often the same.
+    """
+    pairs = list(zip(left, right, strict=True))
+    if any(one.shape != other.shape for one, other in pairs):
+        return 1.0
+    pairs = [pair for pair in pairs if pair[0].dtype.kind == "f"] or pairs
+    return min(
+        float(numpy.abs(one.astype(float) - other).max() / max(numpy.abs(other).max(), 1e-30)) for one, other in pairs
+    )
