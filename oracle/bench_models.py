@@ -260,7 +260,7 @@ def instance(model: Model) -> tuple[nn.Module, Tensors]:
     inputs = model.inputs()
     # Batch norms measure several pictures; other networks have none.
     calls = (
-        [tuple(model.inputs().values()) for _ in range(4)] if isinstance(inputs.get("picture"), torch.Tensor) else []
+        [tuple(model.inputs().values()) for _ in range(8)] if isinstance(inputs.get("picture"), torch.Tensor) else []
     )
     enliven(module, calls or [tuple(inputs.values())])
     torch.manual_seed(zlib.crc32(model.name.encode()))

@@ -134,7 +134,7 @@ def test_a_failure_stops_nothing_else(tmp_path: Path) -> None:
     (first, error, _), (second, nothing, _) = run(["nobody", "lstm-ios15"], tmp_path, 1)
     assert (first, second) == ("nobody", "lstm-ios15")
     assert error is not None and nothing is None
-    assert [path.name for path in tmp_path.iterdir()] == ["lstm-ios15.mlpackage"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lstm-ios15.mlpackage", "lstm-ios15.reference.npz"]
 
 
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:

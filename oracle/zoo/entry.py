@@ -24,8 +24,8 @@ class Source:
     arguments: dict[str, Any] = field(default_factory=dict)
     #: What the reference is computed on, in order; the default is two calls in the manner of the example.
     calls: Callable[[], list[Call]] | None = None
-    #: Whether `weights.enliven` may draw the parameters anew.
-    enliven: bool = True
+    #: Factors for the random weights of parameters whose names end so, see `weights.enliven`.
+    damped: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

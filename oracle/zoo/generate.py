@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .entry import Source
 
 HERE = Path(__file__).parent
+#: What batch norms take their statistics of.
+SAMPLES = 8
 REQUIREMENTS = HERE.parent / "requirements.txt"
 
 
@@ -44,7 +46,7 @@ def make(name: str, directory: Path) -> None:
 
     from . import shims  # noqa: F401
     from .entry import Source, Written
-    from .reference import Reference, calls_of
+    from .reference import Reference, calls_of, like
     from .table import ENTRIES
     from .weights import enliven
 
@@ -67,8 +69,7 @@ def make(name: str, directory: Path) -> None:
     reference = None
     if isinstance(built, Source):
         calls = calls_of(built)
-        if built.enliven:
-            enliven(built.module.eval(), calls)
+        enliven(built.module.eval(), [tuple(map(like, built.example)) for _ in range(SAMPLES)], built.damped)
         reference = Reference(built, calls)
     final = directory / f"{name}.mlpackage"
     with tempfile.TemporaryDirectory(dir=directory, prefix=".making-") as scratch:

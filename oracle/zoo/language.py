@@ -40,6 +40,7 @@ def transformer(
     example: Callable[[], tuple[torch.Tensor, ...]] = lambda: (tokens(),),
     frontend: str = "trace",
     calls: Callable[[], list[Call]] | None = None,
+    damped: dict[str, float] | None = None,
     **options: object,
 ) -> Callable[[], Source]:
     """A transformers model of class `kind`, its inputs passed by name."""
@@ -48,7 +49,7 @@ def transformer(
         settings = config()
         settings._attn_implementation = "eager"
         module = FirstOutput(getattr(transformers, kind)(settings), names, options)
-        return Source(module, example(), frontend, calls=calls)
+        return Source(module, example(), frontend, calls=calls, damped=damped or {})
 
     return build
 
@@ -100,9 +101,12 @@ gpt2 = transformer(
     ),
     use_cache=False,
 )
+#: T5 does not divide scores by the root of the heads' size, 16; its queries are small instead.
+QUIET_QUERIES = {".q.weight": 0.25}
 t5_encoder = transformer(
     "T5EncoderModel",
     lambda: transformers.T5Config(vocab_size=VOCABULARY, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4),
+    damped=QUIET_QUERIES,
 )
 whisper_encoder = transformer(
     "WhisperModel",
@@ -205,6 +209,7 @@ t5 = transformer(
     ),
     ("input_ids", "decoder_input_ids"),
     lambda: (tokens(), tokens(8)),
+    damped=QUIET_QUERIES,
     use_cache=False,
 )
 bart = transformer(
@@ -419,7 +424,10 @@ class Listener(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.before = nn.Sequential(
-            nn.Conv2d(1, 8, (11, 5), (2, 2), (5, 2)), nn.BatchNorm2d(8), nn.Hardtanh(0.0, 20.0), nn.Conv2d(8, 8, 3, 1, 1)
+            nn.Conv2d(1, 8, (11, 5), (2, 2), (5, 2)),
+            nn.BatchNorm2d(8),
+            nn.Hardtanh(0.0, 20.0),
+            nn.Conv2d(8, 8, 3, 1, 1),
         )
         self.recurrent = nn.LSTM(8 * 20, 32, num_layers=2, batch_first=True, bidirectional=True)
         self.head = nn.Linear(64, 29)

@@ -210,3 +210,11 @@ WRITTEN = [
 ]
 
 ENTRIES = [*NETWORKS, *INTERFACES, *COMPRESSED, *WRITTEN]
+
+#: Those that are made from a torch module, which says what they compute: neither the programs written op by op nor the
+#: packages with several functions.
+REFERENCED = [
+    entry
+    for entry in [*NETWORKS, *INTERFACES, *COMPRESSED]
+    if entry.name not in {"adapters-ios18", "prompt_and_step-ios18", "materialized-ios18"}
+]

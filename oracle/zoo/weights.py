@@ -3,7 +3,9 @@
 The initial weights of most libraries do not: layer scales of 1e-6 hide whole branches, zero biases and unit gains hide
 a forgotten operand, narrow normal distributions make transformers return their input, and batch norms with statistics
 of 0 and 1 let the signal die out over fifty layers. A network that was `enlivened` has none of these: all its
-parameters vary, and the signal keeps its size from the first layer to the last.
+parameters vary, and the signal keeps its size from the first layer to the last. Nor does rounding grow on the way, as
+it does in random networks that are chaotic: batch norms are shifted so that most of what they pass on is positive, and
+the rectifiers behind them work in their linear range for the most part, as those of trained networks do.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +16,22 @@ from torch import nn
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def enliven(module: nn.Module, calls: Sequence[tuple[torch.Tensor, ...]]) -> None:
-    """Draws every floating-point parameter anew from torch's generator, then lets batch norms measure the calls."""
+def enliven(
+    module: nn.Module, calls: Sequence[tuple[torch.Tensor, ...]], damped: dict[str, float] | None = None
+) -> None:
+    """Draws every floating-point parameter anew from torch's generator, then lets batch norms measure the calls.
+
+    `damped` has factors for parameters whose names end in its keys.
+    """
     with torch.no_grad():
         for part in module.modules():
             for name, parameter in part.named_parameters(recurse=False):
                 if parameter.is_floating_point():
                     redraw(part, name, parameter)
+        for name, parameter in module.named_parameters():
+            for ending, factor in (damped or {}).items():
+                if name.endswith(ending):
+                    parameter.mul_(factor)
     measure(module, calls)
 
 
@@ -28,6 +39,11 @@ def redraw(part: nn.Module, name: str, parameter: torch.Tensor) -> None:
     """One parameter: a matrix or kernel by its fan-in, a gain around one, a bias around zero."""
     if isinstance(part, nn.Embedding):
         parameter.normal_()
+    elif isinstance(part, BATCH_NORMS):
+        if name == "weight":
+            parameter.uniform_(0.3, 0.8)
+        else:
+            parameter.normal_(0.5, 0.2)
     elif isinstance(part, nn.RNNBase):
         # Twice torch's own bound, so that the gates leave their linear range.
         bound = 2 / part.hidden_size**0.5
@@ -84,5 +100,6 @@ def settle(norm: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
     (signal,) = given
     dimensions = [0, *range(2, signal.dim())]
     norm.running_mean.copy_(signal.mean(dimensions))
-    # Channels that a rectifier silenced have no variance; dividing by it would make noise of nothing.
-    norm.running_var.copy_(signal.var(dimensions, correction=0).clamp_min(1e-2))
+    variance = signal.var(dimensions, correction=0)
+    # Channels that hardly vary, or not at all, would have their rounding errors magnified.
+    norm.running_var.copy_(variance.clamp_min(0.1 * variance.mean().item() + 1e-6))

@@ -1,0 +1,100 @@
+"""The engine on whole networks: what `coremill run` computes is what eager torch computes.
+
+The packages are those of the zoo that were made from a torch module, with its inputs and outputs beside them; see
+`oracle.zoo.reference`. The error of an output is its largest difference from torch's, divided by torch's largest
+magnitude in that output.
+"""
+
+import collections
+from pathlib import Path
+
+import numpy
+import pytest
+
+from oracle.conftest import Command
+from oracle.zoo.table import COMPRESSED, ENTRIES, NETWORKS, REFERENCED
+
+#: The largest error, by the precision of the program. torch computes in fp32; an fp16 program's weights are rounded,
+#: and in faithful mode the result of every operation is.
+TOLERANCE = {"fp32": 1e-3, "fp16": 1e-2}
+ENTRY = {entry.name: entry for entry in ENTRIES}
+Calls = dict[int, dict[str, numpy.ndarray]]
+
+
+def test_breadth() -> None:
+    """Enough models, of every kind that the engine must run."""
+    names = {entry.name for entry in REFERENCED}
+    assert len(names & {entry.name for entry in NETWORKS}) >= 50
+    assert len(names & {entry.name for entry in COMPRESSED}) >= 30
+    kinds = collections.Counter(entry.precision for entry in REFERENCED)
+    assert min(kinds["fp32"], kinds["fp16"]) >= 10
+
+
+@pytest.mark.parametrize("precision", ["fast", "faithful"])
+@pytest.mark.parametrize("package", [entry.name for entry in REFERENCED], indirect=True)
+def test_agrees_with_torch(package: Path, precision: str, coremill: Command, tmp_path: Path) -> None:
+    """Every output of every call, the calls in one process on one state."""
+    inputs, outputs = reference(package)
+    found = run(coremill, package, inputs, precision, tmp_path)
+    tolerance = TOLERANCE[ENTRY[package.stem].precision]
+    errors = {
+        f"call {call}, {name}": error(found[call][name], wanted)
+        for call, by_name in outputs.items()
+        for name, wanted in by_name.items()
+    }
+    worst = max(errors, key=errors.__getitem__)
+    assert errors[worst] < tolerance, f"{worst}: error {errors[worst]:.2e}; all: {summary(errors)}"
+    for call, by_name in outputs.items():
+        for name, wanted in by_name.items():
+            if wanted.dtype.kind == "f" and wanted.ndim == 2:
+                same_choice(f"call {call}, {name}", found[call][name], wanted, tolerance)
+
+
+def reference(package: Path) -> tuple[Calls, Calls]:
+    """The inputs and the outputs of each call."""
+    sides: dict[str, Calls] = {"inputs": {}, "outputs": {}}
+    with numpy.load(package.with_suffix(".reference.npz")) as arrays:
+        for path in arrays:
+            call, side, name = path.split("/", 2)
+            sides[side].setdefault(int(call), {})[name] = arrays[path]
+    return sides["inputs"], sides["outputs"]
+
+
+def run(coremill: Command, package: Path, inputs: Calls, precision: str, folder: Path) -> Calls:
+    """All calls at once; the outputs of each."""
+    line: list[object] = ["run", package, "--precision", precision, "-o", folder / "out.npz"]
+    for call in sorted(inputs):
+        numpy.savez(folder / f"{call}.npz", **inputs[call])
+        line += ["--inputs", folder / f"{call}.npz"]
+    coremill(*line)
+    outputs: Calls = {call: {} for call in inputs}
+    with numpy.load(folder / "out.npz") as arrays:
+        for written in arrays:
+            name, _, call = written.rpartition("@")
+            if name:
+                outputs[int(call)][name] = arrays[written]
+    return outputs
+
+
+def error(found: numpy.ndarray, wanted: numpy.ndarray) -> float:
+    """The largest difference, relative to the largest magnitude; whole numbers and labels are equal or wrong."""
+    assert found.shape == wanted.shape, f"the shape is {found.shape}, not {wanted.shape}"
+    if wanted.dtype.kind != "f":
+        return 0.0 if (found == wanted).all() else 1.0
+    assert found.dtype.kind == "f", f"the type is {found.dtype}, not {wanted.dtype}"
+    if not numpy.isfinite(found).all():
+        return float("inf")
+    return float(numpy.abs(found.astype(float) - wanted).max() / numpy.abs(wanted).max())
+
+
+def same_choice(where: str, found: numpy.ndarray, wanted: numpy.ndarray, tolerance: float) -> None:
+    """The likeliest class of each row is torch's, but for those so near that a permitted error may swap them."""
+    for row, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+        chosen, best = int(ours.argmax()), int(theirs.argmax())
+        margin = float(theirs[best] - theirs[chosen])
+        assert margin <= 2 * tolerance * float(numpy.abs(wanted).max()), f"{where}, row {row}: {chosen}, not {best}"
+
+
+def summary(errors: dict[str, float]) -> str:
+    """The errors that are not negligible."""
+    return ", ".join(f"{name} {value:.1e}" for name, value in errors.items() if value > 1e-5)

