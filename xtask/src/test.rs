@@ -12,7 +12,7 @@ const BINARY_VARIABLE: &str = "COREMILL";
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --oracle-only -k resnet18\n\nSet \
-                        COREMILL_ORACLE_PYTHON to an interpreter that has the packages of oracle/requirements.txt to \
+                        COREMILL_ORACLE_PYTHON to an interpreter that has the packages of oracle/requirements*.txt to \
                         use it in place of target/oracle-venv."
 )]
 pub(crate) struct Arguments {
