@@ -6,6 +6,7 @@
 
 mod activation;
 pub mod depthwise;
+pub mod layout;
 pub mod map;
 pub mod math;
 pub mod matmul;

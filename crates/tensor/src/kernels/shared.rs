@@ -43,3 +43,28 @@ impl<'a, T> SharedMut<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.pointer(part), length) }
     }
 }
+
+/// Scratch memory in whole cache lines, so that loads of vectors do not cross them.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+impl Scratch {
+    /// So many elements, each either zero or left from before.
+    pub(crate) fn elements(&mut self, length: usize) -> &mut [f32] {
+        let lines = length.div_ceil(16);
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0.0; 16]));
+        }
+        // SAFETY: a line is sixteen elements without padding, and `lines` of them are there.
+        #[expect(unsafe_code, reason = "lines are seen as their elements")]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), length)
+        }
+    }
+}

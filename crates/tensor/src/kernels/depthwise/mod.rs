@@ -7,7 +7,7 @@ mod tile;
 use std::ops::Range;
 
 use crate::kernels::matmul::{Division, Epilogue, finish};
-use crate::kernels::shared::SharedMut;
+use crate::kernels::shared::{Scratch, SharedMut};
 use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
@@ -191,7 +191,7 @@ impl Kernel for Task<'_> {
         if end - start < V::LANES {
             return tile::any_kernel::<V>(&self, start, end - start);
         }
-        let mut scratch = vec![];
+        let mut scratch = Scratch::default();
         for channel in (start..end).step_by(V::LANES) {
             // The last vector may compute some channels again.
             tile::channels::<V>(&self, channel.min(end - V::LANES), &mut scratch);

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "the extents are checked at entry, indices follow from them")]
 
 use super::Task;
+use crate::kernels::shared::Scratch;
 use crate::kernels::vector::{MOST_LANES, Vector};
 
 /// Inputs up to this width are staged as a whole with their padding, as most tiles have some.
@@ -13,7 +14,7 @@ const STAGED: usize = 5 * 11;
 
 /// Convolves the vector of channels that starts at one, all of which the task has.
 #[inline(always)]
-pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut Vec<f32>) {
+pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut Scratch) {
     let extents = task.work.extents;
     if extents.dilation != [1, 1] {
         return any_kernel::<V>(task, channel, V::LANES);
@@ -64,7 +65,7 @@ impl<V: Vector> Ends<V> {
 fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usize>(
     task: &Task<'_>,
     channel: usize,
-    scratch: &mut Vec<f32>,
+    scratch: &mut Scratch,
 ) {
     let work = task.work;
     let extents = work.extents;
@@ -87,10 +88,13 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
     // The columns that all tiles of a row read, and the rows that all rows of the task do.
     let all_columns = (output_width.next_multiple_of(B) - 1) * S + W;
     let all_rows = (task.rows.len() - 1) * extents.stride[0] + H;
-    if narrow {
-        stage::<V>(task, channel, [all_rows, all_columns], scratch);
-    }
+    let mut whole: &[f32] = &[];
     let mut staged = [0f32; STAGED * MOST_LANES];
+    if narrow {
+        let elements = scratch.elements(all_rows * all_columns * V::LANES);
+        stage::<V>(task, channel, all_columns, elements);
+        whole = elements;
+    }
     for y in task.rows.clone() {
         let first_row = (y * extents.stride[0]) as isize - extents.pad[0] as isize;
         let inner_rows = first_row >= 0 && first_row as usize + H <= height;
@@ -104,7 +108,7 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
                 let pitch = all_columns * V::LANES;
                 let start = row * pitch + x * S * V::LANES;
                 let last = start + (H - 1) * pitch + columns * V::LANES;
-                let source = scratch[start..last].as_ptr();
+                let source = whole[start..last].as_ptr();
                 // SAFETY: the slice reaches from the first pixel that is read to the last one.
                 unsafe { taps::<V, H, W, S, B>(source, pitch, V::LANES, &weights, ends.bias) }
             } else if inner {
@@ -151,15 +155,10 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
     }
 }
 
-/// Copies the vector of channels of so many rows and columns together, from the first that the task reads,
+/// Copies the vector of channels of rows of so many columns together, from the first that the task reads,
 /// with zeros for the padding.
 #[inline(always)]
-fn stage<V: Vector>(
-    task: &Task<'_>,
-    channel: usize,
-    [rows, columns]: [usize; 2],
-    scratch: &mut Vec<f32>,
-) {
+fn stage<V: Vector>(task: &Task<'_>, channel: usize, columns: usize, staged: &mut [f32]) {
     let work = task.work;
     let extents = work.extents;
     let step = extents.channels;
@@ -167,12 +166,11 @@ fn stage<V: Vector>(
     // What is behind the padding, of which some may not be read.
     let left = extents.pad[1].min(columns);
     let copied = width.min(columns - left);
-    scratch.clear();
-    scratch.resize(rows * columns * V::LANES, 0.0);
+    staged.fill(0.0);
     if copied == 0 {
         return;
     }
-    for (row, target) in scratch.chunks_exact_mut(columns * V::LANES).enumerate() {
+    for (row, target) in staged.chunks_exact_mut(columns * V::LANES).enumerate() {
         let y = (task.rows.start * extents.stride[0] + row).wrapping_sub(extents.pad[0]);
         if y >= height {
             continue;
