@@ -1,10 +1,6 @@
 //! How much a hostile archive can make the reader do.
 
-/// Entries of a zip archive. A program of 100,000 weights is far beyond what is exported.
-pub const MAX_ENTRIES: u64 = 1 << 20;
-
-/// Bytes of one name in a zip archive.
-pub const MAX_NAME_BYTES: usize = 4096;
+// Of the zip archive itself: `coremill_zip::limits`.
 
 /// Nesting of an expression of symbolic sizes, of a pickle's values, and of tree specifications.
 pub const MAX_DEPTH: usize = 100;

@@ -1,0 +1,94 @@
+use std::fmt;
+
+/// What is wrong with an archive, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inner {
+    kind: ErrorKind,
+    entry: Option<String>,
+    message: String,
+    hint: Option<String>,
+}
+
+/// Whose fault an [`Error`] is, and so what may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The bytes do not follow their format: cut short, altered, or made to harm.
+    Malformed,
+    /// The bytes may be right, but this version does not read them.
+    Unsupported,
+    /// A limit was passed: one of [`crate::limits`], or the caller's.
+    Limit,
+}
+
+impl Error {
+    fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner { kind, entry: None, message: message.into(), hint: None }))
+    }
+
+    pub(crate) fn malformed(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Malformed, message)
+    }
+
+    pub(crate) fn unsupported(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    pub(crate) fn limit(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Limit, message)
+    }
+
+    pub(crate) fn in_entry(mut self, entry: &str) -> Error {
+        self.0.entry.get_or_insert_with(|| entry.to_owned());
+        self
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Whose fault it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The entry at fault.
+    pub fn entry(&self) -> Option<&str> {
+        self.0.entry.as_deref()
+    }
+
+    /// What was found and what is accepted.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(entry) = self.entry() {
+            write!(f, "`{}`: ", shown(entry))?;
+        }
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Text out of a file, fit for a message: on one line, and not long.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 120;
+    let mut shown: String =
+        text.chars().take(MOST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(MOST).is_some() {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,322 @@
+use std::collections::HashMap;
+
+use coremill_tensor::Buffer;
+use miniz_oxide::inflate::decompress_to_vec_with_limit;
+
+use crate::error::{Error, shown};
+use crate::format::*;
+use crate::limits::{MAX_ENTRIES, MAX_NAME_BYTES};
+
+/// An opened archive: names, and where their bytes are.
+#[derive(Debug)]
+pub struct Archive {
+    bytes: Buffer,
+    entries: Vec<Entry>,
+    by_name: HashMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    header: u64,
+    size: u64,
+    compressed: u64,
+    crc: u32,
+    method: u16,
+    flags: u16,
+}
+
+impl Archive {
+    /// Reads the central directory.
+    pub fn open(bytes: Buffer) -> Result<Archive, Error> {
+        let (entries, by_name) = directory(bytes.as_bytes())?;
+        Ok(Archive { bytes, entries, by_name })
+    }
+
+    /// The names in the order of the directory.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// Whether there is an entry of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// How many bytes an entry has, as the directory says; none if there is no such entry.
+    pub fn size(&self, name: &str) -> Option<u64> {
+        self.by_name.get(name).map(|&index| self.entries[index].size)
+    }
+
+    /// Whether an entry is there as it is, neither compressed nor encrypted.
+    pub fn is_stored(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|&index| self.entries[index].method == METHOD_STORED)
+    }
+
+    /// The bytes of a stored entry, a part of the archive's; they are not compared with their checksum.
+    pub fn stored(&self, name: &str) -> Result<Buffer, Error> {
+        let entry = self.entry(name)?;
+        if entry.method != METHOD_STORED {
+            let message = format!("the entry is compressed (method {})", entry.method);
+            return Err(Error::unsupported(message)
+                .with_hint("repack the archive without compression (`zip -0`)")
+                .in_entry(name));
+        }
+        self.run(entry).and_then(|run| whole(entry, run)).map_err(|error| error.in_entry(name))
+    }
+
+    /// The bytes of an entry, inflated if they are compressed, at most so many, compared with their
+    /// checksum.
+    pub fn read(&self, name: &str, most: u64) -> Result<Buffer, Error> {
+        let entry = self.entry(name)?;
+        let read = || {
+            let run = self.run(entry)?;
+            let bytes = match entry.method {
+                METHOD_STORED => whole(entry, run)?,
+                METHOD_DEFLATED => inflate(entry, run.as_bytes(), most)?,
+                method => {
+                    let accepted = "accepted are 0 (stored) and 8 (deflated)";
+                    let message = format!("the entry is compressed by method {method}; {accepted}");
+                    return Err(Error::unsupported(message));
+                }
+            };
+            if bytes.len() as u64 > most {
+                return Err(too_long(entry, most));
+            }
+            let crc = crc32fast::hash(bytes.as_bytes());
+            if crc != entry.crc {
+                let message =
+                    format!("the checksum of the bytes is {crc:08x}, not {:08x}", entry.crc);
+                return Err(Error::malformed(message).with_hint("the file may be damaged"));
+            }
+            Ok(bytes)
+        };
+        read().map_err(|error| error.in_entry(name))
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry, Error> {
+        match self.by_name.get(name) {
+            Some(&index) => Ok(&self.entries[index]),
+            None => Err(Error::malformed(format!("the archive has no entry `{}`", shown(name)))),
+        }
+    }
+
+    /// What lies behind the entry's header.
+    fn run(&self, entry: &Entry) -> Result<Buffer, Error> {
+        if entry.flags & FLAG_ENCRYPTED != 0 {
+            return Err(Error::unsupported("the entry is encrypted; accepted are plain ones"));
+        }
+        let outside = || {
+            Error::malformed(format!(
+                "{} bytes after the header at {} do not lie within the file of {} bytes",
+                entry.compressed,
+                entry.header,
+                self.bytes.len()
+            ))
+        };
+        let header = usize::try_from(entry.header).map_err(|_| outside())?;
+        let local = Fields::at(self.bytes.as_bytes(), header, LOCAL_BYTES).ok_or_else(outside)?;
+        if local.u32(0) != LOCAL {
+            return Err(Error::malformed(format!("no entry starts at {}", entry.header)));
+        }
+        // Only the lengths are taken from the local header: its sizes are 0 where a descriptor follows.
+        let start = header + LOCAL_BYTES + usize::from(local.u16(26)) + usize::from(local.u16(28));
+        let size = usize::try_from(entry.compressed).map_err(|_| outside())?;
+        let end = start.checked_add(size).ok_or_else(outside)?;
+        self.bytes.slice(start..end).ok_or_else(outside)
+    }
+}
+
+/// The run of a stored entry, if it is as long as the directory says.
+fn whole(entry: &Entry, run: Buffer) -> Result<Buffer, Error> {
+    if entry.size != entry.compressed {
+        return Err(Error::malformed(format!(
+            "the entry is stored, and yet has {} bytes in the archive and {} out of it",
+            entry.compressed, entry.size
+        )));
+    }
+    Ok(run)
+}
+
+/// Memory is taken as bytes come out, never because the directory says that there are many.
+fn inflate(entry: &Entry, run: &[u8], most: u64) -> Result<Buffer, Error> {
+    if entry.size > most {
+        return Err(too_long(entry, most));
+    }
+    let size = usize::try_from(entry.size).map_err(|_| too_long(entry, most))?;
+    match decompress_to_vec_with_limit(run, size) {
+        Ok(bytes) if bytes.len() == size => Ok(Buffer::from(bytes)),
+        Ok(bytes) => Err(Error::malformed(format!(
+            "{} bytes come out of the entry, not {size} as the directory says",
+            bytes.len()
+        ))),
+        Err(error) => Err(Error::malformed(format!(
+            "the compressed bytes of the entry are wrong ({:?})",
+            error.status
+        ))
+        .with_hint("the file may be damaged")),
+    }
+}
+
+fn too_long(entry: &Entry, most: u64) -> Error {
+    Error::limit(format!("the entry has {} bytes; accepted are {most}", entry.size))
+}
+
+/// A run of bytes whose length was checked.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn at(bytes: &'a [u8], offset: usize, length: usize) -> Option<Fields<'a>> {
+        bytes.get(offset..offset.checked_add(length)?).map(Fields)
+    }
+
+    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut array = [0; N];
+        array.copy_from_slice(&self.0[offset..offset + N]);
+        array
+    }
+
+    fn u16(&self, offset: usize) -> u16 {
+        u16::from_le_bytes(self.array(offset))
+    }
+
+    fn u32(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.array(offset))
+    }
+
+    fn u64(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.array(offset))
+    }
+}
+
+/// Where the central directory is.
+struct End {
+    entries: u64,
+    size: u64,
+    offset: u64,
+}
+
+fn directory(bytes: &[u8]) -> Result<(Vec<Entry>, HashMap<String, usize>), Error> {
+    let end = end(bytes)?;
+    if end.entries > MAX_ENTRIES {
+        return Err(Error::limit(format!(
+            "the archive claims {} entries; at most {MAX_ENTRIES} are read",
+            end.entries
+        )));
+    }
+    let start = usize::try_from(end.offset).ok();
+    let size = usize::try_from(end.size).ok();
+    let range = start.zip(size).and_then(|(start, size)| Some(start..start.checked_add(size)?));
+    let directory = range.and_then(|range| bytes.get(range)).ok_or_else(|| {
+        Error::malformed(format!(
+            "the directory of {} bytes at {} does not lie within the file of {} bytes",
+            end.size,
+            end.offset,
+            bytes.len()
+        ))
+        .with_hint("the file may be cut short")
+    })?;
+    let mut entries = Vec::new();
+    let mut by_name = HashMap::new();
+    let mut at = 0;
+    for index in 0..end.entries {
+        let (entry, next) = central(directory, at)
+            .map_err(|what| Error::malformed(format!("entry {index} of the directory {what}")))?;
+        at = next;
+        if by_name.insert(entry.name.clone(), entries.len()).is_some() {
+            return Err(Error::malformed(format!(
+                "two entries have the name `{}`",
+                shown(&entry.name)
+            )));
+        }
+        entries.push(entry);
+    }
+    Ok((entries, by_name))
+}
+
+fn end(bytes: &[u8]) -> Result<End, Error> {
+    let least = bytes.len().saturating_sub(END_BYTES + MAX_COMMENT);
+    let last = bytes.len().checked_sub(END_BYTES);
+    let found = last.and_then(|last| {
+        (least..=last).rev().find(|&at| {
+            let fields = Fields(&bytes[at..]);
+            // A comment that reaches to the very end tells a record from bytes that look like one.
+            fields.u32(0) == END && at + END_BYTES + usize::from(fields.u16(20)) == bytes.len()
+        })
+    });
+    let Some(at) = found else {
+        return Err(Error::malformed("the file is no zip archive")
+            .with_hint("the file may be cut short"));
+    };
+    let fields = Fields(&bytes[at..at + END_BYTES]);
+    let plain = End {
+        entries: fields.u16(10).into(),
+        size: fields.u32(12).into(),
+        offset: fields.u32(16).into(),
+    };
+    let locator = at
+        .checked_sub(LOCATOR_64_BYTES)
+        .and_then(|at| Fields::at(bytes, at, LOCATOR_64_BYTES))
+        .filter(|locator| locator.u32(0) == LOCATOR_64);
+    let Some(locator) = locator else { return Ok(plain) };
+    let at = usize::try_from(locator.u64(8)).ok();
+    let record = at.and_then(|at| Fields::at(bytes, at, END_64_BYTES));
+    match record.filter(|record| record.u32(0) == END_64) {
+        Some(record) => {
+            Ok(End { entries: record.u64(32), size: record.u64(40), offset: record.u64(48) })
+        }
+        None => Err(Error::malformed(format!(
+            "there is no zip64 end record at {}, where the locator says it is",
+            locator.u64(8)
+        ))),
+    }
+}
+
+/// One record of the directory, and where the next starts.
+fn central(directory: &[u8], at: usize) -> Result<(Entry, usize), &'static str> {
+    let fields = Fields::at(directory, at, CENTRAL_BYTES).ok_or("is cut short")?;
+    if fields.u32(0) != CENTRAL {
+        return Err("does not start with its signature");
+    }
+    let name_bytes = usize::from(fields.u16(28));
+    let extra_bytes = usize::from(fields.u16(30));
+    let comment_bytes = usize::from(fields.u16(32));
+    let rest = at + CENTRAL_BYTES;
+    let name = directory.get(rest..rest + name_bytes).ok_or("is cut short")?;
+    if name.len() > MAX_NAME_BYTES {
+        return Err("has a name that is too long");
+    }
+    let name = std::str::from_utf8(name).map_err(|_| "has a name that is not UTF-8")?;
+    let extra_at = rest + name_bytes;
+    let extra = directory.get(extra_at..extra_at + extra_bytes).ok_or("is cut short")?;
+    let mut entry = Entry {
+        name: name.to_owned(),
+        header: fields.u32(42).into(),
+        size: fields.u32(24).into(),
+        compressed: fields.u32(20).into(),
+        crc: fields.u32(16),
+        method: fields.u16(10),
+        flags: fields.u16(8),
+    };
+    widen(&mut entry, extra)?;
+    Ok((entry, extra_at + extra_bytes + comment_bytes))
+}
+
+/// Replaces what did not fit 32 bits by the zip64 field: only such values are there, in this order.
+fn widen(entry: &mut Entry, mut extra: &[u8]) -> Result<(), &'static str> {
+    while let Some(fields) = Fields::at(extra, 0, 4) {
+        let length = usize::from(fields.u16(2));
+        let Some(mut field) = extra.get(4..4 + length) else { break };
+        if fields.u16(0) == EXTRA_ZIP64 {
+            for value in [&mut entry.size, &mut entry.compressed, &mut entry.header] {
+                if *value == u64::from(u32::MAX) {
+                    *value = Fields::at(field, 0, 8).ok_or("has a short zip64 field")?.u64(0);
+                    field = &field[8..];
+                }
+            }
+            break;
+        }
+        extra = &extra[4 + length..];
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+use std::collections::HashSet;
+use std::io::{self, Write};
+
+use crate::format::*;
+
+/// The date of every entry, 1 January 1980, the first that the format has: the same entries give the same bytes.
+const DATE: u16 = 0x0021;
+/// The version of the format that a reader must know: 2.0, and 4.5 for zip64.
+const VERSION: u16 = 20;
+const VERSION_64: u16 = 45;
+
+/// Writes an archive whose entries are stored.
+#[derive(Debug)]
+pub struct Writer<W> {
+    to: W,
+    offset: u64,
+    directory: Vec<u8>,
+    names: HashSet<String>,
+    /// Sizes and offsets from here on stand in zip64 fields.
+    wide: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// An archive without entries.
+    pub fn new(to: W) -> Writer<W> {
+        let wide = u64::from(u32::MAX);
+        Writer { to, offset: 0, directory: Vec::new(), names: HashSet::new(), wide }
+    }
+
+    /// Adds an entry that holds some parts one behind the other.
+    pub fn add(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        let invalid = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        let Ok(name_bytes) = u16::try_from(name.len()) else {
+            return invalid(format!("the name of an entry has {} bytes", name.len()));
+        };
+        if !self.names.insert(name.to_owned()) {
+            return invalid(format!("two entries have the name `{name}`"));
+        }
+        let mut crc = crc32fast::Hasher::new();
+        parts.iter().for_each(|part| crc.update(part));
+        let crc = crc.finalize();
+        let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let at = self.offset;
+        let flags = if name.is_ascii() { 0 } else { FLAG_UTF8 };
+
+        let mut local = Record::new(LOCAL);
+        let wide_size = size >= self.wide;
+        local.u16(if wide_size { VERSION_64 } else { VERSION });
+        local.u16s([flags, METHOD_STORED, 0, DATE]);
+        local.u32(crc);
+        let narrow = if wide_size { u32::MAX } else { size as u32 };
+        local.u32(narrow).u32(narrow);
+        local.u16(name_bytes).u16(if wide_size { 20 } else { 0 });
+        local.bytes(name.as_bytes());
+        if wide_size {
+            local.u16s([EXTRA_ZIP64, 16]).u64(size).u64(size);
+        }
+        self.put(&local.0)?;
+        for part in parts {
+            self.put(part)?;
+        }
+
+        let wide_offset = at >= self.wide;
+        let extra = 16 * u16::from(wide_size) + 8 * u16::from(wide_offset);
+        let version = if extra > 0 { VERSION_64 } else { VERSION };
+        let mut central = Record::new(CENTRAL);
+        central.u16s([version, version, flags, METHOD_STORED, 0, DATE]);
+        central.u32(crc).u32(narrow).u32(narrow);
+        central.u16(name_bytes).u16(if extra > 0 { extra + 4 } else { 0 });
+        // No comment, the first disk, no attributes.
+        central.u16s([0; 3]).u32(0);
+        central.u32(if wide_offset { u32::MAX } else { at as u32 });
+        central.bytes(name.as_bytes());
+        if extra > 0 {
+            central.u16s([EXTRA_ZIP64, extra]);
+        }
+        if wide_size {
+            central.u64(size).u64(size);
+        }
+        if wide_offset {
+            central.u64(at);
+        }
+        self.directory.extend(central.0);
+        Ok(())
+    }
+
+    /// Writes the directory; gives back what was written to.
+    pub fn finish(mut self) -> io::Result<W> {
+        let (at, size) = (self.offset, self.directory.len() as u64);
+        let count = self.names.len() as u64;
+        let mut tail = Record(std::mem::take(&mut self.directory));
+        let wide = count >= u64::from(u16::MAX) || size >= self.wide || at >= self.wide;
+        if wide {
+            let end_64 = at + size;
+            tail.u32(END_64).u64(END_64_BYTES as u64 - 12).u16s([VERSION_64; 2]).u32(0).u32(0);
+            tail.u64(count).u64(count).u64(size).u64(at);
+            tail.u32(LOCATOR_64).u32(0).u64(end_64).u32(1);
+        }
+        let count = u16::try_from(count).ok().filter(|_| !wide).unwrap_or(u16::MAX);
+        let narrow = |value: u64| if wide { u32::MAX } else { value as u32 };
+        tail.u32(END).u16s([0, 0, count, count]).u32(narrow(size)).u32(narrow(at)).u16(0);
+        self.put(&tail.0)?;
+        self.to.flush()?;
+        Ok(self.to)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.offset += bytes.len() as u64;
+        self.to.write_all(bytes)
+    }
+}
+
+/// A record as it grows, little-endian.
+struct Record(Vec<u8>);
+
+impl Record {
+    fn new(signature: u32) -> Record {
+        Record(signature.to_le_bytes().to_vec())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Record {
+        self.0.extend(bytes);
+        self
+    }
+
+    fn u16(&mut self, value: u16) -> &mut Record {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn u16s<const N: usize>(&mut self, values: [u16; N]) -> &mut Record {
+        for value in values {
+            self.u16(value);
+        }
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Record {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Record {
+        self.bytes(&value.to_le_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill_tensor::Buffer;
+
+    use super::*;
+    use crate::read::Archive;
+
+    fn entries(archive: &Archive) -> Vec<(String, Vec<u8>)> {
+        let names: Vec<_> = archive.names().map(str::to_owned).collect();
+        let read = |name: String| {
+            let bytes = archive.read(&name, 1 << 20).expect("whole").as_bytes().to_vec();
+            (name, bytes)
+        };
+        names.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        // Wide fields from 0 on stand for archives of more than 4 GB.
+        for wide in [u64::from(u32::MAX), 10, 0] {
+            let mut writer = Writer { wide, ..Writer::new(Vec::new()) };
+            writer.add("one", &[b"first ", b"part"]).expect("memory");
+            writer.add("größe", &[&[7; 1000]]).expect("memory");
+            writer.add("none", &[]).expect("memory");
+            assert!(writer.add("one", &[]).is_err());
+            let archive = Archive::open(Buffer::from(writer.finish().expect("memory")));
+            let expected = [("one", b"first part".to_vec()), ("größe", vec![7; 1000]), ("none", vec![])];
+            let found = entries(&archive.expect("whole"));
+            assert_eq!(found, expected.map(|(name, bytes)| (name.to_owned(), bytes)), "{wide}");
+        }
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let mut writer = Writer::new(Vec::new());
+        writer.add("one", &[b"first part"]).expect("memory");
+        let bytes = writer.finish().expect("memory");
+        let open = |bytes: Vec<u8>| Archive::open(Buffer::from(bytes)).expect("a directory");
+        let mut wrong = bytes.clone();
+        wrong[LOCAL_BYTES + 3] ^= 1;
+        let error = open(wrong).read("one", 100).expect_err("another first byte");
+        assert!(error.to_string().starts_with("`one`: the checksum of the bytes is "), "{error}");
+        let error = open(bytes.clone()).read("one", 9).expect_err("ten bytes");
+        assert_eq!(error.to_string(), "`one`: the entry has 10 bytes; accepted are 9");
+        assert!(Archive::open(Buffer::from(bytes[..bytes.len() - 1].to_vec())).is_err());
+    }
+}
