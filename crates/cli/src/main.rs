@@ -12,8 +12,8 @@ use clap::{Parser, Subcommand};
 
 use crate::output::Failure;
 
-/// Core ML models on any operating system: look into them, check them, take them apart and put them
-/// together.
+/// Core ML models on any operating system: look into them, check them, run them, take them apart
+/// and put them together.
 #[derive(Parser)]
 #[command(name = "coremill", version, arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
@@ -27,6 +27,7 @@ struct Arguments {
 enum Command {
     Check(commands::check::Args),
     Inspect(commands::inspect::Args),
+    Run(commands::run::Args),
     Text(commands::text::Args),
     Pack(commands::pack::Args),
     Ops(commands::ops::Args),
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Run(args) => commands::run::run(&args),
         Command::Text(args) => commands::text::run(&args),
         Command::Pack(args) => commands::pack::run(&args),
         Command::Ops(args) => commands::ops::run(&args),

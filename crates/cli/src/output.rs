@@ -55,6 +55,7 @@ pub(crate) struct Failure {
     code: u8,
     message: Option<String>,
     hint: Option<String>,
+    detail: String,
 }
 
 impl Failure {
@@ -65,17 +66,27 @@ impl Failure {
 
     /// What the user gave is at fault.
     pub(crate) fn user(message: impl Display) -> Failure {
-        Failure { code: Failure::USER, message: Some(message.to_string()), hint: None }
+        Failure {
+            code: Failure::USER,
+            message: Some(message.to_string()),
+            hint: None,
+            detail: String::new(),
+        }
     }
 
     /// Coremill is at fault.
     pub(crate) fn ours(message: impl Display) -> Failure {
-        Failure { code: Failure::OURS, message: Some(message.to_string()), hint: None }
+        Failure {
+            code: Failure::OURS,
+            message: Some(message.to_string()),
+            hint: None,
+            detail: String::new(),
+        }
     }
 
     /// What the user gave is at fault, and they were told already.
     pub(crate) fn told() -> Failure {
-        Failure { code: Failure::USER, message: None, hint: None }
+        Failure { code: Failure::USER, message: None, hint: None, detail: String::new() }
     }
 
     /// The same with a remedy.
@@ -84,11 +95,18 @@ impl Failure {
         self
     }
 
+    /// The same with what the user may want to look at, lines of a table for instance.
+    pub(crate) fn detail(mut self, detail: String) -> Failure {
+        self.detail = detail;
+        self
+    }
+
     /// Tells the user, and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if let Some(message) = self.message {
             anstream::eprintln!("{}: {message}", paint(ERROR, "error"));
         }
+        anstream::eprint!("{}", self.detail);
         if let Some(hint) = self.hint {
             anstream::eprintln!("{}: {hint}", paint(GOOD, "hint"));
         }

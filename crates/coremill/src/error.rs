@@ -3,7 +3,7 @@ use std::path::Path;
 
 use coremill_mil::{model, package, text};
 
-/// Why a model cannot be opened or saved.
+/// Why a model or arrays cannot be opened or saved.
 #[derive(Clone, Debug)]
 pub struct Error {
     message: String,
@@ -46,6 +46,18 @@ impl Error {
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
         Error::new(format!("cannot {action} {}: {error}", path.display()))
+    }
+
+    /// The same error, in a file.
+    pub(crate) fn within(mut self, path: &Path) -> Error {
+        self.message = format!("{}: {}", path.display(), self.message);
+        self
+    }
+
+    /// The same error, in an array of that name.
+    pub(crate) fn of_array(mut self, name: &str) -> Error {
+        self.message = format!("`{}`: {}", name.escape_debug(), self.message);
+        self
     }
 
     /// What to do about it.

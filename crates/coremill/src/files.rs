@@ -257,6 +257,36 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     fs::rename(&text, path).map_err(failed)
 }
 
+/// Writes a file beside its place; what stood there is replaced in one step when everything is written.
+pub(crate) fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), Error> {
+    let directory = directory_of(path);
+    if !directory.is_dir() {
+        return Err(Error::new(format!("there is no directory {}", directory.display())));
+    }
+    let replace = || {
+        let mut builder = tempfile::Builder::new();
+        readable(builder.prefix(".coremill-"));
+        let mut staged = builder.tempfile_in(&directory)?;
+        write(staged.as_file_mut())?;
+        staged.persist(path).map_err(|error| error.error)
+    };
+    replace().map(|_| ()).map_err(|error| Error::io("write", path, &error))
+}
+
+/// A file of the owner's alone, as temporary files are, would surprise whoever is to read it.
+#[cfg(unix)]
+fn readable(builder: &mut tempfile::Builder<'_, '_>) {
+    use std::os::unix::fs::PermissionsExt;
+    // The process's mask takes away from these.
+    builder.permissions(fs::Permissions::from_mode(0o666));
+}
+
+#[cfg(not(unix))]
+fn readable(_: &mut tempfile::Builder<'_, '_>) {}
+
 fn directory_of(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new(".")).to_owned()

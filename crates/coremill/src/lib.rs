@@ -1,4 +1,4 @@
-//! Core ML models on any operating system: open, check, summarise, save.
+//! Core ML models on any operating system: open, check, summarise, run, save.
 //!
 //! [`open`] reads a package, a compiled model, a model file or MIL text, whichever it finds.
 //! [`open_with_source`] keeps the text too, for reports that show its lines.
@@ -30,14 +30,18 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`engine`] | runs programs on this machine's CPU |
+//! | [`arrays`] | arrays in numpy's files |
 //! | [`summary`] | what a model holds, counted |
 //! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
 //! | [`tensor`] | element types, and bytes in memory or mapped from files |
 
+pub mod arrays;
 mod error;
 mod files;
 pub mod summary;
 
+pub use coremill_engine as engine;
 pub use coremill_mil as mil;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};

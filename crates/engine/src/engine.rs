@@ -2,19 +2,21 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill_mil::ir::{Dim, Function, Type, ValueId};
+use coremill_mil::ir::{Function, Type, ValueId};
+use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
 use coremill_mil::verify::Verified;
-use coremill_tensor::{Arena, DType, Isa, Pool};
+use coremill_tensor::{Arena, Isa, Pool};
 
-use crate::array::{Array, Elements, is_float, round_floats};
+use crate::array::Array;
 use crate::error::{Error, Result, fail};
 use crate::execute::{Resources, execute};
 use crate::hooks::Hooks;
 use crate::ops;
 use crate::options::{LoadOptions, Precision};
 use crate::plan::{Machine, Plan, PlanKey, Source, plan};
+use crate::port::Port;
 use crate::value::Value;
 
 /// How many plans a function keeps, one for each set of input shapes. The one that was not used for the
@@ -40,6 +42,8 @@ struct Loaded {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     states: Vec<Port>,
+    /// Sets of shapes that the inputs may have together, where the description enumerates them.
+    shapes: Vec<Vec<(String, Vec<i32>)>>,
     plans: Mutex<Plans>,
 }
 
@@ -47,17 +51,6 @@ struct Loaded {
 struct Plans {
     made: HashMap<PlanKey, (Arc<Plan>, u64)>,
     clock: u64,
-}
-
-/// An input, an output or a state of a function.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Port {
-    /// The name.
-    pub name: String,
-    /// The type that the function declares; of what a state holds, for a state.
-    pub ty: Type,
-    /// What the model says of it: the shapes that it accepts, how an image is turned into numbers.
-    pub description: Option<FeatureDescription>,
 }
 
 /// One user of an engine's function: the states, and the memory for intermediate values.
@@ -105,7 +98,10 @@ impl Engine {
                 let source =
                     Source::new(function.clone(), analysis, options.precision, options.limits);
                 let (inputs, outputs, states) = ports(model, &source.function);
-                Ok(Loaded { source, inputs, outputs, states, plans: Mutex::default() })
+                let described = model.signature(&function.name);
+                let shapes = described.and_then(|signature| FlexibleShapes::of(&signature).ok()?);
+                let shapes = shapes.map_or_else(Vec::new, |shapes| shapes.enumerated);
+                Ok(Loaded { source, inputs, outputs, states, shapes, plans: Mutex::default() })
             })
             .collect::<Result<Vec<_>>>()?;
         let default_function = model.default_function_name().to_owned();
@@ -146,7 +142,7 @@ impl Engine {
             fail!("there is no function `{function}`; there are {}", names.join(", "));
         };
         let loaded = &self.shared.functions[index];
-        let states = loaded.states.iter().map(zeros).collect::<Result<_>>()?;
+        let states = loaded.states.iter().map(Port::zeros).collect::<Result<_>>()?;
         Ok(Session { engine: self.clone(), function: index, arena: Arena::default(), states })
     }
 }
@@ -184,13 +180,13 @@ impl Session {
                 self.states().iter().map(|state| format!("`{}`", state.name)).collect();
             fail!("there is no state `{name}`; there are {}", or_none(&names));
         };
-        self.states[at] = accept(&self.states()[at], array)?;
+        self.states[at] = self.states()[at].accept(array)?;
         Ok(())
     }
 
     /// Sets all states to zero.
     pub fn reset(&mut self) -> Result<()> {
-        self.states = self.states().iter().map(zeros).collect::<Result<_>>()?;
+        self.states = self.states().iter().map(Port::zeros).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -212,7 +208,7 @@ impl Session {
 
     /// Runs the function while somebody looks on.
     pub fn run_with(&mut self, inputs: &[(&str, Array)], hooks: &mut Hooks<'_>) -> Result<Outputs> {
-        let arrays = self.arrange(inputs)?;
+        let arrays = self.check(inputs)?;
         let shapes = arrays.iter().map(|array| array.shape().to_vec()).collect();
         let plan = self.plan(PlanKey { shapes, observed: hooks.observe.is_some() })?;
         let loaded = &self.engine.shared.functions[self.function];
@@ -228,8 +224,10 @@ impl Session {
         Ok(Outputs(names.zip(values).collect()))
     }
 
-    /// The inputs in the function's order, checked and converted.
-    fn arrange(&self, inputs: &[(&str, Array)]) -> Result<Vec<Array>> {
+    /// The inputs as a run takes them, in the order of [`Session::inputs`]: names and shapes checked,
+    /// elements converted, what may be left out filled in. [`Session::run`] does this, too; whoever has
+    /// several runs before them learns here what is wrong with any.
+    pub fn check(&self, inputs: &[(&str, Array)]) -> Result<Vec<Array>> {
         let ports = self.inputs();
         for (index, (name, _)) in inputs.iter().enumerate() {
             if !ports.iter().any(|port| port.name == *name) {
@@ -240,13 +238,55 @@ impl Session {
                 fail!("input `{name}` is given twice");
             }
         }
-        ports
-            .iter()
-            .map(|port| match inputs.iter().find(|(name, _)| *name == port.name) {
-                Some((_, array)) => accept(port, array.clone()),
+        let find = |port: &Port| match inputs.iter().find(|(name, _)| *name == port.name) {
+            Some((_, array)) => port.accept(array.clone()),
+            None => match port.default_array()? {
+                Some(array) => Ok(array),
                 None => fail!("input `{}`, a `{}`, is not given", port.name, port.ty),
+            },
+        };
+        let arrays = ports.iter().map(find).collect::<Result<Vec<_>>>()?;
+        self.check_together(&arrays)?;
+        Ok(arrays)
+    }
+
+    /// Where several inputs have shapes to choose from, the choices go together.
+    fn check_together(&self, arrays: &[Array]) -> Result<()> {
+        let sets = &self.loaded().shapes;
+        let given = || self.inputs().iter().zip(arrays);
+        let is = |shape: &[i32], array: &Array| {
+            shape
+                .iter()
+                .map(|&extent| i64::from(extent))
+                .eq(array.shape().iter().map(|&e| e as i64))
+        };
+        let fits = |set: &Vec<(String, Vec<i32>)>| {
+            set.iter().all(|(name, shape)| {
+                given().all(|(port, array)| port.name != *name || is(shape, array))
             })
-            .collect()
+        };
+        // The default shapes belong together, too, whether they are one of the sets or not.
+        let of_set = |port: &Port| sets[0].iter().any(|(name, _)| *name == port.name);
+        let is_default = || {
+            given().all(|(port, array)| {
+                !of_set(port) || port.default_shape().as_deref() == Some(array.shape())
+            })
+        };
+        if sets.is_empty() || sets.iter().any(fits) || is_default() {
+            return Ok(());
+        }
+        let found: Vec<_> = given()
+            .filter(|(port, _)| of_set(port))
+            .map(|(port, array)| format!("`{}` {:?}", port.name, array.shape()))
+            .collect();
+        let accepted: Vec<_> = sets
+            .iter()
+            .map(|set| {
+                let set = set.iter().map(|(name, shape)| format!("`{name}` {shape:?}"));
+                set.collect::<Vec<_>>().join(" with ")
+            })
+            .collect();
+        fail!("{} do not go together; accepted are {}", found.join(" and "), accepted.join("; "));
     }
 
     fn plan(&self, key: PlanKey) -> Result<Arc<Plan>> {
@@ -316,64 +356,6 @@ fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<Port>
         function.outputs().iter().map(|&value| port(value, outputs_described)).collect(),
         states.into_iter().map(|value| port(value, states_described)).collect(),
     )
-}
-
-/// The array as the port holds it: its element type and shape checked, floats and integers converted to
-/// the port's type.
-fn accept(port: &Port, mut array: Array) -> Result<Array> {
-    let Some(ty) = port.ty.as_tensor() else {
-        fail!("`{}` is a `{}`; only tensors can be passed in", port.name, port.ty);
-    };
-    let fits = ty.rank() == array.shape().len()
-        && ty.shape.iter().zip(array.shape()).all(|(dim, &extent)| match dim {
-            Dim::Known(expected) => *expected == extent as u64,
-            Dim::Unknown | Dim::Symbolic(_) => true,
-        });
-    if !fits {
-        fail!("`{}` expects a `{ty}`, found the shape {:?}", port.name, array.shape());
-    }
-    let same_kind = match array.elements() {
-        Elements::Floats(_) => is_float(ty.dtype),
-        Elements::Ints(_) => {
-            (ty.dtype == DType::Bool) == (array.dtype() == DType::Bool)
-                && crate::array::int_range(ty.dtype).is_some()
-        }
-        Elements::Texts(_) => ty.dtype == DType::String,
-    };
-    if !same_kind {
-        fail!("`{}` expects a `{ty}`, found elements of type `{}`", port.name, array.dtype());
-    }
-    if array.dtype() != ty.dtype {
-        if let (Some((low, high)), Some(ints)) =
-            (crate::array::int_range(ty.dtype), array.as_ints())
-            && let Some(outside) = ints.iter().find(|int| !(low..=high).contains(int))
-        {
-            fail!("`{}` expects a `{ty}`, found the element {outside}", port.name);
-        }
-        if let Some(floats) = array.floats_mut() {
-            round_floats(ty.dtype, floats);
-        }
-        array = array.retyped(ty.dtype);
-    }
-    Ok(array)
-}
-
-/// What a state holds at first.
-fn zeros(port: &Port) -> Result<Array> {
-    let ty = port.ty.as_tensor();
-    let shape = ty.and_then(|ty| {
-        let extents = ty.known_shape()?.into_iter().map(|extent| usize::try_from(extent).ok());
-        extents.collect::<Option<Vec<_>>>()
-    });
-    let (Some(ty), Some(shape)) = (ty, shape) else {
-        fail!("state `{}` is a `{}`; accepted are tensors of fixed shape", port.name, port.ty);
-    };
-    let count = crate::call::count_within(&shape, &crate::Limits::default())?;
-    Ok(if is_float(ty.dtype) {
-        Array::floats(ty.dtype, shape, vec![0.0; count])
-    } else {
-        Array::ints(ty.dtype, shape, vec![0; count])
-    })
 }
 
 fn or_none(names: &[String]) -> String {

@@ -34,6 +34,7 @@
 //! | `ops` | the reference kernel of each operation, which defines what it computes |
 //! | `plan` | how a function is run for inputs of given shapes |
 //! | `execute` | runs plans |
+//! | `port` | whether an array is what an input takes |
 //! | `engine` | what callers see: [`Engine`], [`Session`] |
 
 mod array;
@@ -49,12 +50,14 @@ mod movement;
 mod ops;
 mod options;
 mod plan;
+mod port;
 mod value;
 
 pub use array::{Array, Elements, ElementsView, View};
-pub use engine::{Engine, Outputs, Port, Session};
+pub use engine::{Engine, Outputs, Session};
 pub use error::Error;
 pub use hooks::{Hooks, Span};
 pub use limits::Limits;
 pub use options::{LoadOptions, Precision};
+pub use port::Port;
 pub use value::{Key, Value};

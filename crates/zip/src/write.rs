@@ -169,7 +169,8 @@ mod tests {
             writer.add("none", &[]).expect("memory");
             assert!(writer.add("one", &[]).is_err());
             let archive = Archive::open(Buffer::from(writer.finish().expect("memory")));
-            let expected = [("one", b"first part".to_vec()), ("größe", vec![7; 1000]), ("none", vec![])];
+            let expected =
+                [("one", b"first part".to_vec()), ("größe", vec![7; 1000]), ("none", vec![])];
             let found = entries(&archive.expect("whole"));
             assert_eq!(found, expected.map(|(name, bytes)| (name.to_owned(), bytes)), "{wide}");
         }

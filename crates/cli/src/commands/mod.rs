@@ -5,13 +5,15 @@ pub(crate) mod completions;
 pub(crate) mod inspect;
 pub(crate) mod ops;
 pub(crate) mod pack;
+pub(crate) mod run;
 pub(crate) mod text;
 
 use std::path::Path;
 
 use coremill::mil::ir::Program;
 use coremill::mil::model::shapes;
-use coremill::{Model, Opened};
+use coremill::mil::verify::{RenderOptions, Severity};
+use coremill::{Model, Opened, Verified};
 
 use crate::output::{self, Failure};
 
@@ -32,6 +34,17 @@ fn open_with_source(path: &Path) -> Result<Opened, Failure> {
         coremill::open_with_source(path)
     };
     opened.map_err(|error| failure(&error))
+}
+
+/// The proof that a model is sound; if it is not, everything that is wrong is said.
+fn verify(opened: &Opened) -> Result<Verified<'_>, Failure> {
+    coremill::verify(&opened.model).map_err(|mut report| {
+        report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
+        let width = output::width();
+        let options = RenderOptions { color: true, width, ..RenderOptions::default() };
+        anstream::eprint!("{}", opened.render(&report, &options));
+        Failure::told()
+    })
 }
 
 /// The program of a model with what the description says about flexible shapes.

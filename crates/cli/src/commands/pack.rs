@@ -1,8 +1,6 @@
 use std::path::PathBuf;
 
-use coremill::mil::verify::{RenderOptions, Severity};
-
-use crate::output::{self, Failure};
+use crate::output::Failure;
 
 /// Write a model as a package or as a compiled model
 ///
@@ -27,16 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let opened = super::open_with_source(&args.model)?;
-    let verified = match coremill::verify(&opened.model) {
-        Ok(verified) => verified,
-        Err(mut report) => {
-            report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
-            let width = output::width();
-            let options = RenderOptions { color: true, width, ..RenderOptions::default() };
-            anstream::eprint!("{}", opened.render(&report, &options));
-            return Err(Failure::told());
-        }
-    };
+    let verified = super::verify(&opened)?;
     let options = coremill::SaveOptions { durable: args.sync };
     coremill::save(&args.output, &verified, &options).map_err(|error| super::failure(&error))
 }

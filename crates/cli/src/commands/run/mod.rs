@@ -1,0 +1,241 @@
+//! `coremill run`: a model's numbers on this machine.
+
+mod inputs;
+mod outputs;
+mod profile;
+mod random;
+mod report;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision, Session, Span};
+
+use crate::output::{self, Failure};
+use inputs::{NamedFile, NamedShape, Step};
+
+/// Run a model on this machine's processor
+///
+/// Inputs are arrays in numpy's files, by name. Their names, shapes and types are checked before anything
+/// runs. Without `--output`, a table shows what came out.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
+)]
+pub(crate) struct Args {
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// A `.npz` file of arrays by input name; `-` is standard input. Each one is a step, run in order on
+    /// the same states
+    #[arg(short, long, value_name = "FILE")]
+    inputs: Vec<PathBuf>,
+    /// Take the arrays of `--inputs` in the order of the file, and name outputs `arr_0`, `arr_1`, ...
+    #[arg(long, requires = "inputs")]
+    positional: bool,
+    /// An array for an input, the same in each step
+    #[arg(long, value_name = "NAME=FILE.npy")]
+    input: Vec<NamedFile>,
+    /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
+    #[arg(long, value_name = "SEED")]
+    random: Option<u64>,
+    /// The shape of an input that `--random` fills
+    #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
+    shape: Vec<NamedShape>,
+    /// Where to write the outputs: a `.npz` file, or a `.npy` file if there is one; `-` is standard output.
+    /// With several steps, `NAME` is the last one's, `NAME@0` the first one's
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What the states hold at first, a `.npz` file of arrays by name; zeros if not given
+    #[arg(long, value_name = "FILE")]
+    state_in: Option<PathBuf>,
+    /// Where to write what the states hold at last
+    #[arg(long, value_name = "FILE")]
+    state_out: Option<PathBuf>,
+    /// The function; the default one if not given
+    #[arg(long, value_name = "NAME")]
+    function: Option<String>,
+    /// Where results are rounded
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Fast)]
+    precision: PrecisionArg,
+    /// How many threads share the work; 0 is one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// Run the last step N more times, and print how long that takes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: Option<u32>,
+    /// Print how long each kind of operation takes
+    #[arg(long)]
+    profile: bool,
+    /// Write when each operation ran, for `chrome://tracing` and Perfetto
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PrecisionArg {
+    /// Floats are computed and kept in 32 bits
+    Fast,
+    /// Each result is rounded to its type, as on the device
+    Faithful,
+}
+
+/// How long things took.
+struct Times {
+    load: Duration,
+    /// Of the first step, which makes the plan.
+    first: Duration,
+    /// Of the last step, again and again.
+    repeats: Vec<Duration>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let readers = args.inputs.iter().chain([&args.model]).filter(|path| is_standard(path));
+    if readers.count() > 1 {
+        return Err(Failure::user(
+            "standard input is read once, but `-` stands for it several times",
+        ));
+    }
+    let start = Instant::now();
+    let opened = super::open_with_source(&args.model)?;
+    let verified = super::verify(&opened)?;
+    let precision = match args.precision {
+        PrecisionArg::Fast => Precision::Fast,
+        PrecisionArg::Faithful => Precision::Faithful,
+    };
+    let options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
+    let engine = Engine::load(&verified, &options).map_err(|error| failure(&error))?;
+    let function = args.function.as_deref().unwrap_or(engine.default_function());
+    let mut session = engine.session(function).map_err(|error| failure(&error))?;
+    let load = start.elapsed();
+
+    let steps = inputs::gather(args, &session)?;
+    if let Some(path) = &args.state_in {
+        set_states(&mut session, path)?;
+    }
+    let mut results = Vec::with_capacity(steps.len());
+    let mut times = Times { load, first: Duration::ZERO, repeats: Vec::new() };
+    for (index, step) in steps.iter().enumerate() {
+        let start = Instant::now();
+        results.push(run_step(&mut session, step, &mut Hooks::default())?);
+        if index == 0 {
+            times.first = start.elapsed();
+        }
+    }
+    let states = states_of(&session);
+
+    // What is measured comes after what is kept: it changes the states.
+    let spans = match steps.last() {
+        Some(last) => measure(args, &mut session, last, &mut times)?,
+        None => Vec::new(),
+    };
+    if let Some(path) = &args.output {
+        write_outputs(path, &results, args.positional)?;
+    }
+    if let Some(path) = &args.state_out {
+        coremill::arrays::write_npz(path, &states).map_err(|error| super::failure(&error))?;
+    }
+    if let Some(path) = &args.trace {
+        profile::write_trace(path, spans.last().map_or(&[][..], Vec::as_slice))?;
+    }
+    let report = report::Report::new(args, &engine, function, &results, &times, &spans);
+    if args.output.as_deref().is_some_and(is_standard) {
+        // Standard output holds the arrays.
+        if args.json || args.repeat.is_some() || args.profile {
+            anstream::eprint!("{}", report.text(args)?);
+        }
+        return Ok(());
+    }
+    output::print(&report.text(args)?)
+}
+
+fn run_step(session: &mut Session, step: &Step, hooks: &mut Hooks<'_>) -> Result<Outputs, Failure> {
+    let inputs: Vec<(&str, Array)> =
+        step.0.iter().map(|(name, array)| (&**name, array.clone())).collect();
+    session.run_with(&inputs, hooks).map_err(|error| failure(&error))
+}
+
+/// Runs a step as often as was asked for; the steps of the runs that were profiled.
+fn measure(
+    args: &Args,
+    session: &mut Session,
+    step: &Step,
+    times: &mut Times,
+) -> Result<Vec<Vec<Span>>, Failure> {
+    for _ in 0..args.repeat.unwrap_or(0) {
+        let start = Instant::now();
+        run_step(session, step, &mut Hooks::default())?;
+        times.repeats.push(start.elapsed());
+    }
+    let mut profiles = Vec::new();
+    if args.profile || args.trace.is_some() {
+        for _ in 0..args.repeat.unwrap_or(1) {
+            let mut spans = Vec::new();
+            run_step(session, step, &mut Hooks { profile: Some(&mut spans), ..Hooks::default() })?;
+            profiles.push(spans);
+        }
+    }
+    Ok(profiles)
+}
+
+fn set_states(session: &mut Session, path: &Path) -> Result<(), Failure> {
+    for (name, array) in inputs::read_npz(path)? {
+        session.set_state(&name, array).map_err(|error| {
+            Failure::user(format_args!("{}: {error}", path.display()))
+                .hint(error.remedy())
+                .detail(inputs::table("states", session.states()))
+        })?;
+    }
+    Ok(())
+}
+
+fn states_of(session: &Session) -> Vec<(String, Array)> {
+    let ports = session.states().iter();
+    let held =
+        ports.filter_map(|port| Some((port.name.clone(), session.state(&port.name)?.clone())));
+    held.collect()
+}
+
+fn write_outputs(path: &Path, results: &[Outputs], positional: bool) -> Result<(), Failure> {
+    let arrays = outputs::entries(results, positional);
+    if is_standard(path) {
+        let write = || {
+            let mut to = BufWriter::new(std::io::stdout().lock());
+            coremill::arrays::to_npz(&mut to, &arrays)?;
+            to.flush()
+        };
+        return write().map_err(|error| {
+            Failure::user(format_args!("cannot write to standard output: {error}"))
+        });
+    }
+    let written = if path.extension().is_some_and(|extension| extension == "npy") {
+        let [(_, array)] = &arrays[..] else {
+            let names: Vec<_> = arrays.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let message = format!("a `.npy` file holds one array; there are {}", names.join(", "));
+            return Err(Failure::user(message).hint(Some("end the name in `.npz`")));
+        };
+        coremill::arrays::write_npy(path, array)
+    } else {
+        coremill::arrays::write_npz(path, &arrays)
+    };
+    written.map_err(|error| super::failure(&error))
+}
+
+/// Writes a file at once.
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let write = || File::create(path)?.write_all(bytes);
+    write().map_err(|error| Failure::user(format_args!("cannot write {}: {error}", path.display())))
+}
+
+fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn failure(error: &coremill::engine::Error) -> Failure {
+    Failure::user(error).hint(error.remedy())
+}

@@ -1,0 +1,70 @@
+//! Elements by chance, the same for the same seed on every machine.
+
+use coremill::engine::{Array, Port};
+use coremill::tensor::DType;
+
+/// What an input that nobody gave may have at most; a description may allow any extent.
+const MAX_ELEMENTS: usize = 1 << 30;
+
+/// An array for an input. Each input has a sequence of its own, so that another one does not change it.
+pub(super) fn array(port: &Port, shape: Vec<usize>, seed: u64) -> Result<Array, String> {
+    let name = &port.name;
+    let ty = port.ty.as_tensor().ok_or_else(|| format!("input `{name}` is a `{}`", port.ty))?;
+    let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
+    let count = count.filter(|&count| count <= MAX_ELEMENTS).ok_or_else(|| {
+        format!("`--random` fills up to {MAX_ELEMENTS} elements; input `{name}` has more")
+    })?;
+    let mut draw = Draw(name.bytes().fold(seed, |seed, byte| Draw(seed ^ u64::from(byte)).next()));
+    if ty.dtype == DType::String {
+        return Err(format!("`--random` fills numbers; input `{name}` holds texts"));
+    }
+    if ty.dtype.is_float() {
+        // 24 bits, so that every one is an fp32 number.
+        let unit = |bits: u64| (bits >> 40) as f32 / (1 << 23) as f32 - 1.0;
+        let floats = (0..count).map(|_| unit(draw.next())).collect();
+        return Ok(Array::floats(DType::Fp32, shape, floats));
+    }
+    // Indices of whatever is looked up, and masks: 0 and 1 are good for both.
+    let dtype = if ty.dtype == DType::Bool { DType::Bool } else { DType::Int32 };
+    Ok(Array::ints(dtype, shape, (0..count).map(|_| (draw.next() >> 63) as i32).collect()))
+}
+
+/// A generator of numbers: splitmix64.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill::mil::ir::Type;
+
+    use super::*;
+
+    fn port(name: &str, dtype: DType) -> Port {
+        Port { name: name.to_owned(), ty: Type::tensor(dtype, &[1000]), description: None }
+    }
+
+    #[test]
+    fn seeds_and_names_tell_sequences_apart() {
+        let draw = |name: &str, seed| array(&port(name, DType::Fp16), vec![1000], seed);
+        let x = draw("x", 1).expect("floats");
+        assert_eq!(draw("x", 1).as_ref(), Ok(&x));
+        assert_ne!(draw("x", 2).as_ref(), Ok(&x));
+        assert_ne!(draw("y", 1).as_ref(), Ok(&x));
+        let floats = x.as_floats().expect("floats");
+        assert!(floats.iter().all(|x| (-1.0..1.0).contains(x)));
+        let mean = floats.iter().sum::<f32>() / 1000.0;
+        assert!(mean.abs() < 0.1, "{mean}");
+        let ids = array(&port("ids", DType::Int32), vec![1000], 1).expect("integers");
+        let ones = ids.as_ints().expect("integers").iter().sum::<i32>();
+        assert!((400..600).contains(&ones), "{ones}");
+    }
+}

@@ -1,0 +1,148 @@
+//! What a run is told as: text, or JSON.
+
+use std::time::Duration;
+
+use coremill::engine::{Engine, Outputs, Precision, Span};
+use serde::Serialize;
+
+use super::outputs::OutputSummary;
+use super::{Args, Times, outputs, profile};
+use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
+
+/// All that is known about a run. Its JSON form is stable: fields are only added while `format_version`
+/// stays.
+#[derive(Serialize)]
+pub(super) struct Report {
+    format_version: u32,
+    model: String,
+    function: String,
+    precision: &'static str,
+    threads: usize,
+    instructions: String,
+    load_milliseconds: f64,
+    first_run_milliseconds: f64,
+    repeat: Option<Repeat>,
+    /// Of each step.
+    outputs: Vec<Vec<OutputSummary>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profile: Vec<profile::Row>,
+}
+
+/// How long a run takes that has what it needs.
+#[derive(Serialize)]
+struct Repeat {
+    runs: usize,
+    min_milliseconds: f64,
+    median_milliseconds: f64,
+    p95_milliseconds: f64,
+}
+
+impl Report {
+    pub(super) fn new(
+        args: &Args,
+        engine: &Engine,
+        function: &str,
+        results: &[Outputs],
+        times: &Times,
+        spans: &[Vec<Span>],
+    ) -> Report {
+        Report {
+            format_version: 1,
+            model: args.model.display().to_string(),
+            function: function.to_owned(),
+            precision: match engine.precision() {
+                Precision::Fast => "fast",
+                Precision::Faithful => "faithful",
+            },
+            threads: engine.threads(),
+            instructions: engine.isa().to_string(),
+            load_milliseconds: milliseconds(times.load),
+            first_run_milliseconds: milliseconds(times.first),
+            repeat: repeat(&times.repeats),
+            outputs: results.iter().map(outputs::summarize).collect(),
+            profile: if args.profile { profile::summarize(spans) } else { Vec::new() },
+        }
+    }
+
+    pub(super) fn text(&self, args: &Args) -> Result<String, Failure> {
+        if args.json {
+            let text = serde_json::to_string_pretty(self).map_err(Failure::ours)?;
+            return Ok(text + "\n");
+        }
+        let mut text = String::new();
+        if args.output.is_none() {
+            for (step, outputs) in self.outputs.iter().enumerate() {
+                let title = match self.outputs.len() {
+                    1 => "outputs".to_owned(),
+                    _ => format!("outputs of step {step}"),
+                };
+                text += &format!("{}\n{}", paint(STRONG, title), outputs::render(outputs));
+            }
+        }
+        if let Some(repeat) = &self.repeat {
+            text += &self.times(repeat);
+        }
+        if args.profile {
+            text += &profile::render(&self.profile);
+        }
+        Ok(text)
+    }
+
+    fn times(&self, repeat: &Repeat) -> String {
+        let mut table = Table::new(2);
+        let mut row = |name: &str, milliseconds: f64| {
+            table.row([Cell::text(name), Cell::number(format!("{milliseconds:.3} ms"))]);
+        };
+        row("load", self.load_milliseconds);
+        row("first run", self.first_run_milliseconds);
+        row("min", repeat.min_milliseconds);
+        row("median", repeat.median_milliseconds);
+        row("p95", repeat.p95_milliseconds);
+        let threads = if self.threads == 1 { "thread" } else { "threads" };
+        let note = format!(
+            "{} runs, {} {threads}, {}, {}",
+            repeat.runs, self.threads, self.instructions, self.precision
+        );
+        format!("{}  {}\n{}", paint(STRONG, "time"), paint(FAINT, note), table.render())
+    }
+}
+
+fn repeat(times: &[Duration]) -> Option<Repeat> {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    let min = *sorted.first()?;
+    let middle = sorted.len() / 2;
+    let median = match sorted.len() % 2 {
+        0 => (sorted[middle - 1] + sorted[middle]) / 2,
+        _ => sorted[middle],
+    };
+    // The nearest rank: the smallest time that 95 of 100 do not exceed.
+    let p95 = sorted[(sorted.len() * 95).div_ceil(100) - 1];
+    Some(Repeat {
+        runs: sorted.len(),
+        min_milliseconds: milliseconds(min),
+        median_milliseconds: milliseconds(median),
+        p95_milliseconds: milliseconds(p95),
+    })
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_sorted_times() {
+        let times: Vec<_> = (1..=20).rev().map(Duration::from_millis).collect();
+        let repeat = repeat(&times).expect("20 runs");
+        assert_eq!(repeat.min_milliseconds, 1.0);
+        assert_eq!(repeat.median_milliseconds, 10.5);
+        assert_eq!(repeat.p95_milliseconds, 19.0);
+        assert!(super::repeat(&[]).is_none());
+        let one = super::repeat(&times[..1]).expect("one run");
+        assert_eq!((one.median_milliseconds, one.p95_milliseconds), (20.0, 20.0));
+    }
+}

@@ -1,0 +1,95 @@
+//! Arrays in numpy's files: `.npy` holds one, `.npz` any number under names.
+//!
+//! Every element type that an [`Array`] has is written as the numpy type that holds it: bools, integers and
+//! floats as such, those narrower than a byte as bytes, `bf16` and 8-bit floats, which numpy lacks, as
+//! `float32`, texts as `<U`. What the files hold may be of either byte order, in C or Fortran order,
+//! stored or compressed. 64-bit numbers are read as the 32 bits that an [`Array`] keeps, and refused if they
+//! do not fit. Two bytes without a meaning (`V2`), as numpy writes `ml_dtypes.bfloat16`, are read as `bf16`.
+//!
+//! ```
+//! use coremill::arrays;
+//! use coremill::engine::Array;
+//! use coremill::tensor::DType;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! let path = directory.path().join("inputs.npz");
+//! let x = Array::floats(DType::Fp16, [2, 1], vec![0.5, -2.0]);
+//! arrays::write_npz(&path, &[("x".to_owned(), x.clone())])?;
+//! assert_eq!(arrays::read_npz(&path)?, [("x".to_owned(), x)]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod header;
+mod npy;
+mod npz;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+use coremill_engine::Array;
+use coremill_tensor::Buffer;
+
+use crate::error::Error;
+
+pub use npy::{from_npy, to_npy};
+pub use npz::{from_npz, to_npz};
+
+/// The most bytes that the arrays of one file may take. Compressed files may hold a thousand times their size.
+pub const MAX_BYTES: u64 = 16 << 30;
+
+/// Bytes of the header of a `.npy` file; those that numpy writes for plain arrays have 64 to 192.
+pub const MAX_HEADER_BYTES: usize = 1 << 16;
+
+/// Dimensions of an array, as many as numpy has.
+pub const MAX_RANK: usize = 64;
+
+/// Reads a `.npz` file: its arrays in the order of the file.
+pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, Error> {
+    let path = path.as_ref();
+    from_npz(map(path)?).map_err(|error| error.within(path))
+}
+
+/// Reads a `.npy` file.
+pub fn read_npy(path: impl AsRef<Path>) -> Result<Array, Error> {
+    let path = path.as_ref();
+    from_npy(map(path)?.as_bytes()).map_err(|error| error.within(path))
+}
+
+/// Reads all that comes, a pipe's content for instance, for [`from_npz`]; at most [`MAX_BYTES`].
+pub fn read_all(from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
+    let mut bytes = Vec::new();
+    let read = from.take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::io("read", Path::new(name), &error))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Error::new(format!("{name} is longer than {MAX_BYTES} bytes")));
+    }
+    Ok(Buffer::from(bytes))
+}
+
+/// Writes a `.npz` file. What stood at the path is replaced in one step when everything is written.
+pub fn write_npz(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Error> {
+    replace(path.as_ref(), |to| to_npz(to, arrays))
+}
+
+/// Writes a `.npy` file. What stood at the path is replaced in one step when everything is written.
+pub fn write_npy(path: impl AsRef<Path>, array: &Array) -> Result<(), Error> {
+    replace(path.as_ref(), |to| to_npy(to, array))
+}
+
+fn map(path: &Path) -> Result<Buffer, Error> {
+    Buffer::map(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::new(format!("there is nothing at {}", path.display())),
+        _ => Error::io("read", path, &error),
+    })
+}
+
+fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
+    crate::files::replace(path, |file: &mut File| {
+        let mut to = BufWriter::new(file);
+        write(&mut to)?;
+        to.flush()
+    })
+}

@@ -1,0 +1,299 @@
+//! What a function takes and gives, and whether an array is what it takes.
+
+use coremill_mil::ir::{Dim, TensorType, Type};
+use coremill_mil::model::{
+    ArrayType, DefaultElement, FeatureDescription, FeatureType, ImageSizes, ImageType,
+    ShapeFlexibility, SizeRange,
+};
+use coremill_tensor::DType;
+
+use crate::array::{Array, Elements, int_range, is_float, round_floats};
+use crate::call::count_within;
+use crate::error::{Error, Result, fail};
+use crate::limits::Limits;
+
+/// An input, an output or a state of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// The name.
+    pub name: String,
+    /// The type that the function declares; of what a state holds, for a state.
+    pub ty: Type,
+    /// What the model says of it: the shapes that it accepts, how an image is turned into numbers.
+    pub description: Option<FeatureDescription>,
+}
+
+impl Port {
+    /// The shape that the model states where callers do not; none if neither the program nor the
+    /// description has one.
+    pub fn default_shape(&self) -> Option<Vec<usize>> {
+        let ty = self.ty.as_tensor()?;
+        let known: Vec<Option<usize>> = ty.shape.iter().map(known_extent).collect();
+        if let Some(shape) = known.iter().copied().collect() {
+            return Some(shape);
+        }
+        let described: Vec<Option<usize>> = match &self.description.as_ref()?.ty {
+            FeatureType::MultiArray(array) | FeatureType::State(array) => {
+                let stated = array.shape.iter().map(|&extent| usize::try_from(extent).ok());
+                match &array.flexibility {
+                    // An array may state its ranges alone; the lower bounds are its shape then.
+                    ShapeFlexibility::Ranged(ranges) if array.shape.is_empty() => {
+                        ranges.iter().map(|range| usize::try_from(range.lower).ok()).collect()
+                    }
+                    _ => stated.collect(),
+                }
+            }
+            FeatureType::Image(image) => {
+                let mut shape = known.clone();
+                if let [.., height, width] = &mut shape[..] {
+                    *height = usize::try_from(image.height).ok();
+                    *width = usize::try_from(image.width).ok();
+                }
+                shape
+            }
+            _ => return None,
+        };
+        if described.len() != known.len() {
+            return None;
+        }
+        known.into_iter().zip(described).map(|(known, described)| known.or(described)).collect()
+    }
+
+    /// The shapes that it accepts, for people: `[1, 3, 224, 224]`, `[1, 1…32]`, `[1, 3] or [1, 4]`.
+    pub fn accepted_shapes(&self) -> String {
+        let Some(ty) = self.ty.as_tensor() else { return self.ty.to_string() };
+        let plain = || {
+            let dims = ty.shape.iter().map(|dim| match dim {
+                Dim::Known(extent) => extent.to_string(),
+                Dim::Unknown | Dim::Symbolic(_) => "?".to_owned(),
+            });
+            format!("[{}]", dims.collect::<Vec<_>>().join(", "))
+        };
+        match self.description.as_ref().map(|description| &description.ty) {
+            Some(FeatureType::MultiArray(array)) => match &array.flexibility {
+                ShapeFlexibility::Ranged(ranges) => {
+                    let ranges: Vec<_> = ranges.iter().map(|&range| range_text(range)).collect();
+                    format!("[{}]", ranges.join(", "))
+                }
+                ShapeFlexibility::Enumerated(shapes) => {
+                    let mut shapes: Vec<_> =
+                        shapes.iter().map(|shape| format!("{shape:?}")).collect();
+                    if !array.shape.is_empty() {
+                        shapes.insert(0, format!("{:?}", array.shape));
+                    }
+                    one_of(shapes)
+                }
+                ShapeFlexibility::Fixed if array.shape.len() == ty.rank() => {
+                    format!("{:?}", array.shape)
+                }
+                ShapeFlexibility::Fixed => plain(),
+            },
+            Some(FeatureType::Image(image)) => {
+                let leading: Vec<_> = ty.shape.iter().map(ToString::to_string).collect();
+                let leading = leading.split_last_chunk::<2>().map_or(&[][..], |(rest, _)| rest);
+                let whole = |height: String, width: String| {
+                    let dims = leading.iter().cloned().chain([height, width]);
+                    format!("[{}]", dims.collect::<Vec<_>>().join(", "))
+                };
+                let default = whole(image.height.to_string(), image.width.to_string());
+                match &image.sizes {
+                    ImageSizes::Fixed => default,
+                    ImageSizes::Ranged { width, height } => {
+                        whole(range_text(*height), range_text(*width))
+                    }
+                    ImageSizes::Enumerated(sizes) => {
+                        let sizes = sizes
+                            .iter()
+                            .map(|size| whole(size.height.to_string(), size.width.to_string()));
+                        one_of([default].into_iter().chain(sizes).collect())
+                    }
+                }
+            }
+            _ => plain(),
+        }
+    }
+
+    /// Whether an array of that shape is accepted.
+    pub fn accepts_shape(&self, shape: &[usize]) -> bool {
+        let Some(ty) = self.ty.as_tensor() else { return false };
+        let fits = ty.rank() == shape.len()
+            && ty.shape.iter().zip(shape).all(|(dim, &extent)| match dim {
+                Dim::Known(expected) => *expected == extent as u64,
+                Dim::Unknown | Dim::Symbolic(_) => true,
+            });
+        fits && match self.description.as_ref().map(|description| &description.ty) {
+            Some(FeatureType::MultiArray(array)) => array_accepts(array, shape),
+            Some(FeatureType::Image(image)) => match shape {
+                [.., height, width] => image_accepts(image, *height, *width),
+                _ => false,
+            },
+            _ => true,
+        }
+    }
+
+    /// The array as it is held: element type and shape checked, floats and integers converted to the
+    /// declared type.
+    pub(crate) fn accept(&self, mut array: Array) -> Result<Array> {
+        let name = &self.name;
+        let Some(ty) = self.ty.as_tensor() else {
+            fail!("`{name}` is a `{}`; only tensors can be passed in", self.ty);
+        };
+        if !self.accepts_shape(array.shape()) {
+            let found = array.shape();
+            let accepted = match ty.known_shape() {
+                Some(_) => String::new(),
+                None => format!("; accepted is {}", self.accepted_shapes()),
+            };
+            fail!("`{name}` expects a `{ty}`, found the shape {found:?}{accepted}");
+        }
+        let same_kind = match array.elements() {
+            Elements::Floats(_) => is_float(ty.dtype),
+            Elements::Ints(_) => {
+                (ty.dtype == DType::Bool) == (array.dtype() == DType::Bool)
+                    && int_range(ty.dtype).is_some()
+            }
+            Elements::Texts(_) => ty.dtype == DType::String,
+        };
+        if !same_kind {
+            fail!("`{name}` expects a `{ty}`, found elements of type `{}`", array.dtype());
+        }
+        if array.dtype() != ty.dtype {
+            if let (Some((low, high)), Some(ints)) = (int_range(ty.dtype), array.as_ints())
+                && let Some(outside) = ints.iter().find(|int| !(low..=high).contains(int))
+            {
+                fail!(
+                    "`{name}` expects a `{ty}`, found the element {outside}; accepted are {low} to {high}"
+                );
+            }
+            array = round_to(ty, array).map_err(|outside| {
+                let dtype = ty.dtype;
+                Error::new(format!(
+                    "`{name}` expects a `{ty}`, found the element {outside}, which becomes infinite in `{dtype}`"
+                ))
+            })?;
+        }
+        Ok(array)
+    }
+
+    /// What stands in for an input that was left out: none unless the description makes it optional
+    /// and says which element fills it.
+    pub(crate) fn default_array(&self) -> Result<Option<Array>> {
+        let Some(description) = self.description.as_ref().filter(|found| found.is_optional) else {
+            return Ok(None);
+        };
+        let Some(element) = description.ty.array().and_then(|array| array.default) else {
+            return Ok(None);
+        };
+        let (Some(ty), Some(shape)) = (self.ty.as_tensor(), self.default_shape()) else {
+            return Ok(None);
+        };
+        filled(ty.dtype, shape, element).map(Some)
+    }
+
+    /// What a state holds at first.
+    pub(crate) fn zeros(&self) -> Result<Array> {
+        let ty = self.ty.as_tensor();
+        let shape = ty.and_then(|ty| ty.shape.iter().map(known_extent).collect::<Option<Vec<_>>>());
+        let (Some(ty), Some(shape)) = (ty, shape) else {
+            fail!("state `{}` is a `{}`; accepted are tensors of fixed shape", self.name, self.ty);
+        };
+        filled(ty.dtype, shape, DefaultElement::Int(0))
+    }
+}
+
+fn known_extent(dim: &Dim) -> Option<usize> {
+    match dim {
+        Dim::Known(extent) => usize::try_from(*extent).ok(),
+        Dim::Unknown | Dim::Symbolic(_) => None,
+    }
+}
+
+fn array_accepts(array: &ArrayType, shape: &[usize]) -> bool {
+    let is = |stated: &[i64]| {
+        stated.len() == shape.len()
+            && stated.iter().zip(shape).all(|(&stated, &extent)| {
+                usize::try_from(stated).is_ok_and(|stated| stated == extent)
+            })
+    };
+    match &array.flexibility {
+        ShapeFlexibility::Fixed => array.shape.is_empty() || is(&array.shape),
+        ShapeFlexibility::Enumerated(shapes) => {
+            is(&array.shape) || shapes.iter().any(|shape| is(shape))
+        }
+        ShapeFlexibility::Ranged(ranges) => {
+            ranges.len() == shape.len()
+                && ranges.iter().zip(shape).all(|(range, &extent)| range.contains(extent as u64))
+        }
+    }
+}
+
+fn image_accepts(image: &ImageType, height: usize, width: usize) -> bool {
+    let is_default =
+        usize::try_from(image.height) == Ok(height) && usize::try_from(image.width) == Ok(width);
+    let (height, width) = (height as u64, width as u64);
+    match &image.sizes {
+        ImageSizes::Fixed => is_default,
+        ImageSizes::Enumerated(sizes) => {
+            is_default || sizes.iter().any(|size| size.height == height && size.width == width)
+        }
+        ImageSizes::Ranged { width: widths, height: heights } => {
+            widths.contains(width) && heights.contains(height)
+        }
+    }
+}
+
+/// An array as elements of the type; the element that is finite but for that, if there is one.
+fn round_to(ty: &TensorType, mut array: Array) -> std::result::Result<Array, f32> {
+    let was: Vec<f32> = match (ty.dtype, array.as_floats()) {
+        // Nothing that is held as fp32 overflows in the others.
+        (DType::Fp16 | DType::Bf16, Some(floats)) => floats.to_vec(),
+        _ => return Ok(array.retyped(ty.dtype)),
+    };
+    if let Some(floats) = array.floats_mut() {
+        round_floats(ty.dtype, floats);
+        let overflows = |(was, is): &(&f32, &f32)| was.is_finite() && !is.is_finite();
+        if let Some((outside, _)) = was.iter().zip(floats.iter()).find(overflows) {
+            return Err(*outside);
+        }
+    }
+    Ok(array.retyped(ty.dtype))
+}
+
+fn filled(dtype: DType, shape: Vec<usize>, element: DefaultElement) -> Result<Array> {
+    let count = count_within(&shape, &Limits::default())?;
+    let number = match element {
+        DefaultElement::Int(value) => f64::from(value),
+        DefaultElement::Float(value) => f64::from(value),
+        DefaultElement::Double(value) => value,
+    };
+    if is_float(dtype) {
+        let mut floats = vec![number as f32; count];
+        round_floats(dtype, &mut floats);
+        return Ok(Array::floats(dtype, shape, floats));
+    }
+    match int_range(dtype) {
+        Some((low, high)) if (f64::from(low)..=f64::from(high)).contains(&number) => {
+            Ok(Array::ints(dtype, shape, vec![number as i32; count]))
+        }
+        _ => fail!("`{dtype}` has no element {number}"),
+    }
+}
+
+fn range_text(range: SizeRange) -> String {
+    match range.upper_bound() {
+        Some(upper) if upper == range.lower => upper.to_string(),
+        Some(upper) => format!("{}…{upper}", range.lower),
+        None => format!("{}…", range.lower),
+    }
+}
+
+/// `a`, `a or b`, `a, b or c`, each once.
+fn one_of(mut choices: Vec<String>) -> String {
+    let mut seen = std::collections::HashSet::new();
+    choices.retain(|choice| seen.insert(choice.clone()));
+    match choices.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        Some((only, _)) => only.clone(),
+        None => "none".to_owned(),
+    }
+}
