@@ -13,7 +13,7 @@ impl Archive {
     /// Reads the central directory.
     pub(crate) fn open(bytes: Buffer) -> Result<Archive, Error> {
         let opened = zip::Archive::open(bytes).map_err(|error| {
-            Error::from(error)
+            converted(&error)
                 .with_hint("pass what `torch.export.save` or `executorch.exir.save` wrote, whole")
         });
         opened.map(Archive)
@@ -37,7 +37,7 @@ impl Archive {
     /// The bytes of an entry that has to be there.
     pub(crate) fn get(&self, name: &str) -> Result<Buffer, Error> {
         let missing = !self.contains(name);
-        self.0.stored(name).map_err(|error| match Error::from(error) {
+        self.0.stored(name).map_err(|error| match converted(&error) {
             error if missing => {
                 error.with_hint("export the program anew; the file may be incomplete")
             }
@@ -46,20 +46,18 @@ impl Archive {
     }
 }
 
-impl From<zip::Error> for Error {
-    fn from(error: zip::Error) -> Error {
-        let kind = match error.kind() {
-            zip::ErrorKind::Malformed => ErrorKind::Malformed,
-            zip::ErrorKind::Unsupported => ErrorKind::Unsupported,
-            zip::ErrorKind::Limit => ErrorKind::Limit,
-        };
-        let mut converted = Error::new(kind, error.message());
-        if let Some(entry) = error.entry() {
-            converted = converted.in_entry(entry);
-        }
-        match error.hint() {
-            Some(hint) => converted.with_hint(hint),
-            None => converted,
-        }
+fn converted(error: &zip::Error) -> Error {
+    let kind = match error.kind() {
+        zip::ErrorKind::Malformed => ErrorKind::Malformed,
+        zip::ErrorKind::Unsupported => ErrorKind::Unsupported,
+        zip::ErrorKind::Limit => ErrorKind::Limit,
+    };
+    let mut converted = Error::new(kind, error.message());
+    if let Some(entry) = error.entry() {
+        converted = converted.in_entry(entry);
+    }
+    match error.hint() {
+        Some(hint) => converted.with_hint(hint),
+        None => converted,
     }
 }
