@@ -26,5 +26,10 @@ What is expected
 """
 
 FAMILIES = (
+    "constexpr",
+    "recurrent",
+    "conv",
+    "pool",
+    "linear",
     "join",
 )
