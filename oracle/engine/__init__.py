@@ -27,9 +27,9 @@ What is expected
 
 FAMILIES = (
     "constexpr",
-    "recurrent",
     "conv",
-    "pool",
-    "linear",
     "join",
+    "linear",
+    "pool",
+    "recurrent",
 )
