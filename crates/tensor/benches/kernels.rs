@@ -10,6 +10,7 @@ use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::matmul::{
     DenseSource, Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, multiply,
 };
+use coremill_tensor::kernels::stored::{Blocks, StoredWeights, multiply_stored};
 use coremill_tensor::{Buffer, DType, Isa, Pool};
 
 /// Name, rows, inputs, outputs.
@@ -41,6 +42,7 @@ fn main() {
     let pools = [Pool::new(1), Pool::new(2)];
     println!("{isa}");
     products(&pools, isa, filter);
+    stored(&pools, isa, filter);
 }
 
 /// The shortest of repeated runs: on a shared machine the others measure what else runs.
@@ -93,4 +95,83 @@ fn products(pools: &[Pool], isa: Isa, filter: &str) {
         }
         println!("{line}");
     }
+}
+
+/// The weights of a decoder of 8 layers, hidden size 1024: outputs, inputs, how many times.
+const DECODER: [(usize, usize, usize); 4] =
+    [(1024, 1024, 32), (2816, 1024, 16), (1024, 2816, 8), (2048, 1024, 4)];
+
+/// One row through all weights of a decoder, which no cache holds.
+fn stored(pools: &[Pool], isa: Isa, filter: &str) {
+    println!("{:24}{:>18}{:>20}{:>20}", "one row, stored", "MB", "ms 1T, 2T", "GB/s 1T, 2T");
+    for name in ["f32", "f16", "int8", "int4 block 32", "lut4", "lut6", "lut8", "int8 block 32"] {
+        if !format!("stored {name}").contains(filter) {
+            continue;
+        }
+        let mut bytes = 0;
+        let weights: Vec<StoredWeights> = DECODER
+            .iter()
+            .flat_map(|&size| std::iter::repeat_n(size, size.2))
+            .map(|(outputs, inputs, _)| format(name, outputs, inputs, &mut bytes))
+            .collect();
+        let left = elements(2816);
+        let mut output = vec![0.0; 2816];
+        let mut times = vec![];
+        for pool in pools {
+            times.push(measure(|| {
+                for weights in &weights {
+                    let left = Matrix { elements: black_box(&left), stride: 2816 };
+                    let target = MatrixMut { elements: &mut output, stride: 2816 };
+                    multiply_stored(pool, isa, 1, left, weights, target, &Epilogue::default());
+                }
+            }));
+        }
+        let rate = |time: &Duration| bytes as f64 / time.as_secs_f64() / 1e9;
+        println!(
+            "{name:24}{:18.1}{:10.2}{:10.2}{:10.1}{:10.1}",
+            bytes as f64 / 1e6,
+            times[0].as_secs_f64() * 1e3,
+            times[1].as_secs_f64() * 1e3,
+            rate(&times[0]),
+            rate(&times[1])
+        );
+    }
+}
+
+/// Weights in a format, whose bytes are counted.
+fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> StoredWeights {
+    let count = outputs * inputs;
+    let mut noise = |bytes: usize| {
+        *total += bytes;
+        Buffer::from((0..bytes).map(|at| (at * 7919 % 61) as u8).collect::<Vec<_>>())
+    };
+    let halves = |count: usize| Buffer::from(vec![0x20; count * 2]);
+    let blocks =
+        |shape: [usize; 2]| Blocks { data: halves(shape[0] * shape[1]), dtype: DType::Fp16, shape };
+    let weights = match name {
+        "f32" => StoredWeights::float(noise(count * 4), DType::Fp32, outputs, inputs),
+        "f16" => StoredWeights::float(noise(count * 2), DType::Fp16, outputs, inputs),
+        "int8" => {
+            let scale = blocks([outputs, 1]);
+            StoredWeights::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
+        }
+        "int8 block 32" => {
+            let scale = blocks([outputs, inputs / 32]);
+            StoredWeights::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
+        }
+        "int4 block 32" => {
+            let scale = blocks([outputs, inputs / 32]);
+            StoredWeights::affine(noise(count / 2), DType::Int4, outputs, inputs, &scale, None)
+        }
+        _ => {
+            let (dtype, bits) = match name {
+                "lut4" => (DType::UInt4, 4),
+                "lut6" => (DType::UInt6, 6),
+                _ => (DType::UInt8, 8),
+            };
+            let (data, palette) = (noise(count * bits / 8), halves(1 << bits));
+            StoredWeights::palette(data, dtype, outputs, inputs, &palette, DType::Fp16, [1, 1])
+        }
+    };
+    weights.expect("the data fits")
 }

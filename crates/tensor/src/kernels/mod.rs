@@ -10,7 +10,9 @@ pub mod layout;
 pub mod map;
 pub mod math;
 pub mod matmul;
+mod scratch;
 mod shared;
+pub mod stored;
 mod vector;
 
 pub use activation::{Activation, activate};

@@ -8,12 +8,12 @@
 
 use std::ops::Range;
 
-use super::scratch::{Scratch, with_scratch};
-use super::shared::Shared;
 use super::source::from_rows;
 use super::tile::{Tile, compute};
 use super::weights::Panels;
 use crate::kernels::math::lanes;
+use crate::kernels::scratch::{Scratch, with_scratch};
+use crate::kernels::shared::Shared;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
@@ -200,9 +200,11 @@ impl Job<'_> {
             let width = panel.vectors * lanes;
             let some = panel.start..(panel.start + width).min(keys);
             let target = &mut packed_keys[panel.start * depth..][..width * depth];
-            from_rows(isa, depth, some.len(), width, target, |index, row| {
-                let start = (some.start + index) * self.key_stride;
-                row.copy_from_slice(&self.key[start..start + depth]);
+            from_rows(isa, depth, some.len(), width, target, |rows| {
+                for (key, row) in some.clone().zip(rows.chunks_exact_mut(depth.max(1))) {
+                    let start = key * self.key_stride;
+                    row.copy_from_slice(&self.key[start..start + depth]);
+                }
             });
         }
         for index in 0..value_panels.count() {

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::driver::{self, Dense, Left, Output};
-use super::scratch::Copies;
-use super::shared::Shared;
 use super::{Epilogue, Matrix, MatrixMut, PackedWeights, Residual};
 use crate::Pool;
+use crate::kernels::scratch::Copies;
+use crate::kernels::shared::Shared;
 
 /// Channels up to which the taps of a row of the window are taken as one piece.
 const FEW_CHANNELS: usize = 16;

@@ -9,11 +9,11 @@
 use std::ops::Range;
 
 use super::epilogue::{Epilogue, finish};
-use super::scratch::{Copies, Scratch, with_scratch};
-use super::shared::Shared;
 use super::tile::{Finish, Tile, compute};
 use super::weights::{PackedWeights, Panels};
 use crate::Pool;
+use crate::kernels::scratch::{Copies, Scratch, with_scratch};
+use crate::kernels::shared::Shared;
 
 /// The most elements of a row that a tile goes through at a time.
 const BLOCK: usize = 512;

@@ -110,6 +110,22 @@ pub(crate) fn finish(
     }
 }
 
+/// Does everything with a part of a row, which starts at a column.
+pub(crate) fn apply(
+    isa: Isa,
+    epilogue: &Epilogue,
+    row: usize,
+    column: usize,
+    elements: &mut [f32],
+) {
+    if let Some(bias) = epilogue.bias {
+        let residual = &bias[column..column + elements.len()];
+        dispatch(isa, Add { elements, residual, round: false });
+    }
+    let division = Division { residual: false, bounds: UNBOUNDED, rest: true };
+    finish(isa, epilogue, division, row, column, elements);
+}
+
 struct Round<'a>(&'a mut [f32]);
 
 impl Kernel for Round<'_> {

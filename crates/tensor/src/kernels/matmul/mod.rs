@@ -17,10 +17,8 @@
 mod attention;
 mod convolution;
 mod driver;
-mod epilogue;
-mod scratch;
-mod shared;
-mod source;
+pub(crate) mod epilogue;
+pub(crate) mod source;
 mod tile;
 mod weights;
 
@@ -32,7 +30,7 @@ pub use source::{DenseSource, Order};
 pub use weights::{PackedWeights, PanelSource, Precision};
 
 use crate::Pool;
-use shared::Shared;
+use crate::kernels::shared::Shared;
 
 /// Rows of elements, each a stride behind the one before.
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +51,13 @@ pub struct MatrixMut<'a> {
 }
 
 impl Matrix<'_> {
-    fn check(&self, rows: usize, columns: usize) {
+    pub(crate) fn check(&self, rows: usize, columns: usize) {
         check(self.elements.len(), self.stride, rows, columns);
     }
 }
 
 impl MatrixMut<'_> {
-    fn check(&self, rows: usize, columns: usize) {
+    pub(crate) fn check(&self, rows: usize, columns: usize) {
         assert!(rows <= 1 || self.stride >= columns, "rows of a result do not overlap");
         check(self.elements.len(), self.stride, rows, columns);
     }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::scratch::with_scratch;
 use super::weights::PanelSource;
+use crate::kernels::scratch::with_scratch;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::{Buffer, DType, Isa};
 
@@ -75,38 +75,45 @@ impl PanelSource for DenseSource {
                 }
             }
             Order::OutputsFirst => {
-                from_rows(isa, inputs.len(), outputs.len(), width, panel, |index, row| {
-                    let start = ((outputs.start + index) * self.inputs + inputs.start) * size;
-                    widen(isa, dtype, &bytes[start..start + row.len() * size], row);
-                })
+                from_rows(isa, inputs.len(), outputs.len(), width, panel, |rows| {
+                    for (output, row) in outputs.clone().zip(chunks(rows, inputs.len())) {
+                        let start = (output * self.inputs + inputs.start) * size;
+                        widen(isa, dtype, &bytes[start..start + row.len() * size], row);
+                    }
+                });
             }
             Order::ChannelsFirst { taps } => {
                 let channels = self.inputs / taps;
                 let mut gathered = vec![0; inputs.len() * size];
-                from_rows(isa, inputs.len(), outputs.len(), width, panel, |index, row| {
-                    let start = (outputs.start + index) * self.inputs * size;
-                    let weights = &bytes[start..start + self.inputs * size];
-                    let mut at = 0;
-                    let mut input = inputs.start;
-                    while input < inputs.end {
-                        // As many channels of one tap as there are.
-                        let (tap, channel) = (input / channels, input % channels);
-                        let count = (channels - channel).min(inputs.end - input);
-                        let source = &weights[(channel * taps + tap) * size..];
-                        let target = &mut gathered[at * size..(at + count) * size];
-                        if size == 4 {
-                            gather::<4>(source, taps, target);
-                        } else {
-                            gather::<2>(source, taps, target);
+                from_rows(isa, inputs.len(), outputs.len(), width, panel, |rows| {
+                    for (output, row) in outputs.clone().zip(chunks(rows, inputs.len())) {
+                        let start = output * self.inputs * size;
+                        let weights = &bytes[start..start + self.inputs * size];
+                        let mut input = inputs.start;
+                        while input < inputs.end {
+                            // As many channels of one tap as there are.
+                            let (tap, channel) = (input / channels, input % channels);
+                            let count = (channels - channel).min(inputs.end - input);
+                            let at = input - inputs.start;
+                            let source = &weights[(channel * taps + tap) * size..];
+                            let target = &mut gathered[at * size..(at + count) * size];
+                            match size {
+                                4 => gather::<4>(source, taps, target),
+                                _ => gather::<2>(source, taps, target),
+                            }
+                            input += count;
                         }
-                        at += count;
-                        input += count;
+                        widen(isa, dtype, &gathered, row);
                     }
-                    widen(isa, dtype, &gathered, row);
                 });
             }
         }
     }
+}
+
+/// Rows of so many elements, which may be none.
+fn chunks(rows: &mut [f32], length: usize) -> impl Iterator<Item = &mut [f32]> {
+    rows.chunks_exact_mut(length.max(1))
 }
 
 /// Copies every `stride`th element, from the first.
@@ -120,22 +127,18 @@ fn gather<const SIZE: usize>(source: &[u8], stride: usize, target: &mut [u8]) {
 
 /// Makes a panel of weights that are written output by output: each row, of `inputs` elements, becomes a
 /// column.
-pub(super) fn from_rows(
+pub(crate) fn from_rows(
     isa: Isa,
     inputs: usize,
     outputs: usize,
     width: usize,
     panel: &mut [f32],
-    mut write: impl FnMut(usize, &mut [f32]),
+    write: impl FnOnce(&mut [f32]),
 ) {
     // The panel itself may lie in the scratch memory that `with_scratch` lends, so this is another.
     with_scratch(|scratch| {
         let rows = scratch.elements(outputs * inputs);
-        if inputs > 0 {
-            for (index, row) in rows.chunks_exact_mut(inputs).enumerate() {
-                write(index, row);
-            }
-        }
+        write(rows);
         dispatch(isa, Transpose { rows, inputs, outputs, width, panel });
     });
 }

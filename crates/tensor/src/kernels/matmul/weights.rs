@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::scratch::{LINE, Line, Scratch, as_elements, with_scratch};
-use super::shared::Shared;
 use super::tile::Shape;
+use crate::kernels::scratch::{LINE, Line, Scratch, as_elements, with_scratch};
+use crate::kernels::shared::Shared;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 

@@ -40,8 +40,11 @@ macro_rules! memory {
 mod array;
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod neon;
+mod unpack;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
+
+pub(crate) use unpack::{FIELDS_BYTES, Fields, Unpack};
 
 use crate::Isa;
 
@@ -52,7 +55,7 @@ pub(crate) const MOST_LANES: usize = 16;
 ///
 /// Kernels must mark what they call with vectors `#[inline(always)]`: a function that stays outside
 /// the one compiled for the instruction set does without it and is very slow.
-pub(crate) trait Vector: Copy {
+pub(crate) trait Vector: Unpack {
     const LANES: usize;
     /// Whether `mul_add` rounds once.
     const FUSED: bool;

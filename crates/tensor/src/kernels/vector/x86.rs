@@ -4,6 +4,8 @@ use std::arch::x86_64::*;
 
 use super::{Kernel, Vector};
 
+mod unpack;
+
 /// # Safety
 /// The machine must have the instructions.
 #[target_feature(enable = "avx2,fma,f16c")]

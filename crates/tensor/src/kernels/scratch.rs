@@ -12,14 +12,14 @@ pub(crate) const LINE: usize = 16;
 
 /// Pieces of rows that are not in memory as they are needed.
 #[derive(Default)]
-pub(super) struct Copies {
+pub(crate) struct Copies {
     elements: Vec<f32>,
     used: usize,
 }
 
 impl Copies {
     /// Makes room for so many elements, all unused.
-    pub(super) fn reset(&mut self, count: usize) {
+    pub(crate) fn reset(&mut self, count: usize) {
         self.used = 0;
         if self.elements.len() < count {
             self.elements.resize(count, 0.0);
@@ -27,7 +27,7 @@ impl Copies {
     }
 
     /// Elements that stay where they are until the next reset.
-    pub(super) fn take(&mut self, count: usize) -> &mut [f32] {
+    pub(crate) fn take(&mut self, count: usize) -> &mut [f32] {
         let start = self.used;
         self.used += count;
         &mut self.elements[start..self.used]
@@ -39,9 +39,9 @@ impl Copies {
 pub(crate) struct Scratch {
     lines: Vec<Line>,
     /// Pointers to the rows of tiles.
-    pub(super) pointers: Vec<*const f32>,
+    pub(crate) pointers: Vec<*const f32>,
     /// Rows that had to be copied.
-    pub(super) copies: Copies,
+    pub(crate) copies: Copies,
 }
 
 impl Scratch {

@@ -1,0 +1,224 @@
+//! Few rows times stored weights: dot products with rows of the weights, as fast as memory gives these.
+
+#![expect(unsafe_code, reason = "pointers to rows, whose extents are checked once")]
+
+use std::ops::Range;
+
+use super::decode::Decoder;
+use super::format::StoredWeights;
+use super::numbers::{Numbers, UseDecoder, with_decoder};
+use crate::kernels::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
+use crate::kernels::scratch::with_scratch;
+use crate::kernels::shared::Shared;
+use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use crate::{Isa, Pool};
+
+/// Rows of weights that are taken at once, from as many places of memory.
+const TOGETHER: usize = 4;
+
+/// The most rows of weights in a task.
+const TASK_ROWS: usize = 64;
+
+/// Weights that are worth a task.
+const TASK_WORK: usize = 1 << 15;
+
+/// Multiplies rows by the transpose of stored weights, of which each row makes one column of the result.
+///
+/// Meant for up to about eight rows; for more, weights in panels are faster.
+///
+/// # Panics
+/// Where a matrix does not hold as many rows, or the epilogue does not fit the result.
+pub fn multiply_stored(
+    pool: &Pool,
+    isa: Isa,
+    rows: usize,
+    left: Matrix,
+    weights: &StoredWeights,
+    output: MatrixMut,
+    epilogue: &Epilogue,
+) {
+    let (outputs, inputs) = (weights.rows(), weights.columns());
+    left.check(rows, inputs);
+    output.check(rows, outputs);
+    epilogue.check(rows, outputs);
+    if rows == 0 || outputs == 0 {
+        return;
+    }
+    let tasks = (outputs.saturating_mul(inputs) / TASK_WORK).clamp(1, pool.threads() * 8);
+    let step = outputs.div_ceil(tasks).next_multiple_of(TOGETHER).min(TASK_ROWS);
+    let target = Shared(output.elements.as_mut_ptr());
+    pool.run(outputs.div_ceil(step), |task| {
+        let columns = task * step..((task + 1) * step).min(outputs);
+        with_scratch(|scratch| {
+            let scratch = scratch.elements(Numbers::scratch(weights, columns.len()));
+            let numbers = Numbers::read(isa, weights, columns.clone(), scratch);
+            // SAFETY: the extents have been checked, and no two tasks write to the same columns.
+            let start = unsafe { target.get().add(columns.start) };
+            let shape = Dots {
+                rows,
+                columns: columns.clone(),
+                inputs,
+                block: inputs / weights.across().max(1),
+                left,
+                numbers,
+                output: start,
+                output_stride: output.stride,
+            };
+            with_decoder(isa, weights, WithIsa { isa, shape });
+            for row in 0..rows {
+                // SAFETY: as above.
+                let elements = unsafe {
+                    std::slice::from_raw_parts_mut(start.add(row * output.stride), columns.len())
+                };
+                epilogue::apply(isa, epilogue, row, columns.start, elements);
+            }
+        });
+    });
+}
+
+/// The dot products of a task.
+#[derive(Clone)]
+struct Dots<'a> {
+    rows: usize,
+    /// Columns of the result, which are rows of the weights.
+    columns: Range<usize>,
+    inputs: usize,
+    /// The inputs of a block, which divide them.
+    block: usize,
+    left: Matrix<'a>,
+    numbers: Numbers<'a>,
+    /// At the first of the columns.
+    output: *mut f32,
+    output_stride: usize,
+}
+
+struct WithIsa<'a> {
+    isa: Isa,
+    shape: Dots<'a>,
+}
+
+impl UseDecoder for WithIsa<'_> {
+    fn run<D: Decoder>(self, decoder: D) {
+        dispatch(self.isa, WithDecoder { shape: self.shape, decoder });
+    }
+}
+
+struct WithDecoder<'a, D> {
+    shape: Dots<'a>,
+    decoder: D,
+}
+
+impl<D: Decoder> Kernel for WithDecoder<'_, D> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let WithDecoder { shape, decoder } = self;
+        let mut column = shape.columns.start;
+        while column + TOGETHER <= shape.columns.end {
+            // The weights that one part of the left rows has used are still in the cache for the next.
+            let mut row = 0;
+            while row < shape.rows {
+                // SAFETY: these rows and columns exist.
+                row += unsafe {
+                    match shape.rows - row {
+                        4.. => dots::<V, D, TOGETHER, 4>(&shape, decoder, row, column),
+                        2.. => dots::<V, D, TOGETHER, 2>(&shape, decoder, row, column),
+                        _ => dots::<V, D, TOGETHER, 1>(&shape, decoder, row, column),
+                    }
+                };
+            }
+            column += TOGETHER;
+        }
+        for column in column..shape.columns.end {
+            for row in 0..shape.rows {
+                // SAFETY: this row and column exist.
+                unsafe { dots::<V, D, 1, 1>(&shape, decoder, row, column) };
+            }
+        }
+    }
+}
+
+/// The dot products of `M` rows on the left with `N` rows of weights; how many `M` are.
+///
+/// # Safety
+/// The rows must exist.
+#[inline(always)]
+unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
+    shape: &Dots,
+    decoder: D,
+    row: usize,
+    column: usize,
+) -> usize {
+    let mut left = [std::ptr::null::<f32>(); M];
+    for (index, left) in left.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the rows.
+        *left = unsafe { shape.left.elements.as_ptr().add((row + index) * shape.left.stride) };
+    }
+    let mut sums = [[V::zero(); M]; N];
+    // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
+    let readable = decoder.readable().saturating_sub((column + N - 1) * shape.inputs);
+    let mut start = 0;
+    let mut index = 0;
+    while start < shape.inputs {
+        let end = start + shape.block;
+        let vectors_end = (start + shape.block / V::LANES * V::LANES)
+            .min(readable.saturating_sub(start).div_ceil(V::LANES) * V::LANES + start);
+        let numbers = shape.numbers.get(column, index);
+        // SAFETY: palettes are those of the format.
+        let mut blocks = [unsafe { decoder.block::<V>(numbers) }; N];
+        for (n, block) in blocks.iter_mut().enumerate().skip(1) {
+            // SAFETY: as above.
+            *block = unsafe { decoder.block::<V>(shape.numbers.get(column + n, index)) };
+        }
+        let mut at = start;
+        while at < vectors_end {
+            let mut elements = [V::zero(); M];
+            for (elements, left) in elements.iter_mut().zip(&left) {
+                // SAFETY: at least a vector's elements follow in the block.
+                *elements = unsafe { V::load(left.add(at)) };
+            }
+            for (n, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: as above, and it is readable.
+                let weights =
+                    unsafe { decoder.vector::<V>((column + n) * shape.inputs + at, blocks[n]) };
+                for (sum, elements) in sums.iter_mut().zip(&elements) {
+                    *sum = weights.mul_add(*elements, *sum);
+                }
+            }
+            at += V::LANES;
+        }
+        while at < end {
+            let count = (end - at).min(V::LANES);
+            for (n, sums) in sums.iter_mut().enumerate() {
+                let numbers = shape.numbers.get(column + n, index);
+                let mut lanes = [0.0; MOST_LANES];
+                for (lane, to) in lanes[..count].iter_mut().enumerate() {
+                    // SAFETY: the element is in the block.
+                    *to =
+                        unsafe { decoder.single((column + n) * shape.inputs + at + lane, numbers) };
+                }
+                // SAFETY: there are as many lanes as any vector has.
+                let weights = unsafe { V::load(lanes.as_ptr()) };
+                for (sum, left) in sums.iter_mut().zip(&left) {
+                    // SAFETY: the elements are in the block.
+                    let elements = unsafe { V::load_partial(left.add(at), count) };
+                    *sum = weights.mul_add(elements, *sum);
+                }
+            }
+            at += count;
+        }
+        start = end;
+        index += 1;
+    }
+    for (n, sums) in sums.iter().enumerate() {
+        for (m, sum) in sums.iter().enumerate() {
+            // SAFETY: the caller vouches for the rows, and they are the task's.
+            unsafe {
+                let at = (row + m) * shape.output_stride + column + n - shape.columns.start;
+                *shape.output.add(at) = sum.sum();
+            }
+        }
+    }
+    M
+}
