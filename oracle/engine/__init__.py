@@ -28,8 +28,14 @@ What is expected
 FAMILIES = (
     "constexpr",
     "conv",
+    "image_resizing",
     "join",
     "linear",
     "pool",
     "recurrent",
+    "reshape",
+    "scatter_gather",
+    "slice",
+    "tensor_operation",
+    "tensor_transformation",
 )

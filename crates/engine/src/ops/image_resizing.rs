@@ -57,20 +57,20 @@ pub(super) fn resize(call: &Call) -> Results {
     }
     let grid = Grid::of_mode(call.text("sampling_mode")?)?;
     match call.text("interpolation_mode")? {
-        "LINEAR" => give_linear(call, x, shape, |from, to| grid.taps(from, to)),
-        _ => give_nearest(call, x, shape, |from, to| grid.nearest(from, to)),
+        "LINEAR" => give_linear(call, x, shape, resized, grid),
+        _ => give_nearest(call, x, shape, resized, |from, to| grid.nearest(from, to)),
     }
 }
 
 pub(super) fn resize_bilinear(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let grid = Grid::of_mode(call.text("sampling_mode")?)?;
-    give_linear(call, x, target(call, x)?, |from, to| grid.taps(from, to))
+    give_linear(call, x, target(call, x)?, 2, grid)
 }
 
 pub(super) fn resize_nearest_neighbor(call: &Call) -> Results {
     let x = call.tensor("x")?;
-    give_nearest(call, x, target(call, x)?, |from, to| Grid::Unaligned.nearest(from, to))
+    give_nearest(call, x, target(call, x)?, 2, |from, to| Grid::Unaligned.nearest(from, to))
 }
 
 pub(super) fn upsample_bilinear(call: &Call) -> Results {
@@ -88,13 +88,13 @@ pub(super) fn upsample_bilinear(call: &Call) -> Results {
             fail!("`align_corners` and `half_pixel_centers` are both true; accepted is one of them")
         }
     };
-    give_linear(call, x, scaled(call, x)?, |from, to| grid.taps(from, to))
+    give_linear(call, x, scaled(call, x)?, 2, grid)
 }
 
 /// Each element covers as many of the result as the extents say, which need not be the factor.
 pub(super) fn upsample_nearest_neighbor(call: &Call) -> Results {
     let x = call.tensor("x")?;
-    give_nearest(call, x, scaled(call, x)?, |from, to| {
+    give_nearest(call, x, scaled(call, x)?, 2, |from, to| {
         (0..to).map(|at| (at as u128 * from as u128 / to as u128) as usize).collect()
     })
 }
@@ -142,52 +142,50 @@ fn scaled(call: &Call, x: View) -> Result<Vec<usize>> {
     Ok(shape)
 }
 
-/// Interpolates along each axis whose extent changes or whose points do not lie on its elements.
-fn give_linear(
-    call: &Call,
-    x: View,
-    shape: Vec<usize>,
-    taps: impl Fn(usize, usize) -> Vec<Tap>,
-) -> Results {
+/// Interpolates along so many of the last axes.
+fn give_linear(call: &Call, x: View, shape: Vec<usize>, resized: usize, grid: Grid) -> Results {
     if !is_resizable(call, x, &shape)? {
         return Ok(vec![x.runs(shape, &[], 0)]);
     }
+    let kept = x.rank() - resized;
     match x.elements {
         ElementsView::Floats(floats) => {
             let blend = |low: f32, high: f32, share: f64| {
                 let share = share as f32;
                 low * (1.0 - share) + high * share
             };
-            let floats = interpolated(call, floats.to_vec(), x.shape, &shape, taps, blend)?;
+            let floats = interpolated(call, floats.to_vec(), x.shape, &shape[kept..], grid, blend)?;
             call.give_floats(shape, floats)
         }
         _ => {
             // Every 32-bit integer is exact; what lies between is cut off as a cast does.
             let blend = |low: f64, high: f64, share: f64| low * (1.0 - share) + high * share;
             let exact = x.ints()?.iter().copied().map(f64::from).collect();
-            let blended = interpolated(call, exact, x.shape, &shape, taps, blend)?;
+            let blended = interpolated(call, exact, x.shape, &shape[kept..], grid, blend)?;
             call.give_ints(shape, blended.into_iter().map(|value| value as i32).collect())
         }
     }
 }
 
+/// The elements with the last axes resized to these extents.
 fn interpolated<T: Copy>(
     call: &Call,
     mut elements: Vec<T>,
     from: &[usize],
     to: &[usize],
-    taps: impl Fn(usize, usize) -> Vec<Tap>,
+    grid: Grid,
     blend: impl Fn(T, T, f64) -> T,
 ) -> Result<Vec<T>> {
     let mut shape = from.to_vec();
-    for axis in (0..from.len()).rev() {
-        let taps = taps(from[axis], to[axis]);
+    let kept = from.len() - to.len();
+    for axis in (kept..from.len()).rev() {
+        let taps = grid.taps(from[axis], to[axis - kept]);
         let is_same = |(at, tap): (usize, &Tap)| tap.low == at && tap.share == 0.0;
-        if from[axis] == to[axis] && taps.iter().enumerate().all(is_same) {
+        if from[axis] == taps.len() && taps.iter().enumerate().all(is_same) {
             continue;
         }
         let (lines, extent, run) = around(&shape, axis);
-        shape[axis] = to[axis];
+        shape[axis] = taps.len();
         let mut resized = Vec::with_capacity(call.count(&shape)?);
         for line in 0..lines {
             for tap in &taps {
@@ -206,26 +204,30 @@ fn interpolated<T: Copy>(
     Ok(elements)
 }
 
+/// Takes elements along so many of the last axes.
 fn give_nearest(
     call: &Call,
     x: View,
     shape: Vec<usize>,
+    resized: usize,
     places: impl Fn(usize, usize) -> Vec<usize>,
 ) -> Results {
     if !is_resizable(call, x, &shape)? {
         return Ok(vec![x.runs(shape, &[], 0)]);
     }
+    let (kept, lasting) = x.shape.split_at(x.rank() - resized);
+    let lines = kept.iter().product();
     let chosen: Vec<Vec<usize>> =
-        x.shape.iter().zip(&shape).map(|(&from, &to)| places(from, to)).collect();
-    let elements = moved!(x, source => nearest(source, x.shape, &chosen));
+        lasting.iter().zip(&shape[kept.len()..]).map(|(&from, &to)| places(from, to)).collect();
+    let elements = moved!(x, source => nearest(source, lines, lasting, &chosen));
     Ok(vec![Array::from_elements(x.dtype, shape, elements)])
 }
 
-fn nearest<T: Clone>(source: &[T], shape: &[usize], chosen: &[Vec<usize>]) -> Vec<T> {
-    let strides = strides(shape);
+/// Of so many tensors of a shape, the elements at these places along each axis.
+fn nearest<T: Clone>(source: &[T], lines: usize, shape: &[usize], chosen: &[Vec<usize>]) -> Vec<T> {
     let Some((inner, outer)) = chosen.split_last() else { return source.to_vec() };
-    let mut starts = vec![0];
-    for (places, stride) in outer.iter().zip(&strides) {
+    let mut starts: Vec<usize> = (0..lines).map(|line| line * (source.len() / lines)).collect();
+    for (places, stride) in outer.iter().zip(&strides(shape)) {
         starts = starts
             .iter()
             .flat_map(|start| places.iter().map(move |place| start + place * stride))
