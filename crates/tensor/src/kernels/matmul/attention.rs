@@ -154,7 +154,7 @@ pub fn attend(
 }
 
 /// Whether vectors with these strides do not overlap.
-fn are_apart(extents: &[usize; 3], strides: &[usize; 3], depth: usize) -> bool {
+pub(super) fn are_apart(extents: &[usize; 3], strides: &[usize; 3], depth: usize) -> bool {
     let mut axes: Vec<(usize, usize)> =
         strides.iter().copied().zip(extents.iter().copied()).filter(|axis| axis.1 > 1).collect();
     axes.sort_unstable();

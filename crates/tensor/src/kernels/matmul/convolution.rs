@@ -294,9 +294,16 @@ pub fn convolve(
             if window.is_pointwise() {
                 let (start, stride) = (input.as_ptr(), window.pixel_stride);
                 let left = Dense { start, stride, depth: window.channels };
-                driver::run(pool, rows, &left, weights, &target, &epilogue);
+                driver::run(Some(pool), rows, &left, weights, &target, &epilogue);
             } else {
-                driver::run(pool, rows, &Indirect { table, input }, weights, &target, &epilogue);
+                driver::run(
+                    Some(pool),
+                    rows,
+                    &Indirect { table, input },
+                    weights,
+                    &target,
+                    &epilogue,
+                );
             }
         }
         column += weights.outputs();

@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use super::epilogue::{Epilogue, finish};
 use super::tile::{Finish, Tile, compute};
-use super::weights::{PackedWeights, Panels};
-use crate::Pool;
+use super::weights::{Panel, Panels};
 use crate::kernels::scratch::{Copies, Scratch, with_scratch};
 use crate::kernels::shared::Shared;
+use crate::{Isa, Pool};
 
 /// The most elements of a row that a tile goes through at a time.
 const BLOCK: usize = 512;
@@ -67,6 +67,20 @@ unsafe impl Left for Dense {
             *pointer = self.start.wrapping_add(row * self.stride);
         }
     }
+}
+
+/// The right matrix, in panels.
+pub(super) trait Right: Sync {
+    fn isa(&self) -> Isa;
+    fn inputs(&self) -> usize;
+    fn outputs(&self) -> usize;
+    /// Some inputs of a panel, which may be written to the scratch memory.
+    fn part<'a>(
+        &'a self,
+        panel: Panel,
+        inputs: Range<usize>,
+        scratch: &'a mut Scratch,
+    ) -> &'a [f32];
 }
 
 /// Where results go.
@@ -165,28 +179,28 @@ impl Grid {
     }
 }
 
-/// Computes the product and does what the epilogue says.
+/// Computes the product and does what the epilogue says; without a pool, in the calling thread.
 ///
 /// # Safety
 /// The output must have `rows` rows of as many elements as the weights have outputs, which nobody else
 /// uses meanwhile. Extents of the epilogue must have been checked.
 pub(super) unsafe fn run(
-    pool: &Pool,
+    pool: Option<&Pool>,
     rows: usize,
     left: &impl Left,
-    weights: &PackedWeights,
+    weights: &impl Right,
     output: &Output,
     epilogue: &Epilogue,
 ) {
     assert_eq!(left.taps() * left.depth(), weights.inputs(), "rows fit the weights");
-    let panels = weights.panels();
+    let panels = Panels::new(weights.isa(), weights.outputs());
     if rows == 0 || panels.count() == 0 {
         return;
     }
     let work = rows.saturating_mul(panels.padded()).saturating_mul(weights.inputs());
-    let grid = Grid::new(pool.threads(), rows, work, &panels);
+    let grid = Grid::new(pool.map_or(1, Pool::threads), rows, work, &panels);
     let parts = panels.count().div_ceil(grid.across);
-    pool.run(grid.down * parts, |task| {
+    let run = |task: usize| {
         let first = task % parts * grid.across;
         let some = first..(first + grid.across).min(panels.count());
         let tiles = grid.part(task / parts);
@@ -194,7 +208,11 @@ pub(super) unsafe fn run(
         with_scratch(|scratch| unsafe {
             run_task(&grid, tiles, some, left, weights, output, epilogue, scratch);
         });
-    });
+    };
+    match pool {
+        Some(pool) => pool.run(grid.down * parts, run),
+        None => (0..grid.down * parts).for_each(run),
+    }
 }
 
 /// # Safety
@@ -205,13 +223,13 @@ unsafe fn run_task(
     tiles: Range<usize>,
     some_panels: Range<usize>,
     left: &impl Left,
-    weights: &PackedWeights,
+    weights: &impl Right,
     output: &Output,
     epilogue: &Epilogue,
     scratch: &mut Scratch,
 ) {
     let isa = weights.isa();
-    let panels = weights.panels();
+    let panels = Panels::new(isa, weights.outputs());
     let lanes = panels.shape.lanes;
     let division = epilogue.divide();
     let taps = left.taps();

@@ -1,7 +1,8 @@
 //! Products of matrices, and what is a product in disguise: linear layers and convolutions.
 //!
 //! The right matrix is packed once for the instruction set ([`PackedWeights`]), or at each use
-//! where it is not constant . The left one is used where it lies, row by row. Results
+//! where it is not constant
+//! ([`multiply_batch`]). The left one is used where it lies, row by row. Results
 //! pass through an [`Epilogue`] while they are in registers or in the cache.
 //!
 //! | module | holds |
@@ -9,6 +10,7 @@
 //! | `tile` | the innermost loop, in registers |
 //! | `attention` | products of queries, keys and values |
 //! | `convolution` | the left matrix that a convolution sees |
+//! | `dynamic` | right matrices that are not constant |
 //! | `driver` | the loops around it, and how they are shared over threads |
 //! | `weights` | the right matrix in panels |
 //! | `source` | where panels come from |
@@ -17,6 +19,7 @@
 mod attention;
 mod convolution;
 mod driver;
+mod dynamic;
 pub(crate) mod epilogue;
 pub(crate) mod source;
 mod tile;
@@ -24,6 +27,7 @@ mod weights;
 
 pub use attention::{AttentionShape, Heads, HeadsMut, Mask, attend};
 pub use convolution::{IndirectionTable, Window, convolve};
+pub use dynamic::{Batch, BatchMut, BatchShape, multiply_batch};
 pub(crate) use epilogue::{Division, finish};
 pub use epilogue::{Epilogue, Residual, Rounding};
 pub use source::{DenseSource, Order};
@@ -99,7 +103,7 @@ pub fn multiply(
     // SAFETY: all extents have been checked, and the output is borrowed for writing.
     #[expect(unsafe_code, reason = "the driver takes pointers whose extents are checked here")]
     unsafe {
-        driver::run(pool, rows, &left, weights, &output, epilogue);
+        driver::run(Some(pool), rows, &left, weights, &output, epilogue);
     }
 }
 

@@ -62,6 +62,17 @@ pub(super) struct Finish {
     pub high: f32,
 }
 
+/// The rows and vectors of the largest tile, so that no others are compiled.
+const fn most<V: Vector>() -> (usize, usize) {
+    let isa = match (V::LANES, V::FUSED) {
+        (16, _) => Isa::Avx512,
+        (4, _) => Isa::Neon,
+        (_, true) => Isa::Avx2,
+        (_, false) => Isa::Portable,
+    };
+    (Shape::of(isa).rows, Shape::of(isa).vectors)
+}
+
 struct Sized<const R: usize, const N: usize>(Tile);
 
 impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
@@ -69,6 +80,9 @@ impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
+        if R > most::<V>().0 || N > most::<V>().1 {
+            unreachable!("a tile is not larger than its shape");
+        }
         let tile = self.0;
         let mut sums = [[V::zero(); N]; R];
         let mut panel = tile.panel;

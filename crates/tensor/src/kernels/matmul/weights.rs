@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::driver::Right;
 use super::tile::Shape;
 use crate::kernels::scratch::{LINE, Line, Scratch, as_elements, with_scratch};
 use crate::kernels::shared::Shared;
@@ -159,13 +160,22 @@ impl PackedWeights {
             Storage::Source(_) => 0,
         }
     }
+}
 
-    pub(super) fn panels(&self) -> Panels {
-        Panels::new(self.isa, self.outputs)
+impl Right for PackedWeights {
+    fn isa(&self) -> Isa {
+        self.isa
     }
 
-    /// The weights of some inputs in one panel.
-    pub(super) fn part<'a>(
+    fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn part<'a>(
         &'a self,
         panel: Panel,
         inputs: Range<usize>,
