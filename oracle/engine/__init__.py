@@ -28,6 +28,7 @@ What is expected
 FAMILIES = (
     "constexpr",
     "conv",
+    "elementwise",
     "image_resizing",
     "join",
     "linear",

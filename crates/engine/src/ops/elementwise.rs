@@ -174,13 +174,16 @@ pub(super) fn real_div(call: &Call) -> Results {
     arithmetic(call, |x, y| x / y, |x, y| wrap_int(dtype, quotient(x.into(), y.into())))
 }
 
-/// As in Python: rounded down; an infinite dividend leaves an undefined rest. Integers divided by zero
-/// give zero, as in numpy.
+/// As in Python: rounded down, also what an infinity divides; an infinite dividend leaves an undefined
+/// rest. Integers divided by zero give zero, as in numpy.
 pub(super) fn floor_div(call: &Call) -> Results {
     let dtype = call.dtype();
     let of_floats = |x: f32, y: f32| {
         if x.is_infinite() && y != 0.0 {
             return f32::NAN;
+        }
+        if y.is_infinite() && x != 0.0 && (x < 0.0) != (y < 0.0) {
+            return if x.is_nan() { x } else { -1.0 };
         }
         // In `f64` no quotient is rounded up to a whole number.
         (f64::from(x) / f64::from(y)).floor() as f32
