@@ -149,7 +149,9 @@ impl Run<'_, '_> {
 
     fn reference(&mut self, node: &Node, reference: &Reference) -> Result<()> {
         let operands = self.views(&node.inputs)?;
-        let results = reference.call(self.source, node.op, &operands, self.seed)?;
+        // No two operations draw the same numbers, nor does one that runs again in a loop.
+        let seed = self.seed.wrapping_add(self.operations);
+        let results = reference.call(self.source, node.op, &operands, seed)?;
         if results.len() != node.outputs.len() {
             fail!("gives {} values, not {}", results.len(), node.outputs.len());
         }
