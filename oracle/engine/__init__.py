@@ -26,14 +26,17 @@ What is expected
 """
 
 FAMILIES = (
+    "activation",
     "constexpr",
     "conv",
     "elementwise",
     "image_resizing",
     "join",
     "linear",
+    "normalization",
     "pool",
     "recurrent",
+    "reduction",
     "reshape",
     "scatter_gather",
     "slice",

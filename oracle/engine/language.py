@@ -45,6 +45,13 @@ class Typed:
 
 
 @dataclass(frozen=True)
+class Text:
+    """An operand written out, for constants that are no tensors: `Text('list<string, 2>(["a", "b"])')`."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Const:
     """An operand that is a constant of the program."""
 
@@ -86,10 +93,10 @@ def draw(label: str, *shape: int, low: float = -2.0, high: float = 2.0, dtype: s
     """Values between two bounds that depend on the label alone: two-digit floats, or integers up to `high` itself."""
     random = np.random.Generator(np.random.PCG64(zlib.crc32(label.encode())))
     if dtype == "bool":
-        return random.integers(0, 2, shape).astype(np.bool_)
+        return np.asarray(random.integers(0, 2, shape), np.bool_)
     if dtype.startswith(("int", "uint")):
-        return random.integers(int(low), int(high) + 1, shape).astype(_NUMPY.get(dtype, np.int32))
-    return np.round(low + (high - low) * random.random(shape), 2).astype(_NUMPY[dtype])
+        return np.asarray(random.integers(int(low), int(high) + 1, shape), _NUMPY.get(dtype, np.int32))
+    return np.asarray(np.round(low + (high - low) * random.random(shape), 2), _NUMPY[dtype])
 
 
 def type_text(dtype: str, shape: Sequence[int | str]) -> str:
@@ -137,11 +144,11 @@ def readable(dtype: str, element: Any) -> Any:
 
 @dataclass(frozen=True)
 class Name:
-    """A value of the program that is being built."""
+    """A value of the program that is being built; the shape of what is no tensor is None."""
 
     text: str
     dtype: str
-    shape: tuple[int | str, ...]
+    shape: tuple[int | str, ...] | None
 
 
 @dataclass
@@ -201,7 +208,7 @@ class Program:
         for at, given in enumerate(gives):
             name = f"{self.fresh()}_{at}"
             if isinstance(given, str):
-                outputs.append((given, Name(name, given, ())))
+                outputs.append((given, Name(name, given, None)))
             else:
                 outputs.append((type_text(*given), Name(name, given[0], tuple(given[1]))))
         stated = {name: value.value if isinstance(value, Const) else as_typed(value) for name, value in (attributes or {}).items()}
@@ -240,7 +247,7 @@ class Program:
         """
         given = []
         for output in outputs:
-            passed = _edge(output.dtype, self.opset)
+            passed = output.dtype if output.shape is None else _edge(output.dtype, self.opset)
             if passed != output.dtype:
                 output = self.op("cast", {"x": output, "dtype": const(passed)}, (passed, output.shape))
             given.append(output)
@@ -267,7 +274,7 @@ class Program:
         return made
 
     def _bound(self, name: str, operand: Operand) -> str:
-        if isinstance(operand, Name):
+        if isinstance(operand, (Name, Text)):
             return operand.text
         if isinstance(operand, (list, tuple)):
             return f"({', '.join(self._bound(f'{name}_{at}', part) for at, part in enumerate(operand))})"
@@ -336,9 +343,10 @@ def _edge(dtype: str, opset: str) -> str:
 def _results(outputs: Sequence[Name], expected: Sequence[Any]) -> list[dict[str, Any]]:
     results = []
     for output, array in zip(outputs, expected, strict=True):
-        dtype = output.dtype
+        # The label of a classifier, or its scores.
+        dtype = as_typed(array).dtype if output.shape is None else output.dtype
         array = np.asarray(array.elements if isinstance(array, Typed) else array)
-        if len(output.shape) != array.ndim:
+        if output.shape is not None and len(output.shape) != array.ndim:
             raise ValueError(f"an output of shape {output.shape} is expected to have the shape {array.shape}")
         integral = dtype == "bool" or dtype.startswith(("int", "uint"))
         kept = Typed(dtype, array if integral or dtype == "string" else array.astype(np.float32))
