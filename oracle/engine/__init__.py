@@ -28,6 +28,7 @@ What is expected
 FAMILIES = (
     "activation",
     "constexpr",
+    "control_flow",
     "conv",
     "elementwise",
     "image_resizing",

@@ -213,8 +213,9 @@ class Program:
                 outputs.append((type_text(*given), Name(name, given[0], tuple(given[1]))))
         stated = {name: value.value if isinstance(value, Const) else as_typed(value) for name, value in (attributes or {}).items()}
         brackets = ", ".join(f"{name} = {literal(value)}" for name, value in stated.items())
+        declared = ", ".join(f"{ty} {name.text}" for ty, name in outputs)
         self.lines.append(
-            f"{', '.join(f'{ty} {name.text}' for ty, name in outputs)} = {operation}({bound})"
+            f"{f'{declared} = ' if declared else ''}{operation}({bound})"
             f"{f'[{brackets}]' if brackets else ''}{f' {blocks}' if blocks else ''};"
         )
         names = tuple(name for _, name in outputs)
