@@ -36,6 +36,7 @@ FAMILIES = (
     "linear",
     "normalization",
     "pool",
+    "random",
     "recurrent",
     "reduction",
     "reshape",
