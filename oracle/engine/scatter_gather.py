@@ -135,6 +135,10 @@ def _gather_along_axis() -> Iterator[Case]:
         yield gather(f"axis{axis}", IOS15, x, places(f"g{axis}", x.shape[axis], *shape), axis)
     yield gather("negative", IOS15, x, places("h", 4, 3, 2, 2) - 4, 1)
     yield gather("negative", IOS16, x, places("h", 2, 3, 4, 5) - 2, 2)
+    for axis in (-3, 1, 2):
+        shape = list(x.shape)
+        shape[axis] = 4
+        yield gather(f"axis{axis}", IOS16, x, places(f"g{axis}", x.shape[axis], *shape), axis)
     yield gather("rank1", IOS15, _numbers("along", 6), places("i", 6, 9), 0)
     yield gather("rank5", IOS18, _numbers("along", 2, 1, 3, 2, 2), places("j", 3, 2, 1, 4, 2, 2), 2)
     yield gather("empty-indices", IOS15, x, np.zeros((3, 0, 2), np.int32), 1)

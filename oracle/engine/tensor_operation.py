@@ -1,9 +1,9 @@
 """Operations that make tensors and look through their elements: `argsort`, `band_part`, `cumsum`, `fill`, `fill_like`,
 `identity`, `non_maximum_suppression`, `non_zero`, `one_hot`, `pad`, `range_1d`, `shape`, `tile`, `topk`.
 
-Judges are numpy and torch. Their `topk` promises nothing about equal elements; MIL's documentation does not either, but
-coremltools' value inference sorts and so gives the first of them first: numpy's stable sort is the judge, on the negated
-elements where the order falls. It puts NaN last in both directions.
+Judges are numpy and torch. Neither MIL's documentation nor coremltools' value inference, whose sort is not stable, says
+which of equal elements `argsort` and `topk` name first. Ours name the first of them first, as numpy's stable sort does,
+which judges, on the negated elements where the order falls. It puts NaN last in both directions, as coremltools does.
 
 Boxes are judged by torchvision's `nms` and `batched_nms`. coremltools' own tests of the operation, which ran against
 Core ML, say what torchvision does not: the class of a box is that of its highest score, a box has to reach the score

@@ -49,6 +49,7 @@ def _transpose() -> Iterator[Case]:
         yield transpose(f"{dtype}", IOS17, x, [1, 2, 0])
     for dtype in _SHORT:
         yield transpose(dtype, IOS17, _numbers("transpose", 3, 4, dtype=dtype), [1, 0])
+        yield transpose(f"{dtype}-rank3", IOS18, _numbers("transpose", 2, 2, 3, dtype=dtype), [-1, 1, 0])
     x = _numbers("transpose", 2, 3, 4)
     for perm in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [2, 1, 0], [-1, 0, -2], [-3, -1, 1]):
         yield transpose(f"perm{'_'.join(map(str, perm))}", IOS16, x, perm)
@@ -73,6 +74,7 @@ def _reverse() -> Iterator[Case]:
         yield reverse(f"{dtype}-all", IOS17, x)
     for dtype in _SHORT:
         yield reverse(dtype, IOS17, _numbers("reverse", 3, 4, dtype=dtype), [-1])
+        yield reverse(f"{dtype}-all", IOS18, _numbers("reverse", 5, 2, dtype=dtype))
     x = _numbers("reverse", 2, 3, 4)
     yield reverse("all", IOS15, x)
     for axes in ([0], [2], [-2], [0, 2], [-1, 1], [2, 1, 0]):
@@ -133,6 +135,7 @@ def _sliding_windows() -> Iterator[Case]:
         yield windows(f"{dtype}", IOS17, x, 1, 2, 3)
     for dtype in ("bool", *_SHORT):
         yield windows(dtype, IOS17, _numbers("windows", 6, 2, dtype=dtype), 0, 4, 2)
+        yield windows(f"{dtype}-last", IOS18, _numbers("windows", 2, 7, dtype=dtype), -1, 3)
     x = _numbers("windows", 4, 6, 5)
     for axis in range(-3, 3):
         yield windows(f"axis{axis}", IOS16, x, axis, 3, 2)
