@@ -33,36 +33,43 @@ def test_breadth() -> None:
 @pytest.mark.parametrize("precision", ["fast", "faithful"])
 @pytest.mark.parametrize("package", [entry.name for entry in REFERENCED], indirect=True)
 def test_agrees_with_torch(package: Path, precision: str, coremill: Command, tmp_path: Path) -> None:
-    """Every output of every call, the calls in one process on one state."""
-    inputs, outputs = reference(package)
-    found = run(coremill, package, inputs, precision, tmp_path)
+    """Every output of every call of every function, the calls of each in one process on one state."""
     tolerance = TOLERANCE[ENTRY[package.stem].precision]
-    errors = {
-        f"call {call}, {name}": error(found[call][name], wanted)
-        for call, by_name in outputs.items()
-        for name, wanted in by_name.items()
-    }
-    worst = max(errors, key=errors.__getitem__)
-    assert errors[worst] < tolerance, f"{worst}: error {errors[worst]:.2e}; all: {summary(errors)}"
-    for call, by_name in outputs.items():
-        for name, wanted in by_name.items():
-            if wanted.dtype.kind == "f" and wanted.ndim == 2:
-                same_choice(f"call {call}, {name}", found[call][name], wanted, tolerance)
+    for function, (inputs, outputs) in references(package).items():
+        found = run(coremill, package, inputs, precision, tmp_path, function)
+        errors = {
+            f"{function}, call {call}, {name}": error(found[call][name], wanted)
+            for call, by_name in outputs.items()
+            for name, wanted in by_name.items()
+        }
+        worst = max(errors, key=errors.__getitem__)
+        assert errors[worst] < tolerance, f"{worst}: error {errors[worst]:.2e}; all: {summary(errors)}"
+        for call, by_name in outputs.items():
+            for name, wanted in by_name.items():
+                if wanted.dtype.kind == "f" and wanted.ndim == 2:
+                    same_choice(f"{function}, call {call}, {name}", found[call][name], wanted, tolerance)
 
 
-def reference(package: Path) -> tuple[Calls, Calls]:
-    """The inputs and the outputs of each call."""
-    sides: dict[str, Calls] = {"inputs": {}, "outputs": {}}
-    with numpy.load(package.with_suffix(".reference.npz")) as arrays:
-        for path in arrays:
-            call, side, name = path.split("/", 2)
-            sides[side].setdefault(int(call), {})[name] = arrays[path]
-    return sides["inputs"], sides["outputs"]
+def references(package: Path) -> dict[str, tuple[Calls, Calls]]:
+    """The inputs and the outputs of each call, by function; the name is empty if there is only one."""
+    found = {}
+    for file in sorted(package.parent.glob(f"{package.stem}.*reference.npz")):
+        sides: dict[str, Calls] = {"inputs": {}, "outputs": {}}
+        with numpy.load(file) as arrays:
+            for path in arrays:
+                call, side, name = path.split("/", 2)
+                sides[side].setdefault(int(call), {})[name] = arrays[path]
+        function = file.name.removeprefix(f"{package.stem}.").removesuffix("reference.npz").removesuffix(".")
+        found[function] = (sides["inputs"], sides["outputs"])
+    assert found, f"there is no reference beside {package}"
+    return found
 
 
-def run(coremill: Command, package: Path, inputs: Calls, precision: str, folder: Path) -> Calls:
+def run(coremill: Command, package: Path, inputs: Calls, precision: str, folder: Path, function: str = "") -> Calls:
     """All calls at once; the outputs of each."""
     line: list[object] = ["run", package, "--precision", precision, "-o", folder / "out.npz"]
+    if function:
+        line += ["--function", function]
     for call in sorted(inputs):
         numpy.savez(folder / f"{call}.npz", **inputs[call])
         line += ["--inputs", folder / f"{call}.npz"]

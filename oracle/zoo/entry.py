@@ -36,8 +36,9 @@ class Written:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-#: A builder returns one of the two above, or a function which writes a package itself (for multifunction packages).
-Built = Source | Written | Callable[[Path], None]
+#: A builder returns one of the two above, or a function which writes a package itself (for multifunction packages) and
+#: returns the source of each function.
+Built = Source | Written | Callable[[Path], dict[str, Source]]
 
 
 @dataclass(frozen=True)

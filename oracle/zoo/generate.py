@@ -39,7 +39,7 @@ def stamp() -> str:
 
 
 def make(name: str, directory: Path) -> None:
-    """Writes `directory/NAME.mlpackage`, whole or not at all, and for a network `NAME.reference.npz` beside it."""
+    """Writes `directory/NAME.mlpackage`, whole or not at all, and beside it what networks compute: see `reference`."""
     import coremltools as ct
     import numpy
     import torch
@@ -66,11 +66,11 @@ def make(name: str, directory: Path) -> None:
         "skip_model_load": True,
     }
     built = entry.build()
-    reference = None
+    references: dict[str, Reference] = {}
     if isinstance(built, Source):
         calls = calls_of(built)
         enliven(built.module.eval(), [tuple(map(like, built.example)) for _ in range(SAMPLES)], built.damped)
-        reference = Reference(built, calls)
+        references["main"] = Reference(built, calls)
     final = directory / f"{name}.mlpackage"
     with tempfile.TemporaryDirectory(dir=directory, prefix=".making-") as scratch:
         draft = Path(scratch) / final.name
@@ -80,15 +80,17 @@ def make(name: str, directory: Path) -> None:
             case Written():
                 model = ct.convert(built.program, **(settings | built.arguments))
             case _:
-                built(draft)
-                model = None
+                sources = built(draft)
+                references = {function: Reference(one, calls_of(one)) for function, one in sources.items()}
+                model = ct.models.MLModel(str(draft), skip_model_load=True)
         for step in entry.steps:
             model = step(model)
-        if model is not None:
+        if not draft.exists():
             model.save(str(draft))
-        if reference is not None:
-            reference.write(model, Path(scratch) / f"{name}.reference.npz")
-            (Path(scratch) / f"{name}.reference.npz").replace(directory / f"{name}.reference.npz")
+        for function, reference in references.items():
+            file = f"{name}.reference.npz" if len(references) == 1 else f"{name}.{function}.reference.npz"
+            reference.write(model, Path(scratch) / file, function)
+            (Path(scratch) / file).replace(directory / file)
         shutil.rmtree(final, ignore_errors=True)
         draft.rename(final)
 

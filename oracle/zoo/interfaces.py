@@ -12,7 +12,8 @@ from torch import nn
 
 from .entry import Call, Source, varied
 
-Writer = Callable[[Path], None]
+#: Writes a package itself, and says what its functions were made of.
+Writer = Callable[[Path], dict[str, Source]]
 
 
 class Compact(nn.Module):
@@ -363,26 +364,30 @@ def converted(module: nn.Module, inputs: list[Any], example: torch.Tensor, **opt
 
 
 @writes
-def adapters(out: Path) -> None:
+def adapters(out: Path) -> dict[str, Source]:
     """Several functions that share most of their weights."""
     trunk = nn.Linear(64, 128)
     description = ct.utils.MultiFunctionDescriptor()
+    sources = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name in ("first", "second", "third"):
             module = Adapted(trunk, nn.Linear(128, 16))
             path = str(Path(scratch) / f"{name}.mlpackage")
             converted(module, [ct.TensorType("rows", (1, 64))], torch.rand(1, 64)).save(path)
             description.add_function(path, "main", name)
+            sources[name] = Source(module, (torch.rand(1, 64),))
         description.default_function_name = "second"
         ct.utils.save_multifunction(description, str(out))
+    return sources
 
 
 @writes
-def prompt_and_step(out: Path) -> None:
+def prompt_and_step(out: Path) -> dict[str, Source]:
     """Two functions with different inputs and shared weights and states, as language models ship."""
     description = ct.utils.MultiFunctionDescriptor()
     module = Accumulator()
     held = [ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")]
+    sources = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, rows in (("prompt", 4), ("step", 1)):
             path = str(Path(scratch) / f"{name}.mlpackage")
@@ -390,8 +395,11 @@ def prompt_and_step(out: Path) -> None:
             stepper = Stepper(module, rows)
             converted(stepper, inputs, torch.rand(rows, 32), states=held).save(path)
             description.add_function(path, "main", name)
+            # Tracing ran it, and so changed its states.
+            sources[name] = Source(Stepper(module, rows), (torch.rand(rows, 32),))
         description.default_function_name = "step"
         ct.utils.save_multifunction(description, str(out))
+    return sources
 
 
 class Stepper(nn.Module):
@@ -413,9 +421,11 @@ class Stepper(nn.Module):
 
 
 @writes
-def materialized(out: Path) -> None:
+def materialized(out: Path) -> dict[str, Source]:
     """A flexible package made into one function per shape."""
     shape = (1, 3, ct.RangeDim(16, 64, default=32), ct.RangeDim(16, 64, default=32))
-    dynamic = converted(Convolutions(), [ct.TensorType("picture", shape)], picture())
+    module = Convolutions()
+    dynamic = converted(module, [ct.TensorType("picture", shape)], picture())
     sizes = {"small": {"picture": (1, 3, 16, 16)}, "large": {"picture": (1, 3, 64, 64)}}
     ct.utils.materialize_dynamic_shape_mlmodel(dynamic, sizes, str(out))
+    return {name: Source(module, (torch.rand(size["picture"]),)) for name, size in sizes.items()}

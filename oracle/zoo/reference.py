@@ -1,9 +1,10 @@
 """What eager torch computes where a package is made: the judge of whoever runs the package.
 
-Beside `NAME.mlpackage` there is `NAME.reference.npz` with, for the calls 0, 1, ..., arrays `CALL/inputs/INPUT` and
-`CALL/outputs/OUTPUT`. The calls follow one another on the same state where the package has one; else they stand for
-themselves, and have different shapes where the package allows that. torch computes in fp32 with the weights that the
-package holds: where they are compressed, what coremltools makes of them is loaded back into the module.
+Beside `NAME.mlpackage` there is `NAME.reference.npz`, or `NAME.FUNCTION.reference.npz` for each of several functions.
+For the calls 0, 1, ... it has arrays `CALL/inputs/INPUT` and `CALL/outputs/OUTPUT`. The calls follow one another on the
+same state where the package has one; else they stand for themselves, and have different shapes where the package allows
+that. torch computes in fp32 with the weights that the package holds: where they are compressed, what coremltools makes
+of them is loaded back into the module.
 
 A reference that could not tell right from wrong is refused here: outputs that are not finite, that hardly vary, or
 that are nearly the same for different inputs.
@@ -73,17 +74,17 @@ class Reference:
         self.labels = config.class_labels if config else None
         self.preprocess = [scaling(one) for one in source.arguments.get("inputs", [])]
 
-    def write(self, model: ct.models.MLModel, path: Path) -> None:
-        """Computes the outputs with the weights of the package, and writes all calls."""
-        function = model.get_spec().mlProgram.functions["main"]
-        (block,) = function.block_specializations.values()
-        kinds = {one.name: KINDS[data_type(one)] for one in function.inputs if is_tensor(one)}
+    def write(self, model: ct.models.MLModel, path: Path, function: str) -> None:
+        """Computes the outputs of a function with the weights of the package, and writes all calls."""
+        found = model.get_spec().mlProgram.functions[function]
+        (block,) = found.block_specializations.values()
+        kinds = {one.name: KINDS[data_type(one)] for one in found.inputs if is_tensor(one)}
         for name, tensor in self.module.state_dict().items():
             tensor.copy_(self.initial[name])
         arrays: dict[str, numpy.ndarray] = {}
         results: list[list[numpy.ndarray]] = []
         with torch.no_grad():
-            if weights := compressed_weights(model):
+            if weights := compressed_weights(model, function):
                 # coremltools merges batch norms into the convolutions before it compresses these.
                 self.module = folded(self.module)
                 load_weights(self.module, weights)
@@ -128,11 +129,11 @@ def data_type(one: Any) -> str:
     return ct.proto.MIL_pb2.DataType.Name(one.type.tensorType.dataType)
 
 
-def compressed_weights(model: ct.models.MLModel) -> dict[str, torch.Tensor]:
+def compressed_weights(model: ct.models.MLModel, function: str) -> dict[str, torch.Tensor]:
     """What coremltools makes of the compressed weights of a package, by name."""
     import coremltools.optimize.coreml as compress
 
-    (block,) = model.get_spec().mlProgram.functions["main"].block_specializations.values()
+    (block,) = model.get_spec().mlProgram.functions[function].block_specializations.values()
     names = {operation.outputs[0].name for operation in block.operations if operation.type.startswith("constexpr_")}
     if not names:
         return {}

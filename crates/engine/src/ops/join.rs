@@ -7,6 +7,11 @@ use crate::error::{Result, fail};
 pub(super) fn concat(call: &Call) -> Results {
     let values = call.all("values");
     let Some(first) = values.first() else { fail!("`values` is empty") };
+    if values.iter().all(|value| value.rank() == 0) {
+        // Numbers make a vector.
+        normalize_axis(call.int("axis")?, 1)?;
+        return gather_rows(call, values, vec![values.len()], 1, |_| 1, 1);
+    }
     let axis = call.axis("axis", first.rank())?;
     let mut shape = first.shape.to_vec();
     shape[axis] = 0;
