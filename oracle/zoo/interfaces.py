@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from .entry import Call, Source, varied
+from .weights import enliven
 
 #: Writes a package itself, and says what its functions were made of.
 Writer = Callable[[Path], dict[str, Source]]
@@ -425,6 +426,7 @@ def materialized(out: Path) -> dict[str, Source]:
     """A flexible package made into one function per shape."""
     shape = (1, 3, ct.RangeDim(16, 64, default=32), ct.RangeDim(16, 64, default=32))
     module = Convolutions()
+    enliven(module, [])
     dynamic = converted(module, [ct.TensorType("picture", shape)], picture())
     sizes = {"small": {"picture": (1, 3, 16, 16)}, "large": {"picture": (1, 3, 64, 64)}}
     ct.utils.materialize_dynamic_shape_mlmodel(dynamic, sizes, str(out))
