@@ -2,7 +2,7 @@
 
 use coremill_mil::ir::Opset;
 
-use crate::array::{Array, View};
+use crate::array::{ElementsView, View};
 use crate::call::{Call, Results};
 use crate::error::{Error, Result, fail};
 use crate::geometry::{around, strides};
@@ -279,17 +279,17 @@ fn scattered(
         fail!("`updates` has shape {:?}; `data` and `indices` ask for {expected:?}", updates.shape);
     }
     let mode = Mode::of(call)?;
-    let mut combined = data.to_array();
-    if let Some(held) = combined.floats_mut() {
-        combine(held, updates.floats()?, starts, length, mode.on_floats());
-        return Ok(vec![combined]);
+    if let ElementsView::Floats(floats) = data.elements {
+        let mut held = floats.to_vec();
+        combine(&mut held, updates.floats()?, starts, length, mode.on_floats());
+        return call.give_floats(data.shape, held);
     }
     let (mut held, updates) = (data.ints()?.to_vec(), updates.ints()?);
     if mode == Mode::Div && updates.contains(&0) {
         fail!("`updates` holds 0, which integers cannot be divided by");
     }
     combine(&mut held, updates, starts, length, mode.on_ints());
-    Ok(vec![Array::ints(data.dtype, data.shape, held)])
+    call.give_ints(data.shape, held)
 }
 
 fn combine<T: Copy>(

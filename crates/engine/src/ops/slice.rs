@@ -1,6 +1,8 @@
 //! Reference kernels: slices, as Python and NumPy have them.
 
-use crate::array::{Array, View};
+use std::sync::Arc;
+
+use crate::array::{Array, Elements, ElementsView, View};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 use crate::movement::Strided;
@@ -16,30 +18,23 @@ pub(super) fn slice_update(call: &Call) -> Results {
     if update.shape != seen.shape {
         fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
     }
-    let mut updated = x.to_array();
-    replace(&mut updated, update, &seen)?;
-    Ok(vec![updated])
+    let elements = match (x.elements, update.elements) {
+        (ElementsView::Floats(x), ElementsView::Floats(update)) => {
+            Elements::Floats(Arc::new(replaced(x, update, &seen)))
+        }
+        (ElementsView::Ints(x), ElementsView::Ints(update)) => {
+            Elements::Ints(Arc::new(replaced(x, update, &seen)))
+        }
+        _ => fail!("`update` is `{}`, but `x` is `{}`", update.dtype, x.dtype),
+    };
+    Ok(vec![Array::from_elements(x.dtype, x.shape.to_vec(), elements)])
 }
 
-/// Writes a tensor to where it is seen in another of the same type.
-fn replace(target: &mut Array, update: View, seen: &Strided) -> Result<()> {
-    let replaced = match (target.floats_mut(), update.floats()) {
-        (Some(target), Ok(update)) => {
-            seen.write(update, target);
-            return Ok(());
-        }
-        _ => {
-            let source = update.ints()?;
-            let Some(held) = target.as_ints() else {
-                fail!("`update` is `{}`, but `x` is `{}`", update.dtype, target.dtype());
-            };
-            let mut held = held.to_vec();
-            seen.write(source, &mut held);
-            held
-        }
-    };
-    *target = Array::ints(target.dtype(), target.shape(), replaced);
-    Ok(())
+/// The elements of `x` with others where those are seen.
+fn replaced<T: Clone>(x: &[T], update: &[T], seen: &Strided) -> Vec<T> {
+    let mut replaced = x.to_vec();
+    seen.write(update, &mut replaced);
+    replaced
 }
 
 /// What is taken of a tensor.
