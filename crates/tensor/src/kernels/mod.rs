@@ -11,6 +11,8 @@ pub mod map;
 pub mod math;
 pub mod matmul;
 mod scratch;
+pub mod normalize;
+pub mod reduce;
 mod shared;
 pub mod stored;
 mod vector;
