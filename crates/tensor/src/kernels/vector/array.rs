@@ -1,6 +1,6 @@
 //! Vectors as arrays, for machines without other ones; the compiler does with them what it can.
 
-use super::Vector;
+use super::{Vector, round_to_f16};
 
 const LANES: usize = 8;
 
@@ -51,20 +51,6 @@ fn zip_bits(a: U32x8, b: U32x8, f: impl Fn(u32, u32) -> u32) -> U32x8 {
 #[inline(always)]
 fn map_bits(a: U32x8, f: impl Fn(u32) -> u32) -> U32x8 {
     zip_bits(a, a, |bits, _| f(bits))
-}
-
-/// Rounds as half precision does, by arithmetic alone.
-#[inline(always)]
-fn round_to_f16(value: f32) -> f32 {
-    let magnitude = f32::from_bits(value.to_bits() & 0x7fff_ffff);
-    // Halves below 2^-14 are multiples of 2^-24, as are the floats from 0.5 to 1.
-    let small = (magnitude + 0.5) - 0.5;
-    let bits = magnitude.to_bits();
-    let large = f32::from_bits((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff);
-    let large = if magnitude < 65520.0 { large } else { f32::INFINITY };
-    let rounded = if magnitude < 6.103_515_6e-5 { small } else { large };
-    let signed = f32::from_bits(rounded.to_bits() | value.to_bits() & 0x8000_0000);
-    if value.is_nan() { value } else { signed }
 }
 
 /// 1.5 · 2^23: adding it leaves no bits for a fraction.

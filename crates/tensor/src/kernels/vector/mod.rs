@@ -37,6 +37,7 @@ macro_rules! memory {
     };
 }
 
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod array;
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod neon;
@@ -185,11 +186,33 @@ pub(crate) trait Vector: Unpack {
     }
 }
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+type Portable = x86::F32x4;
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+type Portable = neon::F32x4;
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+type Portable = array::F32x8;
+
 /// Work that is compiled for each instruction set.
 pub(crate) trait Kernel {
     type Output;
     /// Implementations are `#[inline(always)]`.
     fn run<V: Vector>(self) -> Self::Output;
+}
+
+#[cfg(not(all(target_arch = "aarch64", not(miri))))]
+/// Rounds as half precision does, by arithmetic alone.
+#[inline(always)]
+fn round_to_f16(value: f32) -> f32 {
+    let magnitude = f32::from_bits(value.to_bits() & 0x7fff_ffff);
+    // Halves below 2^-14 are multiples of 2^-24, as are the floats from 0.5 to 1.
+    let small = (magnitude + 0.5) - 0.5;
+    let bits = magnitude.to_bits();
+    let large = f32::from_bits((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff);
+    let large = if magnitude < 65520.0 { large } else { f32::INFINITY };
+    let rounded = if magnitude < 6.103_515_6e-5 { small } else { large };
+    let signed = f32::from_bits(rounded.to_bits() | value.to_bits() & 0x8000_0000);
+    if value.is_nan() { value } else { signed }
 }
 
 /// Runs the kernel with vectors of the instruction set.
@@ -216,9 +239,7 @@ pub(crate) unsafe fn dispatch_unchecked<K: Kernel>(isa: Isa, kernel: K) -> K::Ou
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the machine has the instructions.
         Isa::Avx2 => unsafe { x86::with_avx2(kernel) },
-        #[cfg(all(target_arch = "aarch64", not(miri)))]
-        Isa::Neon => kernel.run::<neon::F32x4>(),
-        _ => kernel.run::<array::F32x8>(),
+        _ => kernel.run::<Portable>(),
     }
 }
 

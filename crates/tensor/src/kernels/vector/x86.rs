@@ -1,4 +1,4 @@
-//! Vectors of AVX2 and AVX-512.
+//! Vectors of AVX2 and AVX-512, and of SSE2, which every machine of the target has.
 
 use std::arch::x86_64::*;
 
@@ -19,6 +19,9 @@ pub(super) unsafe fn with_avx2<K: Kernel>(kernel: K) -> K::Output {
 pub(super) unsafe fn with_avx512<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<F32x16>()
 }
+
+#[derive(Clone, Copy)]
+pub(super) struct F32x4(__m128);
 
 #[derive(Clone, Copy)]
 pub(super) struct F32x8(__m256);
@@ -204,5 +207,141 @@ impl Vector for F32x16 {
         sum(self) -> f32 = _mm512_reduce_add_ps(self.0);
         maximum(self) -> f32 = _mm512_reduce_max_ps(self.0);
         minimum(self) -> f32 = _mm512_reduce_min_ps(self.0);
+    }
+}
+
+/// Runs a function of four lanes on each by itself.
+#[inline(always)]
+fn each_of_four(x: __m128, function: impl Fn(f32) -> f32) -> __m128 {
+    let mut lanes = [0.0; 4];
+    // SAFETY: the array has four lanes.
+    unsafe {
+        _mm_storeu_ps(lanes.as_mut_ptr(), x);
+        let lanes = lanes.map(function);
+        _mm_loadu_ps(lanes.as_ptr())
+    }
+}
+
+impl Vector for F32x4 {
+    const LANES: usize = 4;
+    const FUSED: bool = false;
+    type Mask = __m128;
+    type Bits = __m128i;
+
+    #[inline(always)]
+    fn ceil(self) -> Self {
+        self.neg().floor().neg()
+    }
+    #[inline(always)]
+    fn trunc(self) -> Self {
+        self.abs().floor().with_sign_of(self)
+    }
+    #[inline(always)]
+    fn round_to_f16(self) -> Self {
+        F32x4(each_of_four(self.0, super::round_to_f16))
+    }
+
+    memory! {
+        load(source: *const f32) -> Self = F32x4(_mm_loadu_ps(source));
+        load_partial(source: *const f32, count: usize) -> Self = {
+            let mut lanes = [0.0; 4];
+            for (at, lane) in lanes.iter_mut().enumerate().take(count) {
+                *lane = *source.add(at);
+            }
+            F32x4(_mm_loadu_ps(lanes.as_ptr()))
+        };
+        store(self, target: *mut f32) = _mm_storeu_ps(target, self.0);
+        store_partial(self, target: *mut f32, count: usize) = {
+            let mut lanes = [0.0; 4];
+            _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
+            for (at, lane) in lanes.iter().enumerate().take(count) {
+                *target.add(at) = *lane;
+            }
+        };
+        load_f16(source: *const u16) -> Self = {
+            let halves = source.cast::<[u16; 4]>().read_unaligned();
+            let lanes = halves.map(|bits| half::f16::from_bits(bits).to_f32_const());
+            F32x4(_mm_loadu_ps(lanes.as_ptr()))
+        };
+        store_f16(self, target: *mut u16) = {
+            let mut lanes = [0.0; 4];
+            _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
+            let halves = lanes.map(|lane| half::f16::from_f32_const(lane).to_bits());
+            target.cast::<[u16; 4]>().write_unaligned(halves);
+        };
+    }
+    methods! {
+        splat(value: f32) -> Self = F32x4(_mm_set1_ps(value));
+        add(self, other: Self) -> Self = F32x4(_mm_add_ps(self.0, other.0));
+        sub(self, other: Self) -> Self = F32x4(_mm_sub_ps(self.0, other.0));
+        mul(self, other: Self) -> Self = F32x4(_mm_mul_ps(self.0, other.0));
+        div(self, other: Self) -> Self = F32x4(_mm_div_ps(self.0, other.0));
+        mul_add(self, factor: Self, addend: Self) -> Self =
+            F32x4(_mm_add_ps(_mm_mul_ps(self.0, factor.0), addend.0));
+        neg_mul_add(self, factor: Self, addend: Self) -> Self =
+            F32x4(_mm_sub_ps(addend.0, _mm_mul_ps(self.0, factor.0)));
+        min(self, other: Self) -> Self = F32x4(_mm_min_ps(self.0, other.0));
+        max(self, other: Self) -> Self = F32x4(_mm_max_ps(self.0, other.0));
+        sqrt(self) -> Self = F32x4(_mm_sqrt_ps(self.0));
+        round(self) -> Self = {
+            // From 2^23 on all are integers; the comparison leaves NaN as it is, too.
+            let fraction = self.abs().less(Self::splat(8_388_608.0));
+            let rounded = F32x4(_mm_cvtepi32_ps(_mm_cvtps_epi32(self.0))).with_sign_of(self);
+            Self::select(fraction, rounded, self)
+        };
+        floor(self) -> Self = {
+            let rounded = self.round();
+            let above = self.less(rounded);
+            let below = rounded.sub(F32x4(_mm_and_ps(above, _mm_set1_ps(1.0))));
+            Self::select(above, below, rounded)
+        };
+        scale(self, exponent: Self) -> Self = {
+            // In two steps, so that each factor is a normal number.
+            let exponent = exponent.to_int();
+            let half = _mm_srai_epi32::<1>(exponent);
+            let rest = _mm_sub_epi32(exponent, half);
+            let bias = _mm_set1_epi32(127);
+            let power = |n| F32x4(_mm_castsi128_ps(_mm_slli_epi32::<23>(_mm_add_epi32(n, bias))));
+            self.mul(power(half)).mul(power(rest))
+        };
+        less(self, other: Self) -> __m128 = _mm_cmplt_ps(self.0, other.0);
+        less_equal(self, other: Self) -> __m128 = _mm_cmple_ps(self.0, other.0);
+        equal(self, other: Self) -> __m128 = _mm_cmpeq_ps(self.0, other.0);
+        both(left: __m128, right: __m128) -> __m128 = _mm_and_ps(left, right);
+        either(left: __m128, right: __m128) -> __m128 = _mm_or_ps(left, right);
+        not(mask: __m128) -> __m128 = _mm_xor_ps(mask, _mm_castsi128_ps(_mm_set1_epi32(-1)));
+        any(mask: __m128) -> bool = _mm_movemask_ps(mask) != 0;
+        select(mask: __m128, yes: Self, no: Self) -> Self =
+            F32x4(_mm_or_ps(_mm_and_ps(mask, yes.0), _mm_andnot_ps(mask, no.0)));
+        to_bits(self) -> __m128i = _mm_castps_si128(self.0);
+        from_bits(bits: __m128i) -> Self = F32x4(_mm_castsi128_ps(bits));
+        to_int(self) -> __m128i = _mm_cvtps_epi32(self.0);
+        from_int(bits: __m128i) -> Self = F32x4(_mm_cvtepi32_ps(bits));
+        bits(value: u32) -> __m128i = _mm_set1_epi32(value as i32);
+        bits_add(left: __m128i, right: __m128i) -> __m128i = _mm_add_epi32(left, right);
+        bits_sub(left: __m128i, right: __m128i) -> __m128i = _mm_sub_epi32(left, right);
+        bits_and(left: __m128i, right: __m128i) -> __m128i = _mm_and_si128(left, right);
+        bits_or(left: __m128i, right: __m128i) -> __m128i = _mm_or_si128(left, right);
+        bits_xor(left: __m128i, right: __m128i) -> __m128i = _mm_xor_si128(left, right);
+        bits_left<const N>(bits: __m128i) -> __m128i =
+            _mm_sll_epi32(bits, _mm_cvtsi32_si128(N as i32));
+        bits_right<const N>(bits: __m128i) -> __m128i =
+            _mm_srl_epi32(bits, _mm_cvtsi32_si128(N as i32));
+        bits_right_signed<const N>(bits: __m128i) -> __m128i =
+            _mm_sra_epi32(bits, _mm_cvtsi32_si128(N as i32));
+        bits_equal(left: __m128i, right: __m128i) -> __m128 =
+            _mm_castsi128_ps(_mm_cmpeq_epi32(left, right));
+        sum(self) -> f32 = {
+            let two = _mm_add_ps(self.0, _mm_movehl_ps(self.0, self.0));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        };
+        maximum(self) -> f32 = {
+            let two = _mm_max_ps(self.0, _mm_movehl_ps(self.0, self.0));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        };
+        minimum(self) -> f32 = {
+            let two = _mm_min_ps(self.0, _mm_movehl_ps(self.0, self.0));
+            _mm_cvtss_f32(_mm_min_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        };
     }
 }
