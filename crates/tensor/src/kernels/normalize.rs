@@ -1,6 +1,8 @@
 //! Softmax, and what brings elements to a common mean and size.
 
-use super::reduce::{largest, largest_of_columns, load, sum_columns, sum_row};
+use super::reduce::{
+    Itself, SquareOfDifference, largest, largest_of_columns, load, sum_columns, sum_row,
+};
 use crate::kernels::map::{MapInput, MapProgram, Step, map};
 use crate::kernels::math::lanes;
 use crate::kernels::shared::SharedMut;
@@ -252,32 +254,65 @@ impl Kernel for RowsKernel<'_> {
                 Middle::Norm { norm, epsilon, affine, by_row } => {
                     let (mean, factor) = size::<V>(norm, source, epsilon);
                     let (mean, factor) = (V::splat(mean), V::splat(factor));
-                    if let Some(channels) = by_row {
-                        let channel = (self.first + row) % channels;
-                        let [gamma, beta] = [(affine.gamma, 1.0), (affine.beta, 0.0)]
-                            .map(|(all, none)| V::splat(all.map_or(none, |all| all[channel])));
-                        write_row::<V>(source, target, |x, _, _| {
-                            x.sub(mean).mul(factor).mul_add(gamma, beta)
+                    let [gamma, beta] =
+                        [(affine.gamma, 1.0), (affine.beta, 0.0)].map(|(all, none)| {
+                            match (all, by_row) {
+                                (Some(all), None) => By::Column(all),
+                                (Some(all), Some(channels)) => {
+                                    By::Row(all[(self.first + row) % channels])
+                                }
+                                (None, _) => By::Row(none),
+                            }
                         });
-                        continue;
-                    }
-                    match (affine.gamma, affine.beta) {
-                        (None, None) => {
-                            write_row::<V>(source, target, |x, _, _| x.sub(mean).mul(factor))
+                    for (at, target) in target.chunks_mut(V::LANES).enumerate() {
+                        let at = at * V::LANES;
+                        let count = target.len();
+                        // SAFETY: the slices have `count` elements, at most `LANES`.
+                        #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
+                        unsafe {
+                            let x = load::<V>(&source[at..at + count]).sub(mean).mul(factor);
+                            let x = x.mul_add(gamma.load(at, count), beta.load(at, count));
+                            store(x, target);
                         }
-                        (gamma, beta) => write_row::<V>(source, target, |x, at, count| {
-                            // SAFETY: the slices have `count` elements, at most `LANES`.
-                            #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
-                            let [gamma, beta] =
-                                [(gamma, 1.0), (beta, 0.0)].map(|(all, none)| match all {
-                                    Some(all) => unsafe { load::<V>(&all[at..at + count]) },
-                                    None => V::splat(none),
-                                });
-                            x.sub(mean).mul(factor).mul_add(gamma, beta)
-                        }),
                     }
                 }
             }
+        }
+    }
+}
+
+/// A factor or addend of a row.
+#[derive(Clone, Copy)]
+enum By<'a> {
+    Row(f32),
+    Column(&'a [f32]),
+}
+
+impl By<'_> {
+    /// # Safety
+    /// `count` is at most `LANES`.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
+    unsafe fn load<V: Vector>(self, at: usize, count: usize) -> V {
+        match self {
+            By::Row(value) => V::splat(value),
+            // SAFETY: the slice has `count` elements, at most `LANES`.
+            By::Column(all) => unsafe { load::<V>(&all[at..at + count]) },
+        }
+    }
+}
+
+/// # Safety
+/// The slice has at most `LANES` elements.
+#[inline(always)]
+#[expect(unsafe_code, reason = "vectors are stored by pointer")]
+unsafe fn store<V: Vector>(x: V, target: &mut [f32]) {
+    // SAFETY: the slice has as many elements.
+    unsafe {
+        if target.len() == V::LANES {
+            x.store(target.as_mut_ptr());
+        } else {
+            x.store_partial(target.as_mut_ptr(), target.len());
         }
     }
 }
@@ -287,11 +322,10 @@ impl Kernel for RowsKernel<'_> {
 fn size<V: Vector>(norm: Norm, row: &[f32], epsilon: f32) -> (f32, f32) {
     let length = row.len() as f32;
     let mean = match norm {
-        Norm::Layer => sum_row::<V>(row, |x| x) / length,
+        Norm::Layer => sum_row::<V>(row, &Itself) / length,
         Norm::Rms | Norm::L2 => 0.0,
     };
-    let subtracted = V::splat(mean);
-    let sum = sum_row::<V>(row, |x| lanes::square(x.sub(subtracted)));
+    let sum = sum_row::<V>(row, &SquareOfDifference(V::splat(mean)));
     let size = if norm == Norm::L2 { sum } else { sum / length };
     (mean, 1.0 / (size + epsilon).sqrt())
 }
@@ -332,30 +366,7 @@ fn scale_row<V: Vector>(row: &mut [f32], factor: V) {
         // SAFETY: the chunk has at most `LANES` elements.
         #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
         unsafe {
-            let scaled = load::<V>(chunk).mul(factor);
-            if chunk.len() == V::LANES {
-                scaled.store(chunk.as_mut_ptr());
-            } else {
-                scaled.store_partial(chunk.as_mut_ptr(), chunk.len());
-            }
-        }
-    }
-}
-
-/// Writes what is made of each vector, its position and its length.
-#[inline(always)]
-fn write_row<V: Vector>(source: &[f32], target: &mut [f32], of: impl Fn(V, usize, usize) -> V) {
-    let chunks = source.chunks(V::LANES).zip(target.chunks_mut(V::LANES));
-    for (at, (source, target)) in chunks.enumerate() {
-        // SAFETY: the chunks have the same length, at most `LANES`.
-        #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
-        unsafe {
-            let result = of(load::<V>(source), at * V::LANES, source.len());
-            if target.len() == V::LANES {
-                result.store(target.as_mut_ptr());
-            } else {
-                result.store_partial(target.as_mut_ptr(), target.len());
-            }
+            store(load::<V>(chunk).mul(factor), chunk);
         }
     }
 }
@@ -379,13 +390,8 @@ impl Kernel for ColumnsKernel<'_> {
         let length = (source.len() / inner) as f32;
         for column in columns.clone().step_by(V::LANES) {
             let count = V::LANES.min(columns.end - column);
-            let write = |at: usize, x: V| {
-                // SAFETY: the target is as long as the source, and the columns are this task's own.
-                #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
-                unsafe {
-                    x.store_partial(target.add(at * inner + column), count);
-                }
-            };
+            // SAFETY: of what is loaded and stored below: the target is as long as the source, the
+            // columns are this task's own, and `count` is at most `LANES`.
             match work {
                 Middle::Softmax => {
                     let most: V = largest_of_columns(source, inner, column, count);
@@ -396,29 +402,32 @@ impl Kernel for ColumnsKernel<'_> {
                         let x = unsafe { load::<V>(&row[column..column + count]) };
                         let power = lanes::exp(x.sub(most));
                         sum = sum.add(power);
-                        write(at, power);
+                        #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
+                        unsafe {
+                            power.store_partial(target.add(at * inner + column), count);
+                        }
                     }
                     let factor = lanes::reciprocal(sum);
                     for at in 0..source.len() / inner {
-                        // SAFETY: as in `write`, where this has been written.
+                        // SAFETY: as above, where this has been written.
                         #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
-                        let power =
-                            unsafe { V::load_partial(target.add(at * inner + column), count) };
-                        write(at, power.mul(factor));
+                        unsafe {
+                            let place = target.add(at * inner + column);
+                            V::load_partial(place, count).mul(factor).store_partial(place, count);
+                        }
                     }
                 }
                 Middle::Norm { norm, epsilon, affine, .. } => {
                     let count_of_rows = V::splat(length);
                     let mean = match norm {
                         Norm::Layer => {
-                            let sum: V = sum_columns(source, inner, column, count, |x| x);
+                            let sum: V = sum_columns(source, inner, column, count, &Itself);
                             sum.div(count_of_rows)
                         }
                         Norm::Rms | Norm::L2 => V::zero(),
                     };
-                    let sum: V = sum_columns(source, inner, column, count, |x: V| {
-                        lanes::square(x.sub(mean))
-                    });
+                    let sum: V =
+                        sum_columns(source, inner, column, count, &SquareOfDifference(mean));
                     let size = if norm == Norm::L2 { sum } else { sum.div(count_of_rows) };
                     let factor = lanes::rsqrt(size.add(V::splat(epsilon)));
                     // SAFETY: the slices have `count` elements, at most `LANES`.
@@ -432,7 +441,12 @@ impl Kernel for ColumnsKernel<'_> {
                         // SAFETY: the slice has `count` elements, at most `LANES`.
                         #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
                         let x = unsafe { load::<V>(&row[column..column + count]) };
-                        write(at, x.sub(mean).mul(factor).mul_add(gamma, beta));
+                        let x = x.sub(mean).mul(factor).mul_add(gamma, beta);
+                        // SAFETY: as above.
+                        #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
+                        unsafe {
+                            x.store_partial(target.add(at * inner + column), count);
+                        }
                     }
                 }
             }

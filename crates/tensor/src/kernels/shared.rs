@@ -31,6 +31,22 @@ impl<'a, T> SharedMut<'a, T> {
         }
     }
 
+    /// The part as such a slice.
+    pub(crate) fn narrowed(&self, part: Range<usize>) -> SharedMut<'_, T> {
+        SharedMut { start: self.pointer(part.clone()), length: part.len(), slice: PhantomData }
+    }
+
+    /// The part, to be read.
+    ///
+    /// # Safety
+    /// Nobody may write this part while the result lives.
+    #[expect(unsafe_code, reason = "tasks read what others have written before")]
+    pub(crate) unsafe fn read(&self, part: Range<usize>) -> &[T] {
+        let length = part.len();
+        // SAFETY: the range is within the slice, and the caller keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.pointer(part), length) }
+    }
+
     /// The part.
     ///
     /// # Safety
@@ -66,6 +82,21 @@ impl Scratch {
         unsafe {
             std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), length)
         }
+    }
+
+    /// The elements that [`elements`](Self::elements) has been asked for at most, and to the end of their
+    /// line.
+    pub(crate) fn as_elements(&self) -> &[f32] {
+        // SAFETY: a line is sixteen elements without padding.
+        #[expect(unsafe_code, reason = "lines are seen as their elements")]
+        unsafe {
+            std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * 16)
+        }
+    }
+
+    /// How many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
     }
 }
 

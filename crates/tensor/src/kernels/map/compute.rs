@@ -7,7 +7,7 @@
 
 use super::program::{Binary, Step};
 use crate::Isa;
-use crate::kernels::math::{Operand, activate_pointers, lanes, pow_pointers, unary_pointers};
+use crate::kernels::math::{Operand, Unary, activate_pointers, pow_pointers, unary_pointers};
 use crate::kernels::vector::Vector;
 
 /// A value's elements for the tile at hand.
@@ -65,7 +65,7 @@ pub(super) unsafe fn compute<V: Vector>(
             }
             Step::RoundToFp16(value) => {
                 let source = views[value.index()].elements;
-                each::<V>(target, length, |at, count| load::<V>(source, at, count).round_to_f16());
+                round_to_fp16::<V>(source, target, length);
             }
             Step::Binary(function, left, right) => {
                 let (left, right) = (views[left.index()], views[right.index()]);
@@ -73,13 +73,11 @@ pub(super) unsafe fn compute<V: Vector>(
             }
             Step::MulAdd(factor, other, addend) => {
                 let [a, b, c] = [factor, other, addend].map(|value| views[value.index()]);
-                ternary::<V>(a, b, c, target, length, |a, b, c| a.mul_add(b, c));
+                ternary::<V>(a, b, c, target, length, false);
             }
             Step::Select(condition, yes, no) => {
                 let [a, b, c] = [condition, yes, no].map(|value| views[value.index()]);
-                ternary::<V>(a, b, c, target, length, |a, b, c| {
-                    V::select(a.equal(V::zero()), c, b)
-                });
+                ternary::<V>(a, b, c, target, length, true);
             }
         }
     }
@@ -90,9 +88,9 @@ pub(super) unsafe fn compute<V: Vector>(
 /// # Safety
 /// As many elements must be writable at `target`.
 #[inline(always)]
-pub(super) unsafe fn fill<V: Vector>(value: f32, target: *mut f32, length: usize) {
+pub(super) unsafe fn fill(value: f32, target: *mut f32, length: usize) {
     // SAFETY: the caller vouches for the target.
-    unsafe { each::<V>(target, length, |_, _| V::splat(value)) };
+    unsafe { std::slice::from_raw_parts_mut(target, length) }.fill(value);
 }
 
 /// # Safety
@@ -109,24 +107,33 @@ unsafe fn load<V: Vector>(source: *const f32, at: usize, count: usize) -> V {
     }
 }
 
-/// Stores what `vector` gives for each position and number of lanes.
-///
 /// # Safety
-/// `length` elements must be writable at `target`.
+/// `at + count` elements must be writable at `target`, and `count` is at most `LANES`.
 #[inline(always)]
-unsafe fn each<V: Vector>(target: *mut f32, length: usize, vector: impl Fn(usize, usize) -> V) {
-    let mut at = 0;
-    while at + V::LANES <= length {
-        // SAFETY: `at + LANES` is within the length that the caller vouches for.
-        unsafe { vector(at, V::LANES).store(target.add(at)) };
-        at += V::LANES;
-    }
-    if at < length {
-        // SAFETY: `length` is what the caller vouches for.
-        unsafe { vector(at, length - at).store_partial(target.add(at), length - at) };
+unsafe fn store<V: Vector>(x: V, target: *mut f32, at: usize, count: usize) {
+    // SAFETY: the caller vouches for the elements.
+    unsafe {
+        if count == V::LANES {
+            x.store(target.add(at));
+        } else {
+            x.store_partial(target.add(at), count);
+        }
     }
 }
 
+/// # Safety
+/// As [`compute`].
+#[inline(always)]
+unsafe fn round_to_fp16<V: Vector>(source: *const f32, target: *mut f32, length: usize) {
+    for at in (0..length).step_by(V::LANES) {
+        let count = V::LANES.min(length - at);
+        // SAFETY: the caller vouches for the views and the target.
+        unsafe { store(load::<V>(source, at, count).round_to_f16(), target, at, count) };
+    }
+}
+
+/// `c` where `a` is 0, else `b`, if it `chooses`; else `a · b + c`.
+///
 /// # Safety
 /// As [`compute`].
 #[inline(always)]
@@ -136,13 +143,18 @@ unsafe fn ternary<V: Vector>(
     c: View,
     target: *mut f32,
     length: usize,
-    function: impl Fn(V, V, V) -> V,
+    chooses: bool,
 ) {
-    // SAFETY: the caller vouches for the views and the target.
-    unsafe {
-        each::<V>(target, length, |at, count| {
-            function(view(a, at, count), view(b, at, count), view(c, at, count))
-        });
+    for at in (0..length).step_by(V::LANES) {
+        let count = V::LANES.min(length - at);
+        // SAFETY: the caller vouches for the views and the target.
+        unsafe {
+            let a = view::<V>(a, at, count);
+            let (b, c) = (view::<V>(b, at, count), view::<V>(c, at, count));
+            let result =
+                if chooses { V::select(a.equal(V::zero()), c, b) } else { a.mul_add(b, c) };
+            store(result, target, at, count);
+        }
     }
 }
 
@@ -152,6 +164,48 @@ unsafe fn ternary<V: Vector>(
 unsafe fn view<V: Vector>(view: View, at: usize, count: usize) -> V {
     // SAFETY: the caller vouches for the elements.
     unsafe { if view.uniform { V::splat(view.value) } else { load(view.elements, at, count) } }
+}
+
+/// A function of two vectors.
+trait Pairwise<V: Vector> {
+    fn of(a: V, b: V) -> V;
+}
+
+/// # Safety
+/// As [`compute`].
+#[inline(always)]
+unsafe fn pairs<V: Vector, F: Pairwise<V>>(
+    left: View,
+    right: View,
+    target: *mut f32,
+    length: usize,
+) {
+    let full = length - length % V::LANES;
+    // SAFETY: the caller vouches for the views and the target.
+    unsafe {
+        // Two uniform ones make a uniform result, of one element.
+        if right.uniform {
+            let b = V::splat(right.value);
+            for at in (0..full).step_by(V::LANES) {
+                F::of(V::load(left.elements.add(at)), b).store(target.add(at));
+            }
+        } else if left.uniform {
+            let a = V::splat(left.value);
+            for at in (0..full).step_by(V::LANES) {
+                F::of(a, V::load(right.elements.add(at))).store(target.add(at));
+            }
+        } else {
+            for at in (0..full).step_by(V::LANES) {
+                let a = V::load(left.elements.add(at));
+                F::of(a, V::load(right.elements.add(at))).store(target.add(at));
+            }
+        }
+        if full < length {
+            let rest = length - full;
+            let result = F::of(view(left, full, rest), view(right, full, rest));
+            result.store_partial(target.add(full), rest);
+        }
+    }
 }
 
 /// # Safety
@@ -166,71 +220,59 @@ unsafe fn binary<V: Vector>(
     length: usize,
 ) {
     macro_rules! pairs {
-        ($function:expr) => {{
-            let function = $function;
-            // SAFETY: the caller vouches for the views and the target.
-            unsafe {
-                if right.uniform && !left.uniform {
-                    let b = V::splat(right.value);
-                    each::<V>(target, length, |at, count| {
-                        function(load::<V>(left.elements, at, count), b)
-                    });
-                } else if left.uniform && !right.uniform {
-                    let a = V::splat(left.value);
-                    each::<V>(target, length, |at, count| {
-                        function(a, load::<V>(right.elements, at, count))
-                    });
-                } else {
-                    // Two uniform ones make a uniform result of one element.
-                    each::<V>(target, length, |at, count| {
-                        let a = load::<V>(left.elements, at, count);
-                        function(a, load::<V>(right.elements, at, count))
-                    });
+        ($a:ident, $b:ident, $result:expr) => {{
+            struct Function;
+            impl<V: Vector> Pairwise<V> for Function {
+                #[inline(always)]
+                fn of($a: V, $b: V) -> V {
+                    $result
                 }
             }
+            // SAFETY: the caller vouches for the views and the target.
+            unsafe { pairs::<V, Function>(left, right, target, length) }
         }};
     }
     macro_rules! truths {
-        ($function:expr) => {{
-            let truth = $function;
-            pairs!(|a, b| V::select(truth(a, b), V::splat(1.0), V::zero()))
-        }};
+        ($a:ident, $b:ident, $truth:expr) => {
+            pairs!($a, $b, V::select($truth, V::splat(1.0), V::zero()))
+        };
     }
     macro_rules! lane_pairs {
-        ($function:expr) => {{
+        ($a:ident, $b:ident, $result:expr) => {
             for at in 0..length {
                 // SAFETY: the caller vouches for the views and the target.
                 unsafe {
-                    let a = if left.uniform { left.value } else { *left.elements.add(at) };
-                    let b = if right.uniform { right.value } else { *right.elements.add(at) };
-                    *target.add(at) = $function(a, b);
+                    let $a = if left.uniform { left.value } else { *left.elements.add(at) };
+                    let $b = if right.uniform { right.value } else { *right.elements.add(at) };
+                    *target.add(at) = $result;
                 }
             }
-        }};
+        };
     }
     match function {
-        Binary::Add => pairs!(|a: V, b: V| a.add(b)),
-        Binary::Sub => pairs!(|a: V, b: V| a.sub(b)),
-        Binary::Mul => pairs!(|a: V, b: V| a.mul(b)),
-        Binary::Div => pairs!(|a: V, b: V| a.div(b)),
-        Binary::FloorDiv => lane_pairs!(|a, b| floor_and_rest(a, b).0),
-        Binary::Mod => lane_pairs!(|a, b| floor_and_rest(a, b).1),
-        Binary::Min => pairs!(|a: V, b: V| a.min_nan(b)),
-        Binary::Max => pairs!(|a: V, b: V| a.max_nan(b)),
+        Binary::Add => pairs!(a, b, a.add(b)),
+        Binary::Sub => pairs!(a, b, a.sub(b)),
+        Binary::Mul => pairs!(a, b, a.mul(b)),
+        Binary::Div => pairs!(a, b, a.div(b)),
+        Binary::FloorDiv => lane_pairs!(a, b, floor_and_rest(a, b).0),
+        Binary::Mod => lane_pairs!(a, b, floor_and_rest(a, b).1),
+        Binary::Min => pairs!(a, b, a.min_nan(b)),
+        Binary::Max => pairs!(a, b, a.max_nan(b)),
         // SAFETY: the caller vouches for the views and the target.
-        Binary::Pow => unsafe { power::<V>(isa, left, right, target, length) },
-        Binary::Equal => truths!(|a: V, b: V| a.equal(b)),
-        Binary::NotEqual => truths!(|a: V, b: V| V::not(a.equal(b))),
-        Binary::Less => truths!(|a: V, b: V| a.less(b)),
-        Binary::LessEqual => truths!(|a: V, b: V| a.less_equal(b)),
-        Binary::Greater => truths!(|a: V, b: V| b.less(a)),
-        Binary::GreaterEqual => truths!(|a: V, b: V| b.less_equal(a)),
-        Binary::And => truths!(|a: V, b: V| V::both(is_true(a), is_true(b))),
-        Binary::Or => truths!(|a: V, b: V| V::either(is_true(a), is_true(b))),
-        Binary::Xor => truths!(|a: V, b: V| V::both(
-            V::either(is_true(a), is_true(b)),
-            V::not(V::both(is_true(a), is_true(b)))
-        )),
+        Binary::Pow => unsafe { power(isa, left, right, target, length) },
+        Binary::Equal => truths!(a, b, a.equal(b)),
+        Binary::NotEqual => truths!(a, b, V::not(a.equal(b))),
+        Binary::Less => truths!(a, b, a.less(b)),
+        Binary::LessEqual => truths!(a, b, a.less_equal(b)),
+        Binary::Greater => truths!(a, b, b.less(a)),
+        Binary::GreaterEqual => truths!(a, b, b.less_equal(a)),
+        Binary::And => truths!(a, b, V::both(is_true(a), is_true(b))),
+        Binary::Or => truths!(a, b, V::either(is_true(a), is_true(b))),
+        Binary::Xor => truths!(
+            a,
+            b,
+            V::both(V::either(is_true(a), is_true(b)), V::not(V::both(is_true(a), is_true(b))))
+        ),
     }
 }
 
@@ -261,31 +303,27 @@ fn floor_and_rest(a: f32, b: f32) -> (f32, f32) {
 
 /// # Safety
 /// As [`compute`].
-#[inline(always)]
-unsafe fn power<V: Vector>(isa: Isa, left: View, right: View, target: *mut f32, length: usize) {
-    if right.uniform && !left.uniform {
-        let (base, exponent) = (left.elements, right.value);
-        // SAFETY: the caller vouches for the views and the target.
-        unsafe {
+unsafe fn power(isa: Isa, left: View, right: View, target: *mut f32, length: usize) {
+    // SAFETY: the caller vouches for the views and the target.
+    unsafe {
+        if right.uniform && !left.uniform {
             // Those that programs have most, at the exactness of `pow`.
-            if exponent == 2.0 {
-                return each::<V>(target, length, |at, count| {
-                    lanes::square(load::<V>(base, at, count))
-                });
-            }
-            if exponent == 1.0 {
-                return each::<V>(target, length, |at, count| load::<V>(base, at, count));
-            }
-            if exponent == -1.0 {
-                return each::<V>(target, length, |at, count| {
-                    lanes::reciprocal(load::<V>(base, at, count))
-                });
+            let function = match right.value {
+                2.0 => Some(Unary::Square),
+                -1.0 => Some(Unary::Reciprocal),
+                _ => None,
+            };
+            if let Some(function) = function {
+                return unary_pointers(isa, function, left.elements, target, length);
             }
         }
+        let operands = [left, right].map(|view| {
+            if view.uniform {
+                Operand::Uniform(view.value)
+            } else {
+                Operand::Elements(view.elements)
+            }
+        });
+        pow_pointers(isa, operands, target, length);
     }
-    let operands = [left, right].map(|view| {
-        if view.uniform { Operand::Uniform(view.value) } else { Operand::Elements(view.elements) }
-    });
-    // SAFETY: the caller vouches for the views and the target.
-    unsafe { pow_pointers(isa, operands, target, length) };
 }

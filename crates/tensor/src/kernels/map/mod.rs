@@ -311,7 +311,7 @@ impl Kernel for RunRange<'_> {
                 #[expect(unsafe_code, reason = "a value may be stored more than once")]
                 unsafe {
                     if view.is_uniform() {
-                        compute::fill::<V>(*view.elements(), target, length);
+                        compute::fill(*view.elements(), target, length);
                     } else if view.elements() != target {
                         std::ptr::copy_nonoverlapping(view.elements(), target, length);
                     }

@@ -1,4 +1,4 @@
-use super::{each, lanes};
+use super::{lanes, load, store};
 use crate::Isa;
 use crate::kernels::Activation;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
@@ -42,11 +42,15 @@ impl Kernel for Activate {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        // SAFETY: `activate_pointers` vouches for `length` elements.
-        unsafe {
-            each::<V>(self.source, self.target, self.length, |x| {
-                activate_vector(self.activation, x)
-            });
+        let mut at = 0;
+        while at < self.length {
+            let count = V::LANES.min(self.length - at);
+            // SAFETY: `activate_pointers` vouches for `length` elements.
+            unsafe {
+                let x = load::<V>(self.source.add(at), count);
+                store(activate_vector(self.activation, x), self.target.add(at), count);
+            }
+            at += count;
         }
     }
 }

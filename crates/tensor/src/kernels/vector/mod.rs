@@ -41,6 +41,8 @@ macro_rules! memory {
 mod array;
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod neon;
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+mod pair;
 mod unpack;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
@@ -55,7 +57,8 @@ pub(crate) const MOST_LANES: usize = 16;
 /// A vector of [`LANES`](Self::LANES) `f32`, with masks and 32-bit integers of as many lanes.
 ///
 /// Kernels must mark what they call with vectors `#[inline(always)]`: a function that stays outside
-/// the one compiled for the instruction set does without it and is very slow.
+/// the one compiled for the instruction set does without it and is very slow. Closures cannot be marked
+/// and do stay outside; what takes a function of vectors takes an implementation of a trait.
 pub(crate) trait Vector: Unpack {
     const LANES: usize;
     /// Whether `mul_add` rounds once.
@@ -187,9 +190,9 @@ pub(crate) trait Vector: Unpack {
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-type Portable = x86::F32x4;
+type Portable = pair::Pair<x86::F32x4>;
 #[cfg(all(target_arch = "aarch64", not(miri)))]
-type Portable = neon::F32x4;
+type Portable = pair::Pair<neon::F32x4>;
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 type Portable = array::F32x8;
 
@@ -239,6 +242,8 @@ pub(crate) unsafe fn dispatch_unchecked<K: Kernel>(isa: Isa, kernel: K) -> K::Ou
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the machine has the instructions.
         Isa::Avx2 => unsafe { x86::with_avx2(kernel) },
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        Isa::Neon => kernel.run::<neon::F32x4>(),
         _ => kernel.run::<Portable>(),
     }
 }

@@ -101,8 +101,8 @@ pub(crate) trait Unpack: Copy {
 
 /// Unpacks element by element.
 macro_rules! unpack_by_element {
-    ($vector:ty) => {
-        impl $crate::kernels::vector::Unpack for $vector {
+    ($vector:ty $(, any $narrow:ident)?) => {
+        impl $(<$narrow: Vector>)? Unpack for $vector {
             type Table = [f32; 16];
 
             #[inline(always)]
@@ -159,9 +159,14 @@ macro_rules! unpack_by_element {
     };
 }
 
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 unpack_by_element!(super::array::F32x8);
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 unpack_by_element!(super::neon::F32x4);
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unpack_by_element!(super::x86::F32x4);
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+unpack_by_element!(super::pair::Pair<V>, any V);
 
 #[inline(always)]
 fn from_elements<V: Vector>(element: impl Fn(usize) -> f32) -> V {

@@ -1,0 +1,424 @@
+//! Pooling over one to three spatial axes, channels last.
+
+use std::ops::Range;
+
+use crate::kernels::math::lanes;
+use crate::kernels::reduce::{Reduction, reduce};
+use crate::kernels::shared::SharedMut;
+use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::{Isa, Pool};
+
+/// What the elements of a window become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pooling {
+    /// The largest; NaN where one is, minus infinity where all are padding.
+    Max,
+    /// Their mean.
+    Average {
+        /// Whether padding counts as zeros, else not at all.
+        counts_padding: bool,
+    },
+    /// The root of the sum of their squares.
+    L2,
+}
+
+/// The extents of a pooling. Those of fewer than three axes are 1, with a padding of 0, along the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolingExtents {
+    /// How many images there are.
+    pub batch: usize,
+    /// The input's size.
+    pub input: [usize; 3],
+    /// The output's size.
+    pub output: [usize; 3],
+    /// The channels of both.
+    pub channels: usize,
+    /// The window's size.
+    pub kernel: [usize; 3],
+    /// The input pixels from one window to the next.
+    pub stride: [usize; 3],
+    /// The padding before the input.
+    pub before: [usize; 3],
+    /// The padding behind it. Windows that reach farther, as those of an output rounded up may, have
+    /// nothing there, not even padding.
+    pub after: [usize; 3],
+}
+
+impl PoolingExtents {
+    /// The pixels along an axis that a window has, and how many it has with padding.
+    #[inline(always)]
+    fn window(&self, axis: usize, at: usize) -> (Range<usize>, usize) {
+        // All in the coordinates of the padded input.
+        let first = at * self.stride[axis];
+        let last = first + self.kernel[axis];
+        let (start, end) = (self.before[axis], self.before[axis] + self.input[axis]);
+        let padded = last.min(end + self.after[axis]).saturating_sub(first);
+        let inner = first.max(start)..last.min(end);
+        (inner.start - start..inner.end.max(inner.start) - start, padded)
+    }
+
+    fn check(&self, input: &[f32], output: &[f32]) {
+        let length = |size: [usize; 3]| {
+            let lengths = [self.batch, size[0], size[1], size[2], self.channels];
+            lengths.iter().try_fold(1usize, |product, &length| product.checked_mul(length))
+        };
+        assert_eq!(Some(input.len()), length(self.input), "the input has other extents");
+        assert_eq!(Some(output.len()), length(self.output), "the output has other extents");
+        for axis in 0..3 {
+            let reach = self.output[axis]
+                .checked_mul(self.stride[axis])
+                .and_then(|reach| reach.checked_add(self.kernel[axis]));
+            let padded = self.before[axis]
+                .checked_add(self.input[axis])
+                .and_then(|end| end.checked_add(self.after[axis]));
+            assert!(reach.is_some() && padded.is_some(), "extents overflow");
+        }
+    }
+}
+
+/// Pools `[batch, depth, height, width, channels]`.
+///
+/// # Panics
+/// Where lengths are not those of the extents.
+pub fn pool_windows(
+    isa: Isa,
+    pool: &Pool,
+    pooling: Pooling,
+    extents: &PoolingExtents,
+    input: &[f32],
+    output: &mut [f32],
+) {
+    extents.check(input, output);
+    if output.is_empty() {
+        return;
+    }
+    let [depth, height, width] = extents.output;
+    let rows = extents.batch * depth * height;
+    let work = width * extents.channels * extents.kernel.iter().product::<usize>();
+    let shared = SharedMut::new(output);
+    pool.run_ranges(rows, (32_768 / work.max(1)).max(1), |range| {
+        dispatch(isa, Rows { pooling, extents, input, output: &shared, rows: range });
+    });
+}
+
+/// The mean of each channel: `[batch, pixels, channels]` to `[batch, channels]`.
+///
+/// # Panics
+/// Where lengths are not those of the extents.
+pub fn global_average(
+    isa: Isa,
+    pool: &Pool,
+    [batch, pixels, channels]: [usize; 3],
+    input: &[f32],
+    output: &mut [f32],
+) {
+    reduce(isa, pool, Reduction::Mean, input, &[batch, pixels, channels], &[1], output);
+}
+
+struct Rows<'a> {
+    pooling: Pooling,
+    extents: &'a PoolingExtents,
+    input: &'a [f32],
+    output: &'a SharedMut<'a>,
+    rows: Range<usize>,
+}
+
+impl Kernel for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let Rows { pooling, extents, input, output, rows } = self;
+        match pooling {
+            Pooling::Max => pool_rows::<V, Max>(extents, false, input, output, rows),
+            Pooling::Average { counts_padding } => {
+                pool_rows::<V, Average>(extents, counts_padding, input, output, rows);
+            }
+            Pooling::L2 => pool_rows::<V, L2>(extents, false, input, output, rows),
+        }
+    }
+}
+
+trait Window<V: Vector> {
+    fn start() -> V;
+    fn step(pooled: V, x: V) -> V;
+    fn end(pooled: V, count: V) -> V;
+}
+
+struct Max;
+struct Average;
+struct L2;
+
+impl<V: Vector> Window<V> for Max {
+    #[inline(always)]
+    fn start() -> V {
+        V::splat(f32::NEG_INFINITY)
+    }
+    #[inline(always)]
+    fn step(pooled: V, x: V) -> V {
+        pooled.max_nan(x)
+    }
+    #[inline(always)]
+    fn end(pooled: V, _count: V) -> V {
+        pooled
+    }
+}
+
+impl<V: Vector> Window<V> for Average {
+    #[inline(always)]
+    fn start() -> V {
+        V::zero()
+    }
+    #[inline(always)]
+    fn step(pooled: V, x: V) -> V {
+        pooled.add(x)
+    }
+    #[inline(always)]
+    fn end(pooled: V, count: V) -> V {
+        pooled.div(count)
+    }
+}
+
+impl<V: Vector> Window<V> for L2 {
+    #[inline(always)]
+    fn start() -> V {
+        V::zero()
+    }
+    #[inline(always)]
+    fn step(pooled: V, x: V) -> V {
+        pooled.add(lanes::square(x))
+    }
+    #[inline(always)]
+    fn end(pooled: V, _count: V) -> V {
+        pooled.sqrt()
+    }
+}
+
+/// How many vectors of channels go over a window together.
+const TOGETHER: usize = 4;
+
+#[inline(always)]
+fn pool_rows<V: Vector, W: Window<V>>(
+    extents: &PoolingExtents,
+    counts_padding: bool,
+    input: &[f32],
+    output: &SharedMut<'_>,
+    rows: Range<usize>,
+) {
+    let channels = extents.channels;
+    let [in_depth, in_height, in_width] = extents.input;
+    let [depth, height, width] = extents.output;
+    for row in rows {
+        let (image, z, y) = (row / height / depth, row / height % depth, row % height);
+        let (planes, padded_planes) = extents.window(0, z);
+        let (lines, padded_lines) = extents.window(1, y);
+        for x in 0..width {
+            let (columns, padded_columns) = extents.window(2, x);
+            let count = if counts_padding {
+                padded_planes * padded_lines * padded_columns
+            } else {
+                planes.len() * lines.len() * columns.len()
+            };
+            let count = V::splat(count as f32);
+            let start = (row * width + x) * channels;
+            let target = output.pointer(start..start + channels);
+            let mut channel = 0;
+            while channel < channels {
+                let many = channel + TOGETHER * V::LANES <= channels;
+                let lanes = if many { TOGETHER * V::LANES } else { V::LANES.min(channels - channel) };
+                let mut pooled = [W::start(); TOGETHER];
+                for plane in planes.clone() {
+                    for line in lines.clone() {
+                        let line = ((image * in_depth + plane) * in_height + line) * in_width;
+                        for column in columns.clone() {
+                            let pixel = (line + column) * channels + channel;
+                            let pixel = &input[pixel..pixel + lanes];
+                            // SAFETY: the slice has that many elements.
+                            #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
+                            unsafe {
+                                if many {
+                                    for (at, pooled) in pooled.iter_mut().enumerate() {
+                                        let x = V::load(pixel.as_ptr().add(at * V::LANES));
+                                        *pooled = W::step(*pooled, x);
+                                    }
+                                } else {
+                                    let x = V::load_partial(pixel.as_ptr(), lanes);
+                                    pooled[0] = W::step(pooled[0], x);
+                                }
+                            }
+                        }
+                    }
+                }
+                // SAFETY: the target has `channels` elements, and each task has rows of its own.
+                #[expect(unsafe_code, reason = "tasks write disjoint parts of the output")]
+                unsafe {
+                    if many {
+                        for (at, pooled) in pooled.into_iter().enumerate() {
+                            W::end(pooled, count).store(target.add(channel + at * V::LANES));
+                        }
+                    } else {
+                        W::end(pooled[0], count).store_partial(target.add(channel), lanes);
+                    }
+                }
+                channel += lanes;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::vector::tests::available;
+
+    fn numbers(count: usize) -> Vec<f32> {
+        let mut state = 99u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 16_777_216.0 * 2.0 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    fn reference(pooling: Pooling, extents: &PoolingExtents, input: &[f32]) -> Vec<f64> {
+        let mut output = vec![];
+        let [in_depth, in_height, in_width] = extents.input;
+        let [depth, height, width] = extents.output;
+        for at in 0..extents.batch * depth * height * width * extents.channels {
+            let channel = at % extents.channels;
+            let pixel = at / extents.channels;
+            let place = [pixel / width / height % depth, pixel / width % height, pixel % width];
+            let image = pixel / width / height / depth;
+            let mut elements = vec![];
+            let mut padded = 0;
+            let taps = extents.kernel;
+            for tap in 0..taps.iter().product() {
+                let tap = [tap / taps[1] / taps[2], tap / taps[2] % taps[1], tap % taps[2]];
+                let at = |axis: usize| {
+                    (place[axis] * extents.stride[axis] + tap[axis]) as isize
+                        - extents.before[axis] as isize
+                };
+                let behind = (0..3)
+                    .any(|axis| at(axis) >= (extents.input[axis] + extents.after[axis]) as isize);
+                padded += usize::from(!behind);
+                if (0..3).all(|axis| (0..extents.input[axis] as isize).contains(&at(axis))) {
+                    let [z, y, x] = [at(0), at(1), at(2)].map(|at| at as usize);
+                    let pixel = ((image * in_depth + z) * in_height + y) * in_width + x;
+                    elements.push(f64::from(input[pixel * extents.channels + channel]));
+                }
+            }
+            output.push(match pooling {
+                Pooling::Max if elements.iter().any(|x| x.is_nan()) => f64::NAN,
+                Pooling::Max => elements.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                Pooling::Average { counts_padding } => {
+                    let count = if counts_padding { padded } else { elements.len() };
+                    elements.iter().sum::<f64>() / count as f64
+                }
+                Pooling::L2 => elements.iter().map(|x| x * x).sum::<f64>().sqrt(),
+            });
+        }
+        output
+    }
+
+    #[test]
+    fn pooling_agrees_with_the_definition() {
+        let base = PoolingExtents {
+            batch: 1,
+            input: [1, 1, 5],
+            output: [1, 1, 3],
+            channels: 3,
+            kernel: [1, 1, 2],
+            stride: [1, 1, 2],
+            before: [0; 3],
+            after: [0; 3],
+        };
+        let mut cases = vec![
+            base,
+            PoolingExtents { channels: 0, ..base },
+            PoolingExtents { output: [0, 1, 3], ..base },
+            PoolingExtents {
+                batch: 2,
+                input: [1, 4, 5],
+                output: [1, 3, 3],
+                channels: 17,
+                kernel: [1, 3, 3],
+                stride: [1, 2, 2],
+                before: [0, 1, 1],
+                after: [0, 0, 1],
+            },
+            PoolingExtents {
+                input: [3, 4, 2],
+                output: [2, 2, 2],
+                kernel: [2, 3, 2],
+                stride: [1, 2, 1],
+                before: [0, 1, 1],
+                after: [0, 0, 0],
+                ..base
+            },
+        ];
+        if !cfg!(miri) {
+            cases.extend([
+                PoolingExtents {
+                    input: [1, 28, 29],
+                    output: [1, 14, 15],
+                    channels: 64,
+                    kernel: [1, 3, 3],
+                    stride: [1, 2, 2],
+                    before: [0, 1, 1],
+                    after: [0, 1, 1],
+                    ..base
+                },
+                PoolingExtents {
+                    input: [1, 7, 7],
+                    output: [1, 1, 1],
+                    channels: 100,
+                    kernel: [1, 7, 7],
+                    ..base
+                },
+            ]);
+        }
+        for extents in cases {
+            let mut input = numbers(
+                extents.batch * extents.input.iter().product::<usize>() * extents.channels,
+            );
+            if input.len() > 7 {
+                input[5] = f32::NAN;
+                input[6] = f32::NEG_INFINITY;
+            }
+            let length = extents.batch * extents.output.iter().product::<usize>() * extents.channels;
+            for isa in available() {
+                for threads in [1, 3] {
+                    let pool = Pool::new(threads);
+                    for pooling in [
+                        Pooling::Max,
+                        Pooling::Average { counts_padding: false },
+                        Pooling::Average { counts_padding: true },
+                        Pooling::L2,
+                    ] {
+                        let mut output = vec![9.0; length];
+                        pool_windows(isa, &pool, pooling, &extents, &input, &mut output);
+                        let expected = reference(pooling, &extents, &input);
+                        for (at, (&result, &expected)) in output.iter().zip(&expected).enumerate() {
+                            assert!(
+                                (f64::from(result) - expected).abs() < 1e-5
+                                    || f64::from(result) == expected
+                                    || result.is_nan() && expected.is_nan(),
+                                "{isa} {pooling:?} {extents:?} at {at}: {result}, not {expected}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn global_means() {
+        let mut output = [0.0; 4];
+        let input = [1.0, 2.0, 3.0, 6.0, -1.0, 0.0, 5.0, 0.0];
+        for isa in available() {
+            global_average(isa, &Pool::new(1), [2, 2, 2], &input, &mut output);
+            assert_eq!(output, [2.0, 4.0, 2.0, 0.0]);
+        }
+    }
+}
