@@ -10,6 +10,7 @@ mod editor;
 mod elementwise;
 mod linear;
 mod parameters;
+mod strided;
 
 use super::graph::{Graph, NodeKind, Region};
 use super::kernel::Machine;
