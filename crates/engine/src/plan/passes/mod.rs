@@ -5,6 +5,7 @@
 //! knows stays as it is. In faithful mode a kernel rounds wherever the operations that it stands for do.
 
 mod activation;
+mod attention;
 mod dead;
 mod editor;
 mod elementwise;
@@ -29,6 +30,7 @@ pub(super) struct Work<'w> {
 /// Runs every pass.
 pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     dead::remove(work.graph);
+    each_region(work, &mut attention::lower)?;
     each_region(work, &mut linear::lower)?;
     each_region(work, &mut elementwise::fuse)?;
     dead::remove(work.graph);

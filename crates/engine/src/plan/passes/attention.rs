@@ -1,0 +1,450 @@
+//! Attention becomes one kernel, which reads queries, keys and values where their projections left them
+//! and writes results where the next projection takes them.
+//!
+//! ```text
+//! s = matmul(x = q, y = k, transpose_y = true)
+//! t = mul(x = s, y = scale)
+//! u = add(x = t, y = mask)
+//! w = softmax(x = u, axis = -1)
+//! m = matmul(x = w, y = v)
+//! o = transpose(x = m, perm = [0, 2, 1, 3])         o = attention(q, k, v, mask)
+//! ```
+//!
+//! In faithful mode only `scaled_dot_product_attention` of fp16 does: the others round in between.
+
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+use coremill_tensor::kernels::math::round_to_fp16;
+use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, Rounding, attend};
+
+use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
+use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::known::{Known, Source};
+use super::linear::rounding;
+use super::parameters::parameters;
+use super::strided::{Strided, strided};
+use super::{Editor, Work};
+use crate::array::{Array, View, is_float};
+use crate::error::Result;
+use crate::geometry::{broadcast_strides, strides as dense_strides};
+
+/// Makes kernels of the attentions of a region.
+pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
+    let mut editor = Editor::new(work.graph, region);
+    for index in 0..editor.len() {
+        let Some(found) = recognise(work.source, work.graph, &editor, index) else { continue };
+        let Some(plan) = Layout::of(work.source, work.graph, &editor, &found) else { continue };
+        let place = plan.moved.last().copied().unwrap_or(found.last);
+        let mut last = None;
+        for &node in found.nodes.iter().chain(&plan.moved) {
+            last = editor.take(node);
+        }
+        if let Some(Node { op, outputs, .. }) = last {
+            let kernel = Attention {
+                shape: plan.shape,
+                scale: found.scale,
+                query: (plan.query.offset, head_strides(&plan.query)),
+                key: (plan.key.offset, head_strides(&plan.key)),
+                value: (plan.value.offset, head_strides(&plan.value)),
+                mask: plan.mask.as_ref().map(|(_, strides)| *strides),
+                output: plan.output,
+                rounding: rounding(work.source, work.graph, outputs[0]),
+            };
+            let mut inputs = vec![plan.query.operand, plan.key.operand, plan.value.operand];
+            inputs.extend(plan.mask.map(|(operand, _)| operand));
+            let kind = NodeKind::Kernel(Box::new(kernel));
+            editor.put(work.graph, place, Node { op, kind, inputs, outputs });
+        }
+    }
+    Ok(editor.finish())
+}
+
+/// Nodes that together are an attention.
+struct Found {
+    query: Operand,
+    key: Operand,
+    /// Whether the keys' last two axes change places.
+    key_is_transposed: bool,
+    value: Operand,
+    mask: Option<Operand>,
+    scale: f32,
+    /// The nodes, in order.
+    nodes: Vec<usize>,
+    last: usize,
+    output: SlotId,
+}
+
+fn recognise(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Found> {
+    let node = editor.node(index)?;
+    match node.operation()? {
+        OpKind::ScaledDotProductAttention => {
+            let one = |name: &str| node.bound(name).first().cloned();
+            let query = one("query")?;
+            let depth = *graph.shape(&query)?.last()?;
+            Some(Found {
+                query,
+                key: one("key")?,
+                key_is_transposed: false,
+                value: one("value")?,
+                mask: one("attn_mask"),
+                scale: 1.0 / (depth as f32).sqrt(),
+                nodes: vec![index],
+                last: index,
+                output: node.outputs[0],
+            })
+        }
+        OpKind::Softmax => written_out(source, graph, editor, index),
+        _ => None,
+    }
+}
+
+/// The attention whose softmax a node is.
+fn written_out(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Found> {
+    let softmax = editor.node(index)?;
+    if rounding(source, graph, softmax.outputs[0]) != Rounding::None {
+        return None;
+    }
+    let rank = graph.slot(softmax.outputs[0]).shape.as_ref()?.len();
+    let axis = parameters(source, graph, softmax, |call| call.axis("axis", rank))?;
+    if axis + 1 != rank {
+        return None;
+    }
+    let (after, product) = editor.sole_reader(softmax.outputs[0])?;
+    let weights = product.bound("x").first()?;
+    if product.operation()? != OpKind::Matmul
+        || weights.slot() != Some(softmax.outputs[0])
+        || transposes(source, graph, product)? != (false, false)
+    {
+        return None;
+    }
+    let value = product.bound("y").first()?.clone();
+
+    let mut nodes = vec![after, index];
+    let (mut scale, mut mask) = (1.0, None);
+    let mut scores = softmax.bound("x").first()?.clone();
+    loop {
+        let slot = scores.slot()?;
+        let (at, node) = editor.writer_of(&scores)?;
+        if editor.sole_reader(slot).is_none() {
+            return None;
+        }
+        nodes.push(at);
+        let [x, y] = ["x", "y"].map(|name| node.bound(name).first());
+        let (x, y) = (x?, y?);
+        match node.operation()? {
+            OpKind::Matmul => {
+                let (transpose_x, transpose_y) = transposes(source, graph, node)?;
+                if transpose_x {
+                    return None;
+                }
+                nodes.reverse();
+                return Some(Found {
+                    query: x.clone(),
+                    key: y.clone(),
+                    key_is_transposed: !transpose_y,
+                    value,
+                    mask,
+                    scale,
+                    nodes,
+                    last: after,
+                    output: product.outputs[0],
+                });
+            }
+            // The mask is added to scores that are scaled.
+            OpKind::Add if mask.is_none() && scale == 1.0 => {
+                let computed = |operand: &Operand| {
+                    let shape = graph.shape(operand);
+                    shape == graph.shape(&scores) && leads_to_product(graph, editor, operand)
+                };
+                let (inner, added) = if computed(x) { (x, y) } else { (y, x) };
+                mask = Some(added.clone());
+                scores = inner.clone();
+            }
+            OpKind::Mul if scale == 1.0 => {
+                let (inner, factor) = if y.constant().is_some() { (x, y) } else { (y, x) };
+                scale = number(source, factor)?;
+                scores = inner.clone();
+            }
+            OpKind::RealDiv if scale == 1.0 => {
+                scale = 1.0 / number(source, y)?;
+                scores = x.clone();
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Whether an operand comes from a product, scaled perhaps.
+fn leads_to_product(graph: &Graph, editor: &Editor, operand: &Operand) -> bool {
+    let Some((_, node)) = editor.writer_of(operand) else { return false };
+    match node.operation() {
+        Some(OpKind::Matmul) => true,
+        Some(OpKind::Mul | OpKind::RealDiv) => ["x", "y"].iter().any(|name| {
+            node.bound(name).first().is_some_and(|operand| {
+                graph.shape(operand) == graph.slot(node.outputs[0]).shape.as_deref()
+                    && editor
+                        .writer_of(operand)
+                        .is_some_and(|(_, node)| node.operation() == Some(OpKind::Matmul))
+            })
+        }),
+        _ => false,
+    }
+}
+
+fn transposes(source: &Source, graph: &Graph, node: &Node) -> Option<(bool, bool)> {
+    parameters(source, graph, node, |call| {
+        Ok((call.bool("transpose_x")?, call.bool("transpose_y")?))
+    })
+}
+
+/// The number that a constant of one element is.
+fn number(source: &Source, operand: &Operand) -> Option<f32> {
+    match operand.constant()?.array(source).ok()?.as_floats() {
+        Some([number]) => Some(*number),
+        _ => None,
+    }
+}
+
+/// Where an attention's vectors lie.
+struct Layout {
+    shape: AttentionShape,
+    /// As `[batch, heads, rows, depth]`.
+    query: Strided,
+    key: Strided,
+    value: Strided,
+    mask: Option<(Operand, [usize; 4])>,
+    /// The strides of results by set, head and query.
+    output: [usize; 3],
+    /// The nodes after it that only move its results, which it writes where they would.
+    moved: Vec<usize>,
+}
+
+impl Layout {
+    fn of(source: &Source, graph: &Graph, editor: &Editor, found: &Found) -> Option<Layout> {
+        let view = |operand: &Operand| -> Option<Strided> {
+            let look = strided(source, graph, editor, operand)?;
+            let plain = Strided {
+                operand: operand.clone(),
+                offset: 0,
+                strides: dense_strides(&look.shape),
+                shape: look.shape.clone(),
+            };
+            four_axes(look).or_else(|| four_axes(plain))
+        };
+        let float = |operand: &Operand| matches!(graph.dtype(operand), DType::Fp16 | DType::Fp32);
+        if ![&found.query, &found.key, &found.value].into_iter().all(float) {
+            return None;
+        }
+        let (query, value) = (view(&found.query)?, view(&found.value)?);
+        let mut key = match found.key_is_transposed {
+            false => view(&found.key)?,
+            true => swapped(strided(source, graph, editor, &found.key)?)?,
+        };
+        if key.strides[3] != 1 && key.shape[3] != 1 {
+            return None;
+        }
+        key.strides[3] = 1;
+        let [batch, heads, queries, depth] = query.shape[..] else { return None };
+        let [key_batch, key_heads, keys, key_depth] = key.shape[..] else { return None };
+        let value_depth = *value.shape.get(3)?;
+        let fits = (key_batch, key_heads, key_depth) == (batch, heads, depth)
+            && value.shape[..3] == [batch, heads, keys];
+        if !fits || [batch, heads, queries, keys, depth, value_depth].contains(&0) {
+            return None;
+        }
+        let shape = AttentionShape { batch, heads, group: 1, queries, keys, depth, value_depth };
+        let mask = match &found.mask {
+            Some(mask) => Some(mask_layout(source, graph, mask, found, &shape)?),
+            None => None,
+        };
+        let dense = dense_strides(&[batch, heads, queries, value_depth]);
+        let mut output = [dense[0], dense[1], dense[2]];
+        let mut moved = Vec::new();
+        if let Some((nodes, strides)) = follow(source, graph, editor, found.output, &shape) {
+            (moved, output) = (nodes, strides);
+        }
+        Some(Layout { shape, query, key, value, mask, output, moved })
+    }
+}
+
+/// A tensor as sets of heads of vectors, whose elements lie side by side.
+fn four_axes(view: Strided) -> Option<Strided> {
+    let shape = match view.shape[..] {
+        [rows, depth] => [1, 1, rows, depth],
+        [heads, rows, depth] => [1, heads, rows, depth],
+        [ref sets @ .., heads, rows, depth] => [sets.iter().product(), heads, rows, depth],
+        _ => return None,
+    };
+    let mut view = view.reshaped(&shape)?;
+    if shape[3] == 1 {
+        view.strides[3] = 1;
+    }
+    (view.strides[3] == 1).then_some(view)
+}
+
+/// A tensor with its last two axes changed, as sets of heads of vectors.
+fn swapped(mut view: Strided) -> Option<Strided> {
+    let rank = view.shape.len();
+    if rank < 2 {
+        return None;
+    }
+    view.shape.swap(rank - 1, rank - 2);
+    view.strides.swap(rank - 1, rank - 2);
+    four_axes(view)
+}
+
+fn head_strides(view: &Strided) -> [usize; 3] {
+    [view.strides[0], view.strides[1], view.strides[2]]
+}
+
+/// What is added to scores, as floats, and its strides.
+fn mask_layout(
+    source: &Source,
+    graph: &Graph,
+    mask: &Operand,
+    found: &Found,
+    shape: &AttentionShape,
+) -> Option<(Operand, [usize; 4])> {
+    let mut operand = mask.clone();
+    if !is_float(graph.dtype(mask)) {
+        let known = mask.constant()?;
+        let bools = known.array(source).ok()?;
+        let hidden = |&seen: &i32| if seen != 0 { 0.0 } else { f32::NEG_INFINITY };
+        let floats = bools.as_ints()?.iter().map(hidden).collect();
+        let array = Array::floats(DType::Fp32, bools.shape(), floats);
+        operand = Operand::Constant(std::sync::Arc::new(Known::new(array)));
+    }
+    let from = graph.shape(mask)?;
+    // The sets are what the axes before the heads make together.
+    let query = graph.shape(&found.query)?;
+    let rank = query.len();
+    let mut scores = query.to_vec();
+    *scores.last_mut()? = shape.keys;
+    if from.len() > rank {
+        return None;
+    }
+    let fits = |(axis, &extent): (usize, &usize)| {
+        extent == 1 || extent == scores[axis + rank - from.len()]
+    };
+    if !from.iter().enumerate().all(fits) {
+        return None;
+    }
+    let strides = broadcast_strides(from, &scores);
+    let view = Strided { operand, offset: 0, shape: scores, strides };
+    let mut four = [0; 4];
+    match rank {
+        2 => four[2..].copy_from_slice(&view.strides),
+        3 => four[1..].copy_from_slice(&view.strides),
+        4 => four.copy_from_slice(&view.strides),
+        _ => {
+            let sets = &view.strides[..rank - 3];
+            if sets.iter().any(|&stride| stride != 0) {
+                return None;
+            }
+            four[1..].copy_from_slice(&view.strides[rank - 3..]);
+        }
+    }
+    (four[3] <= 1).then_some((view.operand, four))
+}
+
+/// The nodes that only move the results, and the strides with which writing them gives what these would.
+fn follow(
+    source: &Source,
+    graph: &Graph,
+    editor: &Editor,
+    output: SlotId,
+    shape: &AttentionShape,
+) -> Option<(Vec<usize>, [usize; 3])> {
+    let AttentionShape { batch, heads, queries, value_depth, .. } = *shape;
+    let mut best = None;
+    let mut nodes = Vec::new();
+    let mut slot = output;
+    while let Some((reader, node)) = editor.sole_reader(slot) {
+        let moves =
+            matches!(node.kind, NodeKind::Alias) || node.operation() == Some(OpKind::Transpose);
+        if !moves {
+            break;
+        }
+        nodes.push(reader);
+        slot = node.outputs[0];
+        let view = strided(source, graph, editor, &Operand::Slot(slot))?;
+        if view.operand.slot() != Some(output) {
+            break;
+        }
+        // In the order of the results' own axes, with the strides that the moved tensor has.
+        let dense = dense_strides(&view.shape);
+        let mut axes: Vec<usize> =
+            (0..view.shape.len()).filter(|&axis| view.shape[axis] != 1).collect();
+        axes.sort_by_key(|&axis| std::cmp::Reverse(view.strides[axis]));
+        let inverse = Strided {
+            shape: axes.iter().map(|&axis| view.shape[axis]).collect(),
+            strides: axes.iter().map(|&axis| dense[axis]).collect(),
+            ..view
+        };
+        if let Some(inverse) = inverse.reshaped(&[batch, heads, queries, value_depth])
+            && (inverse.strides[3] == 1 || value_depth == 1)
+        {
+            best = Some((nodes.clone(), head_strides(&inverse)));
+        }
+    }
+    best
+}
+
+struct Attention {
+    shape: AttentionShape,
+    scale: f32,
+    /// Where the first vector is, and how far apart they are.
+    query: (usize, [usize; 3]),
+    key: (usize, [usize; 3]),
+    value: (usize, [usize; 3]),
+    mask: Option<[usize; 4]>,
+    output: [usize; 3],
+    rounding: Rounding,
+}
+
+impl Kernel for Attention {
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        _scratch: &mut [f32],
+    ) -> Result<()> {
+        let heads = |index: usize, (offset, strides): (usize, [usize; 3])| -> Result<Heads<'_>> {
+            Ok(Heads { elements: &inputs[index].floats()?[offset..], strides })
+        };
+        let mask = match self.mask {
+            Some(strides) => Some(Mask { elements: inputs[3].floats()?, strides }),
+            None => None,
+        };
+        attend(
+            &machine.pool,
+            machine.isa,
+            self.shape,
+            self.scale,
+            heads(0, self.query)?,
+            heads(1, self.key)?,
+            heads(2, self.value)?,
+            mask,
+            HeadsMut { elements: outputs[0], strides: self.output },
+        );
+        if self.rounding == Rounding::Fp16 {
+            round_to_fp16(machine.isa, outputs[0]);
+        }
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        "attention".to_owned()
+    }
+
+    fn cost(&self) -> Cost {
+        let AttentionShape { batch, heads, queries, keys, depth, value_depth, .. } = self.shape;
+        let vectors = batch * heads;
+        let (depths, rows) = (depth + value_depth, queries + keys);
+        Cost {
+            operations: 2 * (vectors * queries * keys * depths) as u64,
+            bytes: 4 * (vectors * rows * depths) as u64,
+        }
+    }
+}
