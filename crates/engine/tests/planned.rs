@@ -1,0 +1,162 @@
+//! Plans give what the operations give one by one: every package at hand is run both ways.
+//!
+//! The golden packages always are; those in the directory that `COREMILL_PACKAGES` names, too.
+
+use std::path::{Path, PathBuf};
+
+use coremill_engine::{Array, Engine, Error, Hooks, LoadOptions, Outputs, Port, Precision, Value};
+use coremill_mil::ir::Dim;
+use coremill_mil::{package, verify};
+use coremill_tensor::DType;
+
+fn packages() -> Vec<PathBuf> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mil/tests/packages");
+    let mut directories = vec![golden];
+    directories.extend(std::env::var_os("COREMILL_PACKAGES").map(PathBuf::from));
+    let mut found = Vec::new();
+    for directory in directories {
+        let entries = std::fs::read_dir(&directory)
+            .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+        let paths = entries.map(|entry| entry.expect("it can be listed").path());
+        found.extend(paths.filter(|path| path.extension().is_some_and(|it| it == "mlpackage")));
+    }
+    found.sort();
+    found
+}
+
+/// Numbers that differ and are the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u32 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as u32
+    }
+}
+
+/// An input that the port takes; open dimensions get the extents that the description gives by default.
+fn input(port: &Port, numbers: &mut Numbers) -> Array {
+    let ty = port.ty.as_tensor().expect("inputs are tensors");
+    let described = port.description.as_ref().and_then(|feature| feature.ty.array());
+    let extent = |(axis, dim): (usize, &Dim)| match dim {
+        Dim::Known(extent) => *extent as usize,
+        Dim::Unknown | Dim::Symbolic(_) => {
+            described.and_then(|array| array.shape.get(axis)).map_or(5, |&extent| extent as usize)
+        }
+    };
+    let shape: Vec<usize> = ty.shape.iter().enumerate().map(extent).collect();
+    let count = shape.iter().product();
+    match ty.dtype {
+        DType::Fp16 | DType::Fp32 => {
+            let float = |_| numbers.next() as f32 / (1u32 << 31) as f32 * 2.0 - 0.9;
+            Array::floats(DType::Fp32, shape, (0..count).map(float).collect())
+        }
+        DType::Bool => Array::ints(
+            DType::Bool,
+            shape,
+            (0..count).map(|_| (numbers.next() % 2) as i32).collect(),
+        ),
+        dtype => {
+            Array::ints(dtype, shape, (0..count).map(|_| (numbers.next() % 7) as i32).collect())
+        }
+    }
+}
+
+fn run_both_ways(path: &Path, precision: Precision, threads: usize) -> Result<String, String> {
+    let model = package::read(path).map_err(|error| error.to_string())?;
+    let verified = verify::verify(&model).map_err(|report| report.summary())?;
+    let options = LoadOptions { precision, threads, ..LoadOptions::default() };
+    let text = |error: Error| error.to_string();
+    let engine = Engine::load(&verified, &options).map_err(text)?;
+    let mut worst: f64 = 0.0;
+    for function in engine.functions() {
+        let mut numbers = Numbers(7);
+        let mut planned = engine.session(function).map_err(text)?;
+        let mut observed = engine.session(function).map_err(text)?;
+        // Twice, so that states have something in them and memory is used again.
+        for _ in 0..2 {
+            let inputs: Vec<(String, Array)> = planned
+                .inputs()
+                .iter()
+                .map(|port| (port.name.clone(), input(port, &mut numbers)))
+                .collect();
+            let inputs: Vec<(&str, Array)> =
+                inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
+            let one = planned.run(&inputs);
+            let mut ignore = |_: &str, _: &str, _: &Value| {};
+            let mut hooks = Hooks { observe: Some(&mut ignore), profile: None };
+            let other = observed.run_with(&inputs, &mut hooks);
+            match (one, other) {
+                (Ok(one), Ok(other)) => worst = worst.max(difference(&one, &other)?),
+                // Random inputs may be refused, the same way.
+                (Err(one), Err(other)) if one.to_string() == other.to_string() => {
+                    return Ok(format!("both refuse: {one}"));
+                }
+                (one, other) => {
+                    return Err(format!("planned: {:?}\nobserved: {:?}", one.err(), other.err()));
+                }
+            }
+        }
+    }
+    let tolerance = match precision {
+        Precision::Fast => 2e-3,
+        Precision::Faithful => 3e-2,
+    };
+    if worst > tolerance {
+        Err(format!("differ by {worst:.1e}"))
+    } else {
+        Ok(format!("{worst:.1e}"))
+    }
+}
+
+/// The largest difference, relative to the largest element of an output.
+fn difference(one: &Outputs, other: &Outputs) -> Result<f64, String> {
+    let mut worst: f64 = 0.0;
+    for ((name, one), (_, other)) in one.0.iter().zip(&other.0) {
+        let (Some(one), Some(other)) = (one.as_array(), other.as_array()) else {
+            continue;
+        };
+        if one.shape() != other.shape() || one.dtype() != other.dtype() {
+            return Err(format!("`{name}` is {:?} and {:?}", one.shape(), other.shape()));
+        }
+        match (one.as_floats(), other.as_floats()) {
+            (Some(one), Some(other)) => {
+                let finite = other.iter().filter(|x| x.is_finite());
+                let scale = finite.fold(1e-6f64, |most, &x| most.max(f64::from(x.abs())));
+                for (&x, &y) in one.iter().zip(other) {
+                    let same = x == y || (x.is_nan() && y.is_nan());
+                    if !same {
+                        let error = f64::from((x - y).abs()) / scale;
+                        worst = worst.max(if error.is_nan() { f64::INFINITY } else { error });
+                    }
+                }
+            }
+            _ if one != other => return Err(format!("`{name}` differs")),
+            _ => {}
+        }
+    }
+    Ok(worst)
+}
+
+#[test]
+fn plans_give_what_operations_give_one_by_one() {
+    let only = std::env::var("COREMILL_ONLY").unwrap_or_default();
+    let mut failures = Vec::new();
+    for path in packages() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !name.contains(&only) {
+            continue;
+        }
+        for (precision, threads) in [(Precision::Fast, 1), (Precision::Faithful, 3)] {
+            match run_both_ways(&path, precision, threads) {
+                Ok(found) => println!("{name} {precision:?}: {found}"),
+                Err(found) => {
+                    println!("{name} {precision:?}: FAILED {found}");
+                    failures.push(format!("{name} {precision:?}: {found}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of the runs fail:\n{}", failures.len(), failures.join("\n"));
+}
