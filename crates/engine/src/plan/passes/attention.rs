@@ -366,7 +366,7 @@ fn follow(
             break;
         }
         nodes.push(reader);
-        slot = node.outputs[0];
+        slot = *node.outputs.first()?;
         let view = strided(source, graph, editor, &Operand::Slot(slot))?;
         if view.operand.slot() != Some(output) {
             break;

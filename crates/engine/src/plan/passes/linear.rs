@@ -98,9 +98,8 @@ impl Tail {
         // Aliases only count once something is done after them.
         let mut passed = Vec::new();
         while let Some((reader, node)) = editor.sole_reader(slot) {
-            let output = node.outputs[0];
-            // A kernel writes where there is room for it, which takes a known shape: two inputs of
-            // unknown length may be of one length and give a sum of a length that nobody knows yet.
+            let Some(&output) = node.outputs.first() else { break };
+            // A kernel writes where there is room for it, which takes a known shape.
             if graph.slot(output).dtype != dtype || graph.slot(output).shape.is_none() {
                 break;
             }
