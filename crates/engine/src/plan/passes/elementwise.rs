@@ -21,9 +21,11 @@ use super::super::kernel::{Cost, Kernel, Machine};
 use super::super::known::Source;
 use super::activation::activation;
 use super::parameters::parameters;
+use super::strided::{Strided, strided};
 use super::{Editor, Work};
 use crate::array::{ElementsView, View, int_range, is_float};
 use crate::error::{Result, fail};
+use crate::geometry::strides as dense_strides;
 use crate::options::Precision;
 
 /// The most operations in one kernel: a program with more would keep more tiles than the first cache has.
@@ -37,7 +39,7 @@ pub(super) fn fuse(work: &mut Work<'_>, region: Region) -> Result<Region> {
         let (inputs, kernel) = {
             let nodes: Vec<&Node> =
                 members.iter().filter_map(|&member| editor.node(member)).collect();
-            build(work.source, work.graph, &nodes)
+            build(work.source, work.graph, &editor, &nodes)
         };
         let Some(&last) = members.last() else { continue };
         let mut taken = None;
@@ -201,12 +203,18 @@ fn shifted(source: &Source, graph: &Graph, node: &Node, unary: Unary) -> Option<
 }
 
 /// The kernel that computes nodes, the last of which gives the result, and what it reads.
-fn build(source: &Source, graph: &Graph, nodes: &[&Node]) -> (Vec<Operand>, MapKernel) {
+fn build(
+    source: &Source,
+    graph: &Graph,
+    editor: &Editor,
+    nodes: &[&Node],
+) -> (Vec<Operand>, MapKernel) {
     let last = nodes[nodes.len() - 1];
     let shape = graph.slot(last.outputs[0]).shape.clone().unwrap_or_default();
     let mut chain = Chain {
         source,
         graph,
+        editor,
         program: MapProgram::new(),
         inputs: Vec::new(),
         loaded: Vec::new(),
@@ -223,31 +231,42 @@ fn build(source: &Source, graph: &Graph, nodes: &[&Node]) -> (Vec<Operand>, MapK
     if let Some(&(_, value)) = chain.computed.last() {
         chain.program.output(value);
     }
-    let strides = |operand: &Operand| {
-        graph.shape(operand).and_then(|from| broadcast_strides(from, &shape)).unwrap_or_default()
-    };
-    let strides = chain.inputs.iter().map(strides).collect();
-    let converted = |operand: &&Operand| !is_float(graph.dtype(operand));
-    let scratch = chain.inputs.iter().filter(converted).filter_map(|operand| graph.shape(operand));
-    let scratch = scratch.map(|shape| shape.iter().product::<usize>()).sum();
-    let reads = chain.inputs.iter().filter_map(|operand| graph.shape(operand));
-    let reads: usize = reads.map(|shape| shape.iter().product::<usize>()).sum();
+    let strides = chain.inputs.iter().map(|input| broadcast_view(input, &shape)).collect();
+    let offsets = chain.inputs.iter().map(|input| input.offset).collect();
+    let sizes = || chain.inputs.iter().map(|input| input.shape.iter().product::<usize>());
+    let converted = |input: &Strided| !is_float(graph.dtype(&input.operand));
+    let scratch = chain.inputs.iter().zip(sizes()).filter(|(input, _)| converted(input));
+    let scratch = scratch.map(|(_, size)| size).sum();
+    let reads: usize = sizes().sum();
     let writes: usize = shape.iter().product();
     let cost = Cost {
         operations: (writes * chain.program.steps().len()) as u64,
         bytes: 4 * (reads + writes) as u64,
     };
     let label = label.join("+");
-    let kernel = MapKernel { program: chain.program, shape, strides, scratch, label, cost };
-    (chain.inputs, kernel)
+    let kernel =
+        MapKernel { program: chain.program, shape, offsets, strides, scratch, label, cost };
+    (chain.inputs.into_iter().map(|input| input.operand).collect(), kernel)
+}
+
+/// The strides of a view that is broadcast to a shape.
+fn broadcast_view(view: &Strided, shape: &[usize]) -> Vec<usize> {
+    let missing = shape.len() - view.shape.len();
+    (0..shape.len())
+        .map(|axis| match axis.checked_sub(missing) {
+            Some(axis) if view.shape[axis] != 1 => view.strides[axis],
+            _ => 0,
+        })
+        .collect()
 }
 
 /// A program that grows node by node.
 struct Chain<'c> {
     source: &'c Source,
     graph: &'c Graph,
+    editor: &'c Editor,
     program: MapProgram,
-    inputs: Vec<Operand>,
+    inputs: Vec<Strided>,
     /// The values that inputs are loaded to.
     loaded: Vec<MapValue>,
     computed: Vec<(super::super::graph::SlotId, MapValue)>,
@@ -298,18 +317,40 @@ impl Chain<'_> {
             if let Some((_, value)) = self.computed.iter().find(|(computed, _)| *computed == slot) {
                 return *value;
             }
-            let seen = self.inputs.iter().position(|input| input.slot() == Some(slot));
-            if let Some(at) = seen {
-                return self.loaded[at];
-            }
         }
         if let Some(value) = self.constant(operand) {
             return self.program.constant(value);
         }
+        let view = self.view(operand);
+        let same = |input: &Strided| {
+            let slots = (input.operand.slot(), view.operand.slot());
+            matches!(slots, (Some(one), Some(other)) if one == other)
+                && (input.offset, &input.shape, &input.strides)
+                    == (view.offset, &view.shape, &view.strides)
+        };
+        if let Some(at) = self.inputs.iter().position(same) {
+            return self.loaded[at];
+        }
         let value = self.program.input(self.inputs.len());
-        self.inputs.push(operand.clone());
+        self.inputs.push(view);
         self.loaded.push(value);
         value
+    }
+
+    /// How an operand is read: where it came from, as long as neighbours stay neighbours.
+    fn view(&self, operand: &Operand) -> Strided {
+        let shape = self.graph.shape(operand).unwrap_or_default();
+        let look = strided(self.source, self.graph, self.editor, operand);
+        let look = look.filter(|view| {
+            let inner = view.shape.iter().zip(&view.strides).rev().find(|(extent, _)| **extent != 1);
+            inner.is_none_or(|(_, &stride)| stride == 1)
+        });
+        look.unwrap_or_else(|| Strided {
+            operand: operand.clone(),
+            offset: 0,
+            shape: shape.to_vec(),
+            strides: dense_strides(shape),
+        })
     }
 
     fn scalar(&self, node: &Node, parameter: &str) -> Option<f32> {
@@ -334,6 +375,8 @@ impl Chain<'_> {
 struct MapKernel {
     program: MapProgram,
     shape: Vec<usize>,
+    /// Where each input begins, and its strides.
+    offsets: Vec<usize>,
     strides: Vec<Vec<usize>>,
     /// How many integers come in, to be made floats.
     scratch: usize,
@@ -350,7 +393,7 @@ impl Kernel for MapKernel {
         mut scratch: &mut [f32],
     ) -> Result<()> {
         let mut read = Vec::with_capacity(inputs.len());
-        for (input, strides) in inputs.iter().zip(&self.strides) {
+        for ((input, strides), &offset) in inputs.iter().zip(&self.strides).zip(&self.offsets) {
             let elements = match input.elements {
                 ElementsView::Ints(ints) => {
                     let (floats, rest) = scratch.split_at_mut(ints.len());
@@ -360,7 +403,7 @@ impl Kernel for MapKernel {
                 }
                 _ => input.floats()?,
             };
-            read.push(MapInput { elements, strides });
+            read.push(MapInput { elements: &elements[offset..], strides });
         }
         if read.len() != self.strides.len() {
             fail!("takes {} tensors, found {}", self.strides.len(), inputs.len());

@@ -10,7 +10,10 @@ mod dead;
 mod editor;
 mod elementwise;
 mod linear;
+mod moves;
+mod normalize;
 mod parameters;
+mod product;
 mod strided;
 
 use super::graph::{Graph, NodeKind, Region};
@@ -32,7 +35,11 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     dead::remove(work.graph);
     each_region(work, &mut attention::lower)?;
     each_region(work, &mut linear::lower)?;
+    each_region(work, &mut product::lower)?;
+    each_region(work, &mut normalize::lower)?;
     each_region(work, &mut elementwise::fuse)?;
+    dead::remove(work.graph);
+    each_region(work, &mut moves::lower)?;
     dead::remove(work.graph);
     Ok(())
 }

@@ -1,0 +1,279 @@
+//! Normalizations, softmax and reductions become kernels, the root mean square norm that programs write out
+//! among them.
+//!
+//! ```text
+//! a = pow(x = x, y = 2)
+//! b = reduce_mean(x = a, axes = [-1], keep_dims = true)
+//! c = add(x = b, y = epsilon)
+//! d = rsqrt(x = c)
+//! e = mul(x = x, y = d)
+//! f = mul(x = e, y = gamma)                            f = rms_norm(x)
+//! ```
+//!
+//! In faithful mode fp16 norms that are written out stay so: they round in between.
+
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+use coremill_tensor::kernels::math::round_to_fp16;
+use coremill_tensor::kernels::matmul::Rounding;
+use coremill_tensor::kernels::normalize::{
+    Affine, Norm, instance_norm_channels_first, normalize_rows, softmax,
+};
+use coremill_tensor::kernels::reduce::{Reduction, reduce};
+
+use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
+use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::known::Source;
+use super::linear::rounding;
+use super::parameters::parameters;
+use super::{Editor, Work};
+use crate::array::View;
+use crate::error::Result;
+
+/// Makes kernels of the normalizations of a region.
+pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
+    let mut editor = Editor::new(work.graph, region);
+    for index in 0..editor.len() {
+        let found = written_out(work.source, work.graph, &editor, index)
+            .or_else(|| one(work.source, work.graph, &editor, index));
+        let Some((nodes, x, form)) = found else { continue };
+        let mut last = None;
+        for &node in &nodes {
+            last = editor.take(node);
+        }
+        if let (Some(Node { op, outputs, .. }), Some(&place)) = (last, nodes.last()) {
+            let shape = work.graph.shape(&x).unwrap_or_default().to_vec();
+            let rounding = rounding(work.source, work.graph, outputs[0]);
+            let kind = NodeKind::Kernel(Box::new(Normalize { form, shape, rounding }));
+            editor.put(work.graph, place, Node { op, kind, inputs: vec![x], outputs });
+        }
+    }
+    Ok(editor.finish())
+}
+
+/// What is computed, in terms of the input as a dense tensor.
+enum Form {
+    /// Each row of so many elements by itself.
+    Rows { norm: Norm, length: usize, gamma: Option<Vec<f32>>, beta: Option<Vec<f32>>, epsilon: f32 },
+    /// Each channel of each image by itself.
+    Instance { extents: [usize; 3], gamma: Option<Vec<f32>>, beta: Option<Vec<f32>>, epsilon: f32 },
+    /// Along the middle one of three axes.
+    Softmax { extents: [usize; 3] },
+    Reduce { reduction: Reduction, axes: Vec<usize> },
+}
+
+type Match = (Vec<usize>, Operand, Form);
+
+/// A node that is a normalization by itself.
+fn one(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Match> {
+    let node = editor.node(index)?;
+    let kind = node.operation()?;
+    let x = node.bound("x").first()?;
+    let shape = graph.shape(x)?;
+    if !matches!(graph.dtype(x), DType::Fp16 | DType::Fp32) || shape.contains(&0) {
+        return None;
+    }
+    graph.slot(*node.outputs.first()?).shape.as_ref()?;
+    let rank = shape.len();
+    let floats = |name: &str| -> Option<Option<Vec<f32>>> {
+        match node.bound(name) {
+            [] => Some(None),
+            [bound] => {
+                let array = bound.constant()?.array(source).ok()?;
+                Some(Some(array.as_floats()?.to_vec()))
+            }
+            _ => None,
+        }
+    };
+    let epsilon = || parameters(source, graph, node, |call| call.float("epsilon"));
+    let form = match kind {
+        OpKind::LayerNorm => {
+            let mut axes =
+                parameters(source, graph, node, |call| call.axes_or_all("axes", rank))?;
+            axes.sort_unstable();
+            let first = rank.checked_sub(axes.len())?;
+            if axes.is_empty() || !axes.iter().copied().eq(first..rank) {
+                return None;
+            }
+            let length: usize = shape[first..].iter().product();
+            let (gamma, beta) = (floats("gamma")?, floats("beta")?);
+            let fits = |all: &Option<Vec<f32>>| all.as_ref().is_none_or(|all| all.len() == length);
+            if !fits(&gamma) || !fits(&beta) {
+                return None;
+            }
+            Form::Rows { norm: Norm::Layer, length, gamma, beta, epsilon: epsilon()? }
+        }
+        OpKind::InstanceNorm if rank >= 3 => {
+            let extents = [shape[0], shape[1], shape[2..].iter().product()];
+            let (gamma, beta) = (floats("gamma")?, floats("beta")?);
+            Form::Instance { extents, gamma, beta, epsilon: epsilon()? }
+        }
+        OpKind::Softmax => {
+            let axis = parameters(source, graph, node, |call| call.axis("axis", rank))?;
+            let product = |extents: &[usize]| extents.iter().product::<usize>();
+            let extents = [product(&shape[..axis]), shape[axis], product(&shape[axis + 1..])];
+            Form::Softmax { extents }
+        }
+        kind => {
+            let reduction = reduction(kind)?;
+            let axes = parameters(source, graph, node, |call| call.axes_or_all("axes", rank))?;
+            Form::Reduce { reduction, axes }
+        }
+    };
+    Some((vec![index], x.clone(), form))
+}
+
+fn reduction(kind: OpKind) -> Option<Reduction> {
+    Some(match kind {
+        OpKind::ReduceSum => Reduction::Sum,
+        OpKind::ReduceMean => Reduction::Mean,
+        OpKind::ReduceMax => Reduction::Max,
+        OpKind::ReduceMin => Reduction::Min,
+        OpKind::ReduceSumSquare => Reduction::SumSquares,
+        OpKind::ReduceL1Norm => Reduction::L1,
+        OpKind::ReduceL2Norm => Reduction::L2,
+        _ => return None,
+    })
+}
+
+/// The root mean square norm whose mean of squares a node is.
+fn written_out(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Match> {
+    let mean = editor.node(index)?;
+    if mean.operation()? != OpKind::ReduceMean
+        || rounding(source, graph, mean.outputs[0]) != Rounding::None
+    {
+        return None;
+    }
+    let squares = mean.bound("x").first()?;
+    let shape = graph.shape(squares)?;
+    let length = *shape.last()?;
+    let (axes, keep) = parameters(source, graph, mean, |call| {
+        Ok((call.axes_or_all("axes", shape.len())?, call.bool("keep_dims")?))
+    })?;
+    if axes != [shape.len() - 1] || !keep || shape.contains(&0) {
+        return None;
+    }
+    let (square, node) = editor.writer_of(squares)?;
+    editor.sole_reader(squares.slot()?)?;
+    let bound = |node: &Node, name: &str| node.bound(name).first().cloned();
+    let x = match node.operation()? {
+        OpKind::Square => bound(node, "x")?,
+        OpKind::Mul => {
+            let (x, y) = (bound(node, "x")?, bound(node, "y")?);
+            (x.slot()? == y.slot()?).then_some(x)?
+        }
+        OpKind::Pow => {
+            (number(source, node.bound("y").first()?)? == 2.0).then_some(bound(node, "x")?)?
+        }
+        _ => return None,
+    };
+    let mut nodes = vec![square, index];
+    let (mut at, mut reader) = editor.sole_reader(mean.outputs[0])?;
+    let mut epsilon = 0.0;
+    if reader.operation()? == OpKind::Add {
+        let (x, y) = (reader.bound("x").first()?, reader.bound("y").first()?);
+        epsilon = number(source, if y.constant().is_some() { y } else { x })?;
+        nodes.push(at);
+        (at, reader) = editor.sole_reader(reader.outputs[0])?;
+    }
+    nodes.push(at);
+    let root = reader.outputs[0];
+    let divides = match reader.operation()? {
+        OpKind::Rsqrt => {
+            epsilon += parameters(source, graph, reader, |call| call.float("epsilon"))?;
+            false
+        }
+        OpKind::Sqrt => true,
+        _ => return None,
+    };
+    let (at, scaled) = editor.sole_reader(root)?;
+    let (left, right) = (bound(scaled, "x")?, bound(scaled, "y")?);
+    let is_x = |operand: &Operand| operand.slot().is_some() && operand.slot() == x.slot();
+    let fits = match scaled.operation()? {
+        OpKind::Mul if !divides => is_x(&left) || is_x(&right),
+        OpKind::RealDiv if divides => is_x(&left),
+        _ => false,
+    };
+    if !fits {
+        return None;
+    }
+    nodes.push(at);
+    let mut gamma = None;
+    if let Some((at, node)) = editor.sole_reader(scaled.outputs[0])
+        && node.operation() == Some(OpKind::Mul)
+    {
+        let (left, right) = (bound(node, "x")?, bound(node, "y")?);
+        let factor = if right.constant().is_some() { &right } else { &left };
+        if let Some(known) = factor.constant()
+            && known.shape.last() == Some(&length)
+            && known.shape.iter().product::<usize>() == length
+        {
+            gamma = Some(known.array(source).ok()?.as_floats()?.to_vec());
+            nodes.push(at);
+        }
+    }
+    Some((nodes, x, Form::Rows { norm: Norm::Rms, length, gamma, beta: None, epsilon }))
+}
+
+/// The number that a constant of one element is.
+fn number(source: &Source, operand: &Operand) -> Option<f32> {
+    match operand.constant()?.array(source).ok()?.as_floats() {
+        Some([number]) => Some(*number),
+        _ => None,
+    }
+}
+
+struct Normalize {
+    form: Form,
+    shape: Vec<usize>,
+    rounding: Rounding,
+}
+
+impl Kernel for Normalize {
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        _scratch: &mut [f32],
+    ) -> Result<()> {
+        let (isa, pool) = (machine.isa, &machine.pool);
+        let x = inputs[0].floats()?;
+        let target = &mut *outputs[0];
+        match &self.form {
+            Form::Rows { norm, length, gamma, beta, epsilon } => {
+                let affine = Affine { gamma: gamma.as_deref(), beta: beta.as_deref() };
+                normalize_rows(isa, pool, *norm, x, *length, affine, *epsilon, target);
+            }
+            Form::Instance { extents, gamma, beta, epsilon } => {
+                let affine = Affine { gamma: gamma.as_deref(), beta: beta.as_deref() };
+                instance_norm_channels_first(isa, pool, x, *extents, affine, *epsilon, target);
+            }
+            Form::Softmax { extents } => softmax(isa, pool, x, *extents, target),
+            Form::Reduce { reduction, axes } => {
+                reduce(isa, pool, *reduction, x, &self.shape, axes, target);
+            }
+        }
+        if self.rounding == Rounding::Fp16 {
+            round_to_fp16(isa, target);
+        }
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        match &self.form {
+            Form::Rows { norm: Norm::Layer, .. } => "layer_norm",
+            Form::Rows { norm: Norm::Rms, .. } => "rms_norm",
+            Form::Rows { norm: Norm::L2, .. } => "l2_norm",
+            Form::Instance { .. } => "instance_norm",
+            Form::Softmax { .. } => "softmax",
+            Form::Reduce { .. } => "reduce",
+        }
+        .to_owned()
+    }
+
+    fn cost(&self) -> Cost {
+        let count: usize = self.shape.iter().product();
+        Cost { operations: 5 * count as u64, bytes: 8 * count as u64 }
+    }
+}
