@@ -210,7 +210,8 @@ impl Run<'_, '_> {
         let mut heap: Vec<(SlotId, Vec<f32>)> = Vec::new();
         for &slot in &node.outputs {
             if places[slot.index()].is_none() {
-                let shape = graph.slot(slot).shape.as_deref().unwrap_or_default();
+                let shape = graph.slot(slot).shape.as_deref();
+                let shape = shape.ok_or_else(|| Error::new("a kernel gives an unknown shape"))?;
                 heap.push((slot, vec![0.0; count_within(shape, &self.source.limits)?]));
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use coremill_mil::infer::{Analysis, analyze};
 use coremill_mil::ir::{Binding, BlockId, Dim, Op, OpId, Symbol, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
@@ -19,15 +20,38 @@ pub(super) fn build(source: &Source, shapes: &[Vec<usize>]) -> Result<Graph> {
     let inputs: Vec<_> =
         function.inputs().iter().filter(|value| !is_state(value)).copied().collect();
     let extents = inputs.iter().copied().zip(shapes.iter().cloned()).collect();
-    let mut builder =
-        Builder { source, states, extents, graph: Graph::default(), slots: HashMap::new() };
+    let concrete = analyze_for(source, &inputs, shapes);
+    let analysis = concrete.as_ref().unwrap_or(&source.analysis);
+    let (graph, slots) = (Graph::default(), HashMap::new());
+    let mut builder = Builder { source, analysis, states, extents, graph, slots };
     let inputs = inputs.into_iter().map(|input| builder.define(input)).collect();
     builder.graph.body = builder.region(function.body, inputs)?;
     Ok(builder.graph)
 }
 
+/// What inference finds for inputs of just these shapes, if any of their dimensions is open. None where
+/// operations cannot stand with them: then the run says so, if it comes to these.
+fn analyze_for(source: &Source, inputs: &[ValueId], shapes: &[Vec<usize>]) -> Option<Analysis> {
+    let is_open = |&input: &ValueId| {
+        let ty = source.function.value(input).ty.as_tensor();
+        ty.is_some_and(|ty| ty.known_shape().is_none())
+    };
+    if !inputs.iter().any(is_open) {
+        return None;
+    }
+    let mut function = source.function.clone();
+    for (&input, shape) in inputs.iter().zip(shapes) {
+        if let Type::Tensor(ty) = &mut function.value_mut(input).ty {
+            ty.shape = shape.iter().map(|&extent| Dim::Known(extent as u64)).collect();
+        }
+    }
+    let (analysis, problems) = analyze(&function);
+    problems.is_empty().then_some(analysis)
+}
+
 struct Builder<'s> {
     source: &'s Source,
+    analysis: &'s Analysis,
     /// The states that the function takes.
     states: Vec<ValueId>,
     /// The shapes of its other inputs.
@@ -178,7 +202,7 @@ impl Builder<'_> {
     }
 
     fn ty(&self, value: ValueId) -> &Type {
-        let inferred = self.source.analysis.ty(value);
+        let inferred = self.analysis.ty(value);
         inferred.unwrap_or(&self.source.function.value(value).ty)
     }
 
@@ -193,7 +217,7 @@ impl Builder<'_> {
                 Dim::Unknown => None,
                 Dim::Symbolic(expr) => {
                     let assign = |symbol: Symbol| {
-                        let (input, axis) = self.source.analysis.origin(symbol)?;
+                        let (input, axis) = self.analysis.origin(symbol)?;
                         i64::try_from(*self.extents.get(&input)?.get(axis)?).ok()
                     };
                     usize::try_from(expr.evaluate(&assign)?).ok()

@@ -342,7 +342,8 @@ impl Chain<'_> {
         let shape = self.graph.shape(operand).unwrap_or_default();
         let look = strided(self.source, self.graph, self.editor, operand);
         let look = look.filter(|view| {
-            let inner = view.shape.iter().zip(&view.strides).rev().find(|(extent, _)| **extent != 1);
+            let inner =
+                view.shape.iter().zip(&view.strides).rev().find(|(extent, _)| **extent != 1);
             inner.is_none_or(|(_, &stride)| stride == 1)
         });
         look.unwrap_or_else(|| Strided {

@@ -11,7 +11,7 @@ mod editor;
 mod elementwise;
 mod linear;
 mod moves;
-mod normalize;
+//mod normalize;
 mod parameters;
 mod product;
 mod strided;
@@ -36,7 +36,7 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     each_region(work, &mut attention::lower)?;
     each_region(work, &mut linear::lower)?;
     each_region(work, &mut product::lower)?;
-    each_region(work, &mut normalize::lower)?;
+    //each_region(work, &mut normalize::lower)?;
     each_region(work, &mut elementwise::fuse)?;
     dead::remove(work.graph);
     each_region(work, &mut moves::lower)?;

@@ -56,7 +56,9 @@ fn replacement(source: &Source, graph: &Graph, editor: &Editor, index: usize) ->
                     let inputs = vec![view.operand.clone()];
                     let kind = match is_whole(graph, &view) {
                         true => NodeKind::Alias,
-                        false => NodeKind::Kernel(Box::new(copy_of(kind, &[view], 0, graph, output))),
+                        false => {
+                            NodeKind::Kernel(Box::new(copy_of(kind, &[view], 0, graph, output)))
+                        }
                     };
                     Some(Node { op: node.op, kind, inputs, outputs: vec![output] })
                 })
