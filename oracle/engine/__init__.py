@@ -31,6 +31,7 @@ FAMILIES = (
     "control_flow",
     "conv",
     "elementwise",
+    "fusion",
     "image_resizing",
     "join",
     "linear",

@@ -271,7 +271,7 @@ class Program:
         if again:
             made["again"] = [_results(outputs, arrays) for arrays in again]
         if faithful is not None:
-            made["faithful"] = _results(outputs, faithful)
+            made["faithful"] = _results(outputs, faithful, rounded=True)
         return made
 
     def _bound(self, name: str, operand: Operand) -> str:
@@ -341,7 +341,7 @@ def _edge(dtype: str, opset: str) -> str:
     raise ValueError(f"`{dtype}` cannot pass the edge of a function of {opset}: make it a constant")
 
 
-def _results(outputs: Sequence[Name], expected: Sequence[Any]) -> list[dict[str, Any]]:
+def _results(outputs: Sequence[Name], expected: Sequence[Any], rounded: bool = False) -> list[dict[str, Any]]:
     results = []
     for output, array in zip(outputs, expected, strict=True):
         # The label of a classifier, or its scores.
@@ -351,8 +351,8 @@ def _results(outputs: Sequence[Name], expected: Sequence[Any]) -> list[dict[str,
             raise ValueError(f"an output of shape {output.shape} is expected to have the shape {array.shape}")
         integral = dtype == "bool" or dtype.startswith(("int", "uint"))
         kept = Typed(dtype, array if integral or dtype == "string" else array.astype(np.float32))
-        # fp16 results are written before they are rounded.
-        results.append(_json(kept, "fp32" if dtype == "fp16" else dtype))
+        # fp16 results are written before they are rounded, unless they are.
+        results.append(_json(kept, "fp32" if dtype == "fp16" and not rounded else dtype))
     return results
 
 

@@ -123,6 +123,8 @@ fn every_definition_has_cases() {
     for case in &cases {
         let function = &case.program().expect("the text is a program").functions[0];
         for name in case.operations() {
+            let shown = function.all_ops().any(|(_, op)| op.type_name() == name);
+            assert!(shown, "{}: the program has no `{name}`", case.id);
             let row = OpKind::from_name(name).and_then(|kind| kind.row(function.opset));
             let row = row.unwrap_or_else(|| panic!("{}: no definition of `{name}`", case.id));
             *counts.entry((row.kind.name(), row.since)).or_default() += 1;
