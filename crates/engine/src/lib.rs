@@ -52,6 +52,7 @@ mod options;
 mod plan;
 mod port;
 mod value;
+mod weights;
 
 pub use array::{Array, Elements, ElementsView, View};
 pub use engine::{Engine, Outputs, Session};

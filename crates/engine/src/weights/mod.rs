@@ -1,0 +1,188 @@
+//! Constant operands as they lie in a program and its weight files, compressed or not.
+//!
+//! [`Weights::of`] describes what a `const`, or a chain of `constexpr_` operations above some, gives:
+//! nothing is copied but what is small, tables and scales that are computed themselves. Kernels take it as
+//! it is ([`Weights::stored`]), or row by row ([`Weights::expand_rows`]).
+
+mod parts;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use coremill_tensor::DType;
+use coremill_tensor::kernels::stored::{self, StoredWeights};
+
+use crate::array::{Array, is_float, round_floats};
+use parts::{Blocks, Mask, Numbers};
+
+/// A constant tensor, as a matrix whose rows lie along its first axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Weights {
+    /// The element type.
+    pub(crate) dtype: DType,
+    /// The shape.
+    pub(crate) shape: Vec<usize>,
+    /// What stands for the elements: numbers, or indices into tables.
+    codes: Numbers,
+    /// Which elements have a code; none if all have. Those that have none are zero.
+    mask: Option<Mask>,
+    decode: Decode,
+    /// Whether elements are rounded to their type, as results of operations are.
+    rounded: bool,
+}
+
+/// What the codes of elements mean.
+#[derive(Clone, Debug)]
+enum Decode {
+    /// Themselves.
+    Plain,
+    /// `scale · (code - shift)`, of the block.
+    Affine { blocks: Blocks, scales: Numbers, shifts: Option<Numbers> },
+    /// Entries of the table of the block.
+    Table(Table),
+}
+
+#[derive(Clone, Debug)]
+struct Table {
+    blocks: Blocks,
+    /// The entries of one table after the other.
+    entries: Numbers,
+    /// How many entries one table has.
+    length: usize,
+    /// How many elements an entry has, each an index stands for as many.
+    vector: usize,
+    /// The axis along which they lie.
+    axis: usize,
+}
+
+/// An element of the codes: its row and column, and which element of its entry is meant.
+struct Coded {
+    row: usize,
+    column: usize,
+    element: usize,
+}
+
+impl Weights {
+    /// The extent of the first axis; 1 for a scalar.
+    pub(crate) fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// How many elements a row has.
+    pub(crate) fn columns(&self) -> usize {
+        self.shape.get(1..).unwrap_or(&[]).iter().product()
+    }
+
+    /// All elements, the same that the operations' reference kernels give.
+    pub(crate) fn expand(&self) -> Array {
+        let mut elements = vec![0.0; self.rows() * self.columns()];
+        self.expand_rows(0..self.rows(), &mut elements);
+        if is_float(self.dtype) {
+            return Array::floats(self.dtype, &*self.shape, elements);
+        }
+        let ints = elements.into_iter().map(|number| number as i32).collect();
+        Array::ints(self.dtype, &*self.shape, ints)
+    }
+
+    /// The elements of some rows.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many rows, or the target does not have just as many elements as they.
+    pub(crate) fn expand_rows(&self, rows: Range<usize>, target: &mut [f32]) {
+        let columns = self.columns();
+        assert_eq!(target.len(), rows.len() * columns, "elements of {rows:?}");
+        for (row, target) in rows.zip(target.chunks_exact_mut(columns.max(1))) {
+            self.expand_part(row, 0..columns, target);
+        }
+    }
+
+    /// Some neighbouring elements of a row.
+    pub(crate) fn expand_part(&self, row: usize, columns: Range<usize>, target: &mut [f32]) {
+        let plain = matches!(self.decode, Decode::Plain) && self.mask.is_none();
+        let first = row * self.columns();
+        for (column, to) in columns.zip(target.iter_mut()) {
+            *to = if plain { self.codes.at(first + column) } else { self.element(row, column) };
+        }
+        if self.rounded {
+            round_floats(self.dtype, target);
+        }
+    }
+
+    fn element(&self, row: usize, column: usize) -> f32 {
+        let (coded, columns) = match &self.decode {
+            Decode::Table(table) if table.vector != 1 => table.coded(&self.shape, row, column),
+            _ => (Coded { row, column, element: 0 }, self.columns()),
+        };
+        let place = coded.row * columns + coded.column;
+        let index = match &self.mask {
+            None => place,
+            Some(mask) => match mask.rank(place) {
+                Some(rank) => rank,
+                None => return 0.0,
+            },
+        };
+        match &self.decode {
+            Decode::Plain => self.codes.at(index),
+            Decode::Affine { blocks, scales, shifts } => {
+                let block = blocks.at(coded.row, coded.column);
+                let shift = shifts.as_ref().map_or(0.0, |shifts| shifts.at(block));
+                scales.at(block) * (self.codes.at(index) - shift)
+            }
+            Decode::Table(table) => {
+                let block = table.blocks.at(coded.row, coded.column);
+                let entry = block * table.length + usize::from(self.codes.code(index));
+                table.entries.at(entry * table.vector + coded.element)
+            }
+        }
+    }
+
+    /// The weights for kernels that expand them where they use them, as a matrix with a row for each index
+    /// of the first axis; none if no such kernel knows their form.
+    pub(crate) fn stored(&self) -> Option<StoredWeights> {
+        let (rows, columns) = (self.rows(), self.columns());
+        if self.mask.is_some() || !is_float(self.dtype) {
+            return None;
+        }
+        let (data, dtype) = (self.codes.data.clone(), self.codes.dtype);
+        match &self.decode {
+            Decode::Plain => StoredWeights::float(data, dtype, rows, columns),
+            // Those kernels do not round in between.
+            _ if self.rounded => None,
+            Decode::Affine { blocks, scales, shifts } => {
+                let shape = blocks.of_matrix(columns)?;
+                let numbers = |numbers: &Numbers| stored::Blocks {
+                    data: numbers.data.clone(),
+                    dtype: numbers.dtype,
+                    shape,
+                };
+                let shifts = shifts.as_ref().map(numbers);
+                let scales = numbers(scales);
+                StoredWeights::affine(data, dtype, rows, columns, &scales, shifts.as_ref())
+            }
+            Decode::Table(table) if table.vector == 1 => {
+                let shape = table.blocks.of_matrix(columns)?;
+                let (entries, of) = (&table.entries.data, table.entries.dtype);
+                StoredWeights::palette(data, dtype, rows, columns, entries, of, shape)
+            }
+            Decode::Table(_) => None,
+        }
+    }
+}
+
+impl Table {
+    /// Where the code of an element lies, and the columns of the codes.
+    fn coded(&self, shape: &[usize], row: usize, column: usize) -> (Coded, usize) {
+        let columns: usize = shape[1..].iter().product();
+        if self.axis == 0 {
+            let (row, element) = (row / self.vector, row % self.vector);
+            return (Coded { row, column, element }, columns);
+        }
+        let inner: usize = shape[self.axis + 1..].iter().product();
+        let (outer, at) = (column / inner, column % inner);
+        let (outer, element) = (outer / self.vector, outer % self.vector);
+        (Coded { row, column: outer * inner + at, element }, columns / self.vector)
+    }
+}

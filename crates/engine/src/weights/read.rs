@@ -1,0 +1,387 @@
+//! From the operations of a program to what they compress.
+
+use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, Type, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::{Buffer, DType};
+
+use super::parts::{Blocks, Mask, Numbers};
+use super::{Decode, Table, Weights};
+use crate::options::Precision;
+
+/// How many operations may stand above each other: a table whose scales are computed has three.
+const MAX_DEPTH: usize = 4;
+
+impl Weights {
+    /// What a value is, if it is a `const`, or a chain of `constexpr_` operations of a known form. Everything
+    /// else, whatever is unsound included, is left to the reference kernels.
+    pub(crate) fn of(function: &Function, value: ValueId, precision: Precision) -> Option<Weights> {
+        Reader { function, precision }.value(value, MAX_DEPTH)
+    }
+}
+
+struct Reader<'f> {
+    function: &'f Function,
+    precision: Precision,
+}
+
+/// Something bound to a parameter.
+#[derive(Clone, Copy)]
+enum Operand<'f> {
+    Stated(&'f Constant),
+    Computed(ValueId),
+}
+
+/// The codes of the elements that are there.
+struct Sparse {
+    mask: Mask,
+    codes: Numbers,
+    decode: Decode,
+    shape: Vec<usize>,
+    dtype: DType,
+}
+
+impl<'f> Reader<'f> {
+    fn value(&self, value: ValueId, depth: usize) -> Option<Weights> {
+        let depth = depth.checked_sub(1)?;
+        let (op, 0) = self.definition(value)? else { return None };
+        let weights = match op.kind()? {
+            OpKind::Const => return self.stated(op.attributes.get("val")?),
+            OpKind::ConstexprCast => self.cast(op)?,
+            OpKind::ConstexprAffineDequantize => self.affine_dequantize(op, depth)?,
+            OpKind::ConstexprBlockwiseShiftScale => self.blockwise(op, depth)?,
+            OpKind::ConstexprLutToDense => self.lut_to_dense(op, depth)?,
+            OpKind::ConstexprSparseToDense => self.sparse_to_dense(op, depth)?,
+            _ => return None,
+        };
+        Some(Weights { rounded: self.precision == Precision::Faithful, ..weights })
+    }
+
+    fn definition(&self, value: ValueId) -> Option<(&'f Op, u32)> {
+        match self.function.value(value).definition {
+            Definition::Output(op, index) => Some((self.function.op(op), index)),
+            Definition::Input(..) => None,
+        }
+    }
+
+    /// What is bound to a parameter, as an argument or, of older operations, as an attribute.
+    fn operand(&self, op: &'f Op, name: &str) -> Option<Operand<'f>> {
+        match op.binding(name) {
+            Some(Binding::Literal(constant)) => Some(Operand::Stated(constant)),
+            Some(Binding::Value(value)) => match self.function.constant(*value) {
+                Some(constant) => Some(Operand::Stated(constant)),
+                None => Some(Operand::Computed(*value)),
+            },
+            None => op.attributes.get(name).map(Operand::Stated),
+        }
+    }
+
+    fn constant(&self, op: &'f Op, name: &str) -> Option<&'f Constant> {
+        match self.operand(op, name)? {
+            Operand::Stated(constant) => Some(constant),
+            Operand::Computed(_) => None,
+        }
+    }
+
+    /// The weights bound to a parameter.
+    fn weights(&self, op: &'f Op, name: &str, depth: usize) -> Option<Weights> {
+        match self.operand(op, name)? {
+            Operand::Stated(constant) => self.stated(constant),
+            Operand::Computed(value) => self.value(value, depth),
+        }
+    }
+
+    /// The same, where they need not be there: absent ones are `Some(None)`.
+    fn optional(&self, op: &'f Op, name: &str, depth: usize) -> Option<Option<Weights>> {
+        match self.operand(op, name) {
+            None => Some(None),
+            Some(_) => self.weights(op, name, depth).map(Some),
+        }
+    }
+
+    fn stated(&self, constant: &Constant) -> Option<Weights> {
+        let (codes, shape) = numbers(constant)?;
+        let (dtype, decode) = (codes.dtype, Decode::Plain);
+        Some(Weights { dtype, shape, codes, mask: None, decode, rounded: false })
+    }
+
+    fn int(&self, op: &'f Op, name: &str) -> Option<i32> {
+        let constant = self.constant(op, name)?;
+        let bytes = constant.elements()?.as_bytes();
+        let int32 = constant.tensor_type()?.dtype == DType::Int32;
+        bytes.try_into().ok().filter(|_| int32).map(i32::from_le_bytes)
+    }
+
+    fn axis(&self, op: &'f Op, name: &str, rank: usize) -> Option<usize> {
+        let axis = i64::from(self.int(op, name)?);
+        let axis = if axis < 0 { axis + rank as i64 } else { axis };
+        usize::try_from(axis).ok().filter(|&axis| axis < rank)
+    }
+
+    fn cast(&self, op: &'f Op) -> Option<Weights> {
+        let source = self.stated(self.constant(op, "source_val")?)?;
+        Some(Weights { dtype: self.declared(op, 0)?.0, ..source })
+    }
+
+    /// The type that an operation declares for an output.
+    fn declared(&self, op: &Op, index: usize) -> Option<(DType, Vec<usize>)> {
+        let ty = &self.function.value(*op.outputs.get(index)?).ty;
+        let tensor = Type::as_tensor(ty)?;
+        Some((tensor.dtype, extents(&tensor.known_shape()?)?))
+    }
+
+    fn affine_dequantize(&self, op: &'f Op, depth: usize) -> Option<Weights> {
+        let data = self.plain(op, "quantized_data", depth)?;
+        let axis = self.axis(op, "axis", data.shape.len())?;
+        let (scale, shift) =
+            (self.plain(op, "scale", depth)?, self.plain(op, "zero_point", depth)?);
+        let mut blocks = vec![1; data.shape.len()];
+        if scale.shape.len() + shift.shape.len() > 0 {
+            blocks[axis] = data.shape[axis];
+        }
+        let count = blocks[axis];
+        // One number where the other has one for each row stands for as many.
+        let repeated = |weights: Weights| match weights.shape[..] {
+            [] if count != 1 => Some(Numbers::of_floats(&vec![weights.codes.at(0); count])),
+            [] => Some(weights.codes),
+            [extent] if extent == count => Some(weights.codes),
+            _ => None,
+        };
+        let blocks = Blocks::new(&data.shape, &blocks)?;
+        let dtype = scale.dtype;
+        let decode =
+            Decode::Affine { blocks, scales: repeated(scale)?, shifts: Some(repeated(shift)?) };
+        Some(Weights { dtype, decode, ..data })
+    }
+
+    /// Weights that are not compressed.
+    fn plain(&self, op: &'f Op, name: &str, depth: usize) -> Option<Weights> {
+        let weights = self.weights(op, name, depth)?;
+        let plain = matches!(weights.decode, Decode::Plain) && weights.mask.is_none();
+        plain.then_some(weights)
+    }
+
+    /// Numbers that may be computed themselves; there are few of them.
+    fn few(&self, weights: Weights) -> Numbers {
+        match (&weights.decode, &weights.mask) {
+            (Decode::Plain, None) => weights.codes,
+            _ => {
+                let mut floats = vec![0.0; weights.rows() * weights.columns()];
+                weights.expand_rows(0..weights.rows(), &mut floats);
+                Numbers::of_floats(&floats)
+            }
+        }
+    }
+
+    fn blockwise(&self, op: &'f Op, depth: usize) -> Option<Weights> {
+        let data = self.weights(op, "data", depth)?;
+        let (dtype, affine) = self.scales(op, &data.shape, depth)?;
+        if data.mask.is_some() {
+            return None;
+        }
+        let decode = match &data.decode {
+            Decode::Plain => affine,
+            Decode::Table(table) if table.vector == 1 => {
+                Decode::Table(table.scaled(&data.shape, &affine)?)
+            }
+            Decode::Table(_) | Decode::Affine { .. } => return None,
+        };
+        Some(Weights { dtype, decode, ..data })
+    }
+
+    /// Scales and shifts of a tensor by its blocks, and the type that they give.
+    fn scales(&self, op: &'f Op, tensor: &[usize], depth: usize) -> Option<(DType, Decode)> {
+        let scales = self.weights(op, "scale", depth)?;
+        let shifts = self.optional(op, "offset", depth)?;
+        if shifts.as_ref().is_some_and(|shifts| shifts.shape != scales.shape) {
+            return None;
+        }
+        let (dtype, blocks) = (scales.dtype, Blocks::new(tensor, &scales.shape)?);
+        let shifts = shifts.map(|shifts| self.few(shifts));
+        Some((dtype, Decode::Affine { blocks, scales: self.few(scales), shifts }))
+    }
+
+    fn lut_to_dense(&self, op: &'f Op, depth: usize) -> Option<Weights> {
+        let lut = self.weights(op, "lut", depth)?;
+        let dtype = lut.dtype;
+        let (codes, table, shape) = if self.operand(op, "shape").is_some() {
+            let shape = self.stated_shape(op)?;
+            let count = count(&shape)?;
+            let bits = match lut.shape[..] {
+                [2] => DType::UInt1,
+                [4] => DType::UInt2,
+                [16] => DType::UInt4,
+                [64] => DType::UInt6,
+                [256] => DType::UInt8,
+                _ => return None,
+            };
+            let codes = Numbers::new(self.constant(op, "indices")?.elements()?, bits, count)?;
+            let blocks = Blocks::new(&shape, &vec![1; shape.len()])?;
+            let length = lut.shape[0];
+            let entries = self.few(lut);
+            (codes, Table { blocks, entries, length, vector: 1, axis: 0 }, shape)
+        } else {
+            let (codes, shape) = numbers(self.constant(op, "indices")?)?;
+            let table = self.table(op, lut, &shape, codes.dtype)?;
+            (codes, table, shape)
+        };
+        let shape = table.expanded(shape)?;
+        Some(Weights {
+            dtype,
+            shape,
+            codes,
+            mask: None,
+            decode: Decode::Table(table),
+            rounded: false,
+        })
+    }
+
+    /// The tables of iOS18: the blocks of the indices, the entries, the elements of each.
+    fn table(&self, op: &'f Op, lut: Weights, indices: &[usize], dtype: DType) -> Option<Table> {
+        let rank = indices.len();
+        if rank == 0 || lut.shape.len() != rank + 2 || dtype.is_signed_integer() {
+            return None;
+        }
+        let blocks = Blocks::new(indices, &lut.shape[..rank])?;
+        let (length, vector) = (lut.shape[rank], lut.shape[rank + 1]);
+        let axis = match self.operand(op, "vector_axis") {
+            Some(_) => self.axis(op, "vector_axis", rank)?,
+            None if vector == 1 => rank - 1,
+            None => return None,
+        };
+        let held = dtype.is_integer() && 1usize.checked_shl(dtype.bits()?) == Some(length);
+        let entries = self.few(lut);
+        (held && vector > 0).then_some(Table { blocks, entries, length, vector, axis })
+    }
+
+    fn stated_shape(&self, op: &'f Op) -> Option<Vec<usize>> {
+        let constant = self.constant(op, "shape")?;
+        let (words, rest) = constant.elements()?.as_bytes().as_chunks::<4>();
+        let four = matches!(constant.tensor_type()?.dtype, DType::UInt32 | DType::Int32);
+        let shape = words.iter().map(|&word| usize::try_from(u32::from_le_bytes(word)).ok());
+        if four && rest.is_empty() { shape.collect() } else { None }
+    }
+
+    fn sparse_to_dense(&self, op: &'f Op, depth: usize) -> Option<Weights> {
+        if let (Operand::Computed(mask), Operand::Computed(data)) =
+            (self.operand(op, "mask")?, self.operand(op, "nonzero_data")?)
+        {
+            let (of_mask, of_data) = (self.definition(mask)?, self.definition(data)?);
+            if !std::ptr::eq(of_mask.0, of_data.0) || (of_mask.1, of_data.1) != (0, 1) {
+                return None;
+            }
+            let Sparse { mask, codes, decode, shape, dtype } = self.sparse(of_mask.0, depth)?;
+            let mask = Some(mask);
+            return Some(Weights { dtype, shape, codes, mask, decode, rounded: false });
+        }
+        let (codes, _) = numbers(self.constant(op, "nonzero_data")?)?;
+        let stated = self.constant(op, "mask")?;
+        let shape = match self.operand(op, "shape") {
+            Some(_) => self.stated_shape(op)?,
+            None => tensor(stated)?.1,
+        };
+        let mask = Mask::new(stated.elements()?, count(&shape)?)?;
+        let (dtype, decode) = (codes.dtype, Decode::Plain);
+        (mask.set == codes.count).then_some(Weights {
+            dtype,
+            shape,
+            codes,
+            mask: Some(mask),
+            decode,
+            rounded: false,
+        })
+    }
+
+    /// What an operation gives that has a mask and the elements that it sets.
+    fn sparse(&self, op: &'f Op, depth: usize) -> Option<Sparse> {
+        let depth = depth.checked_sub(1)?;
+        let (mask, codes) = match op.kind()? {
+            OpKind::ConstexprLutToSparse => ("indices_mask", "indices_nonzero_data"),
+            OpKind::ConstexprSparseBlockwiseShiftScale => ("data_mask", "nonzero_data"),
+            _ => return None,
+        };
+        let mask = self.constant(op, mask)?;
+        let (DType::UInt1, shape) = tensor(mask)? else { return None };
+        let mask = Mask::new(mask.elements()?, count(&shape)?)?;
+        let (codes, _) = numbers(self.constant(op, codes)?)?;
+        if mask.set != codes.count {
+            return None;
+        }
+        let (dtype, decode, shape) = if op.kind()? == OpKind::ConstexprLutToSparse {
+            let lut = self.weights(op, "lut", depth)?;
+            let dtype = lut.dtype;
+            let table = self.table(op, lut, &shape, codes.dtype)?;
+            let shape = table.expanded(shape)?;
+            (dtype, Decode::Table(table), shape)
+        } else {
+            let (dtype, decode) = self.scales(op, &shape, depth)?;
+            (dtype, decode, shape)
+        };
+        Some(Sparse { mask, codes, decode, shape, dtype })
+    }
+}
+
+impl Table {
+    /// The shape of what the indices stand for.
+    fn expanded(&self, mut shape: Vec<usize>) -> Option<Vec<usize>> {
+        if let Some(extent) = shape.get_mut(self.axis) {
+            *extent = extent.checked_mul(self.vector)?;
+        }
+        count(&shape)?;
+        Some(shape)
+    }
+
+    /// The table whose entries are scaled, block by block; none if scales and tables have blocks that do not
+    /// fit into each other.
+    fn scaled(&self, tensor: &[usize], affine: &Decode) -> Option<Table> {
+        let Decode::Affine { blocks, scales, shifts } = affine else { return None };
+        let finer = |(&left, &right): (&usize, &usize)| {
+            let (less, more) = (left.min(right), left.max(right));
+            (more.checked_rem(less) == Some(0)).then_some(more)
+        };
+        let shape: Vec<usize> =
+            self.blocks.shape.iter().zip(&blocks.shape).map(finer).collect::<Option<_>>()?;
+        // In the tensor of the finer blocks, the others' are blocks themselves.
+        let tables = Blocks::new(&shape, &self.blocks.shape)?;
+        let factors = Blocks::new(&shape, &blocks.shape)?;
+        let columns: usize = shape[1..].iter().product();
+        let entry_count = count(&shape)?.checked_mul(self.length)?;
+        if entry_count > count(tensor)? {
+            // Tables would be larger than what they stand for.
+            return None;
+        }
+        let mut entries = Vec::with_capacity(entry_count);
+        for block in 0..shape.iter().product() {
+            let (row, column) = (block / columns, block % columns);
+            let (table, factor) = (tables.at(row, column), factors.at(row, column));
+            let shift = shifts.as_ref().map_or(0.0, |shifts| shifts.at(factor));
+            entries.extend((0..self.length).map(|entry| {
+                scales.at(factor) * (self.entries.at(table * self.length + entry) - shift)
+            }));
+        }
+        let blocks = Blocks::new(tensor, &shape)?;
+        Some(Table { blocks, entries: Numbers::of_floats(&entries), ..self.clone() })
+    }
+}
+
+/// The type and the shape of a constant tensor.
+fn tensor(constant: &Constant) -> Option<(DType, Vec<usize>)> {
+    let tensor = constant.tensor_type()?;
+    Some((tensor.dtype, extents(&tensor.known_shape()?)?))
+}
+
+/// The numbers of a constant tensor, and its shape.
+fn numbers(constant: &Constant) -> Option<(Numbers, Vec<usize>)> {
+    let (dtype, shape) = tensor(constant)?;
+    let data: &Buffer = constant.elements()?;
+    Some((Numbers::new(data, dtype, count(&shape)?)?, shape))
+}
+
+fn extents(shape: &[u64]) -> Option<Vec<usize>> {
+    shape.iter().map(|&extent| usize::try_from(extent).ok()).collect()
+}
+
+/// How many elements a shape holds; none if any product of extents is too large to count with.
+fn count(shape: &[usize]) -> Option<usize> {
+    let all = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)))?;
+    Some(if shape.contains(&0) { 0 } else { all })
+}

@@ -1,0 +1,184 @@
+use std::fs;
+use std::path::Path;
+
+use coremill_mil::infer::analyze;
+use coremill_mil::ir::{Binding, Constant, Function, Op, Type};
+use coremill_mil::ops::OpKind;
+use coremill_mil::text::{self, NoWeights};
+use coremill_tensor::kernels::matmul::{Order, PanelSource};
+use coremill_tensor::kernels::stored::StoredPanels;
+use coremill_tensor::{Buffer, DType, Isa, packed};
+
+use super::*;
+use crate::limits::Limits;
+use crate::options::Precision;
+use crate::plan::Source;
+
+/// The functions of the cases that `oracle/engine/constexpr.py` writes, by name.
+fn functions() -> Vec<(String, Function)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/constexpr.jsonl");
+    let lines = fs::read_to_string(path).expect("the cases");
+    let function = |line: &str| {
+        let case: serde_json::Value = serde_json::from_str(line).expect("a case");
+        let (id, program) = (case["id"].as_str(), case["program"].as_str());
+        let program = text::parse(program.expect("a program"), &NoWeights).expect("it is MIL");
+        (id.expect("a name").to_owned(), program.functions[0].clone())
+    };
+    lines.lines().map(function).collect()
+}
+
+#[test]
+fn every_case_expands_to_what_the_reference_kernels_give() {
+    let (mut described, mut taken) = (0, 0);
+    for (id, function) in functions() {
+        let (analysis, problems) = analyze(&function);
+        assert!(problems.is_empty(), "{id}: {problems:?}");
+        for precision in [Precision::Fast, Precision::Faithful] {
+            let source =
+                Source::new(function.clone(), analysis.clone(), precision, Limits::default());
+            for (_, op) in function.all_ops() {
+                let dense = op.outputs.len() == 1;
+                if !dense || !op.kind().is_some_and(OpKind::is_constexpr) {
+                    continue;
+                }
+                let known = source.known(op.outputs[0]).expect("it is constant");
+                let expected = known.array(&source).expect("it expands");
+                let Some(weights) = Weights::of(&function, op.outputs[0], precision) else {
+                    assert!(
+                        expected.view().is_empty(),
+                        "{id}: `{}` is not described",
+                        op.type_name()
+                    );
+                    continue;
+                };
+                described += 1;
+                let found = weights.expand();
+                assert_eq!(found.shape(), expected.shape(), "{id}");
+                assert_eq!(found.to_bytes(), expected.to_bytes(), "{id}");
+                if let Some(stored) = weights.stored() {
+                    taken += 1;
+                    let (rows, columns) = (weights.rows(), weights.columns());
+                    let panels = StoredPanels::new(Isa::Portable, stored, Order::InputsFirst);
+                    let mut panel = vec![0.0; rows * columns];
+                    panels.fill(0..rows, 0..columns, columns, &mut panel);
+                    let wanted = expected.as_floats().expect("floats");
+                    assert!(same(&panel, wanted), "{id}: {panel:?} {wanted:?}");
+                }
+            }
+        }
+    }
+    assert!(described > 500 && taken > 150, "{described} described, {taken} taken by kernels");
+}
+
+/// Kernels may multiply before they subtract.
+fn same(left: &[f32], right: &[f32]) -> bool {
+    left.iter().zip(right).all(|(left, right)| {
+        left == right
+            || (left.is_nan() && right.is_nan())
+            || (left - right).abs() <= 1e-5 * right.abs().max(1.0)
+    })
+}
+
+#[test]
+fn parts_of_rows_are_those_of_the_whole() {
+    for (id, function) in functions() {
+        let Some((_, op)) = function
+            .all_ops()
+            .find(|(_, op)| op.outputs.len() == 1 && op.kind().is_some_and(OpKind::is_constexpr))
+        else {
+            continue;
+        };
+        let Some(weights) = Weights::of(&function, op.outputs[0], Precision::Fast) else {
+            continue;
+        };
+        let (rows, columns) = (weights.rows(), weights.columns());
+        let mut whole = vec![0.0; rows * columns];
+        weights.expand_rows(0..rows, &mut whole);
+        for row in 0..rows {
+            let from = columns / 3;
+            let mut part = vec![0.0; columns - from];
+            weights.expand_part(row, from..columns, &mut part);
+            let expected = &whole[row * columns + from..(row + 1) * columns];
+            let bits = |floats: &[f32]| floats.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&part), bits(expected), "{id}: row {row}");
+        }
+    }
+}
+
+#[test]
+fn scaled_palettes_become_tables_of_their_own() {
+    let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
+    let codes: Vec<i16> = (0..48).map(|at| at * 7 % 4).collect();
+    let indices = packed::pack(DType::UInt2, &codes).expect("they fit");
+    let body = function.body;
+    let floats = |count: u16| -> Vec<u8> {
+        (0..count).flat_map(|at| (0.5 + f32::from(at)).to_le_bytes()).collect()
+    };
+    let op = Op::new(OpKind::ConstexprLutToDense)
+        .with("indices", Binding::Literal(Constant::weight(DType::UInt2, &[4, 12], indices)))
+        .with("lut", Binding::Literal(Constant::weight(DType::Fp32, &[1, 3, 4, 1], floats(12))));
+    let ty = Type::tensor(DType::Fp32, &[4, 12]);
+    let op = function.add_op(body, op, [("dense".to_owned(), ty.clone())]);
+    let dense = function.op(op).outputs[0];
+    let op = Op::new(OpKind::ConstexprBlockwiseShiftScale)
+        .with("data", Binding::Value(dense))
+        .with("scale", Binding::Literal(Constant::weight(DType::Fp32, &[2, 1], floats(2))));
+    let op = function.add_op(body, op, [("scaled".to_owned(), ty)]);
+    let scaled = function.op(op).outputs[0];
+
+    let (analysis, problems) = analyze(&function);
+    assert!(problems.is_empty(), "{problems:?}");
+    let source = Source::new(function.clone(), analysis, Precision::Fast, Limits::default());
+    let known = source.known(scaled).expect("it is constant");
+    let weights = Weights::of(&function, scaled, Precision::Fast).expect("it is described");
+    assert_eq!(weights.expand(), *known.array(&source).expect("it expands"));
+    assert!(weights.stored().is_some());
+}
+
+#[test]
+fn data_is_shared_with_the_program() {
+    let data = Buffer::from(vec![7u8; 64]);
+    let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
+    let body = function.body;
+    let constant = Constant::weight(DType::Fp16, &[4, 8], data.clone());
+    let op = function.add_op(
+        body,
+        Op::constant(constant),
+        [("w".to_owned(), Type::tensor(DType::Fp16, &[4, 8]))],
+    );
+    let weights = Weights::of(&function, function.op(op).outputs[0], Precision::Fast);
+    assert!(weights.expect("it is described").codes.data.same_place(&data));
+}
+
+#[test]
+fn what_does_not_fit_is_left_to_the_reference_kernels() {
+    let described = |op: Op, shape: &[u64]| {
+        let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
+        let body = function.body;
+        let ty = Type::tensor(DType::Fp32, shape);
+        let op = function.add_op(body, op, [("w".to_owned(), ty)]);
+        Weights::of(&function, function.op(op).outputs[0], Precision::Fast).is_some()
+    };
+    let bytes = |dtype, shape: &[u64], count| {
+        Binding::Literal(Constant::bytes(dtype, shape, vec![0xff; count]))
+    };
+    let blockwise = |data, scale| {
+        Op::new(OpKind::ConstexprBlockwiseShiftScale).with("data", data).with("scale", scale)
+    };
+    let scale = || bytes(DType::Fp32, &[2, 1], 8);
+    assert!(described(blockwise(bytes(DType::Int8, &[2, 3], 6), scale()), &[2, 3]));
+    // Too few bytes, blocks that do not divide, extents that no memory holds.
+    assert!(!described(blockwise(bytes(DType::Int8, &[2, 3], 5), scale()), &[2, 3]));
+    assert!(!described(blockwise(bytes(DType::Int8, &[3, 2], 6), scale()), &[3, 2]));
+    let wide = [0, 1 << 40, 1 << 40];
+    let empty = || bytes(DType::Fp32, &wide, 0);
+    assert!(!described(blockwise(bytes(DType::Int8, &wide, 0), empty()), &wide));
+    // A mask that sets more than there is.
+    let sparse = |count: usize| {
+        Op::new(OpKind::ConstexprSparseToDense)
+            .with("nonzero_data", bytes(DType::Int8, &[count as u64], count))
+            .with("mask", bytes(DType::UInt1, &[11], 2))
+    };
+    assert!(described(sparse(11), &[11]));
+    assert!(!described(sparse(10), &[11]));
+}
