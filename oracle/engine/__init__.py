@@ -27,6 +27,7 @@ What is expected
 
 FAMILIES = (
     "activation",
+    "compressed",
     "constexpr",
     "control_flow",
     "conv",

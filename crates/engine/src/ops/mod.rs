@@ -26,6 +26,8 @@ mod window;
 
 use coremill_mil::ops::OpKind;
 
+pub(crate) use scatter_gather::Axis as GatherAxis;
+
 use crate::call::{Call, Results};
 
 /// The kernel of an operation; none for those that the executor performs itself, because they run

@@ -99,7 +99,7 @@ pub(super) fn scatter_nd(call: &Call) -> Results {
 }
 
 /// An axis that indices lead along.
-struct Axis {
+pub(crate) struct Axis {
     name: usize,
     extent: usize,
     /// Whether negative indices count from the end. From iOS17 on they lie outside.
@@ -107,13 +107,13 @@ struct Axis {
 }
 
 impl Axis {
-    fn of(call: &Call, x: View, axis: usize) -> Axis {
+    pub(crate) fn of(call: &Call, x: View, axis: usize) -> Axis {
         let counts_back = call.since() < Opset::Ios17;
         Axis { name: axis, extent: x.shape[axis], counts_back }
     }
 
     /// Where an index leads to.
-    fn place(&self, index: i32) -> Result<usize> {
+    pub(crate) fn place(&self, index: i32) -> Result<usize> {
         let counted = if index < 0 && self.counts_back { self.extent as i64 } else { 0 };
         match usize::try_from(i64::from(index) + counted) {
             Ok(place) if place < self.extent => Ok(place),

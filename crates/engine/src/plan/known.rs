@@ -56,7 +56,10 @@ impl Known {
             return Ok(array);
         }
         let value = self.value.ok_or_else(|| Error::new("a constant has no elements"))?;
-        let array = source.expand(value)?;
+        let array = match source.large_weights(self) {
+            Some(weights) => weights.expand(),
+            None => source.expand(value)?,
+        };
         Ok(self.array.get_or_init(|| array))
     }
 

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use coremill_mil::ir::{Definition, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
+use coremill_tensor::kernels::stored::StoredPanels;
 use coremill_tensor::{Buffer, DType};
 
 use super::kernel::Machine;
 use super::known::{Known, Source};
+use crate::call::count_within;
 use crate::error::Result;
+use crate::weights::{WeightPanels, Weights};
 
 /// The packed weights of a function.
 #[derive(Default)]
@@ -28,6 +31,9 @@ enum OrderKey {
     InputsFirst,
     ChannelsFirst(usize),
 }
+
+/// Elements of a large constant.
+const LARGE: usize = 1 << 16;
 
 impl Source {
     /// A constant as a matrix from inputs to outputs, packed.
@@ -51,11 +57,17 @@ impl Source {
         {
             return Ok(found);
         }
-        let (data, dtype) = self.stored(known)?;
-        let source = DenseSource::new(machine.isa, data, dtype, inputs, outputs, order);
-        let precision = if dtype == DType::Fp16 { Precision::F16 } else { Precision::F32 };
-        let packed =
-            PackedWeights::pack(&machine.pool, machine.isa, inputs, outputs, precision, &source);
+        let packed = match self.compressed(machine, known, inputs, outputs, order) {
+            Some(packed) => packed,
+            None => {
+                let (data, dtype) = self.stored(known)?;
+                let source = DenseSource::new(machine.isa, data, dtype, inputs, outputs, order);
+                let fp16 = dtype == DType::Fp16;
+                let precision = if fp16 { Precision::F16 } else { Precision::F32 };
+                let (pool, isa) = (&machine.pool, machine.isa);
+                PackedWeights::pack(pool, isa, inputs, outputs, precision, &source)
+            }
+        };
         let packed = Arc::new(packed);
         if let Some(key) = key {
             let mut matrices = matrices();
@@ -63,6 +75,45 @@ impl Source {
             matrices.insert(key, Arc::downgrade(&packed));
         }
         Ok(packed)
+    }
+
+    /// What a constant is, if it lies in the program or above compressed data that does.
+    pub(crate) fn weights(&self, known: &Known) -> Option<Weights> {
+        Weights::of(&self.function, known.value?, self.precision)
+    }
+
+    /// The same of a constant that is compressed, and so large that the integers that reference kernels
+    /// make of its codes would be in the way.
+    pub(super) fn large_weights(&self, known: &Known) -> Option<Weights> {
+        let count = count_within(&known.shape, &self.limits).ok()?;
+        let weights = if count >= LARGE { self.weights(known)? } else { return None };
+        (weights.is_compressed() && weights.shape == known.shape).then_some(weights)
+    }
+
+    /// The matrix of a compressed constant: as it lies in memory if kernels know its form, else packed
+    /// without ever being expanded as a whole.
+    fn compressed(
+        &self,
+        machine: &Machine,
+        known: &Known,
+        inputs: usize,
+        outputs: usize,
+        order: Order,
+    ) -> Option<PackedWeights> {
+        let weights = self.weights(known).filter(Weights::is_compressed)?;
+        // Tables of vectors stand for far more elements than they take bytes.
+        count_within(&[inputs, outputs], &self.limits).ok()?;
+        let rows = if order == Order::InputsFirst { inputs } else { outputs };
+        let (pool, isa) = (&machine.pool, machine.isa);
+        if let Some(stored) = weights.stored(rows)
+            && stored.rows().checked_mul(stored.columns())? == inputs.checked_mul(outputs)?
+        {
+            let panels = Arc::new(StoredPanels::new(isa, stored, order));
+            return Some(PackedWeights::keep(isa, inputs, outputs, panels));
+        }
+        let precision = if weights.fits_fp16() { Precision::F16 } else { Precision::F32 };
+        let panels = WeightPanels::new(weights, inputs, outputs, order)?;
+        Some(PackedWeights::pack(pool, isa, inputs, outputs, precision, &panels))
     }
 
     /// The floats of a constant as they lie in the program or in its weight file; of one that is computed,

@@ -2,8 +2,10 @@
 //!
 //! [`Weights::of`] describes what a `const`, or a chain of `constexpr_` operations above some, gives:
 //! nothing is copied but what is small, tables and scales that are computed themselves. Kernels take it as
-//! it is ([`Weights::stored`]), or row by row ([`Weights::expand_rows`]).
+//! it is ([`Weights::stored`]), panel by panel ([`WeightPanels`]), or row by row
+//! ([`Weights::expand_rows`]).
 
+mod panels;
 mod parts;
 mod read;
 #[cfg(test)]
@@ -15,6 +17,7 @@ use coremill_tensor::DType;
 use coremill_tensor::kernels::stored::{self, StoredWeights};
 
 use crate::array::{Array, is_float, round_floats};
+pub(crate) use panels::WeightPanels;
 use parts::{Blocks, Mask, Numbers};
 
 /// A constant tensor, as a matrix whose rows lie along its first axis.
@@ -93,18 +96,28 @@ impl Weights {
     /// If there are not so many rows, or the target does not have just as many elements as they.
     pub(crate) fn expand_rows(&self, rows: Range<usize>, target: &mut [f32]) {
         let columns = self.columns();
-        assert_eq!(target.len(), rows.len() * columns, "elements of {rows:?}");
-        for (row, target) in rows.zip(target.chunks_exact_mut(columns.max(1))) {
-            self.expand_part(row, 0..columns, target);
-        }
+        self.expand_elements(rows.start * columns..rows.end * columns, target);
     }
 
-    /// Some neighbouring elements of a row.
-    pub(crate) fn expand_part(&self, row: usize, columns: Range<usize>, target: &mut [f32]) {
-        let plain = matches!(self.decode, Decode::Plain) && self.mask.is_none();
-        let first = row * self.columns();
-        for (column, to) in columns.zip(target.iter_mut()) {
-            *to = if plain { self.codes.at(first + column) } else { self.element(row, column) };
+    /// Some neighbouring elements in row-major order.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many, or the target does not have just as many.
+    pub(crate) fn expand_elements(&self, elements: Range<usize>, target: &mut [f32]) {
+        assert_eq!(target.len(), elements.len(), "{elements:?}");
+        if matches!(self.decode, Decode::Plain) && self.mask.is_none() {
+            self.codes.read(elements, target);
+        } else if !target.is_empty() {
+            let columns = self.columns();
+            let (mut row, mut column) = (elements.start / columns, elements.start % columns);
+            for to in target.iter_mut() {
+                *to = self.element(row, column);
+                column += 1;
+                if column == columns {
+                    (row, column) = (row + 1, 0);
+                }
+            }
         }
         if self.rounded {
             round_floats(self.dtype, target);
@@ -139,20 +152,45 @@ impl Weights {
         }
     }
 
-    /// The weights for kernels that expand them where they use them, as a matrix with a row for each index
-    /// of the first axis; none if no such kernel knows their form.
-    pub(crate) fn stored(&self) -> Option<StoredWeights> {
-        let (rows, columns) = (self.rows(), self.columns());
+    /// Whether elements are anything but floats one after the other.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.mask.is_some() || !matches!(self.decode, Decode::Plain) || !is_float(self.codes.dtype)
+    }
+
+    /// Whether elements of `fp16` hold what these are.
+    pub(crate) fn fits_fp16(&self) -> bool {
+        let of = match &self.decode {
+            Decode::Plain => &self.codes,
+            Decode::Table(table) => &table.entries,
+            Decode::Affine { .. } => return false,
+        };
+        of.dtype == DType::Fp16
+    }
+
+    /// The weights for kernels that expand them where they use them, as a matrix of so many rows, which are
+    /// the indices of its first axis, or of the first that has more than one; none if no such kernel knows
+    /// their form.
+    pub(crate) fn stored(&self, rows: usize) -> Option<StoredWeights> {
         if self.mask.is_some() || !is_float(self.dtype) {
             return None;
         }
         let (data, dtype) = (self.codes.data.clone(), self.codes.dtype);
+        let columns = self.codes.count.checked_div(rows)?;
+        let ones = self.shape.iter().take_while(|&&extent| extent == 1).count();
+        let ones = ones.min(self.shape.len().saturating_sub(1));
+        if self.shape.get(ones).copied().unwrap_or(1) != rows {
+            return None;
+        }
+        let shape_of = |blocks: &Blocks| {
+            let (shape, blocks) = (&self.shape[ones..], &blocks.shape[ones..]);
+            Blocks::new(shape, blocks)?.of_matrix(columns)
+        };
         match &self.decode {
             Decode::Plain => StoredWeights::float(data, dtype, rows, columns),
             // Those kernels do not round in between.
             _ if self.rounded => None,
             Decode::Affine { blocks, scales, shifts } => {
-                let shape = blocks.of_matrix(columns)?;
+                let shape = shape_of(blocks)?;
                 let numbers = |numbers: &Numbers| stored::Blocks {
                     data: numbers.data.clone(),
                     dtype: numbers.dtype,
@@ -163,7 +201,7 @@ impl Weights {
                 StoredWeights::affine(data, dtype, rows, columns, &scales, shifts.as_ref())
             }
             Decode::Table(table) if table.vector == 1 => {
-                let shape = table.blocks.of_matrix(columns)?;
+                let shape = shape_of(&table.blocks)?;
                 let (entries, of) = (&table.entries.data, table.entries.dtype);
                 StoredWeights::palette(data, dtype, rows, columns, entries, of, shape)
             }

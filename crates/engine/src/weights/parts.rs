@@ -1,5 +1,7 @@
 //! What compressed weights are made of.
 
+use std::ops::Range;
+
 use coremill_tensor::{Buffer, DType};
 use half::{bf16, f16};
 
@@ -51,6 +53,23 @@ impl Numbers {
         }
     }
 
+    /// Some neighbouring numbers.
+    pub(super) fn read(&self, range: Range<usize>, target: &mut [f32]) {
+        let bytes = self.data.as_bytes();
+        match self.dtype {
+            DType::Fp32 => {
+                let words = bytes[4 * range.start..4 * range.end].as_chunks().0;
+                target.iter_mut().zip(words).for_each(|(to, &word)| *to = f32::from_le_bytes(word));
+            }
+            DType::Fp16 => {
+                let words = bytes[2 * range.start..2 * range.end].as_chunks().0;
+                let float = |word: [u8; 2]| f16::from_le_bytes(word).to_f32();
+                target.iter_mut().zip(words).for_each(|(to, &word)| *to = float(word));
+            }
+            _ => target.iter_mut().zip(range).for_each(|(to, index)| *to = self.at(index)),
+        }
+    }
+
     /// A number of an unsigned type.
     pub(super) fn code(&self, index: usize) -> u16 {
         self.bits(index, self.dtype.bits().unwrap_or(8) as usize)
@@ -62,10 +81,6 @@ impl Numbers {
         let low = u16::from(bytes[position / 8]);
         let high = bytes.get(position / 8 + 1).copied().map_or(0, u16::from);
         ((low | high << 8) >> (position % 8)) & ((1 << width) - 1)
-    }
-
-    pub(super) fn to_floats(&self) -> Vec<f32> {
-        (0..self.count).map(|index| self.at(index)).collect()
     }
 }
 

@@ -175,7 +175,8 @@ impl<'f> Reader<'f> {
     fn blockwise(&self, op: &'f Op, depth: usize) -> Option<Weights> {
         let data = self.weights(op, "data", depth)?;
         let (dtype, affine) = self.scales(op, &data.shape, depth)?;
-        if data.mask.is_some() {
+        if data.mask.is_some() && !matches!(affine, Decode::Affine { shifts: None, .. }) {
+            // What is not there would not be zero.
             return None;
         }
         let decode = match &data.decode {

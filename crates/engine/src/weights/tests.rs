@@ -7,17 +7,17 @@ use coremill_mil::ops::OpKind;
 use coremill_mil::text::{self, NoWeights};
 use coremill_tensor::kernels::matmul::{Order, PanelSource};
 use coremill_tensor::kernels::stored::StoredPanels;
-use coremill_tensor::{Buffer, DType, Isa, packed};
+use coremill_tensor::{Buffer, DType, Isa, Pool, packed};
 
 use super::*;
 use crate::limits::Limits;
 use crate::options::Precision;
-use crate::plan::Source;
+use crate::plan::{Machine, PlanKey, Source, plan};
 
-/// The functions of the cases that `oracle/engine/constexpr.py` writes, by name.
-fn functions() -> Vec<(String, Function)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/constexpr.jsonl");
-    let lines = fs::read_to_string(path).expect("the cases");
+/// The functions of the cases of a family, by name.
+fn functions(family: &str) -> Vec<(String, Function)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let lines = fs::read_to_string(folder.join(format!("{family}.jsonl"))).expect("the cases");
     let function = |line: &str| {
         let case: serde_json::Value = serde_json::from_str(line).expect("a case");
         let (id, program) = (case["id"].as_str(), case["program"].as_str());
@@ -30,7 +30,7 @@ fn functions() -> Vec<(String, Function)> {
 #[test]
 fn every_case_expands_to_what_the_reference_kernels_give() {
     let (mut described, mut taken) = (0, 0);
-    for (id, function) in functions() {
+    for (id, function) in functions("constexpr") {
         let (analysis, problems) = analyze(&function);
         assert!(problems.is_empty(), "{id}: {problems:?}");
         for precision in [Precision::Fast, Precision::Faithful] {
@@ -55,15 +55,20 @@ fn every_case_expands_to_what_the_reference_kernels_give() {
                 let found = weights.expand();
                 assert_eq!(found.shape(), expected.shape(), "{id}");
                 assert_eq!(found.to_bytes(), expected.to_bytes(), "{id}");
-                if let Some(stored) = weights.stored() {
+                let Some(wanted) = expected.as_floats() else { continue };
+                let (rows, columns) = (weights.rows(), weights.columns());
+                let mut panel = vec![0.0; rows * columns];
+                if let Some(stored) = weights.stored(rows) {
                     taken += 1;
-                    let (rows, columns) = (weights.rows(), weights.columns());
                     let panels = StoredPanels::new(Isa::Portable, stored, Order::InputsFirst);
-                    let mut panel = vec![0.0; rows * columns];
                     panels.fill(0..rows, 0..columns, columns, &mut panel);
-                    let wanted = expected.as_floats().expect("floats");
                     assert!(same(&panel, wanted), "{id}: {panel:?} {wanted:?}");
                 }
+                let panels = WeightPanels::new(weights, columns, rows, Order::OutputsFirst);
+                panels.expect("as many").fill(0..columns, 0..rows, rows, &mut panel);
+                let turned: Vec<f32> =
+                    (0..rows * columns).map(|at| wanted[at % rows * columns + at / rows]).collect();
+                assert!(same(&panel, &turned), "{id}: {panel:?} {turned:?}");
             }
         }
     }
@@ -81,7 +86,7 @@ fn same(left: &[f32], right: &[f32]) -> bool {
 
 #[test]
 fn parts_of_rows_are_those_of_the_whole() {
-    for (id, function) in functions() {
+    for (id, function) in functions("constexpr") {
         let Some((_, op)) = function
             .all_ops()
             .find(|(_, op)| op.outputs.len() == 1 && op.kind().is_some_and(OpKind::is_constexpr))
@@ -97,7 +102,7 @@ fn parts_of_rows_are_those_of_the_whole() {
         for row in 0..rows {
             let from = columns / 3;
             let mut part = vec![0.0; columns - from];
-            weights.expand_part(row, from..columns, &mut part);
+            weights.expand_elements(row * columns + from..(row + 1) * columns, &mut part);
             let expected = &whole[row * columns + from..(row + 1) * columns];
             let bits = |floats: &[f32]| floats.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&part), bits(expected), "{id}: row {row}");
@@ -132,7 +137,65 @@ fn scaled_palettes_become_tables_of_their_own() {
     let known = source.known(scaled).expect("it is constant");
     let weights = Weights::of(&function, scaled, Precision::Fast).expect("it is described");
     assert_eq!(weights.expand(), *known.array(&source).expect("it expands"));
-    assert!(weights.stored().is_some());
+    assert!(weights.stored(4).is_some());
+}
+
+#[test]
+fn plans_leave_weights_compressed() {
+    let (rows, columns) = (96u64, 64u64);
+    for sparse in [false, true] {
+        for kind in [OpKind::Linear, OpKind::Matmul, OpKind::Gather] {
+            let mut function = Function::new("main", coremill_mil::ir::Opset::Ios18);
+            let body = function.body;
+            let ty = Type::tensor(DType::Fp16, &[rows, columns]);
+            let count = (rows * columns) as usize;
+            let compressed = if sparse {
+                let mask = Constant::weight(DType::UInt1, &[rows, columns], vec![0x55; count / 8]);
+                let kept = Constant::weight(DType::Fp16, &[count as u64 / 2], vec![0x3c; count]);
+                Op::new(OpKind::ConstexprSparseToDense)
+                    .with("mask", Binding::Literal(mask))
+                    .with("nonzero_data", Binding::Literal(kept))
+            } else {
+                let data = Constant::weight(DType::Int8, &[rows, columns], vec![3; count]);
+                let scale = Constant::bytes(DType::Fp16, &[1, 1], vec![0, 0x3c]);
+                Op::new(OpKind::ConstexprBlockwiseShiftScale)
+                    .with("data", Binding::Literal(data))
+                    .with("scale", Binding::Literal(scale))
+            };
+            let op = function.add_op(body, compressed, [("w".to_owned(), ty)]);
+            let weight = function.op(op).outputs[0];
+            let (taken, given) = match kind {
+                OpKind::Linear => (Type::tensor(DType::Fp16, &[2, columns]), rows),
+                OpKind::Matmul => (Type::tensor(DType::Fp16, &[2, rows]), columns),
+                _ => (Type::tensor(DType::Int32, &[2]), columns),
+            };
+            let x = function.add_input(body, "x", taken);
+            let [of_input, of_weight] = match kind {
+                OpKind::Linear => ["x", "weight"],
+                OpKind::Matmul => ["x", "y"],
+                _ => ["indices", "x"],
+            };
+            let op = Op::new(kind)
+                .with(of_input, Binding::Value(x))
+                .with(of_weight, Binding::Value(weight));
+            let ty = Type::tensor(DType::Fp16, &[2, given]);
+            let op = function.add_op(body, op, [("y".to_owned(), ty)]);
+            let output = function.op(op).outputs[0];
+            function.block_mut(body).outputs.push(output);
+
+            let (analysis, problems) = analyze(&function);
+            assert!(problems.is_empty(), "{problems:?}");
+            let limits = Limits::default();
+            let source = Source::new(function.clone(), analysis, Precision::Fast, limits);
+            let known = source.known(weight).expect("it is constant");
+            let shape = source.analysis.ty(x).and_then(Type::as_tensor).expect("a tensor");
+            let shape = shape.known_shape().expect("a shape");
+            let shapes = vec![shape.into_iter().map(|extent| extent as usize).collect()];
+            let machine = Machine { pool: Pool::new(1), isa: Isa::detect() };
+            plan(&source, &machine, &PlanKey { shapes, observed: false }).expect("a plan");
+            assert!(known.expanded().is_none(), "`{}` expands its weight", kind.name());
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::matmul::{
     Epilogue, Matrix, MatrixMut, Order, PackedWeights, Residual, Rounding, multiply,
 };
+use coremill_tensor::kernels::stored::{StoredWeights, multiply_stored};
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
 use super::super::kernel::{Cost, Kernel, Machine};
@@ -24,6 +25,7 @@ use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
 use crate::options::Precision;
+use crate::weights::Weights;
 
 /// Makes kernels of the linear layers of a region, and of products with constant matrices.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -32,13 +34,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
         let Some(node) = editor.node(index) else { continue };
         let Some(product) = recognise(work.source, work.graph, node) else { continue };
         let tail = Tail::after(work.source, work.graph, &editor, index);
-        let weights = work.source.packed(
-            work.machine,
-            &product.weights,
-            product.inputs,
-            product.outputs,
-            product.order,
-        )?;
+        let factor = factor(work, &product)?;
         let bias = match &product.bias {
             Some(known) => Some(known.array(work.source)?.as_floats().unwrap_or_default().to_vec()),
             None => None,
@@ -48,7 +44,9 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
         let mut label = vec![node.operation().map_or("", OpKind::name)];
         label.extend(&tail.label);
         let kernel = Linear {
-            weights,
+            factor,
+            depth: product.inputs,
+            width: product.outputs,
             bias: bias.filter(|bias| bias.iter().any(|&element| element != 0.0)),
             rows: product.rows,
             activation: tail.activation,
@@ -196,8 +194,34 @@ fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Product> {
     Some(Product { x: x.clone(), weights, bias, rows, inputs, outputs, order })
 }
 
+/// A constant matrix as kernels take it.
+enum Factor {
+    Packed(Arc<PackedWeights>),
+    /// Compressed, for few rows: they are multiplied by it at the speed of memory.
+    Stored(StoredWeights),
+}
+
+/// Up to so many rows are multiplied by compressed weights row by row.
+const FEW_ROWS: usize = 8;
+
+fn factor(work: &Work<'_>, product: &Product) -> Result<Factor> {
+    let Product { weights, rows, inputs, outputs, order, .. } = product;
+    if *rows <= FEW_ROWS
+        && *order == Order::OutputsFirst
+        && let Some(weights) = work.source.weights(weights).filter(Weights::is_compressed)
+        && let Some(stored) = weights.stored(*outputs)
+        && stored.columns() == *inputs
+    {
+        return Ok(Factor::Stored(stored));
+    }
+    let packed = work.source.packed(work.machine, weights, *inputs, *outputs, *order)?;
+    Ok(Factor::Packed(packed))
+}
+
 struct Linear {
-    weights: Arc<PackedWeights>,
+    factor: Factor,
+    depth: usize,
+    width: usize,
     bias: Option<Vec<f32>>,
     rows: usize,
     activation: Activation,
@@ -217,7 +241,7 @@ impl Kernel for Linear {
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
     ) -> Result<()> {
-        let (depth, width) = (self.weights.inputs(), self.weights.outputs());
+        let (depth, width) = (self.depth, self.width);
         let left = Matrix { elements: inputs[0].floats()?, stride: depth };
         let residual = match self.residual {
             Some(after_activation) => {
@@ -233,7 +257,13 @@ impl Kernel for Linear {
             rounding: self.rounding,
         };
         let output = MatrixMut { elements: outputs[0], stride: width };
-        multiply(&machine.pool, self.rows, left, &self.weights, output, &epilogue);
+        let (pool, isa) = (&machine.pool, machine.isa);
+        match &self.factor {
+            Factor::Packed(weights) => multiply(pool, self.rows, left, weights, output, &epilogue),
+            Factor::Stored(weights) => {
+                multiply_stored(pool, isa, self.rows, left, weights, output, &epilogue);
+            }
+        }
         Ok(())
     }
 
@@ -242,7 +272,7 @@ impl Kernel for Linear {
     }
 
     fn cost(&self) -> Cost {
-        let (depth, width) = (self.weights.inputs(), self.weights.outputs());
+        let (depth, width) = (self.depth, self.width);
         Cost {
             operations: 2 * (self.rows * depth * width) as u64,
             bytes: (4 * self.rows * (depth + width) + self.weight_bytes * depth * width) as u64,

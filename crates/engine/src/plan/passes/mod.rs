@@ -9,6 +9,7 @@ mod attention;
 mod dead;
 mod editor;
 mod elementwise;
+mod gather;
 mod linear;
 mod moves;
 //mod normalize;
@@ -37,6 +38,7 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     each_region(work, &mut linear::lower)?;
     each_region(work, &mut product::lower)?;
     //each_region(work, &mut normalize::lower)?;
+    each_region(work, &mut gather::lower)?;
     each_region(work, &mut elementwise::fuse)?;
     dead::remove(work.graph);
     each_region(work, &mut moves::lower)?;

@@ -1,0 +1,88 @@
+//! Rows of a constant, an embedding mostly, are read where they lie, the others never expanded.
+//!
+//! ```text
+//! a = gather(x = table, indices = i, axis = 0)
+//! ```
+
+use coremill_mil::ops::OpKind;
+
+use super::super::graph::{Graph, Node, NodeKind, Region};
+use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::known::Source;
+use super::parameters::parameters;
+use super::{Editor, Work};
+use crate::array::{View, is_float};
+use crate::error::{Result, fail};
+use crate::ops::GatherAxis;
+use crate::weights::Weights;
+
+/// Makes kernels of lookups in constant tables.
+pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
+    let mut editor = Editor::new(work.graph, region);
+    for index in 0..editor.len() {
+        let Some(node) = editor.node(index) else { continue };
+        let Some(lookup) = recognise(work.source, work.graph, node) else { continue };
+        let indices = node.bound("indices").to_vec();
+        if let Some(Node { op, outputs, .. }) = editor.take(index) {
+            let kind = NodeKind::Kernel(Box::new(lookup));
+            editor.put(work.graph, index, Node { op, kind, inputs: indices, outputs });
+        }
+    }
+    Ok(editor.finish())
+}
+
+fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Lookup> {
+    if node.operation()? != OpKind::Gather {
+        return None;
+    }
+    let [table] = node.bound("x") else { return None };
+    let [_] = node.bound("indices") else { return None };
+    let table = table.constant()?;
+    let shape = graph.slot(*node.outputs.first()?).shape.as_deref()?;
+    if !is_float(table.dtype) || table.shape.contains(&0) || shape.contains(&0) {
+        return None;
+    }
+    let axis = parameters(source, graph, node, |call| {
+        let rank = table.shape.len();
+        let axis = call.axis("axis", rank)?;
+        let batch = call.row.parameter("batch_dims").map_or(Ok(0), |_| call.int("batch_dims"))?;
+        if axis != 0 || batch != 0 {
+            fail!("only rows are looked up");
+        }
+        Ok(GatherAxis::of(call, call.tensor("x")?, axis))
+    })?;
+    let weights = source.weights(table)?;
+    Some(Lookup { weights, axis })
+}
+
+struct Lookup {
+    weights: Weights,
+    axis: GatherAxis,
+}
+
+impl Kernel for Lookup {
+    fn run(
+        &self,
+        _machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        _scratch: &mut [f32],
+    ) -> Result<()> {
+        let columns = self.weights.columns();
+        let rows = outputs[0].chunks_exact_mut(columns);
+        for (&index, target) in inputs[0].ints()?.iter().zip(rows) {
+            let row = self.axis.place(index)?;
+            self.weights.expand_rows(row..row + 1, target);
+        }
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        "gather".to_owned()
+    }
+
+    fn cost(&self) -> Cost {
+        // How many rows are read, only the indices know.
+        Cost { operations: 0, bytes: 4 * self.weights.columns() as u64 }
+    }
+}
