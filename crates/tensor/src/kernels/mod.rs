@@ -11,6 +11,8 @@ pub mod map;
 pub mod math;
 pub mod matmul;
 pub mod normalize;
+pub mod pooling;
+pub mod recurrent;
 pub mod reduce;
 mod scratch;
 mod shared;

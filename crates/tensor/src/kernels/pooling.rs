@@ -225,7 +225,8 @@ fn pool_rows<V: Vector, W: Window<V>>(
             let mut channel = 0;
             while channel < channels {
                 let many = channel + TOGETHER * V::LANES <= channels;
-                let lanes = if many { TOGETHER * V::LANES } else { V::LANES.min(channels - channel) };
+                let lanes =
+                    if many { TOGETHER * V::LANES } else { V::LANES.min(channels - channel) };
                 let mut pooled = [W::start(); TOGETHER];
                 for plane in planes.clone() {
                     for line in lines.clone() {
@@ -378,14 +379,14 @@ mod tests {
             ]);
         }
         for extents in cases {
-            let mut input = numbers(
-                extents.batch * extents.input.iter().product::<usize>() * extents.channels,
-            );
+            let mut input =
+                numbers(extents.batch * extents.input.iter().product::<usize>() * extents.channels);
             if input.len() > 7 {
                 input[5] = f32::NAN;
                 input[6] = f32::NEG_INFINITY;
             }
-            let length = extents.batch * extents.output.iter().product::<usize>() * extents.channels;
+            let length =
+                extents.batch * extents.output.iter().product::<usize>() * extents.channels;
             for isa in available() {
                 for threads in [1, 3] {
                     let pool = Pool::new(threads);

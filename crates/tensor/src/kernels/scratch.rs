@@ -7,6 +7,10 @@ use std::cell::RefCell;
 #[repr(C, align(64))]
 pub(crate) struct Line([f32; LINE]);
 
+impl Line {
+    pub(crate) const ZEROS: Line = Line([0.0; LINE]);
+}
+
 /// The elements of a [`Line`].
 pub(crate) const LINE: usize = 16;
 
@@ -49,7 +53,7 @@ impl Scratch {
     pub(crate) fn elements(&mut self, count: usize) -> &mut [f32] {
         let lines = count.div_ceil(LINE);
         if self.lines.len() < lines {
-            self.lines.resize(lines, Line([0.0; LINE]));
+            self.lines.resize(lines, Line::ZEROS);
         }
         &mut as_elements_mut(&mut self.lines)[..count]
     }
@@ -74,7 +78,7 @@ pub(crate) fn as_elements(lines: &[Line]) -> &[f32] {
     }
 }
 
-fn as_elements_mut(lines: &mut [Line]) -> &mut [f32] {
+pub(crate) fn as_elements_mut(lines: &mut [Line]) -> &mut [f32] {
     // SAFETY: a line is sixteen elements without padding.
     #[expect(unsafe_code, reason = "lines are seen as their elements")]
     unsafe {

@@ -60,46 +60,6 @@ impl<'a, T> SharedMut<'a, T> {
     }
 }
 
-/// Scratch memory in whole cache lines, so that loads of vectors do not cross them.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    lines: Vec<Line>,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
-impl Scratch {
-    /// So many elements, each either zero or left from before.
-    pub(crate) fn elements(&mut self, length: usize) -> &mut [f32] {
-        let lines = length.div_ceil(16);
-        if self.lines.len() < lines {
-            self.lines.resize(lines, Line([0.0; 16]));
-        }
-        // SAFETY: a line is sixteen elements without padding, and `lines` of them are there.
-        #[expect(unsafe_code, reason = "lines are seen as their elements")]
-        unsafe {
-            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), length)
-        }
-    }
-
-    /// The elements that [`elements`](Self::elements) has been asked for at most, and to the end of their
-    /// line.
-    pub(crate) fn as_elements(&self) -> &[f32] {
-        // SAFETY: a line is sixteen elements without padding.
-        #[expect(unsafe_code, reason = "lines are seen as their elements")]
-        unsafe {
-            std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * 16)
-        }
-    }
-
-    /// How many bytes it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
-    }
-}
-
 /// A pointer to memory of which each task of a pool uses another part.
 pub(crate) struct Shared<T>(pub(crate) *mut T);
 

@@ -7,7 +7,8 @@ mod tile;
 use std::ops::Range;
 
 use crate::kernels::matmul::{Division, Epilogue, finish};
-use crate::kernels::shared::{Scratch, SharedMut};
+use crate::kernels::scratch::{Scratch, with_scratch};
+use crate::kernels::shared::SharedMut;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
@@ -154,7 +155,7 @@ pub fn convolve_depthwise(
                 rows: first..(first + rows).min(height),
                 channels,
             };
-            dispatch(isa, task.clone());
+            with_scratch(|scratch| dispatch(isa, Run { task: &task, scratch }));
             if division.rest {
                 task.finish(isa);
             }
@@ -174,7 +175,6 @@ struct Work<'a> {
     output: SharedMut<'a>,
 }
 
-#[derive(Clone)]
 struct Task<'a> {
     work: &'a Work<'a>,
     image: usize,
@@ -182,19 +182,23 @@ struct Task<'a> {
     channels: Range<usize>,
 }
 
-impl Kernel for Task<'_> {
+struct Run<'a> {
+    task: &'a Task<'a>,
+    scratch: &'a mut Scratch,
+}
+
+impl Kernel for Run<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let Range { start, end } = self.channels;
+        let Range { start, end } = self.task.channels;
         if end - start < V::LANES {
-            return tile::any_kernel::<V>(&self, start, end - start);
+            return tile::any_kernel::<V>(self.task, start, end - start);
         }
-        let mut scratch = Scratch::default();
         for channel in (start..end).step_by(V::LANES) {
             // The last vector may compute some channels again.
-            tile::channels::<V>(&self, channel.min(end - V::LANES), &mut scratch);
+            tile::channels::<V>(self.task, channel.min(end - V::LANES), self.scratch);
         }
     }
 }

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the extents are checked at entry, indices follow from them")]
 
 use super::Task;
-use crate::kernels::shared::Scratch;
+use crate::kernels::scratch::Scratch;
 use crate::kernels::vector::{MOST_LANES, Vector};
 
 /// Inputs up to this width are staged as a whole with their padding, as most tiles have some.

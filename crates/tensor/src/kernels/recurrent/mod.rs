@@ -3,9 +3,9 @@
 //! Callers multiply the inputs of all time steps by their weights at once and add the biases; what is left
 //! is one product with the state for each step, and the gates.
 
-mod weights;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 use std::ops::Range;
 
@@ -134,7 +134,11 @@ pub fn run_recurrent(
         direction.cell.check();
         assert_eq!(direction.cell.units(), units, "directions have other units");
         let gates = direction.cell.gates();
-        assert_eq!(direction.inputs.len(), steps * batch * gates * units, "inputs have other extents");
+        assert_eq!(
+            direction.inputs.len(),
+            steps * batch * gates * units,
+            "inputs have other extents"
+        );
         assert_eq!(direction.state.len(), batch * units, "a state has other extents");
         let memory = if gates == 4 { batch * units } else { 0 };
         assert_eq!(direction.memory.len(), memory, "a memory has other extents");
@@ -247,7 +251,13 @@ impl Step<'_> {
     ///
     /// # Safety
     /// Nobody else may use them meanwhile.
-    unsafe fn gate(&self, row: usize, gates: usize, gate: usize, units: &Range<usize>) -> &mut [f32] {
+    unsafe fn gate(
+        &self,
+        row: usize,
+        gates: usize,
+        gate: usize,
+        units: &Range<usize>,
+    ) -> &mut [f32] {
         let start = (row * gates + gate) * self.units;
         // SAFETY: as the caller says.
         unsafe { self.sums.part(start + units.start..start + units.end) }

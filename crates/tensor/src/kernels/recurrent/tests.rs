@@ -122,8 +122,14 @@ enum Kind {
         peephole: Option<[Vec<f32>; 3]>,
         clip: Option<f32>,
     },
-    Gru { recurrent: Activation, output: Activation, reset_after: Option<Vec<f32>> },
-    Plain { output: Activation },
+    Gru {
+        recurrent: Activation,
+        output: Activation,
+        reset_after: Option<Vec<f32>>,
+    },
+    Plain {
+        output: Activation,
+    },
 }
 
 impl Kind {
@@ -139,7 +145,9 @@ impl Kind {
         let square = units * units;
         let pack = |part: &[f32], gates| RecurrentWeights::pack(isa, part, [gates, units, units]);
         match self {
-            Kind::Gru { .. } => vec![pack(&weights[..2 * square], 2), pack(&weights[2 * square..], 1)],
+            Kind::Gru { .. } => {
+                vec![pack(&weights[..2 * square], 2), pack(&weights[2 * square..], 1)]
+            }
             _ => vec![pack(weights, self.gates())],
         }
     }
@@ -196,7 +204,10 @@ fn kinds(units: usize) -> Vec<Kind> {
 fn close(results: impl Iterator<Item = f32>, expected: &[f64], what: &str) {
     let mut count = 0;
     for (result, &expected) in results.zip(expected) {
-        assert!((f64::from(result) - expected).abs() < 2e-5, "{what} at {count}: {result}, not {expected}");
+        assert!(
+            (f64::from(result) - expected).abs() < 2e-5,
+            "{what} at {count}: {result}, not {expected}"
+        );
         count += 1;
     }
     assert_eq!(count, expected.len());

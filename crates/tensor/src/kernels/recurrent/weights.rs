@@ -1,11 +1,15 @@
 //! Products of one matrix with a state at each time step.
 
-#![expect(unsafe_code, reason = "panels and states are read by pointers whose extents are checked at entry")]
+#![expect(
+    unsafe_code,
+    reason = "panels and states are read by pointers whose extents are checked at entry"
+)]
 
 use std::ops::Range;
 
 use crate::Isa;
-use crate::kernels::shared::{Scratch, SharedMut};
+use crate::kernels::scratch::{LINE, Line, as_elements, as_elements_mut};
+use crate::kernels::shared::SharedMut;
 use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
 
 /// The weights from a state to the gates of its next one, in the order in which vectors go over them.
@@ -17,7 +21,7 @@ pub struct RecurrentWeights {
     gates: usize,
     units: usize,
     inputs: usize,
-    panels: Scratch,
+    panels: Vec<Line>,
 }
 
 /// How many states are multiplied at a time: more would not fit the registers.
@@ -32,9 +36,9 @@ impl RecurrentWeights {
         assert!((1..=4).contains(&gates), "a cell has one to four gates");
         assert_eq!(weights.len(), gates * units * inputs, "the weights have other extents");
         let lanes = dispatch(isa, Lanes);
-        let mut panels = Scratch::default();
-        let elements = panels.elements(units.div_ceil(lanes) * inputs * gates * lanes);
-        elements.fill(0.0);
+        let count = units.div_ceil(lanes) * inputs * gates * lanes;
+        let mut panels = vec![Line::ZEROS; count.div_ceil(LINE)];
+        let elements = as_elements_mut(&mut panels);
         for (row, weights) in weights.chunks_exact(inputs.max(1)).enumerate() {
             let (gate, unit) = (row / units, row % units);
             let panel = unit / lanes * inputs * gates * lanes;
@@ -67,7 +71,7 @@ impl RecurrentWeights {
 
     /// How many bytes they take.
     pub fn bytes(&self) -> usize {
-        self.panels.bytes()
+        size_of_val(self.panels.as_slice())
     }
 
     /// Adds the products with some rows of states to sums as `[rows, gates, units]`, for some units.
@@ -83,7 +87,10 @@ impl RecurrentWeights {
         sums: &SharedMut<'_>,
     ) {
         assert_eq!(states.len(), rows * self.inputs, "the states have other extents");
-        assert!(units.start.is_multiple_of(MOST_LANES) && units.end <= self.units, "units of these");
+        assert!(
+            units.start.is_multiple_of(MOST_LANES) && units.end <= self.units,
+            "units of these"
+        );
         // The range is checked.
         sums.pointer(0..rows * self.gates * self.units);
         dispatch(self.isa, Add { weights: self, states, rows, units, sums });
@@ -157,7 +164,7 @@ fn panels<V: Vector, const G: usize, const B: usize, const R: usize>(
 ) {
     let RecurrentWeights { gates, units, inputs, ref panels, .. } = *work.weights;
     let pitch = inputs * G * V::LANES;
-    let panel = panels.as_elements()[unit / V::LANES * pitch..][..B * pitch].as_ptr();
+    let panel = as_elements(panels)[unit / V::LANES * pitch..][..B * pitch].as_ptr();
     let states = work.states[row * inputs..(row + R) * inputs].as_ptr();
     let mut sums = [[[V::zero(); G]; B]; R];
     for input in 0..inputs {
@@ -165,9 +172,8 @@ fn panels<V: Vector, const G: usize, const B: usize, const R: usize>(
         for (block, weights) in weights.iter_mut().enumerate() {
             for (gate, weights) in weights.iter_mut().enumerate() {
                 // SAFETY: the panels from this one on have `B * pitch` elements.
-                *weights = unsafe {
-                    V::load(panel.add(block * pitch + (input * G + gate) * V::LANES))
-                };
+                *weights =
+                    unsafe { V::load(panel.add(block * pitch + (input * G + gate) * V::LANES)) };
             }
         }
         for (row, sums) in sums.iter_mut().enumerate() {
