@@ -81,6 +81,11 @@ class Reference:
         kinds = {one.name: KINDS[data_type(one)] for one in found.inputs if is_tensor(one)}
         for name, tensor in self.module.state_dict().items():
             tensor.copy_(self.initial[name])
+        outputs = list(block.outputs)
+        if self.labels:
+            # A classifier's package says which class is the likeliest, then how likely each is by its label.
+            label, scores = outputs
+            outputs = [label, f"{scores}.labels", f"{scores}.scores"]
         arrays: dict[str, numpy.ndarray] = {}
         results: list[list[numpy.ndarray]] = []
         with torch.no_grad():
@@ -92,9 +97,9 @@ class Reference:
                 stored = [one.numpy().astype(kind) for one, kind in zip(call, kinds.values(), strict=True)]
                 arrays |= {f"{index}/inputs/{name}": one for name, one in zip(kinds, stored, strict=True)}
                 results.append(self.run(call, stored))
-                named = zip(block.outputs, results[-1], strict=True)
+                named = zip(outputs, results[-1], strict=True)
                 arrays |= {f"{index}/outputs/{name}": one for name, one in named}
-        refuse_dull(list(block.outputs), results)
+        refuse_dull(outputs, results)
         numpy.savez(path, **arrays)
 
     def run(self, call: Call, stored: list[numpy.ndarray]) -> list[numpy.ndarray]:
@@ -106,8 +111,8 @@ class Reference:
         found = self.module(*given)
         found = [one.clone().numpy() for one in (found if isinstance(found, tuple) else (found,))]
         if self.labels:
-            # A classifier's package says which class is the likeliest, then how likely each is.
-            found.insert(0, numpy.array([self.labels[found[0].argmax()]]))
+            (scores,) = found
+            found = [numpy.array(self.labels[scores.argmax()]), numpy.array(self.labels), scores.flatten()]
         return found
 
 
