@@ -10,7 +10,7 @@ use crate::array::{Array, ElementsView, View};
 use crate::call::count_within;
 use crate::error::{Error, Result, fail};
 use crate::hooks::{Hooks, Span};
-use crate::lists;
+use crate::{lists, ops};
 use crate::plan::{
     Holds, Kernel, Machine, Node, NodeKind, Operand, Places, Plan, Reference, Region, SlotId,
     Source,
@@ -121,6 +121,7 @@ impl Run<'_, '_> {
                 self.states[*state] = array;
                 Ok(())
             }
+            NodeKind::UpdateState(state, reference) => self.update_state(node, *state, reference),
             NodeKind::List(reference, kind) => self.list(node, reference, *kind),
             NodeKind::Cond(regions) => {
                 let taken = if self.bool(&node.inputs[0])? { &regions[0] } else { &regions[1] };
@@ -240,6 +241,21 @@ impl Run<'_, '_> {
             self.hold(slot, Value::Array(Array::floats(info.dtype, shape, floats)))?;
         }
         Ok(())
+    }
+
+    fn update_state(&mut self, node: &Node, state: usize, reference: &Reference) -> Result<()> {
+        // It is taken out for the time, so that it is changed in place unless somebody else holds it.
+        let mut array = std::mem::replace(
+            &mut self.states[state],
+            Array::floats(DType::Fp32, [0], Vec::new()),
+        );
+        let operands = self.views(&node.inputs);
+        let updated = operands.and_then(|operands| {
+            let call = reference.as_call(self.source, &operands, &[], self.seed);
+            ops::update_in_place(&call, &mut array)
+        });
+        self.states[state] = array;
+        updated
     }
 
     fn list(&mut self, node: &Node, reference: &Reference, kind: OpKind) -> Result<()> {

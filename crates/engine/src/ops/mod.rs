@@ -27,6 +27,7 @@ mod window;
 use coremill_mil::ops::OpKind;
 
 pub(crate) use scatter_gather::Axis as GatherAxis;
+pub(crate) use slice::update_in_place;
 
 use crate::call::{Call, Results};
 

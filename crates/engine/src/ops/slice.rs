@@ -30,6 +30,20 @@ pub(super) fn slice_update(call: &Call) -> Results {
     Ok(vec![Array::from_elements(x.dtype, x.shape.to_vec(), elements)])
 }
 
+/// Changes the part of a tensor that the call names, which has no `x` of its own.
+pub(crate) fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
+    let update = call.tensor("update")?;
+    let seen = slice(call, x.view())?;
+    if update.shape != seen.shape {
+        fail!("`update` has shape {:?}, but the slice has {:?}", update.shape, seen.shape);
+    }
+    match (x.floats_mut(), update.elements) {
+        (Some(floats), ElementsView::Floats(update)) => seen.write(update, floats),
+        _ => fail!("`update` is `{}`; accepted are floats", update.dtype),
+    }
+    Ok(())
+}
+
 /// The elements of `x` with others where those are seen.
 fn replaced<T: Clone>(x: &[T], update: &[T], seen: &Strided) -> Vec<T> {
     let mut replaced = x.to_vec();

@@ -96,6 +96,8 @@ pub(crate) enum NodeKind {
     ReadState(usize),
     /// Writes its input to a state.
     WriteState(usize),
+    /// Changes part of a state, by a `slice_update` without its `x`.
+    UpdateState(usize, Reference),
     /// An operation on lists; inputs in the order of `parameters`.
     List(Reference, OpKind),
     /// Runs the first region if the input is true, else the second.
@@ -225,6 +227,7 @@ impl fmt::Debug for NodeKind {
             NodeKind::Alias => f.write_str("alias"),
             NodeKind::ReadState(state) => write!(f, "read state {state}"),
             NodeKind::WriteState(state) => write!(f, "write state {state}"),
+            NodeKind::UpdateState(state, _) => write!(f, "update state {state}"),
             NodeKind::List(_, kind) => f.write_str(kind.name()),
             NodeKind::Cond(regions) => write!(f, "cond {regions:?}"),
             NodeKind::Loop(regions) => write!(f, "loop {regions:?}"),

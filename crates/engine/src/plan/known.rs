@@ -224,6 +224,25 @@ impl Source {
 }
 
 impl Reference {
+    /// The operation about to be performed.
+    pub(crate) fn as_call<'a>(
+        &'a self,
+        source: &'a Source,
+        operands: &'a [crate::array::View<'a>],
+        dtypes: &'a [DType],
+        seed: u64,
+    ) -> Call<'a> {
+        Call {
+            row: self.row,
+            opset: source.function.opset,
+            parameters: &self.parameters,
+            operands,
+            dtypes,
+            limits: &source.limits,
+            seed,
+        }
+    }
+
     /// Performs the operation.
     pub(crate) fn call(
         &self,
@@ -236,15 +255,7 @@ impl Reference {
         let function =
             self.function.ok_or_else(|| Error::new(format!("`{name}` cannot be run")))?;
         let dtypes = source.output_dtypes(op);
-        let call = Call {
-            row: self.row,
-            opset: source.function.opset,
-            parameters: &self.parameters,
-            operands,
-            dtypes: &dtypes,
-            limits: &source.limits,
-            seed,
-        };
+        let call = self.as_call(source, operands, &dtypes, seed);
         let mut results = function(&call)?;
         if source.precision == Precision::Faithful {
             for array in &mut results {

@@ -41,7 +41,7 @@ fn sweep(region: &mut Region, read: &mut [bool]) {
 /// Whether a node does something beside writing its outputs.
 fn acts(node: &Node) -> bool {
     match &node.kind {
-        NodeKind::WriteState(_) => true,
+        NodeKind::WriteState(_) | NodeKind::UpdateState(..) => true,
         NodeKind::Cond(_) | NodeKind::Loop(_) => {
             node.regions().iter().any(|region| region.nodes.iter().any(acts))
         }

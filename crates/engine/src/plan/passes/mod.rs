@@ -12,9 +12,11 @@ mod elementwise;
 mod gather;
 mod linear;
 mod moves;
-//mod normalize;
+mod normalize;
 mod parameters;
 mod product;
+mod recurrent;
+mod states;
 mod strided;
 
 use super::graph::{Graph, NodeKind, Region};
@@ -34,10 +36,12 @@ pub(super) struct Work<'w> {
 /// Runs every pass.
 pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     dead::remove(work.graph);
+    each_region(work, &mut states::lower)?;
     each_region(work, &mut attention::lower)?;
+    each_region(work, &mut recurrent::lower)?;
     each_region(work, &mut linear::lower)?;
     each_region(work, &mut product::lower)?;
-    //each_region(work, &mut normalize::lower)?;
+    each_region(work, &mut normalize::lower)?;
     each_region(work, &mut gather::lower)?;
     each_region(work, &mut elementwise::fuse)?;
     dead::remove(work.graph);
