@@ -10,12 +10,12 @@ use crate::array::{Array, ElementsView, View};
 use crate::call::count_within;
 use crate::error::{Error, Result, fail};
 use crate::hooks::{Hooks, Span};
-use crate::{lists, ops};
 use crate::plan::{
     Holds, Kernel, Machine, Node, NodeKind, Operand, Places, Plan, Reference, Region, SlotId,
     Source,
 };
 use crate::value::{Key, Value};
+use crate::{lists, ops};
 
 /// One run of a plan.
 pub(crate) struct Run<'r, 'h> {
@@ -245,10 +245,8 @@ impl Run<'_, '_> {
 
     fn update_state(&mut self, node: &Node, state: usize, reference: &Reference) -> Result<()> {
         // It is taken out for the time, so that it is changed in place unless somebody else holds it.
-        let mut array = std::mem::replace(
-            &mut self.states[state],
-            Array::floats(DType::Fp32, [0], Vec::new()),
-        );
+        let mut array =
+            std::mem::replace(&mut self.states[state], Array::floats(DType::Fp32, [0], Vec::new()));
         let operands = self.views(&node.inputs);
         let updated = operands.and_then(|operands| {
             let call = reference.as_call(self.source, &operands, &[], self.seed);

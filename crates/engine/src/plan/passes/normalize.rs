@@ -54,12 +54,28 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
 /// What is computed, in terms of the input as a dense tensor.
 enum Form {
     /// Each row of so many elements by itself.
-    Rows { norm: Norm, length: usize, gamma: Option<Vec<f32>>, beta: Option<Vec<f32>>, epsilon: f32 },
+    Rows {
+        norm: Norm,
+        length: usize,
+        gamma: Option<Vec<f32>>,
+        beta: Option<Vec<f32>>,
+        epsilon: f32,
+    },
     /// Each channel of each image by itself.
-    Instance { extents: [usize; 3], gamma: Option<Vec<f32>>, beta: Option<Vec<f32>>, epsilon: f32 },
+    Instance {
+        extents: [usize; 3],
+        gamma: Option<Vec<f32>>,
+        beta: Option<Vec<f32>>,
+        epsilon: f32,
+    },
     /// Along the middle one of three axes.
-    Softmax { extents: [usize; 3] },
-    Reduce { reduction: Reduction, axes: Vec<usize> },
+    Softmax {
+        extents: [usize; 3],
+    },
+    Reduce {
+        reduction: Reduction,
+        axes: Vec<usize>,
+    },
 }
 
 type Match = (Vec<usize>, Operand, Form);
@@ -88,8 +104,7 @@ fn one(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<
     let epsilon = || parameters(source, graph, node, |call| call.float("epsilon"));
     let form = match kind {
         OpKind::LayerNorm => {
-            let mut axes =
-                parameters(source, graph, node, |call| call.axes_or_all("axes", rank))?;
+            let mut axes = parameters(source, graph, node, |call| call.axes_or_all("axes", rank))?;
             axes.sort_unstable();
             let first = rank.checked_sub(axes.len())?;
             if axes.is_empty() || !axes.iter().copied().eq(first..rank) {

@@ -100,9 +100,7 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Layer> {
     let floats = |name: &str| -> Option<Option<Vec<f32>>> {
         match node.bound(name) {
             [] => Some(None),
-            [bound] => {
-                Some(Some(bound.constant()?.array(work.source).ok()?.as_floats()?.to_vec()))
-            }
+            [bound] => Some(Some(bound.constant()?.array(work.source).ok()?.as_floats()?.to_vec())),
             _ => None,
         }
     };
@@ -112,9 +110,7 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Layer> {
             OpKind::Lstm => {
                 (text("recurrent_activation")?, text("cell_activation")?, text("activation")?)
             }
-            OpKind::Gru => {
-                (text("recurrent_activation")?, Activation::Tanh, text("activation")?)
-            }
+            OpKind::Gru => (text("recurrent_activation")?, Activation::Tanh, text("activation")?),
             _ => (Activation::None, Activation::None, text("activation")?),
         };
         let clip = if kind == OpKind::Lstm { call.optional_float("clip")? } else { None };
@@ -188,7 +184,18 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Layer> {
     let rounding = rounding(work.source, graph, node.outputs[0]);
     let reverse = direction == "reverse";
     Some(Layer {
-        kind, passes, steps, batch, input, hidden, reverse, sequence, recurrent, cell, output, clip,
+        kind,
+        passes,
+        steps,
+        batch,
+        input,
+        hidden,
+        reverse,
+        sequence,
+        recurrent,
+        cell,
+        output,
+        clip,
         rounding,
     })
 }
@@ -289,7 +296,9 @@ impl Kernel for Layer {
         let mut directions = Vec::with_capacity(count);
         let parts = projected.chunks_exact_mut(each).zip(states.chunks_exact_mut(batch * hidden));
         let parts = parts.zip(memories.chunks_exact_mut(batch * hidden));
-        for (index, (pass, ((projected, state), memory))) in self.passes.iter().zip(parts).enumerate() {
+        for (index, (pass, ((projected, state), memory))) in
+            self.passes.iter().zip(parts).enumerate()
+        {
             let left = Matrix { elements: x, stride: input };
             let output = MatrixMut { elements: projected, stride: gates * hidden };
             let epilogue = Epilogue { bias: pass.bias.as_deref(), ..Epilogue::default() };
