@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "vectors are read from bytes whose extents are checked once")]
 
+use std::marker::PhantomData;
+
 use crate::kernels::vector::{FIELDS_BYTES, Fields, Vector};
 
 /// The numbers of a block in one row.
@@ -9,8 +11,17 @@ use crate::kernels::vector::{FIELDS_BYTES, Fields, Vector};
 pub(super) struct BlockNumbers {
     pub scale: f32,
     pub offset: f32,
-    /// The block's palette, or null.
+    /// The block's palette, or what integers are.
     pub palette: *const f32,
+}
+
+/// Where the elements of a row start.
+#[derive(Clone, Copy)]
+pub(super) struct RowStart {
+    /// The byte of the first one.
+    pub pointer: *const u8,
+    /// The elements before it.
+    element: usize,
 }
 
 /// A format of stored elements, which are counted from the first one of the matrix.
@@ -18,16 +29,25 @@ pub(super) trait Decoder: Copy + Sync {
     /// What is prepared for a block.
     type Block<V: Vector>: Copy;
 
+    /// The bits of an element.
+    fn bits(&self) -> usize;
+
     /// The element up to which vectors can be read without leaving the data.
     fn readable(&self) -> usize;
+
+    /// # Safety
+    /// The element must be in the matrix.
+    unsafe fn row(&self, element: usize) -> RowStart;
 
     /// # Safety
     /// The palette must be one of the format.
     unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> Self::Block<V>;
 
+    /// Elements `at` some place in the row.
+    ///
     /// # Safety
     /// The element must be under `readable`, and as many as the vector has must be in the matrix.
-    unsafe fn vector<V: Vector>(&self, element: usize, block: Self::Block<V>) -> V;
+    unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, block: Self::Block<V>) -> V;
 
     /// # Safety
     /// The element must be in the matrix, and the palette one of the format.
@@ -59,15 +79,24 @@ macro_rules! float_decoder {
             type Block<V: Vector> = ();
 
             #[inline(always)]
+            fn bits(&self) -> usize {
+                $size * 8
+            }
+            #[inline(always)]
             fn readable(&self) -> usize {
                 ALL
             }
             #[inline(always)]
+            unsafe fn row(&self, element: usize) -> RowStart {
+                // SAFETY: the caller vouches for the element.
+                RowStart { pointer: unsafe { self.0.0.add(element * $size) }, element }
+            }
+            #[inline(always)]
             unsafe fn block<V: Vector>(&self, _numbers: BlockNumbers) {}
             #[inline(always)]
-            unsafe fn vector<V: Vector>(&self, element: usize, _block: ()) -> V {
+            unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, _block: ()) -> V {
                 // SAFETY: the caller vouches for the elements.
-                unsafe { $load(self.0.0.add(element * $size)) }
+                unsafe { $load(row.pointer.add(at * $size)) }
             }
             #[inline(always)]
             unsafe fn single(&self, element: usize, _numbers: BlockNumbers) -> f32 {
@@ -90,18 +119,27 @@ impl<const SIGNED: bool, const OFFSET: bool> Decoder for Byte<SIGNED, OFFSET> {
     type Block<V: Vector> = (V, V);
 
     #[inline(always)]
+    fn bits(&self) -> usize {
+        8
+    }
+    #[inline(always)]
     fn readable(&self) -> usize {
         ALL
+    }
+    #[inline(always)]
+    unsafe fn row(&self, element: usize) -> RowStart {
+        // SAFETY: the caller vouches for the element.
+        RowStart { pointer: unsafe { self.0.0.add(element) }, element }
     }
     #[inline(always)]
     unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> (V, V) {
         (V::splat(numbers.offset), V::splat(numbers.scale))
     }
     #[inline(always)]
-    unsafe fn vector<V: Vector>(&self, element: usize, (offset, scale): (V, V)) -> V {
+    unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, (offset, scale): (V, V)) -> V {
         // SAFETY: the caller vouches for the elements.
         let integers = unsafe {
-            let source = self.0.0.add(element);
+            let source = row.pointer.add(at);
             if SIGNED { V::unpack_i8(source) } else { V::unpack_u8(source) }
         };
         if OFFSET { integers.sub(offset).mul(scale) } else { integers.mul(scale) }
@@ -115,22 +153,130 @@ impl<const SIGNED: bool, const OFFSET: bool> Decoder for Byte<SIGNED, OFFSET> {
     }
 }
 
-/// Fields of bits: those of at most 4 through a table in registers, scaled once for each block; others
-/// (`WIDE`) through a palette in memory, whose numbers need no scale.
-///
-/// With `EVEN`, rows and blocks start at whole bytes.
+/// What the entry that a field of bits selects goes through.
+pub(super) trait Kind: Copy + Sync {
+    /// What is prepared for a block.
+    type Block<V: Vector>: Copy;
+
+    /// # Safety
+    /// The palette must have sixteen entries, and one for each value that fields have.
+    unsafe fn block<V: Vector>(numbers: BlockNumbers) -> Self::Block<V>;
+
+    /// # Safety
+    /// The bytes of the fields must be readable, and the block's palette still be there.
+    unsafe fn vector<V: Vector>(source: *const u8, fields: &Fields, block: Self::Block<V>) -> V;
+
+    fn single(entry: f32, numbers: BlockNumbers) -> f32;
+}
+
+/// Declares a kind: what is prepared, how vectors are looked up in it, and what becomes of one entry.
+macro_rules! kind {
+    ($(#[$doc:meta])* $name:ident, $block:ty,
+        |$numbers:ident| $prepare:expr, |$source:ident, $fields:ident, $prepared:ident| $vector:expr,
+        |$entry:ident, $block_numbers:ident| $single:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name;
+
+        impl Kind for $name {
+            type Block<V: Vector> = $block;
+
+            #[inline(always)]
+            unsafe fn block<V: Vector>($numbers: BlockNumbers) -> $block {
+                // SAFETY: the caller vouches for the palette.
+                unsafe { $prepare }
+            }
+            #[inline(always)]
+            unsafe fn vector<V: Vector>(
+                $source: *const u8,
+                $fields: &Fields,
+                $prepared: $block,
+            ) -> V {
+                // SAFETY: the caller vouches for the bytes and the palette.
+                unsafe { $vector }
+            }
+            #[inline(always)]
+            fn single($entry: f32, $block_numbers: BlockNumbers) -> f32 {
+                $single
+            }
+        }
+    };
+}
+
+kind!(
+    /// Fields of at most 4 bits, the entries as they are.
+    Palette,
+    V::Table,
+    |numbers| V::load_table(numbers.palette),
+    |source, fields, table| V::look_up(source, fields, table),
+    |entry, _numbers| entry
+);
+kind!(
+    /// Fields of at most 4 bits, the entries scaled once for each block.
+    Scaled,
+    V::Table,
+    |numbers| V::scale_table(V::load_table(numbers.palette), V::splat(numbers.scale)),
+    |source, fields, table| V::look_up(source, fields, table),
+    |entry, numbers| entry * numbers.scale
+);
+kind!(
+    /// Likewise, after an offset has been taken from them.
+    Shifted,
+    V::Table,
+    |numbers| {
+        let table = V::shift_table(V::load_table(numbers.palette), V::splat(numbers.offset));
+        V::scale_table(table, V::splat(numbers.scale))
+    },
+    |source, fields, table| V::look_up(source, fields, table),
+    |entry, numbers| (entry - numbers.offset) * numbers.scale
+);
+kind!(
+    /// Fields of 6 bits, the entries as they are.
+    Wide,
+    V::WideTable,
+    |numbers| V::load_wide_table(numbers.palette),
+    |source, fields, table| V::look_up_wide(source, fields, table),
+    |entry, _numbers| entry
+);
+/// Fields of any size, the entries from memory.
 #[derive(Clone, Copy)]
-pub(super) struct Bits<const WIDE: bool, const EVEN: bool> {
+pub(super) struct Gathered;
+
+impl Kind for Gathered {
+    type Block<V: Vector> = *const f32;
+
+    #[inline(always)]
+    unsafe fn block<V: Vector>(numbers: BlockNumbers) -> *const f32 {
+        numbers.palette
+    }
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(source: *const u8, fields: &Fields, palette: *const f32) -> V {
+        // SAFETY: the caller vouches for the bytes and the palette.
+        unsafe { V::gather(source, fields, palette) }
+    }
+    #[inline(always)]
+    fn single(entry: f32, _numbers: BlockNumbers) -> f32 {
+        entry
+    }
+}
+
+/// Fields of bits. With `EVEN`, rows and blocks start at whole bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Bits<K, const EVEN: bool> {
     pub data: Data,
     pub bits: usize,
     /// For each bit of a byte that a vector may start at.
     pub fields: &'static [Fields; 8],
+    pub kind: PhantomData<K>,
 }
 
-impl<const WIDE: bool, const EVEN: bool> Decoder for Bits<WIDE, EVEN> {
-    /// The table, and the palette.
-    type Block<V: Vector> = (V::Table, *const f32);
+impl<K: Kind, const EVEN: bool> Decoder for Bits<K, EVEN> {
+    type Block<V: Vector> = K::Block<V>;
 
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        self.bits
+    }
     #[inline(always)]
     fn readable(&self) -> usize {
         match self.data.1.checked_sub(FIELDS_BYTES) {
@@ -140,27 +286,24 @@ impl<const WIDE: bool, const EVEN: bool> Decoder for Bits<WIDE, EVEN> {
         }
     }
     #[inline(always)]
-    unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> (V::Table, *const f32) {
-        // SAFETY: palettes have at least sixteen entries.
-        let table = unsafe { V::load_table(numbers.palette) };
-        if WIDE {
-            return (table, numbers.palette);
-        }
-        let (offset, scale) = (V::splat(numbers.offset), V::splat(numbers.scale));
-        (V::scale_table(table, offset, scale), numbers.palette)
+    unsafe fn row(&self, element: usize) -> RowStart {
+        // SAFETY: the caller vouches for the element.
+        RowStart { pointer: unsafe { self.data.0.add(element * self.bits / 8) }, element }
     }
     #[inline(always)]
-    unsafe fn vector<V: Vector>(&self, element: usize, block: (V::Table, *const f32)) -> V {
-        let bit = element * self.bits;
-        // SAFETY: the caller vouches for the elements; the bits of a byte are fewer than the fields.
+    unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> K::Block<V> {
+        // SAFETY: the caller vouches for the palette.
+        unsafe { K::block::<V>(numbers) }
+    }
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, block: K::Block<V>) -> V {
+        // SAFETY: the caller vouches for the elements; there are fields for each bit of a byte.
         unsafe {
-            let source = self.data.0.add(bit / 8);
-            let fields = self.fields.get_unchecked(if EVEN { 0 } else { bit % 8 });
-            if WIDE {
-                V::gather(source, fields, block.1)
-            } else {
-                V::look_up(source, fields, block.0)
+            if EVEN {
+                return K::vector::<V>(row.pointer.add(at * self.bits / 8), &self.fields[0], block);
             }
+            let bit = (row.element + at) * self.bits;
+            K::vector::<V>(self.data.0.add(bit / 8), self.fields.get_unchecked(bit % 8), block)
         }
     }
     #[inline(always)]
@@ -172,8 +315,7 @@ impl<const WIDE: bool, const EVEN: bool> Decoder for Bits<WIDE, EVEN> {
             let straddles = bit % 8 + self.bits > 8;
             let high = if straddles { u32::from(*self.data.0.add(bit / 8 + 1)) } else { 0 };
             let index = (low | high << 8) >> (bit % 8) & ((1 << self.bits) - 1);
-            let entry = *numbers.palette.add(index as usize);
-            if WIDE { entry } else { (entry - numbers.offset) * numbers.scale }
+            K::single(*numbers.palette.add(index as usize), numbers)
         }
     }
 }

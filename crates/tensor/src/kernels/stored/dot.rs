@@ -10,11 +10,16 @@ use super::numbers::{Numbers, UseDecoder, with_decoder};
 use crate::kernels::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
 use crate::kernels::scratch::with_scratch;
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch, prefetch};
 use crate::{Isa, Pool};
 
 /// Rows of weights that are taken at once, from as many places of memory.
 const TOGETHER: usize = 4;
+
+/// How many bytes ahead weights are asked for.
+const DISTANCE: usize = 6 << 10;
+
+const CACHE_LINE: usize = 64;
 
 /// The most rows of weights in a task.
 const TASK_ROWS: usize = 64;
@@ -155,6 +160,16 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
         // SAFETY: the caller vouches for the rows.
         *left = unsafe { shape.left.elements.as_ptr().add((row + index) * shape.left.stride) };
     }
+    let mut numbers = [shape.numbers.row(column); N];
+    // SAFETY: the caller vouches for the rows.
+    let mut starts = [unsafe { decoder.row(column * shape.inputs) }; N];
+    for (n, (numbers, start)) in numbers.iter_mut().zip(&mut starts).enumerate() {
+        *numbers = shape.numbers.row(column + n);
+        // SAFETY: as above.
+        *start = unsafe { decoder.row((column + n) * shape.inputs) };
+    }
+    // The bytes of a vector of each row.
+    let step = N * V::LANES * decoder.bits() / 8;
     let mut sums = [[V::zero(); M]; N];
     // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
     let readable = decoder.readable().saturating_sub((column + N - 1) * shape.inputs);
@@ -164,15 +179,21 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
         let end = start + shape.block;
         let vectors_end = (start + shape.block / V::LANES * V::LANES)
             .min(readable.saturating_sub(start).div_ceil(V::LANES) * V::LANES + start);
-        let numbers = shape.numbers.get(column, index);
         // SAFETY: palettes are those of the format.
-        let mut blocks = [unsafe { decoder.block::<V>(numbers) }; N];
-        for (n, block) in blocks.iter_mut().enumerate().skip(1) {
+        let mut blocks = [unsafe { decoder.block::<V>(numbers[0].get(index)) }; N];
+        for (block, numbers) in blocks.iter_mut().zip(&numbers) {
             // SAFETY: as above.
-            *block = unsafe { decoder.block::<V>(shape.numbers.get(column + n, index)) };
+            *block = unsafe { decoder.block::<V>(numbers.get(index)) };
         }
         let mut at = start;
         while at < vectors_end {
+            // The rows together are one piece of memory, but as several short streams they are more than
+            // the processor foresees.
+            let mut ahead = starts[0].pointer.wrapping_add(at * step / V::LANES + DISTANCE);
+            for _ in 0..step.div_ceil(CACHE_LINE) {
+                prefetch(ahead);
+                ahead = ahead.wrapping_add(CACHE_LINE);
+            }
             let mut elements = [V::zero(); M];
             for (elements, left) in elements.iter_mut().zip(&left) {
                 // SAFETY: at least a vector's elements follow in the block.
@@ -180,8 +201,7 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
             }
             for (n, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: as above, and it is readable.
-                let weights =
-                    unsafe { decoder.vector::<V>((column + n) * shape.inputs + at, blocks[n]) };
+                let weights = unsafe { decoder.vector::<V>(starts[n], at, blocks[n]) };
                 for (sum, elements) in sums.iter_mut().zip(&elements) {
                     *sum = weights.mul_add(*elements, *sum);
                 }
@@ -191,7 +211,7 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
         while at < end {
             let count = (end - at).min(V::LANES);
             for (n, sums) in sums.iter_mut().enumerate() {
-                let numbers = shape.numbers.get(column + n, index);
+                let numbers = numbers[n].get(index);
                 let mut lanes = [0.0; MOST_LANES];
                 for (lane, to) in lanes[..count].iter_mut().enumerate() {
                     // SAFETY: the element is in the block.

@@ -1,8 +1,14 @@
 //! What belongs to the blocks of some rows, read before the rows themselves are.
 
+#![expect(unsafe_code, reason = "numbers are read without bounds checks in the innermost loops")]
+
+use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::decode::{Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32};
+use super::decode::{
+    Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, Gathered, Palette, Scaled, Shifted,
+    Wide,
+};
 use super::format::{Format, Palettes, Parameters, StoredWeights};
 use crate::kernels::matmul::source::widen;
 use crate::kernels::vector::Fields;
@@ -80,19 +86,55 @@ impl<'a> Numbers<'a> {
         numbers
     }
 
+    /// The numbers of a row.
     #[inline(always)]
-    pub(super) fn get(&self, row: usize, block: usize) -> BlockNumbers {
-        let at = (row - self.first) * self.across + block;
-        BlockNumbers {
-            scale: self.scales.map_or(1.0, |scales| scales[at]),
-            offset: self.offsets.map_or(0.0, |offsets| offsets[at]),
-            palette: match self.palettes {
-                Some(palettes) => {
-                    let at = row / palettes.rows * palettes.across + block;
-                    palettes.entries[at * palettes.length..][..palettes.length].as_ptr()
-                }
-                None => self.integers.as_ptr(),
-            },
+    pub(super) fn row(&self, row: usize) -> RowNumbers<'a> {
+        static ONE: [f32; 1] = [1.0];
+        static ZERO: [f32; 1] = [0.0];
+        let some = (row - self.first) * self.across..(row + 1 - self.first) * self.across;
+        let (palettes, palette_length) = match self.palettes {
+            Some(palettes) => {
+                let length = palettes.across * palettes.length;
+                (&palettes.entries[row / palettes.rows * length..][..length], palettes.length)
+            }
+            None => (&self.integers[..], 0),
+        };
+        RowNumbers {
+            scales: self.scales.map_or(&ONE, |scales| &scales[some.clone()]),
+            scale_step: usize::from(self.scales.is_some()),
+            offsets: self.offsets.map_or(&ZERO, |offsets| &offsets[some]),
+            offset_step: usize::from(self.offsets.is_some()),
+            palettes,
+            palette_length,
+            blocks: self.across,
+        }
+    }
+}
+
+/// The numbers of the blocks of a row.
+#[derive(Clone, Copy)]
+pub(super) struct RowNumbers<'a> {
+    scales: &'a [f32],
+    /// 0 where one is for all blocks.
+    scale_step: usize,
+    offsets: &'a [f32],
+    offset_step: usize,
+    palettes: &'a [f32],
+    palette_length: usize,
+    blocks: usize,
+}
+
+impl RowNumbers<'_> {
+    #[inline(always)]
+    pub(super) fn get(&self, block: usize) -> BlockNumbers {
+        assert!(block < self.blocks);
+        // SAFETY: `Numbers::row` has put numbers for each block here, or one for all.
+        unsafe {
+            BlockNumbers {
+                scale: *self.scales.as_ptr().add(block * self.scale_step),
+                offset: *self.offsets.as_ptr().add(block * self.offset_step),
+                palette: self.palettes.as_ptr().add(block * self.palette_length),
+            }
         }
     }
 }
@@ -141,10 +183,19 @@ pub(super) fn with_decoder(isa: Isa, weights: &StoredWeights, work: impl UseDeco
     let lanes = if isa == Isa::Neon { 4 } else { 8 };
     let block = weights.columns / weights.across().max(1);
     let even = [weights.columns, block, lanes].iter().all(|count| count * bits % 8 == 0);
-    match (bits > 4, even) {
-        (true, true) => work.run(Bits::<true, true> { data, bits, fields }),
-        (true, false) => work.run(Bits::<true, false> { data, bits, fields }),
-        (false, true) => work.run(Bits::<false, true> { data, bits, fields }),
-        (false, false) => work.run(Bits::<false, false> { data, bits, fields }),
+    macro_rules! run {
+        ($kind:ident, $even:literal) => {
+            work.run(Bits::<$kind, $even> { data, bits, fields, kind: PhantomData })
+        };
+    }
+    match (&weights.format, bits, even) {
+        (Format::Affine { offset: None, .. }, _, true) => run!(Scaled, true),
+        (Format::Affine { .. }, _, true) => run!(Shifted, true),
+        (_, 1..=4, true) => run!(Palette, true),
+        // Where there is no scale it is 1, and where there is no offset it is 0.
+        (_, 1..=4, false) => run!(Shifted, false),
+        (_, 6, true) => run!(Wide, true),
+        (_, 6, false) => run!(Wide, false),
+        _ => run!(Gathered, true),
     }
 }

@@ -114,18 +114,21 @@ impl<D: Decoder> Kernel for WithDecoder<'_, D> {
         assert_eq!(target.len(), rows.len() * columns.len());
         for (row, target) in rows.zip(target.chunks_exact_mut(columns.len().max(1))) {
             let first = row * inputs;
+            let row_numbers = numbers.row(row);
+            // SAFETY: the row is in the matrix.
+            let start = unsafe { decoder.row(first) };
             let readable = decoder.readable().saturating_sub(first);
             let mut at = columns.start;
             while at < columns.end {
                 let end = (at / block + 1).saturating_mul(block).min(columns.end);
-                let numbers = numbers.get(row, at / block);
+                let numbers = row_numbers.get(at / block);
                 // SAFETY: the palette is one of the format.
                 let prepared = unsafe { decoder.block::<V>(numbers) };
                 while at + V::LANES <= end && at < readable {
                     // SAFETY: the elements are in the row, the target has as many, and they are
                     // readable.
                     unsafe {
-                        let weights = decoder.vector::<V>(first + at, prepared);
+                        let weights = decoder.vector::<V>(start, at, prepared);
                         weights.store(target.as_mut_ptr().add(at - columns.start));
                     }
                     at += V::LANES;

@@ -196,6 +196,19 @@ type Portable = pair::Pair<neon::F32x4>;
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 type Portable = array::F32x8;
 
+/// Asks for a cache line that will be needed; any address will do.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: prefetching does nothing to memory, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 /// Work that is compiled for each instruction set.
 pub(crate) trait Kernel {
     type Output;

@@ -68,6 +68,8 @@ const fn phases(bits: usize) -> [Fields; 8] {
 pub(crate) trait Unpack: Copy {
     /// Sixteen entries.
     type Table: Copy;
+    /// Sixty-four entries.
+    type WideTable: Copy;
 
     /// # Safety
     /// `LANES` halves must be readable.
@@ -85,13 +87,23 @@ pub(crate) trait Unpack: Copy {
     /// # Safety
     /// Sixteen elements must be readable.
     unsafe fn load_table(entries: *const f32) -> Self::Table;
-    /// Takes an offset from each entry, and multiplies the rest by a factor.
-    fn scale_table(table: Self::Table, offset: Self, factor: Self) -> Self::Table;
+    /// # Safety
+    /// Sixty-four elements must be readable as long as the table is used.
+    unsafe fn load_wide_table(entries: *const f32) -> Self::WideTable;
+    /// Takes an offset from each entry.
+    fn shift_table(table: Self::Table, offset: Self) -> Self::Table;
+    /// Multiplies each entry by a factor.
+    fn scale_table(table: Self::Table, factor: Self) -> Self::Table;
     /// The entries that fields of at most 4 bits select. The table repeats itself where they have fewer.
     ///
     /// # Safety
     /// [`FIELDS_BYTES`] bytes must be readable.
     unsafe fn look_up(source: *const u8, fields: &Fields, table: Self::Table) -> Self;
+    /// The entries that fields of 6 bits select.
+    ///
+    /// # Safety
+    /// [`FIELDS_BYTES`] bytes must be readable, and the table's entries still be there.
+    unsafe fn look_up_wide(source: *const u8, fields: &Fields, table: Self::WideTable) -> Self;
     /// The entries that fields of any size select.
     ///
     /// # Safety
@@ -104,6 +116,7 @@ macro_rules! unpack_by_element {
     ($vector:ty $(, any $narrow:ident)?) => {
         impl $(<$narrow: Vector>)? Unpack for $vector {
             type Table = [f32; 16];
+            type WideTable = *const f32;
 
             #[inline(always)]
             unsafe fn unpack_f16(source: *const u8) -> Self {
@@ -137,13 +150,21 @@ macro_rules! unpack_by_element {
                 unsafe { entries.cast::<[f32; 16]>().read_unaligned() }
             }
             #[inline(always)]
-            fn scale_table(mut table: [f32; 16], offset: Self, factor: Self) -> [f32; 16] {
-                for at in (0..16).step_by(Self::LANES) {
-                    let entries = table[at..].as_mut_ptr();
-                    // SAFETY: the lanes divide sixteen.
-                    unsafe { Self::load(entries).sub(offset).mul(factor).store(entries) };
-                }
-                table
+            unsafe fn load_wide_table(entries: *const f32) -> *const f32 {
+                entries
+            }
+            #[inline(always)]
+            fn shift_table(table: [f32; 16], offset: Self) -> [f32; 16] {
+                map_table(table, |entries: Self| entries.sub(offset))
+            }
+            #[inline(always)]
+            fn scale_table(table: [f32; 16], factor: Self) -> [f32; 16] {
+                map_table(table, |entries: Self| entries.mul(factor))
+            }
+            #[inline(always)]
+            unsafe fn look_up_wide(source: *const u8, fields: &Fields, table: *const f32) -> Self {
+                // SAFETY: the caller vouches for the bytes and the entries.
+                unsafe { Self::gather(source, fields, table) }
             }
             #[inline(always)]
             unsafe fn look_up(source: *const u8, fields: &Fields, table: [f32; 16]) -> Self {
@@ -167,6 +188,16 @@ unpack_by_element!(super::neon::F32x4);
 unpack_by_element!(super::x86::F32x4);
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 unpack_by_element!(super::pair::Pair<V>, any V);
+
+#[inline(always)]
+fn map_table<V: Vector>(mut table: [f32; 16], map: impl Fn(V) -> V) -> [f32; 16] {
+    for at in (0..16).step_by(V::LANES) {
+        let entries = table[at..].as_mut_ptr();
+        // SAFETY: the lanes divide sixteen.
+        unsafe { map(V::load(entries)).store(entries) };
+    }
+    table
+}
 
 #[inline(always)]
 fn from_elements<V: Vector>(element: impl Fn(usize) -> f32) -> V {

@@ -6,6 +6,7 @@ use crate::kernels::vector::{Unpack, Vector};
 
 impl Unpack for F32x8 {
     type Table = [F32x8; 2];
+    type WideTable = *const f32;
 
     memory! {
         unpack_f16(source: *const u8) -> Self = Self::load_f16(source.cast());
@@ -26,6 +27,8 @@ impl Unpack for F32x8 {
             let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
             F32x8(_mm256_blendv_ps(low, high, choice))
         };
+        look_up_wide(source: *const u8, fields: &Fields, table: *const f32) -> Self =
+            Self::gather(source, fields, table);
         gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self = {
             let index = shifted8(source, fields);
             let index = _mm256_and_si256(index, _mm256_set1_epi32(fields.mask as i32));
@@ -33,8 +36,16 @@ impl Unpack for F32x8 {
         };
     }
     #[inline(always)]
-    fn scale_table(table: [F32x8; 2], offset: Self, factor: Self) -> [F32x8; 2] {
-        [table[0].sub(offset).mul(factor), table[1].sub(offset).mul(factor)]
+    unsafe fn load_wide_table(entries: *const f32) -> *const f32 {
+        entries
+    }
+    #[inline(always)]
+    fn shift_table(table: [F32x8; 2], offset: Self) -> [F32x8; 2] {
+        [table[0].sub(offset), table[1].sub(offset)]
+    }
+    #[inline(always)]
+    fn scale_table(table: [F32x8; 2], factor: Self) -> [F32x8; 2] {
+        [table[0].mul(factor), table[1].mul(factor)]
     }
 }
 
@@ -54,6 +65,7 @@ unsafe fn shifted8(source: *const u8, fields: &Fields) -> __m256i {
 
 impl Unpack for F32x16 {
     type Table = F32x16;
+    type WideTable = [F32x16; 4];
 
     memory! {
         unpack_f16(source: *const u8) -> Self = Self::load_f16(source.cast());
@@ -68,6 +80,19 @@ impl Unpack for F32x16 {
         load_table(entries: *const f32) -> F32x16 = Self::load(entries);
         look_up(source: *const u8, fields: &Fields, table: F32x16) -> Self =
             F32x16(_mm512_permutexvar_ps(shifted16(source, fields), table.0));
+        load_wide_table(entries: *const f32) -> [F32x16; 4] = [
+            Self::load(entries),
+            Self::load(entries.add(16)),
+            Self::load(entries.add(32)),
+            Self::load(entries.add(48)),
+        ];
+        look_up_wide(source: *const u8, fields: &Fields, table: [F32x16; 4]) -> Self = {
+            let index = shifted16(source, fields);
+            let low = _mm512_permutex2var_ps(table[0].0, index, table[1].0);
+            let high = _mm512_permutex2var_ps(table[2].0, index, table[3].0);
+            let choice = _mm512_test_epi32_mask(index, _mm512_set1_epi32(32));
+            F32x16(_mm512_mask_blend_ps(choice, low, high))
+        };
         gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self = {
             let index = shifted16(source, fields);
             let index = _mm512_and_si512(index, _mm512_set1_epi32(fields.mask as i32));
@@ -75,8 +100,12 @@ impl Unpack for F32x16 {
         };
     }
     #[inline(always)]
-    fn scale_table(table: F32x16, offset: Self, factor: Self) -> F32x16 {
-        table.sub(offset).mul(factor)
+    fn shift_table(table: F32x16, offset: Self) -> F32x16 {
+        table.sub(offset)
+    }
+    #[inline(always)]
+    fn scale_table(table: F32x16, factor: Self) -> F32x16 {
+        table.mul(factor)
     }
 }
 
