@@ -8,9 +8,13 @@ use std::time::{Duration, Instant};
 
 use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise};
+use coremill_tensor::kernels::layout::channels_to_last;
 use coremill_tensor::kernels::map::{Binary, MapInput, MapProgram, map};
 use coremill_tensor::kernels::math::{Unary, unary};
 use coremill_tensor::kernels::matmul::Epilogue;
+use coremill_tensor::kernels::normalize::{Affine, Norm, normalize_rows, softmax};
+use coremill_tensor::kernels::recurrent::{Cell, Direction, RecurrentWeights, run_recurrent};
+use coremill_tensor::kernels::reduce::{Reduction, reduce};
 use coremill_tensor::{Isa, Pool};
 
 struct Bench {
@@ -52,7 +56,68 @@ fn main() {
     println!("{isa}");
     functions(&bench, isa);
     maps(&bench, isa);
+    rows(&bench, isa);
+    lstm(&bench, isa);
     mobilenet(&bench, isa);
+}
+
+fn rows(bench: &Bench, isa: Isa) {
+    let (rows, columns) = (197, 768);
+    let source = ramp(rows * columns);
+    let gamma = ramp(columns);
+    let mut target = vec![0.0; source.len()];
+    let bytes = source.len() * 8;
+    bench.time("softmax of 197 x 768", bytes, |pool| {
+        softmax(isa, pool, &source, [rows, columns, 1], &mut target);
+    });
+    bench.time("softmax of 768 beside 197", bytes, |pool| {
+        softmax(isa, pool, &source, [1, columns, rows], &mut target);
+    });
+    bench.time("layer norm of 197 x 768", bytes, |pool| {
+        let affine = Affine { gamma: Some(&gamma), beta: Some(&gamma) };
+        normalize_rows(isa, pool, Norm::Layer, &source, columns, affine, 1e-5, &mut target);
+    });
+    bench.time("sums of 197 x 768", bytes / 2, |pool| {
+        let target = &mut target[..rows];
+        reduce(isa, pool, Reduction::Sum, &source, &[rows, columns], &[1], target);
+    });
+    bench.time("sums of columns of 197 x 768", bytes / 2, |pool| {
+        let target = &mut target[..columns];
+        reduce(isa, pool, Reduction::Sum, &source, &[rows, columns], &[0], target);
+    });
+    let image = ramp(64 * 56 * 56);
+    let mut target = vec![0.0; image.len()];
+    bench.time("64 x 56 x 56 to channels last", image.len() * 8, |pool| {
+        channels_to_last(pool, [1, 64, 56 * 56], &image, &mut target);
+    });
+}
+
+/// The steps of one layer of an LSTM with a state of 256.
+fn lstm(bench: &Bench, isa: Isa) {
+    let (units, steps) = (256, 100);
+    let weights: Vec<f32> = ramp(4 * units * units).iter().map(|x| x / 100.0).collect();
+    let weights = RecurrentWeights::pack(isa, &weights, [4, units, units]);
+    let inputs = ramp(steps * 4 * units);
+    let mut output = vec![0.0; steps * units];
+    bench.time("100 steps of LSTM 256", steps * weights.bytes(), |pool| {
+        let (mut state, mut memory) = (vec![0.0; units], vec![0.0; units]);
+        let cell = Cell::Lstm {
+            weights: &weights,
+            recurrent: Activation::Sigmoid,
+            cell: Activation::Tanh,
+            output: Activation::Tanh,
+            peephole: None,
+            clip: None,
+        };
+        let direction = Direction {
+            cell,
+            inputs: &inputs,
+            reverse: false,
+            state: &mut state,
+            memory: &mut memory,
+        };
+        run_recurrent(pool, steps, 1, &mut [direction], Some(&mut output));
+    });
 }
 
 fn ramp(count: usize) -> Vec<f32> {

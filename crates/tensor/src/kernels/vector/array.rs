@@ -275,10 +275,6 @@ impl Vector for F32x8 {
         map_bits(bits, |bits| bits << N)
     }
     #[inline(always)]
-    fn bits_right<const N: u32>(bits: U32x8) -> U32x8 {
-        map_bits(bits, |bits| bits >> N)
-    }
-    #[inline(always)]
     fn bits_right_signed<const N: u32>(bits: U32x8) -> U32x8 {
         map_bits(bits, |bits| (bits as i32 >> N) as u32)
     }
@@ -295,9 +291,5 @@ impl Vector for F32x8 {
     #[inline(always)]
     fn maximum(self) -> f32 {
         self.0.iter().fold(f32::NEG_INFINITY, |most, &lane| if lane > most { lane } else { most })
-    }
-    #[inline(always)]
-    fn minimum(self) -> f32 {
-        self.0.iter().fold(f32::INFINITY, |least, &lane| if lane < least { lane } else { least })
     }
 }

@@ -137,8 +137,6 @@ pub(crate) trait Vector: Unpack {
     fn bits_or(left: Self::Bits, right: Self::Bits) -> Self::Bits;
     fn bits_xor(left: Self::Bits, right: Self::Bits) -> Self::Bits;
     fn bits_left<const N: u32>(bits: Self::Bits) -> Self::Bits;
-    /// Shifts in zeros.
-    fn bits_right<const N: u32>(bits: Self::Bits) -> Self::Bits;
     /// Shifts in copies of the sign.
     fn bits_right_signed<const N: u32>(bits: Self::Bits) -> Self::Bits;
     fn bits_equal(left: Self::Bits, right: Self::Bits) -> Self::Mask;
@@ -146,8 +144,6 @@ pub(crate) trait Vector: Unpack {
     fn sum(self) -> f32;
     /// The largest lane; which one where some are NaN is open.
     fn maximum(self) -> f32;
-    /// The smallest lane; which one where some are NaN is open.
-    fn minimum(self) -> f32;
 
     #[inline(always)]
     fn zero() -> Self {

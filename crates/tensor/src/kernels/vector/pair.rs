@@ -144,7 +144,7 @@ impl<V: Vector> Vector for Pair<V> {
     comparisons! { less less_equal equal }
     masks! { both either }
     integers! { bits_add bits_sub bits_and bits_or bits_xor }
-    shifts! { bits_left bits_right bits_right_signed }
+    shifts! { bits_left bits_right_signed }
 
     #[inline(always)]
     fn not(mask: Self::Mask) -> Self::Mask {
@@ -190,9 +190,5 @@ impl<V: Vector> Vector for Pair<V> {
     #[inline(always)]
     fn maximum(self) -> f32 {
         self.0.max(self.1).maximum()
-    }
-    #[inline(always)]
-    fn minimum(self) -> f32 {
-        self.0.min(self.1).minimum()
     }
 }

@@ -70,7 +70,6 @@ impl Kernel for Check {
         same(V::splat(1.0).scale(V::splat(128.0)), f32::INFINITY);
         same(V::from_int(V::splat(-77.4).to_int()), -77.0);
         same(V::from_int(V::bits_right_signed::<4>(V::bits(-64i32 as u32))), -4.0);
-        same(V::from_int(V::bits_right::<28>(V::bits(0xf000_0000))), 15.0);
         same(V::from_int(V::bits_left::<3>(V::bits(5))), 40.0);
         same(V::from_int(V::bits_add(V::bits(5), V::bits(9))), 14.0);
         same(V::from_int(V::bits_sub(V::bits(5), V::bits(9))), -4.0);
@@ -93,7 +92,6 @@ impl Kernel for Check {
         // SAFETY: there are `LANES` elements.
         let loaded = unsafe { V::load(source.as_ptr()) };
         assert_eq!(loaded.sum(), source.iter().sum::<f32>());
-        assert_eq!(loaded.minimum(), -3.0);
         assert_eq!(loaded.maximum(), source[V::LANES - 1]);
     }
 }

@@ -109,7 +109,6 @@ impl Vector for F32x8 {
         bits_or(left: __m256i, right: __m256i) -> __m256i = _mm256_or_si256(left, right);
         bits_xor(left: __m256i, right: __m256i) -> __m256i = _mm256_xor_si256(left, right);
         bits_left<const N>(bits: __m256i) -> __m256i = _mm256_sllv_epi32(bits, Self::bits(N));
-        bits_right<const N>(bits: __m256i) -> __m256i = _mm256_srlv_epi32(bits, Self::bits(N));
         bits_right_signed<const N>(bits: __m256i) -> __m256i = _mm256_srav_epi32(bits, Self::bits(N));
         bits_equal(left: __m256i, right: __m256i) -> __m256 =
             _mm256_castsi256_ps(_mm256_cmpeq_epi32(left, right));
@@ -122,11 +121,6 @@ impl Vector for F32x8 {
             let four = _mm_max_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
-        };
-        minimum(self) -> f32 = {
-            let four = _mm_min_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
-            let two = _mm_min_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_min_ss(two, _mm_movehdup_ps(two)))
         };
     }
 }
@@ -201,12 +195,10 @@ impl Vector for F32x16 {
         bits_or(left: __m512i, right: __m512i) -> __m512i = _mm512_or_si512(left, right);
         bits_xor(left: __m512i, right: __m512i) -> __m512i = _mm512_xor_si512(left, right);
         bits_left<const N>(bits: __m512i) -> __m512i = _mm512_slli_epi32::<N>(bits);
-        bits_right<const N>(bits: __m512i) -> __m512i = _mm512_srli_epi32::<N>(bits);
         bits_right_signed<const N>(bits: __m512i) -> __m512i = _mm512_srai_epi32::<N>(bits);
         bits_equal(left: __m512i, right: __m512i) -> __mmask16 = _mm512_cmpeq_epi32_mask(left, right);
         sum(self) -> f32 = _mm512_reduce_add_ps(self.0);
         maximum(self) -> f32 = _mm512_reduce_max_ps(self.0);
-        minimum(self) -> f32 = _mm512_reduce_min_ps(self.0);
     }
 }
 
@@ -325,8 +317,6 @@ impl Vector for F32x4 {
         bits_xor(left: __m128i, right: __m128i) -> __m128i = _mm_xor_si128(left, right);
         bits_left<const N>(bits: __m128i) -> __m128i =
             _mm_sll_epi32(bits, _mm_cvtsi32_si128(N as i32));
-        bits_right<const N>(bits: __m128i) -> __m128i =
-            _mm_srl_epi32(bits, _mm_cvtsi32_si128(N as i32));
         bits_right_signed<const N>(bits: __m128i) -> __m128i =
             _mm_sra_epi32(bits, _mm_cvtsi32_si128(N as i32));
         bits_equal(left: __m128i, right: __m128i) -> __m128 =
@@ -338,10 +328,6 @@ impl Vector for F32x4 {
         maximum(self) -> f32 = {
             let two = _mm_max_ps(self.0, _mm_movehl_ps(self.0, self.0));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
-        };
-        minimum(self) -> f32 = {
-            let two = _mm_min_ps(self.0, _mm_movehl_ps(self.0, self.0));
-            _mm_cvtss_f32(_mm_min_ss(two, _mm_shuffle_ps::<1>(two, two)))
         };
     }
 }
