@@ -25,7 +25,6 @@ use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
 use crate::options::Precision;
-use crate::weights::Weights;
 
 /// Makes kernels of the linear layers of a region, and of products with constant matrices.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -197,19 +196,18 @@ fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Product> {
 /// A constant matrix as kernels take it.
 enum Factor {
     Packed(Arc<PackedWeights>),
-    /// Compressed, for few rows: they are multiplied by it at the speed of memory.
+    /// As it lies in memory, for few rows: they are multiplied by it as fast as it can be read.
     Stored(StoredWeights),
 }
 
-/// Up to so many rows are multiplied by compressed weights row by row.
+/// Up to so many rows are multiplied by weights where they lie.
 const FEW_ROWS: usize = 8;
 
 fn factor(work: &Work<'_>, product: &Product) -> Result<Factor> {
     let Product { weights, rows, inputs, outputs, order, .. } = product;
     if *rows <= FEW_ROWS
         && *order == Order::OutputsFirst
-        && let Some(weights) = work.source.weights(weights).filter(Weights::is_compressed)
-        && let Some(stored) = weights.stored(*outputs)
+        && let Some(stored) = work.source.weights(weights).and_then(|it| it.stored(*outputs))
         && stored.columns() == *inputs
     {
         return Ok(Factor::Stored(stored));
