@@ -3,7 +3,8 @@
     python -m oracle.bench_models --out DIR [--only NAME ...]
 
 For each model there are `NAME.mlpackage` and `NAME.inputs.npz`; `NAME.onnx` where another runtime is measured on the
-same model; and `NAME.outputs.npz`, what eager torch computes, where the package's weights are torch's own. All weights are random and none are shared, so the packages have the sizes of the real ones. Besides
+same model; and `NAME.outputs.npz`, what eager torch computes in fp32, with the package's weights where these are
+compressed. All weights are random and none are shared, so the packages have the sizes of the real ones. Besides
 `oracle/requirements.txt` this needs `oracle/requirements-bench.txt`.
 """
 
@@ -263,12 +264,15 @@ def instance(model: Model) -> tuple[nn.Module, Tensors]:
         [tuple(model.inputs().values()) for _ in range(8)] if isinstance(inputs.get("picture"), torch.Tensor) else []
     )
     enliven(module, calls or [tuple(inputs.values())])
-    torch.manual_seed(zlib.crc32(model.name.encode()))
+    # Forms of one network have the same inputs, too.
+    torch.manual_seed(1)
     return module, model.inputs()
 
 
 def make(model: Model, directory: Path) -> None:
     """Writes the forms of one model."""
+    from .zoo.reference import compressed_weights, load_weights
+
     module, inputs = instance(model)
     half = model.precision == "fp16"
     arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
@@ -277,20 +281,26 @@ def make(model: Model, directory: Path) -> None:
             name: one.astype(numpy.float16) if one.dtype == numpy.float32 else one for name, one in arrays.items()
         }
     numpy.savez(directory / f"{model.name}.inputs.npz", **arrays)
-    if model.compress is None:
-        numpy.savez(directory / f"{model.name}.outputs.npz", **computed(model, module, inputs))
     if model.twin:
         export(model, module, inputs, directory / f"{model.name}.onnx")
-    convert(model, module, inputs, directory / f"{model.name}.mlpackage")
+    converted = convert(model, module, inputs)
+    if model.compress is not None:
+        converted = model.compress(converted)
+        with torch.no_grad():
+            load_weights(module, compressed_weights(converted, "main"))
+    package = directory / f"{model.name}.mlpackage"
+    shutil.rmtree(package, ignore_errors=True)
+    converted.save(str(package))
+    numpy.savez(directory / f"{model.name}.outputs.npz", **computed(model, module, inputs))
 
 
 def computed(model: Model, module: nn.Module, inputs: Tensors) -> dict[str, numpy.ndarray]:
-    """The outputs by name; called before the export and the trace, so that a state still holds its zeros."""
+    """The outputs by name, from states of zeros, which the trace has changed."""
     with torch.no_grad():
-        results = module(*inputs.values())
         for name, buffer in module.named_buffers():
             if name.startswith(("keys_", "values_")):
                 buffer.zero_()
+        results = module(*inputs.values())
     results = results if isinstance(results, tuple) else (results,)
     return {name: result.numpy() for name, result in zip(model.outputs, results, strict=True)}
 
@@ -309,8 +319,8 @@ def export(model: Model, module: nn.Module, inputs: Tensors, path: Path) -> None
     )
 
 
-def convert(model: Model, module: nn.Module, inputs: Tensors, path: Path) -> None:
-    """The package."""
+def convert(model: Model, module: nn.Module, inputs: Tensors) -> Any:
+    """The package, before any compression."""
     import coremltools as ct
 
     from .zoo import shims  # noqa: F401
@@ -329,7 +339,7 @@ def convert(model: Model, module: nn.Module, inputs: Tensors, path: Path) -> Non
         for name, tensor in module.named_buffers()
         if name.startswith(("keys_", "values_"))
     ]
-    converted = ct.convert(
+    return ct.convert(
         traced,
         convert_to="mlprogram",
         inputs=given,
@@ -339,10 +349,6 @@ def convert(model: Model, module: nn.Module, inputs: Tensors, path: Path) -> Non
         skip_model_load=True,
         **({"states": states} if states else {}),
     )
-    if model.compress is not None:
-        converted = model.compress(converted)
-    shutil.rmtree(path, ignore_errors=True)
-    converted.save(str(path))
 
 
 def main() -> int:
