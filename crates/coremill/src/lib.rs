@@ -32,6 +32,7 @@
 //! |---|---|
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
+//! | [`images`] | pictures for inputs that are images |
 //! | [`summary`] | what a model holds, counted |
 //! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
 //! | [`tensor`] | element types, and bytes in memory or mapped from files |
@@ -39,6 +40,7 @@
 pub mod arrays;
 mod error;
 mod files;
+pub mod images;
 pub mod summary;
 
 pub use coremill_engine as engine;

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use coremill::arrays;
 use coremill::engine::{Array, Port, Session};
+use coremill::images::Resize;
+use coremill::{arrays, images};
 
-use super::{Args, is_standard, random};
+use super::{Args, ResizeArg, is_standard, random};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table};
 
 /// The inputs of one run, by name.
@@ -65,6 +66,17 @@ pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failur
             return Err(unknown(name));
         }
         let array = arrays::read_npy(path).map_err(|error| super::super::failure(&error))?;
+        constant.push((name.clone(), array));
+    }
+    let resize = args.resize.map(|resize| match resize {
+        ResizeArg::Stretch => Resize::Stretch,
+        ResizeArg::Crop => Resize::Crop,
+        ResizeArg::Fit => Resize::Fit,
+    });
+    for NamedFile { name, path } in &args.image {
+        let port = ports.iter().find(|port| port.name == *name).ok_or_else(|| unknown(name))?;
+        let array =
+            images::read(path, port, resize).map_err(|error| super::super::failure(&error))?;
         constant.push((name.clone(), array));
     }
     if let Some(named) = args.shape.iter().find(|named| !ports.iter().any(|p| p.name == named.name))

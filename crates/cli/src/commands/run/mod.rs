@@ -38,6 +38,12 @@ pub(crate) struct Args {
     /// An array for an input, the same in each step
     #[arg(long, value_name = "NAME=FILE.npy")]
     input: Vec<NamedFile>,
+    /// A picture for an input that is an image, the same in each step
+    #[arg(long, value_name = "NAME=FILE.png")]
+    image: Vec<NamedFile>,
+    /// How pictures of another size than the input's are made to fit; without, they are refused
+    #[arg(long, value_enum, requires = "image", value_name = "HOW")]
+    resize: Option<ResizeArg>,
     /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
@@ -83,6 +89,16 @@ enum PrecisionArg {
     Fast,
     /// Each result is rounded to its type, as on the device
     Faithful,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ResizeArg {
+    /// Width and height each by themselves
+    Stretch,
+    /// Scaled until the size is covered, cut at the sides
+    Crop,
+    /// Scaled until it lies within the size, black around it
+    Fit,
 }
 
 /// How long things took.

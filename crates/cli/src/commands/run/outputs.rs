@@ -13,17 +13,16 @@ const SHOWN: usize = 5;
 pub(super) fn entries(results: &[Outputs], positional: bool) -> Vec<(String, Array)> {
     let mut entries = Vec::new();
     for (step, outputs) in results.iter().enumerate() {
-        for (index, (name, value)) in outputs.0.iter().enumerate() {
+        let arrays = outputs.0.iter().enumerate().flat_map(|(index, (name, value))| {
             let name = if positional { format!("arr_{index}") } else { name.clone() };
-            for (part, array) in parts(value) {
-                let name = format!("{name}{part}");
-                if results.len() > 1 {
-                    entries.push((format!("{name}@{step}"), array.clone()));
-                }
-                if step + 1 == results.len() {
-                    entries.push((name, array));
-                }
-            }
+            parts(value).into_iter().map(move |(part, array)| (format!("{name}{part}"), array))
+        });
+        if results.len() > 1 {
+            let arrays = arrays.clone();
+            entries.extend(arrays.map(|(name, array)| (format!("{name}@{step}"), array)));
+        }
+        if step + 1 == results.len() {
+            entries.extend(arrays);
         }
     }
     entries

@@ -1,0 +1,235 @@
+//! Pictures for inputs that a model describes as images.
+//!
+//! Core ML passes the pixels of a picture into the program as they are, 0 to 255; what scales and shifts them is
+//! part of the program. A picture has to have a size that the input accepts: on a device, Vision makes it so
+//! in one of the ways that [`Resize`] has.
+
+use std::fs::File;
+use std::io::{self, BufReader, Seek};
+use std::path::Path;
+
+use coremill_engine::{Array, Port};
+use coremill_mil::model::{ColorSpace, ImageType};
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageDecoder, ImageReader, RgbImage};
+
+use crate::error::Error;
+
+/// The most bytes that a picture may take when it is decoded.
+pub const MAX_BYTES: u64 = 1 << 30;
+
+/// The most pixels along a side.
+pub const MAX_SIDE: u32 = 1 << 15;
+
+/// How a picture is made to have the size that an input accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// Width and height each by themselves, as Vision's `scaleFill` does.
+    Stretch,
+    /// Scaled until it covers the size, cut at the sides, as Vision's `centerCrop` does.
+    Crop,
+    /// Scaled until it lies within the size, black around it, as Vision's `scaleFit` does.
+    Fit,
+}
+
+/// Reads a PNG or JPEG picture as an input takes it, upright, transparency ignored. One of another size than
+/// the input accepts is refused, or resized to the default one.
+pub fn read(path: impl AsRef<Path>, port: &Port, resize: Option<Resize>) -> Result<Array, Error> {
+    let path = path.as_ref();
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::new(format!("there is nothing at {}", path.display())),
+        _ => Error::io("read", path, &error),
+    })?;
+    from_reader(BufReader::new(file), port, resize).map_err(|error| error.within(path))
+}
+
+/// The same from anything that holds the bytes of a PNG or JPEG picture.
+pub fn from_reader(
+    from: impl io::BufRead + Seek,
+    port: &Port,
+    resize: Option<Resize>,
+) -> Result<Array, Error> {
+    let name = &port.name;
+    let described = port.description.as_ref().and_then(|description| description.ty.image());
+    let (Some(described), Some(ty)) = (described, port.ty.as_tensor()) else {
+        let message = format!("input `{name}` is no image, but a `{}`", port.ty);
+        return Err(Error::new(message).hint("pass an array"));
+    };
+    if !ty.dtype.is_float() {
+        return Err(Error::new(format!("input `{name}` is an image, and yet a `{ty}`")));
+    }
+    let picture = decode(from)?;
+    let picture = sized(picture, port, described, resize)?;
+    let (width, height) = (picture.width() as usize, picture.height() as usize);
+    let floats = match described.color_space {
+        ColorSpace::Rgb => planes(&picture.to_rgb8(), [0, 1, 2]),
+        ColorSpace::Bgr => planes(&picture.to_rgb8(), [2, 1, 0]),
+        ColorSpace::Grayscale => {
+            picture.to_luma8().as_raw().iter().map(|&grey| f32::from(grey)).collect()
+        }
+        // Buffers of 16-bit floats hold what is drawn into them as 0 to 1.
+        ColorSpace::GrayscaleFloat16 => {
+            picture.to_luma16().as_raw().iter().map(|&grey| f32::from(grey) / 65535.0).collect()
+        }
+        ColorSpace::Other(_) => {
+            let found = described.color_space;
+            return Err(Error::new(format!("input `{name}` is an image of {found}")));
+        }
+    };
+    let channels = floats.len() / (width * height).max(1);
+    let shape = vec![1, channels, height, width];
+    if !port.accepts_shape(&shape) {
+        let accepted = port.accepted_shapes();
+        let message = format!("an image of shape {shape:?} is not what input `{name}` accepts");
+        return Err(Error::new(format!("{message}: {accepted}")));
+    }
+    // Whatever type of float the input has, the engine rounds to it.
+    Ok(Array::floats(coremill_tensor::DType::Fp32, shape, floats))
+}
+
+fn decode(from: impl io::BufRead + Seek) -> Result<DynamicImage, Error> {
+    let broken = |error: image::ImageError| {
+        Error::new(format!("it is no picture that can be read: {error}"))
+            .hint("accepted are PNG and JPEG")
+    };
+    let unread = |error: io::Error| Error::new(format!("cannot be read: {error}"));
+    let mut reader = ImageReader::new(from).with_guessed_format().map_err(unread)?;
+    let mut limits = image::Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_BYTES);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(broken)?;
+    // Cameras store pictures as the sensor lies, and say how to turn them.
+    let orientation = decoder.orientation().map_err(broken)?;
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(broken)?;
+    picture.apply_orientation(orientation);
+    Ok(picture)
+}
+
+/// The picture in a size that the input accepts.
+fn sized(
+    picture: DynamicImage,
+    port: &Port,
+    described: &ImageType,
+    resize: Option<Resize>,
+) -> Result<DynamicImage, Error> {
+    let (width, height) = (picture.width(), picture.height());
+    let channels = described.color_space.channels().unwrap_or(3) as usize;
+    if port.accepts_shape(&[1, channels, height as usize, width as usize]) {
+        return Ok(picture);
+    }
+    let side =
+        |extent: i64| u32::try_from(extent).ok().filter(|side| (1..=MAX_SIDE).contains(side));
+    let (Some(to_width), Some(to_height)) = (side(described.width), side(described.height)) else {
+        return Err(Error::new(format!("input `{}` has no size", port.name)));
+    };
+    let filter = FilterType::Triangle;
+    match resize {
+        None => {
+            let (name, accepted) = (&port.name, port.accepted_shapes());
+            let message = format!(
+                "the picture has {height} × {width} pixels; input `{name}` accepts {accepted}"
+            );
+            Err(Error::new(message).hint("pass `resize` as `stretch`, `crop` or `fit`"))
+        }
+        Some(Resize::Stretch) => Ok(picture.resize_exact(to_width, to_height, filter)),
+        Some(Resize::Crop) => Ok(picture.resize_to_fill(to_width, to_height, filter)),
+        Some(Resize::Fit) => {
+            let within = picture.resize(to_width, to_height, filter).to_rgb8();
+            let mut whole = RgbImage::new(to_width, to_height);
+            let left = i64::from((to_width - within.width()) / 2);
+            let top = i64::from((to_height - within.height()) / 2);
+            image::imageops::replace(&mut whole, &within, left, top);
+            Ok(DynamicImage::ImageRgb8(whole))
+        }
+    }
+}
+
+/// The channels in some order, each as a plane.
+fn planes(picture: &RgbImage, order: [usize; 3]) -> Vec<f32> {
+    let mut floats = Vec::with_capacity(picture.as_raw().len());
+    for channel in order {
+        floats.extend(picture.pixels().map(|pixel| f32::from(pixel.0[channel])));
+    }
+    floats
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use coremill_mil::ir::Type;
+    use coremill_mil::model::{FeatureDescription, FeatureType, ImageSizes};
+    use coremill_tensor::DType;
+    use image::{ImageFormat, Rgb};
+
+    use super::*;
+
+    fn port(color_space: ColorSpace, height: i64, width: i64) -> Port {
+        let channels = color_space.channels().expect("known");
+        let image = ImageType { width, height, color_space, sizes: ImageSizes::Fixed };
+        Port {
+            name: "picture".to_owned(),
+            ty: Type::tensor(DType::Fp32, &[1, channels, height as u64, width as u64]),
+            description: Some(FeatureDescription::new("picture", FeatureType::Image(image))),
+        }
+    }
+
+    fn png(width: u32, height: u32, pixel: impl Fn(u32, u32) -> [u8; 3]) -> Vec<u8> {
+        let picture = RgbImage::from_fn(width, height, |x, y| Rgb(pixel(x, y)));
+        let mut bytes = Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, ImageFormat::Png).expect("memory");
+        bytes.into_inner()
+    }
+
+    fn floats(bytes: &[u8], port: &Port, resize: Option<Resize>) -> Vec<f32> {
+        let array = from_reader(Cursor::new(bytes), port, resize).expect("a picture");
+        array.as_floats().expect("floats").to_vec()
+    }
+
+    #[test]
+    fn pixels_become_planes_in_the_order_of_the_colour_space() {
+        let bytes = png(2, 1, |x, _| [10 + x as u8, 20 + x as u8, 30 + x as u8]);
+        let rgb = floats(&bytes, &port(ColorSpace::Rgb, 1, 2), None);
+        assert_eq!(rgb, [10.0, 11.0, 20.0, 21.0, 30.0, 31.0]);
+        let bgr = floats(&bytes, &port(ColorSpace::Bgr, 1, 2), None);
+        assert_eq!(bgr, [30.0, 31.0, 20.0, 21.0, 10.0, 11.0]);
+        let grey = png(2, 1, |x, _| [255 * x as u8; 3]);
+        assert_eq!(floats(&grey, &port(ColorSpace::Grayscale, 1, 2), None), [0.0, 255.0]);
+        let half = port(ColorSpace::GrayscaleFloat16, 1, 2);
+        assert_eq!(floats(&grey, &half, None), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn other_sizes_are_refused_unless_asked_for() {
+        // Black to the left, white to the right.
+        let bytes = png(4, 2, |x, _| [if x < 2 { 0 } else { 255 }; 3]);
+        let port = port(ColorSpace::Grayscale, 2, 2);
+        let error = from_reader(Cursor::new(&bytes), &port, None).expect_err("another size");
+        assert_eq!(
+            error.to_string(),
+            "the picture has 2 × 4 pixels; input `picture` accepts [1, 1, 2, 2]"
+        );
+        let crop = floats(&bytes, &port, Some(Resize::Crop));
+        assert_eq!(crop, [0.0, 255.0, 0.0, 255.0]);
+        let fit = floats(&bytes, &port, Some(Resize::Fit));
+        assert_eq!(fit.len(), 4);
+        assert!(fit[0] < fit[1] && fit[2..] == [0.0, 0.0], "{fit:?}");
+        let stretch = floats(&bytes, &port, Some(Resize::Stretch));
+        assert!(stretch[0] < 64.0 && stretch[1] > 191.0, "{stretch:?}");
+    }
+
+    #[test]
+    fn what_is_no_picture_is_refused() {
+        let port = port(ColorSpace::Rgb, 1, 2);
+        let whole = png(2, 1, |_, _| [1, 2, 3]);
+        for bytes in [&b""[..], b"GIF89a rubbish", &whole[..whole.len() / 2]] {
+            let error = from_reader(Cursor::new(bytes), &port, None).expect_err("no picture");
+            assert_eq!(error.remedy(), Some("accepted are PNG and JPEG"), "{error}");
+        }
+        let array = Port { description: None, ..port };
+        let error = from_reader(Cursor::new(&whole), &array, None).expect_err("no image");
+        assert!(error.to_string().starts_with("input `picture` is no image"), "{error}");
+    }
+}
