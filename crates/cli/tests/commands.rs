@@ -2,7 +2,7 @@
 //!
 //! A file holds commands behind `$ `, each followed by what it prints: standard output, then standard
 //! error, then `[exit CODE]` if the code is not 0. They run in a scratch directory of the file's own, in
-//! which `examples` is the repository's. Other lines, those before the first command and
+//! which `examples` is the repository's, `files` lies in `tests`, and `packages` are those of `coremill-mil`. Other lines, those before the first command and
 //! those that start with `#`, are comments. `BLESS=1` writes down what is printed now.
 
 use std::fs;
@@ -77,7 +77,13 @@ fn commands_print_what_the_files_say() {
     let mut differing = Vec::new();
     for path in &paths {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        copy(&root().join("examples"), &directory.path().join("examples"));
+        for (from, to) in [
+            ("examples", "examples"),
+            ("crates/cli/tests/files", "files"),
+            ("crates/mil/tests/packages", "packages"),
+        ] {
+            copy(&root().join(from), &directory.path().join(to));
+        }
         let script = fs::read_to_string(path).expect("read the file");
         let replayed = replay(&script, directory.path());
         if replayed == script {

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use coremill_tensor::Buffer;
-use miniz_oxide::inflate::decompress_to_vec_with_limit;
+use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_with_limit};
 
 use crate::error::{Error, shown};
 use crate::format::*;
@@ -150,6 +150,10 @@ fn inflate(entry: &Entry, run: &[u8], most: u64) -> Result<Buffer, Error> {
             "{} bytes come out of the entry, not {size} as the directory says",
             bytes.len()
         ))),
+        Err(error) if error.status == TINFLStatus::HasMoreOutput => {
+            let message = format!("more than {size} bytes come out of the entry");
+            Err(Error::malformed(message + ", which is what the directory says"))
+        }
         Err(error) => Err(Error::malformed(format!(
             "the compressed bytes of the entry are wrong ({:?})",
             error.status

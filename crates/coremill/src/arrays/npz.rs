@@ -48,3 +48,40 @@ pub fn to_npz(to: &mut dyn Write, arrays: &[(String, Array)]) -> io::Result<()> 
     }
     writer.finish().map(|_| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use coremill_tensor::DType;
+
+    use super::*;
+    use crate::arrays::{read_npz, write_npz};
+
+    #[test]
+    fn a_writer_that_fails_leaves_what_was_there() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("x.npz");
+        let array = |x: f32| Array::floats(DType::Fp32, [1], vec![x]);
+        let first = [("x".to_owned(), array(1.0))];
+        write_npz(&path, &first).expect("written");
+        let twice = [("x".to_owned(), array(2.0)), ("x".to_owned(), array(3.0))];
+        let error = write_npz(&path, &twice).expect_err("one name twice");
+        assert!(error.to_string().ends_with("two entries have the name `x.npy`"), "{error}");
+        assert_eq!(read_npz(&path).expect("the first"), first);
+        let left = fs::read_dir(directory.path()).expect("a directory").count();
+        assert_eq!(left, 1, "nothing is left beside the file");
+    }
+
+    #[test]
+    fn what_is_no_array_is_refused_by_name() {
+        let zip = |name: &str, bytes: &[u8]| {
+            let mut writer = Writer::new(Vec::new());
+            writer.add(name, &[bytes]).expect("memory");
+            from_npz(Buffer::from(writer.finish().expect("memory"))).expect_err(name).to_string()
+        };
+        assert_eq!(zip("x.pkl", b""), "`x.pkl` is no array; accepted are `NAME.npy`");
+        let message = zip("x.npy", b"rubbish");
+        assert!(message.starts_with("`x`: it is no `.npy` array"), "{message}");
+    }
+}

@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+    /// End a run that performs more operations, those of loops counted each time
+    #[arg(long, value_name = "N")]
+    max_operations: Option<u64>,
     /// Run the last step N more times, and print how long that takes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
@@ -124,7 +127,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         PrecisionArg::Fast => Precision::Fast,
         PrecisionArg::Faithful => Precision::Faithful,
     };
-    let options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
+    let mut options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
+    if let Some(operations) = args.max_operations {
+        options.limits.operations = operations;
+    }
     let engine = Engine::load(&verified, &options).map_err(|error| failure(&error))?;
     let function = args.function.as_deref().unwrap_or(engine.default_function());
     let mut session = engine.session(function).map_err(|error| failure(&error))?;
