@@ -28,7 +28,7 @@ pub(super) fn zip<T: Copy, U: Copy, R>(
     (y, y_shape): (&[U], &[usize]),
     f: impl Fn(T, U) -> R,
 ) -> Vec<R> {
-    if x_shape == y_shape {
+    if x_shape == shape && y_shape == shape {
         return x.iter().zip(y).map(|(&x, &y)| f(x, y)).collect();
     }
     if let ([y], true) = (y, x_shape == shape) {
@@ -39,7 +39,7 @@ pub(super) fn zip<T: Copy, U: Copy, R>(
     }
     let (x_strides, y_strides) =
         (broadcast_strides(x_shape, shape), broadcast_strides(y_shape, shape));
-    // Scalars have the same shape and came first.
+    // Tensors without axes have the shape of the result, and came first.
     let Some((&width, outer)) = shape.split_last() else { return Vec::new() };
     let mut out = Vec::with_capacity(shape.iter().product());
     let last = outer.len();
