@@ -35,6 +35,11 @@ impl Vector for F32x4 {
     type Mask = uint32x4_t;
     type Bits = uint32x4_t;
 
+    #[inline(always)]
+    fn round_to_f16(self) -> Self {
+        F32x4(widen(narrow(self.0)))
+    }
+
     memory! {
         load(source: *const f32) -> Self = F32x4(vld1q_f32(source));
         load_partial(source: *const f32, count: usize) -> Self = {
@@ -83,7 +88,6 @@ impl Vector for F32x4 {
             let power = |n| F32x4(vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(n, bias))));
             self.mul(power(half)).mul(power(rest))
         };
-        round_to_f16(self) -> Self = F32x4(widen(narrow(self.0)));
         less(self, other: Self) -> uint32x4_t = vcltq_f32(self.0, other.0);
         less_equal(self, other: Self) -> uint32x4_t = vcleq_f32(self.0, other.0);
         equal(self, other: Self) -> uint32x4_t = vceqq_f32(self.0, other.0);
