@@ -25,16 +25,17 @@ impl View {
         View { elements, uniform: false, value: 0.0 }
     }
 
-    pub(super) fn uniform(value: &f32) -> View {
-        View { elements: value, uniform: true, value: *value }
+    pub(super) fn uniform(elements: *const f32, value: f32) -> View {
+        View { elements, uniform: true, value }
     }
 
     pub(super) fn elements(self) -> *const f32 {
         self.elements
     }
 
-    pub(super) fn is_uniform(self) -> bool {
-        self.uniform
+    /// The element that stands for all.
+    pub(super) fn value(self) -> Option<f32> {
+        self.uniform.then_some(self.value)
     }
 }
 

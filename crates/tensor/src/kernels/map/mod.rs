@@ -243,10 +243,12 @@ impl Kernel for RunRange<'_> {
         let pitch = most.next_multiple_of(16);
         let mut scratch = vec![0f32; (tile_count + inputs.len()) * pitch];
         let (gathered, scratch) = scratch.split_at_mut(inputs.len() * pitch);
-        let scratch = SharedMut::new(scratch);
+        let (gathered, scratch) = (SharedMut::new(gathered), SharedMut::new(scratch));
         for (input, access) in accesses.iter().enumerate() {
             if *access == Access::Repeated {
-                let target = &mut gathered[input * pitch..][..most];
+                // SAFETY: nobody else has this input's place.
+                #[expect(unsafe_code, reason = "views point to scratch from step to step")]
+                let target = unsafe { gathered.part(input * pitch..input * pitch + most) };
                 gather(space, inputs[input].elements, input, 0, 0, target);
             }
         }
@@ -256,9 +258,10 @@ impl Kernel for RunRange<'_> {
             let first = row * space.inner + start;
             for (at, step) in program.steps.iter().enumerate() {
                 views[at] = match step {
-                    Step::Constant(value) => View::uniform(value),
+                    Step::Constant(value) => View::uniform(value, *value),
                     Step::Input(input) => {
                         let elements = inputs[*input].elements;
+                        let place = *input * pitch..*input * pitch + length;
                         View::new(match accesses[*input] {
                             Access::Dense => elements[first..first + length].as_ptr(),
                             Access::Row => {
@@ -266,14 +269,18 @@ impl Kernel for RunRange<'_> {
                                 elements[offset..offset + length].as_ptr()
                             }
                             Access::Uniform => {
-                                views[at] = View::uniform(&elements[space.row_offset(*input, row)]);
+                                let element = &elements[space.row_offset(*input, row)];
+                                views[at] = View::uniform(element, *element);
                                 continue;
                             }
-                            Access::Repeated => gathered[*input * pitch..][..length].as_ptr(),
+                            Access::Repeated => gathered.pointer(place),
                             Access::Gathered => {
-                                let target = &mut gathered[*input * pitch..][..length];
+                                // SAFETY: nobody else has this input's place, and views of it
+                                // are not read meanwhile.
+                                #[expect(unsafe_code, reason = "views point to scratch")]
+                                let target = unsafe { gathered.part(place.clone()) };
                                 gather(space, elements, *input, row, start, target);
-                                target.as_ptr()
+                                gathered.pointer(place)
                             }
                         })
                     }
@@ -282,7 +289,7 @@ impl Kernel for RunRange<'_> {
                         let uniform = operands
                             .into_iter()
                             .flatten()
-                            .all(|operand| views[operand.index()].is_uniform());
+                            .all(|operand| views[operand.index()].value().is_some());
                         let length = if uniform { 1 } else { length };
                         let output = program.outputs.iter().position(|output| output.index() == at);
                         let target = match output {
@@ -299,7 +306,7 @@ impl Kernel for RunRange<'_> {
                         #[expect(unsafe_code, reason = "results may take the place of operands")]
                         unsafe {
                             compute::compute::<V>(isa, step, &views, target, length);
-                            if uniform { View::uniform(&*target) } else { View::new(target) }
+                            if uniform { View::uniform(target, *target) } else { View::new(target) }
                         }
                     }
                 };
@@ -310,8 +317,8 @@ impl Kernel for RunRange<'_> {
                 // SAFETY: as above; the source is the target or apart from it.
                 #[expect(unsafe_code, reason = "a value may be stored more than once")]
                 unsafe {
-                    if view.is_uniform() {
-                        compute::fill(*view.elements(), target, length);
+                    if let Some(value) = view.value() {
+                        compute::fill(value, target, length);
                     } else if view.elements() != target {
                         std::ptr::copy_nonoverlapping(view.elements(), target, length);
                     }
