@@ -66,6 +66,7 @@ def _plain(operation: str) -> Iterator[Case]:
         if at % 2:
             yield made(f"fp16-rank{len(shape)}", opset, draw(f"{operation}-h{at}", *shape, low=-8, high=8, dtype="fp16"))
     yield made("fp16", IOS15, draw(f"{operation}-h", 4, 4, low=-8, high=8, dtype="fp16"))
+    yield case("empty", operation, IOS16, {"x": np.zeros((0, 4), np.float32)}, [np.zeros((0, 4), np.float32)])
     yield made("specials", IOS15, single([*SPECIALS, 30.0, -30.0, 90.0, -90.0]))
     yield made("fp16-specials", IOS17, half([*HALF_SPECIALS, 30.0, -30.0]))
 
@@ -99,6 +100,7 @@ def _with_constants(operation: str, choices: list[dict[str, float]]) -> Iterator
             yield made(f"fp16-choice{at}", opset, x.astype(np.float16), stated)
             yield made(f"specials{at}", opset, single(SPECIALS), stated)
         yield made("fp16-specials", opset, half(HALF_SPECIALS), choices[0])
+        yield made("empty", opset, np.zeros((2, 0), np.float32), choices[0])
     # Since iOS17 the constants have an element type of their own.
     yield made("fp16-by-fp32", IOS17, draw("mixed", 9, dtype="fp16"), choices[0], "fp32")
     yield made("fp32-by-fp16", IOS18, draw("mixed", 2, 3), choices[0], "fp16")
@@ -123,6 +125,7 @@ def _gelu() -> Iterator[Case]:
                 yield case(f"{mode}-{dtype}-rank{len(shape)}", "gelu", opset, inputs, [expected], dtypes=[dtype])
     x = draw("gelu-default", 2, 7, low=-6, high=6)
     yield case("default", "gelu", IOS15, {"x": x}, [exact(torch.from_numpy(x)).numpy()])
+    yield case("empty", "gelu", IOS15, {"x": np.zeros((0,), np.float32)}, [np.zeros((0,), np.float32)])
     x = single([np.nan, np.inf, 40.0, -40.0, 0.0])
     # torch gives NaN for infinity where it computes several elements at once.
     yield case("specials", "gelu", IOS15, {"x": x}, value_of("gelu", IOS15, x=x), dtypes=["fp32"])
@@ -146,6 +149,8 @@ def _softmax() -> Iterator[Case]:
     yield made("masked", IOS16, single([[0.5, -np.inf, 1], [-np.inf, -np.inf, 2]]), -1)
     yield made("nan", IOS16, single([[0.5, np.nan, 1], [-np.inf, -np.inf, -np.inf]]), -1)
     yield made("one-element", IOS15, single([[5.0]]), 1)
+    for axis in (0, 1, 2):
+        yield made(f"empty-axis{axis}", IOS17, np.zeros((2, 0, 3), np.float32), axis)
     yield made("one-extent", IOS15, draw("softmax-one", 3, 1, 2), 1)
 
 
@@ -163,6 +168,8 @@ def _prelu() -> Iterator[Case]:
                 expected = value_of("prelu", opset, x=x.astype(np.float32), alpha=slopes.astype(np.float32))
                 inputs = {"x": x, "alpha": const(slopes)}
                 yield case(f"{dtype}-{label}", "prelu", opset, inputs, expected, dtypes=[dtype])
+    x = np.zeros((0, 2, 3), np.float32)
+    yield case("empty", "prelu", IOS15, {"x": x, "alpha": const(single([0.5, 0.5]))}, [x])
     x = single(SPECIALS[:12]).reshape(1, 3, 2, 2)
     slopes = single([0.5, 2.0, 1.0])
     expected = torch.prelu(torch.from_numpy(x), torch.from_numpy(slopes)).numpy()
@@ -189,6 +196,8 @@ def _softplus_parametric() -> Iterator[Case]:
         x, one = single([[[-200, -90, 0, 90, 200]]]), single([1])
         inputs = {"x": x, "alpha": const(one), "beta": const(one)}
         yield case("large", "softplus_parametric", opset, inputs, [judge(x, one, one)])
+    x, two = np.zeros((2, 2, 0), np.float32), single([1, 2])
+    yield case("empty", "softplus_parametric", IOS15, {"x": x, "alpha": const(two), "beta": const(two)}, [x])
     x, alpha, beta = draw("softplus-mixed", 2, 2, 3, dtype="fp16"), single([1, 0.5]), single([0.3, 3])
     inputs = {"x": x, "alpha": const(alpha), "beta": const(beta)}
     expected = judge(x, alpha, beta)

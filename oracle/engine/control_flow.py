@@ -50,6 +50,8 @@ def _select() -> Iterator[Case]:
             expected = np.where(condition, left, right).astype(left.dtype)
             inputs = {"cond": condition, "a": left, "b": right}
             yield case(f"{dtype}-{label}", "select", OPSETS[at % 4], inputs, [expected])
+    inputs = {"cond": np.array([[True], [False]]), "a": np.zeros((2, 0), np.float32), "b": const(1.5)}
+    yield case("empty", "select", IOS16, inputs, [np.zeros((2, 0), np.float32)])
     condition = np.array([True, False, True])
     inputs = {"cond": const(condition), "a": single([1, 2, 3]), "b": const(single([np.nan, np.inf, 0]))}
     yield case("const", "select", IOS15, inputs, [single([1, np.inf, 3])])

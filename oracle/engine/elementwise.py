@@ -117,6 +117,7 @@ def _unary(operation: str, bounds: tuple[float, float]) -> Iterator[Case]:
     yield judged("fp16-rank4", operation, IOS17, x("half4", 2, 1, 3, 2, dtype="fp16"), **more)
     yield judged("fp16-rank0", operation, IOS16, x("half0", dtype="fp16"), **more)
     yield judged("fp16-specials", operation, IOS18, half(HALF_SPECIALS), **more)
+    yield case("empty", operation, IOS16, {"x": np.zeros((2, 0, 3), np.float32)}, [np.zeros((2, 0, 3), np.float32)])
 
 
 def _unary_ints(operation: str) -> Iterator[Case]:
@@ -147,6 +148,8 @@ def _with_epsilon(operation: str, bounds: tuple[float, float], default: float) -
             yield judged(f"{dtype}-epsilon", operation, opset, x(2, 5), {"epsilon": 0.25})
             yield judged(f"{dtype}-rank0", operation, opset, x(), {"epsilon": 1e-3})
             yield judged(f"{dtype}-zero", operation, opset, near_zero, {"epsilon": 0.0}, rel=3e-5)
+            nothing = np.zeros((0, 2), numpy_type(dtype))
+            yield case(f"{dtype}-empty", operation, opset, {"x": nothing}, [nothing])
     # Since iOS17 the epsilon has an element type of its own.
     x = draw(f"{operation}-mixed", 4, low=low, high=high, dtype="fp16")
     made = value_of(operation, IOS17, x=x.astype(np.float32), epsilon=np.float32(0.125))
@@ -163,6 +166,7 @@ def _clip() -> Iterator[Case]:
                 yield judged(f"{dtype}-rank{len(shape)}", "clip", opset, x, limits)
             specials = single(SPECIALS) if dtype == "fp32" else half(HALF_SPECIALS)
             yield judged(f"{dtype}-specials", "clip", opset, specials, limits)
+            yield judged(f"{dtype}-empty", "clip", opset, np.zeros((1, 0), numpy_type(dtype)), limits)
             yield judged(f"{dtype}-relu6", "clip", opset, draw("clip6", 5, 5, low=-9, high=9, dtype=dtype), {"alpha": 0, "beta": 6})
     yield judged("crossed", "clip", IOS15, draw("crossed", 9, low=-4, high=4), {"alpha": 2, "beta": 1})
     yield judged("infinite", "clip", IOS17, single(SPECIALS), {"alpha": 0, "beta": np.inf})
@@ -205,6 +209,9 @@ def _cast() -> Iterator[Case]:
     def cast(label: str, opset: str, x: np.ndarray, target: str, expected: Any) -> Case:
         inputs = {"x": x, "dtype": const(target)}
         return case(label, "cast", opset, inputs, [np.asarray(expected)], dtypes=[target])
+
+    for opset, target in ((IOS15, "int32"), (IOS15, "fp16"), (IOS17, "bool"), (IOS17, "uint8")):
+        yield cast(f"empty-{target}", opset, np.zeros((3, 0), np.float32), target, np.zeros((3, 0)))
 
     for opset in (IOS15, IOS17):
         fractions = single([1.9, -1.9, 0.5, -0.5, 2.5, -2.5, 0.999, -0.999, 0.0, -0.0])
@@ -254,6 +261,10 @@ def _binary_floats(operation: str) -> Iterator[Case]:
         yield pair(f"fp32-{label}", opset, *two(label, shapes))
         if at % 3 == 0:
             yield pair(f"fp16-{label}", opset, *two(label, shapes, "fp16"), rel=1e-3)
+    for label, of_x, of_y in (("row", (0, 3), (3,)), ("column", (2, 0), (2, 1)), ("scalar", (0,), ()), ("both", (0, 1), (1, 4))):
+        x, y = np.zeros(of_x, np.float32), np.ones(of_y, np.float32)
+        expected = np.zeros(np.broadcast_shapes(of_x, of_y), np.bool_ if compares else np.float32)
+        yield case(f"empty-{label}", operation, IOS17, {"x": x, "y": y}, [expected])
     x, y = two("const", ((2, 3), (1, 3)))
     yield pair("const-y", IOS15, x, y, (x, const(y)))
     yield pair("const-x", IOS15, x, y, (const(x), y))
@@ -308,6 +319,8 @@ def _logical(operation: str) -> Iterator[Case]:
         y = draw(f"{operation}-{label}-y", *shapes[1], dtype="bool")
         expected = np.asarray(getattr(np, operation)(x, y))
         yield case(label, operation, (IOS15, IOS16, IOS17, IOS18)[at % 4], {"x": x, "y": y}, [expected])
+    x = np.zeros((2, 0), np.bool_)
+    yield case("empty", operation, IOS17, {"x": x, "y": np.array([[True], [False]])}, [x])
     x = np.array([[False, True]])
     inputs = {"x": x, "y": const(x.T)}
     yield case("const", operation, IOS15, inputs, [getattr(np, operation)(x, x.T)])

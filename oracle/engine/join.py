@@ -39,6 +39,8 @@ def _concat() -> Iterator[Case]:
     yield concat("rank1", IOS15, [draw("r", 4), draw("s", 1)], 0)
     yield concat("one", IOS15, [draw("r", 2, 2)], 1)
     yield concat("many", IOS17, [draw(f"many{at}", 1 + at % 3, 2) for at in range(9)], 0)
+    yield concat("empty-part", IOS17, [draw("r", 2, 2), np.zeros((2, 0), np.float32), draw("s", 2, 1)], 1)
+    yield concat("empty-whole", IOS17, [np.zeros((0, 3), np.float32), np.zeros((0, 2), np.float32)], 1)
     yield concat("specials", IOS17, [single([np.nan, 1]), single([-np.inf]), single([-0.0])], 0)
     for axis in range(-5, 5):
         shape = [2, 1, 2, 3, 2]
@@ -76,6 +78,8 @@ def _split() -> Iterator[Case]:
     inputs = {"x": x, "num_splits": const(2), "split_sizes": const([3, 4]), "axis": const(0)}
     yield case("both-stated", "split", IOS17, inputs, np.split(x, [3], 0))
     inputs = {"x": x, "num_splits": const(7), "axis": const(0)}
+    inputs = {"x": np.zeros((0, 4), np.float32), "num_splits": const(2), "axis": const(1)}
+    yield case("empty", "split", IOS17, inputs, [np.zeros((0, 2), np.float32)] * 2)
     yield case("into-ones", "split", IOS15, inputs, np.split(x, 7, 0))
     yield case("rank1", "split", IOS15, {"x": single([1, np.nan, 3]), "num_splits": const(3), "axis": const(0)}, single([[1], [np.nan], [3]]))
 
@@ -92,6 +96,8 @@ def _stack() -> Iterator[Case]:
     parts = [draw(f"stack4-{at}", 1, 2, 3, 2) for at in range(3)]
     for axis in range(5):
         yield case(f"rank4-axis{axis}", "stack", IOS18, {"values": parts, "axis": const(axis)}, [np.stack(parts, axis)])
+    inputs = {"values": [np.zeros((2, 0), np.float32)] * 3, "axis": const(1)}
+    yield case("empty", "stack", IOS17, inputs, [np.zeros((2, 3, 0), np.float32)])
     scalars = [draw(f"scalar{at}") for at in range(3)]
     yield case("scalars", "stack", IOS15, {"values": scalars, "axis": const(0)}, [np.stack(scalars)])
     inputs = {"values": [const(parts[0]), parts[1]], "axis": const(2)}

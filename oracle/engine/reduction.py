@@ -78,6 +78,11 @@ def _along_axes(operation: str) -> Iterator[Case]:
         if at % 4 == 1:
             integers = draw(f"{operation}-int-{at}", *shape, low=1 if low > 0 else -5, high=5, dtype="int32")
             yield made(f"int32-{at}", opset, integers, axes, keep)
+    # Of no elements: what numpy gives, where it gives anything.
+    if operation not in ("reduce_max", "reduce_min", "reduce_log_sum_exp"):
+        yield made("of-nothing", IOS16, np.zeros((2, 0, 3), np.float32), [1], True)
+        yield made("of-nothing-at-all", IOS17, np.zeros((0,), np.float32), None, None)
+    yield made("to-nothing", IOS16, np.zeros((0, 3), np.float32), [1], None)
     yield made("keep-all", IOS15, draw(f"{operation}-keep", 2, 3, low=low, high=3), None, True, abs=1e-5)
     if operation != "reduce_log_sum_exp":
         specials = single([[np.nan, 1, 2], [np.inf, 1, 2], [-np.inf, 1, 2], [0, 0, 0], [-0.0, 1e-30, -1]])
@@ -125,5 +130,7 @@ def _position(operation: str) -> Iterator[Case]:
         nan = single([[1, np.nan, 9, np.nan], [np.inf, np.inf, -np.inf, -np.inf], [-np.inf, np.nan, np.inf, 0]])
         yield made("nan", opset, nan, 1, None)
         yield made("one-element", opset, single([[5.0]]), 0, True)
+        inputs = {"x": np.zeros((0, 3), np.float32), "axis": const(1), "keep_dims": const(False)}
+        yield case("to-nothing", operation, opset, inputs, [np.zeros((0,), np.int32)])
         large = np.array([[2**31 - 1, 2**31 - 2, -(2**31)], [16777217, 16777216, 16777217]], numpy_type("int32"))
         yield made("int32-large", opset, large, -1, False)
