@@ -19,7 +19,10 @@ pub(crate) use kernel::{Cost, Kernel, Machine};
 pub(crate) use known::{Known, Source};
 pub(crate) use place::Places;
 
-use crate::error::Result;
+use coremill_mil::ir::Definition;
+
+use crate::call::count_within;
+use crate::error::{Error, Result};
 
 /// How a function is run for inputs of given shapes.
 #[derive(Debug)]
@@ -40,12 +43,33 @@ pub(crate) struct PlanKey {
 /// Makes a plan.
 pub(crate) fn plan(source: &Source, machine: &Machine, key: &PlanKey) -> Result<Plan> {
     let mut graph = build::build(source, &key.shapes)?;
+    check_extents(source, &graph)?;
     if !key.observed {
         passes::run(&mut passes::Work { source, machine, graph: &mut graph })?;
     }
     expand_constants(source, &graph.body)?;
     let places = place::place(&mut graph);
+    let (bytes, limit) = (places.length.saturating_mul(4), source.limits.bytes);
+    if bytes > limit {
+        return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
+            .hint("the limit is `Limits::bytes`"));
+    }
     Ok(Plan { graph, places })
+}
+
+/// Refuses values that are too large before anything is computed of their shapes, or put in memory.
+fn check_extents(source: &Source, graph: &Graph) -> Result<()> {
+    for slot in &graph.slots {
+        let Some(shape) = &slot.shape else { continue };
+        if let Err(error) = count_within(shape, &source.limits) {
+            let definition = slot.value.map(|value| source.function.value(value).definition);
+            return Err(match definition {
+                Some(Definition::Output(op, _)) => source.place(op, error),
+                Some(Definition::Input(..)) | None => error,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Computes the constants that nodes read as they are.

@@ -82,7 +82,10 @@ fn replacement(source: &Source, graph: &Graph, editor: &Editor, index: usize) ->
                 if kind == OpKind::Stack {
                     extents.insert(axis, 1);
                 }
-                if extents.contains(&0) {
+                // Extents that were open may contradict each other: the reference kernel says so.
+                let fits = extents.len() == rank
+                    && (0..rank).all(|at| at == axis || extents[at] == shape[at]);
+                if !fits || extents.contains(&0) {
                     return None;
                 }
                 views.push(view.reshaped(&extents)?);
