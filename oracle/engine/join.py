@@ -77,9 +77,9 @@ def _split() -> Iterator[Case]:
     yield case("four", "split", IOS17, inputs, np.split(x, [2, 3, 4], 0))
     inputs = {"x": x, "num_splits": const(2), "split_sizes": const([3, 4]), "axis": const(0)}
     yield case("both-stated", "split", IOS17, inputs, np.split(x, [3], 0))
-    inputs = {"x": x, "num_splits": const(7), "axis": const(0)}
     inputs = {"x": np.zeros((0, 4), np.float32), "num_splits": const(2), "axis": const(1)}
     yield case("empty", "split", IOS17, inputs, [np.zeros((0, 2), np.float32)] * 2)
+    inputs = {"x": x, "num_splits": const(7), "axis": const(0)}
     yield case("into-ones", "split", IOS15, inputs, np.split(x, 7, 0))
     yield case("rank1", "split", IOS15, {"x": single([1, np.nan, 3]), "num_splits": const(3), "axis": const(0)}, single([[1], [np.nan], [3]]))
 

@@ -184,7 +184,8 @@ fn slice_by_index(
         };
         let step = usize::try_from(*stride.get(axis)?).ok().filter(|&step| step > 0)?;
         if *squeeze_mask.get(axis)? {
-            let start = usize::try_from(at(&begin)?).ok().filter(|&at| at < from[axis])?;
+            let index = if *begin_mask.get(axis)? { 0 } else { at(&begin)? };
+            let start = usize::try_from(index).ok().filter(|&at| at < from[axis])?;
             return Some(AxisSlice { start, kept: None });
         }
         let start = if *begin_mask.get(axis)? { 0 } else { at(&begin)?.clamp(0, extent) };
