@@ -1,0 +1,10 @@
+#![no_main]
+
+#[path = "../src/execute.rs"]
+mod execute;
+#[path = "../src/programs.rs"]
+mod programs;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    execute::execute(data);
+});

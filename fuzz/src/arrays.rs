@@ -1,0 +1,35 @@
+//! What must hold for any bytes that are said to be arrays. The fuzz target and the test of the seeds share it.
+
+use coremill::arrays;
+use coremill::engine::{Array, Elements};
+use coremill::tensor::Buffer;
+
+/// Arrays are read or refused; what is read is written, and read again as the same.
+pub(crate) fn arrays(data: &[u8]) {
+    if let Ok(array) = arrays::from_npy(data) {
+        let mut bytes = Vec::new();
+        arrays::to_npy(&mut bytes, &array).expect("memory takes all");
+        same(&array, &arrays::from_npy(&bytes).expect("what was written is read"));
+    }
+    if let Ok(all) = arrays::from_npz(Buffer::from(data.to_vec())) {
+        let mut bytes = Vec::new();
+        arrays::to_npz(&mut bytes, &all).expect("memory takes all");
+        let again = arrays::from_npz(Buffer::from(bytes)).expect("what was written is read");
+        assert_eq!(all.len(), again.len());
+        for ((name, array), (again_name, again)) in all.iter().zip(&again) {
+            assert_eq!(name, again_name);
+            same(array, again);
+        }
+    }
+}
+
+fn same(one: &Array, other: &Array) {
+    assert_eq!(one.shape(), other.shape());
+    match (one.elements(), other.elements()) {
+        // A NaN is what it was, too.
+        (Elements::Floats(one), Elements::Floats(other)) => {
+            assert!(one.iter().zip(&**other).all(|(x, y)| x == y || x.is_nan() && y.is_nan()));
+        }
+        (one, other) => assert_eq!(one, other),
+    }
+}

@@ -1,0 +1,290 @@
+//! What must hold when a program runs, whatever it is. The fuzz target and the test of the seeds share it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use coremill_engine::{
+    Array, Elements, Engine, Error, Hooks, Limits, LoadOptions, Outputs, Port, Precision, Session,
+    Value,
+};
+use coremill_mil::ir::{Function, Program};
+use coremill_mil::model::{Model, describe};
+use coremill_mil::ops::OpKind;
+use coremill_mil::{text, verify};
+use coremill_tensor::DType;
+
+use crate::programs::{Draw, generate};
+
+/// So little that no program of this size has a reason to take long.
+const LIMITS: Limits = Limits { elements: 1 << 12, bytes: 16 << 20, operations: 20_000 };
+
+/// What became of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The bytes are no program, or the verifier refuses it.
+    Refused,
+    /// Loading or running it ends in an error.
+    Failed,
+    /// It runs.
+    Ran,
+    /// It runs, and its numbers were compared.
+    Compared,
+}
+
+/// Programs, as text or out of bytes, run or end in an error; as planned they give what they give
+/// operation by operation.
+pub(crate) fn execute(data: &[u8]) -> Outcome {
+    if let Some(source) = std::str::from_utf8(data).ok().filter(|text| text.contains("program")) {
+        let Ok(program) = text::parse(source, &text::NoWeights) else { return Outcome::Refused };
+        let seed = data.iter().fold(1u64, |seed, &byte| seed.wrapping_mul(31) ^ u64::from(byte));
+        return run_program(program, &mut Draw::new(&[], seed), false);
+    }
+    drawn(&mut Draw::new(data, data.len() as u64))
+}
+
+/// A program out of decisions.
+pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
+    let Some(generated) = generate(draw) else { return Outcome::Refused };
+    let program = Program { functions: vec![generated.function], ..Program::default() };
+    run_program(program, draw, generated.benign)
+}
+
+fn run_program(program: Program, draw: &mut Draw<'_>, benign: bool) -> Outcome {
+    let Ok(model) = describe(program) else { return Outcome::Refused };
+    let Ok(verified) = verify::verify(&model) else { return Outcome::Refused };
+    // The program is the first that one wants to see.
+    let run = AssertUnwindSafe(|| run_model(&model, &verified, draw, benign));
+    catch_unwind(run).unwrap_or_else(|cause| panic!("{}\n{}", message(&*cause), show(&model)))
+}
+
+fn run_model(
+    model: &Model,
+    verified: &verify::Verified<'_>,
+    draw: &mut Draw<'_>,
+    benign: bool,
+) -> Outcome {
+    let threads = 1 + draw.below(2);
+    let mut outcome = Outcome::Failed;
+    for precision in [Precision::Fast, Precision::Faithful] {
+        let options = LoadOptions { precision, threads, limits: LIMITS, ..LoadOptions::default() };
+        let Ok(engine) = Engine::load(verified, &options) else { return Outcome::Failed };
+        for function in &model.program.functions {
+            let found = run_function(&engine, function, draw, benign);
+            if found == Outcome::Ran || found == Outcome::Compared {
+                outcome = found;
+            }
+        }
+    }
+    outcome
+}
+
+fn run_function(
+    engine: &Engine,
+    function: &Function,
+    draw: &mut Draw<'_>,
+    benign: bool,
+) -> Outcome {
+    let Ok(mut session) = engine.session(&function.name) else { return Outcome::Failed };
+    let inputs: Option<Vec<(String, Array)>> = session
+        .inputs()
+        .iter()
+        .map(|port| Some((port.name.clone(), input(port, draw, benign)?)))
+        .collect();
+    let Some(inputs) = inputs else { return Outcome::Failed };
+    let inputs: Vec<(&str, Array)> =
+        inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
+
+    let mut tame = benign;
+    let observed = {
+        let mut look = |_: &str, _: &str, value: &Value| tame &= is_tame(value);
+        let mut hooks = Hooks { observe: Some(&mut look), ..Hooks::default() };
+        run(&mut session, &inputs, &mut hooks)
+    };
+    let planned = run(&mut session, &inputs, &mut Hooks::default());
+    let Ok(observed) = observed else { return Outcome::Failed };
+    let planned = planned
+        .unwrap_or_else(|error| panic!("runs operation by operation, but as planned: {error}"));
+    if function.all_ops().any(|(_, op)| op.kind().is_none_or(is_random)) {
+        return Outcome::Ran;
+    }
+    // What an earlier run left in memory plays no part.
+    let again = run(&mut session, &inputs, &mut Hooks::default());
+    let again = again.unwrap_or_else(|error| panic!("ran once: {error}"));
+    for ((name, first), (_, second)) in planned.0.iter().zip(&again.0) {
+        assert!(same(first, second), "`{name}` differs from run to run");
+    }
+
+    let steady = match engine.precision() {
+        Precision::Fast => is_steady,
+        Precision::Faithful => is_steady_when_rounded,
+    };
+    let compared = tame && function.all_ops().all(|(_, op)| op.kind().is_some_and(steady));
+    for ((name, expected), (_, found)) in observed.0.iter().zip(&planned.0) {
+        let (Value::Array(expected), Value::Array(found)) = (expected, found) else { continue };
+        let shapes = (expected.shape(), expected.dtype()) == (found.shape(), found.dtype());
+        let (expected_is, found_is) = (expected.shape(), found.shape());
+        assert!(shapes, "`{name}`: {expected_is:?} became {found_is:?}");
+        let tolerance = match engine.precision() {
+            Precision::Fast => 1e-3,
+            Precision::Faithful => 4e-2,
+        };
+        if compared && let Some(difference) = difference(expected, found, tolerance) {
+            let precision = engine.precision();
+            panic!("`{name}` ({precision:?}): {difference}");
+        }
+    }
+    if compared { Outcome::Compared } else { Outcome::Ran }
+}
+
+fn run(
+    session: &mut Session,
+    inputs: &[(&str, Array)],
+    hooks: &mut Hooks<'_>,
+) -> Result<Outputs, Error> {
+    session.reset()?;
+    session.run_with(inputs, hooks)
+}
+
+/// What a panic says.
+pub(crate) fn message(cause: &(dyn Any + Send)) -> String {
+    let text = cause.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_default()
+}
+
+fn show(model: &Model) -> String {
+    text::print(&model.program, &text::PrintOptions::default()).text
+}
+
+/// An array that the port accepts, small numbers if it is benign; none if it would be large.
+fn input(port: &Port, draw: &mut Draw<'_>, benign: bool) -> Option<Array> {
+    let shape = port.default_shape()?;
+    let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent))?;
+    let count = Some(count).filter(|&count| count <= LIMITS.elements)?;
+    let dtype = port.ty.as_tensor()?.dtype;
+    if dtype == DType::String {
+        return None;
+    }
+    let offset = draw.below(33);
+    if dtype.is_float() {
+        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 6e4, -1e-7];
+        let at = draw.below(count.max(1) * 2);
+        let mut floats: Vec<f32> =
+            (0..count).map(|index| ((index * 5 + offset) % 33) as f32 / 16.0 - 1.0).collect();
+        if !benign && let Some(float) = floats.get_mut(at) {
+            *float = draw.of(&odd);
+        }
+        return Some(Array::floats(dtype, shape, floats));
+    }
+    let ints = (0..count).map(|index| match dtype {
+        DType::Bool => ((index + offset) % 2) as i32,
+        _ if benign => ((index * 3 + offset) % 4) as i32,
+        _ => draw.of(&[0, 1, 1, 2, 3, -1, 100]),
+    });
+    Some(Array::ints(dtype, shape, ints.collect()))
+}
+
+/// Whether small differences stay small in what is computed from it.
+fn is_tame(value: &Value) -> bool {
+    match value {
+        Value::Array(array) => match array.elements() {
+            Elements::Floats(floats) => floats.iter().all(|x| x.is_finite() && x.abs() < 1e3),
+            Elements::Ints(_) | Elements::Texts(_) => true,
+        },
+        Value::List(_) | Value::Dictionary(_) => false,
+    }
+}
+
+fn same(one: &Value, other: &Value) -> bool {
+    let (Value::Array(one), Value::Array(other)) = (one, other) else { return true };
+    match (one.as_floats(), other.as_floats()) {
+        (Some(one), Some(other)) => one
+            .iter()
+            .zip(other)
+            .all(|(x, y)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan()),
+        _ => one == other,
+    }
+}
+
+fn difference(expected: &Array, found: &Array, tolerance: f32) -> Option<String> {
+    let (Some(expected), Some(found)) = (expected.as_floats(), found.as_floats()) else {
+        return (expected != found).then(|| format!("{expected:?} became {found:?}"));
+    };
+    let finite = expected.iter().filter(|x| x.is_finite());
+    let scale = finite.fold(1.0f32, |scale, x| scale.max(x.abs()));
+    let mut pairs = expected.iter().zip(found).enumerate();
+    let off = pairs.find(|(_, (x, y))| {
+        let within = (*x - *y).abs() <= tolerance * scale || x == y || x.is_nan() && y.is_nan();
+        !within
+    });
+    off.map(|(index, (x, y))| format!("element {index} is {y}, not {x} (of up to {scale})"))
+}
+
+fn is_random(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::RandomBernoulli
+            | OpKind::RandomCategorical
+            | OpKind::RandomNormal
+            | OpKind::RandomUniform
+    )
+}
+
+/// Whether results change little when operands do. The others jump, or have poles.
+fn is_steady(kind: OpKind) -> bool {
+    !is_random(kind)
+        && !matches!(
+            kind,
+            OpKind::Acos
+                | OpKind::Argsort
+                | OpKind::Asin
+                | OpKind::Atanh
+                | OpKind::Cast
+                | OpKind::Ceil
+                | OpKind::CropResize
+                | OpKind::Equal
+                | OpKind::Floor
+                | OpKind::FloorDiv
+                | OpKind::Greater
+                | OpKind::GreaterEqual
+                | OpKind::Inverse
+                | OpKind::L2Norm
+                | OpKind::Less
+                | OpKind::LessEqual
+                | OpKind::Log
+                | OpKind::Mod
+                | OpKind::NonMaximumSuppression
+                | OpKind::NonZero
+                | OpKind::NotEqual
+                | OpKind::Pow
+                | OpKind::Quantize
+                | OpKind::RealDiv
+                | OpKind::ReduceArgmax
+                | OpKind::ReduceArgmin
+                | OpKind::ReduceLogSum
+                | OpKind::Resample
+                | OpKind::Round
+                | OpKind::Rsqrt
+                | OpKind::ScaledTanh
+                | OpKind::Sign
+                | OpKind::Sqrt
+                | OpKind::Tan
+                | OpKind::Threshold
+                | OpKind::ThresholdedRelu
+                | OpKind::Topk
+        )
+}
+
+/// Whether they do so by no more than the last bit of an fp16 operand.
+fn is_steady_when_rounded(kind: OpKind) -> bool {
+    is_steady(kind)
+        && !matches!(
+            kind,
+            OpKind::BatchNorm
+                | OpKind::InstanceNorm
+                | OpKind::LayerNorm
+                | OpKind::ReduceProd
+                | OpKind::ReduceL2Norm
+                | OpKind::LocalResponseNorm
+        )
+}
