@@ -1,43 +1,108 @@
-//! Programs that nobody in their right mind would run: they run or end in an error, and as planned they give
-//! what they give operation by operation. The fuzz target `execute` runs more of them.
+//! Programs that are sound by the letter, and ask for what nobody means: every one ends, in values or in an
+//! error, never in a crash.
 
-#[path = "../../../fuzz/src/execute.rs"]
-mod execute;
-#[path = "../../../fuzz/src/programs.rs"]
-mod programs;
-#[path = "../../../fuzz/src/seeds.rs"]
-mod seeds;
+use coremill_engine::{Array, Engine, Error, Limits, LoadOptions};
+use coremill_mil::{model, text, verify};
+use coremill_tensor::DType;
 
-use std::panic::catch_unwind;
+const LIMITS: Limits = Limits { elements: 1 << 16, bytes: 1 << 24, operations: 1 << 10 };
 
-use execute::Outcome;
-use programs::Draw;
+/// Runs `y = OPERATION` of a tensor of numbers that count up.
+fn run(shape: &[usize], result: &[usize], operation: &str) -> Result<Vec<f32>, Error> {
+    let listed =
+        |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let (taken, given) = (listed(shape), listed(result));
+    let program = format!(
+        "program(1.3) {{ func main<ios18>(tensor<fp32, [{taken}]> x) {{ \
+         tensor<fp32, [{given}]> y = {operation}; }} -> (y); }}"
+    );
+    let program = text::parse(&program, &text::NoWeights).expect("it is MIL");
+    let model = model::describe(program).expect("it is complete");
+    let verified = verify::verify(&model).unwrap_or_else(|_| panic!("{operation} is sound"));
+    let options = LoadOptions { limits: LIMITS, threads: 1, ..LoadOptions::default() };
+    let mut session = Engine::load(&verified, &options)?.session("main")?;
+    let count: usize = shape.iter().product();
+    let x = Array::floats(DType::Fp32, shape, (1..=count).map(|at| at as f32).collect());
+    let outputs = session.run(&[("x", x)])?;
+    let y = outputs.array("y").expect("a result");
+    assert_eq!(y.shape(), result, "{operation}");
+    Ok(y.as_floats().expect("floats").to_vec())
+}
 
-/// How many programs are made.
-const PROGRAMS: u64 = 1500;
-
-#[test]
-fn seeds() {
-    seeds::run(env!("CARGO_MANIFEST_DIR"), "execute", |data| {
-        execute::execute(data);
-    });
+fn window(operation: &str, more: &str) -> String {
+    format!("{operation}(x = x, kernel_sizes = tensor<int32, [1]>([1]), {more})")
 }
 
 #[test]
-fn no_program_panics_and_plans_change_no_result() {
-    let programs = std::env::var("COREMILL_PROGRAMS").ok().and_then(|count| count.parse().ok());
-    let (mut ran, mut compared, mut broken) = (0, 0, Vec::new());
-    for seed in 0..programs.unwrap_or(PROGRAMS) {
-        let seed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        match catch_unwind(|| execute::drawn(&mut Draw::new(&[], seed))) {
-            Ok(Outcome::Refused | Outcome::Failed) => {}
-            Ok(Outcome::Ran) => ran += 1,
-            Ok(Outcome::Compared) => compared += 1,
-            Err(cause) => broken.push(execute::message(&*cause)),
-        }
+fn windows_beyond_the_input_hold_nothing() {
+    let beyond =
+        "strides = tensor<int32, [1]>([3]), pad_type = string(\"valid\"), ceil_mode = bool(true)";
+    let rounded = |operation| run(&[1, 1, 5], &[1, 1, 3], &window(operation, beyond));
+    assert_eq!(rounded("max_pool").expect("it runs"), [1.0, 4.0, f32::NEG_INFINITY]);
+    assert_eq!(rounded("avg_pool").expect("it runs"), [1.0, 4.0, 0.0]);
+    assert_eq!(rounded("l2_pool").expect("it runs"), [1.0, 4.0, 0.0]);
+}
+
+#[test]
+fn negative_padding_cuts() {
+    let cut = "pad_type = string(\"custom\"), pad = tensor<int32, [2]>([-1, -2])";
+    for operation in ["max_pool", "avg_pool", "l2_pool"] {
+        let found = run(&[1, 1, 6], &[1, 1, 3], &window(operation, cut));
+        assert_eq!(found.expect("it runs"), [2.0, 3.0, 4.0], "{operation}");
     }
-    assert!(broken.is_empty(), "{} programs break:\n{}", broken.len(), broken.join("\n\n"));
-    println!("{ran} ran, {compared} more were compared");
-    // Programs that are refused at once would show nothing.
-    assert!(ran > 300 && compared > 100, "{ran} ran, {compared} more were compared");
+    let conv = "conv(x = x, weight = tensor<fp32, [1, 1, 1]>([[[2]]]), pad_type = string(\"custom\"), \
+                pad = tensor<int32, [2]>([-1, -2]))";
+    assert_eq!(run(&[1, 1, 6], &[1, 1, 3], conv).expect("it runs"), [4.0, 6.0, 8.0]);
+}
+
+#[test]
+fn huge_results_are_refused() {
+    let most = i32::MAX as usize;
+    let wide = window(
+        "max_pool",
+        "pad_type = string(\"custom\"), pad = tensor<int32, [2]>([2147483641, 0])",
+    );
+    let far = "conv_transpose(x = x, weight = tensor<fp32, [1, 1, 1]>([[[2]]]), \
+               output_shape = tensor<int32, [3]>([1, 1, 2147483647]))";
+    let apart = "conv_transpose(x = x, weight = tensor<fp32, [1, 1, 2]>([[[2, 1]]]), \
+                 dilations = tensor<int32, [1]>([2147483641]))";
+    for operation in [&*wide, far, apart] {
+        let error = run(&[1, 1, 6], &[1, 1, most], operation).expect_err("it is too large");
+        assert!(error.to_string().contains("65536"), "{error}");
+    }
+}
+
+#[test]
+fn windows_far_larger_than_the_input_are_summed_once() {
+    let all = "avg_pool(x = x, kernel_sizes = tensor<int32, [1]>([2147483647]), pad_type = string(\"same\"), \
+               strides = tensor<int32, [1]>([2147483647]), exclude_padding_from_average = bool(true))";
+    assert_eq!(run(&[1, 1, 4], &[1, 1, 1], all).expect("it runs"), [2.5]);
+}
+
+#[test]
+fn layers_without_units_or_items_give_empty_states() {
+    let gru = "gru(x = x, initial_h = tensor<fp32, [0, 1]>([]), weight_ih = tensor<fp32, [3, 2]>([[1, 1], \
+               [1, 1], [1, 1]]), weight_hh = tensor<fp32, [3, 1]>([[1], [1], [1]]), output_sequence = bool(true))";
+    let program = format!(
+        "program(1.3) {{ func main<ios18>(tensor<fp32, [4, 0, 2]> x) {{ \
+         tensor<fp32, [4, 0, 1]> y, tensor<fp32, [0, 1]> h = {gru}; }} -> (y, h); }}"
+    );
+    let program = text::parse(&program, &text::NoWeights).expect("it is MIL");
+    let model = model::describe(program).expect("it is complete");
+    // Whether such a program is sound is for the verifier to say; if it is, it runs.
+    if let Ok(verified) = verify::verify(&model) {
+        let engine = Engine::load(&verified, &LoadOptions::default()).expect("it loads");
+        let mut session = engine.session("main").expect("a session");
+        let x = Array::floats(DType::Fp32, [4, 0, 2], Vec::new());
+        let outputs = session.run(&[("x", x)]).expect("it runs");
+        assert_eq!(outputs.array("y").map(Array::shape), Some(&[4, 0, 1][..]));
+    }
+}
+
+#[test]
+fn quantized_convolutions_are_refused_by_name() {
+    let conv = "conv_quantized(x = x, weight = tensor<uint8, [1, 1, 1]>([[[2]]]), \
+                quantization_type = string(\"linear\"), quant_scale = fp32(0.5), quant_bias = fp32(0))";
+    let error = run(&[1, 1, 3], &[1, 1, 3], conv).expect_err("no ML Program has it");
+    assert!(error.to_string().contains("conv_quantized"), "{error}");
 }

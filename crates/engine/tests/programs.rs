@@ -1,0 +1,43 @@
+//! Programs that nobody in their right mind would run: they run or end in an error, and as planned they give
+//! what they give operation by operation. The fuzz target `execute` runs more of them.
+
+#[path = "../../../fuzz/src/execute.rs"]
+mod execute;
+#[path = "../../../fuzz/src/programs.rs"]
+mod programs;
+#[path = "../../../fuzz/src/seeds.rs"]
+mod seeds;
+
+use std::panic::catch_unwind;
+
+use execute::Outcome;
+use programs::Draw;
+
+/// How many programs are made.
+const PROGRAMS: u64 = 1500;
+
+#[test]
+fn seeds() {
+    seeds::run(env!("CARGO_MANIFEST_DIR"), "execute", |data| {
+        execute::execute(data);
+    });
+}
+
+#[test]
+fn no_program_panics_and_plans_change_no_result() {
+    let programs = std::env::var("COREMILL_PROGRAMS").ok().and_then(|count| count.parse().ok());
+    let (mut ran, mut compared, mut broken) = (0, 0, Vec::new());
+    for seed in 0..programs.unwrap_or(PROGRAMS) {
+        let seed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match catch_unwind(|| execute::drawn(&mut Draw::new(&[], seed))) {
+            Ok(Outcome::Refused | Outcome::Failed) => {}
+            Ok(Outcome::Ran) => ran += 1,
+            Ok(Outcome::Compared) => compared += 1,
+            Err(cause) => broken.push(execute::message(&*cause)),
+        }
+    }
+    assert!(broken.is_empty(), "{} programs break:\n{}", broken.len(), broken.join("\n\n"));
+    println!("{ran} ran, {compared} more were compared");
+    // Programs that are refused at once would show nothing.
+    assert!(ran > 300 && compared > 100, "{ran} ran, {compared} more were compared");
+}
