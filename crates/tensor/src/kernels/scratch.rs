@@ -34,7 +34,12 @@ impl Copies {
     pub(crate) fn take(&mut self, count: usize) -> &mut [f32] {
         let start = self.used;
         self.used += count;
-        &mut self.elements[start..self.used]
+        assert!(self.used <= self.elements.len(), "copies fit what was reset");
+        // SAFETY: the elements are there. Those taken before are left alone, as indexing would not do.
+        #[expect(unsafe_code, reason = "pointers to what was taken before stay valid")]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.elements.as_mut_ptr().add(start), count)
+        }
     }
 }
 

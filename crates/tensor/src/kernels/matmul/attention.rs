@@ -333,6 +333,8 @@ fn softmax<V: Vector>(scores: &mut [f32], scale: f32, mask: Option<Addend>) {
         *score = *score * scale + each.map_or(same, |each| each[at]);
         most = most.max(*score);
     }
+    // The loop over all scores has made the pointer from before it stale.
+    let start = scores.as_mut_ptr();
     let most_all = V::splat(most);
     let mut sums = V::zero();
     let mut total = 0.0;

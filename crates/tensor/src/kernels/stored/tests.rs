@@ -207,7 +207,8 @@ fn check(isa: Isa, pool: &Pool, sample: &Sample, rows: usize, epilogue: &Epilogu
 #[test]
 fn every_format_in_every_size() {
     for isa in available() {
-        for (pool, rows) in [(Pool::new(1), 1), (Pool::new(3), 7), (Pool::new(1), 3)] {
+        let all = [(Pool::new(3), 7), (Pool::new(1), 1), (Pool::new(1), 3)];
+        for (pool, rows) in all.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
             for (seed, [down, across, rows_of_block, block]) in sizes().into_iter().enumerate() {
                 for sample in samples(seed as u64, down, across, rows_of_block, block) {
                     check(isa, &pool, &sample, rows, &Epilogue::default());
