@@ -243,8 +243,9 @@ impl Job<'_> {
                 // scores as many elements as the panels are wide in each row.
                 unsafe { compute(isa, count, panel.vectors, tile) };
             }
-            for row in 0..count {
-                let scores = &mut scores[row * padded..][..keys];
+            // Chunks, as indexing would make pointers to the rows before stale.
+            for (row, scores) in scores.chunks_exact_mut(padded).enumerate().take(count) {
+                let scores = &mut scores[..keys];
                 dispatch(
                     isa,
                     Softmax { scores, scale: self.scale, mask: self.mask_of(first + row) },
