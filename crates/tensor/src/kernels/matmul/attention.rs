@@ -244,7 +244,7 @@ impl Job<'_> {
                 unsafe { compute(isa, count, panel.vectors, tile) };
             }
             // Chunks, as indexing would make pointers to the rows before stale.
-            for (row, scores) in scores.chunks_exact_mut(padded).enumerate().take(count) {
+            for (row, scores) in scores.chunks_exact_mut(padded.max(1)).enumerate().take(count) {
                 let scores = &mut scores[..keys];
                 dispatch(
                     isa,
