@@ -355,6 +355,7 @@ impl Run<'_, '_> {
             NodeKind::Reference(reference) => {
                 (reference.row.kind.name().to_owned(), crate::plan::Cost::default())
             }
+            NodeKind::Alias => ("alias".to_owned(), Default::default()),
             _ => (self.source.function.op(node.op).type_name().to_owned(), Default::default()),
         };
         let value = self.name_of(node.op);

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measures what the project promises, beside what it is compared with.
 
+mod engine;
 mod package;
 
 use clap::Subcommand;
@@ -15,6 +16,8 @@ pub(crate) struct Arguments {
 enum Subject {
     /// Reading, verifying and writing a package, against `cp -r` of it.
     Package(package::Arguments),
+    /// Whole models, beside torch and onnxruntime.
+    Engine(engine::Arguments),
     /// One measured run of `package`, in a process of its own.
     #[command(hide = true)]
     PackageRun(package::RunArguments),
@@ -24,6 +27,7 @@ enum Subject {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match &arguments.subject {
         Subject::Package(arguments) => package::run(arguments),
+        Subject::Engine(arguments) => engine::run(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
     }
 }

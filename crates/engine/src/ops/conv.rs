@@ -173,6 +173,16 @@ pub(super) fn conv_transpose(call: &Call) -> Results {
     call.give_floats(shape, output)
 }
 
+/// How much a transposed convolution cuts off the start of its output, along each spatial dimension.
+pub(crate) fn cut_before(call: &Call) -> Result<Vec<i64>> {
+    let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
+    let layer = Layer::of(call, x, weight)?;
+    let Some(channels) = weight.shape[1].checked_mul(layer.groups) else {
+        fail!("there are too many channels")
+    };
+    Ok(spreads(call, x, &layer, channels)?.iter().map(|spread| spread.before).collect())
+}
+
 /// What both kinds of convolution share.
 struct Layer {
     groups: usize,

@@ -3,13 +3,17 @@
 mod grid;
 mod sample;
 
+use coremill_mil::ops::OpKind;
+
 use crate::array::{Array, ElementsView, View};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 use crate::geometry::{around, strides};
 use crate::movement::{Strided, moved};
 
-use self::grid::{Grid, Tap};
+use self::grid::Grid;
+
+pub(crate) use self::grid::Tap;
 
 pub(super) use self::sample::{affine, resample};
 
@@ -75,28 +79,57 @@ pub(super) fn resize_nearest_neighbor(call: &Call) -> Results {
 
 pub(super) fn upsample_bilinear(call: &Call) -> Results {
     let x = call.tensor("x")?;
+    let grid = upsampling_grid(call)?;
+    give_linear(call, x, scaled(call, x)?, 2, grid)
+}
+
+fn upsampling_grid(call: &Call) -> Result<Grid> {
     let align_corners = call.bool("align_corners")?;
     let half_pixel = match call.has("half_pixel_centers") {
         true => call.bool("half_pixel_centers")?,
         false => !align_corners,
     };
-    let grid = match (align_corners, half_pixel) {
+    Ok(match (align_corners, half_pixel) {
         (true, false) => Grid::StrictAligned,
         (false, true) => Grid::Unaligned,
         (false, false) => Grid::Default,
         (true, true) => {
             fail!("`align_corners` and `half_pixel_centers` are both true; accepted is one of them")
         }
+    })
+}
+
+/// What each place along an axis of the result is made of, for an operation that resizes each axis by
+/// itself, from one extent to another.
+pub(crate) fn taps(call: &Call, from: usize, to: usize) -> Result<Vec<Tap>> {
+    let linear = |grid: Grid| grid.taps(from, to);
+    let nearest = |places: Vec<usize>| {
+        places.into_iter().map(|place| Tap { low: place, high: place, share: 0.0 }).collect()
     };
-    give_linear(call, x, scaled(call, x)?, 2, grid)
+    Ok(match call.kind() {
+        OpKind::Resize => {
+            let grid = Grid::of_mode(call.text("sampling_mode")?)?;
+            match call.text("interpolation_mode")? {
+                "LINEAR" => linear(grid),
+                _ => nearest(grid.nearest(from, to)),
+            }
+        }
+        OpKind::ResizeBilinear => linear(Grid::of_mode(call.text("sampling_mode")?)?),
+        OpKind::UpsampleBilinear => linear(upsampling_grid(call)?),
+        OpKind::ResizeNearestNeighbor => nearest(Grid::Unaligned.nearest(from, to)),
+        OpKind::UpsampleNearestNeighbor => nearest(upsampled(from, to)),
+        kind => fail!("`{}` resizes nothing", kind.name()),
+    })
 }
 
 /// Each element covers as many of the result as the extents say, which need not be the factor.
+fn upsampled(from: usize, to: usize) -> Vec<usize> {
+    (0..to).map(|at| (at as u128 * from as u128 / to as u128) as usize).collect()
+}
+
 pub(super) fn upsample_nearest_neighbor(call: &Call) -> Results {
     let x = call.tensor("x")?;
-    give_nearest(call, x, scaled(call, x)?, 2, |from, to| {
-        (0..to).map(|at| (at as u128 * from as u128 / to as u128) as usize).collect()
-    })
+    give_nearest(call, x, scaled(call, x)?, 2, upsampled)
 }
 
 fn rank_of_images(x: View) -> Result<usize> {

@@ -6,13 +6,13 @@ mod activation;
 mod broadcast;
 mod constexpr;
 mod control_flow;
-mod conv;
+pub(crate) mod conv;
 mod elementwise;
-mod image_resizing;
+pub(crate) mod image_resizing;
 mod join;
 mod linear;
 mod normalization;
-mod pool;
+pub(crate) mod pool;
 mod random;
 mod recurrent;
 mod reduction;
@@ -22,7 +22,7 @@ mod slice;
 mod suppression;
 mod tensor_operation;
 mod tensor_transformation;
-mod window;
+pub(crate) mod window;
 
 use coremill_mil::ops::OpKind;
 

@@ -61,7 +61,7 @@ impl Reach {
 }
 
 /// Along one dimension: the indices inside of the input, and how many elements there are with padding.
-fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
+pub(crate) fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
     let start = step as i64 * window.stride - window.before;
     // Rounding the extent up may take a window beyond the padding, where there is nothing to count.
     let end = (start + window.kernel as i64).min(window.input as i64 + window.after);

@@ -5,26 +5,26 @@ use crate::error::{Result, fail};
 
 /// A window along one spatial dimension.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// The extent of the input.
-    pub(super) input: usize,
+    pub(crate) input: usize,
     /// How many elements the window has.
-    pub(super) kernel: usize,
+    pub(crate) kernel: usize,
     /// How far it moves at each step; positive.
-    pub(super) stride: i64,
+    pub(crate) stride: i64,
     /// How far its elements are apart; positive.
-    pub(super) dilation: i64,
+    pub(crate) dilation: i64,
     /// The padding before the input; a negative one cuts the input.
-    pub(super) before: i64,
+    pub(crate) before: i64,
     /// The padding after it.
-    pub(super) after: i64,
+    pub(crate) after: i64,
     /// How many steps it makes.
-    pub(super) output: usize,
+    pub(crate) output: usize,
 }
 
 /// What a padding is when `pad_type` leaves it to the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PadType {
+pub(crate) enum PadType {
     /// No padding.
     Valid,
     /// One step for each stride, an odd element of padding after the input.
@@ -36,7 +36,7 @@ pub(super) enum PadType {
 }
 
 impl PadType {
-    pub(super) fn of(call: &Call) -> Result<PadType> {
+    pub(crate) fn of(call: &Call) -> Result<PadType> {
         let text = call.text("pad_type")?;
         let known = [
             ("valid", PadType::Valid),
@@ -53,14 +53,14 @@ impl PadType {
     }
 
     /// How a number of elements is shared out before and after the input.
-    pub(super) fn split(self, total: i64) -> (i64, i64) {
+    pub(crate) fn split(self, total: i64) -> (i64, i64) {
         let less = total / 2;
         if self == PadType::SameLower { (total - less, less) } else { (less, total - less) }
     }
 }
 
 /// The integers of a parameter, as many as there are spatial dimensions or twice that.
-pub(super) fn per_dimension(
+pub(crate) fn per_dimension(
     call: &Call,
     name: &str,
     spatial: usize,
@@ -74,7 +74,7 @@ pub(super) fn per_dimension(
 }
 
 /// The same, every one at least 1.
-pub(super) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i64>> {
+pub(crate) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i64>> {
     let values = per_dimension(call, name, spatial, 1)?;
     match values.iter().find(|&&value| value < 1) {
         None => Ok(values),
@@ -83,7 +83,7 @@ pub(super) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i6
 }
 
 /// The windows over the spatial dimensions of an input, one for each.
-pub(super) fn windows(
+pub(crate) fn windows(
     call: &Call,
     input: &[usize],
     kernel: &[usize],
@@ -140,7 +140,7 @@ fn ceil_div(value: i64, by: i64) -> i64 {
 
 impl Window {
     /// Where in the input an element of the window lies at a step; none in the padding.
-    pub(super) fn source(&self, step: usize, element: usize) -> Option<usize> {
+    pub(crate) fn source(&self, step: usize, element: usize) -> Option<usize> {
         let at = step as i64 * self.stride + element as i64 * self.dilation - self.before;
         (0..self.input as i64).contains(&at).then_some(at as usize)
     }

@@ -1,5 +1,6 @@
 //! Weights as kernels take them, made once and shared by every plan that is alive.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -19,6 +20,7 @@ use crate::weights::{WeightPanels, Weights};
 #[derive(Default)]
 pub(crate) struct Packed {
     matrices: Mutex<HashMap<Key, Weak<PackedWeights>>>,
+    others: Mutex<HashMap<(ValueId, String), Weak<dyn Any + Send + Sync>>>,
 }
 
 /// Which weights, and as what matrix.
@@ -114,6 +116,28 @@ impl Source {
         let precision = if weights.fits_fp16() { Precision::F16 } else { Precision::F32 };
         let panels = WeightPanels::new(weights, inputs, outputs, order)?;
         Some(PackedWeights::pack(pool, isa, inputs, outputs, precision, &panels))
+    }
+
+    /// What is made of a constant, under a name that says how.
+    pub(crate) fn made<T: Any + Send + Sync>(
+        &self,
+        known: &Known,
+        form: String,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let Some(value) = known.value else { return make().map(Arc::new) };
+        let key = (value, form);
+        let others = || self.packed.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = others().get(&key).and_then(Weak::upgrade);
+        if let Some(Ok(found)) = held.map(Arc::downcast::<T>) {
+            return Ok(found);
+        }
+        let made = Arc::new(make()?);
+        let mut others = others();
+        others.retain(|_, held| held.strong_count() > 0);
+        let held: Arc<dyn Any + Send + Sync> = Arc::<T>::clone(&made);
+        others.insert(key, Arc::downgrade(&held));
+        Ok(made)
     }
 
     /// The floats of a constant as they lie in the program or in its weight file; of one that is computed,

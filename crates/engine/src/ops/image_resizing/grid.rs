@@ -19,13 +19,13 @@ pub(super) enum Grid {
 
 /// What a point is made of: two neighbours, or one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Tap {
+pub(crate) struct Tap {
     /// The element before.
-    pub(super) low: usize,
+    pub(crate) low: usize,
     /// The element after.
-    pub(super) high: usize,
+    pub(crate) high: usize,
     /// How much of the element after there is.
-    pub(super) share: f64,
+    pub(crate) share: f64,
 }
 
 impl Grid {

@@ -6,10 +6,12 @@
 
 mod activation;
 mod attention;
+mod convolution;
 mod dead;
 mod editor;
 mod elementwise;
 mod gather;
+mod layout;
 mod linear;
 mod moves;
 mod normalize;
@@ -39,6 +41,8 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     each_region(work, &mut states::lower)?;
     each_region(work, &mut attention::lower)?;
     each_region(work, &mut recurrent::lower)?;
+    layout::run(work)?;
+    dead::remove(work.graph);
     each_region(work, &mut linear::lower)?;
     each_region(work, &mut product::lower)?;
     each_region(work, &mut normalize::lower)?;

@@ -1,0 +1,172 @@
+//! Weights of convolutions as their kernels take them.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use coremill_tensor::kernels::depthwise::pack_depthwise_weights;
+use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
+use coremill_tensor::{Buffer, DType};
+
+use super::super::super::kernel::Machine;
+use super::super::super::known::Source;
+use super::Convolution;
+use crate::error::Result;
+
+/// The outputs that the narrowest tile of any instruction set computes anyway, so that small groups are
+/// taken together up to so many.
+const LEAST_OUTPUTS: usize = 16;
+
+impl Convolution {
+    /// How many groups are taken together.
+    fn joined(&self) -> usize {
+        let outputs = self.outputs / self.groups;
+        let fits = |&joined: &usize| {
+            self.groups.is_multiple_of(joined) && joined * outputs <= LEAST_OUTPUTS
+        };
+        (1..=self.groups.min(LEAST_OUTPUTS)).rev().find(fits).unwrap_or(1)
+    }
+
+    /// The groups that the kernel goes through.
+    pub(super) fn kernel_groups(&self) -> usize {
+        self.groups / self.joined()
+    }
+
+    fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// What makes weights differ that are made of the same constant.
+    fn form(&self, kind: &str) -> String {
+        let mut hasher = DefaultHasher::new();
+        for value in self.scale.iter().flatten() {
+            value.to_bits().hash(&mut hasher);
+        }
+        let scaled = self.scale.as_ref().map_or(0, |_| hasher.finish());
+        format!("{kind} {} {scaled:x}", self.groups)
+    }
+
+    /// The weights as floats, multiplied.
+    fn floats(&self, source: &Source) -> Result<Vec<f32>> {
+        let array = self.weight.array(source)?;
+        let mut floats = array.as_floats().unwrap_or_default().to_vec();
+        if let Some(scale) = &self.scale
+            && !floats.is_empty()
+        {
+            match self.transposed {
+                false => {
+                    let each = floats.len() / self.outputs;
+                    for (weights, factor) in floats.chunks_exact_mut(each).zip(scale) {
+                        weights.iter_mut().for_each(|weight| *weight *= factor);
+                    }
+                }
+                true => {
+                    let outputs = self.outputs / self.groups;
+                    let inputs = self.channels / self.groups;
+                    for (index, weights) in floats.chunks_exact_mut(self.taps()).enumerate() {
+                        let group = index / outputs / inputs;
+                        let factor = scale[group * outputs + index % outputs];
+                        weights.iter_mut().for_each(|weight| *weight *= factor);
+                    }
+                }
+            }
+        }
+        Ok(floats)
+    }
+
+    /// Weights of each group, from the pieces under the window to the outputs.
+    pub(super) fn packed(
+        &self,
+        source: &Source,
+        machine: &Machine,
+    ) -> Result<Arc<Vec<PackedWeights>>> {
+        source.made(&self.weight, self.form("convolution"), || {
+            let (groups, joined, taps) = (self.kernel_groups(), self.joined(), self.taps());
+            if self.scale.is_none() && groups == 1 && joined == 1 {
+                let (inputs, outputs) = (self.channels * taps, self.outputs);
+                let order =
+                    if taps == 1 { Order::OutputsFirst } else { Order::ChannelsFirst { taps } };
+                let packed = source.packed(machine, &self.weight, inputs, outputs, order)?;
+                return Ok(vec![PackedWeights::clone(&packed)]);
+            }
+            let (data, dtype) = if self.scale.is_none() && joined == 1 {
+                source.stored(&self.weight)?
+            } else {
+                (to_buffer(&self.join(&self.floats(source)?)), DType::Fp32)
+            };
+            let (inputs, outputs) = (self.channels / groups * taps, self.outputs / groups);
+            let bytes = inputs * outputs * if dtype == DType::Fp32 { 4 } else { 2 };
+            let precision = if dtype == DType::Fp16 { Precision::F16 } else { Precision::F32 };
+            let order = if taps == 1 { Order::OutputsFirst } else { Order::ChannelsFirst { taps } };
+            let pack = |group: usize| {
+                let data = data.slice(group * bytes..(group + 1) * bytes).unwrap_or(data.clone());
+                let dense = DenseSource::new(machine.isa, data, dtype, inputs, outputs, order);
+                PackedWeights::pack(&machine.pool, machine.isa, inputs, outputs, precision, &dense)
+            };
+            Ok((0..groups).map(pack).collect())
+        })
+    }
+
+    /// Weights in which groups are taken together: from the inputs of all of them, zeros from those of
+    /// others than the output's own.
+    fn join(&self, weights: &[f32]) -> Vec<f32> {
+        let joined = self.joined();
+        if joined == 1 {
+            return weights.to_vec();
+        }
+        let own = self.channels / self.groups * self.taps();
+        let mut all = vec![0.0; weights.len() * joined];
+        let rows = all.chunks_exact_mut(own * joined).zip(weights.chunks_exact(own));
+        for (output, (row, weights)) in rows.enumerate() {
+            let place = output / (self.outputs / self.groups) % joined;
+            row[place * own..(place + 1) * own].copy_from_slice(weights);
+        }
+        all
+    }
+
+    /// Weights of a convolution of each channel by itself.
+    pub(super) fn packed_depthwise(&self, source: &Source) -> Result<Arc<Vec<f32>>> {
+        source.made(&self.weight, self.form("depthwise"), || {
+            let kernel = [self.kernel[1], self.kernel[2]];
+            Ok(pack_depthwise_weights(&self.floats(source)?, kernel))
+        })
+    }
+
+    /// Weights of each group of a transposed convolution: from the inputs to the outputs under each
+    /// element of the window.
+    pub(super) fn packed_transposed(
+        &self,
+        source: &Source,
+        machine: &Machine,
+    ) -> Result<Arc<Vec<PackedWeights>>> {
+        source.made(&self.weight, self.form("transposed"), || {
+            let (inputs, outputs, taps) =
+                (self.channels / self.groups, self.outputs / self.groups, self.taps());
+            let floats = self.floats(source)?;
+            let mut tapwise = vec![0.0; floats.len()];
+            for (index, weights) in floats.chunks_exact(taps).enumerate() {
+                let (input, output) = (index / outputs, index % outputs);
+                for (tap, weight) in weights.iter().enumerate() {
+                    tapwise[(input * taps + tap) * outputs + output] = *weight;
+                }
+            }
+            let data = to_buffer(&tapwise);
+            let columns = outputs * taps;
+            let bytes = inputs * columns * 4;
+            let precision =
+                if self.weight.dtype == DType::Fp16 { Precision::F16 } else { Precision::F32 };
+            let precision = if self.scale.is_some() { Precision::F32 } else { precision };
+            let pack = |group: usize| {
+                let data = data.slice(group * bytes..(group + 1) * bytes).unwrap_or(data.clone());
+                let (order, dtype) = (Order::InputsFirst, DType::Fp32);
+                let dense = DenseSource::new(machine.isa, data, dtype, inputs, columns, order);
+                PackedWeights::pack(&machine.pool, machine.isa, inputs, columns, precision, &dense)
+            };
+            Ok((0..self.groups).map(pack).collect())
+        })
+    }
+}
+
+fn to_buffer(floats: &[f32]) -> Buffer {
+    Buffer::from(floats.iter().flat_map(|float| float.to_le_bytes()).collect::<Vec<u8>>())
+}

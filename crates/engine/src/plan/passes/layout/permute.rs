@@ -1,0 +1,41 @@
+use coremill_tensor::kernels::layout::permute;
+
+use super::super::super::kernel::{Cost, Kernel, Machine};
+use crate::array::View;
+use crate::error::Result;
+
+/// Writes the elements of a tensor with its axes in another order.
+pub(super) struct Permute {
+    shape: Vec<usize>,
+    axes: Vec<usize>,
+}
+
+impl Permute {
+    /// For tensors of a shape; axis `n` of the result is axis `axes[n]` of the input.
+    pub(super) fn new(shape: Vec<usize>, axes: Vec<usize>) -> Permute {
+        Permute { shape, axes }
+    }
+}
+
+impl Kernel for Permute {
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        _scratch: &mut [f32],
+    ) -> Result<()> {
+        let source = inputs[0].floats()?;
+        permute(&machine.pool, source, &self.shape, &self.axes, outputs[0]);
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        "permute".to_owned()
+    }
+
+    fn cost(&self) -> Cost {
+        let count: usize = self.shape.iter().product();
+        Cost { operations: 0, bytes: 8 * count as u64 }
+    }
+}

@@ -1,0 +1,8 @@
+//! Convolutional programs run with their channels last, in few steps, and give what the operations give
+//! one by one.
+
+mod check;
+
+mod convolutions;
+mod layouts;
+mod pools;

@@ -1,0 +1,352 @@
+//! The engine on whole models, beside torch and onnxruntime.
+//!
+//! The peers run in a process of their own, in turns with the engine, so that all find the same machine:
+//! a round is some runs of the engine, then some of each peer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use coremill::arrays::read_npz;
+use coremill::engine::{Array, Engine, Hooks, LoadOptions, Session};
+use serde_json::Value;
+
+use crate::oracle;
+use crate::workspace::{execute, root};
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Where the models are
+    #[arg(long, default_value = "target/bench-models")]
+    models: PathBuf,
+    /// How many threads the engine and each peer have
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    threads: Vec<usize>,
+    /// Measure this model alone
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// How many rounds
+    #[arg(long, default_value_t = 8)]
+    rounds: usize,
+    /// How many runs a round has
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Print what the engine's steps take, and measure no peers
+    #[arg(long)]
+    profile: bool,
+}
+
+/// A promise: the most that the engine may take, in times of a peer.
+struct Promise {
+    model: &'static str,
+    peer: &'static str,
+    most: f64,
+}
+
+const fn promise(model: &'static str, peer: &'static str, most: f64) -> Promise {
+    Promise { model, peer, most }
+}
+
+const PROMISES: &[Promise] = &[
+    promise("mobilenet_v2", "onnxruntime", 1.15),
+    promise("resnet50", "onnxruntime", 1.15),
+    promise("lstm", "onnxruntime", 1.15),
+    promise("vit_b_16", "onnxruntime", 1.0),
+    promise("llama_prefill", "onnxruntime", 1.0),
+    promise("llama_decode", "onnxruntime", 1.0),
+    promise("llama_decode_fp16", "onnxruntime", 0.5),
+    promise("llama_decode_int4", "onnxruntime", 0.5),
+    promise("llama_decode_lut4", "onnxruntime", 0.5),
+    promise("mobilenet_v2", "torch", 1.0),
+    promise("resnet50", "torch", 1.0),
+    promise("lstm", "torch", 1.0),
+    promise("vit_b_16", "torch", 1.0),
+    promise("llama_prefill", "torch", 1.0),
+    promise("llama_decode", "torch", 1.0),
+];
+
+const PEERS: [&str; 2] = ["torch", "onnxruntime"];
+
+/// Measures, prints a table, and says which promises were not kept.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    if cfg!(debug_assertions) {
+        let mut optimized = Command::new("cargo");
+        optimized.current_dir(root()).args(["run", "--quiet", "--release", "--package", "xtask"]);
+        optimized.args(["--", "bench", "engine"]).args(std::env::args_os().skip(3));
+        return execute(&mut optimized, "the optimized run");
+    }
+    let directory = root().join(&arguments.models);
+    let names = models(&directory, &arguments.only)?;
+    let mut broken = Vec::new();
+    println!(
+        "{:<26} {:>2} {:>10} {:>10} {:>12} {:>8} {:>8} {:>9}",
+        "median ms", "T", "engine", "torch", "onnxruntime", "/ torch", "/ onnx", "error"
+    );
+    for &threads in &arguments.threads {
+        let mut peers = match arguments.profile {
+            true => None,
+            false => Some(Peers::start(&directory, threads)?),
+        };
+        for name in &names {
+            let row = measure(arguments, &directory, name, threads, peers.as_mut());
+            let row = row.map_err(|error| format!("`{name}`: {error}"))?;
+            row.print(name, threads);
+            broken.extend(row.broken(name, threads));
+        }
+    }
+    if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
+}
+
+/// The models of a directory, by name.
+fn models(directory: &Path, only: &[String]) -> Result<Vec<String>, String> {
+    let found = fs::read_dir(directory).map_err(|error| {
+        format!(
+            "there are no models in {} ({error}); make them with `python -m oracle.bench_models --out {}`",
+            directory.display(),
+            directory.display()
+        )
+    })?;
+    let mut names: Vec<String> = found
+        .filter_map(|entry| {
+            Some(entry.ok()?.file_name().to_str()?.strip_suffix(".mlpackage")?.to_owned())
+        })
+        .filter(|name| only.is_empty() || only.contains(name))
+        .collect();
+    names.sort();
+    match names.is_empty() {
+        true => Err(format!("{} holds none of the models asked for", directory.display())),
+        false => Ok(names),
+    }
+}
+
+/// What was measured of one model.
+struct Row {
+    engine: f64,
+    peers: BTreeMap<&'static str, f64>,
+    /// How far results are from eager torch, relative to the largest; none where nobody wrote those.
+    error: Option<f32>,
+}
+
+impl Row {
+    fn print(&self, name: &str, threads: usize) {
+        let peer = |peer: &str| self.peers.get(peer).map(|time| format!("{time:.2}"));
+        let ratio =
+            |peer: &str| self.peers.get(peer).map(|time| format!("{:.2}", self.engine / time));
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let [torch, onnxruntime] = PEERS.map(|name| or_dash(peer(name)));
+        let [to_torch, to_onnxruntime] = PEERS.map(|name| or_dash(ratio(name)));
+        let error = or_dash(self.error.map(|error| format!("{error:.1e}")));
+        println!(
+            "{name:<26} {threads:>2} {:>10.2} {torch:>10} {onnxruntime:>12} {to_torch:>8} {to_onnxruntime:>8} {error:>9}",
+            self.engine
+        );
+    }
+
+    fn broken(&self, name: &str, threads: usize) -> Vec<String> {
+        let promises = PROMISES.iter().filter(|promise| promise.model == name);
+        promises
+            .filter_map(|promise| {
+                let ratio = self.engine / self.peers.get(promise.peer)?;
+                let Promise { peer, most, .. } = promise;
+                (ratio > *most).then(|| {
+                    format!(
+                        "{name} takes {ratio:.2} times as long as {peer} on {threads} threads; \
+                         at most {most} is promised"
+                    )
+                })
+            })
+            .collect()
+    }
+}
+
+fn measure(
+    arguments: &Arguments,
+    directory: &Path,
+    name: &str,
+    threads: usize,
+    mut peers: Option<&mut Peers>,
+) -> Result<Row, String> {
+    let model = coremill::open(directory.join(format!("{name}.mlpackage")))
+        .map_err(|error| error.to_string())?;
+    let verified = coremill::verify(&model).map_err(|report| report.summary())?;
+    let options = LoadOptions { threads, ..LoadOptions::default() };
+    let engine = Engine::load(&verified, &options).map_err(|error| error.to_string())?;
+    let mut session =
+        engine.session(engine.default_function()).map_err(|error| error.to_string())?;
+    let inputs = arrays(directory, name, "inputs")?;
+    let inputs: Vec<(&str, Array)> = session
+        .inputs()
+        .iter()
+        .filter_map(|port| inputs.iter().find(|(name, _)| *name == port.name))
+        .map(|(name, array)| (name.as_str(), array.clone()))
+        .collect();
+    let error = error_of(&mut session, &inputs, directory, name)?;
+    for _ in 0..3 {
+        time(&mut session, &inputs)?;
+    }
+    if arguments.profile {
+        return profile(arguments, &mut session, &inputs, error);
+    }
+    // A variant without a twin is measured against that of the model that it is a variant of.
+    let twin = (1..=name.len())
+        .rev()
+        .filter_map(|end| name.get(..end))
+        .find(|name| directory.join(format!("{name}.onnx")).exists());
+    let (mut own, mut theirs): (Vec<f64>, BTreeMap<&str, Vec<f64>>) = Default::default();
+    for _ in 0..arguments.rounds {
+        for _ in 0..arguments.runs {
+            own.push(time(&mut session, &inputs)?.as_secs_f64() * 1e3);
+        }
+        if let (Some(peers), Some(twin)) = (peers.as_deref_mut(), twin) {
+            for peer in PEERS {
+                theirs.entry(peer).or_default().extend(peers.run(twin, arguments.runs, peer)?);
+            }
+        }
+    }
+    if let (Some(peers), Some(twin)) = (peers, twin) {
+        peers.ask(&format!("drop {twin}"))?;
+    }
+    let peers = theirs.into_iter().map(|(peer, mut times)| (peer, median(&mut times))).collect();
+    Ok(Row { engine: median(&mut own), peers, error })
+}
+
+/// Prints what each kind of step takes.
+fn profile(
+    arguments: &Arguments,
+    session: &mut Session,
+    inputs: &[(&str, Array)],
+    error: Option<f32>,
+) -> Result<Row, String> {
+    let mut kinds: BTreeMap<String, (usize, Duration, u64, u64)> = BTreeMap::new();
+    let mut own = Vec::new();
+    let rounds = arguments.rounds * arguments.runs;
+    for _ in 0..rounds {
+        let mut spans = Vec::new();
+        let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
+        let start = Instant::now();
+        session.run_with(inputs, &mut hooks).map_err(|error| error.to_string())?;
+        own.push(start.elapsed().as_secs_f64() * 1e3);
+        for span in spans {
+            let kind = kinds.entry(span.label).or_default();
+            kind.0 += 1;
+            kind.1 += span.elapsed;
+            kind.2 += span.operations;
+            kind.3 += span.bytes;
+        }
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, (_, elapsed, ..))| std::cmp::Reverse(*elapsed));
+    println!("{:<44} {:>6} {:>9} {:>9} {:>8}", "step", "runs", "ms", "GFLOP/s", "GB/s");
+    for (label, (count, elapsed, operations, bytes)) in kinds {
+        let seconds = elapsed.as_secs_f64();
+        println!(
+            "{:<44} {:>6} {:>9.3} {:>9.1} {:>8.1}",
+            label.chars().take(44).collect::<String>(),
+            count / rounds,
+            seconds * 1e3 / rounds as f64,
+            operations as f64 / seconds / 1e9,
+            bytes as f64 / seconds / 1e9
+        );
+    }
+    Ok(Row { engine: median(&mut own), peers: BTreeMap::new(), error })
+}
+
+fn time(session: &mut Session, inputs: &[(&str, Array)]) -> Result<Duration, String> {
+    let start = Instant::now();
+    session.run(inputs).map_err(|error| error.to_string())?;
+    Ok(start.elapsed())
+}
+
+/// Runs once; how far results are from what eager torch gave.
+fn error_of(
+    session: &mut Session,
+    inputs: &[(&str, Array)],
+    directory: &Path,
+    name: &str,
+) -> Result<Option<f32>, String> {
+    let outputs = session.run(inputs).map_err(|error| error.to_string())?;
+    if !directory.join(format!("{name}.outputs.npz")).exists() {
+        return Ok(None);
+    }
+    let mut worst = 0.0f32;
+    for (name, expected) in arrays(directory, name, "outputs")? {
+        let (Some(found), Some(expected)) =
+            (outputs.array(&name).and_then(Array::as_floats), expected.as_floats())
+        else {
+            continue;
+        };
+        let scale = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let pairs = found.iter().zip(expected);
+        let error =
+            pairs.fold(0.0f32, |most, (found, expected)| most.max((found - expected).abs()));
+        worst = worst.max(error / scale);
+    }
+    Ok(Some(worst))
+}
+
+fn arrays(directory: &Path, name: &str, kind: &str) -> Result<Vec<(String, Array)>, String> {
+    read_npz(directory.join(format!("{name}.{kind}.npz"))).map_err(|error| error.to_string())
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The process that runs torch and onnxruntime on command.
+struct Peers {
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Peers {
+    fn start(models: &Path, threads: usize) -> Result<Peers, String> {
+        let python = oracle::interpreter(&root())?;
+        let mut command = Command::new(python);
+        command.current_dir(root()).args(["-m", "oracle.bench_engine"]).arg(models);
+        command.args(["--threads", &threads.to_string()]);
+        let failed = |why: String| {
+            format!(
+                "cannot run the peers: {why}; they need what oracle/requirements-bench.txt names"
+            )
+        };
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(failed("its streams cannot be had".to_owned()));
+        };
+        Ok(Peers { process, commands, answers: BufReader::new(answers) })
+    }
+
+    /// The times of some runs of a peer, in milliseconds.
+    fn run(&mut self, model: &str, count: usize, peer: &str) -> Result<Vec<f64>, String> {
+        let answer = self.ask(&format!("run {model} {count} {peer}"))?;
+        let times = answer["milliseconds"][peer].as_array();
+        let times = times.ok_or_else(|| format!("the peers answer `{answer}`"))?;
+        Ok(times.iter().filter_map(Value::as_f64).collect())
+    }
+
+    fn ask(&mut self, command: &str) -> Result<Value, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("the peers do not answer: {error}");
+        writeln!(self.commands, "{command}").map_err(|error| failed(&error))?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(|error| failed(&error))?;
+        serde_json::from_str(&line).map_err(|error| failed(&error))
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        // It ends by itself if told so; whether it does is of no interest any more.
+        let _ = writeln!(self.commands, "end");
+        let _ = self.process.wait();
+    }
+}
