@@ -282,7 +282,16 @@ impl Kernel for Normalize {
             Form::Rows { norm: Norm::L2, .. } => "l2_norm",
             Form::Instance { .. } => "instance_norm",
             Form::Softmax { .. } => "softmax",
-            Form::Reduce { .. } => "reduce",
+            Form::Reduce { reduction, .. } => match reduction {
+                Reduction::Sum => "reduce_sum",
+                Reduction::Mean => "reduce_mean",
+                Reduction::Max => "reduce_max",
+                Reduction::Min => "reduce_min",
+                Reduction::SumSquares => "reduce_sum_square",
+                Reduction::L1 => "reduce_l1_norm",
+                Reduction::L2 => "reduce_l2_norm",
+                _ => "reduce",
+            },
         }
         .to_owned()
     }
