@@ -78,14 +78,13 @@ impl Pools {
             }
             let inside = planes.0.len() * rows.0.len() * columns.len();
             match self.pooling {
-                Pooling::Max => {}
+                Pooling::Max | Pooling::Norm => {}
                 Pooling::Mean { excludes_padding } => {
                     let count = if excludes_padding { inside } else { planes.1 * rows.1 * across };
                     // A window that holds nothing has nothing to average.
                     let factor = if count == 0 { 0.0 } else { 1.0 / count as f32 };
                     target.iter_mut().for_each(|sum| *sum *= factor);
                 }
-                Pooling::Norm => target.iter_mut().for_each(|sum| *sum = sum.sqrt()),
             }
         }
         if self.rounding == Rounding::Fp16 {
@@ -102,7 +101,11 @@ impl Pools {
                 *most = if keeps { *most } else { element };
             }),
             Pooling::Mean { .. } => pairs.for_each(|(sum, element)| *sum += element),
-            Pooling::Norm => pairs.for_each(|(sum, element)| *sum += element * element),
+            // Squares could overflow where the root of their sum does not.
+            Pooling::Norm => pairs.for_each(|(norm, &element)| {
+                let has_nan = norm.is_nan() || element.is_nan();
+                *norm = if has_nan { f32::NAN } else { norm.hypot(element) };
+            }),
         }
     }
 }
