@@ -25,6 +25,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Convert(commands::convert::Args),
     Check(commands::check::Args),
     Inspect(commands::inspect::Args),
     Run(commands::run::Args),
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     };
     arguments.output.install();
     let outcome = match arguments.command {
+        Command::Convert(args) => commands::convert::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Run(args) => commands::run::run(&args),

@@ -139,6 +139,11 @@ pub fn open_with_source(path: impl AsRef<Path>) -> Result<Opened, Error> {
 }
 
 impl Opened {
+    /// A model that was made here and is to be written to a path.
+    pub fn made(model: Model, path: &Path) -> Opened {
+        Opened { model, source: None, path: path.to_owned() }
+    }
+
     /// A report about the model, for people: each diagnostic under the line of the file that it is
     /// about. For packages, which hold no text, lines are those that [`text::print`] gives.
     ///

@@ -30,6 +30,8 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`compiler`] | takes PyTorch programs to Core ML |
+//! | [`pt2`] | what `torch.export` saved |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
 //! | [`images`] | pictures for inputs that are images |
@@ -43,10 +45,12 @@ mod files;
 pub mod images;
 pub mod summary;
 
+pub use coremill_compiler as compiler;
 pub use coremill_engine as engine;
 pub use coremill_mil as mil;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
+pub use coremill_pt2 as pt2;
 pub use coremill_tensor as tensor;
 pub use error::Error;
 pub use files::{

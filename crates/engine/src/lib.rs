@@ -34,6 +34,7 @@
 //! | `ops` | the reference kernel of each operation, which defines what it computes |
 //! | `plan` | how a function is run for inputs of given shapes |
 //! | `execute` | runs plans |
+//! | `evaluate` | one operation on constants |
 //! | `port` | whether an array is what an input takes |
 //! | `engine` | what callers see: [`Engine`], [`Session`] |
 
@@ -41,6 +42,7 @@ mod array;
 mod call;
 mod engine;
 mod error;
+mod evaluate;
 mod execute;
 mod geometry;
 mod hooks;
@@ -57,6 +59,7 @@ mod weights;
 pub use array::{Array, Elements, ElementsView, View};
 pub use engine::{Engine, Outputs, Session};
 pub use error::Error;
+pub use evaluate::evaluate;
 pub use hooks::{Hooks, Span};
 pub use limits::Limits;
 pub use options::{LoadOptions, Precision};

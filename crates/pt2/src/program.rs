@@ -141,6 +141,13 @@ pub enum OutputKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub(crate) u32);
 
+impl ValueId {
+    /// The position in [`Graph::values`], for side tables.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl fmt::Display for ValueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.0)

@@ -108,55 +108,9 @@ impl Analysis {
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// Declares the inputs of a block, open dimensions as symbols.
-    pub fn enter_inputs(&mut self, function: &Function, block: BlockId) {
-        for &input in &function.block(block).inputs {
-            let ty = self.opened(&function.value(input).ty, Some(input));
-            self.record(input, Outcome::of(ty));
-        }
-    }
-
-    fn walk(
-        &mut self,
-        function: &Function,
-        block: BlockId,
-        depth: usize,
-        problems: &mut Vec<Problem>,
-    ) {
-        for &op in &function.block(block).ops {
-            self.visit(function, op, depth, problems);
-        }
-    }
-
-    fn visit(&mut self, function: &Function, id: OpId, depth: usize, problems: &mut Vec<Problem>) {
-        let op = function.op(id);
-        if depth >= MAX_BLOCK_DEPTH && !op.blocks.is_empty() {
-            let message = format!("blocks nest more than {MAX_BLOCK_DEPTH} deep");
-            problems.push(Problem { op: id, refusal: Refusal::new(message) });
-            return self.assume_declared(function, op);
-        }
-        if op.kind() == Some(OpKind::WhileLoop) {
-            self.walk_loop(function, op, depth, problems);
-        } else {
-            for &block in &op.blocks {
-                self.enter_inputs(function, block);
-                self.walk(function, block, depth + 1, problems);
-            }
-        }
-        match self.infer(function, op) {
-            Ok(outcomes) => {
-                for (&output, outcome) in op.outputs.iter().zip(outcomes) {
-                    self.record(output, outcome);
-                }
-            }
-            Err(refusals) => {
-                problems.extend(refusals.into_iter().map(|refusal| Problem { op: id, refusal }));
-                self.assume_declared(function, op);
-            }
-        }
-    }
-
-    fn infer(&mut self, function: &Function, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
+    /// What an operation would give if it were appended to the function; what it takes must be known,
+    /// and its blocks complete.
+    pub fn infer_op(&mut self, function: &Function, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
         let kind = match &op.operator {
             Operator::Known(kind) => *kind,
             Operator::Unknown(name) => {
@@ -217,11 +171,6 @@ impl Analysis {
         let outcomes = rules::rule(kind)(&site);
         self.next_symbol = next_symbol.get();
         let mut outcomes = outcomes.map_err(|refusal| vec![refusal])?;
-        if outcomes.len() != op.outputs.len() {
-            let message =
-                format!("gives {} values, but {} are named", outcomes.len(), op.outputs.len());
-            return Err(vec![Refusal::new(message)]);
-        }
         for outcome in &mut outcomes {
             let rank = outcome.ty.as_tensor().map_or(0, TensorType::rank);
             if rank > MAX_RANK {
@@ -230,6 +179,98 @@ impl Analysis {
                 return Err(vec![Refusal::new(message)]);
             }
             outcome.constant |= constant;
+        }
+        Ok(outcomes)
+    }
+
+    /// Appends an operation to a block with the outputs that [`Analysis::infer_op`] gave, named by `name`
+    /// from their position.
+    pub fn append(
+        &mut self,
+        function: &mut Function,
+        block: BlockId,
+        op: Op,
+        outcomes: Vec<Outcome>,
+        mut name: impl FnMut(usize) -> String,
+    ) -> OpId {
+        let outputs =
+            outcomes.iter().enumerate().map(|(at, outcome)| (name(at), outcome.ty.erased()));
+        let id = function.add_op(block, op, outputs);
+        for (position, outcome) in outcomes.into_iter().enumerate() {
+            self.record(function.op(id).outputs[position], outcome);
+        }
+        id
+    }
+
+    /// Declares an input that was added to a block whose other inputs are known.
+    pub fn enter_input(&mut self, function: &Function, input: ValueId) {
+        let ty = self.opened(&function.value(input).ty, Some(input));
+        self.record(input, Outcome::of(ty));
+    }
+
+    /// Declares the inputs of a block, open dimensions as symbols.
+    pub fn enter_inputs(&mut self, function: &Function, block: BlockId) {
+        for &input in &function.block(block).inputs {
+            self.enter_input(function, input);
+        }
+    }
+
+    /// States that dimensions of an input are expressions that are known from elsewhere, because the same
+    /// open dimension occurs in two inputs for instance.
+    pub fn set_shape(&mut self, input: ValueId, shape: Vec<Dim>) {
+        if let Some(Some(outcome)) = self.outcomes.get_mut(input.index())
+            && let Type::Tensor(tensor) = &mut outcome.ty
+        {
+            tensor.shape = shape;
+        }
+    }
+
+    fn walk(
+        &mut self,
+        function: &Function,
+        block: BlockId,
+        depth: usize,
+        problems: &mut Vec<Problem>,
+    ) {
+        for &op in &function.block(block).ops {
+            self.visit(function, op, depth, problems);
+        }
+    }
+
+    fn visit(&mut self, function: &Function, id: OpId, depth: usize, problems: &mut Vec<Problem>) {
+        let op = function.op(id);
+        if depth >= MAX_BLOCK_DEPTH && !op.blocks.is_empty() {
+            let message = format!("blocks nest more than {MAX_BLOCK_DEPTH} deep");
+            problems.push(Problem { op: id, refusal: Refusal::new(message) });
+            return self.assume_declared(function, op);
+        }
+        if op.kind() == Some(OpKind::WhileLoop) {
+            self.walk_loop(function, op, depth, problems);
+        } else {
+            for &block in &op.blocks {
+                self.enter_inputs(function, block);
+                self.walk(function, block, depth + 1, problems);
+            }
+        }
+        match self.infer(function, op) {
+            Ok(outcomes) => {
+                for (&output, outcome) in op.outputs.iter().zip(outcomes) {
+                    self.record(output, outcome);
+                }
+            }
+            Err(refusals) => {
+                problems.extend(refusals.into_iter().map(|refusal| Problem { op: id, refusal }));
+                self.assume_declared(function, op);
+            }
+        }
+    }
+
+    fn infer(&mut self, function: &Function, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
+        let outcomes = self.infer_op(function, op)?;
+        if outcomes.len() != op.outputs.len() {
+            let message =
+                format!("gives {} values, but {} are named", outcomes.len(), op.outputs.len());
+            return Err(vec![Refusal::new(message)]);
         }
         Ok(outcomes)
     }

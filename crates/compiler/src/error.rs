@@ -1,0 +1,157 @@
+//! Why a program, or a part of it, cannot be taken to Core ML.
+
+use std::fmt;
+
+use coremill_mil::infer;
+use coremill_mil::ir::Opset;
+use coremill_pt2::Node;
+
+/// Why one call cannot be lowered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is wrong: what was found, what is accepted.
+    pub reason: String,
+    /// What to do.
+    pub hint: Option<String>,
+    /// The oldest release whose operations would do, if that is all that is wrong.
+    pub needs: Option<Opset>,
+}
+
+/// A call that cannot be lowered, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// torch's name of the call.
+    pub node: String,
+    /// The operator, `aten.histc.default` for instance.
+    pub operator: String,
+    /// Why.
+    pub refusal: Refusal,
+    /// The path of the module that made the call.
+    pub module: Option<String>,
+    /// The file, the line and the code that made the call.
+    pub source: Option<(String, u32, Option<String>)>,
+}
+
+/// Why a program cannot be converted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The archive is at fault.
+    Archive(coremill_pt2::Error),
+    /// Calls that cannot be lowered; all of them.
+    Refused(Vec<Refused>),
+    /// Something about the program as a whole, or about the options.
+    Program(Refusal),
+}
+
+impl Refusal {
+    /// A refusal for a reason.
+    pub fn new(reason: impl Into<String>) -> Refusal {
+        Refusal { reason: reason.into(), hint: None, needs: None }
+    }
+
+    /// The same, with a remedy.
+    pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A refusal because `what` came with a later release than the target.
+    pub(crate) fn needs(what: &str, needed: Opset, target: Opset) -> Refusal {
+        let refusal = Refusal::new(format!("{what} needs {needed}; this program targets {target}"));
+        let hint = format!("pass `--target {}`, or leave the target out", needed.tag());
+        Refusal { needs: Some(needed), ..refusal.hint(hint) }
+    }
+
+    /// What inference has against an operation.
+    pub(crate) fn of_operation(name: &str, refusals: &[infer::Refusal]) -> Refusal {
+        let reasons: Vec<_> = refusals.iter().map(|refusal| refusal.to_string()).collect();
+        let refusal =
+            Refusal::new(format!("Core ML's `{name}` refuses it: {}", reasons.join("; ")));
+        match refusals.iter().find_map(|refusal| refusal.hint.clone()) {
+            Some(hint) => refusal.hint(hint),
+            None => refusal,
+        }
+    }
+}
+
+impl Refused {
+    /// A refusal of a call.
+    pub(crate) fn of(node: &Node, refusal: Refusal) -> Refused {
+        let source = node.origin.source();
+        Refused {
+            node: node.name.clone(),
+            operator: node.target.to_string(),
+            refusal,
+            module: node.origin.module_path().map(str::to_owned),
+            source: source.map(|s| (s.file.to_owned(), s.line, s.code.map(str::to_owned))),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({}): {}", self.operator, self.node, self.refusal.reason)?;
+        if let Some(module) = self.module.as_deref().filter(|module| !module.is_empty()) {
+            write!(f, "\n  in module `{module}`")?;
+        }
+        if let Some((file, line, code)) = &self.source {
+            write!(f, "\n  at {file}:{line}")?;
+            if let Some(code) = code {
+                write!(f, ": {code}")?;
+            }
+        }
+        if let Some(hint) = &self.refusal.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Archive(error) => error.fmt(f),
+            Error::Program(refusal) => refusal.fmt(f),
+            Error::Refused(all) => {
+                match all.len() {
+                    1 => f.write_str("1 call cannot be lowered")?,
+                    count => write!(f, "{count} calls cannot be lowered")?,
+                }
+                all.iter().try_for_each(|refused| write!(f, "\n{refused}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Error {
+    /// What to do about it, if that is one thing; calls that cannot be lowered have their own hints.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Archive(error) => error.hint(),
+            Error::Program(refusal) => refusal.hint.as_deref(),
+            Error::Refused(_) => None,
+        }
+    }
+}
+
+impl From<coremill_pt2::Error> for Error {
+    fn from(error: coremill_pt2::Error) -> Error {
+        Error::Archive(error)
+    }
+}
+
+/// Ends a lowering with a [`Refusal`] whose reason is formatted.
+macro_rules! refuse {
+    ($($reason:tt)*) => {
+        return Err($crate::error::Refusal::new(format!($($reason)*)))
+    };
+}
+pub(crate) use refuse;

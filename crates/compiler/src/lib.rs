@@ -1,0 +1,22 @@
+//! Takes PyTorch programs to Core ML.
+//!
+//! [`convert`] lowers what `torch.export` saved to a MIL program, optimises it, and describes it as a model
+//! that can be verified and written.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `options` | [`Options`]: what a caller asks for |
+//! | `lower` | from calls of ATen to operations of MIL, one file for each family of operators |
+//! | `passes` | what makes the program small and fast, MIL to MIL |
+//! | `pipeline` | [`convert`]: all of it in order |
+//! | `error` | [`Refused`] calls, with their reasons and their places in the model |
+
+mod error;
+mod lower;
+mod options;
+mod passes;
+mod pipeline;
+
+pub use error::{Error, Refusal, Refused};
+pub use options::{Options, Precision, States};
+pub use pipeline::{Conversion, convert};

@@ -1,0 +1,299 @@
+//! From calls of ATen to operations of MIL.
+//!
+//! Each operator's lowering is a function of a [`Call`]; the families in `ops/` list theirs in tables, which
+//! `table` joins. A lowering looks at the call's real arguments, element types and sizes, and either appends
+//! operations or refuses with a reason; nothing else decides what is supported. All refusals of a program are
+//! reported at once: what depends on a refused call is passed over.
+//!
+//! Floats are `fp32` and integers `int32` here, whatever torch had; narrower integers wrap where torch's do.
+//! Every result is compared with the sizes that torch noted at export, so that a mistake in a lowering ends in
+//! a refusal and not in wrong numbers.
+
+mod builder;
+mod call;
+mod dtype;
+mod interface;
+mod ops;
+mod table;
+mod value;
+mod weights;
+
+use std::collections::HashMap;
+
+use coremill_mil::ir::{Dim, Function, Opset, ValueId};
+use coremill_mil::model::shapes::FlexibleShapes;
+use coremill_pt2::{
+    Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, TensorMeta,
+};
+
+use self::builder::Builder;
+use self::call::Call;
+use self::dtype::core_dtype;
+use self::table::Table;
+use self::value::{Int, Lowered, Tensor};
+use crate::error::{Error, Refusal, Refused, refuse};
+use crate::options::Options;
+
+/// A program being lowered to a function.
+pub(crate) struct Lowering<'p> {
+    program: &'p ExportedProgram,
+    options: &'p Options,
+    builder: Builder,
+    table: Table,
+    refused: Vec<Refused>,
+    /// The shapes that inputs may have, where they may have several.
+    shapes: FlexibleShapes,
+    /// The dimensions that torch's symbols are.
+    symbols: HashMap<SymbolId, Dim>,
+    /// Weights that were stated, by where they are stored: parameters can share a tensor.
+    weights: HashMap<WeightKey<'p>, ValueId>,
+}
+
+/// Which bytes of the archive a weight is, and how it reads them.
+type WeightKey<'p> = (&'p str, u64, &'p [u64], &'p [u64]);
+
+/// A graph being lowered: the program's own, or one nested in it.
+pub(crate) struct Frame<'p> {
+    graph: &'p Graph,
+    /// What each value of the graph became, by [`coremill_pt2::ValueId::index`].
+    values: Vec<Slot<'p>>,
+}
+
+#[derive(Clone)]
+enum Slot<'p> {
+    /// Nothing has defined it yet.
+    Empty,
+    Done(Lowered),
+    /// A tensor of the archive that nothing has used yet.
+    Weight(&'p str),
+}
+
+/// Lowers a program to a function called `main`.
+pub(crate) fn lower(
+    program: &ExportedProgram,
+    opset: Opset,
+    options: &Options,
+) -> Result<Function, Error> {
+    let mut lowering = Lowering {
+        program,
+        options,
+        builder: Builder::new("main", opset),
+        table: Table::new(),
+        refused: Vec::new(),
+        shapes: FlexibleShapes::default(),
+        symbols: HashMap::new(),
+        weights: HashMap::new(),
+    };
+    let mut frame = Frame::new(&program.graph);
+    lowering.enter(&mut frame).map_err(Error::Program)?;
+    lowering.run(&mut frame);
+    if !lowering.refused.is_empty() {
+        return Err(Error::Refused(lowering.refused));
+    }
+    lowering.leave(&mut frame).map_err(Error::Program)?;
+    Ok(lowering.builder.function)
+}
+
+impl<'p> Frame<'p> {
+    fn new(graph: &'p Graph) -> Frame<'p> {
+        Frame { graph, values: vec![Slot::Empty; graph.values.len()] }
+    }
+
+    fn set(&mut self, id: coremill_pt2::ValueId, lowered: Lowered) {
+        self.values[id.index()] = Slot::Done(lowered);
+    }
+}
+
+impl<'p> Lowering<'p> {
+    /// Lowers the calls of a graph.
+    fn run(&mut self, frame: &mut Frame<'p>) {
+        for node in &frame.graph.nodes {
+            if let Err(refusal) = self.node(frame, node) {
+                self.refused.push(Refused::of(node, refusal));
+                self.give_up(frame, node);
+            }
+        }
+    }
+
+    /// Lowers a nested graph in place, and says what its outputs became.
+    pub(crate) fn inline(
+        &mut self,
+        graph: &'p Graph,
+        inputs: Vec<Lowered>,
+    ) -> Result<Vec<Lowered>, Refusal> {
+        let mut frame = Frame::new(graph);
+        if inputs.len() != graph.inputs.len() {
+            refuse!(
+                "a nested graph takes {} values, but gets {}",
+                graph.inputs.len(),
+                inputs.len()
+            );
+        }
+        for (input, lowered) in graph.inputs.iter().zip(inputs) {
+            if let Argument::Value(id) = input {
+                frame.set(*id, lowered);
+            }
+        }
+        self.run(&mut frame);
+        let outputs = graph.outputs.iter().map(|output| match output {
+            Argument::Value(id) => self.value(&mut frame, *id),
+            Argument::Int(value) => Ok(Lowered::Int(Int::Known(*value))),
+            Argument::None => Ok(Lowered::Nothing),
+            _ => refuse!("a nested graph gives something that is neither a tensor nor an integer"),
+        });
+        outputs.collect()
+    }
+
+    fn node(&mut self, frame: &mut Frame<'p>, node: &'p Node) -> Result<(), Refusal> {
+        let mut depends_on_refused = false;
+        for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value)) {
+            argument.for_each_value(&mut |id| {
+                depends_on_refused |=
+                    matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
+            });
+        }
+        if depends_on_refused {
+            self.give_up(frame, node);
+            return Ok(());
+        }
+        let lower = self.table.find(&node.target)?;
+        self.builder.label = interface::label(node);
+        let mut call = Call { lowering: self, frame, node };
+        let results = lower(&mut call)?;
+        self.assign(frame, node, results)
+    }
+
+    fn give_up(&mut self, frame: &mut Frame<'p>, node: &Node) {
+        for output in &node.outputs {
+            match output {
+                Output::Value(id) => frame.set(*id, Lowered::Refused),
+                Output::List(ids) => ids.iter().for_each(|id| frame.set(*id, Lowered::Refused)),
+                Output::Unused | Output::None => {}
+            }
+        }
+    }
+
+    /// Records what a call's results became, after a look at whether they are what torch says.
+    fn assign(
+        &mut self,
+        frame: &mut Frame<'p>,
+        node: &'p Node,
+        results: Vec<Lowered>,
+    ) -> Result<(), Refusal> {
+        let mut results = results.into_iter();
+        for output in &node.outputs {
+            match output {
+                Output::Value(id) => {
+                    let Some(lowered) = results.next() else { continue };
+                    let lowered = self.checked(lowered, &frame.graph.value(*id).meta)?;
+                    frame.set(*id, lowered);
+                }
+                Output::List(ids) => {
+                    for id in ids {
+                        let Some(lowered) = results.next() else { continue };
+                        let lowered = self.checked(lowered, &frame.graph.value(*id).meta)?;
+                        frame.set(*id, lowered);
+                    }
+                }
+                Output::Unused | Output::None => {
+                    results.next();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn checked(&mut self, lowered: Lowered, meta: &Meta) -> Result<Lowered, Refusal> {
+        let (Lowered::Tensor(tensor), Meta::Tensor(meta)) = (&lowered, meta) else {
+            return Ok(lowered);
+        };
+        let wanted = core_dtype(meta.dtype)?;
+        let value = self.builder.cast(tensor.value, wanted)?;
+        let mut checked = Tensor { value, dtype: meta.dtype, ..*tensor };
+        if let Some(imaginary) = tensor.imaginary {
+            checked.imaginary = Some(self.builder.cast(imaginary, wanted)?);
+        } else if meta.dtype.is_complex() {
+            // The imaginary part of what is real is zero everywhere.
+            let zero = self.builder.binary(coremill_mil::ops::OpKind::Sub, value, value)?;
+            checked.imaginary = Some(zero);
+        }
+        for part in [Some(checked.value), checked.imaginary].into_iter().flatten() {
+            agrees(self.builder.shape(part), meta)?;
+        }
+        Ok(Lowered::Tensor(checked))
+    }
+
+    /// What a value became.
+    fn value(
+        &mut self,
+        frame: &mut Frame<'p>,
+        id: coremill_pt2::ValueId,
+    ) -> Result<Lowered, Refusal> {
+        match frame.values[id.index()].clone() {
+            Slot::Done(lowered) => Ok(lowered),
+            Slot::Weight(name) => {
+                let lowered = self.weight(name)?;
+                frame.set(id, lowered.clone());
+                Ok(lowered)
+            }
+            Slot::Empty => {
+                refuse!("`{}` is not defined before it is used", frame.graph.value(id).name)
+            }
+        }
+    }
+
+    /// A tensor of the archive.
+    fn weight(&mut self, name: &'p str) -> Result<Lowered, Refusal> {
+        let Some(stored) = self.program.tensors.get(name) else {
+            refuse!("the archive has no tensor `{name}`");
+        };
+        let key = match stored {
+            Stored::Tensor(tensor) => Some((
+                tensor.storage_name.as_str(),
+                tensor.offset,
+                tensor.sizes.as_slice(),
+                tensor.strides.as_slice(),
+            )),
+            Stored::Missing { .. } | Stored::Object(_) => None,
+        };
+        let dtype = match stored {
+            Stored::Tensor(tensor) => tensor.dtype,
+            Stored::Missing { dtype, .. } => *dtype,
+            Stored::Object(_) => coremill_pt2::ScalarType::Float32,
+        };
+        if let Some(&value) = key.as_ref().and_then(|key| self.weights.get(key)) {
+            return Ok(Lowered::tensor(value, dtype));
+        }
+        let constant = weights::constant(name, stored)?;
+        let value = self.builder.named_constant(&interface::identifier(name), constant);
+        if let Some(key) = key {
+            self.weights.insert(key, value);
+        }
+        Ok(Lowered::tensor(value, dtype))
+    }
+}
+
+/// Refuses a result that has not the dimensions that torch noted.
+fn agrees(found: &[Dim], meta: &TensorMeta) -> Result<(), Refusal> {
+    let same = found.len() == meta.sizes.len()
+        && found.iter().zip(&meta.sizes).all(|(found, wanted)| {
+            match (found.known(), wanted.fixed()) {
+                (Some(found), Some(wanted)) => i64::try_from(found) == Ok(wanted),
+                _ => true,
+            }
+        });
+    if same {
+        return Ok(());
+    }
+    let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+    let wanted: Vec<_> = meta
+        .sizes
+        .iter()
+        .map(|size| size.fixed().map_or_else(|| "?".to_owned(), |size| size.to_string()))
+        .collect();
+    Err(Refusal::new(format!(
+        "the lowering gives [{}], but the program says [{}]; this is a fault of coremill",
+        found.join(", "),
+        wanted.join(", ")
+    )))
+}

@@ -1,0 +1,24 @@
+//! The lowerings, a file for each family of operators.
+
+mod activation;
+mod convolution;
+mod elementwise;
+mod linear;
+mod normalization;
+mod pooling;
+mod reduction;
+mod shape;
+
+use super::table::Row;
+
+/// Every family's rows.
+pub(crate) const FAMILIES: &[&[Row]] = &[
+    activation::ROWS,
+    convolution::ROWS,
+    elementwise::ROWS,
+    linear::ROWS,
+    normalization::ROWS,
+    pooling::ROWS,
+    reduction::ROWS,
+    shape::ROWS,
+];

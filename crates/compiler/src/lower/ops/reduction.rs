@@ -1,0 +1,5 @@
+//! Reductions.
+
+use crate::lower::table::Row;
+
+pub(crate) const ROWS: &[Row] = &[];

@@ -1,0 +1,75 @@
+//! Which function lowers which operator.
+
+use std::collections::HashMap;
+
+use coremill_pt2::Target;
+
+use super::call::{Call, Results};
+use super::ops;
+use crate::error::{Refusal, refuse};
+
+/// Lowers a call.
+pub(crate) type Lower = fn(&mut Call<'_, '_>) -> Results;
+
+/// An operator, and what lowers it.
+pub(crate) struct Row {
+    /// `aten.add`, `_operator.mul`, `higher_order.cond`.
+    pub(crate) operator: &'static str,
+    /// The overloads that it lowers; all of them if none are named.
+    pub(crate) overloads: &'static [&'static str],
+    pub(crate) lower: Lower,
+}
+
+/// A row for all overloads of an operator.
+pub(crate) const fn all(operator: &'static str, lower: Lower) -> Row {
+    Row { operator, overloads: &[], lower }
+}
+
+/// A row for some overloads of an operator.
+pub(crate) const fn some(
+    operator: &'static str,
+    overloads: &'static [&'static str],
+    lower: Lower,
+) -> Row {
+    Row { operator, overloads, lower }
+}
+
+/// All rows by operator.
+pub(crate) struct Table {
+    rows: HashMap<&'static str, Vec<&'static Row>>,
+}
+
+impl Table {
+    pub(crate) fn new() -> Table {
+        let mut rows: HashMap<_, Vec<_>> = HashMap::new();
+        for row in ops::FAMILIES.iter().copied().flatten() {
+            rows.entry(row.operator).or_default().push(row);
+        }
+        Table { rows }
+    }
+
+    /// What lowers a call of this target.
+    pub(crate) fn find(&self, target: &Target) -> Result<Lower, Refusal> {
+        let (operator, overload) = match target {
+            Target::Operator { namespace, name, overload } => {
+                (format!("{namespace}.{name}"), overload.as_str())
+            }
+            Target::HigherOrder(name) => (format!("higher_order.{name}"), ""),
+            Target::Function(name) => (name.clone(), ""),
+        };
+        let Some(rows) = self.rows.get(operator.as_str()) else {
+            refuse!("no lowering is known for `{operator}`");
+        };
+        let takes = |row: &&&Row| row.overloads.is_empty() || row.overloads.contains(&overload);
+        match rows.iter().find(takes) {
+            Some(row) => Ok(row.lower),
+            None => {
+                let known: Vec<_> = rows.iter().flat_map(|row| row.overloads).copied().collect();
+                refuse!(
+                    "no lowering is known for the overload `{overload}` of `{operator}`; there are {}",
+                    known.join(", ")
+                )
+            }
+        }
+    }
+}

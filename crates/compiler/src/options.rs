@@ -1,0 +1,51 @@
+//! What a caller asks of a conversion.
+
+use std::collections::BTreeMap;
+
+use coremill_mil::ir::Opset;
+use coremill_mil::model::Metadata;
+
+/// How to convert a program.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The oldest release that must run the result; none for the oldest that the program can be written for.
+    pub target: Option<Opset>,
+    /// What floats are computed in.
+    pub precision: Precision,
+    /// The shapes that an input may have, by its name; inputs that are absent have those of the archive.
+    pub shapes: BTreeMap<String, Vec<Vec<u64>>>,
+    /// What becomes of buffers that the program writes to.
+    pub states: States,
+    /// Names for the inputs, in the order of the program's; inputs beyond these keep theirs.
+    pub input_names: Vec<String>,
+    /// Names for the outputs, in the order of the program's; outputs beyond these keep theirs.
+    pub output_names: Vec<String>,
+    /// Operators of MIL that compute in `fp32` whatever the precision.
+    pub fp32_ops: Vec<String>,
+    /// Modules, by path, whose operators compute in `fp32` whatever the precision.
+    pub fp32_modules: Vec<String>,
+    /// Whether attention is written out where Core ML has an operation for it.
+    pub decompose_sdpa: bool,
+    /// Notes for people.
+    pub metadata: Metadata,
+}
+
+/// What floats are computed in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// 16 bits, which the Neural Engine needs.
+    #[default]
+    Fp16,
+    /// 32 bits.
+    Fp32,
+}
+
+/// What becomes of buffers that a program writes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum States {
+    /// They are states, which Core ML keeps between predictions. Needs iOS 18.
+    #[default]
+    Keep,
+    /// They are inputs, and their new values are outputs.
+    Io,
+}

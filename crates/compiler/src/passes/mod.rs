@@ -1,0 +1,3 @@
+//! MIL to MIL: what makes a lowered program small and fast.
+
+pub(crate) mod dead;

@@ -1,0 +1,55 @@
+//! The whole way from an archive to a model.
+
+use coremill_mil::ir::{Opset, Program};
+use coremill_mil::model::{self, Model};
+use coremill_pt2::ExportedProgram;
+
+use crate::error::{Error, Refusal};
+use crate::lower::lower;
+use crate::options::Options;
+use crate::passes;
+
+/// A converted program.
+#[derive(Clone, Debug)]
+pub struct Conversion {
+    /// The model, to be verified and written.
+    pub model: Model,
+    /// The release that it was written for.
+    pub target: Opset,
+}
+
+/// Converts a program.
+///
+/// Without a target in the options, the oldest release is chosen that has all the operations that the program
+/// needs.
+pub fn convert(program: &ExportedProgram, options: &Options) -> Result<Conversion, Error> {
+    let mut target = options.target.unwrap_or(Opset::Ios15);
+    let function = loop {
+        match lower(program, target, options) {
+            Ok(function) => break function,
+            Err(error) => match needed(&error).filter(|_| options.target.is_none()) {
+                Some(needed) if needed > target => target = needed,
+                _ => return Err(error),
+            },
+        }
+    };
+    let mut function = function;
+    passes::dead::sweep(&mut function);
+    let program = Program { functions: vec![function], ..Program::default() };
+    let mut model = model::describe(program)
+        .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
+    model.description.metadata = Some(options.metadata.clone());
+    Ok(Conversion { model, target })
+}
+
+/// The release that would do, if all that is wrong is that the target is too old.
+fn needed(error: &Error) -> Option<Opset> {
+    match error {
+        Error::Refused(all) => {
+            let needed: Option<Vec<_>> = all.iter().map(|refused| refused.refusal.needs).collect();
+            needed?.into_iter().max()
+        }
+        Error::Program(refusal) => refusal.needs,
+        Error::Archive(_) => None,
+    }
+}
