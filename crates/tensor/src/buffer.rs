@@ -3,14 +3,28 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
 
-/// A cheaply cloned, immutable run of bytes, in memory or mapped from a file.
+use crate::deferred::{Identity, Produce};
+
+/// Shorter parts of a file are read, not looked at through the mapping: one touch of that brings in
+/// pages around the touched one.
+const FAULT_AROUND: usize = 64 << 10;
+
+/// What comparing two buffers looks at in a step.
+const COMPARED: usize = 64 << 10;
+
+/// A cheaply cloned, immutable run of bytes: in memory, mapped from a file, or
+/// [deferred](Buffer::deferred), which is computed when it is read.
 ///
 /// Clones and [slices](Buffer::slice) share one owner. A mapped file must not be shortened while it
 /// is mapped: the operating system then faults on access, as with every memory-mapped reader.
+///
+/// [`read_at`](Buffer::read_at), [`with_window`](Buffer::with_window) and
+/// [`for_each_window`](Buffer::for_each_window) keep nothing of what they read, so a weight of any size
+/// flows through them in bounded memory. [`as_bytes`](Buffer::as_bytes) is for small ones.
 #[derive(Clone)]
 pub struct Buffer {
     owner: Arc<Owner>,
@@ -20,6 +34,7 @@ pub struct Buffer {
 enum Owner {
     Memory(Vec<u8>),
     File { path: PathBuf, file: File, map: Mmap },
+    Deferred { producer: Arc<dyn Produce>, length: usize, kept: OnceLock<Vec<u8>> },
 }
 
 /// Where in a file a mapped buffer lies.
@@ -51,13 +66,95 @@ impl Buffer {
         Ok(Buffer { owner: Arc::new(Owner::File { path: path.to_owned(), file, map }), range })
     }
 
-    /// The bytes. Reading a mapped buffer brings its pages into memory.
+    /// Bytes that are computed whenever they are read.
+    pub fn deferred(producer: Arc<dyn Produce>) -> Buffer {
+        let length = producer.length();
+        let owner = Owner::Deferred { producer, length, kept: OnceLock::new() };
+        Buffer { owner: Arc::new(owner), range: 0..length }
+    }
+
+    /// The bytes. Reading a mapped buffer brings its pages into memory; a deferred one is computed as
+    /// a whole, and what came out is kept.
+    ///
+    /// # Panics
+    /// Where a deferred buffer cannot be computed, for instance because the disk that its source is on
+    /// fails; touching a mapping ends the process then.
     pub fn as_bytes(&self) -> &[u8] {
         let all: &[u8] = match &*self.owner {
             Owner::Memory(bytes) => bytes,
             Owner::File { map, .. } => map,
+            Owner::Deferred { producer, length, kept } => kept.get_or_init(|| {
+                let mut bytes = vec![0; *length];
+                if let Err(error) = producer.produce(0, &mut bytes) {
+                    panic!("{length} deferred bytes cannot be computed: {error}");
+                }
+                bytes
+            }),
         };
         &all[self.range.clone()]
+    }
+
+    /// Copies a part of the bytes into `target` and keeps nothing of it. A mapped buffer's file is read
+    /// without its mapping, a deferred one is computed where `target` lies.
+    pub fn read_at(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let range = self.within(offset, target.len())?;
+        match &*self.owner {
+            Owner::Memory(bytes) => target.copy_from_slice(&bytes[range]),
+            Owner::File { file, .. } => read_file_at(file, range.start as u64, target)?,
+            Owner::Deferred { producer, kept, length } => match kept.get() {
+                Some(bytes) => target.copy_from_slice(&bytes[range]),
+                None => produce_any(&**producer, *length, range.start, target)?,
+            },
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with a part of the bytes: where they lie if that is in memory or mapped, and a copy
+    /// otherwise. Pages that a mapping brought in for it are given back.
+    pub fn with_window<T>(
+        &self,
+        range: Range<usize>,
+        visit: impl FnOnce(&[u8]) -> T,
+    ) -> io::Result<T> {
+        let length = range.end.saturating_sub(range.start);
+        let within = self.within(range.start, length)?;
+        match &*self.owner {
+            Owner::Memory(bytes) => Ok(visit(&bytes[within])),
+            Owner::File { map, .. } if length >= FAULT_AROUND => {
+                let result = visit(&map[within.clone()]);
+                release(map, &within);
+                Ok(result)
+            }
+            Owner::Deferred { kept, .. } if kept.get().is_some() => {
+                Ok(visit(&self.as_bytes()[range]))
+            }
+            Owner::File { .. } | Owner::Deferred { .. } => {
+                let mut copy = vec![0; length];
+                self.read_at(range.start, &mut copy)?;
+                Ok(visit(&copy))
+            }
+        }
+    }
+
+    /// Calls `visit` with each part of `size` bytes in turn, the last one shorter, as
+    /// [`with_window`](Buffer::with_window) does.
+    ///
+    /// # Panics
+    /// Where the size is 0.
+    pub fn for_each_window(
+        &self,
+        range: Range<usize>,
+        size: usize,
+        visit: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        assert!(size > 0, "windows of no bytes");
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start.saturating_add(size));
+            self.with_window(start..end, &mut *visit)??;
+            start = end;
+        }
+        Ok(())
     }
 
     /// The number of bytes.
@@ -68,6 +165,11 @@ impl Buffer {
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
+    }
+
+    /// Whether the bytes are computed when they are read.
+    pub fn is_deferred(&self) -> bool {
+        matches!(&*self.owner, Owner::Deferred { kept, .. } if kept.get().is_none())
     }
 
     /// A part of this buffer, sharing its owner; none if the range does not lie within.
@@ -82,7 +184,7 @@ impl Buffer {
     /// The file and the place in it, if the buffer is mapped.
     pub fn file_span(&self) -> Option<FileSpan<'_>> {
         match &*self.owner {
-            Owner::Memory(_) => None,
+            Owner::Memory(_) | Owner::Deferred { .. } => None,
             Owner::File { path, file, .. } => Some(FileSpan {
                 path,
                 file,
@@ -95,7 +197,7 @@ impl Buffer {
     /// The whole of the mapped file that this buffer is a part of.
     pub fn whole_file(&self) -> Option<Buffer> {
         match &*self.owner {
-            Owner::Memory(_) => None,
+            Owner::Memory(_) | Owner::Deferred { .. } => None,
             Owner::File { map, .. } => {
                 Some(Buffer { owner: Arc::clone(&self.owner), range: 0..map.len() })
             }
@@ -105,24 +207,8 @@ impl Buffer {
     /// Lets the system take back the pages behind this buffer, so that reading a large file once
     /// does not grow the process. Later reads bring them in again. Does nothing for memory.
     pub fn release_pages(&self) {
-        #[cfg(unix)]
         if let Owner::File { map, .. } = &*self.owner {
-            // The advice must cover whole pages; partly covered ones at the ends stay.
-            const PAGE: usize = 4096;
-            let start = self.range.start.next_multiple_of(PAGE);
-            let end = self.range.end - self.range.end % PAGE;
-            if start < end {
-                // SAFETY: the mapping is read-only and backed by a file, so dropped pages are read
-                // back from it unchanged. A failed advice changes nothing.
-                #[expect(unsafe_code, reason = "dropping clean pages of a read-only mapping")]
-                let _ = unsafe {
-                    map.unchecked_advise_range(
-                        memmap2::UncheckedAdvice::DontNeed,
-                        start,
-                        end - start,
-                    )
-                };
-            }
+            release(map, &self.range);
         }
     }
 
@@ -130,6 +216,102 @@ impl Buffer {
     pub fn same_place(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.owner, &other.owner) && self.range == other.range
     }
+
+    /// What tells that two buffers are equal without a look at their bytes: the same place, or computed
+    /// alike from the same places. It means something only while both buffers live.
+    pub fn identity(&self) -> Identity {
+        let owner = match &*self.owner {
+            Owner::Deferred { producer, .. } => producer.identity(),
+            Owner::Memory(_) | Owner::File { .. } => None,
+        };
+        let owner = owner
+            .unwrap_or_else(|| Identity::new("owner").with(Arc::as_ptr(&self.owner).addr() as u64));
+        owner.with(self.range.start as u64).with(self.range.len() as u64)
+    }
+
+    /// The place in the owner of a part of this buffer.
+    fn within(&self, offset: usize, length: usize) -> io::Result<Range<usize>> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.len() => Ok(self.range.start + offset..self.range.start + end),
+            _ => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{length} bytes from {offset} on of a buffer of {} bytes", self.len()),
+            )),
+        }
+    }
+}
+
+/// Has bytes computed that begin and end within elements of the producer.
+fn produce_any(
+    producer: &dyn Produce,
+    total: usize,
+    offset: usize,
+    target: &mut [u8],
+) -> io::Result<()> {
+    let granule = producer.granule().max(1);
+    let one = |at: usize| {
+        let start = at - at % granule;
+        let mut bytes = vec![0; granule.min(total - start)];
+        producer.produce(start, &mut bytes).map(|()| bytes)
+    };
+    let (mut offset, mut target) = (offset, target);
+    let skipped = offset % granule;
+    if skipped != 0 && !target.is_empty() {
+        let bytes = one(offset)?;
+        let length = target.len().min(bytes.len() - skipped);
+        let (first, rest) = target.split_at_mut(length);
+        first.copy_from_slice(&bytes[skipped..skipped + length]);
+        (offset, target) = (offset + length, rest);
+    }
+    let ends = offset + target.len() == total;
+    let whole = if ends { target.len() } else { target.len() - target.len() % granule };
+    let (middle, last) = target.split_at_mut(whole);
+    if !middle.is_empty() {
+        producer.produce(offset, middle)?;
+    }
+    if !last.is_empty() {
+        let bytes = one(offset + whole)?;
+        last.copy_from_slice(&bytes[..last.len()]);
+    }
+    Ok(())
+}
+
+/// Gives the pages of a part of a mapping back. Touching one page of a part brought in its neighbours,
+/// so these go, too.
+fn release(map: &Mmap, range: &Range<usize>) {
+    #[cfg(unix)]
+    {
+        let start = range.start - range.start % FAULT_AROUND;
+        let end = range.end.next_multiple_of(FAULT_AROUND).min(map.len());
+        if start < end {
+            // SAFETY: the mapping is read-only and backed by a file, so dropped pages are read
+            // back from it unchanged. A failed advice changes nothing.
+            #[expect(unsafe_code, reason = "dropping clean pages of a read-only mapping")]
+            let _ = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+            };
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = (map, range);
+}
+
+#[cfg(unix)]
+fn read_file_at(file: &File, offset: u64, target: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, target, offset)
+}
+
+#[cfg(windows)]
+fn read_file_at(file: &File, mut offset: u64, mut target: &mut [u8]) -> io::Result<()> {
+    while !target.is_empty() {
+        let count = std::os::windows::fs::FileExt::seek_read(file, target, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        offset += count as u64;
+        target = &mut target[count..];
+    }
+    Ok(())
 }
 
 impl From<Vec<u8>> for Buffer {
@@ -146,8 +328,23 @@ impl AsRef<[u8]> for Buffer {
 }
 
 impl PartialEq for Buffer {
+    /// Large buffers are compared part by part, and nothing of them is kept. Bytes that cannot be
+    /// read equal none.
     fn eq(&self, other: &Buffer) -> bool {
-        self.same_place(other) || self.as_bytes() == other.as_bytes()
+        if self.same_place(other) {
+            return true;
+        }
+        if self.len() != other.len() {
+            return false;
+        }
+        if self.is_deferred() && self.identity() == other.identity() {
+            return true;
+        }
+        (0..self.len()).step_by(COMPARED).all(|start| {
+            let range = start..self.len().min(start + COMPARED);
+            let compare = |left: &[u8]| other.with_window(range.clone(), |right| left == right);
+            matches!(self.with_window(range.clone(), compare), Ok(Ok(true)))
+        })
     }
 }
 
@@ -163,6 +360,7 @@ impl fmt::Debug for Buffer {
                 span.offset,
                 span.path.display()
             ),
+            None if self.is_deferred() => write!(f, "Buffer({} bytes, deferred)", self.len()),
             None if self.len() <= 16 => write!(f, "Buffer({:02x?})", self.as_bytes()),
             None => write!(f, "Buffer({} bytes in memory)", self.len()),
         }

@@ -3,7 +3,8 @@
 //! | module | holds |
 //! |---|---|
 //! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
-//! | `buffer` | [`Buffer`]: shared bytes in memory or mapped from a file |
+//! | `buffer` | [`Buffer`]: shared bytes in memory, mapped from a file, or computed when they are read |
+//! | `deferred` | [`Recipe`]: how to compute elements from others; [`Statistics`] of them |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
@@ -20,6 +21,7 @@
 
 mod arena;
 mod buffer;
+mod deferred;
 mod dtype;
 mod isa;
 pub mod kernels;
@@ -29,6 +31,7 @@ pub mod product;
 
 pub use arena::{Arena, FLOATS_PER_LINE};
 pub use buffer::{Buffer, FileSpan};
+pub use deferred::{Identity, Overflow, Produce, Recipe, RecipeError, Statistics};
 pub use dtype::{DType, UnknownDType};
 pub use isa::{Isa, UnknownIsa};
 pub use pool::Pool;

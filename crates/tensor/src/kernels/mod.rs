@@ -17,6 +17,6 @@ pub mod reduce;
 mod scratch;
 mod shared;
 pub mod stored;
-mod vector;
+pub(crate) mod vector;
 
 pub use activation::{Activation, activate};

@@ -1,0 +1,425 @@
+use std::sync::Arc;
+
+use super::error::misfit;
+use super::join::Join;
+use super::steps::{Along, Elements, Step, fits_single, is_numeric, read_integers};
+use super::view::View;
+use super::{RecipeError, statistics};
+use crate::{Buffer, DType};
+
+type Result<T> = std::result::Result<T, RecipeError>;
+
+/// The largest finite number of half precision.
+const MAX_FP16: f32 = 65504.0;
+
+/// A tensor whose elements are yet to be computed, from others that lie in a buffer.
+///
+/// Each method adds a step; nothing is computed before the [buffer](Recipe::to_buffer) is read, but for
+/// the check of integers that are cast to a narrower type. Steps between floats are computed in single
+/// precision and rounded once at the end, where there is no cast in between.
+#[derive(Clone)]
+pub struct Recipe {
+    shape: Vec<u64>,
+    dtype: DType,
+    body: Body,
+}
+
+#[derive(Clone)]
+enum Body {
+    /// The elements of a view after some steps. Its shape is the recipe's.
+    View { view: View, steps: Vec<Step>, wraps: bool },
+    /// Several tensors side by side along an axis, cast already.
+    Join { parts: Vec<Recipe>, axis: usize },
+}
+
+/// What becomes of integers that the type that they are cast to cannot hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// The cast is refused and names the first of them.
+    #[default]
+    Refuse,
+    /// They become the smallest or the largest that it holds.
+    Saturate,
+    /// They lose their upper bits.
+    Wrap,
+}
+
+impl Recipe {
+    /// The elements of a buffer, in row-major order.
+    pub fn new(source: Buffer, dtype: DType, shape: &[u64]) -> Result<Recipe> {
+        let mut strides = vec![0; shape.len()];
+        let mut stride = 1u64;
+        for (size, place) in shape.iter().zip(&mut strides).rev() {
+            *place = stride;
+            stride = stride.saturating_mul(*size);
+        }
+        let length = source.len() as u64;
+        let recipe = Recipe::strided(source, dtype, shape, &strides, 0)?;
+        let expected = dtype.storage_bytes(recipe.count());
+        if expected != Some(length) {
+            let expected = expected.unwrap_or_default();
+            return misfit!(
+                "elements of `{dtype}` at sizes {shape:?} take {expected} bytes; there are {length}"
+            );
+        }
+        Ok(recipe)
+    }
+
+    /// Elements that lie in a buffer at strides, both counted in elements.
+    pub fn strided(
+        source: Buffer,
+        dtype: DType,
+        shape: &[u64],
+        strides: &[u64],
+        offset: u64,
+    ) -> Result<Recipe> {
+        let view = View::new(source, dtype, shape, strides, offset)?;
+        let body = Body::View { view, steps: Vec::new(), wraps: false };
+        Ok(Recipe { shape: shape.to_vec(), dtype, body })
+    }
+
+    /// A tensor whose elements are all the same; `element` is its bytes.
+    pub fn repeated(element: &[u8], dtype: DType, shape: &[u64]) -> Result<Recipe> {
+        Recipe::strided(Buffer::from(element.to_vec()), dtype, shape, &vec![0; shape.len()], 0)
+    }
+
+    /// Tensors side by side along an axis.
+    pub fn concat(parts: Vec<Recipe>, axis: usize) -> Result<Recipe> {
+        let Some(first) = parts.first() else {
+            return misfit!("no tensors to put side by side");
+        };
+        let (dtype, mut shape) = (first.dtype, first.shape.clone());
+        if axis >= shape.len() {
+            return misfit!("there is no axis {axis} in sizes {shape:?}");
+        }
+        shape[axis] = 0;
+        for part in &parts {
+            let fits = part.dtype == dtype && part.shape.len() == shape.len();
+            let beside = |at: usize| at == axis || part.shape[at] == first.shape[at];
+            if !fits || !(0..shape.len()).all(beside) {
+                return misfit!(
+                    "a tensor of `{}` at sizes {:?} does not fit beside one of `{dtype}` at sizes {:?} along \
+                     axis {axis}",
+                    part.dtype,
+                    part.shape,
+                    first.shape
+                );
+            }
+            let Some(size) = shape[axis].checked_add(part.shape[axis]) else {
+                return misfit!("the tensors are too large together");
+            };
+            shape[axis] = size;
+        }
+        let bytes = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
+        let bytes = bytes.and_then(|count| dtype.storage_bytes(count));
+        if bytes.is_none_or(|bytes| bytes > isize::MAX as u64) {
+            return misfit!("the tensors are too large together");
+        }
+        Ok(Recipe { shape, dtype, body: Body::Join { parts, axis } })
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The sizes.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// The number of elements.
+    pub fn count(&self) -> u64 {
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
+    }
+
+    /// Reorders the dimensions: dimension `i` of the result is `order[i]` of this.
+    pub fn permute(mut self, order: &[usize]) -> Result<Recipe> {
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.shape.len()) {
+            return misfit!("{order:?} is no order of {} dimensions", self.shape.len());
+        }
+        let shape: Vec<u64> = order.iter().map(|&from| self.shape[from]).collect();
+        match &mut self.body {
+            Body::Join { parts, axis } => {
+                let moved = parts.drain(..).map(|part| part.permute(order));
+                *parts = moved.collect::<Result<_>>()?;
+                *axis = order.iter().position(|from| from == axis).unwrap_or_default();
+            }
+            Body::View { view, steps, .. } => {
+                for step in steps {
+                    if let Step::Scale(along) | Step::Shift(along) = step
+                        && along.numbers.len() > 1
+                    {
+                        let Some(axis) = axis_of(along, &self.shape) else {
+                            return self.nested()?.permute(order);
+                        };
+                        let axis = order.iter().position(|&from| from == axis).unwrap_or_default();
+                        along.inner = inner(&shape, axis);
+                    }
+                }
+                view.shape = order.iter().map(|&from| view.shape[from]).collect();
+                view.strides = order.iter().map(|&from| view.strides[from]).collect();
+            }
+        }
+        self.shape = shape;
+        Ok(self)
+    }
+
+    /// The same elements, in row-major order, at other sizes.
+    pub fn reshape(mut self, shape: &[u64]) -> Result<Recipe> {
+        let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
+        let count = if shape.contains(&0) { Some(0) } else { count };
+        if count != Some(self.count()) {
+            return misfit!("sizes {:?} do not become {shape:?}", self.shape);
+        }
+        match &mut self.body {
+            Body::View { view, .. } if view.is_contiguous() => {
+                let (source, dtype, offset) = (view.source.clone(), view.dtype, view.offset);
+                let mut strides = vec![1u64; shape.len()];
+                for at in (1..shape.len()).rev() {
+                    strides[at - 1] = strides[at].saturating_mul(shape[at]);
+                }
+                *view = View::new(source, dtype, shape, &strides, offset as u64)?;
+                self.shape = shape.to_vec();
+                Ok(self)
+            }
+            Body::View { .. } | Body::Join { .. } if self.shape == shape => Ok(self),
+            Body::View { .. } | Body::Join { .. } => {
+                Recipe::new(self.to_buffer(), self.dtype, shape)
+            }
+        }
+    }
+
+    /// Part of the tensor: `length` places along an axis, the first of them `start`.
+    pub fn narrow(mut self, axis: usize, start: u64, length: u64) -> Result<Recipe> {
+        let end = start.checked_add(length);
+        if self.shape.get(axis).is_none_or(|&size| end.is_none_or(|end| end > size)) {
+            return misfit!(
+                "there are no {length} places from {start} on along axis {axis} of {:?}",
+                self.shape
+            );
+        }
+        match &mut self.body {
+            Body::View { view, steps, .. } if steps.is_empty() => {
+                let skipped = (start as usize).saturating_mul(view.strides[axis]);
+                view.offset = view.offset.saturating_add(skipped);
+                view.shape[axis] = length as usize;
+                self.shape[axis] = length;
+                Ok(self)
+            }
+            Body::View { .. } | Body::Join { .. } => self.nested()?.narrow(axis, start, length),
+        }
+    }
+
+    /// Casts as MIL does: floats round to the nearest, to even in ties, and lose their fractions where they
+    /// become integers; any number but 0 is true. Integers that the type cannot hold are refused, and to
+    /// find them the elements are read.
+    pub fn cast(self, dtype: DType) -> Result<Recipe> {
+        self.cast_with(dtype, Overflow::Refuse)
+    }
+
+    /// As [`cast`](Recipe::cast) with a choice of what becomes of integers that do not fit.
+    pub fn cast_with(mut self, dtype: DType, overflow: Overflow) -> Result<Recipe> {
+        if dtype == self.dtype {
+            return Ok(self);
+        }
+        if !is_numeric(dtype) || !is_numeric(self.dtype) {
+            return misfit!("elements of `{}` are not cast to `{dtype}`", self.dtype);
+        }
+        if overflow == Overflow::Refuse {
+            self.check_range(dtype)?;
+        }
+        let before = self.dtype;
+        match &mut self.body {
+            Body::Join { parts, .. } => {
+                let cast = parts.drain(..).map(|part| part.cast_with(dtype, overflow));
+                *parts = cast.collect::<Result<_>>()?;
+            }
+            Body::View { view, steps, wraps } => {
+                let first = steps.is_empty() && view.dtype == before;
+                let single = fits_single(view.dtype) || !steps.is_empty();
+                match before {
+                    _ if first => {}
+                    DType::Fp32 if single => {}
+                    DType::Fp16 if single => steps.push(Step::RoundToFp16),
+                    DType::Bf16 if single => steps.push(Step::RoundToBf16),
+                    _ => return self.nested()?.cast_with(dtype, overflow),
+                }
+                *wraps = overflow == Overflow::Wrap;
+            }
+        }
+        self.dtype = dtype;
+        Ok(self)
+    }
+
+    /// Multiplies each element by the factor for its place along an axis; one factor is for all.
+    pub fn scale(self, axis: usize, factors: &[f32]) -> Result<Recipe> {
+        self.along(axis, factors, Step::Scale)
+    }
+
+    /// Adds to each element the term for its place along an axis; one term is for all.
+    pub fn shift(self, axis: usize, terms: &[f32]) -> Result<Recipe> {
+        self.along(axis, terms, Step::Shift)
+    }
+
+    /// Brings numbers beyond the finite ones of half precision to the largest of them, such as a mask's
+    /// −3.4e38; infinities only if they are not to be kept.
+    pub fn clamp_to_fp16(self, keep_infinities: bool) -> Result<Recipe> {
+        self.with_step(Step::Clamp { limit: MAX_FP16, keep_infinities })
+    }
+
+    /// The elements, packed, in row-major order. What is left as it lies in its source is a part of that,
+    /// anything else is computed when it is read.
+    pub fn to_buffer(&self) -> Buffer {
+        match &self.body {
+            Body::View { view, steps, wraps } => {
+                if steps.is_empty() && view.dtype == self.dtype && view.is_contiguous() {
+                    return view.source.slice(view.run()).unwrap_or_else(|| view.source.clone());
+                }
+                let elements = Elements::new(view.clone(), steps.clone(), self.dtype, *wraps);
+                Buffer::deferred(Arc::new(elements))
+            }
+            Body::Join { parts, axis } => {
+                let width = width_of(self.dtype);
+                let turns = self.shape[..*axis].iter().product::<u64>() as usize;
+                let block =
+                    |part: &Recipe| width * part.shape[*axis..].iter().product::<u64>() as usize;
+                let parts = parts.iter().map(|part| (part.to_buffer(), block(part))).collect();
+                Buffer::deferred(Arc::new(Join { parts, turns, width }))
+            }
+        }
+    }
+
+    /// The same tensor, computed in a pass of its own.
+    fn nested(&self) -> Result<Recipe> {
+        Recipe::new(self.to_buffer(), self.dtype, &self.shape)
+    }
+
+    fn along(
+        mut self,
+        axis: usize,
+        numbers: &[f32],
+        step: impl Fn(Along) -> Step + Copy,
+    ) -> Result<Recipe> {
+        let size = self.shape.get(axis).copied();
+        if numbers.len() != 1 && size != Some(numbers.len() as u64) {
+            return misfit!(
+                "{} numbers along axis {axis} of sizes {:?}",
+                numbers.len(),
+                self.shape
+            );
+        }
+        if let Body::Join { parts, axis: joined } = &mut self.body {
+            let mut start = 0;
+            let changed = parts.drain(..).map(|part| {
+                let end = start + part.shape[axis] as usize;
+                let alone = axis != *joined || numbers.len() == 1;
+                let own = if alone { numbers } else { &numbers[start..end] };
+                start = end;
+                if own.is_empty() { Ok(part) } else { part.along(axis, own, step) }
+            });
+            *parts = changed.collect::<Result<_>>()?;
+            return Ok(self);
+        }
+        let inner = if numbers.len() == 1 { usize::MAX } else { inner(&self.shape, axis) };
+        if numbers.is_empty() || self.shape.contains(&0) {
+            return Ok(self);
+        }
+        self.with_step(step(Along { inner, numbers: numbers.into() }))
+    }
+
+    /// Adds a step that is computed in single precision. It leaves the type, so a type that is not
+    /// single precision is rounded to before and after.
+    fn with_step(mut self, step: Step) -> Result<Recipe> {
+        let dtype = self.dtype;
+        if !matches!(dtype, DType::Fp16 | DType::Bf16 | DType::Fp32) {
+            return misfit!(
+                "elements of `{dtype}` are not computed with; cast them to a float first"
+            );
+        }
+        match &mut self.body {
+            Body::Join { parts, .. } => {
+                let changed = parts.drain(..).map(|part| part.with_step(step.clone()));
+                *parts = changed.collect::<Result<_>>()?;
+            }
+            Body::View { view, steps, .. } => {
+                let stored = steps.is_empty() && view.dtype == dtype;
+                match dtype {
+                    _ if stored => {}
+                    DType::Fp16 => steps.push(Step::RoundToFp16),
+                    DType::Bf16 => steps.push(Step::RoundToBf16),
+                    _ => {}
+                }
+                steps.push(step);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Refuses integers that a type cannot hold.
+    fn check_range(&self, dtype: DType) -> Result<()> {
+        let (Some(from), Some((low, high))) = (self.dtype.integer_range(), dtype.integer_range())
+        else {
+            return Ok(());
+        };
+        if dtype == DType::Bool || (low <= from.0 && from.1 <= high) {
+            return Ok(());
+        }
+        let found = statistics::map_windows(&self.to_buffer(), &|start, bytes| {
+            first_outside(self.dtype, bytes, low, high)
+                .map(|(at, value)| ((start / width_of(self.dtype) + at) as u64, value))
+        });
+        match found.map(|found| found.into_iter().flatten().next()) {
+            Ok(None) => Ok(()),
+            Ok(Some((index, value))) => Err(RecipeError::OutOfRange { index, value, dtype }),
+            Err(error) => Err(RecipeError::Unreadable(error.to_string())),
+        }
+    }
+}
+
+/// The first integer that is not in a range, and its place.
+fn first_outside(dtype: DType, bytes: &[u8], low: i128, high: i128) -> Option<(usize, i128)> {
+    const CHUNK: usize = 2048;
+    let value = |number: i64| match dtype {
+        DType::UInt64 => i128::from(number.cast_unsigned()),
+        _ => i128::from(number),
+    };
+    let mut numbers = [0; CHUNK];
+    for (index, chunk) in bytes.chunks(CHUNK * width_of(dtype)).enumerate() {
+        let numbers = &mut numbers[..chunk.len() / width_of(dtype)];
+        read_integers(dtype, chunk, numbers);
+        let (least, most) = numbers.iter().fold((i64::MAX, i64::MIN), |(least, most), &number| {
+            (least.min(number), most.max(number))
+        });
+        // Unsigned ones that are too large for the signed type are negative here.
+        let unsigned = dtype == DType::UInt64 && least < 0;
+        if unsigned || i128::from(least) < low || i128::from(most) > high {
+            let outside = |&number: &i64| !(low..=high).contains(&value(number));
+            let at = numbers.iter().position(outside);
+            if let Some(at) = at {
+                return Some((index * CHUNK + at, value(numbers[at])));
+            }
+        }
+    }
+    None
+}
+
+/// Bytes of an element that has bytes of its own.
+fn width_of(dtype: DType) -> usize {
+    dtype.bits().map_or(1, |bits| bits as usize / 8)
+}
+
+/// Elements between neighbours along an axis, where the last moves fastest.
+fn inner(shape: &[u64], axis: usize) -> usize {
+    shape[axis + 1..].iter().map(|&size| size as usize).product()
+}
+
+/// The axis that numbers stand along.
+fn axis_of(along: &Along, shape: &[u64]) -> Option<usize> {
+    let fits = |axis: &usize| {
+        shape[*axis] == along.numbers.len() as u64 && inner(shape, *axis) == along.inner
+    };
+    (0..shape.len()).find(fits)
+}

@@ -1,0 +1,230 @@
+use std::io;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use half::f16;
+
+use super::steps::{is_numeric, read_double};
+use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::{Buffer, DType, Isa};
+
+/// What a thread looks at in a step.
+const WINDOW: usize = 1 << 20;
+
+/// From here on more than one thread is worth starting.
+const SHARED_FROM: usize = 4 << 20;
+
+/// Elements that are converted together.
+const CHUNK: usize = 2048;
+
+/// Numbers from here on become infinite in half precision.
+const OVERFLOWING: f32 = 65520.0;
+
+/// Numbers up to here become 0 in half precision.
+const VANISHING: f32 = 1.0 / (1u32 << 25) as f32;
+
+/// What there is among the elements of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Statistics {
+    /// The smallest finite element; infinite if there is none.
+    pub min: f64,
+    /// The largest finite element; negative and infinite if there is none.
+    pub max: f64,
+    /// Elements that are no numbers.
+    pub nans: u64,
+    /// Infinite elements.
+    pub infinities: u64,
+    /// Finite elements that are infinite in half precision.
+    pub overflowing: u64,
+    /// Elements that are 0 in half precision only.
+    pub vanishing: u64,
+}
+
+impl Statistics {
+    /// Looks at every element, on all processors; none for types that are no numbers or narrower than a
+    /// byte.
+    pub fn of(elements: &Buffer, dtype: DType) -> io::Result<Option<Statistics>> {
+        if !is_numeric(dtype) {
+            return Ok(None);
+        }
+        let width = dtype.bits().map_or(1, |bits| bits as usize / 8);
+        let isa = Isa::detect();
+        let parts = map_windows(elements, &|_, bytes| match dtype {
+            DType::Fp32 => singles(isa, bytes),
+            _ => doubles(dtype, width, bytes),
+        })?;
+        Ok(Some(parts.into_iter().fold(Statistics::NONE, Statistics::with)))
+    }
+
+    /// Whether half precision keeps every element's magnitude: none becomes infinite, and none is that
+    /// or no number already.
+    pub fn fits_fp16(&self) -> bool {
+        self.nans == 0 && self.infinities == 0 && self.overflowing == 0
+    }
+
+    const NONE: Statistics = Statistics {
+        min: f64::INFINITY,
+        max: f64::NEG_INFINITY,
+        nans: 0,
+        infinities: 0,
+        overflowing: 0,
+        vanishing: 0,
+    };
+
+    fn with(self, other: Statistics) -> Statistics {
+        Statistics {
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+            nans: self.nans + other.nans,
+            infinities: self.infinities + other.infinities,
+            overflowing: self.overflowing + other.overflowing,
+            vanishing: self.vanishing + other.vanishing,
+        }
+    }
+
+    fn count(&mut self, number: f64) {
+        if number.is_nan() {
+            self.nans += 1;
+        } else if number.is_infinite() {
+            self.infinities += 1;
+        } else {
+            (self.min, self.max) = (self.min.min(number), self.max.max(number));
+            let half = f16::from_f64(number);
+            self.overflowing += u64::from(half.is_infinite());
+            self.vanishing += u64::from(number != 0.0 && half.to_bits() << 1 == 0);
+        }
+    }
+}
+
+/// Calls `visit` with windows of a buffer, on all processors if there are many, and gives the results in
+/// order. Windows begin at multiples of any element's width.
+pub(super) fn map_windows<T: Send>(
+    buffer: &Buffer,
+    visit: &(dyn Fn(usize, &[u8]) -> T + Sync),
+) -> io::Result<Vec<T>> {
+    let one = |start: usize| {
+        let end = buffer.len().min(start + WINDOW);
+        buffer.with_window(start..end, |bytes| visit(start, bytes))
+    };
+    let starts = (0..buffer.len()).step_by(WINDOW);
+    if buffer.len() < SHARED_FROM {
+        return starts.map(one).collect();
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(starts.len());
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= starts.len() {
+                return;
+            }
+            let result = (index, one(index * WINDOW));
+            done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn doubles(dtype: DType, width: usize, bytes: &[u8]) -> Statistics {
+    let mut statistics = Statistics::NONE;
+    let mut numbers = [0.0; CHUNK];
+    for chunk in bytes.chunks(CHUNK * width) {
+        let numbers = &mut numbers[..chunk.len() / width];
+        read_double(dtype, chunk, numbers);
+        numbers.iter().for_each(|&number| statistics.count(number));
+    }
+    statistics
+}
+
+fn singles(isa: Isa, bytes: &[u8]) -> Statistics {
+    let mut statistics = Statistics::NONE;
+    let (elements, _) = bytes.as_chunks::<4>();
+    for chunk in elements.chunks(CHUNK) {
+        let extent = dispatch(isa, Extent { elements: chunk });
+        if extent.largest < OVERFLOWING.to_bits() {
+            statistics.min = statistics.min.min(from_key(extent.min).into());
+            statistics.max = statistics.max.max(from_key(extent.max).into());
+            statistics.vanishing += u64::from(extent.vanishing);
+        } else {
+            chunk.iter().for_each(|bytes| statistics.count(f32::from_le_bytes(*bytes).into()));
+        }
+    }
+    statistics
+}
+
+/// What can be told of the bits of numbers by comparing integers, which vectors do in any order.
+struct Extent<'a> {
+    elements: &'a [[u8; 4]],
+}
+
+struct Found {
+    /// The bits of the largest magnitude.
+    largest: u32,
+    min: i32,
+    max: i32,
+    vanishing: u32,
+}
+
+/// Independent results, as many as a cache line holds.
+const LANES: usize = 16;
+
+impl Kernel for Extent<'_> {
+    type Output = Found;
+
+    #[inline(always)]
+    fn run<V: Vector>(self) -> Found {
+        let mut largest = [0u32; LANES];
+        let mut min = [i32::MAX; LANES];
+        let mut max = [i32::MIN; LANES];
+        let mut vanishing = [0u32; LANES];
+        let (lines, rest) = self.elements.as_chunks::<LANES>();
+        for line in lines {
+            for lane in 0..LANES {
+                let bits = u32::from_le_bytes(line[lane]);
+                let (magnitude, key) = (bits & 0x7fff_ffff, key(bits));
+                largest[lane] = largest[lane].max(magnitude);
+                min[lane] = min[lane].min(key);
+                max[lane] = max[lane].max(key);
+                vanishing[lane] += u32::from(vanishes(magnitude));
+            }
+        }
+        for element in rest {
+            let bits = u32::from_le_bytes(*element);
+            let (magnitude, key) = (bits & 0x7fff_ffff, key(bits));
+            largest[0] = largest[0].max(magnitude);
+            min[0] = min[0].min(key);
+            max[0] = max[0].max(key);
+            vanishing[0] += u32::from(vanishes(magnitude));
+        }
+        Found {
+            largest: largest.into_iter().fold(0, u32::max),
+            min: min.into_iter().fold(i32::MAX, i32::min),
+            max: max.into_iter().fold(i32::MIN, i32::max),
+            vanishing: vanishing.into_iter().sum(),
+        }
+    }
+}
+
+#[inline(always)]
+fn vanishes(magnitude: u32) -> bool {
+    // Zero wraps to the largest.
+    magnitude.wrapping_sub(1) < VANISHING.to_bits()
+}
+
+/// An integer that is ordered as the number of these bits is.
+#[inline(always)]
+fn key(bits: u32) -> i32 {
+    let bits = bits.cast_signed();
+    bits ^ (bits >> 31 & 0x7fff_ffff)
+}
+
+fn from_key(key: i32) -> f32 {
+    f32::from_bits((key ^ (key >> 31 & 0x7fff_ffff)).cast_unsigned())
+}

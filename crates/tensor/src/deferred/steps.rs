@@ -1,0 +1,413 @@
+use std::io;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+use crate::deferred::view::View;
+use crate::deferred::{Identity, Produce};
+use crate::kernels::math::{
+    bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16,
+};
+use crate::{DType, Isa};
+
+/// Elements that are computed together: few enough that they stay in the nearest cache.
+const CHUNK: usize = 2048;
+
+/// Bytes of the source that are looked at together.
+const SOURCE_WINDOW: usize = 2 << 20;
+
+/// Bytes of a source that is deferred itself, which are computed together.
+const NESTED_WINDOW: usize = 128 << 10;
+
+/// What is done to each element, in single precision.
+#[derive(Clone)]
+pub(super) enum Step {
+    /// Multiplies by the number for the element's place along an axis.
+    Scale(Along),
+    /// Adds the number for the element's place along an axis.
+    Shift(Along),
+    /// Brings numbers beyond a limit to it; infinities only if they are not to be kept.
+    Clamp { limit: f32, keep_infinities: bool },
+    /// Rounds as storing in half precision does.
+    RoundToFp16,
+    /// Rounds as storing in the upper half of single precision does.
+    RoundToBf16,
+}
+
+/// Numbers along an axis.
+#[derive(Clone)]
+pub(super) struct Along {
+    /// How many elements in a row have the same number.
+    pub(super) inner: usize,
+    /// The numbers, which begin again after the last.
+    pub(super) numbers: Arc<[f32]>,
+}
+
+/// The elements of a view after some steps.
+pub(super) struct Elements {
+    pub(super) view: View,
+    pub(super) steps: Vec<Step>,
+    pub(super) dtype: DType,
+    /// Bytes of an element of `dtype`.
+    pub(super) width: usize,
+    /// Whether integers that do not fit lose their upper bits; they become the nearest otherwise.
+    pub(super) wraps: bool,
+    isa: Isa,
+}
+
+/// Whether elements of a type can be computed with; others are only moved.
+pub(super) fn is_numeric(dtype: DType) -> bool {
+    match dtype {
+        DType::Bool | DType::Fp16 | DType::Fp32 | DType::Fp64 | DType::Bf16 => true,
+        DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => true,
+        DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => true,
+        DType::Fp8E4M3Fn | DType::Fp8E5M2 | DType::String => false,
+        DType::Int4 | DType::UInt1 | DType::UInt2 | DType::UInt3 | DType::UInt4 | DType::UInt6 => {
+            false
+        }
+    }
+}
+
+/// Whether single precision holds every element of a type.
+pub(super) fn fits_single(dtype: DType) -> bool {
+    match dtype {
+        DType::Bool | DType::Fp16 | DType::Bf16 | DType::Fp32 => true,
+        DType::Int8 | DType::Int16 | DType::UInt8 | DType::UInt16 => true,
+        _ => false,
+    }
+}
+
+/// How the elements of a chunk are held between what they were and what they become.
+enum Through {
+    Nothing,
+    Single,
+    Double,
+    Integer,
+}
+
+impl Elements {
+    pub(super) fn new(view: View, steps: Vec<Step>, dtype: DType, wraps: bool) -> Elements {
+        let width = dtype.bits().map_or(1, |bits| bits as usize / 8);
+        Elements { view: view.simplified(), steps, dtype, width, wraps, isa: Isa::detect() }
+    }
+
+    fn through(&self) -> Through {
+        let (from, to) = (self.view.dtype, self.dtype);
+        let float_to_float = fits_single(from) && fits_single(to) && to.is_float();
+        if self.steps.is_empty() && from == to {
+            Through::Nothing
+        } else if !self.steps.is_empty() || float_to_float {
+            Through::Single
+        } else if from.is_float() || (from == DType::UInt64 && to.is_float()) {
+            Through::Double
+        } else {
+            Through::Integer
+        }
+    }
+
+    /// Computes elements of which `first` is the first.
+    fn compute(&self, first: usize, source: &[u8], target: &mut [u8]) {
+        let (from, to, isa) = (self.view.dtype, self.dtype, self.isa);
+        let chunks = || {
+            let sources = source.chunks(CHUNK * self.view.width);
+            (first..).step_by(CHUNK).zip(sources)
+        };
+        let targets = target.chunks_mut(CHUNK * self.width);
+        match self.through() {
+            Through::Nothing => target.copy_from_slice(source),
+            Through::Single => {
+                let mut numbers = [0f32; CHUNK];
+                for ((first, source), target) in chunks().zip(targets) {
+                    let numbers = &mut numbers[..target.len() / self.width];
+                    read_single(isa, from, source, numbers);
+                    for step in &self.steps {
+                        step.apply(isa, first, numbers);
+                    }
+                    write_single(isa, to, numbers, target);
+                }
+            }
+            Through::Double => {
+                let mut numbers = [0f64; CHUNK];
+                for ((_, source), target) in chunks().zip(targets) {
+                    let numbers = &mut numbers[..target.len() / self.width];
+                    read_double(from, source, numbers);
+                    write_double(to, numbers, target);
+                }
+            }
+            Through::Integer => {
+                let mut numbers = [0i64; CHUNK];
+                for ((_, source), target) in chunks().zip(targets) {
+                    let numbers = &mut numbers[..target.len() / self.width];
+                    read_integers(from, source, numbers);
+                    if from == DType::UInt64 && !self.wraps {
+                        for number in numbers.iter_mut().filter(|number| **number < 0) {
+                            *number = i64::MAX;
+                        }
+                    }
+                    if let (false, Some((low, high))) = (self.wraps, to.integer_range()) {
+                        let low = i64::try_from(low).unwrap_or(i64::MIN);
+                        let high = i64::try_from(high).unwrap_or(i64::MAX);
+                        numbers.iter_mut().for_each(|number| *number = (*number).clamp(low, high));
+                    }
+                    write_integers(to, numbers, target);
+                }
+            }
+        }
+    }
+}
+
+impl Produce for Elements {
+    fn length(&self) -> usize {
+        self.view.count() * self.width
+    }
+
+    fn granule(&self) -> usize {
+        self.width
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let first = offset / self.width;
+        let count = target.len() / self.width;
+        let wide = self.view.width;
+        if self.view.is_contiguous() {
+            let start = self.view.run().start + first * wide;
+            let mut done = 0;
+            let range = start..start + count * wide;
+            // A deferred source is computed into memory of its own, which is to stay in a near cache.
+            let window = if self.view.source.is_deferred() { NESTED_WINDOW } else { SOURCE_WINDOW };
+            return self.view.source.for_each_window(range, window, &mut |source| {
+                let count = source.len() / wide;
+                let target = &mut target[done * self.width..][..count * self.width];
+                self.compute(first + done, source, target);
+                done += count;
+                Ok(())
+            });
+        }
+        if matches!(self.through(), Through::Nothing) {
+            return self.view.gather(first..first + count, target);
+        }
+        let mut gathered = vec![0; SOURCE_WINDOW.min(count * wide)];
+        let step = gathered.len() / wide;
+        for (target, done) in target.chunks_mut(step * self.width).zip((0..).step_by(step)) {
+            let count = target.len() / self.width;
+            let gathered = &mut gathered[..count * wide];
+            self.view.gather(first + done..first + done + count, gathered)?;
+            self.compute(first + done, gathered, target);
+        }
+        Ok(())
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        let mut identity = Identity::new("elements").with_part(&self.view.identity());
+        identity = identity.with(self.dtype as u64).with(u64::from(self.wraps));
+        for step in &self.steps {
+            identity = match step {
+                Step::Scale(along) => along.identify(identity.with(0)),
+                Step::Shift(along) => along.identify(identity.with(1)),
+                Step::Clamp { limit, keep_infinities } => {
+                    let limit = u64::from(limit.to_bits());
+                    identity.with(2).with(limit).with(u64::from(*keep_infinities))
+                }
+                Step::RoundToFp16 => identity.with(3),
+                Step::RoundToBf16 => identity.with(4),
+            };
+        }
+        Some(identity)
+    }
+}
+
+impl Step {
+    fn apply(&self, isa: Isa, first: usize, numbers: &mut [f32]) {
+        match self {
+            Step::Scale(along) => along.apply(first, numbers, |number, factor| number * factor),
+            Step::Shift(along) => along.apply(first, numbers, |number, term| number + term),
+            Step::Clamp { limit, keep_infinities } => {
+                for number in numbers {
+                    let kept = *keep_infinities && number.is_infinite();
+                    *number = if kept { *number } else { number.clamp(-limit, *limit) };
+                }
+            }
+            Step::RoundToFp16 => round_to_fp16(isa, numbers),
+            Step::RoundToBf16 => round_to_bf16(isa, numbers),
+        }
+    }
+}
+
+impl Along {
+    #[inline(always)]
+    fn apply(&self, first: usize, numbers: &mut [f32], change: impl Fn(f32, f32) -> f32) {
+        let mut place = first / self.inner % self.numbers.len();
+        let mut start = 0;
+        if self.inner == 1 {
+            while start < numbers.len() {
+                let along = &self.numbers[place..];
+                let length = along.len().min(numbers.len() - start);
+                let run = numbers[start..start + length].iter_mut().zip(along);
+                run.for_each(|(number, &other)| *number = change(*number, other));
+                (start, place) = (start + length, 0);
+            }
+            return;
+        }
+        let mut left = self.inner - first % self.inner;
+        while start < numbers.len() {
+            let end = numbers.len().min(start.saturating_add(left));
+            let other = self.numbers[place];
+            numbers[start..end].iter_mut().for_each(|number| *number = change(*number, other));
+            (start, left) = (end, self.inner);
+            place = if place + 1 == self.numbers.len() { 0 } else { place + 1 };
+        }
+    }
+
+    fn identify(&self, identity: Identity) -> Identity {
+        let identity = identity.with(self.inner as u64).with(self.numbers.len() as u64);
+        self.numbers
+            .iter()
+            .fold(identity, |identity, number| identity.with(u64::from(number.to_bits())))
+    }
+}
+
+/// Reads little-endian elements of a primitive type.
+macro_rules! read {
+    ($type:ty, $bytes:expr, $numbers:expr, $convert:expr) => {{
+        let (elements, _) = $bytes.as_chunks::<{ size_of::<$type>() }>();
+        for (number, element) in $numbers.iter_mut().zip(elements) {
+            *number = $convert(<$type>::from_le_bytes(*element));
+        }
+    }};
+}
+
+/// Writes little-endian elements of a primitive type.
+macro_rules! write {
+    ($type:ty, $bytes:expr, $numbers:expr, $convert:expr) => {{
+        let (elements, _) = $bytes.as_chunks_mut::<{ size_of::<$type>() }>();
+        for (element, number) in elements.iter_mut().zip($numbers.iter()) {
+            let number: $type = $convert(*number);
+            *element = number.to_le_bytes();
+        }
+    }};
+}
+
+fn read_single(isa: Isa, dtype: DType, bytes: &[u8], numbers: &mut [f32]) {
+    match dtype {
+        DType::Fp16 => {
+            let mut halves = [f16::ZERO; CHUNK];
+            let halves = &mut halves[..numbers.len()];
+            read!(f16, bytes, halves, |half| half);
+            f16_to_f32(isa, halves, numbers);
+        }
+        DType::Bf16 => {
+            let mut brains = [bf16::ZERO; CHUNK];
+            let brains = &mut brains[..numbers.len()];
+            read!(bf16, bytes, brains, |brain| brain);
+            bf16_to_f32(isa, brains, numbers);
+        }
+        DType::Fp32 => read!(f32, bytes, numbers, |number| number),
+        DType::Fp64 => read!(f64, bytes, numbers, |number| number as f32),
+        DType::UInt64 => read!(u64, bytes, numbers, |number| number as f32),
+        _ => {
+            let mut integers = [0; CHUNK];
+            let integers = &mut integers[..numbers.len()];
+            read_integers(dtype, bytes, integers);
+            let pairs = numbers.iter_mut().zip(integers);
+            pairs.for_each(|(number, integer)| *number = *integer as f32);
+        }
+    }
+}
+
+pub(super) fn read_double(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
+    match dtype {
+        DType::Fp64 => read!(f64, bytes, numbers, |number| number),
+        DType::Fp32 => read!(f32, bytes, numbers, f64::from),
+        DType::Fp16 => read!(f16, bytes, numbers, f16::to_f64),
+        DType::Bf16 => read!(bf16, bytes, numbers, bf16::to_f64),
+        DType::UInt64 => read!(u64, bytes, numbers, |number| number as f64),
+        _ => {
+            let mut integers = [0; CHUNK];
+            let integers = &mut integers[..numbers.len()];
+            read_integers(dtype, bytes, integers);
+            let pairs = numbers.iter_mut().zip(integers);
+            pairs.for_each(|(number, integer)| *number = *integer as f64);
+        }
+    }
+}
+
+/// Reads integers; those of `uint64` that `int64` cannot hold come out negative.
+pub(super) fn read_integers(dtype: DType, bytes: &[u8], numbers: &mut [i64]) {
+    match dtype {
+        DType::Bool => read!(u8, bytes, numbers, |byte| i64::from(byte != 0)),
+        DType::Int8 => read!(i8, bytes, numbers, i64::from),
+        DType::Int16 => read!(i16, bytes, numbers, i64::from),
+        DType::Int32 => read!(i32, bytes, numbers, i64::from),
+        DType::Int64 => read!(i64, bytes, numbers, |number| number),
+        DType::UInt8 => read!(u8, bytes, numbers, i64::from),
+        DType::UInt16 => read!(u16, bytes, numbers, i64::from),
+        DType::UInt32 => read!(u32, bytes, numbers, i64::from),
+        DType::UInt64 => read!(u64, bytes, numbers, u64::cast_signed),
+        _ => unreachable!("{dtype} is no integer type with bytes of its own"),
+    }
+}
+
+fn write_single(isa: Isa, dtype: DType, numbers: &[f32], bytes: &mut [u8]) {
+    match dtype {
+        DType::Fp16 => {
+            let mut halves = [f16::ZERO; CHUNK];
+            let halves = &mut halves[..numbers.len()];
+            f32_to_f16(isa, numbers, halves);
+            write!(f16, bytes, halves, |half| half);
+        }
+        DType::Bf16 => {
+            let mut brains = [bf16::ZERO; CHUNK];
+            let brains = &mut brains[..numbers.len()];
+            f32_to_bf16(isa, numbers, brains);
+            write!(bf16, bytes, brains, |brain| brain);
+        }
+        DType::Fp32 => write!(f32, bytes, numbers, |number| number),
+        _ => {
+            let mut doubles = [0.0; CHUNK];
+            let doubles = &mut doubles[..numbers.len()];
+            let pairs = doubles.iter_mut().zip(numbers);
+            pairs.for_each(|(double, &number)| *double = f64::from(number));
+            write_double(dtype, doubles, bytes);
+        }
+    }
+}
+
+/// Floats lose their fractions where they become integers; what is too large becomes the largest, and
+/// no number 0.
+fn write_double(dtype: DType, numbers: &[f64], bytes: &mut [u8]) {
+    match dtype {
+        DType::Bool => write!(u8, bytes, numbers, |number: f64| u8::from(number != 0.0)),
+        DType::Fp16 => write!(f16, bytes, numbers, f16::from_f64),
+        DType::Bf16 => write!(bf16, bytes, numbers, bf16::from_f64),
+        DType::Fp32 => write!(f32, bytes, numbers, |number: f64| number as f32),
+        DType::Fp64 => write!(f64, bytes, numbers, |number| number),
+        DType::Int8 => write!(i8, bytes, numbers, |number: f64| number as i8),
+        DType::Int16 => write!(i16, bytes, numbers, |number: f64| number as i16),
+        DType::Int32 => write!(i32, bytes, numbers, |number: f64| number as i32),
+        DType::Int64 => write!(i64, bytes, numbers, |number: f64| number as i64),
+        DType::UInt8 => write!(u8, bytes, numbers, |number: f64| number as u8),
+        DType::UInt16 => write!(u16, bytes, numbers, |number: f64| number as u16),
+        DType::UInt32 => write!(u32, bytes, numbers, |number: f64| number as u32),
+        DType::UInt64 => write!(u64, bytes, numbers, |number: f64| number as u64),
+        _ => unreachable!("{dtype} is no number with bytes of its own"),
+    }
+}
+
+fn write_integers(dtype: DType, numbers: &[i64], bytes: &mut [u8]) {
+    match dtype {
+        DType::Bool => write!(u8, bytes, numbers, |number: i64| u8::from(number != 0)),
+        DType::Int8 => write!(i8, bytes, numbers, |number: i64| number as i8),
+        DType::Int16 => write!(i16, bytes, numbers, |number: i64| number as i16),
+        DType::Int32 => write!(i32, bytes, numbers, |number: i64| number as i32),
+        DType::Int64 => write!(i64, bytes, numbers, |number| number),
+        DType::UInt8 => write!(u8, bytes, numbers, |number: i64| number as u8),
+        DType::UInt16 => write!(u16, bytes, numbers, |number: i64| number as u16),
+        DType::UInt32 => write!(u32, bytes, numbers, |number: i64| number as u32),
+        DType::UInt64 => write!(u64, bytes, numbers, |number: i64| number as u64),
+        DType::Fp16 => write!(f16, bytes, numbers, |number: i64| f16::from_f64(number as f64)),
+        DType::Bf16 => write!(bf16, bytes, numbers, |number: i64| bf16::from_f64(number as f64)),
+        DType::Fp32 => write!(f32, bytes, numbers, |number: i64| number as f32),
+        DType::Fp64 => write!(f64, bytes, numbers, |number: i64| number as f64),
+        _ => unreachable!("{dtype} is no number with bytes of its own"),
+    }
+}

@@ -1,0 +1,446 @@
+use half::{bf16, f16};
+
+use crate::{Buffer, DType, Overflow, Recipe, RecipeError, Statistics};
+
+/// Numbers with fractions, of both signs and many magnitudes, the same in every run.
+fn numbers(count: usize) -> Vec<f32> {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let magnitude = 2f32.powi((random >> 32) as i32 % 24);
+        (random as u32 as f32 / u32::MAX as f32 - 0.5) * magnitude
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn floats(buffer: &Buffer) -> Vec<f32> {
+    buffer.as_bytes().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+fn halves(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    numbers.into_iter().flat_map(|number| f16::from_f32(number).to_le_bytes()).collect()
+}
+
+fn recipe(numbers: &[f32], shape: &[u64]) -> Recipe {
+    Recipe::new(Buffer::from(bytes(numbers)), DType::Fp32, shape).expect("fits")
+}
+
+/// The bytes as they come out in windows of some size that begin anywhere.
+fn in_windows(buffer: &Buffer, size: usize) -> Vec<u8> {
+    let mut read = vec![0; buffer.len()];
+    for start in (0..buffer.len()).step_by(size) {
+        let end = buffer.len().min(start + size);
+        buffer.read_at(start, &mut read[start..end]).expect("computed");
+    }
+    read
+}
+
+#[test]
+fn floats_round_as_the_reference_does_however_they_are_read() {
+    let mut numbers = numbers(5000);
+    numbers.extend([0.0, -0.0, 65504.0, 65519.99, 65520.0, -7e4, f32::INFINITY, f32::MIN_POSITIVE]);
+    numbers.extend([5.960_464_5e-8, 2.980_232_2e-8, 2.980_232_5e-8, f32::MAX]);
+    let count = numbers.len() as u64;
+    for dtype in [DType::Fp16, DType::Bf16, DType::Fp64] {
+        let buffer = recipe(&numbers, &[count]).cast(dtype).expect("floats").to_buffer();
+        let expected: Vec<u8> = match dtype {
+            DType::Fp16 => halves(numbers.iter().copied()),
+            DType::Bf16 => {
+                numbers.iter().flat_map(|&number| bf16::from_f32(number).to_le_bytes()).collect()
+            }
+            _ => numbers.iter().flat_map(|&number| f64::from(number).to_le_bytes()).collect(),
+        };
+        for size in [1, 3, 7, 1000, 4096, 1 << 20] {
+            assert_eq!(in_windows(&buffer, size), expected, "{dtype} in windows of {size}");
+        }
+        assert!(buffer.is_deferred(), "reading in windows keeps nothing");
+        assert_eq!(buffer.as_bytes(), expected);
+        assert!(!buffer.is_deferred());
+        assert_eq!(in_windows(&buffer, 1001), expected);
+    }
+}
+
+#[test]
+fn every_pair_of_types_is_cast_as_rust_does() {
+    let stored = |dtype: DType, number: f64| -> Vec<u8> {
+        match dtype {
+            DType::Bool => vec![u8::from(number != 0.0)],
+            DType::Fp16 => f16::from_f64(number).to_le_bytes().into(),
+            DType::Bf16 => bf16::from_f64(number).to_le_bytes().into(),
+            DType::Fp32 => (number as f32).to_le_bytes().into(),
+            DType::Fp64 => number.to_le_bytes().into(),
+            DType::Int8 => (number as i8).to_le_bytes().into(),
+            DType::Int16 => (number as i16).to_le_bytes().into(),
+            DType::Int32 => (number as i32).to_le_bytes().into(),
+            DType::Int64 => (number as i64).to_le_bytes().into(),
+            DType::UInt8 => (number as u8).to_le_bytes().into(),
+            DType::UInt16 => (number as u16).to_le_bytes().into(),
+            DType::UInt32 => (number as u32).to_le_bytes().into(),
+            DType::UInt64 => (number as u64).to_le_bytes().into(),
+            _ => unreachable!("no number"),
+        }
+    };
+    let types = [
+        DType::Bool,
+        DType::Fp16,
+        DType::Bf16,
+        DType::Fp32,
+        DType::Fp64,
+        DType::Int8,
+        DType::Int16,
+        DType::Int32,
+        DType::Int64,
+        DType::UInt8,
+        DType::UInt16,
+        DType::UInt32,
+        DType::UInt64,
+    ];
+    for from in types {
+        // Every one of them holds these.
+        let whole: Vec<f64> = if from == DType::Bool {
+            vec![0.0, 1.0, 1.0]
+        } else {
+            vec![0.0, 1.0, 2.0, 3.0, 64.0, 100.0, 120.0, 127.0]
+        };
+        let source: Vec<u8> = whole.iter().flat_map(|&number| stored(from, number)).collect();
+        for to in types {
+            let expected: Vec<u8> = whole.iter().flat_map(|&number| stored(to, number)).collect();
+            let recipe = Recipe::new(source.clone().into(), from, &[whole.len() as u64]);
+            let cast = recipe.and_then(|recipe| recipe.cast(to)).expect("numbers in range");
+            assert_eq!(cast.to_buffer().as_bytes(), expected, "{from} to {to}");
+            assert_eq!(cast.dtype(), to);
+            // The bytes of another type, and back.
+            let back = cast.cast(from).expect("numbers in range").to_buffer();
+            if to != DType::Bool {
+                assert_eq!(back.as_bytes(), source, "{from} to {to} and back");
+            }
+        }
+    }
+}
+
+#[test]
+fn floats_become_integers_without_their_fractions() {
+    let numbers = [1.9, -1.9, 300.0, -300.0, f32::NAN, 1e20, 0.0];
+    let cast = |dtype| recipe(&numbers, &[7]).cast(dtype).expect("numbers").to_buffer();
+    assert_eq!(
+        cast(DType::Int8).as_bytes().to_vec(),
+        [1i8, -1, 127, -128, 0, 127, 0].map(|v| v as u8)
+    );
+    assert_eq!(cast(DType::UInt8).as_bytes(), [1, 0, 255, 0, 0, 255, 0]);
+    assert_eq!(cast(DType::Bool).as_bytes(), [1, 1, 1, 1, 1, 1, 0]);
+}
+
+#[test]
+fn integers_that_do_not_fit_are_refused_saturated_or_wrapped() {
+    let count = 700_000usize;
+    let mut integers = vec![5i64; count];
+    let recipe = |integers: &[i64]| {
+        let bytes: Vec<u8> = integers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        Recipe::new(bytes.into(), DType::Int64, &[count as u64]).expect("fits")
+    };
+    recipe(&integers).cast(DType::Int32).expect("all fit");
+    integers[600_001] = 1 << 31;
+    integers[600_009] = i64::MIN;
+    let error = recipe(&integers).cast(DType::Int32).err().expect("one does not fit");
+    let expected = RecipeError::OutOfRange { index: 600_001, value: 1 << 31, dtype: DType::Int32 };
+    assert_eq!(error, expected);
+    assert_eq!(error.to_string(), "element 600001 is 2147483648, which `int32` cannot hold");
+
+    let at = |overflow, index: usize| {
+        let cast = recipe(&integers).cast_with(DType::Int32, overflow).expect("not checked");
+        let mut element = [0; 4];
+        cast.to_buffer().read_at(index * 4, &mut element).expect("computed");
+        i32::from_le_bytes(element)
+    };
+    assert_eq!(at(Overflow::Saturate, 600_001), i32::MAX);
+    assert_eq!(at(Overflow::Saturate, 600_009), i32::MIN);
+    assert_eq!(at(Overflow::Wrap, 600_001), i32::MIN);
+    assert_eq!(at(Overflow::Wrap, 600_009), 0);
+
+    let large = u64::MAX.to_le_bytes();
+    let large = Recipe::new(large.to_vec().into(), DType::UInt64, &[]).expect("fits");
+    let error = large.clone().cast(DType::Int64).err().expect("too large");
+    assert!(error.to_string().contains("is 18446744073709551615"), "{error}");
+    let cast = |dtype, overflow| {
+        large.clone().cast_with(dtype, overflow).expect("not checked").to_buffer()
+    };
+    assert_eq!(cast(DType::Int64, Overflow::Saturate).as_bytes(), i64::MAX.to_le_bytes());
+    assert_eq!(cast(DType::Int64, Overflow::Wrap).as_bytes(), (-1i64).to_le_bytes());
+    assert_eq!(cast(DType::Fp32, Overflow::Refuse).as_bytes(), 2f32.powi(64).to_le_bytes());
+}
+
+/// The elements of a tensor of some sizes and strides, one by one.
+fn strided(source: &[f32], shape: &[u64], strides: &[u64], offset: u64) -> Vec<f32> {
+    let count = shape.iter().product();
+    let element = |index: u64| {
+        let (mut left, mut at) = (index, offset);
+        for (&size, &stride) in shape.iter().zip(strides).rev() {
+            at += left % size * stride;
+            left /= size;
+        }
+        source[at as usize]
+    };
+    (0..count).map(element).collect()
+}
+
+#[test]
+fn strided_views_are_gathered_row_by_row() {
+    let source = numbers(40_000);
+    let buffer = Buffer::from(bytes(&source));
+    let cases: [(&[u64], &[u64], u64); 9] = [
+        (&[37, 53], &[53, 1], 0),
+        (&[53, 37], &[1, 53], 0),
+        (&[200, 100], &[1, 200], 7),
+        (&[3, 70, 90], &[6300, 1, 70], 11),
+        (&[70, 3, 90], &[1, 6300, 70], 0),
+        (&[4, 5, 6, 7], &[1, 4, 20, 120], 3),
+        (&[100], &[9], 1),
+        (&[8, 1, 33], &[40, 999_999, 2], 2),
+        (&[5, 7, 11], &[0, 11, 1], 4),
+    ];
+    for (shape, strides, offset) in cases {
+        let expected = strided(&source, shape, strides, offset);
+        let recipe = Recipe::strided(buffer.clone(), DType::Fp32, shape, strides, offset);
+        let recipe = recipe.expect("within");
+        assert_eq!(floats(&recipe.to_buffer()), expected, "{shape:?} {strides:?}");
+        let cast = recipe.cast(DType::Fp16).expect("floats").to_buffer();
+        for size in [2, 6, 1000, 1 << 20] {
+            let expected = halves(expected.iter().copied());
+            assert!(in_windows(&cast, size) == expected, "{shape:?} {strides:?} {size}");
+        }
+    }
+    let scalar = Recipe::strided(buffer.clone(), DType::Fp32, &[], &[], 5).expect("within");
+    assert_eq!(floats(&scalar.to_buffer()), [source[5]]);
+    let empty = Recipe::strided(buffer, DType::Fp32, &[0, 1 << 40], &[1 << 62, 1 << 62], 1 << 62);
+    let empty = empty.expect("nothing to lie anywhere").cast(DType::Fp16).expect("floats");
+    assert!(empty.to_buffer().is_empty());
+}
+
+#[test]
+fn views_that_do_not_lie_within_are_refused() {
+    let buffer = Buffer::from(vec![0; 64]);
+    let refused: [(DType, &[u64], &[u64], u64); 7] = [
+        (DType::Fp32, &[17], &[1], 0),
+        (DType::Fp32, &[16], &[1], 1),
+        (DType::Fp32, &[2], &[u64::MAX], 0),
+        (DType::Fp32, &[u64::MAX, u64::MAX], &[0, 0], 0),
+        (DType::Fp32, &[1 << 30], &[0], 0),
+        (DType::UInt4, &[2], &[1], 0),
+        (DType::Fp32, &[2, 2], &[1], 0),
+    ];
+    for (dtype, shape, strides, offset) in refused {
+        let recipe = Recipe::strided(buffer.clone(), dtype, shape, strides, offset);
+        assert!(matches!(recipe, Err(RecipeError::Misfit(_))), "{dtype} {shape:?} {strides:?}");
+    }
+    assert!(Recipe::new(buffer.clone(), DType::Fp32, &[15]).is_err());
+    assert!(Recipe::new(buffer, DType::Fp32, &[16]).is_ok());
+}
+
+#[test]
+fn steps_are_computed_in_single_precision_and_rounded_once() {
+    let source = numbers(6 * 5 * 7);
+    let factors: Vec<f32> = numbers(6).iter().map(|number| number / 3.0).collect();
+    let terms: Vec<f32> = numbers(5).iter().map(|number| number * 0.1).collect();
+    let folded = recipe(&source, &[6, 5, 7]).scale(0, &factors).expect("fits");
+    let folded = folded.shift(1, &terms).and_then(|recipe| recipe.cast(DType::Fp16));
+    let folded = folded.expect("fits").to_buffer();
+    let expected = |index: usize| source[index] * factors[index / 35] + terms[index / 7 % 5];
+    assert_eq!(in_windows(&folded, 38), halves((0..210).map(expected)));
+
+    // The last axis, more elements than are computed together, and one number for all.
+    let source = numbers(9001 * 3);
+    let scaled = recipe(&source, &[9001, 3]).scale(1, &[2.0, 0.5, -1.0]).expect("fits");
+    let scaled = scaled.shift(0, &[0.25]).expect("fits").to_buffer();
+    let expected: Vec<f32> =
+        source.iter().zip([2.0, 0.5, -1.0].iter().cycle()).map(|(x, f)| x * f + 0.25).collect();
+    assert_eq!(floats(&scaled), expected);
+    let along = numbers(9001);
+    let scaled = recipe(&source, &[9001, 3]).scale(0, &along).expect("fits").to_buffer();
+    let expected: Vec<f32> = (0..source.len()).map(|at| source[at] * along[at / 3]).collect();
+    assert_eq!(floats(&scaled), expected);
+}
+
+#[test]
+fn casts_in_between_round() {
+    let source = numbers(100);
+    let round = |number: f32| f16::from_f32(number).to_f32();
+    let there_and_back = recipe(&source, &[100]).cast(DType::Fp16);
+    let there_and_back = there_and_back.and_then(|recipe| recipe.cast(DType::Fp32));
+    let expected: Vec<f32> = source.iter().map(|&number| round(number)).collect();
+    assert_eq!(floats(&there_and_back.expect("floats").to_buffer()), expected);
+
+    let scaled =
+        recipe(&source, &[100]).cast(DType::Fp16).and_then(|recipe| recipe.scale(0, &[0.1]));
+    let expected = halves(source.iter().map(|&number| round(number) * 0.1));
+    assert_eq!(scaled.expect("floats").to_buffer().as_bytes(), expected);
+
+    // Through a type that single precision does not hold.
+    let whole =
+        recipe(&source, &[100]).cast(DType::Int32).and_then(|recipe| recipe.cast(DType::Fp32));
+    let expected: Vec<f32> = source.iter().map(|&number| number as i32 as f32).collect();
+    assert_eq!(floats(&whole.expect("numbers").to_buffer()), expected);
+}
+
+#[test]
+fn dimensions_are_reordered_before_and_after_steps() {
+    let source = numbers(4 * 5 * 6);
+    let factors = numbers(5);
+    let before = recipe(&source, &[4, 5, 6]).scale(1, &factors).expect("fits");
+    let before = before.permute(&[2, 1, 0]).expect("an order");
+    assert_eq!(before.shape(), [6, 5, 4]);
+    let after = recipe(&source, &[4, 5, 6]).permute(&[2, 1, 0]).expect("an order");
+    let after = after.scale(1, &factors).expect("fits");
+    let moved = strided(&source, &[6, 5, 4], &[1, 6, 30], 0);
+    let expected: Vec<f32> =
+        moved.iter().enumerate().map(|(at, number)| number * factors[at / 4 % 5]).collect();
+    assert_eq!(floats(&before.to_buffer()), expected);
+    assert_eq!(floats(&after.to_buffer()), expected);
+
+    // Where another shape has hidden the axis, a pass of its own does it.
+    let hidden = recipe(&source, &[4, 5, 6]).scale(1, &factors).expect("fits");
+    let hidden = hidden.reshape(&[2, 10, 6]).and_then(|recipe| recipe.permute(&[2, 0, 1]));
+    let scaled: Vec<f32> = (0..120).map(|at| source[at] * factors[at / 6 % 5]).collect();
+    let expected = strided(&scaled, &[6, 2, 10], &[1, 60, 6], 0);
+    assert_eq!(floats(&hidden.expect("an order").to_buffer()), expected);
+    let flat = before.reshape(&[120]).expect("as many").to_buffer();
+    assert_eq!(floats(&flat), floats(&after.to_buffer()));
+    assert!(recipe(&source, &[120]).permute(&[1]).is_err());
+    assert!(recipe(&source, &[120]).reshape(&[60, 3]).is_err());
+}
+
+#[test]
+fn parts_stand_side_by_side_along_any_axis() {
+    let (left, right) = (numbers(2 * 3 * 4), numbers(2 * 5 * 4));
+    let join = || {
+        let parts = vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])];
+        Recipe::concat(parts, 1).expect("they fit")
+    };
+    assert_eq!(join().shape(), [2, 8, 4]);
+    let mut expected = Vec::new();
+    for turn in 0..2 {
+        expected.extend_from_slice(&left[turn * 12..][..12]);
+        expected.extend_from_slice(&right[turn * 20..][..20]);
+    }
+    assert_eq!(floats(&join().to_buffer()), expected);
+    let cast = join().cast(DType::Fp16).expect("floats").to_buffer();
+    for size in [1, 5, 64, 1000] {
+        assert_eq!(in_windows(&cast, size), halves(expected.iter().copied()));
+    }
+    let factors = numbers(8);
+    let steps = join().scale(1, &factors).and_then(|recipe| recipe.shift(0, &[1.0, 2.0]));
+    let steps = steps.and_then(|recipe| recipe.permute(&[2, 1, 0])).expect("they fit");
+    let computed: Vec<f32> =
+        (0..64).map(|at| expected[at] * factors[at / 4 % 8] + [1.0, 2.0][at / 32]).collect();
+    assert_eq!(steps.shape(), [4, 8, 2]);
+    assert_eq!(floats(&steps.to_buffer()), strided(&computed, &[4, 8, 2], &[1, 4, 32], 0));
+    let part = join().narrow(1, 2, 3).expect("within").to_buffer();
+    assert_eq!(floats(&part), strided(&expected, &[2, 3, 4], &[32, 4, 1], 8));
+    let flat = join().reshape(&[64]).expect("as many").to_buffer();
+    assert_eq!(floats(&flat), expected);
+    assert!(
+        Recipe::concat(vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])], 0).is_err()
+    );
+    assert!(Recipe::concat(Vec::new(), 0).is_err());
+}
+
+#[test]
+fn masks_stay_finite_in_half_precision() {
+    let mask = [0.0, f32::MIN, -7e4, f32::NEG_INFINITY, 1e5, f32::INFINITY];
+    let clamped = |keep| {
+        let recipe = recipe(&mask, &[6]).clamp_to_fp16(keep).and_then(|it| it.cast(DType::Fp16));
+        let buffer = recipe.expect("floats").to_buffer();
+        let halves = buffer.as_bytes().as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes));
+        halves.map(f16::to_f32).collect::<Vec<_>>()
+    };
+    assert_eq!(clamped(false), [0.0, -65504.0, -65504.0, -65504.0, 65504.0, 65504.0]);
+    let infinite = f32::INFINITY;
+    assert_eq!(clamped(true), [0.0, -65504.0, -65504.0, -infinite, 65504.0, infinite]);
+    assert!(recipe(&[f32::NAN], &[1]).clamp_to_fp16(false).is_ok());
+}
+
+#[test]
+fn what_stays_as_it_lies_is_not_copied() {
+    let source = Buffer::from(bytes(&numbers(60)));
+    let recipe = Recipe::new(source.clone(), DType::Fp32, &[4, 15]).expect("fits");
+    let same = recipe.clone().reshape(&[60]).and_then(|recipe| recipe.cast(DType::Fp32));
+    assert!(same.expect("fits").to_buffer().same_place(&source));
+    let row = recipe.narrow(0, 1, 2).expect("within").to_buffer();
+    assert!(row.same_place(&source.slice(60..180).expect("within")));
+}
+
+#[test]
+fn the_same_recipe_over_the_same_bytes_is_equal_at_sight() {
+    let source = Buffer::from(bytes(&numbers(64)));
+    let make = |factor: f32| {
+        let recipe = Recipe::new(source.clone(), DType::Fp32, &[8, 8]).expect("fits");
+        let recipe = recipe.permute(&[1, 0]).and_then(|recipe| recipe.scale(0, &[factor]));
+        recipe.and_then(|recipe| recipe.cast(DType::Fp16)).expect("fits").to_buffer()
+    };
+    assert_eq!(make(2.0).identity(), make(2.0).identity());
+    assert_ne!(make(2.0).identity(), make(3.0).identity());
+    assert_eq!(make(2.0), make(2.0));
+    assert!(make(2.0) != make(3.0));
+    assert_eq!(make(2.0).slice(2..6), make(2.0).slice(2..6));
+    assert_ne!(make(2.0).slice(2..6), make(2.0).slice(4..8));
+    // Equal bytes of other places are equal, too, and nothing is kept of them.
+    let other = Buffer::from(make(2.0).as_bytes().to_vec());
+    let deferred = make(2.0);
+    assert_eq!(deferred, other);
+    assert!(deferred.is_deferred());
+    assert_eq!(format!("{deferred:?}"), "Buffer(128 bytes, deferred)");
+}
+
+#[test]
+fn sources_in_files_need_no_alignment() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("weights");
+    let source = numbers(100_000);
+    let mut content = vec![7; 3];
+    content.extend(bytes(&source));
+    std::fs::write(&path, content).expect("written");
+    let file = Buffer::map(&path).expect("mapped");
+    let part = file.slice(3..400_003).expect("within");
+    let cast = |shape: &[u64], order: &[usize]| {
+        let recipe = Recipe::new(part.clone(), DType::Fp32, shape).expect("fits");
+        recipe.permute(order).and_then(|it| it.cast(DType::Fp16)).expect("fits").to_buffer()
+    };
+    assert!(cast(&[100_000], &[0]).as_bytes() == halves(source.iter().copied()));
+    let moved = strided(&source, &[400, 250], &[1, 400], 0);
+    assert!(in_windows(&cast(&[250, 400], &[1, 0]), 70_001) == halves(moved));
+}
+
+#[test]
+fn statistics_count_what_half_precision_does_not_hold() {
+    let mut source: Vec<f32> = numbers(3_000_000).iter().map(|number| number / 1e3).collect();
+    let within =
+        Statistics::of(&bytes(&source).into(), DType::Fp32).expect("read").expect("floats");
+    let expect_min = source.iter().copied().fold(f32::INFINITY, f32::min);
+    let expect_max = source.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    assert_eq!((within.min, within.max), (expect_min.into(), expect_max.into()));
+    assert!(within.fits_fp16());
+    let vanishing = source.iter().filter(|&&x| x != 0.0 && f16::from_f32(x).to_f32() == 0.0);
+    assert_eq!(within.vanishing, vanishing.count() as u64);
+
+    source[7] = 65519.0;
+    source[2_999_999] = -65520.0;
+    source[1_500_000] = f32::NEG_INFINITY;
+    source[1_500_001] = f32::NAN;
+    source[1_500_002] = 2.980_232_2e-8;
+    source[1_500_003] = 2.980_232_5e-8;
+    let found = Statistics::of(&bytes(&source).into(), DType::Fp32).expect("read").expect("floats");
+    assert_eq!((found.min, found.max), (-65520.0, 65519.0));
+    assert_eq!((found.nans, found.infinities, found.overflowing), (1, 1, 1));
+    assert!(!found.fits_fp16());
+    // The same by the way that other types take.
+    let double: Vec<u8> = source.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect();
+    assert_eq!(Statistics::of(&double.into(), DType::Fp64).expect("read"), Some(found));
+    assert_eq!(Statistics::of(&vec![1; 8].into(), DType::UInt4).expect("read"), None);
+    let none = Statistics::of(&Vec::new().into(), DType::Fp32).expect("read").expect("floats");
+    assert_eq!((none.min, none.max), (f64::INFINITY, f64::NEG_INFINITY));
+}
