@@ -1,0 +1,21 @@
+"""A zoo of `.pt2` archives, exported here from seeded random weights, with what eager torch computes beside each.
+
+They are what `coremill convert` is judged by. Nothing is downloaded.
+
+    python -m oracle.zoo.exports OUTDIR [--only NAME ...] [--family FAMILY ...] [--list]
+
+For each row of `table` there is
+    `NAME.pt2`       `torch.export.export` with its defaults, saved by `torch.export.save`;
+    `NAME.core.pt2`  for some, the same after `run_decompositions({})`;
+    `NAME.edge.pt2`  for some, the same in ExecuTorch's edge dialect, saved by `executorch.exir.save`;
+    `NAME.npz`       `in0`, `in1`, ... are the tensors among the inputs in the order of the program's placeholders, and
+                     `out0`, `out1`, ... those among the outputs; of further calls `in0@1`, `out0@1`, ...;
+    `NAME.json`      what the inputs and outputs are called, their types, which buffers change, and notes; or the reason
+                     why torch could not export it.
+
+Further calls have other shapes where the program allows that; they follow one another on the same buffers where these
+change.
+
+The modules are named by families: `vision` (torchvision), `image` (timm), `text`, `pictures`, `sound` and `several`
+(transformers), `layers` (torch's recurrent and attention layers), `control`, `shapes`, `states`, `views`, `numbers`.
+"""

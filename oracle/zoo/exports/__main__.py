@@ -1,0 +1,61 @@
+"""The command line of the exports."""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m oracle.zoo.exports", description="export programs, with what they compute, for tests"
+    )
+    parser.add_argument("out", type=Path, nargs="?", metavar="OUTDIR", help="where the archives go")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="make these rows, not all")
+    parser.add_argument("--family", nargs="+", metavar="FAMILY", help="make the rows of these families")
+    parser.add_argument("--missing", action="store_true", help="leave alone what is in OUTDIR already")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="threads that torch may use (default: 1)")
+    parser.add_argument("--list", action="store_true", help="print the rows and stop")
+    options = parser.parse_args()
+
+    from .table import ROWS
+
+    rows = [row for row in ROWS if not options.family or row.family in options.family]
+    if options.list:
+        for row in rows:
+            print(row.name, row.family)
+        return 0
+    if options.out is None:
+        parser.error("OUTDIR is needed unless --list is given")
+    unknown = sorted(set(options.only or []) - {row.name for row in ROWS})
+    if unknown:
+        parser.error(f"no row is named {', '.join(unknown)}; --list shows the names")
+    if options.only:
+        rows = [row for row in ROWS if row.name in options.only]
+    if options.missing:
+        rows = [row for row in rows if not (options.out / f"{row.name}.npz").exists()]
+
+    import torch
+
+    from .make import attempt
+
+    torch.set_num_threads(options.jobs)
+    logging.disable(logging.ERROR)
+    options.out.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for count, row in enumerate(rows, 1):
+        started = time.monotonic()
+        record = attempt(row, options.out)
+        took = time.monotonic() - started
+        reason = record.get("failed")
+        failed += bool(reason)
+        outcome = f"failed: {reason}" if reason else f"{record['nodes']} nodes, half error {record['half_error']:.1e}"
+        print(f"[{count}/{len(rows)}] {row.family}/{row.name}: {outcome} ({took:.1f} s)", flush=True)
+    print(f"{len(rows) - failed} exported, {failed} failed", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

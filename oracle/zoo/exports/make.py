@@ -1,0 +1,315 @@
+"""Exports a row, computes what it should give, and writes both."""
+
+import contextlib
+import gc
+import inspect
+import json
+import time
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+from torch.utils import _pytree
+
+from ..weights import BATCH_NORMS, enliven
+from .entry import Call, Row, Source
+
+#: How much an output must vary, as a share of its largest magnitude: above what fp16 programs may be wrong by, 1e-2.
+LEAST_SPREAD = 0.03
+#: How far an exported program may be from the module that it was made from.
+AGREEMENT = 1e-4
+#: Examples that batch norms take their statistics of.
+SAMPLES = 4
+
+
+def make(row: Row, directory: Path) -> dict[str, Any]:
+    """Writes the files of a row and returns its line of the index."""
+    seed = zlib.crc32(row.name.encode())
+    torch.manual_seed(seed)
+    numpy.random.seed(seed % 2**32)
+    started = time.monotonic()
+    source = row.build()
+    module = source.module.eval().requires_grad_(False)
+    keywords = in_order(module, source.keywords)
+    if source.redrawn:
+        settle(module, source, keywords)
+    initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    calls: list[Call] = [(source.arguments, keywords)]
+    for arguments, words in source.further() if source.further else []:
+        calls.append((arguments, in_order(module, words)))
+    # Programs are exported first: a call changes buffers, and the archive holds what they are before it.
+    exported_at = time.monotonic()
+    program = torch.export.export(
+        module, source.arguments, keywords, dynamic_shapes=source.dynamic_shapes, strict=False
+    )
+    took = time.monotonic() - exported_at
+    restore(module, initial)
+    results = [eager(module, call) for call in calls]
+    arrays = arrays_of(calls, results)
+    spread = refuse_dull(results)
+    agree(program, calls, results)
+    changed = [name for name, tensor in module.state_dict().items() if not same(tensor, initial[name])]
+    restore(module, initial)
+    record = {
+        "name": row.name,
+        "family": row.family,
+        "notes": row.notes,
+        "inputs": described(program, calls[0]),
+        "outputs": [{"dtype": kind(one), "shape": list(one.shape)} for one in results[0]],
+        "calls": len(calls),
+        "changed_buffers": changed,
+        "dynamic": source.dynamic_shapes is not None,
+        "spread": round(spread, 4),
+        "half_error": round(half_error(module, calls, results, initial), 6),
+        "nodes": sum(node.op == "call_function" for node in program.graph.nodes),
+        "weights": sum(tensor.numel() * tensor.element_size() for tensor in {**program.state_dict}.values()),
+        "export_seconds": round(took, 2),
+    }
+    record |= write(row, program, directory)
+    numpy.savez(directory / f"{row.name}.npz", **arrays)
+    record["seconds"] = round(time.monotonic() - started, 1)
+    return record
+
+
+def in_order(module: nn.Module, keywords: dict[str, Any]) -> dict[str, Any]:
+    """Keywords in the order of the signature, which is the order that the placeholders will have."""
+    order = list(inspect.signature(module.forward).parameters)
+    return dict(sorted(keywords.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+
+
+def settle(module: nn.Module, source: Source, keywords: dict[str, Any]) -> None:
+    """Draws the weights; batch norms measure several examples at once where the module takes a batch."""
+    given = source.arguments
+    if not has_norms(module):
+        enliven(module, [], source.damped)
+    elif not keywords and all(isinstance(one, torch.Tensor) and one.shape[:1] == (1,) for one in given):
+        enliven(module, [tuple(like(one) for one in given) for _ in range(SAMPLES)], source.damped)
+    else:
+        # What takes no batch is measured on its one example.
+        enliven(Bound(module, given, keywords), [()], source.damped)
+
+
+class Bound(nn.Module):
+    """A module with what it is called with."""
+
+    def __init__(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        super().__init__()
+        self.module = module
+        self.arguments = arguments
+        self.keywords = keywords
+
+    def forward(self) -> Any:
+        return self.module(*self.arguments, **self.keywords)
+
+
+def has_norms(module: nn.Module) -> bool:
+    """Whether there is a batch norm."""
+    return any(isinstance(part, BATCH_NORMS) for part in module.modules())
+
+
+def like(value: Any) -> Any:
+    """Another value of the same kind."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        return torch.randn_like(value) * value.std() + value.mean() if value.numel() > 1 else value.clone()
+    return value.clone()
+
+
+def restore(module: nn.Module, initial: dict[str, torch.Tensor]) -> None:
+    """Puts buffers back to what they were."""
+    with torch.no_grad():
+        for name, tensor in module.state_dict().items():
+            if not same(tensor, initial[name]):
+                tensor.copy_(initial[name])
+
+
+def same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors are equal, NaN to NaN."""
+    return torch.equal(left, right) or torch.allclose(left, right, rtol=0, atol=0, equal_nan=True)
+
+
+def copied(call: Call) -> Call:
+    """A call whose tensors may be changed."""
+    return _pytree.tree_map_only(torch.Tensor, torch.clone, call)
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors and numbers among the leaves of outputs."""
+    leaves = [torch.as_tensor(one) for one in _pytree.tree_leaves(value) if one is not None]
+    return [leaf.detach().clone() for leaf in leaves]
+
+
+def eager(module: nn.Module, call: Call) -> list[torch.Tensor]:
+    """What the module gives."""
+    arguments, keywords = copied(call)
+    with torch.no_grad():
+        return tensors_of(module(*arguments, **keywords))
+
+
+def arrays_of(calls: list[Call], results: list[list[torch.Tensor]]) -> dict[str, numpy.ndarray]:
+    """All calls, by the names that are in the file; inputs first, in order."""
+    found: dict[str, numpy.ndarray] = {}
+    for index, (call, outputs) in enumerate(zip(calls, results, strict=True)):
+        ending = f"@{index}" if index else ""
+        given = [one for one in _pytree.tree_leaves(call) if isinstance(one, torch.Tensor)]
+        for side, tensors in (("in", given), ("out", outputs)):
+            for position, tensor in enumerate(tensors):
+                found[f"{side}{position}{ending}"] = array(tensor)
+    return found
+
+
+def array(tensor: torch.Tensor) -> numpy.ndarray:
+    """As numpy has it: bf16, which numpy has not, widened; complex numbers as pairs."""
+    tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.numpy()
+
+
+def kind(tensor: torch.Tensor) -> str:
+    """The name of the type."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def described(program: torch.export.ExportedProgram, call: Call) -> list[dict[str, Any]]:
+    """The inputs that are tensors, by the names of their placeholders."""
+    given = [one for one in _pytree.tree_leaves(call)]
+    names = program.graph_signature.user_inputs
+    found = []
+    for name, value in zip(names, given, strict=True):
+        if isinstance(value, torch.Tensor):
+            found.append({"name": name, "dtype": kind(value), "shape": list(value.shape)})
+    return found
+
+
+def refuse_dull(results: list[list[torch.Tensor]]) -> float:
+    """The least spread of a floating-point output; raises where outputs could not tell right from wrong."""
+    least = 1.0
+    for outputs in results:
+        if not outputs:
+            raise ValueError("there is no output")
+        for position, output in enumerate(outputs):
+            output = torch.view_as_real(output) if output.is_complex() else output
+            if not output.is_floating_point() or output.numel() < 2:
+                continue
+            output = output.double()
+            if not output.isfinite().all():
+                raise ValueError(f"output {position} is not finite")
+            spread = float(output.std() / output.abs().max().clamp_min(1e-30))
+            if not spread > LEAST_SPREAD:
+                raise ValueError(f"output {position} hardly varies: {spread:.4f} of its largest magnitude")
+            least = min(least, spread)
+    return least
+
+
+def difference(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
+    """The largest error of all outputs, each relative to its largest magnitude."""
+    worst = 0.0
+    for ours, theirs in zip(found, wanted, strict=True):
+        if ours.shape != theirs.shape:
+            return float("inf")
+        if not theirs.numel():
+            continue
+        if not (theirs.is_floating_point() or theirs.is_complex()):
+            worst = max(worst, float((ours != theirs).any()))
+            continue
+        kind = torch.complex128 if theirs.is_complex() else torch.float64
+        ours, theirs = ours.to(kind), theirs.to(kind)
+        worst = max(worst, float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30)))
+    return worst
+
+
+def agree(program: torch.export.ExportedProgram, calls: list[Call], results: list[list[torch.Tensor]]) -> None:
+    """Raises unless the exported program computes what the module does."""
+    module = program.module()
+    for call, wanted in zip(calls, results, strict=True):
+        arguments, keywords = copied(call)
+        with torch.no_grad():
+            found = tensors_of(module(*arguments, **keywords))
+        error = difference(found, wanted)
+        if error > AGREEMENT:
+            raise ValueError(f"the exported program is not the module: their outputs differ by {error:.1e}")
+
+
+def half_error(
+    module: nn.Module,
+    calls: list[Call],
+    results: list[list[torch.Tensor]],
+    initial: dict[str, torch.Tensor],
+) -> float:
+    """How wrong outputs become when weights and what each layer gives are rounded to fp16.
+
+    What no conversion to fp16 could better: a program whose figure is near the tolerance is no good judge.
+    """
+
+    def rounded(value: Any) -> Any:
+        whole = isinstance(value, torch.Tensor) and value.dtype == torch.float32
+        return value.half().float() if whole else value
+
+    hooks = []
+    for part in module.modules():
+        if not list(part.children()):
+            hooks.append(part.register_forward_hook(lambda _, __, output: _pytree.tree_map(rounded, output)))
+    with torch.no_grad():
+        for tensor in module.state_dict().values():
+            if tensor.dtype == torch.float32:
+                tensor.copy_(rounded(tensor))
+    worst = 0.0
+    for call, wanted in zip(calls, results, strict=True):
+        found = eager(module, _pytree.tree_map(rounded, call))
+        floats = [pair for pair in zip(found, wanted, strict=True) if pair[1].is_floating_point()]
+        worst = max(worst, difference([one for one, _ in floats], [one for _, one in floats]))
+    for hook in hooks:
+        hook.remove()
+    restore(module, initial)
+    return worst
+
+
+def write(row: Row, program: torch.export.ExportedProgram, directory: Path) -> dict[str, Any]:
+    """The archive, and its other dialects with the reasons for those that cannot be had."""
+    torch.export.save(program, directory / f"{row.name}.pt2")
+    if not row.dialects:
+        return {"dialects": []}
+    torch.export.save(program.run_decompositions({}), directory / f"{row.name}.core.pt2")
+    from executorch import exir
+
+    path = directory / f"{row.name}.edge.pt2"
+    try:
+        with contextlib.redirect_stdout(None):
+            edge = exir.to_edge(program, compile_config=exir.EdgeCompileConfig(_check_ir_validity=False))
+            exir.save(edge.exported_program(), path)
+    except Exception as error:  # Loops, among others, are beyond its serializer.
+        path.unlink(missing_ok=True)
+        return {"dialects": ["core"], "no_edge": first_line(error)}
+    return {"dialects": ["core", "edge"]}
+
+
+def first_line(error: Exception) -> str:
+    """An error in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:300]
+
+
+def attempt(row: Row, directory: Path) -> dict[str, Any]:
+    """`make`, with its failure as a line of the index."""
+    for suffix in ("pt2", "core.pt2", "edge.pt2", "npz", "json"):
+        (directory / f"{row.name}.{suffix}").unlink(missing_ok=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            record = make(row, directory)
+    except Exception as error:  # One row's failure must not stop the others; the index names it.
+        for suffix in ("pt2", "core.pt2", "edge.pt2", "npz"):
+            (directory / f"{row.name}.{suffix}").unlink(missing_ok=True)
+        record = {"name": row.name, "family": row.family, "notes": row.notes, "failed": first_line(error)}
+    finally:
+        gc.collect()
+    (directory / f"{row.name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    return record
