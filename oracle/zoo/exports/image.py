@@ -5,6 +5,9 @@ from typing import Any
 
 import timm
 import torch
+from timm.layers import GatedMlp, GluMlp
+from timm.models import convmixer, focalnet, gcvit, mlp_mixer
+from torch import nn
 
 from .entry import Row, Source
 
@@ -24,13 +27,12 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("test_vit", 64, {"img_size": 64}),
     ("test_vit2", 64, {"img_size": 64}),
     ("beit_base_patch16_224", 64, {"img_size": 64, "depth": 2, "embed_dim": 96, "num_heads": 4}),
-    ("halonet_h1", 64, {}),
+    ("halonet_h1", 256, {}),
     ("eca_botnext26ts_256", 256, {}),
     ("lambda_resnet26t", 64, {}),
     ("cait_xxs24_224", 64, {"img_size": 64, "depth": 3}),
     ("coat_lite_tiny", 64, {"img_size": 64}),
     ("convit_tiny", 64, {"img_size": 64, "depth": 4, "local_up_to_layer": 2}),
-    ("convmixer_768_32", 64, {"depth": 3, "dim": 128}),
     ("convnext_zepto_rms", 64, {}),
     ("crossvit_tiny_240", 240, {}),
     ("cs3darknet_focus_s", 64, {}),
@@ -48,8 +50,6 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("eva02_tiny_patch14_224", 56, {"img_size": 56, "depth": 3}),
     ("fasternet_t0", 64, {}),
     ("fastvit_t8", 64, {}),
-    ("focalnet_tiny_srf", 64, {"embed_dim": 32, "depths": (1, 1, 1, 1)}),
-    ("gcvit_xxtiny", 224, {"depths": (1, 1, 1, 1), "embed_dim": 16}),
     ("ghostnet_050", 64, {}),
     ("ghostnetv3_050", 64, {}),
     ("hardcorenas_a", 64, {}),
@@ -59,10 +59,6 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("iformer_t", 64, {}),
     ("inception_next_atto", 64, {}),
     ("levit_128s", 224, {}),
-    ("gmlp_ti16_224", 64, {"img_size": 64, "num_blocks": 3}),
-    ("gmixer_12_224", 64, {"img_size": 64, "num_blocks": 3}),
-    ("resmlp_12_224", 64, {"img_size": 64, "num_blocks": 3}),
-    ("mixer_s16_224", 64, {"img_size": 64, "num_blocks": 3}),
     ("mobilenetv4_conv_small_035", 64, {}),
     ("lcnet_050", 64, {}),
     ("tf_mobilenetv3_small_minimal_100", 64, {}),
@@ -71,7 +67,7 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("poolformer_s12", 64, {}),
     ("mvitv2_tiny", 64, {"img_size": 64}),
     ("nest_tiny", 64, {"img_size": 64}),
-    ("nextvit_small", 64, {"depths": (1, 1, 1, 1)}),
+    ("nextvit_small", 64, {"depths": (1, 1, 5, 1)}),
     ("pit_ti_224", 64, {"img_size": 64}),
     ("pvt_v2_b0", 64, {}),
     ("regnetx_002", 64, {}),
@@ -106,27 +102,51 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("xcit_nano_12_p16_224", 64, {"img_size": 64, "depth": 2}),
 ]
 
+#: Members that no name gives in a small form.
+MADE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
+    "convmixer": (64, lambda: convmixer.ConvMixer(64, 3, num_classes=10)),
+    "focalnet_timm": (64, lambda: focalnet.FocalNet(embed_dim=24, depths=(1, 1, 1, 1), num_classes=10)),
+    "gcvit": (64, lambda: gcvit.GlobalContextVit(num_classes=10, img_size=64, embed_dim=16, depths=(1, 1, 1, 1))),
+    "mixer": (64, lambda: mlp_mixer.MlpMixer(10, 64, embed_dim=96, num_blocks=3)),
+    "gmlp": (
+        64,
+        lambda: mlp_mixer.MlpMixer(
+            10, 64, embed_dim=64, num_blocks=3, mlp_ratio=6, block_layer=mlp_mixer.SpatialGatingBlock, mlp_layer=GatedMlp
+        ),
+    ),
+    "gmixer": (64, lambda: mlp_mixer.MlpMixer(10, 64, embed_dim=96, num_blocks=3, mlp_ratio=(1.0, 4.0), mlp_layer=GluMlp)),
+    "resmlp": (
+        64,
+        lambda: mlp_mixer.MlpMixer(
+            10, 64, embed_dim=96, num_blocks=3, mlp_ratio=4, block_layer=mlp_mixer.ResBlock, norm_layer=mlp_mixer.Affine
+        ),
+    ),
+}
+
 EVERYDAY = {"test_byobnet", "test_convnext3", "test_mambaout", "test_vit2", "test_nfnet", "test_coatnet", "ghostnet_050"}
-DIALECTS = {"test_resnet", "test_maxvit", "test_vit2", "test_efficientnet_ln"}
+DIALECTS = {"test_resnet", "test_vit2", "test_efficientnet_ln"}
 
 
-def build(name: str, size: int, options: dict[str, Any]) -> Callable[[], Source]:
+def build(make: Callable[[], nn.Module], size: int) -> Callable[[], Source]:
+    """A module and a picture."""
+    return lambda: Source(make(), (torch.randn(1, 3, size, size),))
+
+
+def named(name: str, options: dict[str, Any]) -> Callable[[], nn.Module]:
     """One member with ten classes."""
-
-    def make() -> Source:
-        module = timm.create_model(name, pretrained=False, num_classes=10, **options)
-        return Source(module, (torch.randn(1, 3, size, size),))
-
-    return make
+    return lambda: timm.create_model(name, pretrained=False, num_classes=10, **options)
 
 
 ROWS = [
-    Row(
-        name.removesuffix("_224").removesuffix("_256"),
-        "timm",
-        build(name, size, options),
-        dialects=name in DIALECTS,
-        everyday=name in EVERYDAY,
-    )
-    for name, size, options in MEMBERS
+    *(
+        Row(
+            name.removesuffix("_224").removesuffix("_256"),
+            "timm",
+            build(named(name, options), size),
+            dialects=name in DIALECTS,
+            everyday=name in EVERYDAY,
+        )
+        for name, size, options in MEMBERS
+    ),
+    *(Row(name, "timm", build(make, size)) for name, (size, make) in MADE.items()),
 ]

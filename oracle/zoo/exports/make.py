@@ -37,7 +37,7 @@ def make(row: Row, directory: Path) -> dict[str, Any]:
     keywords = in_order(module, source.keywords)
     if source.redrawn:
         settle(module, source, keywords)
-    initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    initial = {name: tensor.clone() for name, tensor in state_of(module).items()}
     calls: list[Call] = [(source.arguments, keywords)]
     for arguments, words in source.further() if source.further else []:
         calls.append((arguments, in_order(module, words)))
@@ -50,9 +50,11 @@ def make(row: Row, directory: Path) -> dict[str, Any]:
     restore(module, initial)
     results = [eager(module, call) for call in calls]
     arrays = arrays_of(calls, results)
+    changed = [name for name, tensor in state_of(module).items() if not same(tensor, initial[name])]
     spread = refuse_dull(results)
+    # The program holds the buffers of the module, not copies.
+    restore(module, initial)
     agree(program, calls, results)
-    changed = [name for name, tensor in module.state_dict().items() if not same(tensor, initial[name])]
     restore(module, initial)
     record = {
         "name": row.name,
@@ -120,10 +122,15 @@ def like(value: Any) -> Any:
     return value.clone()
 
 
+def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers, those that are not saved included."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
 def restore(module: nn.Module, initial: dict[str, torch.Tensor]) -> None:
     """Puts buffers back to what they were."""
     with torch.no_grad():
-        for name, tensor in module.state_dict().items():
+        for name, tensor in state_of(module).items():
             if not same(tensor, initial[name]):
                 tensor.copy_(initial[name])
 
@@ -258,7 +265,7 @@ def half_error(
         if not list(part.children()):
             hooks.append(part.register_forward_hook(lambda _, __, output: _pytree.tree_map(rounded, output)))
     with torch.no_grad():
-        for tensor in module.state_dict().values():
+        for tensor in state_of(module).values():
             if tensor.dtype == torch.float32:
                 tensor.copy_(rounded(tensor))
     worst = 0.0

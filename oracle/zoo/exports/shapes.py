@@ -120,7 +120,7 @@ def even() -> Source:
 
 
 def normed() -> nn.Module:
-    """A recurrent layer on sequences of any length."""
+    """A recurrent layer on any number of sequences; torch fixes the length."""
 
     class Last(nn.Module):
         def __init__(self) -> None:
@@ -171,9 +171,9 @@ ROWS = [
     Row("free_length", "shapes", free(Attention, (2, 7), [(1, 5), (3, 12)], {0: BATCH, 1: LENGTH}, tokens), everyday=True),
     Row("free_upsample", "shapes", free(lambda: Function(upsampled), (1, 2, 8, 12), [(1, 2, 12, 4)], {2: 2 * Dim("half_height", min=2, max=8), 3: 2 * Dim("half_width", min=2, max=8)})),
     Row("free_arithmetic", "shapes", even, "sizes that are computed with"),
-    Row("free_windows", "shapes", free(lambda: Function(windows), (2, 7), [(2, 11)], {1: LENGTH})),
+    Row("free_windows", "shapes", free(lambda: Function(windows), (2, 7), [(2, 11)], {1: Dim("length", min=3, max=32)})),
     Row("free_shared", "shapes", pair, "two inputs that share a size"),
-    Row("free_recurrent", "shapes", free(normed, (2, 7, 6), [(2, 4, 6)], {1: LENGTH})),
+    Row("free_recurrent", "shapes", free(normed, (2, 7, 6), [(5, 7, 6)], {0: Dim("batch", min=2, max=8)})),
     Row("free_bert", "shapes", hugging_face),
     Row("nonzero", "shapes", lambda: Source(Function(nonzero), (torch.randn(4, 5),)), "results whose number depends on the data"),
     Row("masked", "shapes", lambda: Source(Function(picked), (torch.randn(4, 5),)), "results whose number depends on the data"),

@@ -111,12 +111,41 @@ def repeated(module: Callable[[], nn.Module], *shape: int) -> Callable[[], Sourc
 
 def decoder() -> Source:
     """A Llama-like language model, one token at a time, with its cache in buffers."""
-    from ..language import StateDecoder, row
+    from ..language import Decoder, row
+
+    class Stepwise(Decoder):
+        def __init__(self) -> None:
+            super().__init__()
+            for index, layer in enumerate(self.layers):
+                for name in ("keys", "values"):
+                    self.register_buffer(f"{name}_{index}", torch.zeros(1, layer.groups, 32, layer.size))
+
+        def forward(self, ids: torch.Tensor, position: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            hidden = self.embed(ids)
+            for index, layer in enumerate(self.layers):
+                cosine, sine = layer.cosine.index_select(0, position), layer.sine.index_select(0, position)
+                normed = layer.before(hidden)
+                query = turn(layer.split(layer.query(normed), layer.heads), cosine, sine)
+                key = turn(layer.split(layer.key(normed), layer.groups), cosine, sine)
+                keys, values = getattr(self, f"keys_{index}"), getattr(self, f"values_{index}")
+                keys.index_copy_(2, position, key)
+                values.index_copy_(2, position, layer.split(layer.value(normed), layer.groups))
+                query = query.reshape(1, layer.groups, layer.heads // layer.groups, layer.size)
+                mixed = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+                hidden = layer.feed(hidden + layer.out(mixed.reshape(1, 1, -1)))
+            return self.head(self.norm(hidden))
 
     def step(position: int) -> tuple[torch.Tensor, ...]:
-        return torch.randint(0, 320, (1, 1), dtype=torch.int32), *row(position)
+        place, mask = row(position)
+        return torch.randint(0, 320, (1, 1)), place.long(), mask
 
-    return Source(StateDecoder(), step(0), further=lambda: [(step(position), {}) for position in (1, 2, 3)])
+    return Source(Stepwise(), step(0), further=lambda: [(step(position), {}) for position in (1, 2, 3)])
+
+
+def turn(states: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Rotary positions."""
+    left, right = states.chunk(2, -1)
+    return states * cosine + torch.cat([-right, left], -1) * sine
 
 
 def static_cache() -> Source:
@@ -154,6 +183,6 @@ ROWS = [
     Row("cache_index_copy", "states", cached("index_copy"), everyday=True),
     Row("cache_index_put", "states", cached("index_put"), dialects=True),
     Row("cache_narrow", "states", cached("narrow"), "a position that is read as a number"),
-    Row("state_decoder", "states", decoder, "slices written at a position", everyday=True),
+    Row("state_decoder", "states", decoder, "a Llama with its cache", everyday=True),
     Row("static_cache", "states", static_cache, "transformers' static cache"),
 ]

@@ -304,7 +304,7 @@ ROWS = [
     row("r3d", video_resnet(SIMPLE, video.resnet.BasicStem)),
     row("mc3", video_resnet(MIXED, video.resnet.BasicStem)),
     row("r2plus1d", video_resnet(APART, video.resnet.R2Plus1dStem)),
-    row("s3d", clip("s3d", 16, 64, **FEW)),
+    row("s3d", clip("s3d", 16, 224, **FEW)),
     row("mvit", mvit),
     row("swin3d", swin3d, "rank 8 on the way"),
     row("raft_small", raft, "grid_sample in a loop that is unrolled"),

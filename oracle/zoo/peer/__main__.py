@@ -1,0 +1,106 @@
+"""The command line of the peer."""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from importlib.metadata import version
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from .worker import serve
+
+RESULTS = Path(__file__).parent.parent / "peer.json"
+#: A conversion that takes longer counts as failed.
+SECONDS = 600
+
+
+class Worker:
+    """A process and what it is at."""
+
+    def __init__(self, keep: Path | None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, keep), daemon=True)
+        self.process.start()
+        theirs.close()
+        # Imports take long, but no conversion pays for them.
+        self.connection.recv()
+        self.name, self.started = "", 0.0
+
+    def give(self, archive: Path) -> None:
+        self.name, self.started = archive.stem, time.monotonic()
+        self.connection.send(archive)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def run(archives: list[Path], jobs: int, keep: Path | None) -> Any:
+    """Yields each name with its line."""
+    waiting = list(reversed(archives))
+    idle: list[Worker] = []
+    busy: dict[Connection, Worker] = {}
+    while waiting or busy:
+        while waiting and len(busy) < jobs:
+            worker = idle.pop() if idle else Worker(keep)
+            worker.give(waiting.pop())
+            busy[worker.connection] = worker
+        for connection in wait(list(busy), timeout=1):
+            worker = busy.pop(connection)
+            try:
+                yield worker.name, connection.recv()
+                idle.append(worker)
+            except (EOFError, ConnectionError):
+                worker.process.join()
+                yield worker.name, {"failed": f"the process died with exit code {worker.process.exitcode}"}
+        for connection, worker in list(busy.items()):
+            if time.monotonic() - worker.started > SECONDS:
+                worker.stop()
+                del busy[connection]
+                yield worker.name, {"failed": f"no result after {SECONDS} s"}
+    for worker in idle:
+        worker.stop()
+
+
+def write(lines: dict[str, Any]) -> None:
+    """A line for each program, so that changes can be seen."""
+    tools = {name: version(name) for name in ("coremltools", "torch", "numpy")}
+    body = ",\n".join(f"  {json.dumps(name)}: {json.dumps(line)}" for name, line in sorted(lines.items()))
+    RESULTS.write_text(f'{{\n "tools": {json.dumps(tools)},\n "models": {{\n{body}\n }}\n}}\n')
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m oracle.zoo.peer", description="convert exports with coremltools")
+    parser.add_argument("exports", type=Path, metavar="EXPORTS", help="the folder of the exported programs")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these programs; the lines of others are kept")
+    parser.add_argument("--missing", action="store_true", help="those that have no line yet")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at work (default: 1)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="write the packages, too")
+    options = parser.parse_args()
+    archives = sorted(path for path in options.exports.glob("*.pt2") if path.stem.count(".") == 0)
+    lines = json.loads(RESULTS.read_text())["models"] if RESULTS.exists() else {}
+    if options.only:
+        archives = [path for path in archives if path.stem in options.only]
+    elif options.missing:
+        archives = [path for path in archives if path.stem not in lines]
+    else:
+        lines = {}
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    for count, (name, line) in enumerate(run(archives, options.jobs, options.keep), 1):
+        outcome = line.get("failed") or f"{line['operations']} operations in {line['seconds']} s"
+        print(f"[{count}/{len(archives)}] {name}: {outcome}", flush=True)
+        lines[name] = line
+        # What is done is kept if the run is cut short.
+        write(lines)
+    passed = sum("failed" not in line for line in lines.values())
+    print(f"{passed} of {len(lines)} converted")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

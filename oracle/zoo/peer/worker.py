@@ -1,0 +1,72 @@
+"""Converts one program after the other in a process of its own."""
+
+import collections
+import contextlib
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+#: What follows the first line of an error adds nothing, and paths of this machine would.
+LONGEST_REASON = 160
+
+
+def convert(archive: Path, keep: Path | None) -> dict[str, Any]:
+    """The line of a program."""
+    import coremltools as ct
+    import torch
+
+    from .. import shims  # noqa: F401
+
+    program = torch.export.load(archive).run_decompositions({})
+    started = time.monotonic()
+    model = ct.convert(
+        program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS18, skip_model_load=True
+    )
+    took = time.monotonic() - started
+    counts = collections.Counter(kind for kind in operations(model.get_spec()) if kind != "const")
+    if keep is not None:
+        model.save(str(keep / f"{archive.stem}.mlpackage"))
+    return {"operations": counts.total(), "seconds": round(took, 2), "histogram": dict(sorted(counts.items()))}
+
+
+def operations(spec: Any) -> Iterator[str]:
+    """The types of all operations, those of nested blocks included."""
+    blocks = [block for one in spec.mlProgram.functions.values() for block in one.block_specializations.values()]
+    while blocks:
+        for operation in blocks.pop().operations:
+            yield operation.type
+            blocks += operation.blocks
+
+
+def reason(error: BaseException) -> str:
+    """An error in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:LONGEST_REASON]
+
+
+def serve(connection: Connection, keep: Path | None) -> None:
+    """Answers each path with its line."""
+    os.environ["TQDM_DISABLE"] = "1"
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+    import torch
+
+    torch.set_num_threads(1)
+    # The time that imports take is no part of the first conversion.
+    import coremltools  # noqa: F401
+
+    connection.send("ready")
+    with contextlib.suppress(EOFError):
+        while True:
+            archive = connection.recv()
+            try:
+                with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+                    line = convert(archive, keep)
+            except Exception as error:  # What the peer cannot do is what we want to know.
+                line = {"failed": reason(error)}
+            connection.send(line)
