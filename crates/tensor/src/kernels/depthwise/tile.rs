@@ -16,7 +16,7 @@ const STAGED: usize = 5 * 11;
 #[inline(always)]
 pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut Scratch) {
     let extents = task.work.extents;
-    if extents.dilation != [1, 1] {
+    if extents.dilation != [1, 1] || !V::TUNED {
         return any_kernel::<V>(task, channel, V::LANES);
     }
     // With 32 registers there is room for the weights and the results of seven pixels, of which the
@@ -103,20 +103,17 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
             let count = B.min(output_width - x);
             let first = (x * S) as isize - extents.pad[1] as isize;
             let inner = inner_rows && first >= 0 && first as usize + columns <= width;
-            let tile = if narrow {
+            // Where the taps start, and how far apart rows and columns are.
+            let (source, pitch, apart) = if narrow {
                 let row = (y - task.rows.start) * extents.stride[0];
                 let pitch = all_columns * V::LANES;
                 let start = row * pitch + x * S * V::LANES;
                 let last = start + (H - 1) * pitch + columns * V::LANES;
-                let source = whole[start..last].as_ptr();
-                // SAFETY: the slice reaches from the first pixel that is read to the last one.
-                unsafe { taps::<V, H, W, S, B>(source, pitch, V::LANES, &weights, ends.bias) }
+                (whole[start..last].as_ptr(), pitch, V::LANES)
             } else if inner {
                 let start = image + (first_row as usize * width + first as usize) * step;
                 let last = start + ((H - 1) * width + columns - 1) * step + V::LANES;
-                let source = work.input[start..last].as_ptr();
-                // SAFETY: the slice reaches from the first pixel that is read to the last one.
-                unsafe { taps::<V, H, W, S, B>(source, width * step, step, &weights, ends.bias) }
+                (work.input[start..last].as_ptr(), width * step, step)
             } else {
                 for row in 0..H {
                     let in_y = first_row + row as isize;
@@ -136,12 +133,11 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
                         unsafe { V::load(source.as_ptr()).store(target.as_mut_ptr()) };
                     }
                 }
-                // SAFETY: `H * columns` vectors have been staged.
-                unsafe {
-                    let pitch = columns * V::LANES;
-                    taps::<V, H, W, S, B>(staged.as_ptr(), pitch, V::LANES, &weights, ends.bias)
-                }
+                (staged.as_ptr(), columns * V::LANES, V::LANES)
             };
+            // SAFETY: the slices reach from the first pixel that is read to the last one, and `H * columns`
+            // vectors have been staged.
+            let tile = unsafe { taps::<V, H, W, S, B>(source, pitch, apart, &weights, ends.bias) };
             for (at, sum) in tile.into_iter().enumerate() {
                 if at < count {
                     let start = results + (x + at) * step + channel;

@@ -5,10 +5,10 @@
     reason = "tiles lie in inputs, outputs or scratch, whose lengths the caller checks"
 )]
 
-use super::program::{Binary, Step};
+use super::program::{Binary, MapValue, Step};
 use crate::Isa;
 use crate::kernels::math::{Operand, Unary, activate_pointers, pow_pointers, unary_pointers};
-use crate::kernels::vector::Vector;
+use crate::kernels::vector::{Kernel, Vector, dispatch};
 
 /// A value's elements for the tile at hand.
 #[derive(Clone, Copy)]
@@ -45,41 +45,106 @@ impl View {
 /// Each operand's view has `length` readable elements, or one where it is uniform, and `target` as many
 /// writable ones; `target` is one of the views or overlaps none. Inputs and constants have no operands and
 /// nothing is done for them.
-#[inline(always)]
-pub(super) unsafe fn compute<V: Vector>(
+pub(super) unsafe fn compute(
     isa: Isa,
     step: &Step,
     views: &[View],
     target: *mut f32,
     length: usize,
 ) {
+    let view = |value: MapValue| views[value.index()];
     // SAFETY: of all calls below: the caller vouches for the views and the target.
     unsafe {
         match *step {
             Step::Input(_) | Step::Constant(_) => {}
             Step::Unary(function, value) => {
-                unary_pointers(isa, function, views[value.index()].elements, target, length);
+                unary_pointers(isa, function, view(value).elements, target, length);
             }
             Step::Activation(activation, value) => {
-                let source = views[value.index()].elements;
-                activate_pointers(isa, activation, source, target, length);
+                activate_pointers(isa, activation, view(value).elements, target, length);
+            }
+            Step::Binary(Binary::Pow, left, right) => {
+                power(isa, view(left), view(right), target, length);
+            }
+            Step::Binary(Binary::FloorDiv, left, right) => {
+                lane_pairs(|a, b| floor_and_rest(a, b).0, view(left), view(right), target, length);
+            }
+            Step::Binary(Binary::Mod, left, right) => {
+                lane_pairs(|a, b| floor_and_rest(a, b).1, view(left), view(right), target, length);
             }
             Step::RoundToFp16(value) => {
-                let source = views[value.index()].elements;
-                round_to_fp16::<V>(source, target, length);
+                let operands = [view(value); 3];
+                dispatch(isa, Compute { function: Function::Round, operands, target, length });
             }
             Step::Binary(function, left, right) => {
-                let (left, right) = (views[left.index()], views[right.index()]);
-                binary::<V>(isa, function, left, right, target, length);
+                let function = Function::Binary(function);
+                let operands = [view(left), view(right), view(right)];
+                dispatch(isa, Compute { function, operands, target, length });
             }
             Step::MulAdd(factor, other, addend) => {
-                let [a, b, c] = [factor, other, addend].map(|value| views[value.index()]);
-                ternary::<V>(a, b, c, target, length, false);
+                let operands = [factor, other, addend].map(view);
+                dispatch(isa, Compute { function: Function::MulAdd, operands, target, length });
             }
             Step::Select(condition, yes, no) => {
-                let [a, b, c] = [condition, yes, no].map(|value| views[value.index()]);
-                ternary::<V>(a, b, c, target, length, true);
+                let operands = [condition, yes, no].map(view);
+                dispatch(isa, Compute { function: Function::Select, operands, target, length });
             }
+        }
+    }
+}
+
+/// A step that is compiled for each instruction set here.
+#[derive(Clone, Copy)]
+enum Function {
+    Round,
+    Binary(Binary),
+    MulAdd,
+    Select,
+}
+
+struct Compute {
+    function: Function,
+    /// Those that the function has not repeat the last one.
+    operands: [View; 3],
+    target: *mut f32,
+    length: usize,
+}
+
+impl Kernel for Compute {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let Compute { function, operands: [a, b, c], target, length } = self;
+        // SAFETY: `compute` vouches for the views and the target.
+        unsafe {
+            match function {
+                Function::Round => round_to_fp16::<V>(a.elements, target, length),
+                Function::Binary(function) => binary::<V>(function, a, b, target, length),
+                Function::MulAdd => ternary::<V>(a, b, c, target, length, false),
+                Function::Select => ternary::<V>(a, b, c, target, length, true),
+            }
+        }
+    }
+}
+
+/// A function of single elements, for those that have no vectors.
+///
+/// # Safety
+/// As [`compute`].
+unsafe fn lane_pairs(
+    function: impl Fn(f32, f32) -> f32,
+    left: View,
+    right: View,
+    target: *mut f32,
+    length: usize,
+) {
+    for at in 0..length {
+        // SAFETY: the caller vouches for the views and the target.
+        unsafe {
+            let a = if left.uniform { left.value } else { *left.elements.add(at) };
+            let b = if right.uniform { right.value } else { *right.elements.add(at) };
+            *target.add(at) = function(a, b);
         }
     }
 }
@@ -213,7 +278,6 @@ unsafe fn pairs<V: Vector, F: Pairwise<V>>(
 /// As [`compute`].
 #[inline(always)]
 unsafe fn binary<V: Vector>(
-    isa: Isa,
     function: Binary,
     left: View,
     right: View,
@@ -238,29 +302,16 @@ unsafe fn binary<V: Vector>(
             pairs!($a, $b, V::select($truth, V::splat(1.0), V::zero()))
         };
     }
-    macro_rules! lane_pairs {
-        ($a:ident, $b:ident, $result:expr) => {
-            for at in 0..length {
-                // SAFETY: the caller vouches for the views and the target.
-                unsafe {
-                    let $a = if left.uniform { left.value } else { *left.elements.add(at) };
-                    let $b = if right.uniform { right.value } else { *right.elements.add(at) };
-                    *target.add(at) = $result;
-                }
-            }
-        };
-    }
     match function {
         Binary::Add => pairs!(a, b, a.add(b)),
         Binary::Sub => pairs!(a, b, a.sub(b)),
         Binary::Mul => pairs!(a, b, a.mul(b)),
         Binary::Div => pairs!(a, b, a.div(b)),
-        Binary::FloorDiv => lane_pairs!(a, b, floor_and_rest(a, b).0),
-        Binary::Mod => lane_pairs!(a, b, floor_and_rest(a, b).1),
         Binary::Min => pairs!(a, b, a.min_nan(b)),
         Binary::Max => pairs!(a, b, a.max_nan(b)),
-        // SAFETY: the caller vouches for the views and the target.
-        Binary::Pow => unsafe { power(isa, left, right, target, length) },
+        Binary::FloorDiv | Binary::Mod | Binary::Pow => {
+            unreachable!("`compute` has other functions for these")
+        }
         Binary::Equal => truths!(a, b, a.equal(b)),
         Binary::NotEqual => truths!(a, b, V::not(a.equal(b))),
         Binary::Less => truths!(a, b, a.less(b)),

@@ -11,7 +11,6 @@ use std::ops::Range;
 
 use self::compute::View;
 use crate::kernels::shared::SharedMut;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// How many elements go through the program together: few enough that the values in between stay in the
@@ -85,7 +84,7 @@ pub fn map(
         Run { isa, program, space: &space, inputs, outputs: &outputs, tiles: &tiles, tile_count };
     // A thread is worth waking for some ten microseconds of work.
     let grain = (16_384 / (space.tile_length() * program.steps.len()).max(1)).max(1);
-    pool.run_ranges(space.tiles(), grain, |range| dispatch(isa, RunRange { run: &run, range }));
+    pool.run_ranges(space.tiles(), grain, |range| run.tiles(range));
 }
 
 /// The space with its axes merged where all inputs allow it.
@@ -226,17 +225,9 @@ struct Run<'a> {
     tile_count: usize,
 }
 
-struct RunRange<'a> {
-    run: &'a Run<'a>,
-    range: Range<usize>,
-}
-
-impl Kernel for RunRange<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector>(self) {
-        let Run { isa, program, space, inputs, outputs, tiles, tile_count } = *self.run;
+impl Run<'_> {
+    fn tiles(&self, range: Range<usize>) {
+        let Run { isa, program, space, inputs, outputs, tiles, tile_count } = *self;
         let most = space.tile_length();
         let accesses: Vec<_> = (0..inputs.len()).map(|input| space.access(input)).collect();
         // Each tile of scratch starts at a cache line of its own.
@@ -253,7 +244,7 @@ impl Kernel for RunRange<'_> {
             }
         }
         let mut views: Vec<View> = vec![View::new([].as_ptr()); program.steps.len()];
-        for tile in self.range {
+        for tile in range {
             let (row, start, length) = space.tile(tile);
             let first = row * space.inner + start;
             for (at, step) in program.steps.iter().enumerate() {
@@ -305,7 +296,7 @@ impl Kernel for RunRange<'_> {
                         // live at once are apart, and nobody else writes these elements of outputs.
                         #[expect(unsafe_code, reason = "results may take the place of operands")]
                         unsafe {
-                            compute::compute::<V>(isa, step, &views, target, length);
+                            compute::compute(isa, step, &views, target, length);
                             if uniform { View::uniform(target, *target) } else { View::new(target) }
                         }
                     }

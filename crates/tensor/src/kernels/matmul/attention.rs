@@ -380,21 +380,26 @@ impl Kernel for Direct<'_, '_> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        match self.job.shape.queries {
-            1 => direct::<V, 1>(self.job, self.scratch),
-            2 => direct::<V, 2>(self.job, self.scratch),
-            3 => direct::<V, 3>(self.job, self.scratch),
-            _ => direct::<V, 4>(self.job, self.scratch),
+        let queries = self.job.shape.queries;
+        let mut first = 0;
+        while first < queries {
+            if V::TUNED && first + 2 <= queries {
+                direct::<V, 2>(self.job, first, self.scratch);
+                first += 2;
+            } else {
+                direct::<V, 1>(self.job, first, self.scratch);
+                first += 1;
+            }
         }
     }
 }
 
 #[inline(always)]
-fn direct<V: Vector, const R: usize>(job: &Job, scratch: &mut Scratch) {
+fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scratch) {
     let AttentionShape { keys, depth, value_depth, .. } = job.shape;
     let scores = scratch.elements(R * keys);
     let queries: [&[f32]; R] =
-        std::array::from_fn(|row| &job.query[row * job.query_stride..][..depth]);
+        std::array::from_fn(|row| &job.query[(first + row) * job.query_stride..][..depth]);
     for key in 0..keys {
         let vector = &job.key[key * job.key_stride..][..depth];
         let mut sums = [V::zero(); R];
@@ -419,7 +424,7 @@ fn direct<V: Vector, const R: usize>(job: &Job, scratch: &mut Scratch) {
         }
     }
     for row in 0..R {
-        softmax::<V>(&mut scores[row * keys..][..keys], job.scale, job.mask_of(row));
+        softmax::<V>(&mut scores[row * keys..][..keys], job.scale, job.mask_of(first + row));
     }
     const TOGETHER: usize = 4;
     let mut start = 0;
@@ -452,6 +457,7 @@ fn direct<V: Vector, const R: usize>(job: &Job, scratch: &mut Scratch) {
                 }
                 // SAFETY: the results of a query are `value_depth` elements, which are this task's.
                 unsafe {
+                    let row = first + row;
                     let target = job.output.add(row * job.output_stride + start + at);
                     sum.store_partial(target, (width - at).min(V::LANES));
                 }

@@ -110,61 +110,57 @@ impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
             }
         }
         // SAFETY: the caller vouches for output, bias and residual.
-        unsafe {
-            if tile.last == V::LANES {
-                write::<V, R, N, false>(&tile, &mut sums);
-            } else {
-                write::<V, R, N, true>(&tile, &mut sums);
-            }
-        }
+        unsafe { write::<V, R, N>(&tile, &mut sums) };
     }
+}
+
+/// # Safety
+/// A row must have the elements of `N` vectors, but for the last one only some.
+#[inline(always)]
+unsafe fn load_row<V: Vector, const N: usize>(row: *const f32, last: usize) -> [V; N] {
+    let mut vectors = [V::zero(); N];
+    for (index, vector) in vectors.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the elements.
+        *vector = unsafe {
+            let source = row.add(index * V::LANES);
+            if index + 1 == N { V::load_partial(source, last) } else { V::load(source) }
+        };
+    }
+    vectors
 }
 
 /// # Safety
 /// Output, bias and residual must have the tile's elements.
 #[inline(always)]
-unsafe fn write<V: Vector, const R: usize, const N: usize, const PARTIAL: bool>(
-    tile: &Tile,
-    sums: &mut [[V; N]; R],
-) {
-    let load = |source: *const f32, index: usize| {
-        // SAFETY: the caller vouches for the tile's elements.
-        unsafe {
-            let source = source.add(index * V::LANES);
-            if PARTIAL && index + 1 == N {
-                V::load_partial(source, tile.last)
-            } else {
-                V::load(source)
-            }
-        }
-    };
+unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &mut [[V; N]; R]) {
     if tile.accumulate {
         for (row, sums) in sums.iter_mut().enumerate() {
-            for (index, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let output = unsafe { tile.output.add(row * tile.output_stride) };
-                *sum = sum.add(load(output, index));
+            // SAFETY: the caller vouches for the output.
+            let before =
+                unsafe { load_row::<V, N>(tile.output.add(row * tile.output_stride), tile.last) };
+            for (sum, before) in sums.iter_mut().zip(before) {
+                *sum = sum.add(before);
             }
         }
     }
     if let Some(finish) = tile.finish {
         if !finish.bias.is_null() {
-            let mut bias = [V::zero(); N];
-            for (index, bias) in bias.iter_mut().enumerate() {
-                *bias = load(finish.bias, index);
-            }
+            // SAFETY: the caller vouches for the bias.
+            let bias = unsafe { load_row::<V, N>(finish.bias, tile.last) };
             for sums in sums.iter_mut() {
-                for (sum, bias) in sums.iter_mut().zip(&bias) {
-                    *sum = sum.add(*bias);
+                for (sum, bias) in sums.iter_mut().zip(bias) {
+                    *sum = sum.add(bias);
                 }
             }
         }
         if !finish.residual.is_null() {
             for (row, sums) in sums.iter_mut().enumerate() {
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: as above.
-                    let residual = unsafe { finish.residual.add(row * finish.residual_stride) };
-                    *sum = sum.add(load(residual, index));
+                // SAFETY: the caller vouches for the residual.
+                let residual = unsafe {
+                    load_row::<V, N>(finish.residual.add(row * finish.residual_stride), tile.last)
+                };
+                for (sum, residual) in sums.iter_mut().zip(residual) {
+                    *sum = sum.add(residual);
                 }
             }
         }
@@ -178,10 +174,10 @@ unsafe fn write<V: Vector, const R: usize, const N: usize, const PARTIAL: bool>(
     }
     for (row, sums) in sums.iter().enumerate() {
         for (index, sum) in sums.iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: the caller vouches for the output.
             unsafe {
                 let output = tile.output.add(row * tile.output_stride + index * V::LANES);
-                if PARTIAL && index + 1 == N {
+                if index + 1 == N {
                     sum.store_partial(output, tile.last);
                 } else {
                     sum.store(output);

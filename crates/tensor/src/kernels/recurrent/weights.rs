@@ -134,7 +134,7 @@ impl Kernel for Add<'_> {
 #[inline(always)]
 fn add<V: Vector, const G: usize, const B: usize>(work: &Add<'_>) {
     let mut row = 0;
-    while row + ROWS <= work.rows {
+    while V::TUNED && row + ROWS <= work.rows {
         let mut unit = work.units.start;
         while unit < work.units.end {
             panels::<V, G, 1, ROWS>(work, row, unit);
@@ -144,7 +144,7 @@ fn add<V: Vector, const G: usize, const B: usize>(work: &Add<'_>) {
     }
     while row < work.rows {
         let mut unit = work.units.start;
-        while unit + B * V::LANES <= work.units.end {
+        while V::TUNED && unit + B * V::LANES <= work.units.end {
             panels::<V, G, B, 1>(work, row, unit);
             unit += B * V::LANES;
         }

@@ -113,9 +113,9 @@ float_decoder!(Bf16, 2, |at| V::unpack_bf16(at), |bytes| half::bf16::from_le_byt
 
 /// Integers of 8 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Byte<const SIGNED: bool, const OFFSET: bool>(pub Data);
+pub(super) struct Byte<const SIGNED: bool>(pub Data);
 
-impl<const SIGNED: bool, const OFFSET: bool> Decoder for Byte<SIGNED, OFFSET> {
+impl<const SIGNED: bool> Decoder for Byte<SIGNED> {
     type Block<V: Vector> = (V, V);
 
     #[inline(always)]
@@ -142,7 +142,7 @@ impl<const SIGNED: bool, const OFFSET: bool> Decoder for Byte<SIGNED, OFFSET> {
             let source = row.pointer.add(at);
             if SIGNED { V::unpack_i8(source) } else { V::unpack_u8(source) }
         };
-        if OFFSET { integers.sub(offset).mul(scale) } else { integers.mul(scale) }
+        integers.sub(offset).mul(scale)
     }
     #[inline(always)]
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
@@ -212,16 +212,8 @@ kind!(
     |entry, _numbers| entry
 );
 kind!(
-    /// Fields of at most 4 bits, the entries scaled once for each block.
-    Scaled,
-    V::Table,
-    |numbers| V::scale_table(V::load_table(numbers.palette), V::splat(numbers.scale)),
-    |source, fields, table| V::look_up(source, fields, table),
-    |entry, numbers| entry * numbers.scale
-);
-kind!(
-    /// Likewise, after an offset has been taken from them.
-    Shifted,
+    /// Fields of at most 4 bits, the entries less an offset and scaled once for each block.
+    Affine,
     V::Table,
     |numbers| {
         let table = V::shift_table(V::load_table(numbers.palette), V::splat(numbers.offset));

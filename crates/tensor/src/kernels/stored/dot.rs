@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::decode::Decoder;
+use super::decode::{BlockNumbers, Decoder};
 use super::format::StoredWeights;
 use super::numbers::{Numbers, UseDecoder, with_decoder};
 use crate::kernels::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
@@ -119,42 +119,37 @@ impl<D: Decoder> Kernel for WithDecoder<'_, D> {
     #[inline(always)]
     fn run<V: Vector>(self) {
         let WithDecoder { shape, decoder } = self;
-        let mut column = shape.columns.start;
-        while column + TOGETHER <= shape.columns.end {
+        for column in shape.columns.clone().step_by(TOGETHER) {
             // The weights that one part of the left rows has used are still in the cache for the next.
             let mut row = 0;
             while row < shape.rows {
-                // SAFETY: these rows and columns exist.
+                // SAFETY: this column and these rows exist.
                 row += unsafe {
-                    match shape.rows - row {
-                        4.. => dots::<V, D, TOGETHER, 4>(&shape, decoder, row, column),
-                        2.. => dots::<V, D, TOGETHER, 2>(&shape, decoder, row, column),
-                        _ => dots::<V, D, TOGETHER, 1>(&shape, decoder, row, column),
+                    if V::TUNED && shape.rows - row >= 4 {
+                        dots::<V, D, 4>(&shape, decoder, row, column)
+                    } else {
+                        dots::<V, D, 1>(&shape, decoder, row, column)
                     }
                 };
-            }
-            column += TOGETHER;
-        }
-        for column in column..shape.columns.end {
-            for row in 0..shape.rows {
-                // SAFETY: this row and column exist.
-                unsafe { dots::<V, D, 1, 1>(&shape, decoder, row, column) };
             }
         }
     }
 }
 
-/// The dot products of `M` rows on the left with `N` rows of weights; how many `M` are.
+/// The dot products of `M` rows on the left with the rows of weights from one on, [`TOGETHER`] where there
+/// are as many; how many `M` are.
 ///
 /// # Safety
-/// The rows must exist.
+/// The row of weights and the rows on the left must exist.
 #[inline(always)]
-unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
+unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
     shape: &Dots,
     decoder: D,
     row: usize,
     column: usize,
 ) -> usize {
+    const N: usize = TOGETHER;
+    let last = shape.columns.end - 1;
     let mut left = [std::ptr::null::<f32>(); M];
     for (index, left) in left.iter_mut().enumerate() {
         // SAFETY: the caller vouches for the rows.
@@ -164,15 +159,17 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
     // SAFETY: the caller vouches for the rows.
     let mut starts = [unsafe { decoder.row(column * shape.inputs) }; N];
     for (n, (numbers, start)) in numbers.iter_mut().zip(&mut starts).enumerate() {
-        *numbers = shape.numbers.row(column + n);
+        // Where fewer rows are left, the last one stands for those that are missing.
+        let column = last.min(column + n);
+        *numbers = shape.numbers.row(column);
         // SAFETY: as above.
-        *start = unsafe { decoder.row((column + n) * shape.inputs) };
+        *start = unsafe { decoder.row(column * shape.inputs) };
     }
     // The bytes of a vector of each row.
     let step = N * V::LANES * decoder.bits() / 8;
     let mut sums = [[V::zero(); M]; N];
     // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
-    let readable = decoder.readable().saturating_sub((column + N - 1) * shape.inputs);
+    let readable = decoder.readable().saturating_sub(last.min(column + N - 1) * shape.inputs);
     let mut start = 0;
     let mut index = 0;
     while start < shape.inputs {
@@ -212,12 +209,10 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
             let count = (end - at).min(V::LANES);
             for (n, sums) in sums.iter_mut().enumerate() {
                 let numbers = numbers[n].get(index);
+                let first = last.min(column + n) * shape.inputs + at;
                 let mut lanes = [0.0; MOST_LANES];
-                for (lane, to) in lanes[..count].iter_mut().enumerate() {
-                    // SAFETY: the element is in the block.
-                    *to =
-                        unsafe { decoder.single((column + n) * shape.inputs + at + lane, numbers) };
-                }
+                // SAFETY: the elements are in the block.
+                unsafe { singles(decoder, first, numbers, &mut lanes[..count]) };
                 // SAFETY: there are as many lanes as any vector has.
                 let weights = unsafe { V::load(lanes.as_ptr()) };
                 for (sum, left) in sums.iter_mut().zip(&left) {
@@ -231,7 +226,7 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
         start = end;
         index += 1;
     }
-    for (n, sums) in sums.iter().enumerate() {
+    for (n, sums) in sums.iter().enumerate().take(last + 1 - column) {
         for (m, sum) in sums.iter().enumerate() {
             // SAFETY: the caller vouches for the rows, and they are the task's.
             unsafe {
@@ -241,4 +236,17 @@ unsafe fn dots<V: Vector, D: Decoder, const N: usize, const M: usize>(
         }
     }
     M
+}
+
+/// Decodes elements that are no vector, one by one. It stays a function of its own, as there are many copies
+/// of what calls it.
+///
+/// # Safety
+/// The elements must be in the matrix, and the palette one of the format.
+#[inline(never)]
+unsafe fn singles<D: Decoder>(decoder: D, first: usize, numbers: BlockNumbers, target: &mut [f32]) {
+    for (lane, to) in target.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the element.
+        *to = unsafe { decoder.single(first + lane, numbers) };
+    }
 }

@@ -6,8 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::decode::{
-    Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, Gathered, Palette, Scaled, Shifted,
-    Wide,
+    Affine, Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, Gathered, Palette, Wide,
 };
 use super::format::{Format, Palettes, Parameters, StoredWeights};
 use crate::kernels::matmul::source::widen;
@@ -168,14 +167,9 @@ pub(super) fn with_decoder(isa: Isa, weights: &StoredWeights, work: impl UseDeco
         Format::Float(DType::Fp32) => return work.run(F32(data)),
         Format::Float(DType::Fp16) => return work.run(F16(data)),
         Format::Float(_) => return work.run(Bf16(data)),
-        Format::Affine { dtype: DType::Int8, offset: None, .. } => {
-            return work.run(Byte::<true, false>(data));
-        }
-        Format::Affine { dtype: DType::Int8, .. } => return work.run(Byte::<true, true>(data)),
-        Format::Affine { dtype: DType::UInt8, offset: None, .. } => {
-            return work.run(Byte::<false, false>(data));
-        }
-        Format::Affine { dtype: DType::UInt8, .. } => return work.run(Byte::<false, true>(data)),
+        // Where there is no scale it is 1, and where there is no offset it is 0.
+        Format::Affine { dtype: DType::Int8, .. } => return work.run(Byte::<true>(data)),
+        Format::Affine { dtype: DType::UInt8, .. } => return work.run(Byte::<false>(data)),
         Format::Affine { dtype, .. } => dtype.bits().map_or(4, |bits| bits as usize),
         Format::Palette { bits, .. } => *bits,
     };
@@ -189,13 +183,10 @@ pub(super) fn with_decoder(isa: Isa, weights: &StoredWeights, work: impl UseDeco
         };
     }
     match (&weights.format, bits, even) {
-        (Format::Affine { offset: None, .. }, _, true) => run!(Scaled, true),
-        (Format::Affine { .. }, _, true) => run!(Shifted, true),
+        (Format::Affine { .. }, _, true) => run!(Affine, true),
         (_, 1..=4, true) => run!(Palette, true),
-        // Where there is no scale it is 1, and where there is no offset it is 0.
-        (_, 1..=4, false) => run!(Shifted, false),
-        (_, 6, true) => run!(Wide, true),
-        (_, 6, false) => run!(Wide, false),
+        (_, 1..=4, false) => run!(Affine, false),
+        (_, 6, _) => run!(Wide, false),
         _ => run!(Gathered, true),
     }
 }

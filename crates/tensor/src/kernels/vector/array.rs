@@ -68,6 +68,7 @@ fn round(value: f32) -> f32 {
 impl Vector for F32x8 {
     const LANES: usize = LANES;
     const FUSED: bool = false;
+    const TUNED: bool = true;
     type Mask = U32x8;
     type Bits = U32x8;
 

@@ -63,6 +63,9 @@ pub(crate) trait Vector: Unpack {
     const LANES: usize;
     /// Whether `mul_add` rounds once.
     const FUSED: bool;
+    /// Whether kernels have versions for several sizes of tiles. The portable vector does with one, as
+    /// versions take long to compile.
+    const TUNED: bool;
     type Mask: Copy;
     type Bits: Copy;
 
@@ -206,10 +209,34 @@ pub(crate) fn prefetch(address: *const u8) {
 }
 
 /// Work that is compiled for each instruction set.
-pub(crate) trait Kernel {
+///
+/// The compiled versions are methods of the trait, since the compiler then puts them beside the type that
+/// implements it, and compiles the modules of kernels in parallel.
+pub(crate) trait Kernel: Sized {
     type Output;
     /// Implementations are `#[inline(always)]`.
     fn run<V: Vector>(self) -> Self::Output;
+
+    #[inline(never)]
+    fn run_portable(self) -> Self::Output {
+        self.run::<Portable>()
+    }
+
+    /// # Safety
+    /// The machine must have the instructions.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn run_avx2(self) -> Self::Output {
+        self.run::<x86::F32x8>()
+    }
+
+    /// # Safety
+    /// The machine must have the instructions.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    unsafe fn run_avx512(self) -> Self::Output {
+        self.run::<x86::F32x16>()
+    }
 }
 
 #[cfg(not(all(target_arch = "aarch64", not(miri))))]
@@ -247,13 +274,13 @@ pub(crate) unsafe fn dispatch_unchecked<K: Kernel>(isa: Isa, kernel: K) -> K::Ou
     match isa {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the machine has the instructions.
-        Isa::Avx512 => unsafe { x86::with_avx512(kernel) },
+        Isa::Avx512 => unsafe { kernel.run_avx512() },
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the machine has the instructions.
-        Isa::Avx2 => unsafe { x86::with_avx2(kernel) },
+        Isa::Avx2 => unsafe { kernel.run_avx2() },
         #[cfg(all(target_arch = "aarch64", not(miri)))]
         Isa::Neon => kernel.run::<neon::F32x4>(),
-        _ => kernel.run::<Portable>(),
+        _ => kernel.run_portable(),
     }
 }
 

@@ -32,6 +32,7 @@ fn narrow(wide: float32x4_t) -> uint16x4_t {
 impl Vector for F32x4 {
     const LANES: usize = 4;
     const FUSED: bool = true;
+    const TUNED: bool = true;
     type Mask = uint32x4_t;
     type Bits = uint32x4_t;
 

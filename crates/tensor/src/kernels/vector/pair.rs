@@ -73,6 +73,7 @@ fn halves<V: Vector>(count: usize) -> (usize, usize) {
 impl<V: Vector> Vector for Pair<V> {
     const LANES: usize = 2 * V::LANES;
     const FUSED: bool = V::FUSED;
+    const TUNED: bool = false;
     type Mask = Both<V::Mask>;
     type Bits = Both<V::Bits>;
 

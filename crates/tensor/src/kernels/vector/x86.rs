@@ -2,23 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Vector};
+use super::Vector;
 
 mod unpack;
-
-/// # Safety
-/// The machine must have the instructions.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn with_avx2<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run::<F32x8>()
-}
-
-/// # Safety
-/// The machine must have the instructions.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn with_avx512<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run::<F32x16>()
-}
 
 #[derive(Clone, Copy)]
 pub(super) struct F32x4(__m128);
@@ -47,6 +33,7 @@ const CUT: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
 impl Vector for F32x8 {
     const LANES: usize = 8;
     const FUSED: bool = true;
+    const TUNED: bool = true;
     type Mask = __m256;
     type Bits = __m256i;
 
@@ -128,6 +115,7 @@ impl Vector for F32x8 {
 impl Vector for F32x16 {
     const LANES: usize = 16;
     const FUSED: bool = true;
+    const TUNED: bool = true;
     type Mask = __mmask16;
     type Bits = __m512i;
 
@@ -202,6 +190,19 @@ impl Vector for F32x16 {
     }
 }
 
+/// Copies some of four elements. It stays a function of its own, since it is used in so many places that the
+/// copies of it would make up most of the portable kernels.
+///
+/// # Safety
+/// As many elements must be readable and writable.
+#[inline(never)]
+unsafe fn copy_some(source: *const f32, target: *mut f32, count: usize) {
+    for at in 0..count.min(4) {
+        // SAFETY: the caller vouches for the elements.
+        unsafe { *target.add(at) = *source.add(at) };
+    }
+}
+
 /// Runs a function of four lanes on each by itself.
 #[inline(always)]
 fn each_of_four(x: __m128, function: impl Fn(f32) -> f32) -> __m128 {
@@ -217,6 +218,7 @@ fn each_of_four(x: __m128, function: impl Fn(f32) -> f32) -> __m128 {
 impl Vector for F32x4 {
     const LANES: usize = 4;
     const FUSED: bool = false;
+    const TUNED: bool = false;
     type Mask = __m128;
     type Bits = __m128i;
 
@@ -236,19 +238,21 @@ impl Vector for F32x4 {
     memory! {
         load(source: *const f32) -> Self = F32x4(_mm_loadu_ps(source));
         load_partial(source: *const f32, count: usize) -> Self = {
-            let mut lanes = [0.0; 4];
-            for (at, lane) in lanes.iter_mut().enumerate().take(count) {
-                *lane = *source.add(at);
+            if count >= 4 {
+                return Self::load(source);
             }
+            let mut lanes = [0.0; 4];
+            copy_some(source, lanes.as_mut_ptr(), count);
             F32x4(_mm_loadu_ps(lanes.as_ptr()))
         };
         store(self, target: *mut f32) = _mm_storeu_ps(target, self.0);
         store_partial(self, target: *mut f32, count: usize) = {
+            if count >= 4 {
+                return self.store(target);
+            }
             let mut lanes = [0.0; 4];
             _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
-            for (at, lane) in lanes.iter().enumerate().take(count) {
-                *target.add(at) = *lane;
-            }
+            copy_some(lanes.as_ptr(), target, count);
         };
         load_f16(source: *const u16) -> Self = {
             let halves = source.cast::<[u16; 4]>().read_unaligned();
