@@ -16,13 +16,19 @@ pub(crate) struct Arguments {
     /// The archive
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    /// Print the program as it is after `prepare`
+    #[arg(long)]
+    prepared: bool,
 }
 
 /// Prints one line for each file.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     for file in &arguments.files {
         let name = |error| format!("{}: {error}", file.display());
-        let program = coremill_pt2::read(file).map_err(name)?;
+        let mut program = coremill_pt2::read(file).map_err(name)?;
+        if arguments.prepared {
+            program = coremill_pt2::prepare(program).map_err(name)?;
+        }
         let dump = Dump { program: &program }.program().map_err(name)?;
         serde_json::to_writer(io::stdout().lock(), &dump).map_err(|error| error.to_string())?;
         println!();

@@ -468,7 +468,7 @@ fn device(wire: wire::Device) -> Device {
 const OPERATOR_PREFIXES: [&str; 3] =
     ["torch.ops.", "executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops."];
 
-fn target(text: &str) -> Target {
+pub(crate) fn target(text: &str) -> Target {
     for prefix in OPERATOR_PREFIXES {
         let Some(rest) = text.strip_prefix(prefix) else { continue };
         if let Some(name) = rest.strip_prefix("higher_order.") {

@@ -12,6 +12,7 @@
 //! | `program` | [`ExportedProgram`] and all that is in it |
 //! | `symbol` | [`Expression`]s of symbolic sizes, their ranges and values |
 //! | `schema` | the operators' schemas |
+//! | `prepare` | [`prepare()`]: from a traced program to a functional one |
 //! | `tensor` | [`Stored`] weights |
 //! | `pickle`, `saved` | what `torch.save` writes |
 //!
@@ -30,6 +31,7 @@ mod graph;
 pub mod limits;
 mod normalize;
 mod pickle;
+mod prepare;
 mod program;
 mod read;
 mod saved;
@@ -42,6 +44,7 @@ mod wire;
 mod zip;
 
 pub use error::{Error, ErrorKind};
+pub use prepare::prepare;
 pub use program::{
     Argument, CallSignature, Constraint, Device, Dialect, ExportedProgram, Graph, Hint, InputKind,
     Meta, Module, Node, Origin, Output, OutputKind, Size, SourceLine, Subgraph, Symbolic, Target,

@@ -125,6 +125,15 @@ impl Schemas {
     }
 }
 
+/// The overloads of an operator; `default` for the one without a name.
+pub(crate) fn overloads(namespace: &str, name: &str) -> impl Iterator<Item = &'static str> {
+    let key = format!("{namespace}::{name}");
+    TEXT.lines().filter_map(move |line| {
+        let found = line.split('(').next()?.strip_prefix(&key)?;
+        if found.is_empty() { Some("default") } else { found.strip_prefix('.') }
+    })
+}
+
 /// The line of an operator, by bisection over the text.
 fn line(key: &str) -> Option<&'static str> {
     let (mut low, mut high) = (0, TEXT.len());

@@ -1,0 +1,167 @@
+//! Rewriting of a graph: nodes are written anew one by one, old values can get a replacement, new ones a name.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::Error;
+use crate::normalize::{self, Given};
+use crate::program::{Argument, Meta, Node, Origin, Output, Target, Value, ValueId};
+use crate::schema::Schemas;
+
+/// A graph in the making.
+pub(super) struct Editor<'a> {
+    pub(super) schemas: &'a mut Schemas,
+    pub(super) values: Vec<Value>,
+    pub(super) nodes: Vec<Node>,
+    /// Made when the first new value asks for a name.
+    names: Option<HashSet<String>>,
+    replaced: HashMap<ValueId, Argument>,
+}
+
+impl<'a> Editor<'a> {
+    pub(super) fn new(schemas: &'a mut Schemas, values: Vec<Value>) -> Editor<'a> {
+        Editor { schemas, values, nodes: Vec::new(), names: None, replaced: HashMap::new() }
+    }
+
+    pub(super) fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0 as usize]
+    }
+
+    /// A new value; its name is `name` if that is free.
+    pub(super) fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Error> {
+        let id = u32::try_from(self.values.len())
+            .map_err(|_| Error::limit("the graph has more values than 32 bits count"))?;
+        let names = self
+            .names
+            .get_or_insert_with(|| self.values.iter().map(|value| value.name.clone()).collect());
+        let mut free = name.to_owned();
+        let mut number = self.values.len();
+        while !names.insert(free.clone()) {
+            free = format!("{name}_{number}");
+            number += 1;
+        }
+        self.values.push(Value { name: free, meta });
+        Ok(ValueId(id))
+    }
+
+    /// Lets every later use of `old` mean `new`.
+    pub(super) fn replace(&mut self, old: ValueId, new: Argument) {
+        self.replaced.insert(old, new);
+    }
+
+    /// What a use of `id` means now.
+    pub(super) fn current(&self, id: ValueId) -> Argument {
+        self.replaced.get(&id).cloned().unwrap_or(Argument::Value(id))
+    }
+
+    pub(super) fn resolve(&self, argument: &mut Argument) {
+        if self.replaced.is_empty() {
+            return;
+        }
+        map_values(argument, &mut |id| Ok(self.current(id))).unwrap_or_default();
+    }
+
+    pub(super) fn resolve_node(&self, node: &mut Node) {
+        node.arguments.iter_mut().for_each(|argument| self.resolve(argument));
+        node.keywords.iter_mut().for_each(|(_, argument)| self.resolve(argument));
+    }
+
+    /// A call of an operator that has one result. What is not given gets its default.
+    pub(super) fn call(
+        &mut self,
+        operator: (&str, &str),
+        arguments: Vec<Argument>,
+        name: &str,
+        meta: Meta,
+        origin: &Origin,
+    ) -> Result<ValueId, Error> {
+        let given = arguments.into_iter().map(positional).collect();
+        let result = self.define(name, meta)?;
+        self.call_into(operator, given, vec![Output::Value(result)], origin)?;
+        Ok(result)
+    }
+
+    /// A call of an ATen operator with results that are defined already.
+    pub(super) fn call_into(
+        &mut self,
+        (name, overload): (&str, &str),
+        given: Vec<Given>,
+        outputs: Vec<Output>,
+        origin: &Origin,
+    ) -> Result<(), Error> {
+        let schema = self.schemas.find("aten", name, overload)?.ok_or_else(|| {
+            Error::unsupported(format!("`aten.{name}.{overload}` is no operator that is known"))
+        })?;
+        let (arguments, keywords) = normalize::arguments(Some(&schema), given)?;
+        let node_name = outputs.iter().find_map(|output| match output {
+            Output::Value(id) => Some(self.value(*id).name.clone()),
+            _ => None,
+        });
+        self.nodes.push(Node {
+            name: node_name.unwrap_or_else(|| name.to_owned()),
+            target: Target::Operator {
+                namespace: "aten".to_owned(),
+                name: name.to_owned(),
+                overload: overload.to_owned(),
+            },
+            schema: Some(schema),
+            arguments,
+            keywords,
+            outputs,
+            single_return: None,
+            origin: origin.clone(),
+        });
+        Ok(())
+    }
+}
+
+/// An argument that goes by its position.
+pub(super) fn positional(value: Argument) -> Given {
+    Given { name: String::new(), by_keyword: false, value }
+}
+
+/// An argument that goes by its name.
+pub(super) fn named(name: &str, value: Argument) -> Given {
+    Given { name: name.to_owned(), by_keyword: true, value }
+}
+
+/// Puts what `change` says in the place of each value.
+pub(super) fn map_values(
+    argument: &mut Argument,
+    change: &mut dyn FnMut(ValueId) -> Result<Argument, Error>,
+) -> Result<(), Error> {
+    match argument {
+        Argument::Value(id) => *argument = change(*id)?,
+        Argument::List(items) => {
+            for item in items {
+                map_values(item, change)?;
+            }
+        }
+        Argument::Map(items) => {
+            for (_, item) in items {
+                map_values(item, change)?;
+            }
+        }
+        Argument::None
+        | Argument::Int(_)
+        | Argument::Float(_)
+        | Argument::Bool(_)
+        | Argument::Complex(..)
+        | Argument::Text(_)
+        | Argument::ScalarType(_)
+        | Argument::MemoryFormat(_)
+        | Argument::Layout(_)
+        | Argument::Device(_)
+        | Argument::Graph(_)
+        | Argument::Operator(_) => {}
+    }
+    Ok(())
+}
+
+/// The values that an output of a node defines.
+pub(super) fn defined(output: &Output) -> &[ValueId] {
+    match output {
+        Output::Value(id) => std::slice::from_ref(id),
+        Output::List(ids) => ids,
+        Output::Unused | Output::None => &[],
+    }
+}

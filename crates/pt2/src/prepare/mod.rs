@@ -1,0 +1,40 @@
+//! Turns a program as it was traced into one that is functional: what is left to whoever lowers it are calls that give
+//! results and do nothing else.
+//!
+//! | module | does |
+//! |---|---|
+//! | `inline` | puts the graphs of wrappers (`no_grad`, `autocast`, hints) in their place, drops assertions, tokens, and dropout that does nothing |
+//! | `autocast` | the casts that an `autocast` region stands for |
+//! | `vmap` | batch dimensions that `vmap` hid become dimensions |
+//! | `functionalize`, `functional`, `view` | writes become new values: of what was written to, of its base, and of every other view of it |
+//! | `edit`, `meta` | what these share |
+
+mod autocast;
+mod edit;
+mod functional;
+mod functionalize;
+mod inline;
+mod meta;
+mod view;
+
+use crate::dead;
+use crate::error::Error;
+use crate::program::ExportedProgram;
+use crate::schema::Schemas;
+
+/// Makes a program functional.
+///
+/// Afterwards no call writes to its arguments, and no wrapper is left around a graph except control flow. What the
+/// program did to its buffers and inputs stands in its outputs, before those of the caller, as in torch's own
+/// functional programs. `view` means `reshape` then: strides of values that the program computes are not kept.
+///
+/// # Errors
+/// Programs that write where a functional one cannot follow: through `expand`, within a branch of `cond` to its
+/// inputs, by operators that have no functional form.
+pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
+    let mut schemas = Schemas::default();
+    inline::inline(&mut program, &mut schemas)?;
+    functionalize::functionalize(&mut program, &mut schemas)?;
+    dead::remove(&mut program.graph);
+    Ok(program)
+}

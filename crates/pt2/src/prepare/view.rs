@@ -1,0 +1,653 @@
+//! Views: how a tensor shares its elements with another, how it is read anew, and what a write through it means.
+
+use super::edit::{Editor, defined, positional};
+use super::meta::{
+    contiguous, expression, is_complex, is_contiguous, is_view, same_order, same_sizes,
+};
+use crate::error::Error;
+use crate::program::{
+    Argument, Meta, Node, Origin, Output, Size, Symbolic, Target, TensorMeta, ValueId,
+};
+use crate::scalar::MemoryFormat;
+use crate::symbol::{Expression, Function};
+
+/// How a view picks its elements.
+#[derive(Clone, Debug)]
+pub(super) enum View {
+    /// All, as they are.
+    Same,
+    /// All, in their order, in other dimensions.
+    Reshape,
+    /// All; dimension `i` is the source's of this number.
+    Permute(Vec<usize>),
+    /// Those at one index of a dimension.
+    Select(i64, Argument),
+    /// A range of a dimension: start, end, step.
+    Slice(i64, [Argument; 3]),
+    /// A diagonal: offset and the two dimensions.
+    Diagonal([Argument; 3]),
+    /// Sizes, strides and offset in a tensor that is contiguous.
+    Strided([Argument; 3]),
+    /// The same bits as another type.
+    Bits,
+    /// Complex conjugates.
+    Conjugate,
+    /// The real parts (0) or the imaginary ones (1).
+    Part(i64),
+    /// Complex numbers as pairs.
+    AsReal,
+    /// Pairs as complex numbers.
+    AsComplex,
+    /// One result of a call that takes a tensor apart along a dimension: the call, the result, and how many there are.
+    Piece(Box<Node>, usize, usize, i64),
+    /// All, some of them repeated.
+    Expand,
+    /// What can be read only: the call, and why no write is possible.
+    ReadOnly(Box<Node>, &'static str),
+}
+
+/// Which result is a view of which tensor argument.
+pub(super) struct Found {
+    pub(super) result: ValueId,
+    /// The index among the tensors of the arguments.
+    pub(super) source: usize,
+    pub(super) view: View,
+    /// The view is of the storage, whatever the source is in it.
+    pub(super) of_storage: bool,
+}
+
+const ELEMENTS_SHARED: &str = "several of whose elements are one and the same";
+
+/// The views among the results of a call whose arguments are up to date. `sources` are the types that its tensor
+/// arguments had when the program was traced.
+pub(super) fn views(
+    node: &Node,
+    sources: &[TensorMeta],
+    editor: &mut Editor<'_>,
+) -> Result<Vec<Found>, Error> {
+    let Target::Operator { namespace, name, .. } = &node.target else { return Ok(Vec::new()) };
+    let Some(source) = sources.first() else { return Ok(Vec::new()) };
+    if namespace != "aten" {
+        return Ok(Vec::new());
+    }
+    let results: Vec<ValueId> = node.outputs.iter().flat_map(defined).copied().collect();
+    const APART: [&str; 8] = [
+        "chunk",
+        "dsplit",
+        "hsplit",
+        "split",
+        "split_with_sizes",
+        "tensor_split",
+        "unbind",
+        "vsplit",
+    ];
+    if APART.contains(&name.as_str()) {
+        return pieces(node, source, &results, editor);
+    }
+    if matches!(name.as_str(), "broadcast_tensors" | "meshgrid") {
+        let found = results.into_iter().enumerate().map(|(index, result)| {
+            let view = match name.as_str() {
+                "meshgrid" => View::ReadOnly(Box::new(node.clone()), ELEMENTS_SHARED),
+                _ => View::Expand,
+            };
+            Found { result, source: index, view, of_storage: false }
+        });
+        return Ok(found.collect());
+    }
+    let [result] = results.as_slice() else { return Ok(Vec::new()) };
+    let Meta::Tensor(meta) = &editor.value(*result).meta else { return Ok(Vec::new()) };
+    let meta = meta.clone();
+    let Some(view) = single(node, name, source, &meta, editor)? else {
+        return Ok(Vec::new());
+    };
+    let of_storage = matches!(view, View::Strided(_));
+    Ok(vec![Found { result: *result, source: 0, view, of_storage }])
+}
+
+/// The view that the only result of a call is.
+fn single(
+    node: &Node,
+    name: &str,
+    source: &TensorMeta,
+    result: &TensorMeta,
+    editor: &mut Editor<'_>,
+) -> Result<Option<View>, Error> {
+    let rank = source.sizes.len();
+    let read_only = |why| Some(View::ReadOnly(Box::new(node.clone()), why));
+    let get = |name: &str| node.argument(name).cloned().unwrap_or(Argument::None);
+    let dimension = |name: &str| match node.argument(name) {
+        Some(Argument::Int(value)) => wrap(*value, rank),
+        other => Err(Error::malformed(format!("`{name}` is {other:?}; a dimension is read"))),
+    };
+    let same_if = |same: bool| same.then_some(View::Same);
+    let overload = match &node.target {
+        Target::Operator { overload, .. } => overload.as_str(),
+        _ => "",
+    };
+    Ok(match name {
+        "alias" | "detach" | "lift" | "lift_fresh" | "positive" | "pin_memory"
+        | "requires_grad" | "resolve_conj" | "resolve_neg" => Some(View::Same),
+        "view" if overload == "dtype" => {
+            if source.dtype == result.dtype {
+                Some(View::Same)
+            } else {
+                Some(View::Bits)
+            }
+        }
+        "view" | "_reshape_alias" | "_unsafe_view" | "unflatten" | "squeeze" | "unsqueeze"
+        | "view_as" | "atleast_1d" | "atleast_2d" | "atleast_3d" | "resize" => {
+            if same_sizes(&source.sizes, &result.sizes) {
+                Some(View::Same)
+            } else {
+                Some(View::Reshape)
+            }
+        }
+        "reshape" | "reshape_as" | "flatten" | "ravel" => {
+            if same_sizes(&source.sizes, &result.sizes)
+                && (name != "ravel" || is_contiguous(source))
+            {
+                Some(View::Same)
+            } else {
+                is_view(source, &result.sizes).then_some(View::Reshape)
+            }
+        }
+        "contiguous" => same_if(same_order(source, result)),
+        "to" | "_to_copy" | "type_as" => {
+            let copies = name == "_to_copy" || get("copy") == Argument::Bool(true);
+            let ordered = match get("memory_format") {
+                Argument::None | Argument::MemoryFormat(MemoryFormat::Preserve) => true,
+                _ => same_order(source, result),
+            };
+            same_if(
+                !copies
+                    && ordered
+                    && source.dtype == result.dtype
+                    && source.device == result.device
+                    && source.layout == result.layout,
+            )
+        }
+        "select" => match get("dim") {
+            Argument::Int(dim) => Some(View::Select(wrap(dim, rank)? as i64, get("index"))),
+            _ => None,
+        },
+        "slice" => {
+            let dim = dimension("dim")? as i64;
+            Some(View::Slice(dim, [get("start"), get("end"), get("step")]))
+        }
+        "narrow" => {
+            let dim = dimension("dim")?;
+            let start = match get("start") {
+                Argument::Int(start) if start < 0 => match source.sizes[dim] {
+                    Size::Fixed(size) => Argument::Int(start.saturating_add(size)),
+                    Size::Symbolic(_) => {
+                        return Ok(read_only("at an index from an end that is not known"));
+                    }
+                },
+                Argument::Value(id) if !matches!(editor.value(id).meta, Meta::Int(_)) => {
+                    return Ok(read_only("at an index that a tensor gives"));
+                }
+                start => start,
+            };
+            let end = sum(&start, &get("length"), editor, &node.origin)?;
+            Some(View::Slice(dim as i64, [start, end, Argument::Int(1)]))
+        }
+        "diagonal" => Some(View::Diagonal([get("offset"), get("dim1"), get("dim2")])),
+        "linalg_diagonal" => Some(View::Diagonal([get("offset"), get("dim1"), get("dim2")])),
+        "as_strided" => {
+            let offset = match get("storage_offset") {
+                Argument::None => size_argument(&source.storage_offset),
+                given => Some(given),
+            };
+            offset
+                .map(|offset| View::Strided([get("size"), get("stride"), offset]))
+                .or_else(|| read_only("at an offset that is not known"))
+        }
+        "permute" | "transpose" | "swapaxes" | "swapdims" | "t" | "numpy_T" | "mT" | "movedim"
+        | "moveaxis" => permutation(node, name, rank)?.map(View::Permute),
+        "adjoint" | "mH" | "matrix_H" => {
+            if is_complex(source.dtype) {
+                read_only("which is conjugated and turned at once")
+            } else {
+                permutation(node, "mT", rank)?.map(View::Permute)
+            }
+        }
+        "expand" | "expand_as" | "broadcast_to" => {
+            let added = result.sizes.len().saturating_sub(rank);
+            let ones = result.sizes[..added].iter().all(|size| *size == Size::Fixed(1));
+            if ones && same_sizes(&source.sizes, &result.sizes[added..]) {
+                if added == 0 { Some(View::Same) } else { Some(View::Reshape) }
+            } else {
+                Some(View::Expand)
+            }
+        }
+        "unfold" => read_only("whose windows can overlap"),
+        "conj" | "_conj" => {
+            if is_complex(source.dtype) {
+                Some(View::Conjugate)
+            } else {
+                Some(View::Same)
+            }
+        }
+        "real" if !is_complex(source.dtype) => Some(View::Same),
+        "real" => Some(View::Part(0)),
+        "imag" => Some(View::Part(1)),
+        "view_as_real" => Some(View::AsReal),
+        "view_as_complex" => Some(View::AsComplex),
+        _ => {
+            let aliases = node.schema.as_ref().is_some_and(|schema| {
+                schema.returns.iter().any(|result| result.aliased && !result.mutated)
+            });
+            if aliases { read_only("whose inverse is not known") } else { None }
+        }
+    })
+}
+
+/// A dimension counted from the front.
+pub(super) fn wrap(dimension: i64, rank: usize) -> Result<usize, Error> {
+    let most = rank.max(1) as i64;
+    let counted = if dimension < 0 { dimension + most } else { dimension };
+    if (0..most).contains(&counted) {
+        Ok(counted as usize)
+    } else {
+        Err(Error::malformed(format!(
+            "there is no dimension {dimension} in a tensor of rank {rank}"
+        )))
+    }
+}
+
+/// What dimension each one of the result was.
+fn permutation(node: &Node, name: &str, rank: usize) -> Result<Option<Vec<usize>>, Error> {
+    let list = |argument: Option<&Argument>| -> Result<Option<Vec<usize>>, Error> {
+        let items = match argument {
+            Some(Argument::List(items)) => items.as_slice(),
+            Some(one @ Argument::Int(_)) => std::slice::from_ref(one),
+            _ => return Ok(None),
+        };
+        let mut dimensions = Vec::with_capacity(items.len());
+        for item in items {
+            let Argument::Int(value) = item else { return Ok(None) };
+            dimensions.push(wrap(*value, rank)?);
+        }
+        Ok(Some(dimensions))
+    };
+    let mut order: Vec<usize> = (0..rank).collect();
+    match name {
+        "permute" => {
+            let Some(given) = list(node.argument("dims"))? else { return Ok(None) };
+            order = given;
+        }
+        "numpy_T" => order.reverse(),
+        "t" if rank < 2 => {}
+        "t" => order.swap(0, 1),
+        "mT" if rank >= 2 => order.swap(rank - 1, rank - 2),
+        "mT" => return Ok(None),
+        "movedim" | "moveaxis" => {
+            let ends = (list(node.argument("source"))?, list(node.argument("destination"))?);
+            let (Some(from), Some(to)) = ends else { return Ok(None) };
+            if from.len() != to.len() {
+                return Ok(None);
+            }
+            let mut placed = vec![None; rank];
+            for (from, to) in from.iter().zip(&to) {
+                placed[*to] = Some(*from);
+            }
+            let mut others = (0..rank).filter(|dimension| !from.contains(dimension));
+            order = Vec::with_capacity(rank);
+            for slot in placed {
+                let Some(dimension) = slot.or_else(|| others.next()) else { return Ok(None) };
+                order.push(dimension);
+            }
+        }
+        _ => {
+            // `transpose`, `swapaxes`, `swapdims`: the two arguments behind `self`.
+            let (first, second) = (list(node.arguments.get(1))?, list(node.arguments.get(2))?);
+            let (Some(first), Some(second)) = (first, second) else { return Ok(None) };
+            if rank > 0 {
+                order.swap(first[0], second[0]);
+            }
+        }
+    }
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    if sorted.iter().copied().ne(0..rank) {
+        return Err(Error::malformed(format!(
+            "{order:?} is no permutation of the {rank} dimensions"
+        )));
+    }
+    Ok(Some(order))
+}
+
+/// The results of a call that takes a tensor apart.
+fn pieces(
+    node: &Node,
+    source: &TensorMeta,
+    results: &[ValueId],
+    editor: &Editor<'_>,
+) -> Result<Vec<Found>, Error> {
+    let Target::Operator { name, .. } = &node.target else { return Ok(Vec::new()) };
+    let rank = source.sizes.len();
+    let dim = match (name.as_str(), node.argument("dim")) {
+        (_, Some(Argument::Int(dim))) => wrap(*dim, rank)?,
+        ("hsplit", _) if rank == 1 => 0,
+        ("hsplit", _) => 1,
+        ("dsplit", _) => 2,
+        _ => 0,
+    };
+    let count = results.len();
+    let mut found = Vec::with_capacity(count);
+    let mut start = Some(0i64);
+    for (index, result) in results.iter().enumerate() {
+        let view = if name == "unbind" {
+            View::Select(dim as i64, Argument::Int(index as i64))
+        } else {
+            let size = match &editor.value(*result).meta {
+                Meta::Tensor(meta) => meta.sizes.get(dim).and_then(Size::fixed),
+                _ => None,
+            };
+            let end = start.zip(size).and_then(|(start, size)| start.checked_add(size));
+            let view = match (start, end) {
+                (Some(start), Some(end)) => {
+                    let range = [Argument::Int(start), Argument::Int(end), Argument::Int(1)];
+                    View::Slice(dim as i64, range)
+                }
+                _ => View::Piece(Box::new(node.clone()), index, count, dim as i64),
+            };
+            start = end;
+            view
+        };
+        found.push(Found { result: *result, source: 0, view, of_storage: false });
+    }
+    Ok(found)
+}
+
+/// A size as an argument, if it is known.
+fn size_argument(size: &Size) -> Option<Argument> {
+    size.fixed().map(Argument::Int)
+}
+
+/// The sum of two integers.
+fn sum(
+    left: &Argument,
+    right: &Argument,
+    editor: &mut Editor<'_>,
+    origin: &Origin,
+) -> Result<Argument, Error> {
+    if let (Argument::Int(left), Argument::Int(right)) = (left, right) {
+        return left.checked_add(*right).map(Argument::Int).ok_or_else(|| {
+            Error::malformed(format!("the sum of {left} and {right} does not fit 64 bits"))
+        });
+    }
+    let term = |argument: &Argument| match argument {
+        Argument::Int(value) => Some(Expression::Integer(*value)),
+        Argument::Value(id) => match &editor.value(*id).meta {
+            Meta::Int(size) => Some(expression(size)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let (Some(first), Some(second)) = (term(left), term(right)) else {
+        return Err(Error::malformed(format!("{left:?} and {right:?} are no integers")));
+    };
+    let expression = Expression::Call(Function::Add, vec![first, second]);
+    let size = Size::Symbolic(std::sync::Arc::new(Symbolic { expression, hint: None }));
+    let result = editor.define("add", Meta::Int(size))?;
+    editor.nodes.push(Node {
+        name: editor.value(result).name.clone(),
+        target: Target::Function("_operator.add".to_owned()),
+        schema: None,
+        arguments: vec![left.clone(), right.clone()],
+        keywords: Vec::new(),
+        outputs: vec![Output::Value(result)],
+        single_return: None,
+        origin: origin.clone(),
+    });
+    Ok(Argument::Value(result))
+}
+
+/// Sizes as arguments; those that are not known are read from `like`, which has them.
+pub(super) fn size_arguments(
+    sizes: &[Size],
+    like: ValueId,
+    editor: &mut Editor<'_>,
+    origin: &Origin,
+) -> Result<Argument, Error> {
+    let mut arguments = Vec::with_capacity(sizes.len());
+    for (dimension, size) in sizes.iter().enumerate() {
+        arguments.push(match size_argument(size) {
+            Some(argument) => argument,
+            None => {
+                let given = vec![Argument::Value(like), Argument::Int(dimension as i64)];
+                let meta = Meta::Int(size.clone());
+                Argument::Value(editor.call(
+                    ("sym_size", "int"),
+                    given,
+                    "sym_size",
+                    meta,
+                    origin,
+                )?)
+            }
+        });
+    }
+    Ok(Argument::List(arguments))
+}
+
+/// Sizes for a reshape, which finds one of them by itself.
+fn reshape_sizes(
+    sizes: &[Size],
+    like: ValueId,
+    editor: &mut Editor<'_>,
+    origin: &Origin,
+) -> Result<Argument, Error> {
+    let unknown = sizes.iter().filter(|size| size.fixed().is_none()).count();
+    if unknown == 1 && !sizes.contains(&Size::Fixed(0)) {
+        let sizes = sizes.iter().map(|size| Argument::Int(size.fixed().unwrap_or(-1)));
+        return Ok(Argument::List(sizes.collect()));
+    }
+    size_arguments(sizes, like, editor, origin)
+}
+
+fn ints(values: impl IntoIterator<Item = usize>) -> Argument {
+    Argument::List(values.into_iter().map(|value| Argument::Int(value as i64)).collect())
+}
+
+/// A place in the new graph: a value, and the type that it had in the old one.
+pub(super) struct Place<'a> {
+    pub(super) value: ValueId,
+    pub(super) meta: &'a TensorMeta,
+}
+
+/// Reads a view of `source` anew. `old` is what was read before, which has the same type.
+pub(super) fn replay(
+    view: &View,
+    source: ValueId,
+    old: &Place<'_>,
+    editor: &mut Editor<'_>,
+    origin: &Origin,
+) -> Result<ValueId, Error> {
+    let name = editor.value(old.value).name.clone();
+    let plain = contiguous(old.meta, old.meta.dtype, old.meta.sizes.clone());
+    let meta = Meta::Tensor(plain.clone());
+    let this = Argument::Value(source);
+    let (operator, arguments) = match view {
+        View::Same => return Ok(source),
+        View::Reshape => {
+            let sizes = reshape_sizes(&plain.sizes, old.value, editor, origin)?;
+            (("reshape", "default"), vec![this, sizes])
+        }
+        View::Permute(order) => (("permute", "default"), vec![this, ints(order.iter().copied())]),
+        View::Select(dim, index) => {
+            (("select", "int"), vec![this, Argument::Int(*dim), index.clone()])
+        }
+        View::Slice(dim, range) => {
+            let mut arguments = vec![this, Argument::Int(*dim)];
+            arguments.extend(range.iter().cloned());
+            (("slice", "Tensor"), arguments)
+        }
+        View::Diagonal(places) => {
+            let mut arguments = vec![this];
+            arguments.extend(places.iter().cloned());
+            (("diagonal", "default"), arguments)
+        }
+        View::Strided(places) => {
+            let mut arguments = vec![this];
+            arguments.extend(places.iter().cloned());
+            (("as_strided", "default"), arguments)
+        }
+        View::Bits => (("view", "dtype"), vec![this, Argument::ScalarType(old.meta.dtype)]),
+        View::Conjugate => (("conj", "default"), vec![this]),
+        View::Part(0) => (("real", "default"), vec![this]),
+        View::Part(_) => (("imag", "default"), vec![this]),
+        View::AsReal => (("view_as_real", "default"), vec![this]),
+        View::AsComplex => (("view_as_complex", "default"), vec![this]),
+        View::Piece(node, index, count, _) => {
+            let pieces = replay_pieces(node, source, *count, editor)?;
+            return Ok(pieces[*index]);
+        }
+        View::Expand => {
+            let sizes = size_arguments(&plain.sizes, old.value, editor, origin)?;
+            (("expand", "default"), vec![this, sizes])
+        }
+        View::ReadOnly(node, _) if !matches!(node.arguments.first(), Some(Argument::Value(_))) => {
+            return Err(Error::unsupported(format!(
+                "what `{}` gave is read after a tensor that it was given has been written to",
+                node.target
+            ))
+            .with_hint("clone the tensor before it is written to"));
+        }
+        View::ReadOnly(node, _) => {
+            let mut node = node.as_ref().clone();
+            let result = editor.define(&name, meta)?;
+            set_source(&mut node, source);
+            node.outputs = vec![Output::Value(result)];
+            editor.nodes.push(node);
+            return Ok(result);
+        }
+    };
+    editor.call(operator, arguments, &name, meta, origin)
+}
+
+fn set_source(node: &mut Node, source: ValueId) {
+    if let Some(first) = node.arguments.first_mut() {
+        *first = Argument::Value(source);
+    }
+}
+
+/// Takes a tensor apart anew.
+fn replay_pieces(
+    node: &Node,
+    source: ValueId,
+    count: usize,
+    editor: &mut Editor<'_>,
+) -> Result<Vec<ValueId>, Error> {
+    let mut node = node.clone();
+    let results: Vec<ValueId> = node.outputs.iter().flat_map(defined).copied().collect();
+    let mut pieces = Vec::with_capacity(count);
+    for result in results {
+        let old = editor.value(result).clone();
+        pieces.push(editor.define(&old.name, old.meta)?);
+    }
+    set_source(&mut node, source);
+    node.outputs = vec![Output::List(pieces.clone())];
+    editor.nodes.push(node);
+    Ok(pieces)
+}
+
+impl View {
+    /// Why nothing can be written through it, if so.
+    pub(super) fn refusal(&self) -> Option<Error> {
+        let (what, why) = match self {
+            View::ReadOnly(node, why) => (node.target.to_string(), *why),
+            View::Expand => ("expand".to_owned(), ELEMENTS_SHARED),
+            _ => return None,
+        };
+        Some(
+            Error::unsupported(format!(
+                "an in-place operation writes through `{what}`, {why}; a functional program cannot follow"
+            ))
+            .with_hint("clone the tensor before it is written to"),
+        )
+    }
+
+    /// Whether the elements of a view are all that its source has.
+    pub(super) fn covers(&self) -> bool {
+        use View::*;
+        matches!(self, Same | Reshape | Permute(_) | Bits | Conjugate | AsReal | AsComplex)
+    }
+}
+
+/// The source after `value` was written to a view of it. `source` is the source before; a view that covers it
+/// takes nothing but its sizes from there.
+pub(super) fn write(
+    view: &View,
+    source: &Place<'_>,
+    value: ValueId,
+    editor: &mut Editor<'_>,
+    origin: &Origin,
+) -> Result<ValueId, Error> {
+    if let Some(refusal) = view.refusal() {
+        return Err(refusal);
+    }
+    let base = &editor.value(source.value).name;
+    let name = format!("{}_written", base.split("_written").next().unwrap_or(base));
+    let plain = contiguous(source.meta, source.meta.dtype, source.meta.sizes.clone());
+    let meta = Meta::Tensor(plain.clone());
+    let (before, after) = (Argument::Value(source.value), Argument::Value(value));
+    let (operator, arguments) = match view {
+        View::Same | View::Expand | View::ReadOnly(..) => return Ok(value),
+        View::Reshape => {
+            let sizes = reshape_sizes(&plain.sizes, source.value, editor, origin)?;
+            (("reshape", "default"), vec![after, sizes])
+        }
+        View::Permute(order) => {
+            let inverse = (0..order.len()).map(|dimension| {
+                order.iter().position(|source| *source == dimension).unwrap_or(dimension)
+            });
+            (("permute", "default"), vec![after, ints(inverse)])
+        }
+        View::Select(dim, index) => {
+            (("select_scatter", "default"), vec![before, after, Argument::Int(*dim), index.clone()])
+        }
+        View::Slice(dim, range) => {
+            let mut arguments = vec![before, after, Argument::Int(*dim)];
+            arguments.extend(range.iter().cloned());
+            (("slice_scatter", "default"), arguments)
+        }
+        View::Diagonal(places) => {
+            let mut arguments = vec![before, after];
+            arguments.extend(places.iter().cloned());
+            (("diagonal_scatter", "default"), arguments)
+        }
+        View::Strided(places) => {
+            let mut arguments = vec![before, after];
+            arguments.extend(places.iter().cloned());
+            (("as_strided_scatter", "default"), arguments)
+        }
+        View::Bits => (("view", "dtype"), vec![after, Argument::ScalarType(plain.dtype)]),
+        View::Conjugate => (("conj", "default"), vec![after]),
+        View::AsReal => (("view_as_complex", "default"), vec![after]),
+        View::AsComplex => (("view_as_real", "default"), vec![after]),
+        View::Part(part) => {
+            let Meta::Tensor(part_meta) = editor.value(value).meta.clone() else {
+                return Ok(value);
+            };
+            // The other part stays; both are put together as pairs are.
+            let (own, other) = if *part == 0 { ("real", "imag") } else { ("imag", "real") };
+            let kept = contiguous(&part_meta, part_meta.dtype, plain.sizes.clone());
+            let kept = Meta::Tensor(kept);
+            let kept = editor.call((other, "default"), vec![before], other, kept, origin)?;
+            let pair = if own == "real" { [value, kept] } else { [kept, value] };
+            let arguments = pair.into_iter().map(Argument::Value).collect();
+            (("complex", "default"), arguments)
+        }
+        View::Piece(node, index, count, dim) => {
+            let mut pieces = replay_pieces(node, source.value, *count, editor)?;
+            pieces[*index] = value;
+            let pieces = Argument::List(pieces.into_iter().map(Argument::Value).collect());
+            let result = editor.define(&name, meta)?;
+            let given = vec![positional(pieces), positional(Argument::Int(*dim))];
+            editor.call_into(("cat", "default"), given, vec![Output::Value(result)], origin)?;
+            return Ok(result);
+        }
+    };
+    editor.call(operator, arguments, &name, meta, origin)
+}
