@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `inline` | puts the graphs of wrappers (`no_grad`, `autocast`, hints) in their place, drops assertions, tokens, and dropout that does nothing |
 //! | `autocast` | the casts that an `autocast` region stands for |
-//! | `vmap` | batch dimensions that `vmap` hid become dimensions |
 //! | `functionalize`, `functional`, `view` | writes become new values: of what was written to, of its base, and of every other view of it |
 //! | `edit`, `meta` | what these share |
 
