@@ -23,9 +23,10 @@ pub struct Conversion {
 /// Without a target in the options, the oldest release is chosen that has all the operations that the program
 /// needs.
 pub fn convert(program: &ExportedProgram, options: &Options) -> Result<Conversion, Error> {
+    let program = coremill_pt2::prepare(program.clone())?;
     let mut target = options.target.unwrap_or(Opset::Ios15);
     let function = loop {
-        match lower(program, target, options) {
+        match lower(&program, target, options) {
             Ok(function) => break function,
             Err(error) => match needed(&error).filter(|_| options.target.is_none()) {
                 Some(needed) if needed > target => target = needed,
