@@ -9,6 +9,7 @@
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
 //! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
+//! | [`pass`] | programs made smaller and faster |
 //! | [`compiled`] | `.mlmodelc`: compiled models, read and written |
 
 pub mod compiled;
@@ -17,5 +18,6 @@ pub mod ir;
 pub mod model;
 pub mod ops;
 pub mod package;
+pub mod pass;
 pub mod text;
 pub mod verify;

@@ -202,6 +202,13 @@ impl Analysis {
         id
     }
 
+    /// Records what is known now about values that were known before.
+    pub(crate) fn replace(&mut self, values: &[ValueId], outcomes: Vec<Outcome>) {
+        for (&value, outcome) in values.iter().zip(outcomes) {
+            self.record(value, outcome);
+        }
+    }
+
     /// Declares an input that was added to a block whose other inputs are known.
     pub fn enter_input(&mut self, function: &Function, input: ValueId) {
         let ty = self.opened(&function.value(input).ty, Some(input));
