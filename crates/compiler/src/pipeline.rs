@@ -1,12 +1,13 @@
 //! The whole way from an archive to a model.
 
-use coremill_mil::ir::{Opset, Program};
+use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
+use coremill_mil::pass::{self, KeepFp32};
 use coremill_pt2::ExportedProgram;
 
 use crate::error::{Error, Refusal};
-use crate::lower::lower;
-use crate::options::Options;
+use crate::lower::{identifier, lower};
+use crate::options::{Options, Precision};
 use crate::passes;
 
 /// A converted program.
@@ -34,13 +35,28 @@ pub fn convert(program: &ExportedProgram, options: &Options) -> Result<Conversio
             },
         }
     };
-    let mut function = function;
-    passes::dead::sweep(&mut function);
+    let function = optimise(function, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
     model.description.metadata = Some(options.metadata.clone());
     Ok(Conversion { model, target })
+}
+
+/// Makes a lowered function small and fast, and gives it its precision.
+fn optimise(mut function: Function, options: &Options) -> Result<Function, Error> {
+    passes::dead::sweep(&mut function);
+    if options.precision == Precision::Fp16 {
+        let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
+        let keep = KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect() };
+        function = pass::to_fp16(&function, &keep).map_err(fault)?;
+        passes::dead::sweep(&mut function);
+    }
+    Ok(function)
+}
+
+fn fault(error: pass::Error) -> Error {
+    Error::Program(Refusal::new(error.to_string()).hint("this is a fault of coremill"))
 }
 
 /// The release that would do, if all that is wrong is that the target is too old.

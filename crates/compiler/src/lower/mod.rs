@@ -27,6 +27,7 @@ use coremill_pt2::{
 };
 
 use self::builder::Builder;
+pub(crate) use self::interface::identifier;
 use self::call::Call;
 use self::dtype::core_dtype;
 use self::table::Table;

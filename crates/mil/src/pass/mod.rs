@@ -1,8 +1,44 @@
 //! Passes: MIL to MIL.
 //!
-//! A pass is a function of an [`Editor`]; [`run`] lists them in order. Each has a head comment that shows what
-//! it does in MIL's text, and a test beside it under `tests/passes`.
+//! A pass is a function of an [`Editor`], or of a function that it makes anew. Each has a head comment that
+//! shows what it does in MIL's text, and cases under `tests/passes`.
 
 mod editor;
+mod precision;
+
+use std::fmt;
 
 pub use editor::{Editor, Uses};
+pub use precision::{KeepFp32, to_fp16};
+
+use crate::infer::{Problem, Refusal};
+use crate::ir::{Function, Op};
+
+/// Why a pass cannot be run: the function was at fault before, or the pass is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(String);
+
+impl Error {
+    fn new(message: impl Into<String>) -> Error {
+        Error(message.into())
+    }
+
+    fn of(function: &Function, problem: &Problem) -> Error {
+        let op = function.op(problem.op);
+        let name = op.outputs.first().map_or("", |&output| &function.value(output).name);
+        Error::refused(op, name, std::slice::from_ref(&problem.refusal))
+    }
+
+    fn refused(op: &Op, name: &str, refusals: &[Refusal]) -> Error {
+        let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+        Error(format!("`{name} = {}`: {}", op.type_name(), reasons.join("; ")))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
