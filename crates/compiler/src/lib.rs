@@ -7,14 +7,12 @@
 //! |---|---|
 //! | `options` | [`Options`]: what a caller asks for |
 //! | `lower` | from calls of ATen to operations of MIL, one file for each family of operators |
-//! | `passes` | what makes the program small and fast, MIL to MIL |
 //! | `pipeline` | [`convert`]: all of it in order |
 //! | `error` | [`Refused`] calls, with their reasons and their places in the model |
 
 mod error;
 mod lower;
 mod options;
-mod passes;
 mod pipeline;
 
 pub use error::{Error, Refusal, Refused};

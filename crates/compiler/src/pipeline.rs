@@ -2,13 +2,12 @@
 
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
-use coremill_mil::pass::{self, KeepFp32};
+use coremill_mil::pass::{self, Draft, Editor, KeepFp32};
 use coremill_pt2::ExportedProgram;
 
 use crate::error::{Error, Refusal};
 use crate::lower::{identifier, lower};
 use crate::options::{Options, Precision};
-use crate::passes;
 
 /// A converted program.
 #[derive(Clone, Debug)]
@@ -26,16 +25,16 @@ pub struct Conversion {
 pub fn convert(program: &ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     let program = coremill_pt2::prepare(program.clone())?;
     let mut target = options.target.unwrap_or(Opset::Ios15);
-    let function = loop {
+    let draft = loop {
         match lower(&program, target, options) {
-            Ok(function) => break function,
+            Ok(draft) => break draft,
             Err(error) => match needed(&error).filter(|_| options.target.is_none()) {
                 Some(needed) if needed > target => target = needed,
                 _ => return Err(error),
             },
         }
     };
-    let function = optimise(function, options)?;
+    let function = optimise(draft, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
@@ -44,15 +43,15 @@ pub fn convert(program: &ExportedProgram, options: &Options) -> Result<Conversio
 }
 
 /// Makes a lowered function small and fast, and gives it its precision.
-fn optimise(mut function: Function, options: &Options) -> Result<Function, Error> {
-    passes::dead::sweep(&mut function);
+fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
+    Editor::new(&mut draft).sweep_all();
     if options.precision == Precision::Fp16 {
         let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
         let keep = KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect() };
-        function = pass::to_fp16(&function, &keep).map_err(fault)?;
-        passes::dead::sweep(&mut function);
+        draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
+        Editor::new(&mut draft).sweep_all();
     }
-    Ok(function)
+    Ok(draft.function)
 }
 
 fn fault(error: pass::Error) -> Error {

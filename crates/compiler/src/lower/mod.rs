@@ -20,16 +20,17 @@ mod weights;
 
 use std::collections::HashMap;
 
-use coremill_mil::ir::{Dim, Function, Opset, ValueId};
+use coremill_mil::ir::{Dim, Opset, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
+use coremill_mil::pass::Draft;
 use coremill_pt2::{
     Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, TensorMeta,
 };
 
 use self::builder::Builder;
-pub(crate) use self::interface::identifier;
 use self::call::Call;
 use self::dtype::core_dtype;
+pub(crate) use self::interface::identifier;
 use self::table::Table;
 use self::value::{Int, Lowered, Tensor};
 use crate::error::{Error, Refusal, Refused, refuse};
@@ -74,7 +75,7 @@ pub(crate) fn lower(
     program: &ExportedProgram,
     opset: Opset,
     options: &Options,
-) -> Result<Function, Error> {
+) -> Result<Draft, Error> {
     let mut lowering = Lowering {
         program,
         options,
@@ -92,7 +93,8 @@ pub(crate) fn lower(
         return Err(Error::Refused(lowering.refused));
     }
     lowering.leave(&mut frame).map_err(Error::Program)?;
-    Ok(lowering.builder.function)
+    let Builder { function, analysis, .. } = lowering.builder;
+    Ok(Draft { function, analysis })
 }
 
 impl<'p> Frame<'p> {

@@ -80,6 +80,11 @@ pub fn analyze(function: &Function) -> (Analysis, Vec<Problem>) {
 }
 
 impl Analysis {
+    /// An analysis of a function that is made of one that was analysed: its symbols are other ones.
+    pub fn after(earlier: &Analysis) -> Analysis {
+        Analysis { next_symbol: earlier.next_symbol, ..Analysis::default() }
+    }
+
     /// What is known about a value; none if no block defines it.
     pub fn outcome(&self, value: ValueId) -> Option<&Outcome> {
         self.outcomes.get(value.index())?.as_ref()

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use crate::infer::{Analysis, Outcome, Problem, Refusal, analyze};
+use super::Draft;
+use crate::infer::{Analysis, Folded, Outcome, Refusal};
 use crate::ir::{
     Binding, BlockId, Constant, Definition, Dim, Function, Op, OpId, Opset, Type, ValueId,
 };
@@ -16,7 +17,7 @@ use coremill_tensor::DType;
 /// alone used.
 pub struct Editor<'f> {
     function: &'f mut Function,
-    analysis: Analysis,
+    analysis: &'f mut Analysis,
     /// By [`ValueId::index`].
     uses: Vec<Uses>,
     /// The block that holds an operation, by [`OpId::index`]; none once it was taken out.
@@ -34,12 +35,9 @@ pub struct Uses {
 }
 
 impl<'f> Editor<'f> {
-    /// Prepares a function for changes. One with operations that cannot stand is refused.
-    pub fn new(function: &'f mut Function) -> Result<Editor<'f>, Vec<Problem>> {
-        let (analysis, problems) = analyze(function);
-        if !problems.is_empty() {
-            return Err(problems);
-        }
+    /// Prepares a function for changes.
+    pub fn new(draft: &'f mut Draft) -> Editor<'f> {
+        let Draft { function, analysis } = draft;
         let mut uses = vec![Uses::default(); function.value_count()];
         let mut parents = vec![None; function.op_count()];
         let mut names = HashSet::new();
@@ -64,7 +62,7 @@ impl<'f> Editor<'f> {
                 }
             }
         }
-        Ok(Editor { function, analysis, uses, parents, names })
+        Editor { function, analysis, uses, parents, names }
     }
 
     /// The function as it stands.
@@ -79,7 +77,7 @@ impl<'f> Editor<'f> {
 
     /// What is known about the values.
     pub fn analysis(&self) -> &Analysis {
-        &self.analysis
+        self.analysis
     }
 
     /// The operations that there are now, in order; ones that are taken out later must be skipped, which
@@ -159,7 +157,7 @@ impl<'f> Editor<'f> {
     pub fn ints(&self, id: OpId, name: &str) -> Option<Vec<i64>> {
         match self.function.op(id).binding(name)? {
             Binding::Value(value) => self.analysis.folded(*value)?.ints(),
-            Binding::Literal(constant) => crate::infer::Folded::from_constant(constant)?.ints(),
+            Binding::Literal(constant) => Folded::from_constant(constant)?.ints(),
         }
     }
 
@@ -170,12 +168,10 @@ impl<'f> Editor<'f> {
 
     /// The one number that a binding is, if it is known.
     pub fn number_of(&self, binding: &Binding) -> Option<f64> {
-        let scalar = |folded: &crate::infer::Folded| folded.only()?.float();
+        let scalar = |folded: &Folded| folded.only()?.float();
         match binding {
             Binding::Value(value) => scalar(self.analysis.folded(*value)?),
-            Binding::Literal(constant) => {
-                scalar(&crate::infer::Folded::from_constant(constant)?)
-            }
+            Binding::Literal(constant) => scalar(&Folded::from_constant(constant)?),
         }
     }
 
@@ -243,7 +239,7 @@ impl<'f> Editor<'f> {
         let append = |function: &mut Function, analysis: &mut Analysis| {
             analysis.append(function, block, op, outcomes, |_| unused(names, label))
         };
-        let id = append(self.function, &mut self.analysis);
+        let id = append(self.function, self.analysis);
         let ops = &mut self.function.block_mut(block).ops;
         ops.pop();
         ops.insert(at, id);
@@ -265,9 +261,10 @@ impl<'f> Editor<'f> {
         let outputs = self.function.op(id).outputs.clone();
         let known = |value: &ValueId| self.analysis.ty(*value);
         let same = outcomes.len() == outputs.len()
-            && outcomes.iter().zip(&outputs).all(|(new, old)| {
-                known(old).is_some_and(|old| old.is_compatible(&new.ty))
-            });
+            && outcomes
+                .iter()
+                .zip(&outputs)
+                .all(|(new, old)| known(old).is_some_and(|old| old.is_compatible(&new.ty)));
         if !same {
             let found: Vec<_> = outcomes.iter().map(|outcome| outcome.ty.to_string()).collect();
             let message = format!("gives `{}`, which is not what it replaces", found.join(", "));
@@ -337,7 +334,9 @@ impl<'f> Editor<'f> {
         let gives = |value: ValueId| self.function.outputs().contains(&value);
         !gives(old)
             || !(gives(new) || self.is_input(new) || self.constant(new).is_some())
-                && self.producer(new).is_some_and(|op| self.parents[op.index()] == Some(self.function.body))
+                && self
+                    .producer(new)
+                    .is_some_and(|op| self.parents[op.index()] == Some(self.function.body))
     }
 
     fn swap_names(&mut self, left: ValueId, right: ValueId) {

@@ -11,8 +11,31 @@ use std::fmt;
 pub use editor::{Editor, Uses};
 pub use precision::{KeepFp32, to_fp16};
 
-use crate::infer::{Problem, Refusal};
+use crate::infer::{Analysis, Problem, Refusal, analyze};
 use crate::ir::{Function, Op};
+
+/// A function that passes work on, and what is known about its values.
+///
+/// The knowledge is kept from pass to pass, since it can be more than inference would find out again: that
+/// two open dimensions are the same, for instance.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The function.
+    pub function: Function,
+    /// What is known about its values.
+    pub analysis: Analysis,
+}
+
+impl Draft {
+    /// Analyses a function. One with operations that cannot stand is refused.
+    pub fn new(function: Function) -> Result<Draft, Error> {
+        let (analysis, problems) = analyze(&function);
+        match problems.first() {
+            Some(problem) => Err(Error::of(&function, problem)),
+            None => Ok(Draft { function, analysis }),
+        }
+    }
+}
 
 /// Why a pass cannot be run: the function was at fault before, or the pass is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use crate::ir::{
     Binding, BlockId, Constant, ConstantData, Function, Input, Op, OpId, Type, ValueId,
 };
 use crate::ops::{Accepts, OpKind};
-use crate::pass::Error;
+use crate::pass::{Draft, Error};
 
 /// Numbers beyond this are meant as infinities.
 const INFINITE: f32 = 1e30;
@@ -41,12 +41,9 @@ pub struct KeepFp32 {
 }
 
 /// The same function with floats of 16 bits inside.
-pub fn to_fp16(function: &Function, keep: &KeepFp32) -> Result<Function, Error> {
-    let (analysis, problems) = crate::infer::analyze(function);
-    if let Some(problem) = problems.first() {
-        return Err(Error::of(function, problem));
-    }
-    let wide = wide_ops(function, &analysis, keep);
+pub fn to_fp16(draft: &Draft, keep: &KeepFp32) -> Result<Draft, Error> {
+    let Draft { function, analysis } = draft;
+    let wide = wide_ops(function, analysis, keep);
     let mut target = Function::new(&function.name, function.opset);
     target.attributes = function.attributes.clone();
     target.unknown = function.unknown.clone();
@@ -59,17 +56,17 @@ pub fn to_fp16(function: &Function, keep: &KeepFp32) -> Result<Function, Error> 
     }
     let mut narrowing = Narrowing {
         source: function,
-        known: &analysis,
+        known: analysis,
         wide,
         target,
-        analysis: Analysis::default(),
+        analysis: Analysis::after(analysis),
         map: vec![Mapped::default(); function.value_count()],
         log: Vec::new(),
         names,
         stated: HashSet::new(),
     };
     narrowing.run()?;
-    Ok(narrowing.target)
+    Ok(Draft { function: narrowing.target, analysis: narrowing.analysis })
 }
 
 /// What a value became. A float has up to two forms.
@@ -104,6 +101,9 @@ impl Narrowing<'_> {
             let value = self.source.value(input);
             let id = self.target.add_input(to, &value.name, value.ty.clone());
             self.analysis.enter_input(&self.target, id);
+            if let Some(ty) = self.known.ty(input).and_then(Type::as_tensor) {
+                self.analysis.set_shape(id, ty.shape.clone());
+            }
             self.map[input.index()].full = Some(id);
         }
         self.ops(from, to)?;
@@ -165,7 +165,8 @@ impl Narrowing<'_> {
                 }
             })
             .collect();
-        let id = self.analysis.append(&mut self.target, block, new, outcomes, |at| names[at].clone());
+        let id =
+            self.analysis.append(&mut self.target, block, new, outcomes, |at| names[at].clone());
         for (position, &output) in op.outputs.iter().enumerate() {
             let value = self.target.op(id).outputs[position];
             let narrowed = is_half(&self.target.value(value).ty) && self.is_float(output);
@@ -200,11 +201,13 @@ impl Narrowing<'_> {
                     binding.clone()
                 }
             }
-            Binding::Value(value) if self.is_float(*value) => Binding::Value(if half && takes_half {
-                self.half(*value, block)?
-            } else {
-                self.full(*value, block, false)?
-            }),
+            Binding::Value(value) if self.is_float(*value) => {
+                Binding::Value(if half && takes_half {
+                    self.half(*value, block)?
+                } else {
+                    self.full(*value, block, false)?
+                })
+            }
             Binding::Value(value) => Binding::Value(self.full(*value, block, false)?),
         })
     }
@@ -212,7 +215,8 @@ impl Narrowing<'_> {
     /// An operation with blocks: whatever passes their borders is in `fp16`, if it is a float.
     fn nested(&mut self, id: OpId, block: BlockId) -> Result<(), Error> {
         let op = self.source.op(id);
-        let mut new = Op { inputs: Vec::new(), outputs: Vec::new(), blocks: Vec::new(), ..op.clone() };
+        let mut new =
+            Op { inputs: Vec::new(), outputs: Vec::new(), blocks: Vec::new(), ..op.clone() };
         for Input { name, bindings } in &op.inputs {
             let mut bound = Vec::with_capacity(bindings.len());
             for binding in bindings {
@@ -262,7 +266,8 @@ impl Narrowing<'_> {
                 }
             })
             .collect();
-        let id = self.analysis.append(&mut self.target, block, new, outcomes, |at| names[at].clone());
+        let id =
+            self.analysis.append(&mut self.target, block, new, outcomes, |at| names[at].clone());
         for (position, &output) in op.outputs.iter().enumerate() {
             let value = self.target.op(id).outputs[position];
             let narrowed = is_half(&self.target.value(value).ty) && self.is_float(output);
@@ -372,7 +377,9 @@ impl Narrowing<'_> {
 
     /// Whether every float that an operation takes may be of 16 bits.
     fn accepts_half(&self, op: &Op) -> bool {
-        let Some(row) = op.kind().and_then(|kind| kind.row(self.source.opset)) else { return false };
+        let Some(row) = op.kind().and_then(|kind| kind.row(self.source.opset)) else {
+            return false;
+        };
         op.all_bindings().all(|(name, binding)| match binding {
             Binding::Value(value) if self.is_float(*value) => {
                 row.parameter(name).is_some_and(|parameter| match parameter.accepts {
@@ -407,7 +414,10 @@ fn wide_ops(function: &Function, analysis: &Analysis, keep: &KeepFp32) -> HashSe
         let exact = match op.kind() {
             Some(OpKind::Sin | OpKind::Cos) => true,
             Some(OpKind::Cast) => op.outputs.iter().any(|&output| {
-                analysis.ty(output).and_then(Type::as_tensor).is_some_and(|ty| ty.dtype.is_integer())
+                analysis
+                    .ty(output)
+                    .and_then(Type::as_tensor)
+                    .is_some_and(|ty| ty.dtype.is_integer())
             }),
             _ => false,
         };
@@ -439,10 +449,37 @@ fn computes_angles(op: &Op) -> bool {
     matches!(
         op.kind(),
         Some(
-            Add | Sub | Mul | RealDiv | FloorDiv | Mod | Maximum | Minimum | Cast | Reshape | ExpandDims
-                | Squeeze | Transpose | Concat | Tile | SliceByIndex | SliceBySize | Matmul | Cumsum
-                | Floor | Ceil | Round | Clip | Exp | Exp2 | Log | Select | Range1d | Split | Stack
-                | Identity | Fill
+            Add | Sub
+                | Mul
+                | RealDiv
+                | FloorDiv
+                | Mod
+                | Maximum
+                | Minimum
+                | Cast
+                | Reshape
+                | ExpandDims
+                | Squeeze
+                | Transpose
+                | Concat
+                | Tile
+                | SliceByIndex
+                | SliceBySize
+                | Matmul
+                | Cumsum
+                | Floor
+                | Ceil
+                | Round
+                | Clip
+                | Exp
+                | Exp2
+                | Log
+                | Select
+                | Range1d
+                | Split
+                | Stack
+                | Identity
+                | Fill
         )
     )
 }
