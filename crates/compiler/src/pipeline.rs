@@ -44,14 +44,31 @@ pub fn convert(program: &ExportedProgram, options: &Options) -> Result<Conversio
 
 /// Makes a lowered function small and fast, and gives it its precision.
 fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
-    Editor::new(&mut draft).sweep_all();
+    simplify(&mut draft);
     if options.precision == Precision::Fp16 {
         let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
         let keep = KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect() };
         draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
-        Editor::new(&mut draft).sweep_all();
+        simplify(&mut draft);
     }
     Ok(draft.function)
+}
+
+/// How often the passes are run again because they changed something; what they leave then is sound, only larger.
+const MAX_ROUNDS: usize = 8;
+
+fn simplify(draft: &mut Draft) {
+    let mut editor = Editor::new(draft);
+    editor.sweep_all();
+    for _ in 0..MAX_ROUNDS {
+        let changed = pass::cancel(&mut editor)
+            + pass::merge_duplicates(&mut editor)
+            + pass::fold_affine(&mut editor);
+        if changed == 0 {
+            break;
+        }
+    }
+    editor.sweep_all();
 }
 
 fn fault(error: pass::Error) -> Error {

@@ -3,11 +3,17 @@
 //! A pass is a function of an [`Editor`], or of a function that it makes anew. Each has a head comment that
 //! shows what it does in MIL's text, and cases under `tests/passes`.
 
+mod affine;
+mod cancel;
+mod duplicates;
 mod editor;
 mod precision;
 
 use std::fmt;
 
+pub use affine::fold_affine;
+pub use cancel::cancel;
+pub use duplicates::merge_duplicates;
 pub use editor::{Editor, Uses};
 pub use precision::{KeepFp32, to_fp16};
 

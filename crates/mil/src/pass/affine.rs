@@ -1,0 +1,180 @@
+//! Folds scales and shifts by constants into the weights of what comes before.
+//!
+//! ```text
+//! a = conv(x = x, weight = w);                                 d = conv(x = x, weight = w·s, bias = (b − m)·s + β)
+//! b = batch_norm(x = a, mean = m, variance = v, …);  becomes
+//! ```
+//!
+//! with s = γ / √(v + ε); and so for `mul`, `real_div`, `add` and `sub` by constants of one element a channel, and
+//! for `linear` in place of `conv`.
+
+use coremill_tensor::{Buffer, DType, Recipe};
+
+use super::Editor;
+use crate::ir::{Binding, Constant, OpId, ValueId};
+use crate::ops::OpKind;
+
+/// Vectors of more elements are no channels.
+const MAX_CHANNELS: u64 = 1 << 20;
+
+/// Runs the pass, and says how many operations it took out.
+pub fn fold_affine(editor: &mut Editor<'_>) -> usize {
+    let mut folded = 0;
+    for id in editor.ops() {
+        if editor.op(id).is_some() && fold(editor, id).is_some() {
+            folded += 1;
+        }
+    }
+    folded
+}
+
+/// `y = x · scale + shift`, channel by channel; empty where nothing is done.
+struct Affine {
+    x: ValueId,
+    scale: Vec<f64>,
+    shift: Vec<f64>,
+}
+
+fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
+    let kind = editor.op(id)?.kind()?;
+    let affine = match kind {
+        OpKind::BatchNorm => batch_norm(editor, id)?,
+        OpKind::Add | OpKind::Sub | OpKind::Mul | OpKind::RealDiv => elementwise(editor, id, kind)?,
+        _ => return None,
+    };
+    let layer = editor.producer(affine.x)?;
+    if editor.sole_user(affine.x) != Some(id) {
+        return None;
+    }
+    let layer_kind = editor.op(layer)?.kind()?;
+    let output_axis = match layer_kind {
+        OpKind::Conv | OpKind::Linear => 0,
+        OpKind::ConvTranspose
+            if editor.ints(layer, "groups").is_none_or(|groups| groups == [1]) =>
+        {
+            1
+        }
+        _ => return None,
+    };
+    let weight = editor.constant_argument(layer, "weight")?;
+    let ty = weight.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?;
+    let shape = ty.known_shape()?;
+    let channels = usize::try_from(*shape.get(output_axis)?).ok()?;
+    let spread = |vector: Vec<f64>, neutral: f64| match vector.len() {
+        0 => Some(vec![neutral; channels]),
+        1 => Some(vec![vector[0]; channels]),
+        found if found == channels => Some(vector),
+        _ => None,
+    };
+    let is_scaled = !affine.scale.is_empty();
+    let (scale, shift) = (spread(affine.scale, 1.0)?, spread(affine.shift, 0.0)?);
+    let before = match editor.op(layer)?.binding("bias") {
+        Some(binding) => spread(floats(editor, &binding.clone())?, 0.0)?,
+        None => vec![0.0; channels],
+    };
+    let bias: Vec<f32> =
+        (0..channels).map(|at| (before[at] * scale[at] + shift[at]) as f32).collect();
+    let mut new = editor.op(layer)?.clone();
+    new.outputs.clear();
+    let y = editor.op(id)?.outputs[0];
+    let label = editor.name(y).to_owned();
+    if is_scaled {
+        let factors: Vec<f32> = scale.iter().map(|&factor| factor as f32).collect();
+        let recipe = Recipe::new(weight.elements()?.clone(), DType::Fp32, &shape).ok()?;
+        let scaled = recipe.scale(output_axis, &factors).ok()?;
+        let scaled = Constant::weight(DType::Fp32, &shape, scaled.to_buffer());
+        let weight = editor.constant_before(layer, scaled, &format!("{label}_weight"));
+        new.set_input("weight".into(), vec![Binding::Value(weight)]);
+    }
+    let bytes: Vec<u8> = bias.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bias = Constant::weight(DType::Fp32, &[channels as u64], Buffer::from(bytes));
+    let bias = editor.constant_before(layer, bias, &format!("{label}_bias"));
+    new.set_input("bias".into(), vec![Binding::Value(bias)]);
+    editor.rewrite(id, new).ok()
+}
+
+fn batch_norm(editor: &Editor<'_>, id: OpId) -> Option<Affine> {
+    let x = editor.argument(id, "x")?;
+    let op = editor.op(id)?;
+    let vector = |name: &str| floats(editor, op.binding(name)?);
+    let (mean, variance) = (vector("mean")?, vector("variance")?);
+    let gamma =
+        if op.binding("gamma").is_some() { vector("gamma")? } else { vec![1.0; mean.len()] };
+    let beta = if op.binding("beta").is_some() { vector("beta")? } else { vec![0.0; mean.len()] };
+    // The default of the op table.
+    let epsilon =
+        if op.binding("epsilon").is_some() { editor.number(id, "epsilon")? } else { 1e-5 };
+    if [&variance, &gamma, &beta].iter().any(|all| all.len() != mean.len()) {
+        return None;
+    }
+    let scale: Vec<_> = gamma
+        .iter()
+        .zip(&variance)
+        .map(|(gamma, variance)| gamma / (variance + epsilon).sqrt())
+        .collect();
+    let shift = (0..mean.len()).map(|at| beta[at] - mean[at] * scale[at]).collect();
+    Some(Affine { x, scale, shift })
+}
+
+fn elementwise(editor: &Editor<'_>, id: OpId, kind: OpKind) -> Option<Affine> {
+    let op = editor.op(id)?;
+    let known = |name: &str| {
+        let binding = op.binding(name)?;
+        match binding {
+            Binding::Literal(_) => Some(binding.clone()),
+            Binding::Value(value) => editor.constant(*value).map(|_| binding.clone()),
+        }
+    };
+    let commutes = matches!(kind, OpKind::Add | OpKind::Mul);
+    let (x, constant) = match (editor.argument(id, "x"), known("y")) {
+        (Some(x), Some(constant)) if editor.constant(x).is_none() => (x, constant),
+        _ if commutes || kind == OpKind::Sub => (editor.argument(id, "y")?, known("x")?),
+        _ => return None,
+    };
+    let reversed = kind == OpKind::Sub && known("y").is_none();
+    let layer = editor.producer(x)?;
+    let channel_axis = match editor.op(layer)?.kind()? {
+        OpKind::Linear => editor.shape(x).len().checked_sub(1)?,
+        _ => 1,
+    };
+    let vector = channels(editor, &constant, editor.shape(x).len(), channel_axis)?;
+    // The result must not be wider than the layer's.
+    if editor.shape(op.outputs[0]) != editor.shape(x) {
+        return None;
+    }
+    Some(match kind {
+        OpKind::Add => Affine { x, scale: Vec::new(), shift: vector },
+        OpKind::Sub if reversed => Affine { x, scale: vec![-1.0], shift: vector },
+        OpKind::Sub => {
+            Affine { x, scale: Vec::new(), shift: vector.iter().map(|value| -value).collect() }
+        }
+        OpKind::Mul => Affine { x, scale: vector, shift: Vec::new() },
+        _ if vector.contains(&0.0) => return None,
+        _ => {
+            Affine { x, scale: vector.iter().map(|value| 1.0 / value).collect(), shift: Vec::new() }
+        }
+    })
+}
+
+/// The elements of a constant that has one for each channel, or one for all.
+fn channels(editor: &Editor<'_>, constant: &Binding, rank: usize, axis: usize) -> Option<Vec<f64>> {
+    let ty = editor.function().bound_constant(constant)?.tensor_type()?;
+    let shape = ty.known_shape()?;
+    let from_end = rank.checked_sub(axis + 1)?;
+    let fits = shape.iter().rev().enumerate().all(|(at, &extent)| extent == 1 || at == from_end);
+    if !fits || shape.len() > rank {
+        return None;
+    }
+    floats(editor, constant)
+}
+
+/// The elements of a small constant of floats.
+fn floats(editor: &Editor<'_>, binding: &Binding) -> Option<Vec<f64>> {
+    let constant = editor.function().bound_constant(binding)?;
+    let ty = constant.tensor_type()?;
+    if ty.dtype != DType::Fp32 || ty.element_count()? > MAX_CHANNELS {
+        return None;
+    }
+    let (raw, _) = constant.elements()?.as_bytes().as_chunks::<4>();
+    Some(raw.iter().map(|&raw| f64::from(f32::from_le_bytes(raw))).collect())
+}
