@@ -22,8 +22,8 @@ pub struct Conversion {
 ///
 /// Without a target in the options, the oldest release is chosen that has all the operations that the program
 /// needs.
-pub fn convert(program: &ExportedProgram, options: &Options) -> Result<Conversion, Error> {
-    let program = coremill_pt2::prepare(program.clone())?;
+pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
+    let program = coremill_pt2::prepare(program)?;
     let mut target = options.target.unwrap_or(Opset::Ios15);
     let draft = loop {
         match lower(&program, target, options) {

@@ -90,7 +90,7 @@ fn convert(path: &Path, output: &Path, options: &Options) -> Result<(), Failure>
     let named = |message: String| format!("{}: {message}", path.display());
     let program = coremill::pt2::read(path)
         .map_err(|error| Failure::user(named(error.to_string())).hint(error.hint()))?;
-    let converted = compiler::convert(&program, options)
+    let converted = compiler::convert(program, options)
         .map_err(|error| Failure::user(named(error.to_string())).hint(error.hint()))?;
     let opened = coremill::Opened::made(converted.model, output);
     let verified = super::verify(&opened)?;
