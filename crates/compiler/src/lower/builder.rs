@@ -15,7 +15,6 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
 use super::value::Int;
-use super::weights::stated;
 use crate::error::Refusal;
 
 /// Results of more elements are computed by the program rather than stored in it, unless what they are
@@ -368,7 +367,7 @@ fn dtype_of(ty: &Type) -> DType {
 
 fn constant_of(array: &Array) -> Option<Constant> {
     let shape: Vec<_> = array.shape().iter().map(|&extent| extent as u64).collect();
-    Some(stated(array.dtype(), &shape, Buffer::from(array.to_bytes()?)))
+    Some(Constant::by_size(array.dtype(), &shape, Buffer::from(array.to_bytes()?)))
 }
 
 /// A name that nothing has yet: the one wanted, or that and a number.

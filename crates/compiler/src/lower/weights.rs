@@ -2,14 +2,11 @@
 
 use coremill_mil::ir::Constant;
 use coremill_pt2::{ScalarType, Stored, Tensor};
-use coremill_tensor::{Buffer, DType};
+use coremill_tensor::Buffer;
 use half::{bf16, f16};
 
 use super::dtype::core_dtype;
 use crate::error::{Refusal, refuse};
-
-/// Constants of fewer elements stand in the program, larger ones in the weight file.
-pub(crate) const MIN_FILE_ELEMENTS: u64 = 10;
 
 /// The constant for a stored tensor.
 pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal> {
@@ -30,17 +27,7 @@ pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal>
     }
     let dtype = core_dtype(tensor.dtype)?;
     let bytes = elements(name, tensor)?;
-    Ok(stated(dtype, &tensor.sizes, bytes))
-}
-
-/// A constant in the place that suits its size.
-pub(crate) fn stated(dtype: DType, shape: &[u64], bytes: Buffer) -> Constant {
-    let count = shape.iter().product::<u64>();
-    if count < MIN_FILE_ELEMENTS || matches!(dtype, DType::Bool | DType::Int32) {
-        Constant::bytes(dtype, shape, bytes)
-    } else {
-        Constant::weight(dtype, shape, bytes)
-    }
+    Ok(Constant::by_size(dtype, &tensor.sizes, bytes))
 }
 
 fn elements(name: &str, tensor: &Tensor) -> Result<Buffer, Refusal> {

@@ -104,6 +104,19 @@ impl Constant {
         }
     }
 
+    /// A tensor whose packed elements stand in the program if they are few, and else in a weight file. Of
+    /// `bool` and `int32` weight files hold none.
+    pub fn by_size(dtype: DType, shape: &[u64], data: impl Into<Buffer>) -> Constant {
+        /// What coremltools writes into weight files.
+        const MIN_FILE_ELEMENTS: u64 = 10;
+        let few = shape.iter().product::<u64>() < MIN_FILE_ELEMENTS;
+        if few || matches!(dtype, DType::Bool | DType::Int32) {
+            Constant::bytes(dtype, shape, data)
+        } else {
+            Constant::weight(dtype, shape, data)
+        }
+    }
+
     /// The tensor type, if it is a tensor.
     pub fn tensor_type(&self) -> Option<&TensorType> {
         self.ty.as_tensor()

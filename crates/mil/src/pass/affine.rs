@@ -82,12 +82,12 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         let factors: Vec<f32> = scale.iter().map(|&factor| factor as f32).collect();
         let recipe = Recipe::new(weight.elements()?.clone(), DType::Fp32, &shape).ok()?;
         let scaled = recipe.scale(output_axis, &factors).ok()?;
-        let scaled = Constant::weight(DType::Fp32, &shape, scaled.to_buffer());
+        let scaled = Constant::by_size(DType::Fp32, &shape, scaled.to_buffer());
         let weight = editor.constant_before(layer, scaled, &format!("{label}_weight"));
         new.set_input("weight".into(), vec![Binding::Value(weight)]);
     }
     let bytes: Vec<u8> = bias.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let bias = Constant::weight(DType::Fp32, &[channels as u64], Buffer::from(bytes));
+    let bias = Constant::by_size(DType::Fp32, &[channels as u64], Buffer::from(bytes));
     let bias = editor.constant_before(layer, bias, &format!("{label}_bias"));
     new.set_input("bias".into(), vec![Binding::Value(bias)]);
     editor.rewrite(id, new).ok()

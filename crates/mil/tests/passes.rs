@@ -1,0 +1,73 @@
+//! Passes, case by case: a file under `passes/` named after its pass holds a program and what becomes of it,
+//! separated by a line of `// becomes`. `BLESS=1` writes the second part anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coremill_mil::pass::{self, Draft, Editor, KeepFp32};
+use coremill_mil::text::{self, NoWeights, PrintOptions};
+use coremill_mil::verify;
+
+const SEPARATOR: &str = "// becomes\n";
+
+/// Runs the pass of that name.
+fn run(name: &str, mut draft: Draft) -> Draft {
+    let pass: fn(&mut Editor<'_>) -> usize = match name {
+        "to_fp16" => {
+            let keep = KeepFp32 { ops: vec!["exp".to_owned()], prefixes: vec!["kept_".to_owned()] };
+            return pass::to_fp16(&draft, &keep).expect("the program is sound");
+        }
+        "cancel" => pass::cancel,
+        "merge_duplicates" => pass::merge_duplicates,
+        "fold_affine" => pass::fold_affine,
+        other => panic!("there is no pass `{other}`"),
+    };
+    let mut editor = Editor::new(&mut draft);
+    pass(&mut editor);
+    editor.sweep_all();
+    draft
+}
+
+#[test]
+fn programs_become_what_their_files_say() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/passes");
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for directory in sorted(&root) {
+        let name =
+            directory.file_name().expect("entries have names").to_string_lossy().into_owned();
+        for path in sorted(&directory) {
+            count += 1;
+            let file = fs::read_to_string(&path).expect("the case can be read");
+            let (before, wanted) = file.split_once(SEPARATOR).unwrap_or((&file, ""));
+            let mut program = match text::parse(before, &NoWeights) {
+                Ok(program) => program,
+                Err(error) => panic!("{}: {error}", path.display()),
+            };
+            verify::verify_program(&program).expect("cases are sound");
+            let function = program.functions.remove(0);
+            let draft = run(&name, Draft::new(function).expect("cases are sound"));
+            program.functions.push(draft.function);
+            verify::verify_program(&program).expect("passes leave programs sound");
+            let printed = text::print(&program, &PrintOptions::default());
+            let found = format!("{}\n", printed.text.trim_end());
+            if bless {
+                let text = format!("{}\n{SEPARATOR}{found}", before.trim_end());
+                fs::write(&path, text).expect("the case can be written");
+            } else if found != wanted {
+                failures.push(format!("{}:\nfound\n{found}\nexpected\n{wanted}", path.display()));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(count > 0, "there are no cases");
+}
+
+fn sorted(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("the directory can be read");
+    let mut paths: Vec<_> =
+        entries.map(|entry| entry.expect("the entry can be read").path()).collect();
+    paths.sort();
+    paths
+}
