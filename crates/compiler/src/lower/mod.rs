@@ -13,6 +13,7 @@ mod builder;
 mod call;
 mod dtype;
 mod interface;
+mod layout;
 mod ops;
 mod table;
 mod value;

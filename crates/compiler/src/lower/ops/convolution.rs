@@ -1,47 +1,289 @@
 //! Convolutions.
 
+use coremill_mil::ir::{Opset, ValueId};
 use coremill_mil::ops::OpKind;
 
-use crate::error::refuse;
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, some};
+use crate::lower::table::{Row, all, some};
+use crate::lower::value::Int;
 
 pub(crate) const ROWS: &[Row] = &[
     some("aten.conv1d", &["default", "padding"], convolution),
     some("aten.conv2d", &["default", "padding"], convolution),
     some("aten.conv3d", &["default", "padding"], convolution),
+    all("aten.convolution", either_convolution),
+    all("aten._convolution", either_convolution),
+    all("aten.conv_transpose1d", transposed_convolution),
+    all("aten.conv_transpose2d", transposed_convolution),
+    all("aten.conv_transpose3d", transposed_convolution),
+    all("aten.conv_tbc", time_first_convolution),
 ];
 
-fn convolution(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("input")?.value;
-    let weight = call.tensor("weight")?.value;
-    let bias = call.optional_tensor("bias")?.map(|bias| bias.value);
-    let spatial = call.rank(weight) - 2;
-    let strides = call.per_dimension("stride", spatial)?;
-    let dilations = call.per_dimension("dilation", spatial)?;
-    let groups = call.known_int("groups")? as i32;
-    let (kind, pad) = match call.text("padding") {
-        Ok(Some("same")) => ("same", vec![0; 2 * spatial]),
-        Ok(Some("valid")) => ("valid", vec![0; 2 * spatial]),
-        Ok(Some(other)) => refuse!("padding `{other}` is none that is known"),
-        Ok(None) | Err(_) => {
-            let padding = call.per_dimension("padding", spatial)?;
-            let pad: Vec<_> = padding.iter().flat_map(|&pad| [pad, pad]).collect();
-            if pad.iter().all(|&pad| pad == 0) { ("valid", pad) } else { ("custom", pad) }
+/// A convolution of either kind, as its arguments say.
+struct Convolution {
+    /// `[batch, channels, ...]`.
+    x: ValueId,
+    /// Whether torch's tensors have a batch.
+    batched: bool,
+    weight: ValueId,
+    bias: Option<ValueId>,
+    strides: Vec<i32>,
+    dilations: Vec<i32>,
+    groups: i32,
+    /// The padding before and after each spatial dimension; what a transposed one cuts off.
+    pad: Vec<i32>,
+}
+
+impl Convolution {
+    fn of(call: &mut Call<'_, '_>) -> Result<Convolution, Refusal> {
+        let dtype = call.result_dtype()?;
+        if !crate::lower::dtype::is_float(dtype) {
+            refuse!("Core ML convolves floats, not `{dtype}`");
         }
-    };
-    let y = call.emit(
-        OpKind::Conv,
+        let x = call.tensor("input")?.value;
+        let weight = call.tensor("weight")?.value;
+        let (mut x, weight) = (call.cast_to(x, dtype)?, call.cast_to(weight, dtype)?);
+        let bias = call.optional_tensor("bias")?;
+        let bias = bias.map(|bias| call.cast_to(bias.value, dtype)).transpose()?;
+        let spatial = call.rank(weight).saturating_sub(2);
+        if !(1..=3).contains(&spatial) {
+            refuse!("`weight` has rank {}; accepted are 3 to 5", call.rank(weight));
+        }
+        let batched = call.rank(x) == spatial + 2;
+        if !batched {
+            x = call.expand_dims(x, &[0])?;
+        }
+        let strides = call.per_dimension("stride", spatial)?;
+        let dilations = call.per_dimension("dilation", spatial)?;
+        let groups = call.known_int("groups")? as i32;
+        let pad = match call.text("padding") {
+            Ok(Some("same")) => same_padding(call, weight, &strides, &dilations)?,
+            Ok(Some("valid")) => vec![0; 2 * spatial],
+            Ok(Some(other)) => {
+                refuse!("`padding` is `{other}`; accepted are `same`, `valid` and integers")
+            }
+            Ok(None) | Err(_) => {
+                let padding = call.per_dimension("padding", spatial)?;
+                padding.iter().flat_map(|&pad| [pad, pad]).collect()
+            }
+        };
+        Ok(Convolution { x, batched, weight, bias, strides, dilations, groups, pad })
+    }
+
+    fn spatial(&self) -> usize {
+        self.strides.len()
+    }
+
+    /// The bias as it can be bound, and as it has to be added where it cannot: before iOS17 it is
+    /// constant.
+    fn bias(&self, builder: &Builder) -> (Option<ValueId>, Option<ValueId>) {
+        let bindable = self
+            .bias
+            .is_none_or(|bias| builder.opset() >= Opset::Ios17 || builder.is_constant(bias));
+        if bindable { (self.bias, None) } else { (None, self.bias) }
+    }
+
+    /// Adds the bias that could not be bound, and takes off the batch that was put on.
+    fn finish(
+        &self,
+        builder: &mut Builder,
+        mut y: ValueId,
+        bias: Option<ValueId>,
+    ) -> Result<ValueId, Refusal> {
+        if let Some(bias) = bias {
+            let bias = builder.along_channels(bias, self.spatial() + 2)?;
+            y = builder.binary(OpKind::Add, y, bias)?;
+        }
+        if self.batched { Ok(y) } else { builder.squeeze(y, &[0]) }
+    }
+
+    fn pad_type(&self) -> Arg {
+        if self.pad.iter().all(|&pad| pad == 0) { "valid".into() } else { "custom".into() }
+    }
+
+    fn lower(mut self, builder: &mut Builder) -> Result<ValueId, Refusal> {
+        if !builder.is_constant(self.weight) {
+            // Core ML spreads the elements of constant weights only.
+            self.weight = spread(builder, self.weight, &self.dilations)?;
+            self.dilations.fill(1);
+        }
+        let (bound, added) = self.bias(builder);
+        let y = builder.emit(
+            OpKind::Conv,
+            [
+                ("x", self.x.into()),
+                ("weight", self.weight.into()),
+                ("bias", bound.into()),
+                ("strides", self.strides.as_slice().into()),
+                ("dilations", self.dilations.as_slice().into()),
+                ("groups", self.groups.into()),
+                ("pad_type", self.pad_type()),
+                ("pad", self.pad.as_slice().into()),
+            ],
+        )?;
+        self.finish(builder, y, added)
+    }
+
+    /// The same transposed, whose output has so many elements more at the end of each dimension.
+    fn lower_transposed(
+        mut self,
+        builder: &mut Builder,
+        output_padding: &[i32],
+    ) -> Result<ValueId, Refusal> {
+        if !builder.is_constant(self.weight) && builder.opset() < Opset::Ios17 {
+            let what = "`conv_transpose` with a weight that is computed";
+            return Err(Refusal::needs(what, Opset::Ios17, builder.opset()));
+        }
+        // What is cut off less than there is makes the output longer. Beyond that the input is longer by
+        // as many zeros as it takes, and more is cut off again.
+        let spatial = self.spatial();
+        let mut zeros = vec![0; 2 * spatial];
+        for axis in 0..spatial {
+            let cut = &mut self.pad[2 * axis + 1];
+            *cut -= output_padding[axis];
+            if *cut < 0 {
+                let steps = (-*cut + self.strides[axis] - 1) / self.strides[axis];
+                zeros[2 * axis + 1] = steps;
+                *cut += steps * self.strides[axis];
+            }
+        }
+        if zeros.iter().any(|&zeros| zeros != 0) {
+            let pad: Vec<_> = [0; 4].into_iter().chain(zeros).collect();
+            self.x = padded(builder, self.x, &pad, 0.0)?;
+        }
+        let (bound, added) = self.bias(builder);
+        let y = builder.emit(
+            OpKind::ConvTranspose,
+            [
+                ("x", self.x.into()),
+                ("weight", self.weight.into()),
+                ("bias", bound.into()),
+                ("strides", self.strides.as_slice().into()),
+                ("dilations", self.dilations.as_slice().into()),
+                ("groups", self.groups.into()),
+                ("pad_type", self.pad_type()),
+                ("pad", self.pad.as_slice().into()),
+            ],
+        )?;
+        self.finish(builder, y, added)
+    }
+}
+
+/// A tensor with so many elements more before and after each of its last axes.
+pub(crate) fn padded(
+    builder: &mut Builder,
+    x: ValueId,
+    pad: &[i32],
+    value: f32,
+) -> Result<ValueId, Refusal> {
+    builder.emit(
+        OpKind::Pad,
         [
             ("x", x.into()),
-            ("weight", weight.into()),
-            ("bias", bias.into()),
-            ("strides", strides.as_slice().into()),
-            ("dilations", dilations.as_slice().into()),
-            ("groups", groups.into()),
-            ("pad_type", kind.into()),
-            ("pad", pad.as_slice().into()),
+            ("pad", pad.into()),
+            ("mode", "constant".into()),
+            ("constant_val", value.into()),
         ],
-    )?;
+    )
+}
+
+fn convolution(call: &mut Call<'_, '_>) -> Results {
+    let convolution = Convolution::of(call)?;
+    let y = convolution.lower(call)?;
     call.give(y)
+}
+
+fn transposed_convolution(call: &mut Call<'_, '_>) -> Results {
+    let convolution = Convolution::of(call)?;
+    let more = call.per_dimension("output_padding", convolution.spatial())?;
+    let y = convolution.lower_transposed(call, &more)?;
+    call.give(y)
+}
+
+fn either_convolution(call: &mut Call<'_, '_>) -> Results {
+    if call.flag("transposed")? { transposed_convolution(call) } else { convolution(call) }
+}
+
+/// Time, batch and channels; the weight is window, input and output channels.
+fn time_first_convolution(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let weight = call.tensor("weight")?.value;
+    let bias = call.tensor("bias")?.value;
+    let pad = call.known_int("pad")? as i32;
+    let convolution = Convolution {
+        x: call.transpose(x, &[1, 2, 0])?,
+        batched: true,
+        weight: call.transpose(weight, &[2, 1, 0])?,
+        bias: Some(bias),
+        strides: vec![1],
+        dilations: vec![1],
+        groups: 1,
+        pad: vec![pad, pad],
+    };
+    let y = convolution.lower(call)?;
+    let y = call.transpose(y, &[2, 0, 1])?;
+    call.give(y)
+}
+
+/// The padding that gives as many elements as there are; an odd element goes to the end.
+fn same_padding(
+    builder: &Builder,
+    weight: ValueId,
+    strides: &[i32],
+    dilations: &[i32],
+) -> Result<Vec<i32>, Refusal> {
+    if strides.iter().any(|&stride| stride != 1) {
+        refuse!("`padding` is `same`, but `stride` is {strides:?}; accepted is 1");
+    }
+    let mut pad = Vec::with_capacity(2 * dilations.len());
+    for (kernel, &dilation) in builder.extents(weight)[2..].iter().zip(dilations) {
+        let Some(kernel) = kernel.and_then(|kernel| i32::try_from(kernel).ok()) else {
+            refuse!("`padding` is `same`, but the window is not known before the program runs");
+        };
+        let total = dilation.saturating_mul(kernel - 1);
+        pad.extend([total / 2, total - total / 2]);
+    }
+    Ok(pad)
+}
+
+/// A weight with zeros between the elements of its windows, for those that are this far apart.
+fn spread(
+    builder: &mut Builder,
+    mut weight: ValueId,
+    dilations: &[i32],
+) -> Result<ValueId, Refusal> {
+    for (axis, &dilation) in dilations.iter().enumerate() {
+        if dilation == 1 {
+            continue;
+        }
+        let axis = axis + 2;
+        let dims = builder.dims(weight)?;
+        let Some(kernel) = dims[axis].known() else {
+            refuse!(
+                "`dilation` is {dilation}, but the window is not known before the program runs"
+            );
+        };
+        // Rows of one element each, longer by zeros, one after the other; but the last has none.
+        let before = product_of(&dims[..axis]);
+        let after = product_of(&dims[axis + 1..]);
+        let (Some(before), Some(after)) = (before, after) else {
+            refuse!("`dilation` is {dilation}, but the weight has sizes that are not known");
+        };
+        let step = i64::from(dilation);
+        let apart = [before, kernel, 1, after].map(Int::Known);
+        let rows = builder.reshape(weight, &apart)?;
+        let rows = padded(builder, rows, &[0, 0, 0, 0, 0, dilation - 1, 0, 0], 0.0)?;
+        let joined = builder.reshape(rows, &[before, kernel * step, after].map(Int::Known))?;
+        let cut = builder.slice(joined, 1, 0, Some((kernel - 1) * step + 1))?;
+        let mut sizes = dims;
+        sizes[axis] = Int::Known((kernel - 1) * step + 1);
+        weight = builder.reshape(cut, &sizes)?;
+    }
+    Ok(weight)
+}
+
+fn product_of(sizes: &[Int]) -> Option<i64> {
+    sizes.iter().try_fold(1i64, |product, size| product.checked_mul(size.known()?))
 }

@@ -1,24 +1,57 @@
-//! Products of matrices.
+//! Products of matrices and vectors.
 
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
+use coremill_pt2::ScalarType;
 
-use crate::error::Refusal;
+use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::table::{Row, all};
+use crate::lower::value::{Int, Lowered, Number, Tensor};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.linear", linear),
-    all("aten.matmul", matmul),
-    all("aten.mm", matmul),
-    all("aten.bmm", matmul),
+    all("aten.matmul", |call| binary(call, "self", "other", matmul)),
+    all("aten.linalg_matmul", |call| binary(call, "self", "other", matmul)),
+    all("aten.mm", |call| binary(call, "self", "mat2", matmul)),
+    all("aten._int_mm", |call| binary(call, "self", "mat2", matmul)),
+    all("aten.bmm", |call| binary(call, "self", "mat2", matmul)),
+    all("aten.mv", |call| binary(call, "self", "vec", matmul)),
+    all("aten.dot", |call| binary(call, "self", "tensor", matmul)),
+    all("aten.vdot", vdot),
+    all("aten.inner", |call| binary(call, "self", "other", inner)),
+    all("aten.outer", |call| binary(call, "self", "vec2", outer)),
+    all("aten.ger", |call| binary(call, "self", "vec2", outer)),
+    all("aten.addmm", |call| added(call, "mat1", "mat2", matmul)),
+    all("aten._addmm_activation", added_and_activated),
+    all("aten.baddbmm", |call| added(call, "batch1", "batch2", matmul)),
+    all("aten.addbmm", |call| added(call, "batch1", "batch2", summed_matmul)),
+    all("aten.addmv", |call| added(call, "mat", "vec", matmul)),
+    all("aten.addr", |call| added(call, "vec1", "vec2", outer)),
+    all("aten.linalg_vecdot", vecdot),
+    all("aten.linalg_multi_dot", |call| chain(call, "tensors")),
+    all("aten.chain_matmul", |call| chain(call, "matrices")),
 ];
 
+/// What multiplies two tensors.
+type Product = fn(&mut Builder, ValueId, ValueId) -> Result<ValueId, Refusal>;
+
 fn linear(call: &mut Call<'_, '_>) -> Results {
+    let dtype = call.result_dtype()?;
     let x = call.tensor("input")?.value;
     let weight = call.tensor("weight")?.value;
     let bias = call.optional_tensor("bias")?.map(|bias| bias.value);
+    let (x, weight) = (call.cast_to(x, dtype)?, call.cast_to(weight, dtype)?);
+    let bias = bias.map(|bias| call.cast_to(bias, dtype)).transpose()?;
+    if call.rank(weight) == 1 {
+        let product = matmul(call, x, weight)?;
+        let y = match bias {
+            Some(bias) => call.binary(OpKind::Add, product, bias)?,
+            None => product,
+        };
+        return call.give(y);
+    }
     let y = affine(call, x, weight, bias)?;
     call.give(y)
 }
@@ -30,30 +63,273 @@ pub(crate) fn affine(
     weight: ValueId,
     bias: Option<ValueId>,
 ) -> Result<ValueId, Refusal> {
-    let constant =
-        builder.known(weight).is_some() && bias.is_none_or(|bias| builder.known(bias).is_some());
-    if constant && builder.rank(weight) == 2 {
-        let arguments = [("x", x.into()), ("weight", weight.into()), ("bias", bias.into())];
-        return builder.emit(OpKind::Linear, arguments);
+    if !is_weight(builder, weight, x) {
+        let product = product(builder, x, weight, false, true)?;
+        return match bias {
+            Some(bias) => builder.binary(OpKind::Add, product, bias),
+            None => Ok(product),
+        };
     }
-    let product = builder.emit(
-        OpKind::Matmul,
-        [("x", x.into()), ("y", weight.into()), ("transpose_y", true.into())],
-    )?;
+    let fused = bias.map(|bias| row_of(builder, bias, weight)).transpose()?.flatten();
+    let arguments = [("x", x.into()), ("weight", weight.into()), ("bias", fused.into())];
+    let y = builder.emit(OpKind::Linear, arguments)?;
     match bias {
-        Some(bias) => builder.binary(OpKind::Add, product, bias),
+        Some(bias) if fused.is_none() => builder.binary(OpKind::Add, y, bias),
+        _ => Ok(y),
+    }
+}
+
+/// Whether a matrix can be the weight of a `linear` of `x`.
+fn is_weight(builder: &Builder, matrix: ValueId, x: ValueId) -> bool {
+    builder.is_constant(matrix) && builder.rank(matrix) == 2 && !builder.is_constant(x)
+}
+
+/// What is added to every row of `x · weightᵀ`, as the bias of a `linear`; none if it is computed, or not
+/// the same for all rows.
+fn row_of(
+    builder: &mut Builder,
+    bias: ValueId,
+    weight: ValueId,
+) -> Result<Option<ValueId>, Refusal> {
+    let (Some(shape), Some(weight)) = (builder.fixed_shape(bias), builder.fixed_shape(weight))
+    else {
+        return Ok(None);
+    };
+    let outputs = weight[0];
+    let leading = shape.len().saturating_sub(1);
+    if !builder.is_constant(bias) || shape[..leading].iter().any(|&extent| extent != 1) {
+        return Ok(None);
+    }
+    if shape.last() == Some(&outputs) {
+        return Ok(Some(builder.reshape(bias, &[Int::Known(outputs as i64)])?));
+    }
+    // One element for all columns.
+    let one = builder.reshape(bias, &[Int::Known(1)])?;
+    let reps = [outputs as i32];
+    Ok(Some(builder.emit(OpKind::Tile, [("x", one.into()), ("reps", reps.into())])?))
+}
+
+/// `x · y` of tensors with two axes at least, the last two exchanged where that is asked for. A constant
+/// matrix on the right becomes the weight of a `linear`.
+pub(crate) fn product(
+    builder: &mut Builder,
+    x: ValueId,
+    y: ValueId,
+    transpose_x: bool,
+    transpose_y: bool,
+) -> Result<ValueId, Refusal> {
+    if !transpose_x && is_weight(builder, y, x) {
+        let weight = if transpose_y { y } else { builder.transpose(y, &[1, 0])? };
+        return builder.emit(OpKind::Linear, [("x", x.into()), ("weight", weight.into())]);
+    }
+    builder.emit(
+        OpKind::Matmul,
+        [
+            ("x", x.into()),
+            ("y", y.into()),
+            ("transpose_x", transpose_x.into()),
+            ("transpose_y", transpose_y.into()),
+        ],
+    )
+}
+
+/// torch's `matmul`: vectors are rows on the left and columns on the right.
+pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
+    match (builder.rank(x), builder.rank(y)) {
+        (0, _) | (_, 0) => refuse!("a scalar is no factor of a product of matrices"),
+        (1, 1) if builder.is_constant(y) || builder.is_constant(x) => {
+            let (x, y) = if builder.is_constant(y) { (x, y) } else { (y, x) };
+            let row = builder.expand_dims(y, &[0])?;
+            let product = product(builder, x, row, false, true)?;
+            builder.squeeze(product, &[0])
+        }
+        (1, 1) => {
+            let products = builder.binary(OpKind::Mul, x, y)?;
+            builder.reduced(OpKind::ReduceSum, products, &[0], false)
+        }
+        (_, 1) => {
+            let row = builder.expand_dims(y, &[0])?;
+            let product = product(builder, x, row, false, true)?;
+            builder.squeeze(product, &[-1])
+        }
+        (1, _) => {
+            let row = builder.expand_dims(x, &[0])?;
+            let product = product(builder, row, y, false, false)?;
+            builder.squeeze(product, &[-2])
+        }
+        _ => product(builder, x, y, false, false),
+    }
+}
+
+/// Products of matrices of a batch, added up.
+fn summed_matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
+    let products = matmul(builder, x, y)?;
+    builder.reduced(OpKind::ReduceSum, products, &[0], false)
+}
+
+/// Sums over the last axes of both.
+fn inner(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
+    let (x_rank, y_rank) = (builder.rank(x), builder.rank(y));
+    if x_rank == 0 || y_rank == 0 {
+        return builder.binary(OpKind::Mul, x, y);
+    }
+    match y_rank {
+        1 => matmul(builder, x, y),
+        2 if x_rank > 1 => product(builder, x, y, false, true),
+        _ => {
+            let mut sizes = builder.dims(x)?;
+            let depth = sizes.pop().unwrap_or(Int::Known(1));
+            let mut columns = builder.dims(y)?;
+            columns.pop();
+            sizes.extend(columns);
+            let x = builder.reshape(x, &[Int::Known(-1), depth])?;
+            let y = builder.reshape(y, &[Int::Known(-1), depth])?;
+            let products = product(builder, x, y, false, true)?;
+            builder.reshape(products, &sizes)
+        }
+    }
+}
+
+fn outer(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
+    let column = builder.expand_dims(x, &[1])?;
+    builder.binary(OpKind::Mul, column, y)
+}
+
+/// A product of two tensors, in the element type of the result.
+fn binary(call: &mut Call<'_, '_>, left: &str, right: &str, multiply: Product) -> Results {
+    // The arguments of some are called by other names.
+    let left = if call.has(left) { left } else { "input" };
+    let (x, y) = (call.any_tensor(left)?, call.any_tensor(right)?);
+    let dtype = call.result_dtype()?;
+    let product = multiplied(call, x, y, dtype, multiply)?;
+    Ok(vec![Lowered::Tensor(product)])
+}
+
+/// A product of tensors that may be complex.
+pub(crate) fn multiplied(
+    builder: &mut Builder,
+    x: Tensor,
+    y: Tensor,
+    dtype: ScalarType,
+    multiply: impl Fn(&mut Builder, ValueId, ValueId) -> Result<ValueId, Refusal>,
+) -> Result<Tensor, Refusal> {
+    let mut times = |x: Option<ValueId>, y: Option<ValueId>| {
+        let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
+        let (x, y) = (builder.cast_to(x, dtype)?, builder.cast_to(y, dtype)?);
+        multiply(builder, x, y).map(Some)
+    };
+    let reals = times(Some(x.value), Some(y.value))?;
+    let imaginaries = times(x.imaginary, y.imaginary)?;
+    let crossed = [times(Some(x.value), y.imaginary)?, times(x.imaginary, Some(y.value))?];
+    let Some(mut value) = reals else { refuse!("a product has no real part") };
+    if let Some(imaginaries) = imaginaries {
+        value = builder.binary(OpKind::Sub, value, imaginaries)?;
+    }
+    let imaginary = match crossed {
+        [Some(left), Some(right)] => Some(builder.binary(OpKind::Add, left, right)?),
+        [left, right] => left.or(right),
+    };
+    Ok(Tensor { value, imaginary, dtype })
+}
+
+/// `Σ conj(x) · y`.
+fn vdot(call: &mut Call<'_, '_>) -> Results {
+    let (x, y) = (call.any_tensor("self")?, call.any_tensor("other")?);
+    let x = conjugate(call, x)?;
+    let dtype = call.result_dtype()?;
+    let product = multiplied(call, x, y, dtype, matmul)?;
+    Ok(vec![Lowered::Tensor(product)])
+}
+
+fn conjugate(builder: &mut Builder, x: Tensor) -> Result<Tensor, Refusal> {
+    let imaginary = x.imaginary.map(|imaginary| builder.scaled(imaginary, -1.0)).transpose()?;
+    Ok(Tensor { imaginary, ..x })
+}
+
+fn vecdot(call: &mut Call<'_, '_>) -> Results {
+    let (x, y) = (call.any_tensor("x")?, call.any_tensor("y")?);
+    let x = conjugate(call, x)?;
+    let dtype = call.result_dtype()?;
+    let rank = call.rank(x.value).max(call.rank(y.value));
+    let axis = call.axis("dim", rank)?;
+    let summed = multiplied(call, x, y, dtype, |builder, x, y| {
+        let products = builder.binary(OpKind::Mul, x, y)?;
+        builder.reduced(OpKind::ReduceSum, products, &[axis], false)
+    })?;
+    Ok(vec![Lowered::Tensor(summed)])
+}
+
+/// `beta · self + alpha · product`.
+fn added(call: &mut Call<'_, '_>, left: &str, right: &str, multiply: Product) -> Results {
+    let y = weighted(call, left, right, multiply)?;
+    call.give(y)
+}
+
+fn weighted(
+    call: &mut Call<'_, '_>,
+    left: &str,
+    right: &str,
+    multiply: Product,
+) -> Result<ValueId, Refusal> {
+    let dtype = call.result_dtype()?;
+    let mut values = Vec::with_capacity(3);
+    for name in ["self", left, right] {
+        let tensor = call.tensor(name)?.value;
+        values.push(call.cast_to(tensor, dtype)?);
+    }
+    let (bias, x, mut y) = (values[0], values[1], values[2]);
+    let [beta, alpha] = [factor(call, "beta")?, factor(call, "alpha")?];
+    // Torch looks at no element of what is added if there is nothing of it.
+    let bias = if beta == 0.0 { None } else { Some(call.scaled(bias, beta)?) };
+    let folded = call.is_constant(y);
+    if folded {
+        y = call.scaled(y, alpha)?;
+    }
+    if (folded || alpha == 1.0) && call.rank(x) >= 2 && is_weight(call, y, x) {
+        let weight = call.transpose(y, &[1, 0])?;
+        return affine(call, x, weight, bias);
+    }
+    let mut product = multiply(call, x, y)?;
+    if !folded {
+        product = call.scaled(product, alpha)?;
+    }
+    match bias {
+        Some(bias) => call.binary(OpKind::Add, product, bias),
         None => Ok(product),
     }
 }
 
-fn matmul(call: &mut Call<'_, '_>) -> Results {
-    let names = if call.has("self") {
-        ("self", if call.has("mat2") { "mat2" } else { "other" })
+fn factor(call: &mut Call<'_, '_>, name: &str) -> Result<f64, Refusal> {
+    if !call.has(name) {
+        return Ok(1.0);
+    }
+    match call.number(name)? {
+        Number::Complex(..) => {
+            refuse!("`{name}` is complex, which this operator is not lowered for")
+        }
+        number => number
+            .known()
+            .ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs"))),
+    }
+}
+
+fn added_and_activated(call: &mut Call<'_, '_>) -> Results {
+    let sum = weighted(call, "mat1", "mat2", matmul)?;
+    let y = if call.flag("use_gelu")? {
+        call.emit(OpKind::Gelu, [("x", sum.into()), ("mode", "TANH_APPROXIMATION".into())])?
     } else {
-        ("input", "mat2")
+        call.unary(OpKind::Relu, sum)?
     };
-    let x = call.tensor(names.0)?.value;
-    let y = call.tensor(names.1)?.value;
-    let product = call.emit(OpKind::Matmul, [("x", x.into()), ("y", y.into())])?;
-    call.give(product)
+    call.give(y)
+}
+
+/// Products from the left to the right.
+fn chain(call: &mut Call<'_, '_>, name: &str) -> Results {
+    let dtype = call.result_dtype()?;
+    let mut tensors = call.tensors(name)?.into_iter();
+    let Some(mut product) = tensors.next() else { refuse!("`{name}` is empty") };
+    for tensor in tensors {
+        product = multiplied(call, product, tensor, dtype, matmul)?;
+    }
+    Ok(vec![Lowered::Tensor(product)])
 }

@@ -1,22 +1,420 @@
-//! Pools.
+//! Pools: one number for each window.
 
+use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 
-use crate::error::refuse;
+use super::convolution::padded;
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
+use crate::lower::dtype::is_float;
 use crate::lower::table::{Row, all};
+use crate::lower::value::{Int, Lowered};
 
-pub(crate) const ROWS: &[Row] = &[all("aten.adaptive_avg_pool2d", adaptive_average)];
+pub(crate) const ROWS: &[Row] = &[
+    all("aten.max_pool1d", |call| max_pool(call, 1)),
+    all("aten.max_pool2d", |call| max_pool(call, 2)),
+    all("aten.max_pool3d", |call| max_pool(call, 3)),
+    all("aten.max_pool1d_with_indices", |call| max_pool(call, 1)),
+    all("aten.max_pool2d_with_indices", |call| max_pool(call, 2)),
+    all("aten.max_pool3d_with_indices", |call| max_pool(call, 3)),
+    all("aten.avg_pool1d", |call| average_pool(call, 1)),
+    all("aten.avg_pool2d", |call| average_pool(call, 2)),
+    all("aten.avg_pool3d", |call| average_pool(call, 3)),
+    all("aten.max_unpool2d", |call| max_unpool(call, 2)),
+    all("aten.max_unpool3d", |call| max_unpool(call, 3)),
+];
 
-fn adaptive_average(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let sizes = call.known_ints("output_size")?;
-    if sizes.iter().any(|&size| size != 1) {
-        refuse!("output sizes {sizes:?} are not lowered yet");
+/// A window along one spatial dimension.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) kernel: i64,
+    pub(crate) stride: i64,
+    pub(crate) dilation: i64,
+    /// The padding before, and after as torch has it.
+    pub(crate) pad: i64,
+    /// The extent of the input, if it is fixed.
+    pub(crate) input: Option<i64>,
+    /// Whether a last window that is not full counts.
+    pub(crate) rounded_up: bool,
+}
+
+impl Window {
+    fn reach(&self) -> i64 {
+        (self.kernel - 1) * self.dilation + 1
     }
-    let y = call.emit(
-        OpKind::ReduceMean,
-        [("x", x.into()), ("axes", [-2, -1].into()), ("keep_dims", true.into())],
+
+    /// How many steps the window makes over a fixed extent.
+    pub(crate) fn output(&self) -> Option<i64> {
+        let input = self.input?;
+        let room = input + 2 * self.pad - self.reach();
+        if !self.rounded_up {
+            return Some(room.div_euclid(self.stride) + 1);
+        }
+        let steps = -(-room).div_euclid(self.stride) + 1;
+        // A window may not start in the padding after the input.
+        Some(if (steps - 1) * self.stride >= input + self.pad { steps - 1 } else { steps })
+    }
+
+    /// How far the last window goes beyond the padding.
+    fn beyond(&self) -> Option<i64> {
+        let reached = (self.output()? - 1) * self.stride + self.reach();
+        Some((reached - self.input? - 2 * self.pad).max(0))
+    }
+}
+
+/// The input of a pool, and its windows.
+pub(crate) struct Pool {
+    /// `[batch, channels, ...]`.
+    pub(crate) x: ValueId,
+    /// Whether torch's tensors have a batch.
+    batched: bool,
+    pub(crate) windows: Vec<Window>,
+}
+
+impl Pool {
+    fn of(call: &mut Call<'_, '_>, spatial: usize) -> Result<Pool, Refusal> {
+        let tensor = call.tensor("self")?;
+        let (x, batched) = with_batch(call, tensor.value, spatial)?;
+        let kernels = call.per_dimension("kernel_size", spatial)?;
+        let strides = match call.known_ints("stride")?.is_empty() {
+            true => kernels.clone(),
+            false => call.per_dimension("stride", spatial)?,
+        };
+        let pads = call.per_dimension("padding", spatial)?;
+        let dilations = match call.has("dilation") {
+            true => call.per_dimension("dilation", spatial)?,
+            false => vec![1; spatial],
+        };
+        let rounded_up = call.flag("ceil_mode")?;
+        let extents = call.extents(x);
+        let windows = (0..spatial).map(|axis| Window {
+            kernel: kernels[axis].into(),
+            stride: strides[axis].into(),
+            dilation: dilations[axis].into(),
+            pad: pads[axis].into(),
+            input: extents[axis + 2].map(|extent| extent as i64),
+            rounded_up,
+        });
+        Ok(Pool { x, batched, windows: windows.collect() })
+    }
+
+    /// Appends a pool of one of MIL's kinds.
+    ///
+    /// Windows that go beyond the padding have more padding after the input where all extents are fixed,
+    /// unless the operation is to know which padding is torch's.
+    fn emit(
+        &self,
+        builder: &mut Builder,
+        kind: OpKind,
+        keeps_torch_padding: bool,
+        excluded: Option<bool>,
+    ) -> Result<ValueId, Refusal> {
+        let ints = |of: fn(&Window) -> i64| -> Vec<i32> {
+            self.windows.iter().map(|window| of(window) as i32).collect()
+        };
+        let beyond: Option<Vec<i64>> = self.windows.iter().map(Window::beyond).collect();
+        let needs_more = beyond.as_ref().is_none_or(|all| all.iter().any(|&beyond| beyond > 0));
+        let rounded_up = self.windows.iter().any(|window| window.rounded_up);
+        let rounds = rounded_up && needs_more && (keeps_torch_padding || beyond.is_none());
+        let pad: Vec<i32> = self
+            .windows
+            .iter()
+            .enumerate()
+            .flat_map(|(axis, window)| {
+                let more = match &beyond {
+                    Some(beyond) if !rounds => beyond[axis],
+                    _ => 0,
+                };
+                [window.pad as i32, (window.pad + more) as i32]
+            })
+            .collect();
+        let pad_type = if pad.iter().all(|&pad| pad == 0) { "valid" } else { "custom" };
+        builder.emit(
+            kind,
+            [
+                ("x", self.x.into()),
+                ("kernel_sizes", ints(|window| window.kernel).as_slice().into()),
+                ("strides", ints(|window| window.stride).as_slice().into()),
+                ("pad_type", pad_type.into()),
+                ("pad", pad.as_slice().into()),
+                ("ceil_mode", rounds.into()),
+                ("exclude_padding_from_average", excluded.into()),
+            ],
+        )
+    }
+
+    fn finish(&self, builder: &mut Builder, y: ValueId) -> Result<ValueId, Refusal> {
+        if self.batched { Ok(y) } else { builder.squeeze(y, &[0]) }
+    }
+}
+
+/// A tensor with a batch before its channels, and whether it had one.
+pub(crate) fn with_batch(
+    builder: &mut Builder,
+    x: ValueId,
+    spatial: usize,
+) -> Result<(ValueId, bool), Refusal> {
+    let rank = builder.rank(x);
+    if rank == spatial + 2 {
+        Ok((x, true))
+    } else if rank == spatial + 1 {
+        Ok((builder.expand_dims(x, &[0])?, false))
+    } else {
+        refuse!("`self` has rank {rank}; accepted are {} and {}", spatial + 1, spatial + 2)
+    }
+}
+
+fn max_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
+    let pool = Pool::of(call, spatial)?;
+    let dtype = call.result_dtype()?;
+    let dilated = pool.windows.iter().any(|window| window.dilation > 1);
+    let y = if is_float(dtype) && !dilated {
+        pool.emit(call, OpKind::MaxPool, false, None)?
+    } else {
+        sliced_max(call, &pool, is_float(dtype))?
+    };
+    let y = pool.finish(call, y)?;
+    let mut results = vec![Lowered::tensor(y, dtype)];
+    if call.is_used(1) {
+        let windows: Option<Vec<_>> = pool.windows.iter().map(positions).collect();
+        let Some(windows) = windows else {
+            refuse!(
+                "the indices of `max_pool` are lowered for spatial sizes that are fixed; these are \
+                 not known before the program runs"
+            );
+        };
+        let indices = places_of_largest(call, pool.x, &windows)?;
+        let indices = pool.finish(call, indices)?;
+        results.push(Lowered::tensor(indices, call.result_tensor(1)?.dtype));
+    }
+    Ok(results)
+}
+
+/// The largest elements of windows whose elements are apart, or are integers: axis by axis, of the
+/// slices that each place of the window sees.
+fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Result<ValueId, Refusal> {
+    let mut y = pool.x;
+    for (axis, window) in pool.windows.iter().enumerate() {
+        let axis = axis + 2;
+        let (Some(input), Some(steps), Some(beyond)) =
+            (window.input, window.output(), window.beyond())
+        else {
+            refuse!(
+                "`max_pool` with dilation, or of integers, is lowered for spatial sizes that are fixed"
+            );
+        };
+        let after = window.pad + beyond;
+        if window.pad > 0 || after > 0 {
+            if !float {
+                refuse!(
+                    "`max_pool` of integers is lowered without padding; here it is {}",
+                    window.pad
+                );
+            }
+            let mut pad = vec![0; 2 * builder.rank(y)];
+            (pad[2 * axis], pad[2 * axis + 1]) = (window.pad as i32, after as i32);
+            y = padded(builder, y, &pad, f32::NEG_INFINITY)?;
+        }
+        let extent = input + window.pad + after;
+        let mut most = None;
+        for place in 0..window.kernel {
+            let begin = place * window.dilation;
+            let end = begin + (steps - 1) * window.stride + 1;
+            let end = (end < extent).then_some(end);
+            let seen = builder.strided_slice(y, axis, begin, end, window.stride)?;
+            most = Some(match most {
+                Some(most) => builder.binary(OpKind::Maximum, most, seen)?,
+                None => seen,
+            });
+        }
+        y = most.unwrap_or(y);
+    }
+    Ok(y)
+}
+
+/// Which places of the input each step of a window sees along one dimension; none outside of it.
+fn positions(window: &Window) -> Option<Positions> {
+    let (input, steps) = (window.input?, window.output()?);
+    let seen = (0..steps).map(|step| {
+        let places = (0..window.kernel).map(|place| {
+            let at = step * window.stride + place * window.dilation - window.pad;
+            (0..input).contains(&at).then_some(at)
+        });
+        places.collect()
+    });
+    Some(Positions { input, seen: seen.collect() })
+}
+
+/// What windows see along one dimension: of each step, as many places.
+pub(crate) struct Positions {
+    pub(crate) input: i64,
+    pub(crate) seen: Vec<Vec<Option<i64>>>,
+}
+
+/// Tables of more elements are not written into a program.
+const MAX_TABLE_ELEMENTS: usize = 1 << 22;
+
+/// Where in its plane the largest element of each window lies, the first of several.
+///
+/// A constant says what every window sees of a plane: those elements side by side, the largest of them
+/// has a place in the window, and another lookup says where that is in the plane.
+pub(crate) fn places_of_largest(
+    builder: &mut Builder,
+    x: ValueId,
+    windows: &[Positions],
+) -> Result<ValueId, Refusal> {
+    let plane: i64 = windows.iter().map(|window| window.input).product();
+    let outputs: Vec<i64> = windows.iter().map(|window| window.seen.len() as i64).collect();
+    // Places outside of the plane are one behind it, which holds the least element.
+    let mut table: Vec<Vec<Option<i64>>> = vec![vec![Some(0)]];
+    for window in windows {
+        let rows = table.iter().flat_map(|row| {
+            window.seen.iter().map(move |seen| {
+                let places = row
+                    .iter()
+                    .flat_map(|&row| seen.iter().map(move |&at| Some(row? * window.input + at?)));
+                places.collect::<Vec<_>>()
+            })
+        });
+        table = rows.collect();
+    }
+    let width = table.first().map_or(0, Vec::len);
+    if table.len().saturating_mul(width) > MAX_TABLE_ELEMENTS {
+        refuse!("the indices of {} windows of {width} elements are too many", table.len());
+    }
+    let outside = plane as i32;
+    let flat: Vec<i32> =
+        table.iter().flatten().map(|place| place.map_or(outside, |place| place as i32)).collect();
+
+    let lines = builder.dims(x)?[..2].to_vec();
+    let mut sizes = lines.clone();
+    sizes.push(Int::Known(plane));
+    let mut planes = builder.reshape(x, &sizes)?;
+    if flat.contains(&outside) {
+        planes = padded(builder, planes, &[0, 0, 0, 0, 0, 1], f32::NEG_INFINITY)?;
+    }
+    let seen = builder.int_constant(&[table.len() as u64, width as u64], &flat);
+    let seen = gathered(builder, planes, seen, 2)?;
+    let chosen = builder.emit(
+        OpKind::ReduceArgmax,
+        [("x", seen.into()), ("axis", 3.into()), ("keep_dims", false.into())],
     )?;
+    let starts: Vec<i32> = (0..table.len()).map(|row| (row * width) as i32).collect();
+    let starts = builder.int_constant(&[table.len() as u64], &starts);
+    let at = builder.binary(OpKind::Add, chosen, starts)?;
+    let flat = builder.int_constant(&[flat.len() as u64], &flat);
+    let places = gathered(builder, flat, at, 0)?;
+    let mut sizes = lines;
+    sizes.extend(outputs.into_iter().map(Int::Known));
+    builder.reshape(places, &sizes)
+}
+
+/// The slices of a tensor at these places along an axis, none of which are negative.
+pub(crate) fn gathered(
+    builder: &mut Builder,
+    x: ValueId,
+    indices: ValueId,
+    axis: i32,
+) -> Result<ValueId, Refusal> {
+    builder
+        .emit(OpKind::Gather, [("x", x.into()), ("indices", indices.into()), ("axis", axis.into())])
+}
+
+fn average_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
+    let dtype = call.result_dtype()?;
+    if !is_float(dtype) {
+        refuse!("`avg_pool` of `{dtype}` is not lowered; accepted are floats");
+    }
+    let pool = Pool::of(call, spatial)?;
+    let divisor = match call.node.argument("divisor_override") {
+        Some(_) => call.optional_int("divisor_override")?,
+        None => None,
+    };
+    let padded = pool.windows.iter().any(|window| window.pad > 0);
+    let beyond: Option<Vec<i64>> = pool.windows.iter().map(Window::beyond).collect();
+    let beyond_padding = beyond.is_none_or(|all| all.iter().any(|&beyond| beyond > 0));
+    if let Some(divisor) = divisor {
+        let Some(divisor) = divisor.known() else { refuse!("`divisor_override` is not known") };
+        if divisor == 0 {
+            refuse!("`divisor_override` is 0");
+        }
+        // All elements of all windows count, so that the average is their sum over their number.
+        let mean = pool.emit(call, OpKind::AvgPool, false, Some(false))?;
+        let count: i64 = pool.windows.iter().map(|window| window.kernel).product();
+        let y = call.scaled(mean, count as f64 / divisor as f64)?;
+        let y = pool.finish(call, y)?;
+        return call.give(y);
+    }
+    let excluded = padded && !call.flag("count_include_pad")?;
+    let y = if !pool.windows.iter().any(|window| window.rounded_up) || !beyond_padding {
+        pool.emit(call, OpKind::AvgPool, false, Some(excluded))?
+    } else if excluded || !padded {
+        // Without padding of torch's own, what is beyond is all the padding there is.
+        pool.emit(call, OpKind::AvgPool, false, Some(true))?
+    } else if spatial < 3 {
+        pool.emit(call, OpKind::AvgPool, true, Some(false))?
+    } else {
+        partly_padded_average(call, &pool)?
+    };
+    let y = pool.finish(call, y)?;
+    call.give(y)
+}
+
+/// Averages over torch's padding, but not over what is beyond it.
+fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> Result<ValueId, Refusal> {
+    let mean = pool.emit(builder, OpKind::AvgPool, false, Some(false))?;
+    let mut factors = vec![1.0f32];
+    let mut shape = vec![1, 1];
+    for window in &pool.windows {
+        let (Some(input), Some(steps)) = (window.input, window.output()) else {
+            refuse!("`avg_pool` with `ceil_mode` over three dimensions needs sizes that are fixed");
+        };
+        shape.push(steps as u64);
+        let line: Vec<f32> = (0..steps)
+            .map(|step| {
+                let start = step * window.stride;
+                let end = (start + window.kernel).min(input + 2 * window.pad);
+                window.kernel as f32 / (end - start) as f32
+            })
+            .collect();
+        let both = factors.iter().flat_map(|&factor| line.iter().map(move |&more| factor * more));
+        factors = both.collect();
+    }
+    let factors = builder.float_constant(&shape, &factors);
+    builder.binary(OpKind::Mul, mean, factors)
+}
+
+/// Puts the elements at their places in planes of zeros.
+fn max_unpool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
+    let x = call.tensor("self")?.value;
+    let indices = call.tensor("indices")?.value;
+    let sizes = call.known_ints("output_size")?;
+    let (x, batched) = with_batch(call, x, spatial)?;
+    let (indices, _) = with_batch(call, indices, spatial)?;
+    let lines = call.dims(x)?[..2].to_vec();
+    let plane: i64 = sizes.iter().product();
+    let Some(lines_known) = lines.iter().map(|line| line.known()).collect::<Option<Vec<_>>>()
+    else {
+        refuse!("`max_unpool` is lowered for sizes that are fixed");
+    };
+    let flat: Vec<_> = lines.iter().copied().chain([Int::Known(-1)]).collect();
+    let (updates, indices) = (call.reshape(x, &flat)?, call.reshape(indices, &flat)?);
+    let shape: Vec<i32> = lines_known.iter().chain([&plane]).map(|&extent| extent as i32).collect();
+    let zeros =
+        call.emit(OpKind::Fill, [("shape", shape.as_slice().into()), ("value", 0.0f32.into())])?;
+    let scattered = call.emit(
+        OpKind::ScatterAlongAxis,
+        [
+            ("data", zeros.into()),
+            ("indices", indices.into()),
+            ("updates", updates.into()),
+            ("axis", 2.into()),
+            ("mode", "update".into()),
+        ],
+    )?;
+    let mut shape: Vec<_> = if batched { lines } else { lines[1..].to_vec() };
+    shape.extend(sizes.into_iter().map(Int::Known));
+    let y = call.reshape(scattered, &shape)?;
     call.give(y)
 }

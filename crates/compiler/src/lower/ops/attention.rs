@@ -1,0 +1,277 @@
+//! Attention.
+
+use coremill_mil::ir::{Dim, Opset, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::linear::product;
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::Builder;
+use crate::lower::call::{Call, Results};
+use crate::lower::table::{Row, all};
+use crate::lower::value::{Int, Lowered};
+
+pub(crate) const ROWS: &[Row] = &[
+    all("aten.scaled_dot_product_attention", |call| attention(call, Some("attn_mask"))),
+    all("aten._scaled_dot_product_attention_math", |call| attention(call, Some("attn_mask"))),
+    all("aten._scaled_dot_product_flash_attention_for_cpu", |call| {
+        attention(call, Some("attn_mask"))
+    }),
+    all("aten._scaled_dot_product_flash_attention", |call| attention(call, None)),
+    all("aten._scaled_dot_product_efficient_attention", |call| attention(call, Some("attn_bias"))),
+    all("aten._scaled_dot_product_cudnn_attention", |call| attention(call, Some("attn_bias"))),
+    all("aten._scaled_dot_product_fused_attention_overrideable", |call| {
+        attention(call, Some("attn_bias"))
+    }),
+];
+
+/// What attention is computed from.
+pub(crate) struct Attention {
+    /// `[..., targets, embedding]`.
+    pub(crate) query: ValueId,
+    /// `[..., sources, embedding]`.
+    pub(crate) key: ValueId,
+    /// `[..., sources, width]`.
+    pub(crate) value: ValueId,
+    /// What is added to the scores, or which of them count.
+    pub(crate) mask: Option<ValueId>,
+    /// What the scores are multiplied by.
+    pub(crate) scale: f64,
+}
+
+/// What came of it.
+pub(crate) struct Attended {
+    pub(crate) value: ValueId,
+    /// The scores after softmax, unless Core ML's own operation keeps them to itself.
+    pub(crate) weights: Option<ValueId>,
+}
+
+fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
+    let dropout = if call.has("dropout_p") { call.float("dropout_p")? } else { 0.0 };
+    if dropout != 0.0 {
+        return Err(Refusal::new(format!("`dropout_p` is {dropout}; accepted is 0"))
+            .hint("export the model after `eval()`"));
+    }
+    if call.has("dropout_mask") {
+        refuse!("`dropout_mask` is given, which is not lowered");
+    }
+    let dtype = call.result_dtype()?;
+    let mut values = Vec::with_capacity(3);
+    for name in ["query", "key", "value"] {
+        let tensor = call.tensor(name)?.value;
+        values.push(call.cast_to(tensor, dtype)?);
+    }
+    let (query, key, value) = (values[0], values[1], values[2]);
+    let mask = match mask_name {
+        Some(name) => call.optional_tensor(name)?,
+        None => None,
+    };
+    let Some(embedding) = call.extents(query).last().copied().flatten() else {
+        refuse!("the embedding of `query` is not known before the program runs");
+    };
+    let scale = match call.optional_float("scale")? {
+        Some(scale) => scale,
+        None => 1.0 / (embedding as f64).sqrt(),
+    };
+    let mask = match (mask, call.flag("is_causal")?) {
+        (Some(_), true) => {
+            refuse!("both a mask and `is_causal` are given; accepted is one of them")
+        }
+        (Some(mask), false) => Some(mask.value),
+        (None, true) => causal_mask(call, query, key)?,
+        (None, false) => None,
+    };
+    let grouped = call.has("enable_gqa") && call.flag("enable_gqa")?;
+    let weights = call.is_used(1);
+    if weights && !call.node.target.to_string().contains("attention_math") {
+        refuse!("the second result, which is for gradients, is used; accepted is the first");
+    }
+    if (2..call.node.outputs.len()).any(|index| call.is_used(index)) {
+        refuse!("results that are for gradients are used; accepted is the first");
+    }
+    let decompose = call.lowering.options.decompose_sdpa || weights;
+    let all = Attention { query, key, value, mask, scale };
+    let attended = if grouped {
+        grouped_attention(call, all, decompose)?
+    } else {
+        attend(call, all, decompose)?
+    };
+    let mut results = vec![Lowered::tensor(attended.value, dtype)];
+    if let (true, Some(weights)) = (weights, attended.weights) {
+        results.push(Lowered::tensor(weights, dtype));
+    }
+    Ok(results)
+}
+
+/// `softmax(query · keyᵀ · scale + mask) · value`.
+pub(crate) fn attend(
+    builder: &mut Builder,
+    attention: Attention,
+    decompose: bool,
+) -> Result<Attended, Refusal> {
+    let Attention { query, key, value, mask, scale } = attention;
+    let rank = builder.rank(query);
+    if rank < 2 {
+        refuse!("`query` has rank {rank}; accepted are 2 and more");
+    }
+    let native = builder.opset() >= Opset::Ios18 && !decompose && fits(builder, &attention);
+    let embedding = builder.extents(query).last().copied().flatten().unwrap_or(1);
+    if native {
+        // Core ML divides by the root itself.
+        let own = 1.0 / (embedding as f64).sqrt();
+        let relative = scale / own;
+        let query =
+            if (relative - 1.0).abs() < 1e-6 { query } else { builder.scaled(query, relative)? };
+        let value = builder.emit(
+            OpKind::ScaledDotProductAttention,
+            [
+                ("query", query.into()),
+                ("key", key.into()),
+                ("value", value.into()),
+                ("attn_mask", mask.into()),
+            ],
+        )?;
+        return Ok(Attended { value, weights: None });
+    }
+    let query = builder.scaled(query, scale)?;
+    let mut scores = product(builder, query, key, false, true)?;
+    if let Some(mask) = mask {
+        scores = masked(builder, scores, mask)?;
+    }
+    let weights = builder.emit(OpKind::Softmax, [("x", scores.into()), ("axis", (-1).into())])?;
+    let value = product(builder, weights, value, false, false)?;
+    Ok(Attended { value, weights: Some(weights) })
+}
+
+/// Scores with a mask added, or with those that do not count next to nothing.
+fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> Result<ValueId, Refusal> {
+    if builder.dtype(mask) != DType::Bool {
+        let mask = builder.cast(mask, DType::Fp32)?;
+        return builder.binary(OpKind::Add, scores, mask);
+    }
+    // Not minus infinity, whose softmax is none where all of a row is masked.
+    let terms = builder.emit(
+        OpKind::Select,
+        [("cond", mask.into()), ("a", 0.0f32.into()), ("b", f32::MIN.into())],
+    )?;
+    builder.binary(OpKind::Add, scores, terms)
+}
+
+/// Whether Core ML's operation takes the tensors: batches are the same, and the mask has all sources.
+fn fits(builder: &Builder, attention: &Attention) -> bool {
+    let shapes =
+        [attention.query, attention.key, attention.value].map(|value| builder.shape(value));
+    let rank = shapes[0].len();
+    let alike = |other: &[Dim]| {
+        let batches = shapes[0].iter().zip(other).take(rank.saturating_sub(2));
+        other.len() == rank && { batches }.all(|(one, other)| one == other)
+    };
+    let masks = attention.mask.is_none_or(|mask| {
+        let (mask, key) = (builder.shape(mask), shapes[1]);
+        mask.len() <= rank
+            && mask.last() == key.get(rank.wrapping_sub(2))
+            && mask
+                .iter()
+                .rev()
+                .zip(shapes[0].iter().rev())
+                .skip(1)
+                .all(|(mask, query)| *mask == Dim::Known(1) || mask == query)
+    });
+    (3..=5).contains(&rank) && alike(shapes[1]) && alike(shapes[2]) && masks
+}
+
+/// Fewer heads of keys than of queries: each serves several, whose rows are put one below the other.
+fn grouped_attention(
+    builder: &mut Builder,
+    attention: Attention,
+    decompose: bool,
+) -> Result<Attended, Refusal> {
+    let Attention { query, key, value, mask, scale } = attention;
+    let rank = builder.rank(query);
+    let heads = |builder: &Builder, value| match rank.checked_sub(3) {
+        Some(axis) => builder.extents(value).get(axis).copied().flatten(),
+        None => None,
+    };
+    let (Some(many), Some(few)) = (heads(builder, query), heads(builder, key)) else {
+        refuse!("`enable_gqa` is given, but the numbers of heads are not known");
+    };
+    if many == few {
+        return attend(builder, attention, decompose);
+    }
+    if few == 0 || many % few != 0 || heads(builder, value) != Some(few) {
+        refuse!("{many} heads of queries cannot share {few} heads of keys and values");
+    }
+    let each = (many / few) as i64;
+    let sizes = builder.dims(query)?;
+    let targets = sizes[rank - 2];
+    let stack = |builder: &mut Builder, x: ValueId| {
+        let mut sizes = builder.dims(x)?;
+        sizes[rank - 3] = Int::Known(few as i64);
+        sizes[rank - 2] = match targets {
+            Int::Known(targets) => Int::Known(targets * each),
+            Int::Computed(_) => Int::Known(-1),
+        };
+        builder.reshape(x, &sizes)
+    };
+    let query = stack(builder, query)?;
+    let mask = match mask {
+        None => None,
+        Some(mask) => {
+            let extents = builder.extents(mask);
+            let own_heads = extents.len() == rank && extents[rank - 3] != Some(1);
+            if own_heads {
+                Some(stack(builder, mask)?)
+            } else if extents.len() < 2 || extents[extents.len() - 2] == Some(1) {
+                Some(mask)
+            } else {
+                let mut reps = vec![1; extents.len()];
+                reps[extents.len() - 2] = each as i32;
+                Some(tiled(builder, mask, &reps)?)
+            }
+        }
+    };
+    let attended = attend(builder, Attention { query, key, value, mask, scale }, decompose)?;
+    let mut result = sizes;
+    result[rank - 1] = builder.dim(value, rank - 1)?;
+    let value = builder.reshape(attended.value, &result)?;
+    Ok(Attended { value, weights: None })
+}
+
+/// A tensor again and again. Core ML repeats no `bool`s.
+fn tiled(builder: &mut Builder, x: ValueId, reps: &[i32]) -> Result<ValueId, Refusal> {
+    let is_bool = builder.dtype(x) == DType::Bool;
+    let x = if is_bool { builder.cast(x, DType::Fp32)? } else { x };
+    let tiled = builder.emit(OpKind::Tile, [("x", x.into()), ("reps", reps.into())])?;
+    if is_bool { builder.cast(tiled, DType::Bool) } else { Ok(tiled) }
+}
+
+/// What lets each target see the sources up to its own place; none if there is one target only, which
+/// sees the first source.
+fn causal_mask(
+    builder: &mut Builder,
+    query: ValueId,
+    key: ValueId,
+) -> Result<Option<ValueId>, Refusal> {
+    let (rank, key_rank) = (builder.rank(query), builder.rank(key));
+    if rank < 2 || key_rank < 2 {
+        refuse!("`query` has rank {rank}; accepted are 2 and more");
+    }
+    let (targets, sources) = (builder.dim(query, rank - 2)?, builder.dim(key, key_rank - 2)?);
+    if let (Some(targets), Some(sources)) = (targets.known(), sources.known()) {
+        let rows = (0..targets).flat_map(|row| {
+            (0..sources).map(move |column| if column <= row { 0.0 } else { f32::MIN })
+        });
+        let elements: Vec<f32> = rows.collect();
+        return Ok(Some(builder.float_constant(&[targets as u64, sources as u64], &elements)));
+    }
+    let mut lines = Vec::with_capacity(2);
+    for (extent, axis) in [(targets, 1), (sources, 0)] {
+        let end = builder.int_value(extent)?;
+        let range = builder.emit(
+            OpKind::Range1d,
+            [("end", end.into()), ("start", 0.into()), ("step", 1.into())],
+        )?;
+        lines.push(builder.expand_dims(range, &[axis])?);
+    }
+    builder.binary(OpKind::GreaterEqual, lines[0], lines[1]).map(Some)
+}

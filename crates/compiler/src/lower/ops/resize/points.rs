@@ -1,0 +1,165 @@
+//! Where torch places the points of a resized axis, and what they are made of.
+
+/// The points of an axis that is resized.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Points {
+    pub(super) input: i64,
+    pub(super) output: i64,
+    /// The factor that torch was given; it then counts, and not the ratio of the sizes.
+    pub(super) factor: Option<f64>,
+}
+
+/// What each point is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filter {
+    /// Two neighbours.
+    Linear,
+    /// Four neighbours.
+    Cubic,
+    /// What a triangle covers, as wide as it takes to see all elements.
+    SmoothLinear,
+    /// What a cubic covers.
+    SmoothCubic,
+    /// What a windowed sinc covers.
+    SmoothLanczos,
+}
+
+impl Points {
+    /// How many elements there are to a point, without regard to corners.
+    fn scale(&self) -> f64 {
+        match self.factor {
+            Some(factor) if factor > 0.0 => 1.0 / factor,
+            _ => self.input as f64 / self.output as f64,
+        }
+    }
+
+    /// Whether the ratio of the sizes says where points lie.
+    pub(super) fn is_by_size(&self) -> bool {
+        let by_size = self.input as f64 / self.output as f64;
+        (self.scale() - by_size).abs() <= 1e-6 * by_size
+    }
+
+    /// The element at each point, in the arithmetic that torch uses.
+    pub(super) fn nearest(&self, centered: bool) -> Vec<i64> {
+        let scale = match self.factor {
+            Some(factor) if factor > 0.0 => (1.0 / factor) as f32,
+            _ => self.input as f32 / self.output as f32,
+        };
+        let place = |at: i64| {
+            if !centered && self.output == self.input {
+                return at;
+            }
+            if !centered && self.output == 2 * self.input {
+                return at / 2;
+            }
+            let at = if centered { at as f32 + 0.5 } else { at as f32 };
+            ((at * scale).floor() as i64).min(self.input - 1)
+        };
+        (0..self.output).map(place).collect()
+    }
+
+    /// The element at each point if every one covers as many as the others.
+    pub(super) fn repeated(&self) -> Vec<i64> {
+        (0..self.output).map(|at| at * self.input / self.output).collect()
+    }
+
+    /// The element in the middle of what each point covers.
+    pub(super) fn central(&self) -> Vec<i64> {
+        (0..self.output).map(|at| (2 * at + 1) * self.input / (2 * self.output)).collect()
+    }
+
+    /// The weights of all elements for each point, point by point.
+    pub(super) fn matrix(&self, filter: Filter, align_corners: bool) -> Vec<f32> {
+        let mut matrix = Vec::with_capacity((self.input * self.output) as usize);
+        for at in 0..self.output {
+            let mut row = vec![0.0f64; self.input as usize];
+            match filter {
+                Filter::Linear | Filter::Cubic => {
+                    self.interpolate(filter, align_corners, at, &mut row)
+                }
+                _ => self.smooth(filter, align_corners, at, &mut row),
+            }
+            matrix.extend(row.into_iter().map(|weight| weight as f32));
+        }
+        matrix
+    }
+
+    /// How many elements there are to a point.
+    fn step(&self, align_corners: bool) -> f64 {
+        match (align_corners, self.output) {
+            (false, _) => self.scale(),
+            (true, 1) => 0.0,
+            (true, output) => (self.input - 1) as f64 / (output - 1) as f64,
+        }
+    }
+
+    fn interpolate(&self, filter: Filter, align_corners: bool, at: i64, row: &mut [f64]) {
+        let step = self.step(align_corners);
+        let mut place = match align_corners {
+            true => at as f64 * step,
+            false => (at as f64 + 0.5) * step - 0.5,
+        };
+        let last = self.input - 1;
+        let mut add = |at: i64, weight: f64| row[at.clamp(0, last) as usize] += weight;
+        if filter == Filter::Linear {
+            place = place.max(0.0);
+            let low = (place.floor() as i64).min(last);
+            let share = (place - low as f64).min(1.0);
+            add(low, 1.0 - share);
+            add(low + 1, share);
+        } else {
+            let low = place.floor();
+            let share = place - low;
+            for neighbour in -1..=2 {
+                let distance = (share - neighbour as f64).abs();
+                add(low as i64 + neighbour, cubic(distance, -0.75));
+            }
+        }
+    }
+
+    fn smooth(&self, filter: Filter, align_corners: bool, at: i64, row: &mut [f64]) {
+        let scale = self.step(align_corners);
+        let radius = match filter {
+            Filter::SmoothLanczos => 3.0,
+            Filter::SmoothCubic => 2.0,
+            _ => 1.0,
+        };
+        let (support, shrink) =
+            if scale >= 1.0 { (radius * scale, 1.0 / scale) } else { (radius, 1.0) };
+        let center = scale * (at as f64 + 0.5);
+        let first = ((center - support + 0.5) as i64).max(0);
+        let end = ((center + support + 0.5) as i64).min(self.input);
+        let weight = |at: i64| {
+            let distance = ((at as f64 - center + 0.5) * shrink).abs();
+            match filter {
+                Filter::SmoothLanczos => lanczos(distance),
+                Filter::SmoothCubic => cubic(distance, -0.5),
+                _ => (1.0 - distance).max(0.0),
+            }
+        };
+        let total: f64 = (first..end).map(weight).sum();
+        for at in first..end {
+            row[at as usize] = if total == 0.0 { 0.0 } else { weight(at) / total };
+        }
+    }
+}
+
+/// Keys' cubic of a distance.
+fn cubic(distance: f64, a: f64) -> f64 {
+    let x = distance;
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        ((x - 5.0) * x + 8.0) * x * a - 4.0 * a
+    } else {
+        0.0
+    }
+}
+
+fn lanczos(distance: f64) -> f64 {
+    let sinc = |x: f64| {
+        let x = x * std::f64::consts::PI;
+        if x == 0.0 { 1.0 } else { x.sin() / x }
+    };
+    if distance < 3.0 { sinc(distance) * sinc(distance / 3.0) } else { 0.0 }
+}
