@@ -9,7 +9,6 @@ use coremill_pt2::Output;
 use super::builder::{Arg, Builder, int32};
 use super::call::Call;
 use super::value::Int;
-use super::weights;
 use crate::error::Refusal;
 
 impl Builder {
@@ -21,13 +20,13 @@ impl Builder {
     /// A constant of floats.
     pub(crate) fn float_constant(&mut self, shape: &[u64], elements: &[f32]) -> ValueId {
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
-        self.constant(weights::stated(DType::Fp32, shape, Buffer::from(bytes)))
+        self.constant(Constant::by_size(DType::Fp32, shape, Buffer::from(bytes)))
     }
 
     /// A constant of integers.
     pub(crate) fn int_constant(&mut self, shape: &[u64], elements: &[i32]) -> ValueId {
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
-        self.constant(weights::stated(DType::Int32, shape, Buffer::from(bytes)))
+        self.constant(Constant::by_size(DType::Int32, shape, Buffer::from(bytes)))
     }
 
     /// A constant of `bool`s.
