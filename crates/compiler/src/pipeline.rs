@@ -63,7 +63,10 @@ fn simplify(draft: &mut Draft) {
     for _ in 0..MAX_ROUNDS {
         let changed = pass::cancel(&mut editor)
             + pass::merge_duplicates(&mut editor)
-            + pass::fold_affine(&mut editor);
+            + pass::shape_products(&mut editor)
+            + pass::fold_affine(&mut editor)
+            + pass::recognise_activations(&mut editor)
+            + pass::recognise_norms(&mut editor);
         if changed == 0 {
             break;
         }

@@ -20,6 +20,9 @@ fn run(name: &str, mut draft: Draft) -> Draft {
         "cancel" => pass::cancel,
         "merge_duplicates" => pass::merge_duplicates,
         "fold_affine" => pass::fold_affine,
+        "recognise_activations" => pass::recognise_activations,
+        "recognise_norms" => pass::recognise_norms,
+        "shape_products" => pass::shape_products,
         other => panic!("there is no pass `{other}`"),
     };
     let mut editor = Editor::new(&mut draft);

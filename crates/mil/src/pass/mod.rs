@@ -3,19 +3,25 @@
 //! A pass is a function of an [`Editor`], or of a function that it makes anew. Each has a head comment that
 //! shows what it does in MIL's text, and cases under `tests/passes`.
 
+mod activations;
 mod affine;
 mod cancel;
 mod duplicates;
 mod editor;
+mod norms;
 mod precision;
+mod products;
 
 use std::fmt;
 
+pub use activations::recognise_activations;
 pub use affine::fold_affine;
 pub use cancel::cancel;
 pub use duplicates::merge_duplicates;
 pub use editor::{Editor, Uses};
+pub use norms::recognise_norms;
 pub use precision::{KeepFp32, to_fp16};
+pub use products::shape_products;
 
 use crate::infer::{Analysis, Problem, Refusal, analyze};
 use crate::ir::{Function, Op};
