@@ -44,20 +44,21 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
 
 /// Makes a lowered function small and fast, and gives it its precision.
 fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
-    simplify(&mut draft);
+    simplify(&mut draft, options);
     if options.precision == Precision::Fp16 {
         let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
         let keep = KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect() };
         draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
-        simplify(&mut draft);
+        simplify(&mut draft, options);
     }
+    pass::state_literals(&mut draft);
     Ok(draft.function)
 }
 
 /// How often the passes are run again because they changed something; what they leave then is sound, only larger.
 const MAX_ROUNDS: usize = 8;
 
-fn simplify(draft: &mut Draft) {
+fn simplify(draft: &mut Draft, options: &Options) {
     let mut editor = Editor::new(draft);
     editor.sweep_all();
     for _ in 0..MAX_ROUNDS {
@@ -66,7 +67,9 @@ fn simplify(draft: &mut Draft) {
             + pass::shape_products(&mut editor)
             + pass::fold_affine(&mut editor)
             + pass::recognise_activations(&mut editor)
-            + pass::recognise_norms(&mut editor);
+            + pass::recognise_norms(&mut editor)
+            + pass::fold_padding(&mut editor)
+            + if options.decompose_sdpa { 0 } else { pass::recognise_attention(&mut editor) };
         if changed == 0 {
             break;
         }

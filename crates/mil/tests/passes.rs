@@ -17,6 +17,12 @@ fn run(name: &str, mut draft: Draft) -> Draft {
             let keep = KeepFp32 { ops: vec!["exp".to_owned()], prefixes: vec!["kept_".to_owned()] };
             return pass::to_fp16(&draft, &keep).expect("the program is sound");
         }
+        "state_literals" => {
+            pass::state_literals(&mut draft);
+            return draft;
+        }
+        "fold_padding" => pass::fold_padding,
+        "recognise_attention" => pass::recognise_attention,
         "cancel" => pass::cancel,
         "merge_duplicates" => pass::merge_duplicates,
         "fold_affine" => pass::fold_affine,

@@ -5,10 +5,13 @@
 
 mod activations;
 mod affine;
+mod attention;
 mod cancel;
 mod duplicates;
 mod editor;
+mod literals;
 mod norms;
+mod padding;
 mod precision;
 mod products;
 
@@ -16,10 +19,13 @@ use std::fmt;
 
 pub use activations::recognise_activations;
 pub use affine::fold_affine;
+pub use attention::recognise_attention;
 pub use cancel::cancel;
 pub use duplicates::merge_duplicates;
 pub use editor::{Editor, Uses};
+pub use literals::state_literals;
 pub use norms::recognise_norms;
+pub use padding::fold_padding;
 pub use precision::{KeepFp32, to_fp16};
 pub use products::shape_products;
 
