@@ -331,7 +331,7 @@ impl Builder {
 }
 
 /// An operation with these arguments, those that are absent left out.
-fn operation<const N: usize>(kind: OpKind, arguments: [(&'static str, Arg); N]) -> Op {
+pub(crate) fn operation<const N: usize>(kind: OpKind, arguments: [(&'static str, Arg); N]) -> Op {
     let mut op = Op::new(kind);
     for (name, argument) in arguments {
         match argument {

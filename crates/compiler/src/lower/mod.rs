@@ -12,6 +12,7 @@
 mod builder;
 mod call;
 mod dtype;
+mod int;
 mod interface;
 mod layout;
 mod ops;

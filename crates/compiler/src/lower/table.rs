@@ -42,7 +42,8 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new() -> Table {
         let mut rows: HashMap<_, Vec<_>> = HashMap::new();
-        for row in ops::FAMILIES.iter().copied().flatten() {
+        let groups = ops::GROUPS.iter().copied().flatten();
+        for row in ops::FAMILIES.iter().chain(groups).copied().flatten() {
             rows.entry(row.operator).or_default().push(row);
         }
         Table { rows }

@@ -5,6 +5,7 @@ mod adaptive;
 mod attention;
 mod convolution;
 mod elementwise;
+mod index;
 mod linear;
 mod normalization;
 mod pooling;
@@ -12,10 +13,14 @@ mod reduction;
 mod resize;
 mod sampling;
 mod shape;
+mod symbolic;
 
 use super::table::Row;
 
-/// Every family's rows.
+/// Families whose rows stand in several files.
+pub(crate) const GROUPS: &[&[&[Row]]] = &[index::ROWS, shape::ROWS];
+
+/// Every other family's rows.
 pub(crate) const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     adaptive::ROWS,
@@ -28,5 +33,5 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     reduction::ROWS,
     resize::ROWS,
     sampling::ROWS,
-    shape::ROWS,
+    symbolic::ROWS,
 ];

@@ -1,0 +1,118 @@
+//! Masks: where they are true, and what is picked or written there.
+
+use coremill_mil::ir::{Constant, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::{as_numbers, constant_ints, cumulative, gathered};
+use crate::error::Refusal;
+use crate::lower::builder::Builder;
+use crate::lower::call::{Call, Results};
+use crate::lower::ops::shape::{broadcast_sizes, expanded, mapped, taken_at, to_sizes};
+use crate::lower::table::{Row, all, some};
+use crate::lower::value::Int;
+
+pub(super) const ROWS: &[Row] = &[
+    some("aten.nonzero", &["default"], nonzero),
+    all("aten.argwhere", nonzero),
+    some("aten.where", &["default"], nonzero_by_axis),
+    all("aten.nonzero_numpy", nonzero_by_axis),
+    all("aten.masked_select", masked_select),
+    all("aten.masked_scatter", masked_scatter),
+];
+
+/// The places of what is not zero, a row for each.
+fn places(builder: &mut Builder, mask: ValueId) -> Result<ValueId, Refusal> {
+    builder.unary(OpKind::NonZero, mask)
+}
+
+/// Indices along each axis of a mask to where it is true.
+pub(super) fn mask_places(
+    builder: &mut Builder,
+    mask: ValueId,
+) -> Result<Vec<ValueId>, Refusal> {
+    let rank = builder.rank(mask);
+    if let (Some(elements), Some(shape)) =
+        (constant_ints(builder, mask), builder.fixed_shape(mask))
+    {
+        let mut strides = vec![1usize; rank];
+        for axis in (0..rank.saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * shape[axis + 1] as usize;
+        }
+        let set: Vec<_> = (0..elements.len()).filter(|&at| elements[at] != 0).collect();
+        let along = |axis: usize| -> Vec<i32> {
+            set.iter().map(|at| (at / strides[axis] % shape[axis] as usize) as i32).collect()
+        };
+        return Ok((0..rank).map(|axis| builder.constant(Constant::int32s(&along(axis)))).collect());
+    }
+    let rows = places(builder, mask)?;
+    (0..rank as i64).map(|axis| taken_at(builder, rows, 1, Int::Known(axis))).collect()
+}
+
+fn nonzero(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let y = places(call, x)?;
+    call.give(y)
+}
+
+fn nonzero_by_axis(call: &mut Call<'_, '_>) -> Results {
+    let name = if call.has("condition") { "condition" } else { "self" };
+    let x = call.tensor(name)?.value;
+    let all = mask_places(call, x)?;
+    call.give_all(&all)
+}
+
+/// Tensor and mask with the same sizes.
+fn alike(
+    call: &mut Call<'_, '_>,
+    x: ValueId,
+    mask: ValueId,
+) -> Result<(ValueId, ValueId), Refusal> {
+    let sizes = broadcast_sizes(call, &[x, mask])?;
+    Ok((expanded(call, x, &sizes)?, expanded(call, mask, &sizes)?))
+}
+
+fn masked_select(call: &mut Call<'_, '_>) -> Results {
+    let mask = call.tensor("mask")?.value;
+    mapped(call, "self", |call, x| {
+        let (x, mask) = alike(call, x, mask)?;
+        if call.rank(x) == 0 {
+            let x = call.expand_dims(x, &[0])?;
+            let mask = call.expand_dims(mask, &[0])?;
+            return selected(call, x, mask);
+        }
+        selected(call, x, mask)
+    })
+}
+
+fn selected(builder: &mut Builder, x: ValueId, mask: ValueId) -> Result<ValueId, Refusal> {
+    let rows = places(builder, mask)?;
+    as_numbers(builder, x, |builder, x| {
+        builder.emit(OpKind::GatherNd, [("x", x.into()), ("indices", rows.into())])
+    })
+}
+
+/// The elements of `source` one after the other where the mask is true: the how many-th each is the running sum
+/// of the mask tells.
+fn masked_scatter(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?;
+    let mask = call.tensor("mask")?.value;
+    let source = call.tensor("source")?.value;
+    let source = call.cast_to(source, x.dtype)?;
+    let (x, mask) = alike(call, x.value, mask)?;
+    let dims = call.dims(x)?;
+    let flat = to_sizes(call, mask, &[Int::Known(-1)])?;
+    let counts = call.cast(flat, DType::Int32)?;
+    let counts = cumulative(call, counts, 0)?;
+    let places = call.binary(OpKind::Sub, counts, 1)?;
+    // Before the first that is true the sum is zero; what is picked there is not used.
+    let places = call.binary(OpKind::Maximum, places, 0)?;
+    let source = to_sizes(call, source, &[Int::Known(-1)])?;
+    let picked = gathered(call, source, places, 0)?;
+    let picked = to_sizes(call, picked, &dims)?;
+    let y = call.emit(
+        OpKind::Select,
+        [("cond", mask.into()), ("a", picked.into()), ("b", x.into())],
+    )?;
+    call.give(y)
+}

@@ -1,0 +1,125 @@
+//! `x[i, j]`: indices that are tensors, for several axes at once.
+
+use coremill_mil::ir::ValueId;
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::mask::mask_places;
+use super::{gathered, wrapped};
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::Builder;
+use crate::lower::call::{Call, Results};
+use crate::lower::ops::shape::{mapped, to_sizes};
+use crate::lower::table::{Row, all, some};
+use crate::lower::value::Int;
+
+pub(super) const ROWS: &[Row] = &[
+    some("aten.index", &["Tensor", "Tensor_hacked_twin"], index),
+    all("aten._unsafe_index", index),
+];
+
+/// Indices for some axes of a tensor.
+pub(super) struct Indices {
+    /// Axis, and indices along it.
+    pub(super) by_axis: Vec<(usize, ValueId)>,
+}
+
+impl Indices {
+    /// Those of `indices`; a mask of several axes becomes indices for each.
+    pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Indices, Refusal> {
+        let mut by_axis = Vec::new();
+        let mut axis = 0;
+        for tensor in call.optional_tensors("indices")? {
+            let Some(tensor) = tensor else {
+                axis += 1;
+                continue;
+            };
+            if call.dtype(tensor.value) == DType::Bool {
+                let places = mask_places(call, tensor.value)?;
+                by_axis.extend(places.into_iter().enumerate().map(|(at, it)| (axis + at, it)));
+                axis += call.rank(tensor.value);
+            } else {
+                by_axis.push((axis, tensor.value));
+                axis += 1;
+            }
+        }
+        Ok(Indices { by_axis })
+    }
+
+    /// The order of the axes in which those with indices are beside each other, and the first of them: as they
+    /// are if they are beside each other, else in front.
+    fn order(&self, rank: usize) -> (Vec<usize>, usize) {
+        let indexed: Vec<_> = self.by_axis.iter().map(|&(axis, _)| axis).collect();
+        let first = indexed.first().copied().unwrap_or(0);
+        if indexed.windows(2).all(|pair| pair[1] == pair[0] + 1) {
+            return ((0..rank).collect(), first);
+        }
+        let rest = (0..rank).filter(|axis| !indexed.contains(axis));
+        (indexed.iter().copied().chain(rest).collect(), 0)
+    }
+
+    /// The tensor with the axes that have indices made one, and the indices along it.
+    pub(super) fn joined(&self, call: &mut Call<'_, '_>, x: ValueId) -> Result<Joined, Refusal> {
+        let rank = call.rank(x);
+        if self.by_axis.iter().any(|&(axis, _)| axis >= rank) {
+            refuse!("has indices for more axes than the {rank} that there are");
+        }
+        let (order, first) = self.order(rank);
+        let x = call.transpose(x, &order)?;
+        let dims = call.dims(x)?;
+        let count = self.by_axis.len();
+        let mut place: Option<ValueId> = None;
+        for (at, &(_, indices)) in self.by_axis.iter().enumerate() {
+            let extent = dims[first + at];
+            let indices = wrapped(call, indices, extent)?;
+            place = Some(match place {
+                None => indices,
+                Some(before) => {
+                    let extent = call.int_value(extent)?;
+                    let line = call.binary(OpKind::Mul, before, extent)?;
+                    call.binary(OpKind::Add, line, indices)?
+                }
+            });
+        }
+        let Some(place) = place else { refuse!("has no indices") };
+        let mut sizes = dims[..first].to_vec();
+        sizes.push(call.product(&dims[first..first + count])?);
+        sizes.extend(&dims[first + count..]);
+        let x = to_sizes(call, x, &sizes)?;
+        Ok(Joined { x, place, axis: first, dims, order })
+    }
+}
+
+/// A tensor with the axes that have indices made one.
+pub(super) struct Joined {
+    pub(super) x: ValueId,
+    /// Indices along the one axis.
+    pub(super) place: ValueId,
+    pub(super) axis: usize,
+    /// The sizes before axes were made one, and the order that they were brought to.
+    dims: Vec<Int>,
+    order: Vec<usize>,
+}
+
+impl Joined {
+    /// What became of the tensor, with its axes as they were.
+    pub(super) fn apart(&self, builder: &mut Builder, y: ValueId) -> Result<ValueId, Refusal> {
+        let y = to_sizes(builder, y, &self.dims)?;
+        let mut back = vec![0; self.order.len()];
+        for (at, &axis) in self.order.iter().enumerate() {
+            back[axis] = at;
+        }
+        builder.transpose(y, &back)
+    }
+}
+
+fn index(call: &mut Call<'_, '_>) -> Results {
+    let indices = Indices::of(call)?;
+    mapped(call, "self", |call, x| {
+        if indices.by_axis.is_empty() {
+            return Ok(x);
+        }
+        let joined = indices.joined(call, x)?;
+        gathered(call, joined.x, joined.place, joined.axis)
+    })
+}

@@ -1,0 +1,244 @@
+//! The same elements in the same order under other dimensions, and what leaves a tensor as it is.
+
+use coremill_mil::ir::{Dim, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_pt2::ScalarType;
+
+use super::mapped;
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::Builder;
+use crate::lower::call::{Call, Results, normalized};
+use crate::lower::table::{Row, all, some};
+use crate::lower::value::Int;
+
+pub(super) const ROWS: &[Row] = &[
+    some("aten.view", &["default"], |call| view(call, "size")),
+    some("aten.view", &["dtype"], reinterpret),
+    some("aten.view_copy", &["default"], |call| view(call, "size")),
+    some("aten.view_copy", &["dtype"], reinterpret),
+    all("aten._unsafe_view", |call| view(call, "size")),
+    all("aten.reshape", |call| view(call, "shape")),
+    all("aten._reshape_alias", |call| view(call, "size")),
+    all("aten._reshape_copy", |call| view(call, "size")),
+    all("aten.reshape_as", view_as),
+    all("aten.view_as", view_as),
+    some("aten.flatten", &["using_ints"], flatten),
+    all("aten.ravel", flatten_all),
+    some("aten.unflatten", &["int"], unflatten),
+    all("aten.squeeze", squeeze),
+    all("aten.squeeze_copy", squeeze),
+    all("aten.unsqueeze", unsqueeze),
+    all("aten.unsqueeze_copy", unsqueeze),
+    some("aten.atleast_1d", &["default"], |call| at_least(call, 1)),
+    some("aten.atleast_2d", &["default"], |call| at_least(call, 2)),
+    some("aten.atleast_3d", &["default"], |call| at_least(call, 3)),
+    all("aten.contiguous", unchanged),
+    all("aten.clone", unchanged),
+    all("aten.alias", unchanged),
+    all("aten.alias_copy", unchanged),
+    all("aten.detach", unchanged),
+    all("aten.detach_copy", unchanged),
+    all("aten.lift", unchanged),
+    all("aten.lift_fresh", unchanged),
+    all("aten.lift_fresh_copy", unchanged),
+    all("aten.resolve_conj", unchanged),
+    all("aten.resolve_neg", unchanged),
+    all("dim_order_ops._clone_dim_order", unchanged),
+];
+
+fn unchanged(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |_, x| Ok(x))
+}
+
+fn view(call: &mut Call<'_, '_>, name: &str) -> Results {
+    let sizes = call.int_list(name)?;
+    mapped(call, "self", |call, x| resized(call, x, &sizes))
+}
+
+fn view_as(call: &mut Call<'_, '_>) -> Results {
+    let other = call.any_tensor("other")?.value;
+    let sizes = call.dims(other)?;
+    mapped(call, "self", |call, x| resized(call, x, &sizes))
+}
+
+fn flatten(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |call, x| {
+        let rank = call.rank(x);
+        let (start, end) = (call.axis("start_dim", rank)?, call.axis("end_dim", rank)?);
+        if rank == 0 {
+            return call.expand_dims(x, &[0]);
+        }
+        if start > end {
+            refuse!("axes {start} to {end} are none to flatten");
+        }
+        let before = (0..start).map(|axis| call.dim(x, axis)).collect::<Result<Vec<_>, _>>();
+        let mut sizes = before?;
+        sizes.push(Int::Known(-1));
+        for axis in end + 1..rank {
+            sizes.push(call.dim(x, axis)?);
+        }
+        resized(call, x, &sizes)
+    })
+}
+
+fn flatten_all(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |call, x| resized(call, x, &[Int::Known(-1)]))
+}
+
+fn unflatten(call: &mut Call<'_, '_>) -> Results {
+    let parts = call.int_list("sizes")?;
+    mapped(call, "self", |call, x| {
+        let rank = call.rank(x);
+        let axis = call.axis("dim", rank)?;
+        let mut sizes = Vec::new();
+        for before in 0..axis {
+            sizes.push(call.dim(x, before)?);
+        }
+        sizes.extend(&parts);
+        for after in axis + 1..rank {
+            sizes.push(call.dim(x, after)?);
+        }
+        resized(call, x, &sizes)
+    })
+}
+
+fn squeeze(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |call, x| {
+        let rank = call.rank(x);
+        let listed = if call.has("dim") {
+            let axes = call.known_ints("dim")?.into_iter();
+            Some(axes.map(|axis| normalized(axis, rank)).collect::<Result<Vec<_>, _>>()?)
+        } else {
+            None
+        };
+        let goes = |axis: &usize| {
+            call.shape(x)[*axis] == Dim::Known(1)
+                && listed.as_ref().is_none_or(|listed| listed.contains(axis))
+        };
+        let axes: Vec<_> = (0..rank).filter(goes).map(|axis| axis as i32).collect();
+        call.squeeze(x, &axes)
+    })
+}
+
+fn unsqueeze(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |call, x| {
+        let at = normalized(call.known_int("dim")?, call.rank(x) + 1)? as i32;
+        call.expand_dims(x, &[at])
+    })
+}
+
+fn at_least(call: &mut Call<'_, '_>, rank: usize) -> Results {
+    mapped(call, "self", |call, x| {
+        let axes: &[i32] = match (call.rank(x), rank) {
+            (0, 1) => &[0],
+            (0, 2) => &[0, 1],
+            (0, 3) => &[0, 1, 2],
+            (1, 2) => &[0],
+            (1, 3) => &[0, 2],
+            (2, 3) => &[2],
+            _ => &[],
+        };
+        call.expand_dims(x, axes)
+    })
+}
+
+/// The bits of one type read as another; Core ML has no bits to look at, only ranges of integers.
+fn reinterpret(call: &mut Call<'_, '_>) -> Results {
+    use ScalarType::{Bool, Int8, UInt8};
+    let x = call.tensor("self")?;
+    let wanted = call.result_dtype()?;
+    let wrapped = |call: &mut Call<'_, '_>, limit: i32, kind: OpKind, by: i32| {
+        let beyond = match kind {
+            OpKind::Sub => call.binary(OpKind::Greater, x.value, limit)?,
+            _ => call.binary(OpKind::Less, x.value, limit)?,
+        };
+        let moved = call.binary(kind, x.value, by)?;
+        call.emit(
+            OpKind::Select,
+            [("cond", beyond.into()), ("a", moved.into()), ("b", x.value.into())],
+        )
+    };
+    let y = match (x.dtype, wanted) {
+        (from, to) if from == to => x.value,
+        (Bool, UInt8 | Int8) => call.cast_to(x.value, wanted)?,
+        (UInt8, Int8) => wrapped(call, 127, OpKind::Sub, 256)?,
+        (Int8, UInt8) => wrapped(call, 0, OpKind::Add, 256)?,
+        (from, to) => {
+            refuse!("sees the bits of `{from}` as `{to}`; Core ML has no operation on bits")
+        }
+    };
+    call.give(y)
+}
+
+/// A tensor with the dimensions of the call's first result, which `sizes` gives as far as torch left them
+/// open.
+pub(crate) fn resized(
+    call: &mut Call<'_, '_>,
+    x: ValueId,
+    sizes: &[Int],
+) -> Result<ValueId, Refusal> {
+    let known = call.result_sizes(0)?;
+    if known.len() != sizes.len() {
+        return to_sizes(call, x, sizes);
+    }
+    let sizes: Vec<_> = sizes
+        .iter()
+        .zip(known)
+        .map(|(&size, known)| known.map_or(size, Int::Known))
+        .collect();
+    to_sizes(call, x, &sizes)
+}
+
+/// A tensor with other dimensions, of which one may be −1, by the fewest operations.
+pub(crate) fn to_sizes(
+    builder: &mut Builder,
+    x: ValueId,
+    sizes: &[Int],
+) -> Result<ValueId, Refusal> {
+    let shape = builder.shape(x);
+    let same = shape.len() == sizes.len()
+        && shape.iter().zip(sizes).all(|(dim, &size)| builder.is_extent(dim, size));
+    if same {
+        return Ok(x);
+    }
+    let open = sizes.iter().filter(|size| size.known().is_none_or(|size| size < 0)).count();
+    if open > 1
+        && let Some((removed, added)) = units(builder, x, sizes)
+    {
+        let x = builder.squeeze(x, &removed)?;
+        return builder.expand_dims(x, &added);
+    }
+    let mut sizes = sizes.to_vec();
+    // What is open may be left for the rest even if another dimension is computed: fewer operations do.
+    if open > 0 && !sizes.contains(&Int::Known(-1)) {
+        let last = sizes.iter().rposition(|size| size.known().is_none());
+        if let Some(last) = last {
+            sizes[last] = Int::Known(-1);
+        }
+    }
+    if sizes.contains(&Int::Known(0)) {
+        refuse!("makes a tensor without elements, which Core ML has none of");
+    }
+    if builder.rank(x) == 0 {
+        let axes: Vec<_> = (0..sizes.len() as i32).collect();
+        return builder.expand_dims(x, &axes);
+    }
+    builder.reshape(x, &sizes)
+}
+
+/// The axes of one element to take away and to add, if nothing else changes.
+fn units(builder: &Builder, x: ValueId, sizes: &[Int]) -> Option<(Vec<i32>, Vec<i32>)> {
+    let shape = builder.shape(x);
+    let is_unit = |dim: &&Dim| **dim == Dim::Known(1);
+    let kept: Vec<_> = shape.iter().filter(|dim| !is_unit(dim)).collect();
+    let wanted: Vec<_> = sizes.iter().filter(|&&size| size != Int::Known(1)).collect();
+    let same = kept.len() == wanted.len()
+        && kept.iter().zip(&wanted).all(|(dim, size)| builder.is_extent(dim, **size));
+    if !same {
+        return None;
+    }
+    let removed = shape.iter().enumerate().filter(|(_, dim)| is_unit(dim));
+    let added = sizes.iter().enumerate().filter(|(_, size)| **size == Int::Known(1));
+    let axes = |axis: usize| axis as i32;
+    Some((removed.map(|(at, _)| axes(at)).collect(), added.map(|(at, _)| axes(at)).collect()))
+}

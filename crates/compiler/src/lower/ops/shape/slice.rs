@@ -1,0 +1,390 @@
+//! Parts of tensors.
+//!
+//! Whatever can be a slice is one: gathers keep a program off the Neural Engine.
+
+use coremill_mil::ir::{Dim, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_pt2::Output;
+
+use super::{mapped, mapped_to_all};
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::{Arg, Builder, int32, operation};
+use crate::lower::call::{Call, Results};
+use crate::lower::table::{Row, all, some};
+use crate::lower::value::{Int, Lowered};
+
+pub(super) const ROWS: &[Row] = &[
+    some("aten.slice", &["Tensor"], slice),
+    some("aten.slice_copy", &["Tensor"], slice),
+    some("aten.select", &["int"], select),
+    some("aten.select_copy", &["int"], select),
+    all("aten.narrow", narrow),
+    all("aten.narrow_copy", narrow),
+    some("aten.split", &["Tensor"], split_evenly),
+    some("aten.split_copy", &["Tensor"], split_evenly),
+    some("aten.unsafe_split", &["Tensor"], split_evenly),
+    some("aten.split", &["sizes"], |call| split_sizes(call, "split_size")),
+    all("aten.split_with_sizes", |call| split_sizes(call, "split_sizes")),
+    all("aten.split_with_sizes_copy", |call| split_sizes(call, "split_sizes")),
+    all("aten.unsafe_split_with_sizes", |call| split_sizes(call, "split_sizes")),
+    all("aten.chunk", chunk),
+    all("aten.unsafe_chunk", chunk),
+    some("aten.tensor_split", &["sections"], |call| split_sections(call, "sections", None)),
+    some("aten.tensor_split", &["indices"], |call| split_at(call, None)),
+    some("aten.hsplit", &["int"], |call| split_sections(call, "sections", Some(1))),
+    some("aten.hsplit", &["array"], |call| split_at(call, Some(1))),
+    some("aten.vsplit", &["int"], |call| split_sections(call, "sections", Some(0))),
+    some("aten.vsplit", &["array"], |call| split_at(call, Some(0))),
+    some("aten.dsplit", &["int"], |call| split_sections(call, "sections", Some(2))),
+    some("aten.dsplit", &["array"], |call| split_at(call, Some(2))),
+    some("aten.unbind", &["int"], unbind),
+    some("aten.unbind_copy", &["int"], unbind),
+];
+
+/// What is taken along an axis: from `begin` up to `end`, every `step`th. Negative bounds count from the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    pub(crate) begin: Int,
+    /// None for the end of the axis.
+    pub(crate) end: Option<Int>,
+    pub(crate) step: i64,
+}
+
+impl Range {
+    pub(crate) fn from(begin: Int) -> Range {
+        Range { begin, end: None, step: 1 }
+    }
+
+    pub(crate) fn to(end: Int) -> Range {
+        Range { begin: Int::Known(0), end: Some(end), step: 1 }
+    }
+
+    pub(crate) fn between(begin: Int, end: Int) -> Range {
+        Range { begin, end: Some(end), step: 1 }
+    }
+
+    /// The same with bounds that lie within an axis of a fixed extent, as Python cuts them off.
+    fn within(self, extent: i64) -> Range {
+        let clamp = |bound: i64| {
+            let from_start = if bound < 0 { bound.saturating_add(extent) } else { bound };
+            from_start.clamp(0, extent)
+        };
+        let bound = |bound: Int| match bound {
+            Int::Known(bound) => Int::Known(clamp(bound)),
+            computed => computed,
+        };
+        let end = self.end.map(bound).filter(|&end| end != Int::Known(extent));
+        Range { begin: bound(self.begin), end, step: self.step }
+    }
+}
+
+/// Part of a tensor along an axis.
+pub(crate) fn sliced(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    range: Range,
+) -> Result<ValueId, Refusal> {
+    let extent = builder.shape(x)[axis].clone();
+    let mut range = match extent.known() {
+        Some(extent) => range.within(extent as i64),
+        None => range,
+    };
+    if range.end.is_some_and(|end| builder.is_extent(&extent, end)) {
+        range.end = None;
+    }
+    if range.begin == Int::Known(0) && range.end.is_none() && range.step == 1 {
+        return Ok(x);
+    }
+    if let (Int::Known(begin), Some(Int::Known(end))) = (range.begin, range.end)
+        && begin >= end
+        && (begin < 0) == (end < 0)
+    {
+        refuse!("takes elements {begin} to {end} of an axis, which are none; Core ML has no tensors without elements");
+    }
+    emit_slice(builder, x, axis, range, false)
+}
+
+/// One element along an axis, which goes.
+pub(crate) fn taken_at(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    index: Int,
+) -> Result<ValueId, Refusal> {
+    let extent = builder.shape(x)[axis].known();
+    let index = match (index, extent) {
+        (Int::Known(index), Some(extent)) if index < 0 => Int::Known(index + extent as i64),
+        (index, _) => index,
+    };
+    if extent == Some(1) && index == Int::Known(0) {
+        return builder.squeeze(x, &[axis as i32]);
+    }
+    let end = match index {
+        Int::Known(-1) => None,
+        index => Some(builder.add_ints(index, Int::Known(1))?),
+    };
+    emit_slice(builder, x, axis, Range { begin: index, end, step: 1 }, true)
+}
+
+fn emit_slice(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    range: Range,
+    squeezed: bool,
+) -> Result<ValueId, Refusal> {
+    let [begin, end, stride, begin_mask, end_mask] = bounds(builder, x, axis, range)?;
+    let squeeze = squeezed.then(|| mask(builder.rank(x), |at| at == axis));
+    builder.emit(
+        OpKind::SliceByIndex,
+        [
+            ("x", x.into()),
+            ("begin", begin),
+            ("end", end),
+            ("stride", stride),
+            ("begin_mask", begin_mask),
+            ("end_mask", end_mask),
+            ("squeeze_mask", squeeze.into()),
+        ],
+    )
+}
+
+/// `begin`, `end`, `stride`, `begin_mask` and `end_mask` of a slice along one axis.
+///
+/// Bounds are stated where they are fixed and masked where they are open, so that as few masks as possible
+/// are there.
+pub(super) fn bounds(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    range: Range,
+) -> Result<[Arg; 5], Refusal> {
+    let shape = builder.shape(x).to_vec();
+    let mut begin = vec![Int::Known(0); shape.len()];
+    let fixed = |dim: &Dim| dim.known().and_then(|extent| i64::try_from(extent).ok());
+    let mut end: Vec<_> = shape.iter().map(|dim| Int::Known(fixed(dim).unwrap_or(0))).collect();
+    begin[axis] = range.begin;
+    if let Some(bound) = range.end {
+        end[axis] = bound;
+    }
+    let opened = |at: usize| {
+        let masked = if at == axis { range.end.is_none() } else { true };
+        masked && shape[at].known().is_none()
+    };
+    let end_mask = (0..shape.len()).any(opened).then(|| mask(shape.len(), opened));
+    let stride = if range.step == 1 {
+        Arg::Absent
+    } else {
+        let mut stride = vec![1; shape.len()];
+        stride[axis] = int32(range.step)?;
+        stride.as_slice().into()
+    };
+    Ok([builder.ints(&begin)?, builder.ints(&end)?, stride, Arg::Absent, end_mask.into()])
+}
+
+fn mask(rank: usize, is_set: impl Fn(usize) -> bool) -> Arg {
+    Arg::bools(&(0..rank).map(is_set).collect::<Vec<_>>())
+}
+
+fn slice(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |call, x| {
+        let axis = call.axis("dim", call.rank(x))?;
+        let range = range_of(call)?;
+        sliced(call, x, axis, range)
+    })
+}
+
+/// The range that `start`, `end` and `step` say.
+pub(super) fn range_of(call: &mut Call<'_, '_>) -> Result<Range, Refusal> {
+    let begin = call.optional_int("start")?.unwrap_or(Int::Known(0));
+    // The largest of 64 bits, and for programs of other tools of 32, says that there is no end.
+    let end = call.optional_int("end")?;
+    let end = end.filter(|end| end.known().is_none_or(|end| end < i64::from(i32::MAX)));
+    let step = call.known_int("step")?;
+    if step < 1 {
+        refuse!("takes every {step}th element; accepted are steps from 1 on");
+    }
+    Ok(Range { begin, end, step })
+}
+
+fn select(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |call, x| {
+        let axis = call.axis("dim", call.rank(x))?;
+        let index = call.int("index")?;
+        taken_at(call, x, axis, index)
+    })
+}
+
+fn narrow(call: &mut Call<'_, '_>) -> Results {
+    mapped(call, "self", |call, x| {
+        let axis = call.axis("dim", call.rank(x))?;
+        let start = call.argument("start")?;
+        let begin = match call.lowered(start)? {
+            Lowered::Int(begin) => begin,
+            Lowered::Tensor(tensor) => {
+                let scalar = scalar_of(call, tensor.value)?;
+                call.int_of(scalar)
+            }
+            _ => refuse!("`start` is no integer"),
+        };
+        let begin = match begin {
+            Int::Known(begin) if begin < 0 => {
+                let extent = call.dim(x, axis)?;
+                call.add_ints(extent, Int::Known(begin))?
+            }
+            begin => begin,
+        };
+        let length = call.int("length")?;
+        let end = call.add_ints(begin, length)?;
+        sliced(call, x, axis, Range::between(begin, end))
+    })
+}
+
+/// A tensor of one element without axes.
+pub(crate) fn scalar_of(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    let axes: Vec<_> = (0..builder.rank(x) as i32).collect();
+    builder.squeeze(x, &axes)
+}
+
+/// How many parts the call gives.
+fn parts(call: &Call<'_, '_>) -> usize {
+    call.node
+        .outputs
+        .iter()
+        .map(|output| match output {
+            Output::List(ids) => ids.len(),
+            Output::Value(_) | Output::Unused | Output::None => 1,
+        })
+        .sum()
+}
+
+fn split_evenly(call: &mut Call<'_, '_>) -> Results {
+    mapped_to_all(call, "self", |call, x| {
+        let axis = call.axis("dim", call.rank(x))?;
+        let each = call.int("split_size")?;
+        let sizes = vec![each; parts(call)];
+        split(call, x, axis, &sizes)
+    })
+}
+
+fn split_sizes(call: &mut Call<'_, '_>, name: &str) -> Results {
+    mapped_to_all(call, "self", |call, x| {
+        let axis = call.axis("dim", call.rank(x))?;
+        let sizes = call.int_list(name)?;
+        split(call, x, axis, &sizes)
+    })
+}
+
+fn chunk(call: &mut Call<'_, '_>) -> Results {
+    mapped_to_all(call, "self", |call, x| {
+        let axis = call.axis("dim", call.rank(x))?;
+        let chunks = call.known_int("chunks")?;
+        let extent = call.dim(x, axis)?;
+        let each = call.ceil_div_ints(extent, chunks)?;
+        let sizes = vec![each; parts(call)];
+        split(call, x, axis, &sizes)
+    })
+}
+
+/// The first parts are larger by one where the extent cannot be divided.
+fn split_sections(call: &mut Call<'_, '_>, name: &str, axis: Option<usize>) -> Results {
+    mapped_to_all(call, "self", |call, x| {
+        let axis = axis_or(call, x, axis)?;
+        let sections = call.known_int(name)?;
+        let Some(extent) = call.shape(x)[axis].known() else {
+            refuse!("splits an axis of unknown extent into {sections} parts of different sizes");
+        };
+        let (each, rest) = (extent as i64 / sections, extent as i64 % sections);
+        let sizes: Vec<_> =
+            (0..sections).map(|at| Int::Known(each + i64::from(at < rest))).collect();
+        split(call, x, axis, &sizes)
+    })
+}
+
+/// The axis of `hsplit` and the like, which is the first of a tensor that has only one; or that of `dim`.
+fn axis_or(
+    call: &mut Call<'_, '_>,
+    x: ValueId,
+    axis: Option<usize>,
+) -> Result<usize, Refusal> {
+    match axis {
+        Some(axis) => Ok(axis.min(call.rank(x).saturating_sub(1))),
+        None => call.axis("dim", call.rank(x)),
+    }
+}
+
+fn split_at(call: &mut Call<'_, '_>, axis: Option<usize>) -> Results {
+    mapped_to_all(call, "self", |call, x| {
+        let axis = axis_or(call, x, axis)?;
+        let mut begin = Int::Known(0);
+        let mut values = Vec::new();
+        for end in call.int_list("indices")? {
+            values.push(sliced(call, x, axis, Range::between(begin, end))?);
+            begin = end;
+        }
+        values.push(sliced(call, x, axis, Range::from(begin))?);
+        Ok(values)
+    })
+}
+
+/// Parts of these sizes one after the other; the last takes what is left.
+fn split(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    sizes: &[Int],
+) -> Result<Vec<ValueId>, Refusal> {
+    if sizes.len() == 1 {
+        return Ok(vec![x]);
+    }
+    let known: Option<Vec<i64>> = sizes.iter().map(|size| size.known()).collect();
+    if let (Some(mut sizes), Some(extent)) = (known, builder.shape(x)[axis].known()) {
+        let before: i64 = sizes[..sizes.len() - 1].iter().sum();
+        let last = sizes.len() - 1;
+        sizes[last] = extent as i64 - before;
+        if let Some(size) = sizes.iter().find(|&&size| size < 1) {
+            refuse!("splits off {size} elements of {extent}; Core ML has no tensors without elements");
+        }
+        let even = sizes.iter().all(|&size| size == sizes[0]);
+        let sizes: Vec<_> = sizes.into_iter().map(int32).collect::<Result<_, _>>()?;
+        let (count, sizes): (Arg, Arg) = if even {
+            ((sizes.len() as i32).into(), Arg::Absent)
+        } else {
+            (Arg::Absent, sizes.as_slice().into())
+        };
+        let mut op = operation(
+            OpKind::Split,
+            [
+                ("x", x.into()),
+                ("num_splits", count),
+                ("split_sizes", sizes),
+                ("axis", (axis as i32).into()),
+            ],
+        );
+        // Inference takes the number of parts from that of the results; appending names them anew.
+        op.outputs = vec![x; last + 1];
+        return builder.append(op);
+    }
+    let mut begin = Int::Known(0);
+    let mut parts = Vec::with_capacity(sizes.len());
+    for (at, &size) in sizes.iter().enumerate() {
+        let end = builder.add_ints(begin, size)?;
+        let range = if at + 1 == sizes.len() {
+            Range::from(begin)
+        } else {
+            Range::between(begin, end)
+        };
+        parts.push(sliced(builder, x, axis, range)?);
+        begin = end;
+    }
+    Ok(parts)
+}
+
+fn unbind(call: &mut Call<'_, '_>) -> Results {
+    mapped_to_all(call, "self", |call, x| {
+        let axis = call.axis("dim", call.rank(x))?;
+        let count = parts(call) as i64;
+        (0..count).map(|at| taken_at(call, x, axis, Int::Known(at))).collect()
+    })
+}

@@ -1,0 +1,316 @@
+//! Windows over tensors: sliding ones, columns of patches, and views by strides.
+
+use coremill_mil::ir::{Constant, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_pt2::{Meta, Size};
+use coremill_tensor::DType;
+
+use super::mapped;
+use super::pad::padded_with;
+use super::reshape::{resized, to_sizes};
+use super::slice::{Range, sliced};
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::Builder;
+use crate::lower::call::{Call, Results};
+use crate::lower::ops::index::{gathered_at, written_along};
+use crate::lower::table::{Row, all};
+use crate::lower::value::Int;
+
+pub(super) const ROWS: &[Row] = &[
+    all("aten.unfold", unfold),
+    all("aten.unfold_copy", unfold),
+    all("aten.im2col", columns),
+    all("aten.col2im", from_columns),
+    all("aten.as_strided", as_strided),
+    all("aten.as_strided_copy", as_strided),
+    all("aten.as_strided_scatter", as_strided_scatter),
+];
+
+fn unfold(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let (size, step) = (call.known_int("size")? as i32, call.known_int("step")? as i32);
+    if call.rank(x) == 0 {
+        let y = call.expand_dims(x, &[0])?;
+        return call.give(y);
+    }
+    let axis = call.axis("dimension", call.rank(x))?;
+    let is_bool = call.dtype(x) == DType::Bool;
+    let x = if is_bool { call.cast(x, DType::Int32)? } else { x };
+    let windows = call.emit(
+        OpKind::SlidingWindows,
+        [
+            ("x", x.into()),
+            ("axis", (axis as i32).into()),
+            ("size", size.into()),
+            ("stride", step.into()),
+        ],
+    )?;
+    // The elements of a window lie along the last axis for torch.
+    let mut order: Vec<_> = (0..call.rank(windows)).filter(|&at| at != axis + 1).collect();
+    order.push(axis + 1);
+    let y = call.transpose(windows, &order)?;
+    call.give(y)
+}
+
+/// What `im2col` and `col2im` have in common.
+struct Patches {
+    kernel: [i32; 2],
+    dilation: [i32; 2],
+    padding: [i32; 2],
+    stride: [i32; 2],
+}
+
+impl Patches {
+    fn of(call: &mut Call<'_, '_>) -> Result<Patches, Refusal> {
+        let mut two = |name: &str| -> Result<[i32; 2], Refusal> {
+            let both = call.per_dimension(name, 2)?;
+            Ok([both[0], both[1]])
+        };
+        Ok(Patches {
+            kernel: two("kernel_size")?,
+            dilation: two("dilation")?,
+            padding: two("padding")?,
+            stride: two("stride")?,
+        })
+    }
+
+    fn elements(&self) -> usize {
+        (self.kernel[0] * self.kernel[1]) as usize
+    }
+
+    /// How many patches there are along each axis of an image.
+    fn count(&self, axis: usize, extent: i64) -> i64 {
+        let reach = i64::from(self.dilation[axis]) * i64::from(self.kernel[axis] - 1) + 1;
+        (extent + 2 * i64::from(self.padding[axis]) - reach) / i64::from(self.stride[axis]) + 1
+    }
+
+    /// A kernel for each element of a patch, which is 1 there and 0 elsewhere; once for each channel.
+    fn pickers(&self, channels: usize) -> Constant {
+        let each = self.elements();
+        let mut weights = vec![0.0f32; channels * each * each];
+        for (at, kernel) in weights.chunks_exact_mut(each).enumerate() {
+            kernel[at % each] = 1.0;
+        }
+        let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        let [rows, columns] = self.kernel.map(|extent| extent as u64);
+        let shape = [(channels * each) as u64, 1, rows, columns];
+        Constant::weight(DType::Fp32, &shape, bytes)
+    }
+}
+
+/// The image's batch, channels, rows and columns, of which the last three are known; a batch of one if there is
+/// no batch.
+fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [i64; 3]), Refusal> {
+    let x = if builder.rank(x) == 3 { builder.expand_dims(x, &[0])? } else { x };
+    match builder.extents(x)[..] {
+        [_, Some(channels), Some(rows), Some(columns)] => {
+            Ok((x, [channels, rows, columns].map(|extent| extent as i64)))
+        }
+        _ => refuse!(
+            "takes patches of images whose sizes are not known before the program runs; export it for \
+             fixed sizes"
+        ),
+    }
+}
+
+fn columns(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let patches = Patches::of(call)?;
+    let (x, [channels, height, width]) = image(call, x)?;
+    let batch = call.dim(x, 0)?;
+    let elements = patches.elements() as i64;
+    let (rows, columns) = (patches.count(0, height), patches.count(1, width));
+    let sizes = [batch, Int::Known(channels * elements), Int::Known(rows * columns)];
+    let cut = if call.dtype(x) == DType::Fp32 {
+        let weight = call.constant(patches.pickers(channels as usize));
+        let [vertical, horizontal] = patches.padding;
+        call.emit(
+            OpKind::Conv,
+            [
+                ("x", x.into()),
+                ("weight", weight.into()),
+                ("strides", patches.stride.into()),
+                ("pad_type", "custom".into()),
+                ("pad", [vertical, vertical, horizontal, horizontal].into()),
+                ("dilations", patches.dilation.into()),
+                ("groups", (channels as i32).into()),
+            ],
+        )?
+    } else {
+        let [vertical, horizontal] = patches.padding.map(i64::from);
+        let pads = [
+            (2, Int::Known(vertical), Int::Known(vertical)),
+            (3, Int::Known(horizontal), Int::Known(horizontal)),
+        ];
+        let padded = padded_with(call, x, &pads, 0.0)?;
+        let line = width + 2 * horizontal;
+        let flat = to_sizes(call, padded, &[batch, Int::Known(channels), Int::Known(-1)])?;
+        let mut places = Vec::new();
+        for element in 0..elements {
+            let (down, right) = (
+                element / i64::from(patches.kernel[1]) * i64::from(patches.dilation[0]),
+                element % i64::from(patches.kernel[1]) * i64::from(patches.dilation[1]),
+            );
+            for row in 0..rows {
+                for column in 0..columns {
+                    let top = row * i64::from(patches.stride[0]) + down;
+                    let left = column * i64::from(patches.stride[1]) + right;
+                    places.push(top * line + left);
+                }
+            }
+        }
+        gathered_at(call, flat, &places, 2)?
+    };
+    let y = resized(call, cut, &sizes)?;
+    call.give(y)
+}
+
+/// Adds patches where they overlap: what a transposed convolution does with them.
+fn from_columns(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let patches = Patches::of(call)?;
+    let [height, width] = call.known_ints("output_size")?[..] else {
+        refuse!("puts patches together to an image of other than two axes");
+    };
+    let rank = call.rank(x);
+    let x = if rank == 2 { call.expand_dims(x, &[0])? } else { x };
+    let batch = call.dim(x, 0)?;
+    let Some(all) = call.extents(x)[1] else {
+        refuse!("puts patches together of which the channels are not known");
+    };
+    let channels = all as i64 / patches.elements() as i64;
+    let counts = [patches.count(0, height), patches.count(1, width)];
+    let grid = [batch, Int::Known(all as i64), Int::Known(counts[0]), Int::Known(counts[1])];
+    let grid = to_sizes(call, x, &grid)?;
+    let weight = call.constant(patches.pickers(channels as usize));
+    let mut image = call.emit(
+        OpKind::ConvTranspose,
+        [
+            ("x", grid.into()),
+            ("weight", weight.into()),
+            ("strides", patches.stride.into()),
+            ("pad_type", "valid".into()),
+            ("pad", [0; 4].into()),
+            ("dilations", patches.dilation.into()),
+            ("groups", (channels as i32).into()),
+        ],
+    )?;
+    for (at, wanted) in [height, width].into_iter().enumerate() {
+        let axis = at + 2;
+        let found = (counts[at] - 1) * i64::from(patches.stride[at])
+            + i64::from(patches.dilation[at]) * i64::from(patches.kernel[at] - 1)
+            + 1;
+        let (begin, end) =
+            (i64::from(patches.padding[at]), i64::from(patches.padding[at]) + wanted);
+        // Rows that no patch reaches are zero.
+        let missing = (end - found).max(0);
+        image = padded_with(call, image, &[(axis, Int::Known(0), Int::Known(missing))], 0.0)?;
+        image =
+            sliced(call, image, axis, Range::between(Int::Known(begin), Int::Known(end)))?;
+    }
+    let y = if rank == 2 { call.squeeze(image, &[0])? } else { image };
+    call.give(y)
+}
+
+/// A view by strides: its sizes, and where in the storage each of its elements is.
+struct Strided {
+    sizes: Vec<i64>,
+    places: Vec<i64>,
+}
+
+/// More elements are refused: the places of all of them would be stored in the program.
+const MAX_STRIDED_ELEMENTS: i64 = 1 << 24;
+
+impl Strided {
+    fn of(call: &mut Call<'_, '_>) -> Result<Strided, Refusal> {
+        let sizes = call.known_ints("size")?;
+        let strides = call.known_ints("stride")?;
+        let offset = if call.has("storage_offset") { call.known_int("storage_offset")? } else { 0 };
+        let count = sizes.iter().try_fold(1i64, |count, &size| count.checked_mul(size));
+        if count.is_none_or(|count| !(1..=MAX_STRIDED_ELEMENTS).contains(&count)) {
+            refuse!("is a view of sizes {sizes:?}; accepted are 1 to {MAX_STRIDED_ELEMENTS} elements");
+        }
+        let mut places = vec![offset];
+        for (&size, &stride) in sizes.iter().zip(&strides) {
+            places = places
+                .iter()
+                .flat_map(|place| (0..size).map(move |step| place + step * stride))
+                .collect();
+        }
+        Ok(Strided { sizes, places })
+    }
+}
+
+/// The elements of `self` in the order in which they are stored, and the order of the axes for that.
+fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>), Refusal> {
+    let coremill_pt2::Argument::Value(id) = call.argument("self")? else {
+        refuse!("`self` is no tensor");
+    };
+    let Meta::Tensor(meta) = &call.graph().value(*id).meta else {
+        refuse!("`self` is no tensor");
+    };
+    let known = |sizes: &[Size]| sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>();
+    let (Some(sizes), Some(strides)) = (known(&meta.sizes), known(&meta.strides)) else {
+        refuse!("is a view by strides of a tensor whose sizes are not known");
+    };
+    let mut order: Vec<_> = (0..sizes.len()).collect();
+    order.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
+    // Axes of one element may be anywhere.
+    let mut expected = 1;
+    for &axis in order.iter().rev() {
+        if sizes[axis] != 1 && strides[axis] != expected {
+            refuse!(
+                "is a view by strides of a tensor that is itself one, of sizes {sizes:?} and strides \
+                 {strides:?}; accepted are tensors without gaps"
+            );
+        }
+        expected *= sizes[axis];
+    }
+    let x = call.transpose(x, &order)?;
+    Ok((to_sizes(call, x, &[Int::Known(-1)])?, order))
+}
+
+fn as_strided(call: &mut Call<'_, '_>) -> Results {
+    let view = Strided::of(call)?;
+    mapped(call, "self", |call, x| {
+        let (flat, _) = stored(call, x)?;
+        check_within(call, flat, &view)?;
+        let sizes: Vec<_> = view.sizes.iter().map(|&size| Int::Known(size)).collect();
+        let picked = gathered_at(call, flat, &view.places, 0)?;
+        to_sizes(call, picked, &sizes)
+    })
+}
+
+fn as_strided_scatter(call: &mut Call<'_, '_>) -> Results {
+    let view = Strided::of(call)?;
+    let x = call.tensor("self")?;
+    let update = call.tensor("src")?.value;
+    let update = call.cast_to(update, x.dtype)?;
+    let (flat, order) = stored(call, x.value)?;
+    check_within(call, flat, &view)?;
+    let update = to_sizes(call, update, &[Int::Known(-1)])?;
+    let places: Vec<_> = view.places.iter().map(|&place| place as i32).collect();
+    let places = call.constant(Constant::int32s(&places));
+    let written = written_along(call, flat, places, update, 0, "update")?;
+    let mut sizes = Vec::with_capacity(order.len());
+    for &axis in &order {
+        sizes.push(call.dim(x.value, axis)?);
+    }
+    let written = to_sizes(call, written, &sizes)?;
+    let mut back = vec![0; order.len()];
+    for (at, &axis) in order.iter().enumerate() {
+        back[axis] = at;
+    }
+    let y = call.transpose(written, &back)?;
+    call.give(y)
+}
+
+fn check_within(builder: &Builder, flat: ValueId, view: &Strided) -> Result<(), Refusal> {
+    let count = builder.extents(flat)[0].unwrap_or(0) as i64;
+    match view.places.iter().find(|place| !(0..count).contains(*place)) {
+        None => Ok(()),
+        Some(place) => {
+            refuse!("sees element {place} of a storage of which the tensor has {count}")
+        }
+    }
+}

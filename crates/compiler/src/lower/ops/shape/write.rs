@@ -1,0 +1,171 @@
+//! Tensors with some of their elements replaced.
+
+use coremill_mil::ir::{Constant, Opset, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::expand::expanded;
+use super::join::joined;
+use super::slice::{Range, bounds, range_of, sliced};
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::{Arg, Builder, int32};
+use crate::lower::call::{Call, Results};
+use crate::lower::ops::index::written_along;
+use crate::lower::table::{Row, all, some};
+use crate::lower::value::Int;
+
+pub(super) const ROWS: &[Row] = &[
+    all("aten.slice_scatter", slice_scatter),
+    all("aten.select_scatter", select_scatter),
+    some("aten.copy", &["default"], copy),
+    some("aten.fill", &["Scalar"], fill),
+    some("aten.fill", &["Tensor"], fill_with),
+];
+
+fn slice_scatter(call: &mut Call<'_, '_>) -> Results {
+    let (x, update) = both(call)?;
+    let axis = call.axis("dim", call.rank(x))?;
+    let range = range_of(call)?;
+    let mut dims = call.dims(x)?;
+    dims[axis] = call.dim(update, axis)?;
+    let update = expanded(call, update, &dims)?;
+    let y = replaced(call, x, update, axis, range)?;
+    call.give(y)
+}
+
+fn select_scatter(call: &mut Call<'_, '_>) -> Results {
+    let (x, update) = both(call)?;
+    let axis = call.axis("dim", call.rank(x))?;
+    let index = match call.int("index")? {
+        Int::Known(index) if index < 0 => {
+            let extent = call.dim(x, axis)?;
+            call.add_ints(extent, Int::Known(index))?
+        }
+        index => index,
+    };
+    let update = call.expand_dims(update, &[axis as i32])?;
+    let end = call.add_ints(index, Int::Known(1))?;
+    let y = replaced(call, x, update, axis, Range::between(index, end))?;
+    call.give(y)
+}
+
+/// `self` and `src`, the latter in the type of the former.
+pub(super) fn both(call: &mut Call<'_, '_>) -> Result<(ValueId, ValueId), Refusal> {
+    let x = call.tensor("self")?;
+    let update = call.tensor("src")?.value;
+    let update = call.cast_to(update, x.dtype)?;
+    Ok((x.value, update))
+}
+
+/// A tensor in which other elements stand along part of an axis.
+pub(crate) fn replaced(
+    builder: &mut Builder,
+    x: ValueId,
+    update: ValueId,
+    axis: usize,
+    range: Range,
+) -> Result<ValueId, Refusal> {
+    let extent = builder.shape(x)[axis].clone();
+    let count = builder.dim(update, axis)?;
+    if range.step == 1 && builder.is_extent(&extent, count) {
+        return Ok(update);
+    }
+    let begin = match range.begin {
+        Int::Known(begin) if begin < 0 => {
+            let extent = builder.dim(x, axis)?;
+            builder.add_ints(extent, Int::Known(begin))?
+        }
+        begin => begin,
+    };
+    if builder.opset() >= Opset::Ios18 {
+        // Where the slice ends is where the update does, whatever lies beyond the end of the tensor.
+        let steps = builder.mul_ints(count, Int::Known(range.step))?;
+        let end = builder.add_ints(begin, steps)?;
+        let end = builder.add_ints(end, Int::Known(1 - range.step))?;
+        let range = Range { begin, end: Some(end), step: range.step };
+        let [begin, end, stride, begin_mask, end_mask] = bounds(builder, x, axis, range)?;
+        return builder.emit(
+            OpKind::SliceUpdate,
+            [
+                ("x", x.into()),
+                ("update", update.into()),
+                ("begin", begin),
+                ("end", end),
+                ("stride", stride),
+                ("begin_mask", begin_mask),
+                ("end_mask", end_mask),
+            ],
+        );
+    }
+    if range.step == 1 && begin.known().is_some() {
+        let mut parts = Vec::with_capacity(3);
+        if begin != Int::Known(0) {
+            parts.push(sliced(builder, x, axis, Range::to(begin))?);
+        }
+        parts.push(update);
+        let end = builder.add_ints(begin, count)?;
+        if !builder.is_extent(&extent, end) {
+            parts.push(sliced(builder, x, axis, Range::from(end))?);
+        }
+        return joined(builder, &parts, axis);
+    }
+    let steps = builder.mul_ints(count, Int::Known(range.step))?;
+    let end = builder.add_ints(begin, steps)?;
+    let (begin, end) = (builder.int_value(begin)?, builder.int_value(end)?);
+    let places = builder.emit(
+        OpKind::Range1d,
+        [
+            ("end", end.into()),
+            ("start", begin.into()),
+            ("step", int32(range.step)?.into()),
+        ],
+    )?;
+    written_along(builder, x, places, update, axis, "update")
+}
+
+fn copy(call: &mut Call<'_, '_>) -> Results {
+    let (x, update) = both(call)?;
+    let dims = call.dims(x)?;
+    let y = expanded(call, update, &dims)?;
+    call.give(y)
+}
+
+fn fill(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let value = call.float("value")?;
+    let dims = call.dims(x)?;
+    let dtype = call.dtype(x);
+    let y = full(call, &dims, dtype, value)?;
+    call.give(y)
+}
+
+fn fill_with(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?;
+    let value = call.tensor("value")?.value;
+    let value = call.cast_to(value, x.dtype)?;
+    let dims = call.dims(x.value)?;
+    let y = expanded(call, value, &dims)?;
+    call.give(y)
+}
+
+/// A tensor of one number.
+pub(crate) fn full(
+    builder: &mut Builder,
+    dims: &[Int],
+    dtype: DType,
+    value: f64,
+) -> Result<ValueId, Refusal> {
+    let value = match dtype {
+        DType::Int32 => Constant::int32(int32(value as i64)?),
+        DType::Bool => Constant::bool(value != 0.0),
+        _ => Constant::fp32(value as f32),
+    };
+    if dims.is_empty() {
+        return Ok(builder.constant(value));
+    }
+    if dims.contains(&Int::Known(0)) {
+        refuse!("fills a tensor without elements, which Core ML has none of");
+    }
+    let shape = builder.ints(dims)?;
+    builder.emit(OpKind::Fill, [("shape", shape), ("value", Arg::from(value))])
+}
