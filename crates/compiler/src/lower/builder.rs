@@ -14,6 +14,7 @@ use coremill_mil::ir::{
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
+use super::high_rank;
 use super::value::Int;
 use crate::error::Refusal;
 
@@ -27,6 +28,8 @@ pub(crate) struct Builder {
     pub(crate) analysis: Analysis,
     /// The blocks that are being filled, the innermost last.
     blocks: Vec<Scope>,
+    /// What tensors of more axes than Core ML has stand for.
+    pub(super) high_rank: HashMap<ValueId, high_rank::Folded>,
     /// How often each name was asked for.
     names: HashMap<String, u32>,
     /// Names that are kept for outputs.
@@ -54,8 +57,8 @@ impl Builder {
     pub(crate) fn new(name: &str, opset: Opset) -> Builder {
         let function = Function::new(name, opset);
         let blocks = vec![Scope { block: function.body, dims: HashMap::new() }];
-        let (analysis, names, reserved, label) = Default::default();
-        Builder { function, analysis, blocks, names, reserved, label }
+        let (analysis, high_rank, names, reserved, label) = Default::default();
+        Builder { function, analysis, blocks, high_rank, names, reserved, label }
     }
 
     pub(crate) fn opset(&self) -> Opset {
@@ -151,13 +154,16 @@ impl Builder {
     pub(crate) fn append(&mut self, op: Op) -> Result<Vec<ValueId>, Refusal> {
         let outcomes = self.analysis.infer_op(&self.function, &op);
         let outcomes = outcomes.map_err(|all| Refusal::of_operation(op.type_name(), &all))?;
+        if high_rank::is_needed(self, &op, &outcomes) {
+            return high_rank::append(self, op, &outcomes);
+        }
         if let Some(constants) = self.fold(&op, &outcomes)? {
             return Ok(constants.into_iter().map(|constant| self.constant(constant)).collect());
         }
         Ok(self.append_inferred(op, outcomes))
     }
 
-    fn append_inferred(&mut self, op: Op, outcomes: Vec<Outcome>) -> Vec<ValueId> {
+    pub(super) fn append_inferred(&mut self, op: Op, outcomes: Vec<Outcome>) -> Vec<ValueId> {
         let block = self.block();
         let Builder { function, analysis, names, label, .. } = self;
         let id = analysis.append(function, block, op, outcomes, |_| fresh(names, label));
@@ -253,6 +259,9 @@ impl Builder {
 
     /// One dimension of a tensor, as a value if it is not fixed.
     pub(crate) fn dim(&mut self, value: ValueId, axis: usize) -> Result<Int, Refusal> {
+        if let Some(&dim) = self.high_rank.get(&value).and_then(|folded| folded.dims.get(axis)) {
+            return Ok(dim);
+        }
         let dim = self.shape(value).get(axis).cloned();
         match dim {
             None => Err(Refusal::new(format!(

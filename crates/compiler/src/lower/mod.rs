@@ -12,6 +12,7 @@
 mod builder;
 mod call;
 mod dtype;
+mod high_rank;
 mod int;
 mod interface;
 mod layout;

@@ -15,6 +15,7 @@ mod sampling;
 mod shape;
 mod symbolic;
 
+pub(crate) use self::shape::{expanded, to_sizes};
 use super::table::Row;
 
 /// Families whose rows stand in several files.

@@ -116,11 +116,15 @@ fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [i64; 3]), Refus
 fn columns(call: &mut Call<'_, '_>) -> Results {
     let x = call.tensor("self")?.value;
     let patches = Patches::of(call)?;
+    let without_batch = call.rank(x) == 3;
     let (x, [channels, height, width]) = image(call, x)?;
     let batch = call.dim(x, 0)?;
     let elements = patches.elements() as i64;
     let (rows, columns) = (patches.count(0, height), patches.count(1, width));
-    let sizes = [batch, Int::Known(channels * elements), Int::Known(rows * columns)];
+    let mut sizes = vec![batch, Int::Known(channels * elements), Int::Known(rows * columns)];
+    if without_batch {
+        sizes.remove(0);
+    }
     let cut = if call.dtype(x) == DType::Fp32 {
         let weight = call.constant(patches.pickers(channels as usize));
         let [vertical, horizontal] = patches.padding;

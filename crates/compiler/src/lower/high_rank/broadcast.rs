@@ -1,0 +1,167 @@
+//! Operations on each element, or on each pair of elements, of tensors that are repeated to match.
+
+use coremill_mil::ir::{Binding, Op, ValueId};
+use coremill_mil::ops::OpKind;
+
+use super::{MAX_RANK, dims_of, only, raised, source};
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::Builder;
+use crate::lower::ops::{expanded, to_sizes};
+use crate::lower::value::Int;
+
+/// Whether an operation looks at each element by itself.
+pub(super) fn is_elementwise(kind: OpKind) -> bool {
+    match kind.family() {
+        "elementwise_unary" | "elementwise_binary" => true,
+        "activation" => !matches!(kind, OpKind::Softmax | OpKind::Prelu | OpKind::SoftplusParametric),
+        _ => kind == OpKind::Select,
+    }
+}
+
+/// An operand and the parameter that it is bound to.
+struct Operand {
+    name: String,
+    value: ValueId,
+    dims: Vec<Int>,
+}
+
+pub(super) fn elementwise(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
+    let mut operands = Vec::new();
+    for (name, binding) in op.all_bindings() {
+        let value = match binding {
+            Binding::Value(value) => *value,
+            // Literals are numbers, which go with everything, or names of types.
+            Binding::Literal(_) => continue,
+        };
+        let dims = dims_of(builder, value)?;
+        if !dims.is_empty() {
+            operands.push(Operand { name: name.to_owned(), value, dims });
+        }
+    }
+    let all: Vec<_> = operands.iter().map(|operand| operand.dims.clone()).collect();
+    let matched = matched(&all);
+    let mut low = op.clone();
+    for operand in &operands {
+        let value = matched.brought(builder, operand.value, &operand.dims)?;
+        low.set_input(operand.name.clone().into(), vec![Binding::Value(value)]);
+    }
+    let value = match builder.append(low)?[..] {
+        [value] => value,
+        _ => refuse!("`{}` gives other than one value", op.type_name()),
+    };
+    Ok(vec![raised(builder, value, &matched.dims)?])
+}
+
+/// How tensors of many axes that are repeated to match are brought to few.
+struct Matched {
+    /// The dimensions of all together.
+    dims: Vec<Int>,
+    /// Ranges of axes along each of which each tensor is either whole or of one element; none if those are too
+    /// many, so that tensors have to be repeated before.
+    groups: Option<Vec<std::ops::Range<usize>>>,
+}
+
+/// `all` are the dimensions of the tensors.
+fn matched(all: &[Vec<Int>]) -> Matched {
+    let rank = all.iter().map(Vec::len).max().unwrap_or(0);
+    let dim = |dims: &[Int], axis: usize| {
+        (axis + dims.len()).checked_sub(rank).map_or(Int::Known(1), |axis| dims[axis])
+    };
+    let is_unit = |dim: Int| dim == Int::Known(1);
+    let mut result = Vec::with_capacity(rank);
+    let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+    let mut pattern: Option<Vec<bool>> = None;
+    for axis in 0..rank {
+        let found: Vec<_> = all.iter().map(|dims| dim(dims, axis)).collect();
+        let whole = found.iter().copied().filter(|&dim| !is_unit(dim));
+        // A dimension that is known says what those are that are open.
+        let known = whole.clone().find(|dim| dim.known().is_some());
+        result.push(known.or_else(|| whole.clone().next()).unwrap_or(Int::Known(1)));
+        let units: Vec<_> = found.iter().map(|&dim| is_unit(dim)).collect();
+        // Where all have one element, the axis goes with its neighbours.
+        let goes_along = units.iter().all(|&unit| unit) || pattern.as_ref() == Some(&units);
+        match groups.last_mut() {
+            Some(group) if goes_along => group.end = axis + 1,
+            _ => {
+                groups.push(axis..axis + 1);
+                if !units.iter().all(|&unit| unit) {
+                    pattern = Some(units);
+                }
+            }
+        }
+    }
+    Matched { dims: result, groups: (groups.len() <= MAX_RANK).then_some(groups) }
+}
+
+impl Matched {
+    /// A tensor with its axes in groups, or all elements in a row.
+    fn brought(
+        &self,
+        builder: &mut Builder,
+        value: ValueId,
+        dims: &[Int],
+    ) -> Result<ValueId, Refusal> {
+        let added = self.dims.len() - dims.len();
+        let padded: Vec<_> =
+            std::iter::repeat_n(Int::Known(1), added).chain(dims.iter().copied()).collect();
+        let Some(groups) = &self.groups else {
+            let value = raised(builder, value, &padded)?;
+            let whole = expanded(builder, value, &self.dims)?;
+            let whole = source(builder, whole)?;
+            return to_sizes(builder, whole, &[Int::Known(-1)]);
+        };
+        let mut sizes = Vec::with_capacity(groups.len());
+        for group in groups {
+            sizes.push(builder.product(&padded[group.clone()])?);
+        }
+        let source = source(builder, value)?;
+        to_sizes(builder, source, &sizes)
+    }
+}
+
+/// Products of matrices, those before the last two axes made one.
+pub(super) fn product(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
+    let (x, y) = (only(op, "x")?, only(op, "y")?);
+    let (of_x, of_y) = (dims_of(builder, x)?, dims_of(builder, y)?);
+    let (Some(before_x), Some(before_y)) = (of_x.len().checked_sub(2), of_y.len().checked_sub(2))
+    else {
+        refuse!("multiplies a vector with a tensor of more than {MAX_RANK} axes");
+    };
+    let batches = matched(&[of_x[..before_x].to_vec(), of_y[..before_y].to_vec()]);
+    let mut low = op.clone();
+    let most = MAX_RANK - 2;
+    let groups = batches.groups.clone().filter(|groups| groups.len() <= most);
+    for (name, value, dims, before) in [("x", x, &of_x, before_x), ("y", y, &of_y, before_y)] {
+        let added = batches.dims.len() - before;
+        let padded: Vec<_> =
+            std::iter::repeat_n(Int::Known(1), added).chain(dims.iter().copied()).collect();
+        let count = batches.dims.len();
+        let mut sizes = Vec::new();
+        let value = match &groups {
+            Some(groups) => {
+                for group in groups {
+                    sizes.push(builder.product(&padded[group.clone()])?);
+                }
+                source(builder, value)?
+            }
+            None => {
+                let mut whole = batches.dims.clone();
+                whole.extend(&padded[count..]);
+                let value = raised(builder, value, &padded)?;
+                let value = expanded(builder, value, &whole)?;
+                sizes.push(builder.product(&batches.dims)?);
+                source(builder, value)?
+            }
+        };
+        sizes.extend(&padded[count..]);
+        let value = to_sizes(builder, value, &sizes)?;
+        low.set_input(name.to_owned().into(), vec![Binding::Value(value)]);
+    }
+    let product = builder.append(low)?[0];
+    let rank = builder.rank(product);
+    let mut dims = batches.dims;
+    for axis in rank - 2..rank {
+        dims.push(builder.dim(product, axis)?);
+    }
+    Ok(vec![raised(builder, product, &dims)?])
+}

@@ -1,0 +1,287 @@
+//! Tensors of more axes than Core ML has.
+//!
+//! Core ML takes up to five. A tensor of more is kept as one of fewer whose elements stand in the same order: a
+//! `reshape` to the many axes is appended for inference to see, and every operation on its result is taken back
+//! to the tensor before it, with the axes that the operation does not look at made one:
+//!
+//! ```text
+//! y = reshape(x, [2, 3, 4, 5, 6, 7]); z = reverse(y, axes = [2])
+//!   becomes  a = reshape(x, [6, 4, 210]); b = reverse(a, axes = [1]); z = reshape(b, [2, 3, 4, 5, 6, 7])
+//! ```
+//!
+//! The reshapes to many axes have no users in the end, and go with all that is dead. Windows of attention,
+//! which are cut by six axes and put together again, come out with five or fewer this way.
+
+mod axes;
+mod broadcast;
+mod order;
+
+use std::ops::Range;
+
+use coremill_mil::infer::Outcome;
+use coremill_mil::ir::{Binding, Constant, ConstantData, Dim, Op, TensorType, Type, ValueId};
+use coremill_mil::ops::OpKind;
+
+use super::builder::{Arg, Builder, operation};
+use super::ops::to_sizes;
+use super::value::Int;
+use crate::error::{Refusal, refuse};
+
+/// The most axes that Core ML's tensors have.
+pub(crate) const MAX_RANK: usize = 5;
+
+/// What a tensor of many axes stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Folded {
+    /// The same elements with fewer axes.
+    pub(crate) source: ValueId,
+    /// The many.
+    pub(crate) dims: Vec<Int>,
+}
+
+/// Whether an operation takes or gives a tensor of too many axes.
+pub(super) fn is_needed(builder: &Builder, op: &Op, outcomes: &[Outcome]) -> bool {
+    let rank = |ty: &Type| ty.as_tensor().map_or(0, TensorType::rank);
+    outcomes.iter().any(|outcome| rank(&outcome.ty) > MAX_RANK)
+        || op.all_bindings().any(|(_, binding)| match binding {
+            Binding::Value(value) => builder.rank(*value) > MAX_RANK,
+            Binding::Literal(constant) => rank(&constant.ty) > MAX_RANK,
+        })
+}
+
+/// Appends an operation that takes or gives a tensor of too many axes.
+pub(super) fn append(
+    builder: &mut Builder,
+    op: Op,
+    outcomes: &[Outcome],
+) -> Result<Vec<ValueId>, Refusal> {
+    let Some(kind) = op.kind() else { refuse!("`{}` has too many axes", op.type_name()) };
+    if let Some(values) = reshaped(builder, kind, &op, outcomes)? {
+        return Ok(values);
+    }
+    match kind {
+        OpKind::Transpose => order::transposed(builder, &op),
+        OpKind::Tile => axes::tiled(builder, &op),
+        OpKind::SliceByIndex => axes::sliced(builder, &op),
+        OpKind::Fill => filled(builder, &op, outcomes),
+        OpKind::Shape => {
+            let x = only(&op, "x")?;
+            let dims = dims_of(builder, x)?;
+            match builder.ints(&dims)? {
+                Arg::One(Binding::Value(value)) => Ok(vec![value]),
+                Arg::One(Binding::Literal(constant)) => Ok(vec![builder.constant(constant)]),
+                Arg::Absent | Arg::Many(_) => refuse!("a shape is no vector"),
+            }
+        }
+        OpKind::Matmul => broadcast::product(builder, &op),
+        kind if broadcast::is_elementwise(kind) => broadcast::elementwise(builder, &op),
+        kind => match axes::along(kind, &op) {
+            Some(along) => axes::apply(builder, op, along),
+            None => Err(too_many(kind)),
+        },
+    }
+}
+
+fn too_many(kind: OpKind) -> Refusal {
+    Refusal::new(format!(
+        "Core ML's `{}` would take or give a tensor of more than {MAX_RANK} axes, which no tensor of Core \
+         ML has",
+        kind.name()
+    ))
+    .hint("reshape it to fewer axes before, and back after")
+}
+
+/// The value bound to a parameter.
+fn only(op: &Op, name: &str) -> Result<ValueId, Refusal> {
+    match op.bindings(name) {
+        [Binding::Value(value)] => Ok(*value),
+        _ => refuse!("`{name}` of `{}` is no value", op.type_name()),
+    }
+}
+
+/// The elements of a parameter that is a constant of integers.
+fn ints(builder: &Builder, op: &Op, name: &str) -> Option<Vec<i64>> {
+    let [binding] = op.bindings(name) else { return None };
+    match binding {
+        Binding::Value(value) => builder.folded(*value)?.ints(),
+        Binding::Literal(constant) => {
+            coremill_mil::infer::Folded::from_constant(constant)?.ints()
+        }
+    }
+}
+
+/// The elements of a parameter that is a vector of integers, those that are computed picked out of it.
+fn elements(
+    builder: &mut Builder,
+    op: &Op,
+    name: &str,
+    count: usize,
+) -> Result<Vec<Int>, Refusal> {
+    if let Some(known) = ints(builder, op, name) {
+        return Ok(known.into_iter().map(Int::Known).collect());
+    }
+    let vector = only(op, name)?;
+    let known: Vec<_> = match builder.folded(vector) {
+        Some(folded) => folded.elements.iter().map(|element| element.int()).collect(),
+        None => vec![None; count],
+    };
+    let mut elements = Vec::with_capacity(known.len());
+    for (at, known) in known.into_iter().enumerate() {
+        elements.push(match known {
+            Some(known) => Int::Known(known),
+            None => {
+                let at = at as i32;
+                let element = builder.emit(
+                    OpKind::SliceByIndex,
+                    [
+                        ("x", vector.into()),
+                        ("begin", [at].into()),
+                        ("end", [at + 1].into()),
+                        ("squeeze_mask", Arg::bools(&[true])),
+                    ],
+                )?;
+                builder.int_of(element)
+            }
+        });
+    }
+    Ok(elements)
+}
+
+/// The tensor of few axes behind a value.
+fn source(builder: &mut Builder, value: ValueId) -> Result<ValueId, Refusal> {
+    if builder.rank(value) <= MAX_RANK {
+        return Ok(value);
+    }
+    if let Some(folded) = builder.high_rank.get(&value) {
+        return Ok(folded.source);
+    }
+    // Constants are stored with any axes; only what the program sees counts.
+    let Some(constant) = builder.known(value) else {
+        refuse!("an input has more than {MAX_RANK} axes, which no tensor of Core ML has");
+    };
+    let (ty, elements) = (constant.tensor_type(), constant.elements());
+    let (Some(ty), Some(elements)) = (ty, elements) else {
+        refuse!("a constant has no elements at hand");
+    };
+    let count = ty.element_count().unwrap_or(0);
+    let dims: Vec<_> = ty.shape.iter().filter_map(Dim::known).collect();
+    let flat = match &constant.data {
+        ConstantData::Weight(_) => Constant::weight(ty.dtype, &[count], elements.clone()),
+        _ => Constant::bytes(ty.dtype, &[count], elements.clone()),
+    };
+    let source = builder.constant(flat);
+    let dims = dims.into_iter().map(|extent| Int::Known(extent as i64)).collect();
+    builder.high_rank.insert(value, Folded { source, dims });
+    Ok(source)
+}
+
+/// All dimensions of a value, of however many axes.
+fn dims_of(builder: &mut Builder, value: ValueId) -> Result<Vec<Int>, Refusal> {
+    source(builder, value)?;
+    match builder.high_rank.get(&value) {
+        Some(folded) => Ok(folded.dims.clone()),
+        None => builder.dims(value),
+    }
+}
+
+/// The elements of a tensor under other dimensions, however many.
+fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> Result<ValueId, Refusal> {
+    if dims.len() <= MAX_RANK {
+        return to_sizes(builder, low, dims);
+    }
+    let shape: Vec<_> = dims
+        .iter()
+        .map(|dim| match builder.int_expr(*dim) {
+            Some(expr) => Dim::from(expr),
+            None => Dim::Unknown,
+        })
+        .collect();
+    // Nothing looks at the shape of a reshape that goes in the end.
+    let stated: Vec<_> = dims.iter().map(|dim| dim.known().unwrap_or(-1) as i32).collect();
+    let op = operation(
+        OpKind::Reshape,
+        [("x", low.into()), ("shape", stated.as_slice().into())],
+    );
+    let ty = Type::Tensor(TensorType { dtype: builder.dtype(low), shape });
+    let value = builder.append_inferred(op, vec![Outcome::of(ty)])[0];
+    builder.high_rank.insert(value, Folded { source: low, dims: dims.to_vec() });
+    Ok(value)
+}
+
+/// A tensor with axes made one, range by range.
+fn grouped(
+    builder: &mut Builder,
+    value: ValueId,
+    dims: &[Int],
+    groups: &[Range<usize>],
+) -> Result<ValueId, Refusal> {
+    let mut sizes = Vec::with_capacity(groups.len());
+    for group in groups {
+        sizes.push(builder.product(&dims[group.clone()])?);
+    }
+    let source = source(builder, value)?;
+    to_sizes(builder, source, &sizes)
+}
+
+/// Operations that leave the order of the elements as it is.
+fn reshaped(
+    builder: &mut Builder,
+    kind: OpKind,
+    op: &Op,
+    outcomes: &[Outcome],
+) -> Result<Option<Vec<ValueId>>, Refusal> {
+    if !matches!(kind, OpKind::Reshape | OpKind::ExpandDims | OpKind::Squeeze | OpKind::Identity) {
+        return Ok(None);
+    }
+    let x = only(op, "x")?;
+    let low = source(builder, x)?;
+    let result = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).cloned();
+    let Some(result) = result else { refuse!("`{}` gives no tensor", kind.name()) };
+    let mut dims = match kind {
+        OpKind::Identity => dims_of(builder, x)?,
+        OpKind::Reshape => elements(builder, op, "shape", result.rank())?,
+        _ => {
+            // Those that are kept are in the same order; the others have one element.
+            let own = dims_of(builder, x)?;
+            let is_unit = |dim: &Int| *dim == Int::Known(1);
+            let mut kept = own.into_iter().filter(|dim| !is_unit(dim));
+            let next = |dim: &Dim| match dim {
+                Dim::Known(1) => Int::Known(1),
+                _ => kept.next().unwrap_or(Int::Known(1)),
+            };
+            result.shape.iter().map(next).collect()
+        }
+    };
+    for (dim, found) in dims.iter_mut().zip(&result.shape) {
+        if let Some(extent) = found.known() {
+            *dim = Int::Known(extent as i64);
+        }
+    }
+    if let Some(rest) = dims.iter().position(|&dim| dim == Int::Known(-1))
+        && dims.len() > MAX_RANK
+    {
+        let all = dims_of(builder, x)?;
+        let all = builder.product(&all)?;
+        let others: Vec<_> =
+            dims.iter().enumerate().filter(|(at, _)| *at != rest).map(|(_, &dim)| dim).collect();
+        let others = builder.product(&others)?;
+        dims[rest] = builder.floor_div_ints(all, others)?;
+    }
+    Ok(Some(vec![raised(builder, low, &dims)?]))
+}
+
+fn filled(
+    builder: &mut Builder,
+    op: &Op,
+    outcomes: &[Outcome],
+) -> Result<Vec<ValueId>, Refusal> {
+    let rank = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).map_or(0, |ty| ty.rank());
+    let dims = elements(builder, op, "shape", rank)?;
+    let count = builder.product(&dims)?;
+    let shape = builder.ints(&[count])?;
+    let mut flat = op.clone();
+    let Arg::One(shape) = shape else { refuse!("a shape is no vector") };
+    flat.set_input("shape".into(), vec![shape]);
+    let low = builder.append(flat)?[0];
+    Ok(vec![raised(builder, low, &dims)?])
+}
