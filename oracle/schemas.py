@@ -43,7 +43,7 @@ def main() -> None:
     lines = set()
     for schema in torch._C._jit_get_all_schemas():
         text = str(schema)
-        if exported(schema) and not FOREIGN.search(text):
+        if exported(schema) and not FOREIGN.search(text.split("(", 1)[1]):
             lines.add(text)
     by_name = {}
     for line in lines:

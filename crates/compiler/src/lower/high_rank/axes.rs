@@ -85,12 +85,7 @@ fn ranges(rank: usize, named: &[usize]) -> Vec<Range<usize>> {
     ranges
 }
 
-fn axes_of(
-    builder: &Builder,
-    op: &Op,
-    along: &Along,
-    rank: usize,
-) -> Result<Vec<usize>, Refusal> {
+fn axes_of(builder: &Builder, op: &Op, along: &Along, rank: usize) -> Result<Vec<usize>, Refusal> {
     let rank = rank + usize::from(along.effect == Effect::Insert);
     let given = match ints(builder, op, along.parameter) {
         Some(given) => given,
@@ -108,11 +103,7 @@ fn axes_of(
     Ok(axes)
 }
 
-pub(super) fn apply(
-    builder: &mut Builder,
-    op: Op,
-    along: Along,
-) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn apply(builder: &mut Builder, op: Op, along: Along) -> Result<Vec<ValueId>, Refusal> {
     let values = op.bindings(along.operands[0]);
     let Some(Binding::Value(first)) = values.first() else { refuse!("an operand is no value") };
     let dims = dims_of(builder, *first)?;
@@ -279,9 +270,8 @@ pub(super) fn sliced(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Ref
     let steps = ints(builder, op, "stride").unwrap_or_else(|| vec![1; rank]);
     let masks = ["begin_mask", "end_mask", "squeeze_mask"]
         .map(|name| ints(builder, op, name).unwrap_or_else(|| vec![0; rank]));
-    let [begin_mask, end_mask, squeeze_mask] = masks.map(|mask| {
-        mask.into_iter().map(|set| set != 0).collect::<Vec<bool>>()
-    });
+    let [begin_mask, end_mask, squeeze_mask] =
+        masks.map(|mask| mask.into_iter().map(|set| set != 0).collect::<Vec<bool>>());
     let mut value = x;
     for axis in (0..rank).rev() {
         let from_begin = begin_mask[axis] || begins[axis] == Int::Known(0);

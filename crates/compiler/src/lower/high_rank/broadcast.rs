@@ -13,7 +13,9 @@ use crate::lower::value::Int;
 pub(super) fn is_elementwise(kind: OpKind) -> bool {
     match kind.family() {
         "elementwise_unary" | "elementwise_binary" => true,
-        "activation" => !matches!(kind, OpKind::Softmax | OpKind::Prelu | OpKind::SoftplusParametric),
+        "activation" => {
+            !matches!(kind, OpKind::Softmax | OpKind::Prelu | OpKind::SoftplusParametric)
+        }
         _ => kind == OpKind::Select,
     }
 }

@@ -104,19 +104,12 @@ fn ints(builder: &Builder, op: &Op, name: &str) -> Option<Vec<i64>> {
     let [binding] = op.bindings(name) else { return None };
     match binding {
         Binding::Value(value) => builder.folded(*value)?.ints(),
-        Binding::Literal(constant) => {
-            coremill_mil::infer::Folded::from_constant(constant)?.ints()
-        }
+        Binding::Literal(constant) => coremill_mil::infer::Folded::from_constant(constant)?.ints(),
     }
 }
 
 /// The elements of a parameter that is a vector of integers, those that are computed picked out of it.
-fn elements(
-    builder: &mut Builder,
-    op: &Op,
-    name: &str,
-    count: usize,
-) -> Result<Vec<Int>, Refusal> {
+fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<Vec<Int>, Refusal> {
     if let Some(known) = ints(builder, op, name) {
         return Ok(known.into_iter().map(Int::Known).collect());
     }
@@ -198,10 +191,7 @@ fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> Result<ValueId, 
         .collect();
     // Nothing looks at the shape of a reshape that goes in the end.
     let stated: Vec<_> = dims.iter().map(|dim| dim.known().unwrap_or(-1) as i32).collect();
-    let op = operation(
-        OpKind::Reshape,
-        [("x", low.into()), ("shape", stated.as_slice().into())],
-    );
+    let op = operation(OpKind::Reshape, [("x", low.into()), ("shape", stated.as_slice().into())]);
     let ty = Type::Tensor(TensorType { dtype: builder.dtype(low), shape });
     let value = builder.append_inferred(op, vec![Outcome::of(ty)])[0];
     builder.high_rank.insert(value, Folded { source: low, dims: dims.to_vec() });
@@ -270,12 +260,9 @@ fn reshaped(
     Ok(Some(vec![raised(builder, low, &dims)?]))
 }
 
-fn filled(
-    builder: &mut Builder,
-    op: &Op,
-    outcomes: &[Outcome],
-) -> Result<Vec<ValueId>, Refusal> {
-    let rank = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).map_or(0, |ty| ty.rank());
+fn filled(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<ValueId>, Refusal> {
+    let rank =
+        outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).map_or(0, |ty| ty.rank());
     let dims = elements(builder, op, "shape", rank)?;
     let count = builder.product(&dims)?;
     let shape = builder.ints(&[count])?;

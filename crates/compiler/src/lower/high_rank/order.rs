@@ -41,7 +41,6 @@ pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>,
     }
 }
 
-
 /// Ranges of an order whose axes follow each other before as after.
 fn groups(order: &[usize]) -> Vec<std::ops::Range<usize>> {
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();

@@ -286,7 +286,11 @@ fn logical(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let absorbing = kind == OpKind::LogicalOr;
     let result = match (left, right) {
         (Truth::Known(known), other) | (other, Truth::Known(known)) => {
-            if known == absorbing { Truth::Known(known) } else { other }
+            if known == absorbing {
+                Truth::Known(known)
+            } else {
+                other
+            }
         }
         (left, right) => Truth::Computed(call.binary(kind, truth_arg(left), truth_arg(right))?),
     };
@@ -344,10 +348,8 @@ fn function(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: Option<OpKind>
             given_float(value)
         }
         (Real::Computed(value), None) => {
-            let natural = call.emit(
-                OpKind::Log,
-                [("x", value.into()), ("epsilon", f32::MIN_POSITIVE.into())],
-            )?;
+            let natural = call
+                .emit(OpKind::Log, [("x", value.into()), ("epsilon", f32::MIN_POSITIVE.into())])?;
             let value = call.binary(OpKind::Mul, natural, std::f32::consts::LOG2_E)?;
             given_float(value)
         }

@@ -102,18 +102,11 @@ fn members(
 
 fn range(call: &mut Call<'_, '_>, count: Int) -> Result<ValueId, Refusal> {
     let end = call.int_value(count)?;
-    call.emit(
-        OpKind::Range1d,
-        [("end", end.into()), ("start", 0.into()), ("step", 1.into())],
-    )
+    call.emit(OpKind::Range1d, [("end", end.into()), ("start", 0.into()), ("step", 1.into())])
 }
 
 /// The largest of each column of the rows in each bag; zero in a bag that is empty.
-fn largest(
-    call: &mut Call<'_, '_>,
-    rows: ValueId,
-    members: ValueId,
-) -> Result<ValueId, Refusal> {
+fn largest(call: &mut Call<'_, '_>, rows: ValueId, members: ValueId) -> Result<ValueId, Refusal> {
     let inside = call.expand_dims(members, &[2])?;
     let rows = call.expand_dims(rows, &[0])?;
     let nothing = full(call, &[], DType::Fp32, f64::NEG_INFINITY)?;
@@ -130,8 +123,5 @@ fn largest(
     let empty = call.binary(OpKind::Equal, counts, 0)?;
     let empty = call.expand_dims(empty, &[1])?;
     let zero = full(call, &[], DType::Fp32, 0.0)?;
-    call.emit(
-        OpKind::Select,
-        [("cond", empty.into()), ("a", zero.into()), ("b", largest.into())],
-    )
+    call.emit(OpKind::Select, [("cond", empty.into()), ("a", zero.into()), ("b", largest.into())])
 }

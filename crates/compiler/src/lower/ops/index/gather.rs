@@ -90,11 +90,8 @@ fn index_select(call: &mut Call<'_, '_>) -> Results {
             return Ok(x);
         }
         let axis = call.axis("dim", call.rank(x))?;
-        let indices = if call.rank(indices) == 0 {
-            call.expand_dims(indices, &[0])?
-        } else {
-            indices
-        };
+        let indices =
+            if call.rank(indices) == 0 { call.expand_dims(indices, &[0])? } else { indices };
         gathered(call, x, indices, axis)
     })
 }

@@ -27,13 +27,9 @@ fn places(builder: &mut Builder, mask: ValueId) -> Result<ValueId, Refusal> {
 }
 
 /// Indices along each axis of a mask to where it is true.
-pub(super) fn mask_places(
-    builder: &mut Builder,
-    mask: ValueId,
-) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn mask_places(builder: &mut Builder, mask: ValueId) -> Result<Vec<ValueId>, Refusal> {
     let rank = builder.rank(mask);
-    if let (Some(elements), Some(shape)) =
-        (constant_ints(builder, mask), builder.fixed_shape(mask))
+    if let (Some(elements), Some(shape)) = (constant_ints(builder, mask), builder.fixed_shape(mask))
     {
         let mut strides = vec![1usize; rank];
         for axis in (0..rank.saturating_sub(1)).rev() {
@@ -43,7 +39,9 @@ pub(super) fn mask_places(
         let along = |axis: usize| -> Vec<i32> {
             set.iter().map(|at| (at / strides[axis] % shape[axis] as usize) as i32).collect()
         };
-        return Ok((0..rank).map(|axis| builder.constant(Constant::int32s(&along(axis)))).collect());
+        return Ok((0..rank)
+            .map(|axis| builder.constant(Constant::int32s(&along(axis))))
+            .collect());
     }
     let rows = places(builder, mask)?;
     (0..rank as i64).map(|axis| taken_at(builder, rows, 1, Int::Known(axis))).collect()
@@ -110,9 +108,7 @@ fn masked_scatter(call: &mut Call<'_, '_>) -> Results {
     let source = to_sizes(call, source, &[Int::Known(-1)])?;
     let picked = gathered(call, source, places, 0)?;
     let picked = to_sizes(call, picked, &dims)?;
-    let y = call.emit(
-        OpKind::Select,
-        [("cond", mask.into()), ("a", picked.into()), ("b", x.into())],
-    )?;
+    let y =
+        call.emit(OpKind::Select, [("cond", mask.into()), ("a", picked.into()), ("b", x.into())])?;
     call.give(y)
 }

@@ -150,11 +150,7 @@ pub(crate) fn cumulative(
 }
 
 /// The sum of an integer tensor's elements along an axis, which goes.
-pub(crate) fn summed(
-    builder: &mut Builder,
-    x: ValueId,
-    axis: usize,
-) -> Result<ValueId, Refusal> {
+pub(crate) fn summed(builder: &mut Builder, x: ValueId, axis: usize) -> Result<ValueId, Refusal> {
     builder.emit(
         OpKind::ReduceSum,
         [("x", x.into()), ("axes", Arg::from([axis as i32])), ("keep_dims", false.into())],

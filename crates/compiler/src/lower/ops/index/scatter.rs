@@ -146,10 +146,9 @@ fn scatter_by_name(call: &mut Call<'_, '_>) -> Results {
     match call.text("reduce")? {
         Some("add") => scatter(call, "add"),
         Some("multiply") => scatter(call, "mul"),
-        other => refuse!(
-            "reduces by `{}`; accepted are `add` and `multiply`",
-            other.unwrap_or_default()
-        ),
+        other => {
+            refuse!("reduces by `{}`; accepted are `add` and `multiply`", other.unwrap_or_default())
+        }
     }
 }
 

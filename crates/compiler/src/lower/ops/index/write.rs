@@ -74,10 +74,8 @@ fn put_by_mask(
     let axes: Vec<_> = (0..rest).map(|at| (call.rank(mask) + at) as i32).collect();
     let mask = call.expand_dims(mask, &axes)?;
     let written = if accumulate { call.binary(OpKind::Add, x, values)? } else { values };
-    let y = call.emit(
-        OpKind::Select,
-        [("cond", mask.into()), ("a", written.into()), ("b", x.into())],
-    )?;
+    let y =
+        call.emit(OpKind::Select, [("cond", mask.into()), ("a", written.into()), ("b", x.into())])?;
     let dims = call.dims(x)?;
     Ok(Some(expanded(call, y, &dims)?))
 }
@@ -116,15 +114,12 @@ fn put(
 }
 
 /// `self`, the axis, indices as a vector, and `source` in the type of `self`; all of rank 1 at least.
-fn along_axis(
-    call: &mut Call<'_, '_>,
-) -> Result<(ValueId, usize, ValueId), Refusal> {
+fn along_axis(call: &mut Call<'_, '_>) -> Result<(ValueId, usize, ValueId), Refusal> {
     let x = call.tensor("self")?.value;
     let x = if call.rank(x) == 0 { call.expand_dims(x, &[0])? } else { x };
     let axis = call.axis("dim", call.rank(x))?;
     let indices = call.tensor("index")?.value;
-    let indices =
-        if call.rank(indices) == 0 { call.expand_dims(indices, &[0])? } else { indices };
+    let indices = if call.rank(indices) == 0 { call.expand_dims(indices, &[0])? } else { indices };
     Ok((x, axis, indices))
 }
 

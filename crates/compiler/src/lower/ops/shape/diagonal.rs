@@ -140,8 +140,7 @@ fn embedded(builder: &mut Builder, x: ValueId, offset: i64) -> Result<ValueId, R
     let kept = builder.constant(kept);
     let dtype = builder.dtype(x);
     let zero = full(builder, &[], dtype, 0.0)?;
-    builder
-        .emit(OpKind::Select, [("cond", kept.into()), ("a", rows.into()), ("b", zero.into())])
+    builder.emit(OpKind::Select, [("cond", kept.into()), ("a", rows.into()), ("b", zero.into())])
 }
 
 fn diagonal_scatter(call: &mut Call<'_, '_>) -> Results {

@@ -4,8 +4,8 @@ use coremill_mil::ir::{Dim, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::reshape::{resized, to_sizes};
 use super::mapped;
+use super::reshape::{resized, to_sizes};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -160,10 +160,8 @@ fn interleaving(call: &mut Call<'_, '_>, repeats: ValueId) -> Result<ValueId, Re
             [("x", repeats.into()), ("axes", [0].into()), ("keep_dims", false.into())],
         )?,
     };
-    let places = call.emit(
-        OpKind::Range1d,
-        [("end", total.into()), ("start", 0.into()), ("step", 1.into())],
-    )?;
+    let places = call
+        .emit(OpKind::Range1d, [("end", total.into()), ("start", 0.into()), ("step", 1.into())])?;
     let rows = call.expand_dims(places, &[1])?;
     let columns = call.expand_dims(ends, &[0])?;
     let beyond = call.binary(OpKind::GreaterEqual, rows, columns)?;

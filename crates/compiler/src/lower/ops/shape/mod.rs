@@ -63,8 +63,6 @@ pub(super) fn mapped_to_all(
     };
     let parts = values.into_iter().zip(imaginary);
     Ok(parts
-        .map(|(value, imaginary)| {
-            Lowered::Tensor(Tensor { value, imaginary, dtype: tensor.dtype })
-        })
+        .map(|(value, imaginary)| Lowered::Tensor(Tensor { value, imaginary, dtype: tensor.dtype }))
         .collect())
 }

@@ -195,7 +195,9 @@ fn mirrored(
     let mut known = Vec::with_capacity(pads.len());
     for (axis, before, after) in pads {
         let (Int::Known(before), Int::Known(after)) = (before, after) else {
-            refuse!("mirrors elements at an edge, how many of which is computed when the program runs");
+            refuse!(
+                "mirrors elements at an edge, how many of which is computed when the program runs"
+            );
         };
         known.push((axis, before, after));
     }
@@ -248,12 +250,7 @@ fn emit_mirrored(
     let mode = if mode == Mode::Reflect { "reflect" } else { "replicate" };
     builder.emit(
         OpKind::Pad,
-        [
-            ("x", x.into()),
-            ("pad", amounts),
-            ("mode", mode.into()),
-            ("constant_val", 0.0f32.into()),
-        ],
+        [("x", x.into()), ("pad", amounts), ("mode", mode.into()), ("constant_val", 0.0f32.into())],
     )
 }
 

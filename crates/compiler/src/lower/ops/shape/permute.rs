@@ -4,10 +4,10 @@ use coremill_mil::ir::{Constant, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::reshape::{resized, to_sizes};
-use super::slice::{Range, sliced};
 use super::join::joined;
 use super::mapped;
+use super::reshape::{resized, to_sizes};
+use super::slice::{Range, sliced};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
@@ -168,12 +168,7 @@ fn roll(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// The elements moved along an axis, those that leave it at its end put before its begin.
-fn rolled(
-    builder: &mut Builder,
-    x: ValueId,
-    axis: usize,
-    shift: Int,
-) -> Result<ValueId, Refusal> {
+fn rolled(builder: &mut Builder, x: ValueId, axis: usize, shift: Int) -> Result<ValueId, Refusal> {
     let extent = builder.dim(x, axis)?;
     let shift = builder.mod_ints(shift, extent)?;
     if shift == Int::Known(0) {
@@ -235,8 +230,7 @@ fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Results {
     let dims = call.dims(x)?;
     let (images, [channels, height, width]) = as_images(call, x)?;
     let known = Int::Known(factor);
-    let (rows, columns) =
-        (call.floor_div_ints(height, known)?, call.floor_div_ints(width, known)?);
+    let (rows, columns) = (call.floor_div_ints(height, known)?, call.floor_div_ints(width, known)?);
     let shuffled = if call.dtype(x) == DType::Fp32 && call.opset() >= Opset::Ios16 {
         let factor = Constant::bytes(DType::UInt32, &[], (factor as u32).to_le_bytes().to_vec());
         call.emit(

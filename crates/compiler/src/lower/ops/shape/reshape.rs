@@ -181,11 +181,8 @@ pub(crate) fn resized(
     if known.len() != sizes.len() {
         return to_sizes(call, x, sizes);
     }
-    let sizes: Vec<_> = sizes
-        .iter()
-        .zip(known)
-        .map(|(&size, known)| known.map_or(size, Int::Known))
-        .collect();
+    let sizes: Vec<_> =
+        sizes.iter().zip(known).map(|(&size, known)| known.map_or(size, Int::Known)).collect();
     to_sizes(call, x, &sizes)
 }
 

@@ -100,7 +100,9 @@ pub(crate) fn sliced(
         && begin >= end
         && (begin < 0) == (end < 0)
     {
-        refuse!("takes elements {begin} to {end} of an axis, which are none; Core ML has no tensors without elements");
+        refuse!(
+            "takes elements {begin} to {end} of an axis, which are none; Core ML has no tensors without elements"
+        );
     }
     emit_slice(builder, x, axis, range, false)
 }
@@ -303,11 +305,7 @@ fn split_sections(call: &mut Call<'_, '_>, name: &str, axis: Option<usize>) -> R
 }
 
 /// The axis of `hsplit` and the like, which is the first of a tensor that has only one; or that of `dim`.
-fn axis_or(
-    call: &mut Call<'_, '_>,
-    x: ValueId,
-    axis: Option<usize>,
-) -> Result<usize, Refusal> {
+fn axis_or(call: &mut Call<'_, '_>, x: ValueId, axis: Option<usize>) -> Result<usize, Refusal> {
     match axis {
         Some(axis) => Ok(axis.min(call.rank(x).saturating_sub(1))),
         None => call.axis("dim", call.rank(x)),
@@ -344,7 +342,9 @@ fn split(
         let last = sizes.len() - 1;
         sizes[last] = extent as i64 - before;
         if let Some(size) = sizes.iter().find(|&&size| size < 1) {
-            refuse!("splits off {size} elements of {extent}; Core ML has no tensors without elements");
+            refuse!(
+                "splits off {size} elements of {extent}; Core ML has no tensors without elements"
+            );
         }
         let even = sizes.iter().all(|&size| size == sizes[0]);
         let sizes: Vec<_> = sizes.into_iter().map(int32).collect::<Result<_, _>>()?;
@@ -370,11 +370,8 @@ fn split(
     let mut parts = Vec::with_capacity(sizes.len());
     for (at, &size) in sizes.iter().enumerate() {
         let end = builder.add_ints(begin, size)?;
-        let range = if at + 1 == sizes.len() {
-            Range::from(begin)
-        } else {
-            Range::between(begin, end)
-        };
+        let range =
+            if at + 1 == sizes.len() { Range::from(begin) } else { Range::between(begin, end) };
         parts.push(sliced(builder, x, axis, range)?);
         begin = end;
     }

@@ -209,8 +209,7 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
         // Rows that no patch reaches are zero.
         let missing = (end - found).max(0);
         image = padded_with(call, image, &[(axis, Int::Known(0), Int::Known(missing))], 0.0)?;
-        image =
-            sliced(call, image, axis, Range::between(Int::Known(begin), Int::Known(end)))?;
+        image = sliced(call, image, axis, Range::between(Int::Known(begin), Int::Known(end)))?;
     }
     let y = if rank == 2 { call.squeeze(image, &[0])? } else { image };
     call.give(y)
@@ -232,7 +231,9 @@ impl Strided {
         let offset = if call.has("storage_offset") { call.known_int("storage_offset")? } else { 0 };
         let count = sizes.iter().try_fold(1i64, |count, &size| count.checked_mul(size));
         if count.is_none_or(|count| !(1..=MAX_STRIDED_ELEMENTS).contains(&count)) {
-            refuse!("is a view of sizes {sizes:?}; accepted are 1 to {MAX_STRIDED_ELEMENTS} elements");
+            refuse!(
+                "is a view of sizes {sizes:?}; accepted are 1 to {MAX_STRIDED_ELEMENTS} elements"
+            );
         }
         let mut places = vec![offset];
         for (&size, &stride) in sizes.iter().zip(&strides) {

@@ -114,11 +114,7 @@ pub(crate) fn replaced(
     let (begin, end) = (builder.int_value(begin)?, builder.int_value(end)?);
     let places = builder.emit(
         OpKind::Range1d,
-        [
-            ("end", end.into()),
-            ("start", begin.into()),
-            ("step", int32(range.step)?.into()),
-        ],
+        [("end", end.into()), ("start", begin.into()), ("step", int32(range.step)?.into())],
     )?;
     written_along(builder, x, places, update, axis, "update")
 }
