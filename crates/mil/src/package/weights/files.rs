@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use coremill_tensor::{Buffer, DType};
 
-use super::{ALIGNMENT, HEADER_BYTES, MODEL_PATH, Record, VERSION, code, read_at, u32_at};
+use super::{ALIGNMENT, HEADER_BYTES, MODEL_PATH, Record, VERSION, code, u32_at};
 use crate::ir::{
     Binding, Constant, ConstantData, Function, Op, OpId, Program, TensorType, WeightPlace,
 };
@@ -234,7 +234,7 @@ pub(super) fn check_header(content: &Buffer) -> Result<u32> {
         );
         return Err(Error::new(ErrorKind::Weights, message).at(0));
     }
-    read_at(content, 0, &mut bytes).map_err(|error| Error::io("read the weight file", error))?;
+    content.read_at(0, &mut bytes).map_err(|error| Error::io("read the weight file", error))?;
     let version = u32_at(&bytes, 4);
     if version != VERSION {
         let message = format!("a weight file of version {version}; {VERSION} is accepted");
@@ -254,8 +254,9 @@ pub(super) fn record(content: &Buffer, offset: u64) -> Result<Record> {
         return Err(fail(format!("a weight is said to begin at {offset}, in the file's header")));
     }
     let mut bytes = [0; HEADER_BYTES];
-    read_at(content, offset, &mut bytes)
-        .map_err(|error| Error::io("read the weight file", error))?;
+    let start =
+        usize::try_from(offset).map_err(|_| fail(format!("a weight begins at {offset}")))?;
+    content.read_at(start, &mut bytes).map_err(|error| Error::io("read the weight file", error))?;
     let record = Record::from_bytes(&bytes, offset)?;
     if !record.data.is_multiple_of(ALIGNMENT) {
         let message =

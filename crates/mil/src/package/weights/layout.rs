@@ -5,18 +5,21 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use coremill_tensor::Buffer;
+use coremill_tensor::{Buffer, Identity};
 
 use super::files::{check_header, record};
-use super::{ALIGNMENT, DEFAULT_FILE, HEADER_BYTES, MODEL_PATH, Record, code, header, read_at};
+use super::{ALIGNMENT, DEFAULT_FILE, HEADER_BYTES, MODEL_PATH, Record, code, header, stream};
 use crate::ir::{Binding, Constant, ConstantData, Program, TensorType, Weight, WeightPlace};
 use crate::package::directory;
 use crate::package::error::{Error, ErrorKind, shortened};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What copying and hashing hold in memory at a time.
+/// What copying holds in memory at a time.
 const WINDOW: usize = 1 << 20;
+
+/// Bytes at the beginning, in the middle and at the end that tell most weights apart.
+const SAMPLE: usize = 64;
 
 /// Where each weight of a program goes.
 ///
@@ -113,10 +116,10 @@ impl<'p> Layout<'p> {
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(failed)?;
             }
-            let mut file = File::create_new(&path).map_err(failed)?;
+            let file = File::create_new(&path).map_err(failed)?;
             let hash = match &planned.content {
                 Content::Unchanged(source) => copy_and_hash(source, &file),
-                Content::Fresh(records) => write_records(records, &mut file),
+                Content::Fresh(records) => write_records(records, &file),
             };
             let hash = hash.map_err(failed)?;
             if durable {
@@ -128,7 +131,6 @@ impl<'p> Layout<'p> {
     }
 
     fn fresh(&mut self, file: &Arc<str>, group: Group<'p>) -> Result<Content> {
-        let mut sizes: HashMap<(u32, u64), u32> = HashMap::new();
         let mut described = Vec::new();
         for (weight, ty) in group {
             let fail = |message: String| Error::new(ErrorKind::Unwritable, message);
@@ -148,29 +150,17 @@ impl<'p> Layout<'p> {
                 );
                 return Err(fail(message));
             }
-            *sizes.entry((record.code, record.bytes)).or_default() += 1;
             described.push((weight, record, data));
         }
 
-        // Only elements that could equal others are hashed for it, and each run of bytes once.
-        let mut hashes: HashMap<(usize, u64, u64), blake3::Hash> = HashMap::new();
-        let mut offsets: HashMap<(u32, u64, u64, Option<blake3::Hash>), u64> = HashMap::new();
+        let equal = equal_ones(&described).map_err(|error| Error::io("read a weight", error))?;
+        let mut offsets: Vec<Option<u64>> = vec![None; described.len()];
         let mut records = Vec::new();
         let mut end = HEADER_BYTES as u64;
-        for (weight, record, data) in described {
-            let alone = sizes.get(&(record.code, record.bytes)) == Some(&1);
-            let hash = match hashes.entry(address(data)) {
-                _ if alone => None,
-                Entry::Occupied(known) => Some(*known.get()),
-                Entry::Vacant(vacant) => {
-                    let hash = hash_of(data).map_err(|error| Error::io("read a weight", error))?;
-                    Some(*vacant.insert(hash))
-                }
-            };
-            let key = (record.code, record.bytes, record.padding_bits, hash);
-            let offset = match offsets.entry(key) {
-                Entry::Occupied(known) if !alone => *known.get(),
-                entry => {
+        for (index, (weight, record, data)) in described.into_iter().enumerate() {
+            let offset = match offsets[equal[index]] {
+                Some(known) => known,
+                None => {
                     let too_large = || {
                         Error::new(ErrorKind::Unwritable, format!("`{file}` exceeds 2^64 bytes"))
                     };
@@ -179,7 +169,7 @@ impl<'p> Layout<'p> {
                         offset.checked_add(HEADER_BYTES as u64).ok_or_else(too_large)?;
                     end = data_offset.checked_add(record.bytes).ok_or_else(too_large)?;
                     records.push((offset, Record { data: data_offset, ..record }, data.clone()));
-                    entry.insert_entry(offset);
+                    offsets[equal[index]] = Some(offset);
                     offset
                 }
             };
@@ -191,6 +181,61 @@ impl<'p> Layout<'p> {
         }
         Ok(Content::Fresh(records))
     }
+}
+
+/// The index of the first weight that each one equals, often itself.
+///
+/// Elements that are computed when they are read are worth not computing: those that come about alike are
+/// equal, those whose samples differ are not, and only what is left is hashed.
+fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>> {
+    let mut equal: Vec<usize> = (0..described.len()).collect();
+    let mut alike: HashMap<((u32, u64, u64), Identity), usize> = HashMap::new();
+    let mut sizes: HashMap<(u32, u64, u64), Vec<usize>> = HashMap::new();
+    for (index, (_, record, data)) in described.iter().enumerate() {
+        let size = (record.code, record.bytes, record.padding_bits);
+        match alike.entry((size, data.identity())) {
+            Entry::Occupied(known) => equal[index] = *known.get(),
+            Entry::Vacant(vacant) => {
+                vacant.insert(index);
+                sizes.entry(size).or_default().push(index);
+            }
+        }
+    }
+    let mut sampled: HashMap<((u32, u64, u64), Vec<u8>), Vec<usize>> = HashMap::new();
+    for (size, indices) in sizes.into_iter().filter(|(_, indices)| indices.len() > 1) {
+        for index in indices {
+            let sample = sample_of(described[index].2)?;
+            sampled.entry((size, sample)).or_default().push(index);
+        }
+    }
+    for indices in sampled.into_values().filter(|indices| indices.len() > 1) {
+        let mut hashes: HashMap<blake3::Hash, usize> = HashMap::new();
+        for index in indices {
+            let hash = stream::hash(described[index].2)?;
+            equal[index] = *hashes.entry(hash).or_insert(index);
+        }
+    }
+    // Those that came about alike as one that turned out to equal an earlier one.
+    for index in 0..equal.len() {
+        equal[index] = equal[equal[index]];
+    }
+    Ok(equal)
+}
+
+/// Some of the bytes, all of them if they are few.
+fn sample_of(data: &Buffer) -> io::Result<Vec<u8>> {
+    let length = data.len();
+    let places = match length {
+        0..=SAMPLE => vec![0..length],
+        _ => [0, length / 2, length - SAMPLE].map(|at| at..length.min(at + SAMPLE)).into(),
+    };
+    let mut sample = Vec::with_capacity(3 * SAMPLE);
+    for place in places {
+        let from = sample.len();
+        sample.resize(from + place.len(), 0);
+        data.read_at(place.start, &mut sample[from..])?;
+    }
+    Ok(sample)
 }
 
 /// The file that a group of weights came from, if they are all of it, at their places, unchanged.
@@ -269,46 +314,10 @@ fn weights_of<'p>(
     }
 }
 
-/// What tells runs of bytes apart without touching them.
-fn address(data: &Buffer) -> (usize, u64, u64) {
-    let length = data.len() as u64;
-    match data.file_span() {
-        Some(span) => (std::ptr::from_ref(span.file).addr(), span.offset, length),
-        None => (data.as_bytes().as_ptr().addr(), 0, length),
-    }
-}
-
-fn hash_of(data: &Buffer) -> io::Result<blake3::Hash> {
-    let mut hasher = blake3::Hasher::new();
-    for_each_window(data, &mut |bytes| {
-        hasher.update(bytes);
-        Ok(())
-    })?;
-    Ok(hasher.finalize())
-}
-
-fn for_each_window(
-    data: &Buffer,
-    visit: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    if data.file_span().is_none() {
-        return data.as_bytes().chunks(WINDOW).try_for_each(visit);
-    }
-    let mut window = vec![0; WINDOW.min(data.len())];
-    let mut offset = 0;
-    while offset < data.len() {
-        let length = window.len().min(data.len() - offset);
-        read_at(data, offset as u64, &mut window[..length])?;
-        visit(&window[..length])?;
-        offset += length;
-    }
-    Ok(())
-}
-
 /// Copies a file's bytes and hashes them meanwhile.
 fn copy_and_hash(source: &Buffer, to: &File) -> io::Result<blake3::Hash> {
     std::thread::scope(|scope| {
-        let hash = scope.spawn(|| hash_of(source));
+        let hash = scope.spawn(|| stream::hash(source));
         let copied = copy_file(source, to);
         let hash = hash.join().unwrap_or_else(|_| Err(io::Error::other("hashing panicked")));
         copied.and(hash)
@@ -334,34 +343,50 @@ pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
             return Ok(());
         }
     }
-    for_each_window(source, &mut |bytes| to.write_all(bytes))
+    source.for_each_window(0..source.len(), WINDOW, &mut |bytes| to.write_all(bytes))
 }
 
-fn write_records(records: &[(u64, Record, Buffer)], file: &mut File) -> io::Result<blake3::Hash> {
-    let mut to = Hasher { file, hasher: blake3::Hasher::new() };
+/// Writes a file of records and hashes it meanwhile.
+fn write_records(records: &[(u64, Record, Buffer)], file: &File) -> io::Result<blake3::Hash> {
+    let length = records.last().map_or(HEADER_BYTES as u64, |(_, last, _)| last.data + last.bytes);
+    stream::write(file, length, &|offset, window| fill(records, offset, window))
+}
+
+/// Fills a window with what a file of records holds from an offset on.
+fn fill(records: &[(u64, Record, Buffer)], offset: u64, window: &mut [u8]) -> io::Result<()> {
+    let end = offset + window.len() as u64;
     let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
-    to.write(&header(count))?;
-    let mut end = HEADER_BYTES as u64;
-    for (offset, record, data) in records {
-        let gap = usize::try_from(offset - end).unwrap_or(0);
-        to.write(&[0; ALIGNMENT as usize][..gap])?;
-        to.write(&record.to_bytes())?;
-        for_each_window(data, &mut |bytes| to.write(bytes))?;
-        end = record.data + record.bytes;
+    let mut filled = 0;
+    // The gaps between records are zeros, and so is what is left to be filled after each piece.
+    let mut piece = |at: u64, length: u64, write: &mut Piece<'_>| -> io::Result<()> {
+        let (start, stop) = (at.max(offset), (at + length).min(end));
+        if start >= stop {
+            return Ok(());
+        }
+        let place = (start - offset) as usize..(stop - offset) as usize;
+        window[filled..place.start].fill(0);
+        filled = place.end;
+        write((start - at) as usize, &mut window[place])
+    };
+    let mut head = header(count);
+    piece(0, HEADER_BYTES as u64, &mut |from, to| copy_part(&head, from, to))?;
+    let first = records.partition_point(|(_, record, _)| record.data + record.bytes <= offset);
+    for (at, record, data) in &records[first..] {
+        if *at >= end {
+            break;
+        }
+        head = record.to_bytes();
+        piece(*at, HEADER_BYTES as u64, &mut |from, to| copy_part(&head, from, to))?;
+        piece(record.data, record.bytes, &mut |from, to| data.read_at(from, to))?;
     }
-    Ok(to.hasher.finalize())
+    window[filled..].fill(0);
+    Ok(())
 }
 
-/// Writes to a file and hashes what it writes.
-struct Hasher<'f> {
-    file: &'f mut File,
-    hasher: blake3::Hasher,
-}
+/// Writes a part of something, from an offset in it on.
+type Piece<'p> = dyn FnMut(usize, &mut [u8]) -> io::Result<()> + 'p;
 
-impl Hasher<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        self.hasher.update(bytes);
-        Ok(())
-    }
+fn copy_part(whole: &[u8], from: usize, to: &mut [u8]) -> io::Result<()> {
+    to.copy_from_slice(&whole[from..from + to.len()]);
+    Ok(())
 }

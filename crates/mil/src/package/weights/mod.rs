@@ -18,6 +18,7 @@
 
 mod files;
 mod layout;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -25,10 +26,7 @@ pub use files::WeightFiles;
 pub use layout::Layout;
 pub(crate) use layout::{Written, copy_file};
 
-use std::fs::File;
-use std::io;
-
-use coremill_tensor::{Buffer, DType};
+use coremill_tensor::DType;
 
 use super::error::{Error, ErrorKind};
 use crate::ir::Opset;
@@ -171,37 +169,4 @@ fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(number)
-}
-
-/// Reads a part of a buffer. A mapped buffer's file is read, since each touch of a mapping brings in
-/// many pages, which then count as the process's memory.
-pub(crate) fn read_at(buffer: &Buffer, offset: u64, to: &mut [u8]) -> io::Result<()> {
-    if let Some(span) = buffer.file_span() {
-        return read_file_at(span.file, span.offset + offset, to);
-    }
-    let start = usize::try_from(offset).ok();
-    let range = start.and_then(|start| Some(start..start.checked_add(to.len())?));
-    match range.and_then(|range| buffer.as_bytes().get(range)) {
-        Some(bytes) => to.copy_from_slice(bytes),
-        None => return Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-    Ok(())
-}
-
-#[cfg(unix)]
-fn read_file_at(file: &File, offset: u64, to: &mut [u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, to, offset)
-}
-
-#[cfg(windows)]
-fn read_file_at(file: &File, mut offset: u64, mut to: &mut [u8]) -> io::Result<()> {
-    while !to.is_empty() {
-        let count = std::os::windows::fs::FileExt::seek_read(file, to, offset)?;
-        if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        offset += count as u64;
-        to = &mut to[count..];
-    }
-    Ok(())
 }

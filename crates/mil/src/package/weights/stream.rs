@@ -1,0 +1,171 @@
+//! Bytes on their way into a file: computed, hashed and written window by window, on all processors.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use blake3::hazmat::{
+    ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
+};
+use coremill_tensor::Buffer;
+
+/// What a thread holds at a time. It stays in the cache between being computed, hashed and written, and
+/// as a power of two it is a subtree of the hash.
+const WINDOW: usize = 1 << 20;
+
+/// More threads than this wait for the file system.
+const MAX_THREADS: usize = 8;
+
+/// Fills a window with the bytes from an offset on.
+type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
+
+/// Writes what `fill` gives to an empty file, and gives the hash of it.
+///
+/// Windows of zeros are left out: the file is as long as it is to be from the start, and holes read as
+/// zeros.
+pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
+    file.set_len(length)?;
+    // File systems let one thread write to a file at a time, and others spin meanwhile.
+    let writing = Mutex::new(());
+    flow(length, fill, &|offset, bytes| {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Ok(());
+        }
+        let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+        write_at(file, offset, bytes)
+    })
+}
+
+/// The hash of a buffer's bytes, none of which are kept.
+pub(super) fn hash(data: &Buffer) -> io::Result<blake3::Hash> {
+    let fill = |offset: u64, window: &mut [u8]| data.read_at(offset as usize, window);
+    flow(data.len() as u64, &fill, &|_, _| Ok(()))
+}
+
+/// Fills each window of `length` bytes, hands it on, and gives the hash of all of them.
+fn flow(
+    length: u64,
+    fill: &Fill<'_>,
+    take: &(dyn Fn(u64, &[u8]) -> io::Result<()> + Sync),
+) -> io::Result<blake3::Hash> {
+    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
+    let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
+    if count <= 1 {
+        let mut window = vec![0; length as usize];
+        fill(0, &mut window)?;
+        take(0, &window)?;
+        return Ok(blake3::hash(&window));
+    }
+    let next = AtomicUsize::new(0);
+    let subtrees = Mutex::new(vec![ChainingValue::default(); count]);
+    let work = || -> io::Result<()> {
+        let mut window = vec![0; WINDOW];
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return Ok(());
+            }
+            let offset = index as u64 * WINDOW as u64;
+            let size = usize::try_from(length - offset).map_or(WINDOW, |left| left.min(WINDOW));
+            let window = &mut window[..size];
+            let done = fill(offset, window).and_then(|()| {
+                let mut hasher = blake3::Hasher::new();
+                hasher.set_input_offset(offset).update(window);
+                let subtree = hasher.finalize_non_root();
+                subtrees.lock().unwrap_or_else(PoisonError::into_inner)[index] = subtree;
+                take(offset, window)
+            });
+            if let Err(error) = done {
+                // Nobody needs the windows that are left.
+                next.store(count, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let threads = processors.min(MAX_THREADS).min(count);
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        others.into_iter().fold(own, |result, other| {
+            let failed = || Err(io::Error::other("a thread that writes weights panicked"));
+            result.and(other.join().unwrap_or_else(|_| failed()))
+        })
+    })?;
+    let subtrees = subtrees.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (left, right) = subtrees.split_at(left_of(count));
+    Ok(merge_subtrees_root(&merged(left), &merged(right), Mode::Hash))
+}
+
+/// The hash's value for neighbouring windows, of which there is at least one.
+fn merged(subtrees: &[ChainingValue]) -> ChainingValue {
+    if let [only] = subtrees {
+        return *only;
+    }
+    let (left, right) = subtrees.split_at(left_of(subtrees.len()));
+    merge_subtrees_non_root(&merged(left), &merged(right), Mode::Hash)
+}
+
+/// How many of some windows make the left subtree: the largest power of two that leaves some.
+fn left_of(count: usize) -> usize {
+    count.div_ceil(2).next_power_of_two()
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        offset += count as u64;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_all_bytes_in_turn() {
+        let bytes: Vec<u8> = (0..9 * WINDOW as u32).map(|at| (at / 7 + at) as u8).collect();
+        let lengths = [0, 1, 1024, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW, 3 * WINDOW - 5];
+        for length in lengths.into_iter().chain([4 * WINDOW + 1000, 5 * WINDOW, 9 * WINDOW]) {
+            let part = Buffer::from(bytes[..length].to_vec());
+            assert_eq!(hash(&part).expect("in memory"), blake3::hash(&bytes[..length]), "{length}");
+        }
+    }
+
+    #[test]
+    fn holes_read_as_the_zeros_that_they_are() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let mut bytes = vec![0; 5 * WINDOW + 3];
+        bytes[2 * WINDOW + 9] = 1;
+        let fill = |offset: u64, window: &mut [u8]| {
+            window.copy_from_slice(&bytes[offset as usize..][..window.len()]);
+            Ok(())
+        };
+        let hash = write(file.as_file(), bytes.len() as u64, &fill).expect("written");
+        assert_eq!(hash, blake3::hash(&bytes));
+        assert!(std::fs::read(file.path()).expect("a file") == bytes);
+    }
+
+    #[test]
+    fn a_window_that_fails_ends_it() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let fill = |offset: u64, _: &mut [u8]| match offset {
+            0x30_0000 => Err(io::Error::other("the disk is gone")),
+            _ => Ok(()),
+        };
+        let error = write(file.as_file(), 100 << 20, &fill).expect_err("it fails");
+        assert_eq!(error.to_string(), "the disk is gone");
+    }
+}
