@@ -3,15 +3,26 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+#[cfg(unix)]
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
 
-use crate::deferred::{Identity, Produce};
+use crate::deferred::{Identity, Produce, Recipe};
 
 /// Shorter parts of a file are read, not looked at through the mapping: one touch of that brings in
 /// pages around the touched one.
 const FAULT_AROUND: usize = 64 << 10;
+
+/// After so many bytes all pages of a mapping are given back,
+#[cfg(unix)]
+const RELEASE_ALL: usize = 32 << 20;
+
+/// or after this part of a mapping that is very large, since it takes a look at each page.
+#[cfg(unix)]
+const RELEASES: usize = 128;
 
 /// What comparing two buffers looks at in a step.
 const COMPARED: usize = 64 << 10;
@@ -33,7 +44,7 @@ pub struct Buffer {
 
 enum Owner {
     Memory(Vec<u8>),
-    File { path: PathBuf, file: File, map: Mmap },
+    File { path: PathBuf, file: File, map: Mmap, released: AtomicUsize },
     Deferred { producer: Arc<dyn Produce>, length: usize, kept: OnceLock<Vec<u8>> },
 }
 
@@ -63,7 +74,8 @@ impl Buffer {
         #[expect(unsafe_code, reason = "mapping a file is the purpose of this type")]
         let map = unsafe { Mmap::map(&file)? };
         let range = 0..map.len();
-        Ok(Buffer { owner: Arc::new(Owner::File { path: path.to_owned(), file, map }), range })
+        let owner = Owner::File { path: path.to_owned(), file, map, released: AtomicUsize::new(0) };
+        Ok(Buffer { owner: Arc::new(owner), range })
     }
 
     /// Bytes that are computed whenever they are read.
@@ -120,9 +132,9 @@ impl Buffer {
         let within = self.within(range.start, length)?;
         match &*self.owner {
             Owner::Memory(bytes) => Ok(visit(&bytes[within])),
-            Owner::File { map, .. } if length >= FAULT_AROUND => {
+            Owner::File { map, released, .. } if length >= FAULT_AROUND => {
                 let result = visit(&map[within.clone()]);
-                release(map, &within);
+                release(map, &within, released);
                 Ok(result)
             }
             Owner::Deferred { kept, .. } if kept.get().is_some() => {
@@ -207,8 +219,8 @@ impl Buffer {
     /// Lets the system take back the pages behind this buffer, so that reading a large file once
     /// does not grow the process. Later reads bring them in again. Does nothing for memory.
     pub fn release_pages(&self) {
-        if let Owner::File { map, .. } = &*self.owner {
-            release(map, &self.range);
+        if let Owner::File { map, released, .. } = &*self.owner {
+            release(map, &self.range, released);
         }
     }
 
@@ -227,6 +239,16 @@ impl Buffer {
         let owner = owner
             .unwrap_or_else(|| Identity::new("owner").with(Arc::as_ptr(&self.owner).addr() as u64));
         owner.with(self.range.start as u64).with(self.range.len() as u64)
+    }
+
+    /// How the bytes are computed, if a recipe says so and the buffer is all of its result.
+    pub(crate) fn recipe(&self) -> Option<Recipe> {
+        match &*self.owner {
+            Owner::Deferred { producer, length, .. } if self.range == (0..*length) => {
+                producer.recipe()
+            }
+            _ => None,
+        }
     }
 
     /// The place in the owner of a part of this buffer.
@@ -278,11 +300,17 @@ fn produce_any(
 
 /// Gives the pages of a part of a mapping back. Touching one page of a part brought in its neighbours,
 /// so these go, too.
-fn release(map: &Mmap, range: &Range<usize>) {
+fn release(map: &Mmap, range: &Range<usize>, released: &AtomicUsize) {
     #[cfg(unix)]
     {
         let start = range.start - range.start % FAULT_AROUND;
         let end = range.end.next_multiple_of(FAULT_AROUND).min(map.len());
+        // A system that keeps files in large pieces brings in whole ones, so that pages come back for
+        // which other threads were done already. Now and then all go.
+        let often = RELEASE_ALL.max(map.len() / RELEASES);
+        let before = released.fetch_add(range.len(), Ordering::Relaxed);
+        let all = before / often != before.wrapping_add(range.len()) / often;
+        let (start, end) = if all { (0, map.len()) } else { (start, end) };
         if start < end {
             // SAFETY: the mapping is read-only and backed by a file, so dropped pages are read
             // back from it unchanged. A failed advice changes nothing.
@@ -293,7 +321,7 @@ fn release(map: &Mmap, range: &Range<usize>) {
         }
     }
     #[cfg(not(unix))]
-    let _ = (map, range);
+    let _ = (map, range, released);
 }
 
 #[cfg(unix)]

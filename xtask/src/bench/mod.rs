@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measures what the project promises, beside what it is compared with.
 
+mod cast;
 mod engine;
 mod package;
 
@@ -14,13 +15,16 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Subject {
-    /// Reading, verifying and writing a package, against `cp -r` of it.
+    /// Reading, verifying and writing a package, and casting floats into one, against `cp -r` of it.
     Package(package::Arguments),
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
     /// One measured run of `package`, in a process of its own.
     #[command(hide = true)]
     PackageRun(package::RunArguments),
+    /// One measured run of the cast of `package`, in a process of its own.
+    #[command(hide = true)]
+    CastRun(cast::RunArguments),
 }
 
 /// Measures; the error says which promise was not kept.
@@ -29,5 +33,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Package(arguments) => package::run(arguments),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
+        Subject::CastRun(arguments) => cast::run_once(arguments),
     }
 }

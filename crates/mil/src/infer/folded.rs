@@ -67,7 +67,11 @@ impl Folded {
             ConstantData::Strings(strings) => {
                 strings.iter().map(|text| Scalar::Text(text.as_str().into())).collect()
             }
-            _ => decode(tensor.dtype, constant.elements()?.as_bytes(), count as usize)?,
+            _ => {
+                let bytes = constant.elements()?;
+                let decode = |bytes: &[u8]| decode(tensor.dtype, bytes, count as usize);
+                bytes.with_window(0..bytes.len(), decode).ok()??
+            }
         };
         Folded::new(tensor.dtype, shape, elements)
     }

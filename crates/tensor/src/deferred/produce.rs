@@ -1,5 +1,7 @@
 use std::io;
 
+use super::Recipe;
+
 /// Computes bytes that nobody keeps.
 pub trait Produce: Send + Sync {
     /// The number of bytes.
@@ -17,6 +19,11 @@ pub trait Produce: Send + Sync {
 
     /// What tells that another producer computes the same, if that can be told without computing.
     fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    /// The recipe, if it is one: further steps then become part of the same pass.
+    fn recipe(&self) -> Option<Recipe> {
         None
     }
 }

@@ -1,10 +1,12 @@
+use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::error::misfit;
 use super::join::Join;
 use super::steps::{Along, Elements, Step, fits_single, is_numeric, read_integers};
 use super::view::View;
-use super::{RecipeError, statistics};
+use super::{Identity, Produce, RecipeError, statistics};
 use crate::{Buffer, DType};
 
 type Result<T> = std::result::Result<T, RecipeError>;
@@ -40,13 +42,31 @@ pub enum Overflow {
     Refuse,
     /// They become the smallest or the largest that it holds.
     Saturate,
+    /// The cast is refused as above, but the smallest and the largest number of the type that is cast
+    /// stand for "no bound" and become those of the other.
+    KeepBounds,
     /// They lose their upper bits.
     Wrap,
 }
 
 impl Recipe {
-    /// The elements of a buffer, in row-major order.
+    /// The elements of a buffer, in row-major order. Steps that follow those of the recipe that the buffer
+    /// stands for are computed together with them.
     pub fn new(source: Buffer, dtype: DType, shape: &[u64]) -> Result<Recipe> {
+        match source.recipe() {
+            Some(known) if known.dtype == dtype && known.shape == shape => Ok(known),
+            Some(known)
+                if known.dtype == dtype
+                    && matches!(&known.body, Body::View { view, .. } if view.is_contiguous()) =>
+            {
+                known.reshape(shape)
+            }
+            _ => Recipe::over(source, dtype, shape),
+        }
+    }
+
+    /// The elements of a buffer as they are, computed in a pass of their own if they are computed.
+    fn over(source: Buffer, dtype: DType, shape: &[u64]) -> Result<Recipe> {
         let mut strides = vec![0; shape.len()];
         let mut stride = 1u64;
         for (size, place) in shape.iter().zip(&mut strides).rev() {
@@ -187,7 +207,7 @@ impl Recipe {
             }
             Body::View { .. } | Body::Join { .. } if self.shape == shape => Ok(self),
             Body::View { .. } | Body::Join { .. } => {
-                Recipe::new(self.to_buffer(), self.dtype, shape)
+                Recipe::over(self.to_buffer(), self.dtype, shape)
             }
         }
     }
@@ -228,8 +248,8 @@ impl Recipe {
         if !is_numeric(dtype) || !is_numeric(self.dtype) {
             return misfit!("elements of `{}` are not cast to `{dtype}`", self.dtype);
         }
-        if overflow == Overflow::Refuse {
-            self.check_range(dtype)?;
+        if matches!(overflow, Overflow::Refuse | Overflow::KeepBounds) {
+            self.check_range(dtype, overflow)?;
         }
         let before = self.dtype;
         match &mut self.body {
@@ -279,7 +299,7 @@ impl Recipe {
                     return view.source.slice(view.run()).unwrap_or_else(|| view.source.clone());
                 }
                 let elements = Elements::new(view.clone(), steps.clone(), self.dtype, *wraps);
-                Buffer::deferred(Arc::new(elements))
+                self.deferred(elements)
             }
             Body::Join { parts, axis } => {
                 let width = width_of(self.dtype);
@@ -287,14 +307,18 @@ impl Recipe {
                 let block =
                     |part: &Recipe| width * part.shape[*axis..].iter().product::<u64>() as usize;
                 let parts = parts.iter().map(|part| (part.to_buffer(), block(part))).collect();
-                Buffer::deferred(Arc::new(Join { parts, turns, width }))
+                self.deferred(Join { parts, turns, width })
             }
         }
     }
 
+    fn deferred(&self, producer: impl Produce + 'static) -> Buffer {
+        Buffer::deferred(Arc::new(Computed { producer, recipe: self.clone() }))
+    }
+
     /// The same tensor, computed in a pass of its own.
     fn nested(&self) -> Result<Recipe> {
-        Recipe::new(self.to_buffer(), self.dtype, &self.shape)
+        Recipe::over(self.to_buffer(), self.dtype, &self.shape)
     }
 
     fn along(
@@ -359,7 +383,7 @@ impl Recipe {
     }
 
     /// Refuses integers that a type cannot hold.
-    fn check_range(&self, dtype: DType) -> Result<()> {
+    fn check_range(&self, dtype: DType, overflow: Overflow) -> Result<()> {
         let (Some(from), Some((low, high))) = (self.dtype.integer_range(), dtype.integer_range())
         else {
             return Ok(());
@@ -367,8 +391,10 @@ impl Recipe {
         if dtype == DType::Bool || (low <= from.0 && from.1 <= high) {
             return Ok(());
         }
+        let unbounded =
+            |value: i128| overflow == Overflow::KeepBounds && (value == from.0 || value == from.1);
         let found = statistics::map_windows(&self.to_buffer(), &|start, bytes| {
-            first_outside(self.dtype, bytes, low, high)
+            first_outside(self.dtype, bytes, low..=high, &unbounded)
                 .map(|(at, value)| ((start / width_of(self.dtype) + at) as u64, value))
         });
         match found.map(|found| found.into_iter().flatten().next()) {
@@ -379,8 +405,41 @@ impl Recipe {
     }
 }
 
-/// The first integer that is not in a range, and its place.
-fn first_outside(dtype: DType, bytes: &[u8], low: i128, high: i128) -> Option<(usize, i128)> {
+/// The result of a recipe, which knows its recipe.
+struct Computed<P> {
+    producer: P,
+    recipe: Recipe,
+}
+
+impl<P: Produce> Produce for Computed<P> {
+    fn length(&self) -> usize {
+        self.producer.length()
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        self.producer.produce(offset, target)
+    }
+
+    fn granule(&self) -> usize {
+        self.producer.granule()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.producer.identity()
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        Some(self.recipe.clone())
+    }
+}
+
+/// The first integer that is not in a range, and its place; but for some.
+fn first_outside(
+    dtype: DType,
+    bytes: &[u8],
+    range: RangeInclusive<i128>,
+    allowed: &dyn Fn(i128) -> bool,
+) -> Option<(usize, i128)> {
     const CHUNK: usize = 2048;
     let value = |number: i64| match dtype {
         DType::UInt64 => i128::from(number.cast_unsigned()),
@@ -395,8 +454,9 @@ fn first_outside(dtype: DType, bytes: &[u8], low: i128, high: i128) -> Option<(u
         });
         // Unsigned ones that are too large for the signed type are negative here.
         let unsigned = dtype == DType::UInt64 && least < 0;
-        if unsigned || i128::from(least) < low || i128::from(most) > high {
-            let outside = |&number: &i64| !(low..=high).contains(&value(number));
+        if unsigned || !range.contains(&least.into()) || !range.contains(&most.into()) {
+            let outside =
+                |&number: &i64| !range.contains(&value(number)) && !allowed(value(number));
             let at = numbers.iter().position(outside);
             if let Some(at) = at {
                 return Some((index * CHUNK + at, value(numbers[at])));

@@ -163,6 +163,14 @@ fn integers_that_do_not_fit_are_refused_saturated_or_wrapped() {
     assert_eq!(at(Overflow::Wrap, 600_001), i32::MIN);
     assert_eq!(at(Overflow::Wrap, 600_009), 0);
 
+    integers[600_001] = 7;
+    let kept = recipe(&integers).cast_with(DType::Int32, Overflow::KeepBounds).expect("bounds");
+    let mut element = [0; 4];
+    kept.to_buffer().read_at(600_009 * 4, &mut element).expect("computed");
+    assert_eq!(i32::from_le_bytes(element), i32::MIN);
+    integers[3] = -1 << 40;
+    assert!(recipe(&integers).cast_with(DType::Int32, Overflow::KeepBounds).is_err());
+
     let large = u64::MAX.to_le_bytes();
     let large = Recipe::new(large.to_vec().into(), DType::UInt64, &[]).expect("fits");
     let error = large.clone().cast(DType::Int64).err().expect("too large");
@@ -173,6 +181,29 @@ fn integers_that_do_not_fit_are_refused_saturated_or_wrapped() {
     assert_eq!(cast(DType::Int64, Overflow::Saturate).as_bytes(), i64::MAX.to_le_bytes());
     assert_eq!(cast(DType::Int64, Overflow::Wrap).as_bytes(), (-1i64).to_le_bytes());
     assert_eq!(cast(DType::Fp32, Overflow::Refuse).as_bytes(), 2f32.powi(64).to_le_bytes());
+}
+
+#[test]
+fn steps_after_a_buffer_join_those_before_it() {
+    let source = numbers(4 * 6);
+    let first = recipe(&source, &[4, 6]).permute(&[1, 0]).expect("an order");
+    let first = first.scale(0, &numbers(6)).expect("fits");
+    let at_once = first.clone().cast(DType::Fp16).expect("floats").to_buffer();
+    let later = Recipe::new(first.to_buffer(), DType::Fp32, &[6, 4]).expect("the same");
+    let later = later.cast(DType::Fp16).expect("floats").to_buffer();
+    assert_eq!(later.identity(), at_once.identity());
+    // Another shape of what is not contiguous, and another view of the bytes, take a pass of their own.
+    for (dtype, shape) in [(DType::Fp32, [3, 8]), (DType::Int32, [6, 4])] {
+        let other = Recipe::new(first.to_buffer(), dtype, &shape).expect("as many bytes");
+        assert_eq!(other.shape(), shape);
+        assert_eq!(other.to_buffer().as_bytes(), first.to_buffer().as_bytes());
+    }
+    let flat = Recipe::new(
+        recipe(&source, &[24]).cast(DType::Fp16).expect("floats").to_buffer(),
+        DType::Fp16,
+        &[2, 12],
+    );
+    assert_eq!(flat.expect("as many").to_buffer().as_bytes(), halves(source));
 }
 
 /// The elements of a tensor of some sizes and strides, one by one.

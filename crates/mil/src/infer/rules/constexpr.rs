@@ -94,16 +94,17 @@ pub(super) fn constexpr_sparse_to_dense(site: &Site) -> Rule {
     let (shape, count) = stated_shape(site)?;
     check_packed_length("mask", mask, Some(count.div_ceil(8)), 1, count)?;
     if let Some(bits) = stored(site, "mask") {
-        let bytes = bits.as_bytes();
         let used = (count % 8) as u32;
-        if let Some(&last) = bytes.last()
+        if let Some(last) = last_byte(bits)
             && used != 0
             && last >> used != 0
         {
             let message = format!("sets bits after the {count} that `shape` has elements");
             return Err(Refusal::new(message).of("mask"));
         }
-        check_set_bits(count_ones(bits), "nonzero_data", data, "mask")?;
+        if let Some(set) = count_ones(bits) {
+            check_set_bits(set, "nonzero_data", data, "mask")?;
+        }
     }
     Ok(vec![Outcome::tensor(data.dtype, shape)])
 }
@@ -255,13 +256,14 @@ fn check_sparse<'s>(site: &'s Site, name: &str, mask: &str) -> Result<&'s Tensor
     let data = expect::ranked(site, name, 1, 1)?;
     let count = site.tensor(mask)?.element_count();
     if let (Some(bits), Some(count)) = (stored(site, mask), count) {
-        let bytes = bits.as_bytes();
         // Bits after the last element are padding, whatever they are.
-        let padding = match (bytes.last(), (count % 8) as u32) {
+        let padding = match (last_byte(bits), (count % 8) as u32) {
             (Some(last), used @ 1..) => u64::from((last >> used).count_ones()),
             _ => 0,
         };
-        check_set_bits(count_ones(bits).saturating_sub(padding), name, data, mask)?;
+        if let Some(set) = count_ones(bits) {
+            check_set_bits(set.saturating_sub(padding), name, data, mask)?;
+        }
     }
     Ok(data)
 }
@@ -364,14 +366,26 @@ fn constant<'s>(site: &'s Site, name: &str) -> Option<&'s Constant> {
     }
 }
 
-fn count_ones(bits: &Buffer) -> u64 {
-    let (words, rest) = bits.as_bytes().as_chunks::<8>();
-    let words = words.iter().map(|word| u64::from_le_bytes(*word).count_ones());
-    let rest = rest.iter().map(|byte| byte.count_ones());
-    let count = words.chain(rest).map(u64::from).sum();
-    // Masks are as long as there are weights, and nothing else reads them soon.
-    bits.release_pages();
-    count
+/// The bits that are set; none if they cannot be read. Masks are as long as there are weights, so nothing
+/// is kept of them.
+fn count_ones(bits: &Buffer) -> Option<u64> {
+    const WINDOW: usize = 1 << 20;
+    let mut count = 0;
+    let mut add = |bytes: &[u8]| {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let words = words.iter().map(|word| u64::from_le_bytes(*word).count_ones());
+        let rest = rest.iter().map(|byte| byte.count_ones());
+        count += words.chain(rest).map(u64::from).sum::<u64>();
+        Ok(())
+    };
+    bits.for_each_window(0..bits.len(), WINDOW, &mut add).ok()?;
+    Some(count)
+}
+
+fn last_byte(bits: &Buffer) -> Option<u8> {
+    let mut last = [0];
+    bits.read_at(bits.len().checked_sub(1)?, &mut last).ok()?;
+    Some(last[0])
 }
 
 #[cfg(test)]

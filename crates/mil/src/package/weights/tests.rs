@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use coremill_tensor::{Buffer, DType};
+use coremill_tensor::{Buffer, DType, Produce, Recipe};
 
 use super::*;
 use crate::ir::{Constant, ConstantData, Function, Op, OpId, Program, TensorType, WeightPlace};
@@ -267,6 +267,91 @@ fn written(directory: &Path, constants: impl IntoIterator<Item = Constant>) -> P
     point_at(&mut program, places);
     WeightFiles::in_directory(directory).load(&mut program).expect("sound");
     program
+}
+
+/// Weights that are computed when they are read: several ways, some of them equal, some large.
+fn computed() -> Vec<(DType, Vec<u64>, Buffer)> {
+    let numbers: Vec<f32> = (0..700_000).map(|at| (at % 4001) as f32 / 64.0 - 30.0).collect();
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let source = Buffer::from(bytes);
+    let recipe = |shape: &[u64]| {
+        Recipe::strided(source.clone(), DType::Fp32, shape, &[shape[1], 1], 0)
+            .expect("it lies within")
+    };
+    let cast = |recipe: Recipe| recipe.cast(DType::Fp16).expect("floats");
+    let factors = |count: usize| (1..=count).map(|at| 1.0 / at as f32).collect::<Vec<_>>();
+    let transposed = recipe(&[1000, 700]).permute(&[1, 0]).expect("an order");
+    let scaled = recipe(&[300, 41]).scale(0, &factors(300)).expect("one for each");
+    let rest = recipe(&[13, 50]).narrow(0, 9, 4).expect("within");
+    let halves = vec![cast(recipe(&[9, 50])), cast(rest)];
+    let joined = Recipe::concat(halves, 0).expect("they fit");
+    let recipes = [
+        cast(recipe(&[1000, 700])),
+        cast(transposed),
+        cast(scaled),
+        joined,
+        cast(recipe(&[13, 50])),
+        cast(recipe(&[1000, 700])),
+        recipe(&[20, 30]),
+        recipe(&[20, 30]).cast(DType::Int8).expect("numbers"),
+    ];
+    let buffers = recipes.into_iter().map(|it| (it.dtype(), it.shape().to_vec(), it.to_buffer()));
+    buffers.collect()
+}
+
+#[test]
+fn weights_that_are_computed_are_written_as_if_they_had_been_in_memory() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let write = |name: &str, weights: Vec<(DType, Vec<u64>, Buffer)>| {
+        let weights = weights.iter();
+        let constants =
+            weights.map(|(dtype, shape, data)| Constant::weight(*dtype, shape, data.clone()));
+        let program = program(constants);
+        let layout = Layout::plan(&program).expect("sound");
+        let root = directory.path().join(name);
+        let written = layout.write_and_hash(&root, false).expect("written");
+        let bytes = std::fs::read(root.join("weights/weight.bin")).expect("a file");
+        assert_eq!(written[0].hash, blake3::hash(&bytes));
+        (bytes, places(&program, &layout))
+    };
+    let deferred = computed();
+    let (bytes, places) = write("deferred", deferred.clone());
+    let still_deferred = deferred.iter().filter(|(_, _, data)| data.is_deferred()).count();
+    assert_eq!(still_deferred, deferred.len() - 1, "all but the slice of the source");
+    let in_memory = |(dtype, shape, data): (DType, Vec<u64>, Buffer)| {
+        (dtype, shape, Buffer::from(data.as_bytes().to_vec()))
+    };
+    let (expected, expected_places) =
+        write("memory", computed().into_iter().map(in_memory).collect());
+    assert!(bytes == expected);
+    assert_eq!(places, expected_places);
+    // Two that come about alike, and two that come about differently.
+    assert_eq!(bytes[0], 6);
+    assert_eq!(places[0], places[5]);
+    assert_eq!(places[3], places[4]);
+}
+
+#[test]
+fn weights_that_cannot_be_read_say_so() {
+    struct Broken;
+    impl Produce for Broken {
+        fn length(&self) -> usize {
+            4 << 20
+        }
+        fn produce(&self, _: usize, _: &mut [u8]) -> std::io::Result<()> {
+            Err(std::io::Error::other("the disk is gone"))
+        }
+    }
+    let broken = || Buffer::deferred(std::sync::Arc::new(Broken));
+    let alone = program([Constant::weight(DType::Int8, &[4 << 20], broken())]);
+    let layout = Layout::plan(&alone).expect("nothing is read yet");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let error = layout.write(directory.path()).expect_err("it is read now");
+    assert!(error.to_string().contains("the disk is gone"), "{error}");
+    let pair = [broken(), broken()].map(|data| Constant::weight(DType::Int8, &[4 << 20], data));
+    let pair = program(pair);
+    let error = Layout::plan(&pair).err().expect("they are compared");
+    assert!(error.to_string().contains("the disk is gone"), "{error}");
 }
 
 #[test]

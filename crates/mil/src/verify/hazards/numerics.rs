@@ -12,17 +12,21 @@ use crate::ops::{DefaultValue, OpKind};
 /// rules are for, are smaller.
 const MAX_SEARCHED_BYTES: usize = 16 << 20;
 
+/// What is searched at a time.
+const WINDOW: usize = 1 << 20;
+
 pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
     let constant = subject.op.attributes.get("val")?;
     let elements = searched(constant, DType::Fp16)?;
-    let halves = elements.as_bytes().chunks_exact(2);
-    let halves = halves.map(|bytes| f16::from_le_bytes([bytes[0], bytes[1]]));
     let (mut infinities, mut nans) = (0u64, 0u64);
-    for half in halves {
-        infinities += u64::from(half.is_infinite());
-        nans += u64::from(half.is_nan());
-    }
-    elements.release_pages();
+    let mut count = |bytes: &[u8]| {
+        for half in bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes)) {
+            infinities += u64::from(half.is_infinite());
+            nans += u64::from(half.is_nan());
+        }
+        Ok(())
+    };
+    elements.for_each_window(0..elements.len(), WINDOW, &mut count).ok()?;
     match (infinities, nans) {
         (0, 0) => None,
         (infinities, 0) => Hit::of("val", format!("holds infinities: {infinities}")),
@@ -43,12 +47,14 @@ pub(super) fn half_overflow(context: &Context<'_>, subject: Subject<'_>) -> Opti
         None => {
             let constant = context.at.function.bound_constant(subject.op.binding("x")?)?;
             let elements = searched(constant, DType::Fp32)?;
-            let floats = elements.as_bytes().chunks_exact(4);
-            let mut floats = floats.map(|bytes| {
-                f64::from(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-            });
-            let found = floats.find(|value| overflows(*value));
-            elements.release_pages();
+            let mut found = None;
+            let mut search = |bytes: &[u8]| {
+                let floats = bytes.as_chunks().0.iter();
+                let mut floats = floats.map(|bytes| f64::from(f32::from_le_bytes(*bytes)));
+                found = found.or_else(|| floats.find(|value| overflows(*value)));
+                Ok(())
+            };
+            elements.for_each_window(0..elements.len(), WINDOW, &mut search).ok()?;
             found?
         }
     };
