@@ -1,12 +1,14 @@
 //! Parameters, buffers and constants of the archive as Core ML's constants.
 
 use coremill_mil::ir::Constant;
-use coremill_pt2::{ScalarType, Stored, Tensor};
-use coremill_tensor::Buffer;
-use half::{bf16, f16};
+use coremill_pt2::{Stored, Tensor};
+use coremill_tensor::{Buffer, DType, Overflow, Recipe, RecipeError};
 
 use super::dtype::core_dtype;
 use crate::error::{Refusal, refuse};
+
+/// Elements that take more are not kept in memory.
+const MAX_KEPT_BYTES: usize = 16 << 10;
 
 /// The constant for a stored tensor.
 pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal> {
@@ -26,58 +28,33 @@ pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal>
         refuse!("`{name}` is complex");
     }
     let dtype = core_dtype(tensor.dtype)?;
-    let bytes = elements(name, tensor)?;
+    let bytes = elements(name, tensor, dtype)?;
     Ok(Constant::by_size(dtype, &tensor.sizes, bytes))
 }
 
-fn elements(name: &str, tensor: &Tensor) -> Result<Buffer, Refusal> {
-    use ScalarType::*;
-    if matches!(tensor.dtype, Float32 | Int32 | Bool)
-        && let Some(bytes) = tensor.contiguous()
-    {
-        return Ok(bytes);
+/// The elements in the type that Core ML computes with. Few are computed at once, so that all may look at
+/// them; many when they are read, so that they never lie in memory together.
+fn elements(name: &str, tensor: &Tensor, dtype: DType) -> Result<Buffer, Refusal> {
+    let Some(stored) = tensor.dtype.dtype() else {
+        refuse!("`{name}` has element type `{}`, which Core ML has no constants of", tensor.dtype);
+    };
+    let Tensor { storage, sizes, strides, offset, .. } = tensor;
+    // The largest and the smallest of 64 bits stand for "no bound" in torch's programs.
+    let recipe = Recipe::strided(storage.clone(), stored, sizes, strides, *offset)
+        .and_then(|recipe| recipe.cast_with(dtype, Overflow::KeepBounds));
+    let elements = match recipe {
+        Ok(recipe) => recipe.to_buffer(),
+        Err(RecipeError::OutOfRange { value, .. }) => refuse!(
+            "`{name}` holds {value}, which does not fit the 32 bits that Core ML's integers have"
+        ),
+        Err(error) => refuse!("`{name}`: {error}"),
+    };
+    if !elements.is_deferred() || elements.len() > MAX_KEPT_BYTES {
+        return Ok(elements);
     }
-    let bytes = tensor.bytes().map_err(|error| Refusal::new(format!("`{name}`: {error}")))?;
-    let bytes = bytes.as_ref();
-    Ok(Buffer::from(match tensor.dtype {
-        Float32 | Int32 | UInt32 | Bool => bytes.to_vec(),
-        Float64 => floats(bytes, |raw: [u8; 8]| f64::from_le_bytes(raw) as f32),
-        Float16 => floats(bytes, |raw| f16::from_le_bytes(raw).to_f32()),
-        BFloat16 => floats(bytes, |raw| bf16::from_le_bytes(raw).to_f32()),
-        UInt8 => ints(name, bytes, |raw: [u8; 1]| i64::from(raw[0]))?,
-        Int8 => ints(name, bytes, |raw: [u8; 1]| i64::from(raw[0] as i8))?,
-        Int16 => ints(name, bytes, |raw| i64::from(i16::from_le_bytes(raw)))?,
-        UInt16 => ints(name, bytes, |raw| i64::from(u16::from_le_bytes(raw)))?,
-        Int64 | UInt64 => ints(name, bytes, i64::from_le_bytes)?,
-        other => refuse!("`{name}` has element type `{other}`, which Core ML has no constants of"),
-    }))
-}
-
-fn floats<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f32) -> Vec<u8> {
-    let (elements, _) = bytes.as_chunks::<N>();
-    elements.iter().flat_map(|&raw| read(raw).to_le_bytes()).collect()
-}
-
-fn ints<const N: usize>(
-    name: &str,
-    bytes: &[u8],
-    read: impl Fn([u8; N]) -> i64,
-) -> Result<Vec<u8>, Refusal> {
-    let (elements, _) = bytes.as_chunks::<N>();
-    let mut converted = Vec::with_capacity(elements.len() * 4);
-    for &raw in elements {
-        let value = read(raw);
-        // The largest and the smallest of 64 bits stand for "no bound" in torch's programs.
-        let narrowed = match value {
-            i64::MAX => i32::MAX,
-            i64::MIN => i32::MIN,
-            value => i32::try_from(value).map_err(|_| {
-                Refusal::new(format!(
-                    "`{name}` holds {value}, which does not fit the 32 bits that Core ML's integers have"
-                ))
-            })?,
-        };
-        converted.extend(narrowed.to_le_bytes());
+    let mut bytes = vec![0; elements.len()];
+    match elements.read_at(0, &mut bytes) {
+        Ok(()) => Ok(Buffer::from(bytes)),
+        Err(error) => refuse!("`{name}` cannot be read: {error}"),
     }
-    Ok(converted)
 }

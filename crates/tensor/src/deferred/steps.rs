@@ -8,6 +8,7 @@ use crate::deferred::{Identity, Produce};
 use crate::kernels::math::{
     bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16,
 };
+use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::{DType, Isa};
 
 /// Elements that are computed together: few enough that they stay in the nearest cache.
@@ -222,13 +223,29 @@ impl Step {
             Step::Scale(along) => along.apply(first, numbers, |number, factor| number * factor),
             Step::Shift(along) => along.apply(first, numbers, |number, term| number + term),
             Step::Clamp { limit, keep_infinities } => {
-                for number in numbers {
-                    let kept = *keep_infinities && number.is_infinite();
-                    *number = if kept { *number } else { number.clamp(-limit, *limit) };
-                }
+                let (limit, keep_infinities) = (*limit, *keep_infinities);
+                dispatch(isa, Clamp { numbers, limit, keep_infinities });
             }
             Step::RoundToFp16 => round_to_fp16(isa, numbers),
             Step::RoundToBf16 => round_to_bf16(isa, numbers),
+        }
+    }
+}
+
+struct Clamp<'a> {
+    numbers: &'a mut [f32],
+    limit: f32,
+    keep_infinities: bool,
+}
+
+impl Kernel for Clamp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        for number in self.numbers {
+            let kept = self.keep_infinities & number.is_infinite();
+            *number = if kept { *number } else { number.clamp(-self.limit, self.limit) };
         }
     }
 }
