@@ -1,7 +1,7 @@
 """Dumps the schemas of the operators that exported programs can call: `python -m oracle.schemas`.
 
-One schema a line, sorted by the name as bytes. Left out are overloads that write to `out` arguments, which export never
-gives, and those with types that an exported program has no values of.
+One schema a line, sorted by the name as bytes. Left out are those with types that an exported program has no values of.
+Overloads that write to `out` arguments are there for ATen alone: `torch.add(a, b, out=c)` is exported as written.
 """
 
 import re
@@ -32,7 +32,8 @@ def exported(schema: "torch._C.FunctionSchema") -> bool:
     """Whether a program can call the operator."""
     if schema.name.split("::")[0] not in NAMESPACES:
         return False
-    if "..." in str(schema) or any(argument.is_out for argument in schema.arguments):
+    writes_out = any(argument.is_out for argument in schema.arguments)
+    if "..." in str(schema) or (writes_out and not schema.name.startswith("aten::")):
         return False
     kinds = [str(part.type) for part in [*schema.arguments, *schema.returns]]
     return not any(re.fullmatch(r"(t|tVal|Any|AnyEnumType|PyObject|Stream|Storage)(\[\])?", kind) for kind in kinds)

@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         if arguments.prepared {
             program = coremill_pt2::prepare(program).map_err(name)?;
         }
-        let dump = Dump { program: &program }.program().map_err(name)?;
+        let dump = Dump { program: &program, expressions: arguments.prepared };
+        let dump = dump.program().map_err(name)?;
         serde_json::to_writer(io::stdout().lock(), &dump).map_err(|error| error.to_string())?;
         println!();
     }
@@ -38,6 +39,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 struct Dump<'a> {
     program: &'a ExportedProgram,
+    /// Whether symbolic sizes are told as such, beside their values.
+    expressions: bool,
 }
 
 /// Symbolic sizes are compared by their values: each symbol gets two, from the letters of its name.
@@ -184,7 +187,12 @@ impl Dump<'_> {
         match size {
             Size::Fixed(value) => json!(value),
             Size::Symbolic(symbolic) => {
-                json!({ "at": SCALES.map(|scale| self.evaluate(symbolic, scale)) })
+                let at = SCALES.map(|scale| self.evaluate(symbolic, scale));
+                if !self.expressions {
+                    return json!({ "at": at });
+                }
+                let text = symbolic.expression.display(&self.program.symbols).to_string();
+                json!({ "at": at, "expression": text })
             }
         }
     }
