@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `inline` | puts the graphs of wrappers (`no_grad`, `autocast`, hints) in their place, drops assertions, tokens, and dropout that does nothing |
 //! | `autocast` | the casts that an `autocast` region stands for |
+//! | `vmap` | batch dimensions that `vmap` hid become dimensions |
 //! | `functionalize`, `functional`, `view` | writes become new values: of what was written to, of its base, and of every other view of it |
 //! | `edit`, `meta` | what these share |
 
@@ -15,6 +16,7 @@ mod functionalize;
 mod inline;
 mod meta;
 mod view;
+mod vmap;
 
 use crate::dead;
 use crate::error::Error;
@@ -33,6 +35,7 @@ use crate::schema::Schemas;
 pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     let mut schemas = Schemas::default();
     inline::inline(&mut program, &mut schemas)?;
+    vmap::unhide(&mut program, &mut schemas)?;
     functionalize::functionalize(&mut program, &mut schemas)?;
     dead::remove(&mut program.graph);
     Ok(program)

@@ -175,21 +175,18 @@ fn single(
             Some(View::Slice(dim, [get("start"), get("end"), get("step")]))
         }
         "narrow" => {
-            let dim = dimension("dim")?;
-            let start = match get("start") {
-                Argument::Int(start) if start < 0 => match source.sizes[dim] {
-                    Size::Fixed(size) => Argument::Int(start.saturating_add(size)),
-                    Size::Symbolic(_) => {
-                        return Ok(read_only("at an index from an end that is not known"));
-                    }
-                },
-                Argument::Value(id) if !matches!(editor.value(id).meta, Meta::Int(_)) => {
-                    return Ok(read_only("at an index that a tensor gives"));
-                }
-                start => start,
+            let start = get("start");
+            if let Argument::Value(id) = start
+                && !matches!(editor.value(id).meta, Meta::Int(_))
+            {
+                return Ok(read_only("at an index that a tensor gives"));
+            }
+            let end = match (sum(&start, &get("length"), editor, &node.origin)?, &start) {
+                // Counted from the end, and up to it.
+                (Argument::Int(0), Argument::Int(start)) if *start < 0 => Argument::None,
+                (end, _) => end,
             };
-            let end = sum(&start, &get("length"), editor, &node.origin)?;
-            Some(View::Slice(dim as i64, [start, end, Argument::Int(1)]))
+            Some(View::Slice(dimension("dim")? as i64, [start, end, Argument::Int(1)]))
         }
         "diagonal" => Some(View::Diagonal([get("offset"), get("dim1"), get("dim2")])),
         "linalg_diagonal" => Some(View::Diagonal([get("offset"), get("dim1"), get("dim2")])),
@@ -494,7 +491,7 @@ pub(super) fn replay(
             (("as_strided", "default"), arguments)
         }
         View::Bits => (("view", "dtype"), vec![this, Argument::ScalarType(old.meta.dtype)]),
-        View::Conjugate => (("conj", "default"), vec![this]),
+        View::Conjugate => (("conj_physical", "default"), vec![this]),
         View::Part(0) => (("real", "default"), vec![this]),
         View::Part(_) => (("imag", "default"), vec![this]),
         View::AsReal => (("view_as_real", "default"), vec![this]),
@@ -623,7 +620,7 @@ pub(super) fn write(
             (("as_strided_scatter", "default"), arguments)
         }
         View::Bits => (("view", "dtype"), vec![after, Argument::ScalarType(plain.dtype)]),
-        View::Conjugate => (("conj", "default"), vec![after]),
+        View::Conjugate => (("conj_physical", "default"), vec![after]),
         View::AsReal => (("view_as_complex", "default"), vec![after]),
         View::AsComplex => (("view_as_real", "default"), vec![after]),
         View::Part(part) => {
