@@ -444,9 +444,9 @@ def attention_mask(self: nn.Module, positions: torch.Tensor, padding: torch.Tens
 def mapped_rows(self: nn.Module, x: torch.Tensor) -> tuple:
     def row(a: torch.Tensor, b: torch.Tensor) -> tuple:
         c = self.linear(a) + a.sum() * b.flip(0)
-        return c.view(2, 3).transpose(0, 1).softmax(-1), torch.cat([a, b, self.scale]), c[1:3].amax(), a.new_ones(2)
+        return c.view(2, 3).t().cumsum(-1), torch.cat([a, b, self.scale]), c[1:3].amax(), a.new_ones(2)
 
-    first = torch.vmap(row, out_dims=(1, 0, 0, 0))(x, x * 2)
+    first = torch.vmap(row, in_dims=(0, 0))(x, x * 2)
     second = torch.vmap(lambda a: torch.vmap(lambda b: (b.sin() + a.sum(), b.unsqueeze(0).expand(3, 6)))(x))(x)
     return first, second
 
@@ -455,7 +455,7 @@ def mapped_rows(self: nn.Module, x: torch.Tensor) -> tuple:
 def mapped_index(self: nn.Module, x: torch.Tensor, rows: torch.Tensor, others: torch.Tensor) -> tuple:
     a = torch.vmap(lambda one, row: one[row])(x, rows)
     b = torch.vmap(lambda one, row: one[:, row], in_dims=(2, 0))(x, others)
-    c = torch.vmap(lambda row: x[:, row, torch.arange(2)])(rows)
+    c = torch.vmap(lambda row: x[:, row] * x[row, row])(rows)
     return a, b, c, torch.vmap(lambda one: one.half() + one.float().mean())(x)
 
 
