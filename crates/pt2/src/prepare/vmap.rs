@@ -460,6 +460,20 @@ impl State<'_> {
             "linear" if tensors[1..].iter().all(|tensor| tensor.levels.is_empty()) => {
                 node.arguments[0] = Argument::Value(first.value);
             }
+            "t" | "mT" if first.meta.sizes.len() >= 2 => {
+                let last = (first.levels.len() + first.meta.sizes.len()) as i64 - 1;
+                node.schema = self.editor.schemas.find("aten", "transpose", "int")?;
+                node.target = Target::Operator {
+                    namespace,
+                    name: "transpose".to_owned(),
+                    overload: "int".to_owned(),
+                };
+                node.arguments = vec![
+                    Argument::Value(first.value),
+                    Argument::Int(last - 1),
+                    Argument::Int(last),
+                ];
+            }
             _ if ELEMENTWISE.contains(&plain) => self.broadcast(&mut node, &levels)?,
             _ if ALONG.contains(&plain) && tensors.len() == 1 => {
                 let rank = first.meta.sizes.len() + usize::from(plain == "unsqueeze");
