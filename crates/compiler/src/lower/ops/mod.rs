@@ -3,12 +3,14 @@
 mod activation;
 mod adaptive;
 mod attention;
+mod contraction;
 mod convolution;
 mod elementwise;
 mod index;
 mod linear;
 mod normalization;
 mod pooling;
+mod recurrent;
 mod reduction;
 mod resize;
 mod sampling;
@@ -26,11 +28,13 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     adaptive::ROWS,
     attention::ROWS,
+    contraction::ROWS,
     convolution::ROWS,
     elementwise::ROWS,
     linear::ROWS,
     normalization::ROWS,
     pooling::ROWS,
+    recurrent::ROWS,
     reduction::ROWS,
     resize::ROWS,
     sampling::ROWS,
