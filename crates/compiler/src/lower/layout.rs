@@ -6,7 +6,7 @@ use coremill_tensor::{Buffer, DType};
 
 use coremill_pt2::Output;
 
-use super::builder::{Arg, Builder, int32};
+use super::builder::{Arg, Builder, int32, operation};
 use super::call::Call;
 use super::value::Int;
 use crate::error::Refusal;
@@ -118,7 +118,21 @@ impl Builder {
         )
     }
 
-    /// A reduction over axes that stay, with one element.
+    /// Equal parts of a tensor along an axis.
+    pub(crate) fn split_evenly(
+        &mut self,
+        value: ValueId,
+        count: i32,
+        axis: i32,
+    ) -> Result<Vec<ValueId>, Refusal> {
+        let arguments = [("x", value.into()), ("num_splits", count.into()), ("axis", axis.into())];
+        let mut op = operation(OpKind::Split, arguments);
+        // Inference takes the number of parts from that of the results; appending names them anew.
+        op.outputs = vec![value; count.unsigned_abs() as usize];
+        self.append(op)
+    }
+
+    /// A reduction over axes, which stay with one element where that is asked for.
     pub(crate) fn reduced(
         &mut self,
         kind: OpKind,

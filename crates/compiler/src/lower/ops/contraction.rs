@@ -357,9 +357,8 @@ fn labels_of(equation: &str, ranks: &[usize]) -> Result<(Vec<Vec<Label>>, Vec<La
             let letters = all.iter().flatten().copied();
             let mut once: Vec<_> = letters.filter(|label| *label < Label::MAX - 64).collect();
             once.sort_unstable();
-            let single = once.iter().filter(|label| {
-                once.iter().filter(|other| other == label).count() == 1
-            });
+            let single =
+                once.iter().filter(|label| once.iter().filter(|other| other == label).count() == 1);
             unnamed(most).chain(single.copied()).collect()
         }
     };
@@ -390,8 +389,7 @@ fn tensordot(call: &mut Call<'_, '_>) -> Results {
     }
     let all = left.iter().chain(&right).copied();
     let output: Vec<_> = all.filter(|label| !summed.contains(label)).collect();
-    let operands =
-        vec![Labelled { value: x, labels: left }, Labelled { value: y, labels: right }];
+    let operands = vec![Labelled { value: x, labels: left }, Labelled { value: y, labels: right }];
     let z = contract(call, operands, &output)?;
     call.give(z)
 }

@@ -15,7 +15,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::is_float;
-use crate::lower::table::{Row, some, all};
+use crate::lower::table::{Row, all, some};
 use crate::lower::value::{Int, Lowered};
 
 pub(crate) const ROWS: &[Row] = &[
@@ -88,8 +88,10 @@ impl Weights {
 }
 
 fn packed(_: &mut Call<'_, '_>) -> Results {
-    Err(Refusal::new("a packed sequence has lengths that are data, which Core ML's layers do not take")
-        .hint("pass padded sequences, and take the outputs that count"))
+    Err(Refusal::new(
+        "a packed sequence has lengths that are data, which Core ML's layers do not take",
+    )
+    .hint("pass padded sequences, and take the outputs that count"))
 }
 
 /// Layers on top of each other, each in one direction or in both.
@@ -174,9 +176,8 @@ fn all_weights(
 
 /// Whether Core ML's operation computes what torch does.
 fn native(builder: &Builder, kind: Kind, weights: &[Weights]) -> bool {
-    let constant = weights.iter().all(|weights| {
-        weights.are_constant(builder) && weights.projection.is_none()
-    });
+    let constant =
+        weights.iter().all(|weights| weights.are_constant(builder) && weights.projection.is_none());
     constant && (kind != Kind::Gru || builder.opset() >= Opset::Ios18)
 }
 
@@ -231,16 +232,15 @@ fn lstm(
             ("output_sequence", true.into()),
         ],
     )?;
-    let &[output, h, c] = outputs.as_slice() else { refuse!("`lstm` gives {} values", outputs.len()) };
+    let &[output, h, c] = outputs.as_slice() else {
+        refuse!("`lstm` gives {} values", outputs.len())
+    };
     let mut last = Vec::with_capacity(2);
     for (index, state) in [h, c].into_iter().enumerate() {
         last.push(if !both {
             vec![state]
         } else if call.is_used(index + 1) {
-            call.emit_many(
-                OpKind::Split,
-                [("x", state.into()), ("num_splits", 2.into()), ("axis", 1.into())],
-            )?
+            call.split_evenly(state, 2, 1)?
         } else {
             Vec::new()
         });

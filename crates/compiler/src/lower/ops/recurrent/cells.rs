@@ -38,7 +38,7 @@ impl Cell {
             }
             Kind::Lstm => {
                 let sum = builder.binary(OpKind::Add, of_input, of_hidden)?;
-                let gates = parts(builder, sum, 4)?;
+                let gates = builder.split_evenly(sum, 4, -1)?;
                 let input = builder.unary(OpKind::Sigmoid, gates[0])?;
                 let forget = builder.unary(OpKind::Sigmoid, gates[1])?;
                 let candidate = builder.unary(OpKind::Tanh, gates[2])?;
@@ -54,8 +54,8 @@ impl Cell {
                 Ok(vec![h, c])
             }
             Kind::Gru => {
-                let of_input = parts(builder, of_input, 3)?;
-                let of_hidden = parts(builder, of_hidden, 3)?;
+                let of_input = builder.split_evenly(of_input, 3, -1)?;
+                let of_hidden = builder.split_evenly(of_hidden, 3, -1)?;
                 let reset = builder.binary(OpKind::Add, of_input[0], of_hidden[0])?;
                 let reset = builder.unary(OpKind::Sigmoid, reset)?;
                 let update = builder.binary(OpKind::Add, of_input[1], of_hidden[1])?;
@@ -70,14 +70,6 @@ impl Cell {
             }
         }
     }
-}
-
-/// Equal parts of the last axis.
-fn parts(builder: &mut Builder, x: ValueId, count: i32) -> Result<Vec<ValueId>, Refusal> {
-    builder.emit_many(
-        OpKind::Split,
-        [("x", x.into()), ("num_splits", count.into()), ("axis", (-1).into())],
-    )
 }
 
 /// The hidden states of all steps along the first axis, and the states after the last one.
