@@ -10,6 +10,7 @@ mod pt2;
 mod schemas;
 mod test;
 mod workspace;
+mod zoo;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,8 @@ enum Command {
     Pt2Dump(pt2::Arguments),
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
+    /// Convert every exported program, and judge what came of it.
+    Zoo(zoo::Arguments),
     /// Measure what the project promises.
     Bench(bench::Arguments),
     /// Let Apple's compiler judge what we write; runs on macOS alone.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Schemas(arguments) => schemas::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Zoo(arguments) => zoo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Apple => apple::run(),
     };

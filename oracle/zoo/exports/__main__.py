@@ -15,13 +15,15 @@ def main() -> int:
     parser.add_argument("out", type=Path, nargs="?", metavar="OUTDIR", help="where the archives go")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="make these rows, not all")
     parser.add_argument("--family", nargs="+", metavar="FAMILY", help="make the rows of these families")
-    parser.add_argument("--missing", action="store_true", help="leave alone what is in OUTDIR already")
+    parser.add_argument("--everyday", action="store_true", help="make the rows that are tested with every change")
+    parser.add_argument("--missing", action="store_true", help="leave alone what is in OUTDIR and would be the same")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="threads that torch may use (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the rows and stop")
     options = parser.parse_args()
 
-    from .table import ROWS
+    from .table import ROWS, stamps
 
+    made_from = stamps()
     rows = [row for row in ROWS if not options.family or row.family in options.family]
     if options.list:
         for row in rows:
@@ -34,8 +36,10 @@ def main() -> int:
         parser.error(f"no row is named {', '.join(unknown)}; --list shows the names")
     if options.only:
         rows = [row for row in ROWS if row.name in options.only]
+    if options.everyday:
+        rows = [row for row in rows if row.everyday]
     if options.missing:
-        rows = [row for row in rows if not (options.out / f"{row.name}.npz").exists()]
+        rows = [row for row in rows if not is_made(row.name, made_from[row.name], options.out)]
 
     import torch
 
@@ -47,7 +51,7 @@ def main() -> int:
     failed = 0
     for count, row in enumerate(rows, 1):
         started = time.monotonic()
-        record = attempt(row, options.out)
+        record = attempt(row, options.out, made_from[row.name])
         took = time.monotonic() - started
         reason = record.get("failed")
         failed += bool(reason)
@@ -55,6 +59,15 @@ def main() -> int:
         print(f"[{count}/{len(rows)}] {row.family}/{row.name}: {outcome} ({took:.1f} s)", flush=True)
     print(f"{len(rows) - failed} exported, {failed} failed", flush=True)
     return 0
+
+
+def is_made(name: str, stamp: str, directory: Path) -> bool:
+    """Whether the files of a row are there and are what they would be."""
+    record = directory / f"{name}.json"
+    if not record.exists():
+        return False
+    found = json.loads(record.read_text())
+    return found.get("stamp") == stamp and ("failed" in found or (directory / f"{name}.npz").exists())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import timm
 import torch
 from timm.layers import GatedMlp, GluMlp
-from timm.models import convmixer, focalnet, gcvit, mlp_mixer
+from timm.models import convmixer, focalnet, gcvit, mlp_mixer, volo
 from torch import nn
 
 from .entry import Row, Source
@@ -63,7 +63,7 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("lcnet_050", 64, {}),
     ("tf_mobilenetv3_small_minimal_100", 64, {}),
     ("mobilevit_xxs", 64, {}),
-    ("mobilevitv2_050", 64, {}),
+    ("mobilevitv2_050", 128, {}),
     ("poolformer_s12", 64, {}),
     ("mvitv2_tiny", 64, {"img_size": 64}),
     ("nest_tiny", 64, {"img_size": 64}),
@@ -78,25 +78,23 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("resnest14d", 64, {}),
     ("resnetv2_50", 64, {"layers": (1, 1, 1, 1)}),
     ("rexnet_100", 64, {}),
-    ("selecsls42b", 64, {}),
     ("seresnet18", 64, {}),
     ("sequencer2d_s", 224, {"layers": (1, 1, 1, 1)}),
-    ("shvit_s1", 64, {}),
+    ("shvit_s1", 128, {}),
     ("skresnet18", 64, {}),
     ("starnet_s050", 64, {}),
     ("swiftformer_xs", 64, {}),
     ("swin_tiny_patch4_window7_224", 56, {"img_size": 56, "depths": (2, 2), "num_heads": (2, 4), "embed_dim": 32}),
     ("swinv2_cr_tiny_ns_224", 64, {"img_size": 64, "depths": (2, 2), "num_heads": (2, 4), "embed_dim": 32}),
-    ("tiny_vit_5m_224", 64, {"img_size": 64}),
+    ("tiny_vit_5m_224", 224, {}),
     ("tnt_s_patch16_224", 64, {"img_size": 64, "depth": 2}),
-    ("tresnet_m", 64, {"layers": (1, 1, 1, 1)}),
+    ("tresnet_m", 128, {"layers": (1, 1, 1, 1)}),
     ("twins_svt_small", 64, {"img_size": 64, "depths": (1, 1, 1, 1)}),
     ("visformer_tiny", 224, {}),
     ("vit_tiny_r_s16_p8_224", 64, {"img_size": 64, "depth": 2}),
     ("vit_relpos_small_patch16_224", 64, {"img_size": 64, "depth": 2, "embed_dim": 96, "num_heads": 4}),
     ("samvit_base_patch16_224", 64, {"img_size": 64, "depth": 2, "embed_dim": 96, "num_heads": 4}),
     ("vitamin_small_224", 64, {"img_size": 64}),
-    ("volo_d1_224", 224, {"layers": (1, 1, 1, 1), "embed_dims": (48, 96, 96, 96), "num_heads": (2, 4, 4, 4)}),
     ("ese_vovnet19b_slim_dw", 64, {}),
     ("xception41p", 64, {}),
     ("xcit_nano_12_p16_224", 64, {"img_size": 64, "depth": 2}),
@@ -115,6 +113,12 @@ MADE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
         ),
     ),
     "gmixer": (64, lambda: mlp_mixer.MlpMixer(10, 64, embed_dim=96, num_blocks=3, mlp_ratio=(1.0, 4.0), mlp_layer=GluMlp)),
+    "volo": (
+        64,
+        lambda: volo.VOLO(
+            (1, 1, 1, 1), 64, num_classes=10, embed_dims=(48, 96, 96, 96), num_heads=(2, 4, 4, 4), downsamples=(True, False, False, False)
+        ),
+    ),
     "resmlp": (
         64,
         lambda: mlp_mixer.MlpMixer(

@@ -23,11 +23,11 @@ LEAST_SPREAD = 0.03
 #: How far an exported program may be from the module that it was made from.
 AGREEMENT = 1e-4
 #: Examples that batch norms take their statistics of.
-SAMPLES = 4
+SAMPLES = 8
 
 
 def make(row: Row, directory: Path) -> dict[str, Any]:
-    """Writes the files of a row and returns its line of the index."""
+    """Writes the files of a row and returns its record."""
     seed = zlib.crc32(row.name.encode())
     torch.manual_seed(seed)
     numpy.random.seed(seed % 2**32)
@@ -304,19 +304,25 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:300]
 
 
-def attempt(row: Row, directory: Path) -> dict[str, Any]:
-    """`make`, with its failure as a line of the index."""
-    for suffix in ("pt2", "core.pt2", "edge.pt2", "npz", "json"):
-        (directory / f"{row.name}.{suffix}").unlink(missing_ok=True)
+def attempt(row: Row, directory: Path, stamp: str) -> dict[str, Any]:
+    """`make`, with its failure as the record; the record is written last, and with the stamp of what it was made from."""
+    remove(row.name, directory)
+    (directory / f"{row.name}.json").unlink(missing_ok=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             record = make(row, directory)
     except Exception as error:  # One row's failure must not stop the others; the index names it.
-        for suffix in ("pt2", "core.pt2", "edge.pt2", "npz"):
-            (directory / f"{row.name}.{suffix}").unlink(missing_ok=True)
+        remove(row.name, directory)
         record = {"name": row.name, "family": row.family, "notes": row.notes, "failed": first_line(error)}
     finally:
         gc.collect()
+    record["stamp"] = stamp
     (directory / f"{row.name}.json").write_text(json.dumps(record, indent=1) + "\n")
     return record
+
+
+def remove(name: str, directory: Path) -> None:
+    """What a row wrote."""
+    for suffix in ("pt2", "core.pt2", "edge.pt2", "npz"):
+        (directory / f"{name}.{suffix}").unlink(missing_ok=True)

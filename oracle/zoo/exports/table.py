@@ -1,18 +1,37 @@
 """All rows."""
 
-from . import control, image, layers, numbers, pictures, several, shapes, sound, states, text, views, vision
+import hashlib
+from pathlib import Path
 
-ROWS = [
-    *vision.ROWS,
-    *image.ROWS,
-    *text.ROWS,
-    *pictures.ROWS,
-    *sound.ROWS,
-    *several.ROWS,
-    *layers.ROWS,
-    *control.ROWS,
-    *shapes.ROWS,
-    *states.ROWS,
-    *views.ROWS,
-    *numbers.ROWS,
-]
+from . import control, image, layers, numbers, pictures, several, shapes, sound, states, text, views, vision
+from .entry import Row
+
+MODULES = (vision, image, text, pictures, sound, several, layers, control, shapes, states, views, numbers)
+ROWS = [row for module in MODULES for row in module.ROWS]
+
+HERE = Path(__file__).parent
+#: What the rows of several modules are made with.
+SHARED = (
+    HERE / "entry.py",
+    HERE / "make.py",
+    HERE / "hugging_face.py",
+    HERE.parent / "weights.py",
+    HERE.parent / "models.py",
+    HERE.parent / "language.py",
+    HERE.parent.parent / "requirements.txt",
+)
+
+
+def stamps() -> dict[str, str]:
+    """What each row depends on, by its name: the sources, and the versions of what makes it."""
+    shared = b"".join(path.read_bytes() for path in SHARED)
+    found = {}
+    for module in MODULES:
+        digest = hashlib.sha256(shared + Path(module.__file__ or "").read_bytes()).hexdigest()
+        found |= {row.name: digest for row in module.ROWS}
+    return found
+
+
+def everyday() -> list[Row]:
+    """The rows that are converted with every change."""
+    return [row for row in ROWS if row.everyday]

@@ -38,6 +38,13 @@ def reused(name: str) -> Callable[[], Source]:
     return build
 
 
+def alexnet() -> Source:
+    """The convolutions of AlexNet, with a small head."""
+    module = models.alexnet(weights=None)
+    head = nn.Sequential(nn.Flatten(), nn.Linear(256 * 36, 10))
+    return Source(nn.Sequential(module.features, module.avgpool, head), (picture(128),))
+
+
 def vit_small() -> Source:
     """torchvision's own ViT, shrunk."""
     module = models.VisionTransformer(64, 16, 2, 4, 64, 128, num_classes=10)
@@ -81,15 +88,6 @@ def maxvit() -> Source:
         num_classes=10,
     )
     return Source(module, (picture(64),))
-
-
-def clip(name: str, frames: int = 8, size: int = 64, **options: Any) -> Callable[[], Source]:
-    """A video classifier."""
-
-    def build() -> Source:
-        return Source(models.get_model(name, weights=None, **options), (torch.randn(1, 3, frames, size, size),))
-
-    return build
 
 
 def mvit() -> Source:
@@ -204,6 +202,19 @@ def heads(name: str, size: int = 96, **options: Any) -> Callable[[], Source]:
     return build
 
 
+def anchored(kind: type[nn.Module]) -> Callable[[], Source]:
+    """A detector over a small trunk, up to the choice of boxes."""
+
+    def build() -> Source:
+        trunk = detection.backbone_utils.resnet_fpn_backbone(
+            backbone_name="resnet18", weights=None, trainable_layers=5, returned_layers=[2, 3, 4], norm_layer=nn.BatchNorm2d
+        )
+        anchors = detection.anchor_utils.AnchorGenerator(((8,), (16,), (32,), (64,)), ((1.0,),) * 4)
+        return Source(Heads(kind(trunk, 5, anchor_generator=anchors)), (picture(96),))
+
+    return build
+
+
 class Proposals(nn.Module):
     """The network that proposes boxes, with its decoding."""
 
@@ -287,11 +298,11 @@ ROWS = [
     row("regnet_x_400mf", known("regnet_x_400mf", **FEW)),
     row("mnasnet0_5", known("mnasnet0_5", **FEW)),
     row("mnasnet1_0", known("mnasnet1_0", 224, **REAL), "real size"),
-    row("googlenet", known("googlenet", aux_logits=False, init_weights=False, transform_input=True, **FEW)),
-    row("inception_v3", known("inception_v3", 96, aux_logits=False, init_weights=False, **FEW)),
+    row("googlenet", known("googlenet", 128, aux_logits=False, init_weights=False, transform_input=True, **FEW)),
+    row("inception_v3", known("inception_v3", 160, aux_logits=False, init_weights=False, **FEW)),
     row("densenet121", known("densenet121", 224, **REAL), "real size"),
     row("densenet_small", reused("densenet")),
-    row("alexnet", known("alexnet", 224, **REAL), "real size"),
+    row("alexnet_small", alexnet),
     row("vgg_small", reused("vgg"), dialects=True),
     row("vit_b_16", known("vit_b_16", 224, **REAL), "real size"),
     row("vit_small", vit_small, dialects=True, everyday=True),
@@ -304,13 +315,11 @@ ROWS = [
     row("r3d", video_resnet(SIMPLE, video.resnet.BasicStem)),
     row("mc3", video_resnet(MIXED, video.resnet.BasicStem)),
     row("r2plus1d", video_resnet(APART, video.resnet.R2Plus1dStem)),
-    row("s3d", clip("s3d", 16, 224, **FEW)),
     row("mvit", mvit),
     row("swin3d", swin3d, "rank 8 on the way"),
     row("raft_small", raft, "grid_sample in a loop that is unrolled"),
     row("fcn_resnet50", segment("fcn_resnet50")),
     row("deeplabv3_mobilenet", segment("deeplabv3_mobilenet_v3_large", 64)),
-    row("deeplabv3_resnet50", segment("deeplabv3_resnet50", 64)),
     row("lraspp_mobilenet", segment("lraspp_mobilenet_v3_large"), everyday=True),
     row("unet", reused("unet"), dialects=True, everyday=True),
     row("super_resolution", reused("super_resolution"), everyday=True),
@@ -318,8 +327,8 @@ ROWS = [
     row("grid_detector", reused("grid_detector"), "detection up to the suppression", everyday=True),
     row("query_detector", reused("query_detector"), "detection with attention"),
     row("feature_pyramid", pyramid),
-    row("retinanet_heads", heads("retinanet_resnet50_fpn"), "detection up to the choice of boxes"),
-    row("fcos_heads", heads("fcos_resnet50_fpn"), "detection up to the choice of boxes"),
+    row("retinanet_heads", anchored(detection.RetinaNet), "detection up to the choice of boxes"),
+    row("fcos_heads", anchored(detection.FCOS), "detection up to the choice of boxes"),
     row("ssdlite_heads", heads("ssdlite320_mobilenet_v3_large", 128), "detection up to the choice of boxes"),
     row("region_proposals", lambda: Source(Proposals(), (picture(96),)), "detection up to the choice of boxes"),
     row("roi_align", regions),

@@ -5,7 +5,8 @@
 `EXPORTS` is what `python -m oracle.zoo.exports` wrote. Each program is decomposed as coremltools asks for
 (`run_decompositions({})`) and converted for iOS18 with the defaults, in a process that may crash or hang without harm.
 `oracle/zoo/peer.json` is rewritten with the results: the number of operations that are no constants and how many there
-are of each, and the seconds of `coremltools.convert` alone; or the first line of the error. The lowerings of
+are of each, and the processor's
+seconds in `coremltools.convert` alone; or the first line of the error. The lowerings of
 `oracle.zoo.shims` are there for it, so that it fails neither by the version of numpy nor by two operations that take a
 few lines.
 

@@ -14,7 +14,7 @@ from .worker import serve
 
 RESULTS = Path(__file__).parent.parent / "peer.json"
 #: A conversion that takes longer counts as failed.
-SECONDS = 600
+SECONDS = 1200
 
 
 class Worker:

@@ -2,10 +2,14 @@
 
 import collections
 import contextlib
+import importlib
+import json
 import logging
 import os
+import re
 import time
 import warnings
+import zipfile
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,16 +26,27 @@ def convert(archive: Path, keep: Path | None) -> dict[str, Any]:
 
     from .. import shims  # noqa: F401
 
+    import_structures(archive)
     program = torch.export.load(archive).run_decompositions({})
-    started = time.monotonic()
+    # Processor time: what else the machine does must not count.
+    started = time.process_time()
     model = ct.convert(
         program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS18, skip_model_load=True
     )
-    took = time.monotonic() - started
+    took = time.process_time() - started
     counts = collections.Counter(kind for kind in operations(model.get_spec()) if kind != "const")
     if keep is not None:
         model.save(str(keep / f"{archive.stem}.mlpackage"))
     return {"operations": counts.total(), "seconds": round(took, 2), "histogram": dict(sorted(counts.items()))}
+
+
+def import_structures(archive: Path) -> None:
+    """Imports what defines the structures of inputs and outputs; torch cannot read an archive without."""
+    with zipfile.ZipFile(archive) as file:
+        (name,) = (one for one in file.namelist() if one.endswith("models/model.json"))
+        signature = json.loads(file.read(name))["graph_module"]["module_call_graph"][0]["signature"]
+    for path in set(re.findall(r"transformers(?:\.\w+)+(?=\.\w+)", signature["in_spec"] + signature["out_spec"])):
+        importlib.import_module(path)
 
 
 def operations(spec: Any) -> Iterator[str]:

@@ -1,0 +1,99 @@
+"""Converts the cases of a folder, runs the packages, and says what is wrong."""
+
+import json
+import os
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy
+
+from oracle.conversion import Mismatch, largest_error
+from oracle.programs import loads_in_coremltools
+
+from .case import Case
+
+#: The largest error by the precision of the program.
+TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
+#: The largest error by the least precise element type that torch computes in, whatever the program's precision.
+KIND_TOLERANCE = {"bfloat16": 2e-2, "float16": 4e-3}
+SECONDS = 600
+#: coremltools keeps what it is reading in globals.
+READER = threading.Lock()
+#: How many archives one process converts.
+BATCH = 200
+
+
+def convert(cases: list[Case], directory: Path, packages: Path, target: str, precision: str) -> dict[str, str]:
+    """The reasons of those that were refused, by name."""
+    packages.mkdir(parents=True, exist_ok=True)
+    refused: dict[str, str] = {}
+    for start in range(0, len(cases), BATCH):
+        batch = cases[start : start + BATCH]
+        archives = [str(directory / f"{one.name}.pt2") for one in batch]
+        line = [os.environ["COREMILL"], "convert", *archives, "--output-dir", str(packages)]
+        line += ["--target", target, "--precision", precision]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False)
+        reasons = reasons_of(done.stderr)
+        for one in batch:
+            if not (packages / f"{one.name}.mlpackage").exists():
+                last = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
+                refused[one.name] = reasons.get(one.name) or f"exit code {done.returncode}: {last[0]}"
+    return refused
+
+
+def reasons_of(text: str) -> dict[str, str]:
+    """What a batch says of each archive: a line `error: PATH: ...`, then a line for each call that it is about."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("error: ") and ".pt2: " in line:
+            path, _, said = line.removeprefix("error: ").partition(".pt2: ")
+            name = Path(path).name
+            found[name] = said
+        elif name and line.startswith("`"):
+            found[name] += f"; {line}"
+    return found
+
+
+def faults(cases: list[Case], directory: Path, packages: Path, target: str, precision: str) -> dict[str, str]:
+    """What is wrong, by the name of the case."""
+    chosen = [one for one in cases if precision in one.precisions and (directory / f"{one.name}.pt2").exists()]
+    refused = convert(chosen, directory, packages, target, precision)
+    with numpy.load(directory / "reference.npz") as file:
+        references: dict[str, dict[str, numpy.ndarray]] = {}
+        for key in file:
+            name, _, place = key.rpartition("/")
+            references.setdefault(name, {})[place] = file[key]
+    kinds = json.loads((directory / "kinds.json").read_text())
+
+    def fault(one: Case) -> str | None:
+        words = one.impossible.get(target) or one.impossible.get("*")
+        if one.name in refused:
+            if words is not None and words in refused[one.name]:
+                return None
+            return f"refused: {refused[one.name]}"
+        if words is not None:
+            return f"it was expected to be refused, with `{words}`"
+        return wrong(one, packages / f"{one.name}.mlpackage", references[one.name], kinds[one.name], precision)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip([one.name for one in chosen], pool.map(fault, chosen), strict=True))
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def wrong(one: Case, package: Path, arrays: dict[str, numpy.ndarray], kinds: list[str], precision: str) -> str | None:
+    """What is wrong with a package."""
+    with READER:
+        complaints = loads_in_coremltools(package)
+    if complaints:
+        return f"coremltools refuses it: {complaints[0].splitlines()[0]}"
+    try:
+        error = largest_error(package, arrays, 1 + len(one.further), precision, values=one.exact)
+    except Mismatch as mismatch:
+        return str(mismatch)
+    allowed = one.tolerance.get(precision) or max(
+        TOLERANCE[precision], *(KIND_TOLERANCE.get(kind, 0.0) for kind in kinds)
+    )
+    return None if error <= allowed else f"the outputs are wrong by {error:.2e}, more than {allowed:.0e}"

@@ -1,0 +1,92 @@
+"""Exports cases and computes what they should give."""
+
+import collections
+import importlib
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch.utils import _pytree
+
+from . import FAMILIES
+from .case import Case, restart
+
+
+def family_cases(family: str) -> list[Case]:
+    """The cases of a family, their names made different."""
+    restart()
+    torch.manual_seed(3)
+    found = list(importlib.import_module(f"oracle.aten.{family}").cases())
+    counts = collections.Counter(one.name for one in found)
+    numbers: collections.Counter[str] = collections.Counter()
+    for one in found:
+        name = one.name
+        if counts[name] > 1:
+            one.name = f"{name}-{numbers[name]}"
+            numbers[name] += 1
+    return found
+
+
+def all_cases() -> Iterator[tuple[str, Case]]:
+    """Every case with its family."""
+    for family in FAMILIES:
+        for one in family_cases(family):
+            yield family, one
+
+
+def make(cases: list[Case], directory: Path) -> dict[str, str]:
+    """Writes `NAME.pt2` for each case and `reference.npz` for all; returns what could not be exported, with reasons."""
+    directory.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, numpy.ndarray] = {}
+    errors: dict[str, str] = {}
+    kinds: dict[str, list[str]] = {}
+    for one in cases:
+        try:
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                calls = [one.inputs, *one.further]
+                results = [tensors_of(one.module(*(value.clone() for value in call))) for call in calls]
+                dynamic = (one.dynamic,) if one.dynamic is not None else None
+                program = torch.export.export(one.module, one.inputs, dynamic_shapes=dynamic)
+                torch.export.save(program, directory / f"{one.name}.pt2")
+        except Exception as error:  # All that cannot be exported is told at once.
+            errors[one.name] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            continue
+        kinds[one.name] = sorted({str(value.dtype).removeprefix("torch.") for value in [*one.inputs, *results[0]]})
+        for index, (call, outputs) in enumerate(zip(calls, results, strict=True)):
+            ending = f"@{index}" if index else ""
+            for side, tensors in (("in", call), ("out", outputs)):
+                for position, tensor in enumerate(tensors):
+                    arrays[f"{one.name}/{side}{position}{ending}"] = array(tensor)
+    numpy.savez(directory / "reference.npz", **arrays)
+    (directory / "kinds.json").write_text(json.dumps(kinds))
+    return errors
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The results in order, numbers among them."""
+    return [torch.as_tensor(one).detach().clone() for one in _pytree.tree_leaves(value) if one is not None]
+
+
+def array(tensor: torch.Tensor) -> numpy.ndarray:
+    """As numpy has it: bf16 widened, complex numbers as pairs."""
+    tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.numpy()
+
+
+def timed_make(family: str, cases: list[Case], directory: Path) -> dict[str, str]:
+    """`make`, and says how long it took."""
+    started = time.monotonic()
+    errors = make(cases, directory)
+    took = time.monotonic() - started
+    print(f"{family}: {len(cases) - len(errors)} exported, {len(errors)} not, in {took:.0f} s", flush=True)
+    return errors

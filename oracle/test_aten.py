@@ -1,0 +1,81 @@
+"""Programs of one ATen operator each: `coremill convert` lowers them all, and the numbers are torch's.
+
+The cases are those of `oracle.aten`, made on the spot; see there for how to add some and how to run a few.
+"""
+
+import collections
+from pathlib import Path
+
+import pytest
+import torch
+
+from oracle.aten import FAMILIES
+from oracle.aten.judge import faults
+from oracle.aten.make import all_cases, family_cases, make
+from oracle.conftest import ROOT
+
+#: Target and precision; the second and third take every so many cases.
+FORMS = [("ios18", "fp32", 1), ("ios18", "fp16", 3), ("ios15", "fp32", 3)]
+#: Operators of the core set that programs for prediction do not contain, or that are no computation.
+OUTSIDE = {
+    "_local_scalar_dense.default": "item",
+    "atan2.out": "an out variant",
+    "resize_.default": "changes storage",
+}
+BACKWARD = "_backward."
+SYMBOLIC = "sym_"
+
+
+def test_breadth() -> None:
+    """Enough cases, and each name once."""
+    names = collections.Counter(one.name for _, one in all_cases())
+    assert names.total() >= 1500
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_core_operator() -> None:
+    """Each overload of the core ATen set has a case of its own."""
+    covered = {one.target.removeprefix("aten.") for _, one in all_cases()}
+    missing = sorted(core_operators() - covered - set(OUTSIDE))
+    assert missing == []
+
+
+def test_every_exported_operator() -> None:
+    """So has each overload that the exports of the zoo contain, as `oracle/aten/exported.txt` lists them."""
+    covered = {one.target.removeprefix("aten.") for _, one in all_cases()}
+    listed = (ROOT / "oracle/aten/exported.txt").read_text().split()
+    assert [name for name in listed if name not in covered] == []
+
+
+def core_operators() -> set[str]:
+    """What torch tags as core, without the derivatives and what asks for sizes."""
+    found = set()
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, rest = name.partition("::")
+        base, _, overload = rest.partition(".")
+        if space != "aten" or not hasattr(torch.ops.aten, base):
+            continue
+        operator = getattr(getattr(torch.ops.aten, base), overload or "default", None)
+        if operator is not None and torch.Tag.core in operator.tags:
+            found.add(f"{base}.{overload or 'default'}")
+    return {name for name in found if BACKWARD not in name and not name.startswith(SYMBOLIC)}
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the archives of the families are."""
+    return tmp_path_factory.mktemp("aten")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family(family: str, archives: Path, coremill: object) -> None:
+    """All cases of a family in all forms."""
+    cases = family_cases(family)
+    directory = archives / family
+    wrong = {name: f"not exported: {reason}" for name, reason in make(cases, directory).items()}
+    for target, precision, every in FORMS:
+        packages = directory / f"{target}-{precision}"
+        for name, reason in faults(cases[::every], directory, packages, target, precision).items():
+            wrong[f"{name} for {target} in {precision}"] = reason
+    report = "\n".join(f"  {name}: {reason}" for name, reason in wrong.items())
+    assert not wrong, f"{len(wrong)} cases are wrong:\n{report}"

@@ -1,0 +1,271 @@
+//! `cargo xtask zoo`: converts every exported program, has each package judged, and prints what came of
+//! it beside what coremltools makes of the same programs.
+//!
+//! The exports are those of `oracle/zoo/exports`, the judge is `oracle/conversion.py`, and the peer's
+//! results are in `oracle/zoo/peer.json`.
+
+mod judge;
+mod report;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::oracle::interpreter;
+use crate::workspace::{binary, cargo, describe, execute, root};
+use judge::{Judge, Verdict};
+
+/// Names a `coremill` command that is there already; none is built then.
+const BINARY_VARIABLE: &str = "COREMILL";
+
+/// What to convert, and how.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask zoo\n  cargo xtask zoo --only resnet18 --only bert --precision fp32\n  cargo xtask zoo --target ios15 --json > zoo.json"
+)]
+pub(crate) struct Arguments {
+    /// Where the exported programs are; those that are missing are made
+    #[arg(long, value_name = "DIR", default_value = "target/exports")]
+    exports: PathBuf,
+    /// Where the packages go
+    #[arg(long, value_name = "DIR", default_value = "target/converted")]
+    packages: PathBuf,
+    /// Convert this program alone
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Convert the programs of this family alone
+    #[arg(long, value_name = "FAMILY")]
+    family: Vec<String>,
+    /// The release to convert for
+    #[arg(long, default_value = "ios18", value_parser = ["ios15", "ios16", "ios17", "ios18", "ios26"])]
+    target: String,
+    /// What floats are computed in
+    #[arg(long, default_value = "fp16", value_parser = ["fp16", "fp32"])]
+    precision: String,
+    /// Take the decomposed and the edge-dialect forms, too
+    #[arg(long)]
+    dialects: bool,
+    /// Convert only; what comes of it is judged by nobody
+    #[arg(long)]
+    convert_only: bool,
+    /// Do not make exports that are missing
+    #[arg(long)]
+    no_export: bool,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `python -m oracle.zoo.exports` says of a program.
+#[derive(Deserialize)]
+struct Export {
+    name: String,
+    family: String,
+    #[serde(default)]
+    notes: String,
+    /// Why torch could not export it.
+    failed: Option<String>,
+    #[serde(default)]
+    dialects: Vec<String>,
+}
+
+/// What coremltools made of a program.
+#[derive(Clone, Deserialize)]
+struct Peer {
+    operations: Option<u64>,
+    seconds: Option<f64>,
+    failed: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Peers {
+    models: BTreeMap<String, Peer>,
+}
+
+/// What came of one program.
+#[derive(Serialize)]
+struct Row {
+    model: String,
+    family: String,
+    notes: String,
+    /// Why it was refused; none if a package was written.
+    refused: Option<String>,
+    /// What `coremill convert` took, its start included.
+    milliseconds: f64,
+    operations: Option<u64>,
+    error: Option<f64>,
+    /// What is wrong with the package.
+    faults: Vec<String>,
+    peer_operations: Option<u64>,
+    peer_seconds: Option<f64>,
+    peer_failed: Option<String>,
+}
+
+/// Converts and judges; the error says what was wrong.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let root = root();
+    let exports = root.join(&arguments.exports);
+    let python = interpreter(&root)?;
+    if !arguments.no_export {
+        let mut make = Command::new(&python);
+        make.current_dir(&root).args(["-m", "oracle.zoo.exports"]).arg(&exports).arg("--missing");
+        if !arguments.only.is_empty() {
+            make.arg("--only").args(&arguments.only);
+        }
+        // What it prints goes to the terminal, not to whoever reads our JSON.
+        make.stdout(std::io::stderr());
+        execute(&mut make, "exporting the programs")?;
+    }
+    let coremill = command(&root)?;
+    let (found, impossible) = listed(&exports, arguments)?;
+    let peers = peers(&root)?;
+    let packages = root
+        .join(&arguments.packages)
+        .join(format!("{}-{}", arguments.target, arguments.precision));
+    fs::create_dir_all(&packages).map_err(|error| describe("create", &packages, &error))?;
+    let mut judge = match arguments.convert_only {
+        true => None,
+        false => Some(Judge::start(&root, &python, &coremill, &exports)?),
+    };
+    if !arguments.json {
+        println!("{}", report::HEADER);
+    }
+    let mut rows = Vec::new();
+    for (export, model) in &found {
+        let peer = peers.get(&export.name);
+        let archive = exports.join(format!("{model}.pt2"));
+        let package = packages.join(format!("{model}.mlpackage"));
+        let (refused, milliseconds) = convert(&coremill, &archive, &package, arguments)?;
+        let mut row = Row {
+            model: model.clone(),
+            family: export.family.clone(),
+            notes: export.notes.clone(),
+            refused,
+            milliseconds,
+            operations: None,
+            error: None,
+            faults: Vec::new(),
+            peer_operations: peer.and_then(|peer| peer.operations),
+            peer_seconds: peer.and_then(|peer| peer.seconds),
+            peer_failed: peer.and_then(|peer| peer.failed.clone()),
+        };
+        if let (None, Some(judge)) = (&row.refused, &mut judge) {
+            let Verdict { operations, error, faults } =
+                judge.ask(model, &package, &arguments.precision)?;
+            row.operations = Some(operations);
+            row.error = error;
+            row.faults = faults;
+        }
+        if !arguments.json {
+            println!("{}", report::line(&row));
+        }
+        rows.push(row);
+    }
+    let totals = report::Totals::of(&rows);
+    if arguments.json {
+        println!("{}", report::json(arguments, &rows, &totals, &impossible)?);
+    } else {
+        report::print_end(&rows, &totals, &impossible);
+    }
+    match totals.faulty {
+        0 => Ok(()),
+        faulty => Err(format!("{faulty} of {} packages are faulty", totals.converted)),
+    }
+}
+
+/// The command under test, built unless one is named.
+fn command(root: &Path) -> Result<PathBuf, String> {
+    if let Some(given) = env::var_os(BINARY_VARIABLE) {
+        return Ok(PathBuf::from(given));
+    }
+    execute(
+        cargo(root).args(["build", "--quiet", "--release", "--package", "coremill-cli"]),
+        "building the coremill command",
+    )?;
+    Ok(binary(root))
+}
+
+/// The programs to convert, each with the name of its archive, and those that torch could not export.
+fn listed(
+    exports: &Path,
+    arguments: &Arguments,
+) -> Result<(Vec<(Export, String)>, Vec<Export>), String> {
+    let entries = fs::read_dir(exports).map_err(|error| describe("read", exports, &error))?;
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    paths.sort();
+    let (mut found, mut impossible) = (Vec::new(), Vec::new());
+    for path in paths {
+        let text = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;
+        let export: Export = serde_json::from_str(&text).map_err(|error| {
+            format!("`{}` does not describe an export: {error}", path.display())
+        })?;
+        let chosen = (arguments.only.is_empty() || arguments.only.contains(&export.name))
+            && (arguments.family.is_empty() || arguments.family.contains(&export.family));
+        if !chosen {
+            continue;
+        }
+        if export.failed.is_some() {
+            impossible.push(export);
+            continue;
+        }
+        let mut names = vec![export.name.clone()];
+        if arguments.dialects {
+            names
+                .extend(export.dialects.iter().map(|dialect| format!("{}.{dialect}", export.name)));
+        }
+        for name in names {
+            let described = Export {
+                name: export.name.clone(),
+                family: export.family.clone(),
+                notes: export.notes.clone(),
+                failed: None,
+                dialects: Vec::new(),
+            };
+            found.push((described, name));
+        }
+    }
+    if found.is_empty() {
+        return Err(format!("{} holds none of the programs asked for", exports.display()));
+    }
+    Ok((found, impossible))
+}
+
+/// What is known of coremltools; programs that it was not asked about have no line.
+fn peers(root: &Path) -> Result<BTreeMap<String, Peer>, String> {
+    let path = root.join("oracle/zoo/peer.json");
+    let text = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;
+    let peers: Peers = serde_json::from_str(&text)
+        .map_err(|error| format!("`{}` cannot be read: {error}", path.display()))?;
+    Ok(peers.models)
+}
+
+/// Runs the conversion; the reason if it was refused, and how long it took.
+fn convert(
+    coremill: &Path,
+    archive: &Path,
+    package: &Path,
+    arguments: &Arguments,
+) -> Result<(Option<String>, f64), String> {
+    if package.exists() {
+        fs::remove_dir_all(package).map_err(|error| describe("remove", package, &error))?;
+    }
+    let mut convert = Command::new(coremill);
+    convert.arg("convert").arg(archive).arg("-o").arg(package);
+    convert.args(["--target", &arguments.target, "--precision", &arguments.precision]);
+    let started = Instant::now();
+    let done = convert
+        .output()
+        .map_err(|error| format!("cannot start `{}`: {error}", coremill.display()))?;
+    let took = started.elapsed().as_secs_f64() * 1e3;
+    let refused = (!done.status.success())
+        .then(|| report::reason(&String::from_utf8_lossy(&done.stderr), done.status));
+    Ok((refused, took))
+}

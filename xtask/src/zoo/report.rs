@@ -1,0 +1,218 @@
+//! The table, its totals, and the same as JSON.
+
+use std::process::ExitStatus;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Arguments, Export, Row};
+
+/// The version of the JSON.
+const VERSION: u32 = 1;
+/// How much of a reason a line of the table has room for.
+const ROOM: usize = 96;
+
+pub(super) const HEADER: &str =
+    "model                          family                 ms   ops  peer    error  outcome";
+
+/// A program and what came of it.
+pub(super) fn line(row: &Row) -> String {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |one| one.to_string());
+    let error = row.error.map_or_else(|| "-".to_owned(), |error| format!("{error:.1e}"));
+    let peer = match (&row.peer_failed, row.peer_operations) {
+        (Some(_), _) => "fails".to_owned(),
+        (None, operations) => number(operations),
+    };
+    let outcome = match (&row.refused, row.faults.first()) {
+        (Some(reason), _) => format!("refused: {reason}"),
+        (None, Some(fault)) => format!("FAULT: {fault}"),
+        (None, None) if more(row) => "more operations than the peer".to_owned(),
+        (None, None) => "ok".to_owned(),
+    };
+    let outcome: String = outcome.chars().take(ROOM).collect();
+    format!(
+        "{:<30} {:<17} {:>7.1} {:>5} {:>5} {error:>8}  {outcome}",
+        row.model,
+        row.family,
+        row.milliseconds,
+        number(row.operations),
+        peer
+    )
+}
+
+/// Whether the package has more operations than coremltools needs.
+fn more(row: &Row) -> bool {
+    matches!((row.operations, row.peer_operations), (Some(ours), Some(theirs)) if ours > theirs)
+}
+
+/// What the promises are about.
+#[derive(Serialize)]
+pub(super) struct Totals {
+    programs: usize,
+    pub(super) converted: usize,
+    /// Packages that coremltools refuses, that compute something else, or that do needless work.
+    pub(super) faulty: usize,
+    peer_asked: usize,
+    peer_converted: usize,
+    /// Programs that both convert.
+    compared: usize,
+    /// Of these, those for which we need more operations.
+    more_operations: usize,
+    operations: u64,
+    peer_operations: u64,
+    /// The median of how many times as long the peer takes; one run of each, on other days.
+    speedup: Option<f64>,
+}
+
+impl Totals {
+    pub(super) fn of(rows: &[Row]) -> Totals {
+        let count = |holds: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| holds(row)).count();
+        let both: Vec<(u64, u64)> =
+            rows.iter().filter_map(|row| Some((row.operations?, row.peer_operations?))).collect();
+        let mut ratios: Vec<f64> = rows
+            .iter()
+            .filter(|row| row.refused.is_none())
+            .filter_map(|row| Some(row.peer_seconds? * 1e3 / row.milliseconds))
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        Totals {
+            programs: rows.len(),
+            converted: count(&|row| row.refused.is_none()),
+            faulty: count(&|row| !row.faults.is_empty()),
+            peer_asked: count(&|row| row.peer_failed.is_some() || row.peer_operations.is_some()),
+            peer_converted: count(&|row| row.peer_operations.is_some()),
+            compared: both.len(),
+            more_operations: count(&more),
+            operations: both.iter().map(|(ours, _)| ours).sum(),
+            peer_operations: both.iter().map(|(_, theirs)| theirs).sum(),
+            speedup: ratios.get(ratios.len() / 2).copied(),
+        }
+    }
+}
+
+/// The lists below the table, and the totals.
+pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
+    let mut list = |title: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            println!("\n{title}:");
+            lines.iter().for_each(|line| println!("  {line}"));
+        }
+    };
+    let refusals =
+        rows.iter().filter_map(|row| Some(format!("{}: {}", row.model, row.refused.as_ref()?)));
+    list("refused", refusals.collect());
+    let faults = rows.iter().filter(|row| !row.faults.is_empty());
+    list("faulty", faults.map(|row| format!("{}: {}", row.model, row.faults.join("; "))).collect());
+    let longer = rows.iter().filter(|row| more(row)).filter_map(|row| {
+        Some(format!("{}: {} against {}", row.model, row.operations?, row.peer_operations?))
+    });
+    list("more operations than coremltools", longer.collect());
+    let unexported = impossible
+        .iter()
+        .filter_map(|export| Some(format!("{}: {}", export.name, export.failed.as_ref()?)));
+    list("not exported by torch", unexported.collect());
+    println!(
+        "\n{} of {} converted, {} faulty; coremltools converts {} of {}",
+        totals.converted, totals.programs, totals.faulty, totals.peer_converted, totals.peer_asked
+    );
+    println!(
+        "operations where both convert ({} programs): {} against {}; more than the peer's in {}",
+        totals.compared, totals.operations, totals.peer_operations, totals.more_operations
+    );
+    if let Some(speedup) = totals.speedup {
+        println!(
+            "coremltools takes {speedup:.0} times as long (median; not measured side by side)"
+        );
+    }
+}
+
+/// Everything, for programs.
+pub(super) fn json(
+    arguments: &Arguments,
+    rows: &[Row],
+    totals: &Totals,
+    impossible: &[Export],
+) -> Result<String, String> {
+    let unexported: Vec<_> = impossible
+        .iter()
+        .map(|export| json!({ "model": export.name, "family": export.family, "reason": export.failed }))
+        .collect();
+    let report = json!({
+        "version": VERSION,
+        "target": arguments.target,
+        "precision": arguments.precision,
+        "models": rows,
+        "not_exported": unexported,
+        "totals": totals,
+    });
+    serde_json::to_string_pretty(&report).map_err(|error| error.to_string())
+}
+
+/// What a refusal comes down to: the calls, each said once, or the first line of another error.
+pub(super) fn reason(text: &str, status: ExitStatus) -> String {
+    let mut calls: Vec<&str> = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('`')) {
+        let said = line.split_once("): ").map_or(line, |(_, said)| said);
+        if !calls.contains(&said) {
+            calls.push(said);
+        }
+    }
+    if !calls.is_empty() {
+        return calls.join("; ");
+    }
+    match text.lines().find(|line| !line.trim().is_empty()) {
+        Some(line) if line.contains("error: ") => {
+            line.split_once("error: ").map_or(line, |(_, said)| said).to_owned()
+        }
+        Some(line) => format!("{status}: {line}"),
+        None => format!("{status}, and nothing was said"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn row(operations: Option<u64>, peer: Option<u64>, refused: Option<&str>) -> Row {
+        Row {
+            model: "net".to_owned(),
+            family: "vision".to_owned(),
+            notes: String::new(),
+            refused: refused.map(str::to_owned),
+            milliseconds: 2.0,
+            operations,
+            error: None,
+            faults: Vec::new(),
+            peer_operations: peer,
+            peer_seconds: peer.map(|_| 1.0),
+            peer_failed: None,
+        }
+    }
+
+    #[test]
+    fn totals_compare_what_both_converted() {
+        let rows = [
+            row(Some(10), Some(12), None),
+            row(Some(9), Some(8), None),
+            row(Some(5), None, None),
+            row(None, Some(4), Some("no")),
+        ];
+        let totals = Totals::of(&rows);
+        assert_eq!((totals.programs, totals.converted), (4, 3));
+        assert_eq!((totals.compared, totals.more_operations), (2, 1));
+        assert_eq!((totals.operations, totals.peer_operations), (19, 20));
+        assert_eq!(totals.speedup, Some(500.0));
+    }
+
+    #[test]
+    fn reasons_are_said_once() -> Result<(), std::io::Error> {
+        let status = Command::new("false").status()?;
+        let text = "error: m.pt2: 2 calls cannot be lowered\n`aten.x` (x): no lowering\n  at m.py:1\n`aten.x` (x_1): no lowering\n";
+        assert_eq!(reason(text, status), "no lowering");
+        assert_eq!(reason("error: m.pt2: it is cut short\n", status), "m.pt2: it is cut short");
+        assert!(reason("", status).contains("nothing was said"));
+        Ok(())
+    }
+}
