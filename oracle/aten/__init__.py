@@ -43,6 +43,7 @@ FAMILIES = (
     "order",
     "complex_numbers",
     "recurrent",
+    "loss",
     "sizes",
     "defects",
 )

@@ -41,6 +41,9 @@ def arithmetic() -> Iterator[Case]:
             yield case(f"aten.{name}_.Tensor", real(3, 4), positive(4))
             yield case(f"aten.{name}_.Scalar", real(3, 4), 3.0)
     yield case("aten.add.Tensor", real(3, 4), 2.5)
+    yield case("aten.multiply.Tensor", real(3, 4), real(4))
+    yield case("aten.subtract.Tensor", real(3, 4), real(4))
+    yield case("aten.divide.Tensor", real(3, 4), positive(4))
     yield case("aten.mul.Tensor", whole(3, 4), 3)
     yield case("aten.square_.default", real(3, 4))
 
@@ -112,6 +115,8 @@ def bits() -> Iterator[Case]:
         yield case(f"aten.{name}.Scalar", whole(3, 4, low=-30, high=30), 6)
     for name in ("__and__", "__or__", "__xor__"):
         yield case(f"aten.{name}.Tensor", flags(3, 4), flags(3, 4))
+        yield case(f"aten.{name}.Scalar", whole(3, 4, low=0, high=30), 6)
+        yield case(f"aten.{name}.Scalar", flags(3, 4), True)
     for name in ("bitwise_left_shift", "bitwise_right_shift"):
         yield case(f"aten.{name}.Tensor", whole(3, 4, low=-40, high=40), whole(4, low=0, high=4))
         yield case(f"aten.{name}.Tensor_Scalar", whole(3, 4, low=-40, high=40), 2)
@@ -143,6 +148,7 @@ def others() -> Iterator[Case]:
         yield case(f"aten.{name}_.default", real(3, 4), real(4), positive(3, 1), value=0.5)
     for weight in (0.3, 0.0, 1.0, 0.8):
         yield case("aten.lerp.Scalar", real(3, 4), real(4), weight)
+        yield case("aten.lerp_.Scalar", real(3, 4), real(4), weight)
     yield case("aten.lerp.Tensor", real(3, 4), real(4), positive(3, 4, low=0, high=1))
     for low, high in ((-1, 1), (None, 0.5), (-0.5, None), (1, -1), (0, 6)):
         yield case("aten.clamp.default", real(3, 4), low, high)

@@ -1,5 +1,6 @@
 """Complex numbers on the way from real inputs to real outputs, and Fourier transforms."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,6 +62,20 @@ def cases() -> Iterator[Case]:
     for name, function in TRANSFORMS.items():
         yield program(f"aten.fft_{name}", lambda x, f=function: split(f(x)), real(4, 8), tolerance=LOOSE)
         yield program(f"aten.fft_{name}", lambda x, f=function: f(x).abs(), real(4, 8), tolerance=LOOSE)
+    for name in ("fft", "rfft"):
+        yield program(f"aten.fft_{name}.default", lambda x, n=name: split(getattr(torch.fft, n)(x)), real(4, 8), tolerance=LOOSE)
+        yield program(f"aten.fft_{name}2.default", lambda x, n=name: split(getattr(torch.fft, f"{n}2")(x)), real(4, 8), tolerance=LOOSE)
+        yield program(f"aten.fft_{name}n.default", lambda x, n=name: split(getattr(torch.fft, f"{n}n")(x)), real(2, 4, 8), tolerance=LOOSE)
+    yield program("aten.fft_ifft.default", lambda x: split(torch.fft.ifft(x)), real(4, 8), tolerance=LOOSE)
+    yield program("aten.fft_irfft.default", lambda x: torch.fft.irfft(torch.complex(x, x * 0.5)), real(4, 5), tolerance=LOOSE)
+    yield program("aten.fft_fftshift.default", torch.fft.fftshift, real(4, 5))
+    yield program("aten._conj.default", lambda x, y: split(torch.ops.aten._conj.default(torch.complex(x, y)) * 2), real(3, 4), real(3, 4))
+    for dims, how in itertools.product(([1], [0], [0, 1]), (0, 1, 2)):
+        # The operators that decompositions leave: scaled by nothing, by the root of the size, by the size.
+        yield program("aten._fft_r2c.default", lambda x, d=dims, h=how: split(torch.ops.aten._fft_r2c.default(x, d, h, True)), real(4, 8), tolerance=LOOSE)
+        yield program("aten._fft_c2c.default", lambda x, d=dims, h=how: split(torch.ops.aten._fft_c2c.default(x + 0j, d, h, True)), real(4, 8), tolerance=LOOSE)
+        yield program("aten._fft_c2c.default", lambda x, d=dims, h=how: split(torch.ops.aten._fft_c2c.default(x * (1 + 1j), d, h, False)), real(4, 8), tolerance=LOOSE)
+        yield program("aten._fft_c2r.default", lambda x, d=dims, h=how: torch.ops.aten._fft_c2r.default(torch.ops.aten._fft_r2c.default(x, d, 0, True), d, h, 8 if d[-1] else 4), real(4, 8), tolerance=LOOSE)
     for name, function in INVERSE.items():
         yield program(f"aten.fft_{name}", function, real(4, 8), tolerance=LOOSE)
     window = torch.hann_window(16)

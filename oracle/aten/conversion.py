@@ -37,6 +37,15 @@ def cases() -> Iterator[Case]:
         yield program("aten.layer_norm.default", lambda x: torch.nn.functional.layer_norm(x, [4]), of(kind, 3, 4))
     yield program("aten.item.default", lambda x, n: x * n.item(), real(3, 4), torch.tensor(3))
     yield program("aten.item.default", lambda x, n: x * n.item(), real(3, 4), torch.tensor(1.5))
+    for kind in (torch.int64, torch.int32):
+
+        def checked(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            count = n.item()
+            torch._check(count >= 0)
+            torch._check(count < 9)
+            return x + count
+
+        yield program("aten._assert_scalar.default", checked, real(3, 4), torch.tensor(3, dtype=kind))
     yield program("aten.numel.default", lambda x: x * x.numel(), real(3, 4))
     yield program("aten.sym_size.int", lambda x: x * x.shape[0], free(real, (3, 4), (5, 4)))
     yield program("aten.sym_numel.default", lambda x: x.sum() / x.numel(), free(real, (3, 4), (5, 4)))

@@ -78,6 +78,10 @@ def gathers() -> Iterator[Case]:
     yield case("aten.embedding.default", Weight(real(9, 4)), free(lambda *s: whole(*s, low=0, high=8), (2, 3), (2, 6)))
     for mode in (0, 1, 2):
         yield case("aten.embedding_bag.default", Weight(real(9, 4)), whole(6, low=0, high=8), torch.tensor([0, 2, 5]), mode=mode, taken=slice(0, 1))
+        bags = (Weight(real(9, 4)), whole(6, low=0, high=8), torch.tensor([0, 2, 5]), False, mode, False, None, False)
+        yield case("aten.embedding_bag.padding_idx", *bags, 3, taken=slice(0, 1))
+        yield case("aten._embedding_bag.default", *bags, taken=slice(0, 1))
+        yield case("aten._embedding_bag_forward_only.default", *bags, taken=slice(0, 1))
     yield case("aten.masked_select.default", real(3, 4), flags(3, 4))
     yield case("aten.nonzero.default", whole(3, 4, low=0, high=1))
     yield case("aten.nonzero.default", real(5) * (real(5) > 0))
@@ -98,6 +102,7 @@ def scatters() -> Iterator[Case]:
         yield case("aten.scatter.src", real(*shape), axis, index, real(*shape))
         yield case("aten.scatter.value", real(*shape), axis, index, 0.5)
         yield case("aten.scatter_.src", real(*shape), axis, index, real(*shape))
+        yield case("aten.scatter_.value", real(*shape), axis, index, -0.5)
         yield case("aten.scatter.src", whole(*shape), axis, index, whole(*shape))
         again = whole(*index.shape, low=0, high=size - 1)
         yield case("aten.scatter_add.default", real(*shape), axis, again, real(*shape))
@@ -112,6 +117,7 @@ def scatters() -> Iterator[Case]:
         yield case("aten.index_copy_.default", real(*shape), axis, rows, update)
         yield case("aten.index_add.default", real(*shape), axis, torch.tensor([1, 1]), update, alpha=0.5)
         yield case("aten.index_fill.int_Scalar", real(*shape), axis, rows, -1.5)
+        yield case("aten.index_fill_.int_Scalar", real(*shape), axis, rows, 2)
     rows, columns = torch.tensor([0, 3]), torch.tensor([5, 1])
     for accumulate in (False, True):
         yield case("aten.index_put.default", real(4, 6), [rows], real(2, 6), accumulate)

@@ -16,6 +16,7 @@ def cases() -> Iterator[Case]:
         statistics = (Weight(real(6)), Weight(positive(6)))
         yield case("aten.batch_norm.default", real(*shape), *weights, *statistics, False, 0.1, 1e-5, False)
         yield case("aten._native_batch_norm_legit_no_training.default", real(*shape), *weights, *statistics, 0.1, 1e-3, taken=FIRST)
+        yield case("aten._native_batch_norm_legit.default", real(*shape), *weights, *statistics, False, 0.1, 1e-3, taken=FIRST)
         yield case("aten._native_batch_norm_legit.no_stats", real(*shape), *weights, True, 0.1, 1e-3, taken=FIRST)
     yield case("aten.batch_norm.default", free(real, (2, 6, 4), (3, 6, 4)), Weight(positive(6)), Weight(real(6)), Weight(real(6)), Weight(positive(6)), False, 0.1, 1e-5, False)
     yield case("aten.batch_norm.default", real(2, 6, 4), positive(6), real(6), real(6), positive(6), False, 0.1, 1e-5, False)

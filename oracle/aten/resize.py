@@ -25,6 +25,7 @@ def cases() -> Iterator[Case]:
             yield case("aten.upsample_bilinear2d.vec", real(2, 3, 6, 9), size, corners, scales)
             yield case("aten.upsample_bicubic2d.vec", real(2, 3, 6, 9), size, corners, scales)
             yield case("aten._upsample_bilinear2d_aa.vec", real(2, 3, 6, 9), size, corners, scales)
+            yield case("aten._upsample_bicubic2d_aa.vec", real(2, 3, 6, 9), size, corners, scales)
     for size, scales in (([13], None), (None, [2.0]), ([4], None), (None, [1.5])):
         yield case("aten.upsample_nearest1d.vec", real(2, 3, 7), size, scales)
         for corners in (False, True):

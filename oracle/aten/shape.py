@@ -91,6 +91,8 @@ def repeats() -> Iterator[Case]:
     for kind in KINDS:
         yield case("aten.expand.default", of(kind, 3, 1), [3, 4])
     yield case("aten.expand_as.default", real(3, 1), real(3, 4))
+    yield case("aten.broadcast_tensors.default", [real(3, 1), real(1, 4)])
+    yield case("aten.broadcast_tensors.default", [real(3), real(2, 1), real()])
     yield case("aten.expand.default", free(lambda *s: real(*s), (3, 1), (5, 1)), [-1, 4])
     for shape, times in (((3,), [2]), ((3, 4), [2, 1]), ((3, 4), [2, 3, 1]), ((1, 2, 3), [2, 2, 2]), ((3, 4), [1, 1])):
         yield case("aten.repeat.default", real(*shape), times)

@@ -15,7 +15,7 @@ BEYOND = ("acosh", "arccosh")
 OF_WHOLE = ("abs", "neg", "sign", "relu", "square", "ceil", "floor", "round", "trunc", "bitwise_not", "positive")
 #: Those that turn whole numbers into floats.
 TO_FLOAT = ("exp", "sigmoid", "sin", "cos", "tanh", "erf", "atan", "asinh", "expm1", "sinh", "rad2deg")
-IN_PLACE = ("abs_", "exp_", "neg_", "relu_", "sigmoid_", "tanh_", "sin_", "cos_", "floor_", "ceil_", "round_", "square_", "erf_", "zero_")
+IN_PLACE = ("abs_", "exp_", "neg_", "relu_", "sigmoid_", "tanh_", "sin_", "cos_", "floor_", "ceil_", "round_", "square_", "erf_", "zero_", "detach_")
 #: What has a pole, or jumps, between neighbours that fp16 cannot tell apart.
 NOT_HALF = {"frac", "digamma", "erfinv"}
 #: Polynomials where torch has other ones.
