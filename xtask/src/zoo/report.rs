@@ -92,7 +92,7 @@ impl Totals {
 
 /// The lists below the table, and the totals.
 pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
-    let mut list = |title: &str, lines: Vec<String>| {
+    let list = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
             println!("\n{title}:");
             lines.iter().for_each(|line| println!("  {line}"));
