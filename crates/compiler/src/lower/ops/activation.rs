@@ -1,44 +1,295 @@
 //! Activations.
 
+use coremill_mil::ir::{Constant, ValueId};
 use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
 
+use super::unary::mapped;
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::table::{Row, all};
+use crate::lower::value::Lowered;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.relu", |call| unary(call, OpKind::Relu)),
-    all("aten.sigmoid", |call| unary(call, OpKind::Sigmoid)),
-    all("aten.tanh", |call| unary(call, OpKind::Tanh)),
-    all("aten.hardtanh", clamp),
-    all("aten.softmax", softmax),
-    all("aten.dropout", identity),
+    all("aten.relu", relu),
+    all("aten.relu6", relu6),
+    all("aten.gelu", gelu),
+    all("aten.silu", |call| mapped(call, |builder, x| builder.unary(OpKind::Silu, x))),
+    all("aten.mish", |call| mapped(call, mish)),
+    all("aten.elu", elu),
+    all("aten.celu", celu),
+    all("aten.selu", selu),
+    all("aten.leaky_relu", leaky_relu),
+    all("aten.rrelu", rrelu),
+    all("aten.rrelu_with_noise_functional", rrelu),
+    all("aten.prelu", prelu),
+    all("aten._prelu_kernel", prelu),
+    all("aten.hardtanh", hardtanh),
+    all("aten.hardswish", |call| mapped(call, hardswish)),
+    all("aten.hardsigmoid", |call| mapped(call, hardsigmoid)),
+    all("aten.hardshrink", hardshrink),
+    all("aten.softshrink", softshrink),
+    all("aten.threshold", threshold),
+    all("aten.softplus", softplus),
+    all("aten.log_sigmoid", |call| mapped(call, log_sigmoid)),
+    all("aten.log_sigmoid_forward", log_sigmoid_forward),
+    all("aten.glu", glu),
+    all("aten.dropout", |call| dropout(call, "train")),
+    all("aten.feature_dropout", |call| dropout(call, "train")),
+    all("aten.alpha_dropout", |call| dropout(call, "train")),
+    all("aten.feature_alpha_dropout", |call| dropout(call, "train")),
+    all("aten.native_dropout", native_dropout),
 ];
 
-fn unary(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
+fn relu(call: &mut Call<'_, '_>) -> Results {
     let x = call.tensor("self")?.value;
-    let y = call.unary(kind, x)?;
-    call.give(y)
-}
-
-fn clamp(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let (low, high) = (call.float("min_val")? as f32, call.float("max_val")? as f32);
-    let y = if (low, high) == (0.0, 6.0) {
-        call.unary(OpKind::Relu6, x)?
-    } else {
-        call.emit(OpKind::Clip, [("x", x.into()), ("alpha", low.into()), ("beta", high.into())])?
+    let y = match call.dtype(x) {
+        DType::Fp32 => call.unary(OpKind::Relu, x)?,
+        DType::Bool => x,
+        _ => call.binary(OpKind::Maximum, x, 0)?,
     };
     call.give(y)
 }
 
-fn softmax(call: &mut Call<'_, '_>) -> Results {
+fn relu6(call: &mut Call<'_, '_>) -> Results {
     let x = call.tensor("self")?.value;
-    let axis = call.axis("dim", call.rank(x))? as i32;
-    let y = call.emit(OpKind::Softmax, [("x", x.into()), ("axis", axis.into())])?;
+    let y = between(call, x, 0.0, 6.0)?;
     call.give(y)
 }
 
-fn identity(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("input")?.value;
-    call.give(x)
+fn hardtanh(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let (low, high) = (call.float("min_val")?, call.float("max_val")?);
+    let y = between(call, x, low, high)?;
+    call.give(y)
+}
+
+/// A tensor between two bounds.
+fn between(builder: &mut Builder, x: ValueId, low: f64, high: f64) -> Result<ValueId, Refusal> {
+    if builder.dtype(x) != DType::Fp32 {
+        let (low, high) = (builder.scalar_like(x, low)?, builder.scalar_like(x, high)?);
+        let x = builder.binary(OpKind::Maximum, x, low)?;
+        return builder.binary(OpKind::Minimum, x, high);
+    }
+    match (low as f32, high as f32) {
+        (0.0, 6.0) => builder.unary(OpKind::Relu6, x),
+        (low, high) => builder.clip(x, low, high),
+    }
+}
+
+fn gelu(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let mode = match call.text("approximate")? {
+        None | Some("none") => "EXACT",
+        Some("tanh") => "TANH_APPROXIMATION",
+        Some(other) => {
+            refuse!("`approximate` is `{other}`; `none` and `tanh` are accepted")
+        }
+    };
+    let y = call.emit(OpKind::Gelu, [("x", x.into()), ("mode", mode.into())])?;
+    call.give(y)
+}
+
+fn mish(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    let y = builder.unary(OpKind::Softplus, x)?;
+    let y = builder.unary(OpKind::Tanh, y)?;
+    builder.binary(OpKind::Mul, x, y)
+}
+
+fn raw_elu(builder: &mut Builder, x: ValueId, alpha: f32) -> Result<ValueId, Refusal> {
+    builder.emit(OpKind::Elu, [("x", x.into()), ("alpha", alpha.into())])
+}
+
+fn elu(call: &mut Call<'_, '_>) -> Results {
+    let (alpha, scale) = (call.float("alpha")? as f32, call.float("scale")? as f32);
+    let input_scale = call.float("input_scale")? as f32;
+    mapped(call, |builder, x| {
+        if input_scale == 1.0 {
+            let y = raw_elu(builder, x, alpha)?;
+            return builder.times(y, scale);
+        }
+        let inner = builder.times(x, input_scale)?;
+        let below = raw_elu(builder, inner, alpha)?;
+        let positive = builder.binary(OpKind::Greater, x, 0.0_f32)?;
+        let y = builder.select(positive, x, below)?;
+        builder.times(y, scale)
+    })
+}
+
+fn celu(call: &mut Call<'_, '_>) -> Results {
+    let alpha = call.float("alpha")? as f32;
+    mapped(call, |builder, x| {
+        let inner = builder.times(x, 1.0 / alpha)?;
+        let y = raw_elu(builder, inner, 1.0)?;
+        builder.times(y, alpha)
+    })
+}
+
+fn selu(call: &mut Call<'_, '_>) -> Results {
+    const ALPHA: f32 = 1.673_263_2;
+    const SCALE: f32 = 1.050_701;
+    mapped(call, |builder, x| {
+        let y = raw_elu(builder, x, ALPHA)?;
+        builder.times(y, SCALE)
+    })
+}
+
+fn slope(builder: &mut Builder, x: ValueId, alpha: f64) -> Result<ValueId, Refusal> {
+    builder.emit(OpKind::LeakyRelu, [("x", x.into()), ("alpha", (alpha as f32).into())])
+}
+
+fn leaky_relu(call: &mut Call<'_, '_>) -> Results {
+    let alpha = call.float("negative_slope")?;
+    mapped(call, |builder, x| slope(builder, x, alpha))
+}
+
+fn rrelu(call: &mut Call<'_, '_>) -> Results {
+    if call.flag("training")? {
+        return Err(Refusal::new("`rrelu` draws random slopes while training")
+            .hint("export the model after `eval()`"));
+    }
+    let alpha = (call.float("lower")? + call.float("upper")?) / 2.0;
+    mapped(call, |builder, x| slope(builder, x, alpha))
+}
+
+/// Of a slope for each channel, which is the second axis.
+fn prelu(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let weight = call.tensor("weight")?.value;
+    let rank = call.rank(x);
+    let single = call.extents(weight).iter().all(|&extent| extent == Some(1));
+    if single && let Some(alpha) = only_float(call, weight) {
+        let y = slope(call, x, alpha)?;
+        return call.give(y);
+    }
+    let vector = call.rank(weight) == 1
+        && rank >= 2
+        && call.extents(weight)[0] == call.extents(x)[1];
+    if vector && (3..=5).contains(&rank) && call.known(weight).is_some() {
+        let y = call.emit(OpKind::Prelu, [("x", x.into()), ("alpha", weight.into())])?;
+        return call.give(y);
+    }
+    let weight = if call.rank(weight) == 1 && !single && rank > 2 {
+        let axes: Vec<_> = (1..rank as i32 - 1).collect();
+        call.expand_dims(weight, &axes)?
+    } else {
+        weight
+    };
+    let positive = call.binary(OpKind::Greater, x, 0.0_f32)?;
+    let below = call.binary(OpKind::Mul, x, weight)?;
+    let y = call.select(positive, x, below)?;
+    call.give(y)
+}
+
+/// The only element of a constant.
+fn only_float(builder: &Builder, value: ValueId) -> Option<f64> {
+    builder.folded(value)?.only()?.float()
+}
+
+fn hardsigmoid(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    builder.emit(
+        OpKind::SigmoidHard,
+        [("x", x.into()), ("alpha", (1.0_f32 / 6.0).into()), ("beta", 0.5_f32.into())],
+    )
+}
+
+fn hardswish(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    let gate = hardsigmoid(builder, x)?;
+    builder.binary(OpKind::Mul, x, gate)
+}
+
+fn hardshrink(call: &mut Call<'_, '_>) -> Results {
+    let bound = call.float("lambd")? as f32;
+    mapped(call, |builder, x| {
+        let magnitude = builder.unary(OpKind::Abs, x)?;
+        let small = builder.binary(OpKind::LessEqual, magnitude, bound)?;
+        builder.select(small, 0.0_f32, x)
+    })
+}
+
+fn softshrink(call: &mut Call<'_, '_>) -> Results {
+    let bound = call.float("lambd")? as f32;
+    mapped(call, |builder, x| {
+        let inner = builder.clip(x, -bound, bound)?;
+        builder.binary(OpKind::Sub, x, inner)
+    })
+}
+
+fn threshold(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let (threshold, value) = (call.float("threshold")?, call.float("value")?);
+    if (threshold, value) == (0.0, 0.0) {
+        return relu(call);
+    }
+    let (bound, value) = (call.scalar_like(x, threshold)?, call.scalar_like(x, value)?);
+    let small = call.binary(OpKind::LessEqual, x, bound)?;
+    let y = call.select(small, value, x)?;
+    call.give(y)
+}
+
+fn softplus(call: &mut Call<'_, '_>) -> Results {
+    /// Beyond it `softplus(x)` is `x` in single precision.
+    const LINEAR: f32 = 16.0;
+    let (beta, threshold) = (call.float("beta")? as f32, call.float("threshold")? as f32);
+    mapped(call, |builder, x| {
+        let inner = builder.times(x, beta)?;
+        let y = builder.unary(OpKind::Softplus, inner)?;
+        let y = builder.times(y, 1.0 / beta)?;
+        if threshold >= LINEAR {
+            return Ok(y);
+        }
+        let linear = builder.binary(OpKind::Greater, inner, threshold)?;
+        builder.select(linear, x, y)
+    })
+}
+
+fn log_sigmoid(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    let y = builder.times(x, -1.0)?;
+    let y = builder.unary(OpKind::Softplus, y)?;
+    builder.times(y, -1.0)
+}
+
+fn log_sigmoid_forward(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let y = log_sigmoid(call, x)?;
+    let dtype = call.result_dtype()?;
+    // The second result is for the backward pass.
+    Ok(vec![Lowered::tensor(y, dtype), Lowered::Nothing])
+}
+
+fn glu(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let axis = call.axis("dim", call.rank(x))? as i32;
+    let halves = call.emit_many(
+        OpKind::Split,
+        [("x", x.into()), ("num_splits", 2.into()), ("axis", axis.into())],
+    )?;
+    let gate = call.unary(OpKind::Sigmoid, halves[1])?;
+    let y = call.binary(OpKind::Mul, halves[0], gate)?;
+    call.give(y)
+}
+
+fn refuse_training(call: &mut Call<'_, '_>, train: &str) -> Result<(), Refusal> {
+    if call.flag(train)? && call.float("p")? != 0.0 {
+        return Err(Refusal::new("dropout drops at random while training")
+            .hint("export the model after `eval()`"));
+    }
+    Ok(())
+}
+
+fn dropout(call: &mut Call<'_, '_>, train: &str) -> Results {
+    refuse_training(call, train)?;
+    let x = call.any_tensor("input")?;
+    Ok(vec![Lowered::Tensor(x)])
+}
+
+fn native_dropout(call: &mut Call<'_, '_>) -> Results {
+    refuse_training(call, "train")?;
+    let x = call.tensor("input")?;
+    // The mask has all elements kept.
+    let ones = Arg::from(Constant::bool(true));
+    let mask = call.binary(OpKind::Equal, x.value, x.value)?;
+    let mask = call.binary(OpKind::LogicalOr, mask, ones)?;
+    Ok(vec![Lowered::Tensor(x), Lowered::tensor(mask, coremill_pt2::ScalarType::Bool)])
 }

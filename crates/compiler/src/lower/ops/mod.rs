@@ -2,20 +2,27 @@
 
 mod activation;
 mod adaptive;
+mod arithmetic;
 mod attention;
+mod bitwise;
+mod cast;
+mod comparison;
+mod complex;
 mod contraction;
 mod convolution;
-mod elementwise;
 mod index;
 mod linear;
 mod normalization;
+mod operand;
 mod pooling;
 mod recurrent;
 mod reduction;
 mod resize;
 mod sampling;
 mod shape;
+mod softmax;
 mod symbolic;
+mod unary;
 
 pub(crate) use self::shape::{expanded, to_sizes};
 use super::table::Row;
@@ -27,10 +34,14 @@ pub(crate) const GROUPS: &[&[&[Row]]] = &[index::ROWS, shape::ROWS];
 pub(crate) const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     adaptive::ROWS,
+    arithmetic::ROWS,
     attention::ROWS,
+    bitwise::ROWS,
+    cast::ROWS,
+    comparison::ROWS,
+    complex::ROWS,
     contraction::ROWS,
     convolution::ROWS,
-    elementwise::ROWS,
     linear::ROWS,
     normalization::ROWS,
     pooling::ROWS,
@@ -38,5 +49,7 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     reduction::ROWS,
     resize::ROWS,
     sampling::ROWS,
+    softmax::ROWS,
     symbolic::ROWS,
+    unary::ROWS,
 ];

@@ -1,0 +1,35 @@
+//! Other element types, and copies.
+
+use crate::lower::call::{Call, Results};
+use crate::lower::table::{Row, all};
+use crate::lower::value::{Lowered, Tensor};
+
+pub(crate) const ROWS: &[Row] = &[
+    all("aten.to", convert),
+    all("aten._to_copy", convert),
+    all("aten.type_as", convert),
+    all("aten.float", convert),
+    all("aten.lift_fresh_copy", convert),
+    all("aten.lift_fresh", convert),
+    all("aten.lift", convert),
+    all("aten._conj_copy", convert),
+    all("prims.convert_element_type", |call| converted(call, "a")),
+    all("quantized_decomposed.convert_element_type", |call| converted(call, "input")),
+    all("dim_order_ops._to_dim_order_copy", convert),
+    all("dim_order_ops._clone_dim_order", convert),
+];
+
+fn convert(call: &mut Call<'_, '_>) -> Results {
+    converted(call, "self")
+}
+
+fn converted(call: &mut Call<'_, '_>, name: &str) -> Results {
+    let x = call.any_tensor(name)?;
+    let dtype = call.result_dtype()?;
+    if dtype.is_complex() {
+        return Ok(vec![Lowered::Tensor(Tensor { dtype, ..x })]);
+    }
+    // Of a complex number the real part is left.
+    let z = call.converted(x.value, x.dtype, dtype)?;
+    call.give(z)
+}

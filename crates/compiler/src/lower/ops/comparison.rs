@@ -1,0 +1,272 @@
+//! Comparisons, logic and choices, element by element.
+
+use coremill_mil::ir::ValueId;
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::arithmetic::meeting;
+use super::operand::Operand;
+use crate::error::{Refusal, refuse};
+use crate::lower::call::{Call, Results};
+use crate::lower::dtype::core_dtype;
+use crate::lower::table::{Row, all, some};
+use crate::lower::value::{Lowered, Number, Tensor, Truth};
+
+pub(crate) const ROWS: &[Row] = &[
+    all("aten.eq", |call| compare(call, OpKind::Equal)),
+    all("aten.ne", |call| compare(call, OpKind::NotEqual)),
+    all("aten.not_equal", |call| compare(call, OpKind::NotEqual)),
+    all("aten.lt", |call| compare(call, OpKind::Less)),
+    all("aten.less", |call| compare(call, OpKind::Less)),
+    all("aten.le", |call| compare(call, OpKind::LessEqual)),
+    all("aten.less_equal", |call| compare(call, OpKind::LessEqual)),
+    all("aten.gt", |call| compare(call, OpKind::Greater)),
+    all("aten.greater", |call| compare(call, OpKind::Greater)),
+    all("aten.ge", |call| compare(call, OpKind::GreaterEqual)),
+    all("aten.greater_equal", |call| compare(call, OpKind::GreaterEqual)),
+    all("aten.logical_and", |call| logic(call, OpKind::LogicalAnd)),
+    all("aten.logical_or", |call| logic(call, OpKind::LogicalOr)),
+    all("aten.logical_xor", |call| logic(call, OpKind::LogicalXor)),
+    all("aten.logical_not", logical_not),
+    some("aten.where", &["self", "Scalar", "ScalarOther", "ScalarSelf"], choose),
+    all("aten.masked_fill", masked_fill),
+    all("aten.isnan", is_nan),
+    all("aten.isinf", |call| against_infinity(call, OpKind::Equal)),
+    all("aten.isfinite", |call| against_infinity(call, OpKind::Less)),
+    all("aten.isposinf", |call| is_infinity(call, f32::INFINITY)),
+    all("aten.isneginf", |call| is_infinity(call, f32::NEG_INFINITY)),
+    all("aten.isreal", is_real),
+    all("aten.isclose", is_close),
+    all("aten.signbit", sign_bit),
+    all("aten.equal", whole_equal),
+];
+
+fn compare(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
+    let (x, y) = (call.any_operand("self")?, call.any_operand("other")?);
+    if x.is_complex() || y.is_complex() {
+        return compare_complex(call, x, y, kind);
+    }
+    let z = compared(call, x, y, kind)?;
+    call.give(z)
+}
+
+/// `x op y` for operands of any types.
+fn compared(
+    call: &mut Call<'_, '_>,
+    x: Operand,
+    y: Operand,
+    kind: OpKind,
+) -> Result<ValueId, Refusal> {
+    let dtype = meeting(x, y)?;
+    if dtype != DType::Bool {
+        let (x, y) = (call.operand_in(x, dtype)?, call.operand_in(y, dtype)?);
+        return call.binary(kind, x, y);
+    }
+    if let (Operand::Tensor(x), Operand::Number(Number::Bool(Truth::Known(truth)))) = (x, y)
+        && matches!(kind, OpKind::Equal | OpKind::NotEqual)
+    {
+        return match truth == (kind == OpKind::Equal) {
+            true => Ok(x.value),
+            false => call.unary(OpKind::LogicalNot, x.value),
+        };
+    }
+    match kind {
+        OpKind::Equal | OpKind::NotEqual => {
+            let (x, y) = (call.operand_in(x, dtype)?, call.operand_in(y, dtype)?);
+            let differ = call.binary(OpKind::LogicalXor, x, y)?;
+            match kind {
+                OpKind::NotEqual => Ok(differ),
+                _ => call.unary(OpKind::LogicalNot, differ),
+            }
+        }
+        _ => {
+            let (x, y) =
+                (call.operand_in(x, DType::Int32)?, call.operand_in(y, DType::Int32)?);
+            call.binary(kind, x, y)
+        }
+    }
+}
+
+fn compare_complex(
+    call: &mut Call<'_, '_>,
+    x: Operand,
+    y: Operand,
+    kind: OpKind,
+) -> Results {
+    let both = match kind {
+        OpKind::Equal => OpKind::LogicalAnd,
+        OpKind::NotEqual => OpKind::LogicalOr,
+        _ => refuse!("complex numbers have no order"),
+    };
+    let (x, y) = (call.parts(x)?, call.parts(y)?);
+    let real = call.binary(kind, x.0, y.0)?;
+    let imaginary = call.binary(kind, x.1, y.1)?;
+    let z = call.binary(both, real, imaginary)?;
+    call.give(z)
+}
+
+fn logic(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
+    let (x, y) = (call.operand("self")?, call.operand("other")?);
+    let (x, y) = (call.operand_in(x, DType::Bool)?, call.operand_in(y, DType::Bool)?);
+    let z = call.binary(kind, x, y)?;
+    call.give(z)
+}
+
+fn logical_not(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let z = if call.dtype(x) == DType::Bool {
+        call.unary(OpKind::LogicalNot, x)?
+    } else {
+        let zero = call.scalar_like(x, 0.0)?;
+        call.binary(OpKind::Equal, x, zero)?
+    };
+    call.give(z)
+}
+
+fn choose(call: &mut Call<'_, '_>) -> Results {
+    let condition = call.tensor("condition")?.value;
+    let condition = call.truthful_cast(condition, DType::Bool)?;
+    let (a, b) = (call.any_operand("self")?, call.any_operand("other")?);
+    chosen(call, condition, a, b)
+}
+
+/// `condition ? a : b`, of the type of the result.
+fn chosen(
+    call: &mut Call<'_, '_>,
+    condition: ValueId,
+    a: Operand,
+    b: Operand,
+) -> Results {
+    let result = call.result_dtype()?;
+    if result.is_complex() {
+        let (a, b) = (call.parts(a)?, call.parts(b)?);
+        let value = call.select(condition, a.0, b.0)?;
+        let imaginary = Some(call.select(condition, a.1, b.1)?);
+        return Ok(vec![Lowered::Tensor(Tensor { value, imaginary, dtype: result })]);
+    }
+    let dtype = core_dtype(result)?;
+    let (a, b) = (call.operand_in(a, dtype)?, call.operand_in(b, dtype)?);
+    let z = call.select(condition, a, b)?;
+    call.give(z)
+}
+
+fn masked_fill(call: &mut Call<'_, '_>) -> Results {
+    let mask = call.tensor("mask")?.value;
+    let mask = call.truthful_cast(mask, DType::Bool)?;
+    let (x, value) = (call.any_operand("self")?, call.any_operand("value")?);
+    chosen(call, mask, value, x)
+}
+
+/// The same answer for every element.
+fn everywhere(call: &mut Call<'_, '_>, x: ValueId, truth: bool) -> Results {
+    let x = call.cast(x, DType::Int32)?;
+    let kind = if truth { OpKind::Equal } else { OpKind::NotEqual };
+    let z = call.binary(kind, x, x)?;
+    call.give(z)
+}
+
+fn is_nan(call: &mut Call<'_, '_>) -> Results {
+    let x = call.any_tensor("self")?;
+    if call.dtype(x.value) != DType::Fp32 {
+        return everywhere(call, x.value, false);
+    }
+    let mut z = call.binary(OpKind::NotEqual, x.value, x.value)?;
+    if let Some(imaginary) = x.imaginary {
+        let imaginary = call.binary(OpKind::NotEqual, imaginary, imaginary)?;
+        z = call.binary(OpKind::LogicalOr, z, imaginary)?;
+    }
+    call.give(z)
+}
+
+/// How the magnitude compares with infinity.
+fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
+    let x = call.any_tensor("self")?;
+    if call.dtype(x.value) != DType::Fp32 {
+        return everywhere(call, x.value, kind == OpKind::Less);
+    }
+    let mut z = compared_magnitude(call, x.value, kind)?;
+    if let Some(imaginary) = x.imaginary {
+        let imaginary = compared_magnitude(call, imaginary, kind)?;
+        let both = if kind == OpKind::Less { OpKind::LogicalAnd } else { OpKind::LogicalOr };
+        z = call.binary(both, z, imaginary)?;
+    }
+    call.give(z)
+}
+
+fn compared_magnitude(
+    call: &mut Call<'_, '_>,
+    x: ValueId,
+    kind: OpKind,
+) -> Result<ValueId, Refusal> {
+    let magnitude = call.unary(OpKind::Abs, x)?;
+    call.binary(kind, magnitude, f32::INFINITY)
+}
+
+fn is_infinity(call: &mut Call<'_, '_>, infinity: f32) -> Results {
+    let x = call.tensor("self")?.value;
+    if call.dtype(x) != DType::Fp32 {
+        return everywhere(call, x, false);
+    }
+    let z = call.binary(OpKind::Equal, x, infinity)?;
+    call.give(z)
+}
+
+fn is_real(call: &mut Call<'_, '_>) -> Results {
+    let x = call.any_tensor("self")?;
+    match x.imaginary {
+        Some(imaginary) => {
+            let z = call.binary(OpKind::Equal, imaginary, 0.0_f32)?;
+            call.give(z)
+        }
+        None => everywhere(call, x.value, true),
+    }
+}
+
+/// Whether `|x − y| ≤ atol + rtol · |y|`; infinities are close to themselves only.
+fn is_close(call: &mut Call<'_, '_>) -> Results {
+    let (x, y) = (call.float_tensor("self")?, call.float_tensor("other")?);
+    let (relative, absolute) = (call.float("rtol")? as f32, call.float("atol")? as f32);
+    let equal = call.binary(OpKind::Equal, x, y)?;
+    let gap = call.binary(OpKind::Sub, x, y)?;
+    let gap = call.unary(OpKind::Abs, gap)?;
+    let allowed = call.unary(OpKind::Abs, y)?;
+    let allowed = call.binary(OpKind::Mul, allowed, relative)?;
+    let allowed = call.binary(OpKind::Add, allowed, absolute)?;
+    let near = call.binary(OpKind::LessEqual, gap, allowed)?;
+    let finite = call.binary(OpKind::Less, gap, f32::INFINITY)?;
+    let near = call.binary(OpKind::LogicalAnd, near, finite)?;
+    let mut z = call.binary(OpKind::LogicalOr, equal, near)?;
+    if call.flag("equal_nan")? {
+        let x = call.binary(OpKind::NotEqual, x, x)?;
+        let y = call.binary(OpKind::NotEqual, y, y)?;
+        let both = call.binary(OpKind::LogicalAnd, x, y)?;
+        z = call.binary(OpKind::LogicalOr, z, both)?;
+    }
+    call.give(z)
+}
+
+fn sign_bit(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    if call.dtype(x) == DType::Bool {
+        return everywhere(call, x, false);
+    }
+    let z = call.is_negative(x)?;
+    call.give(z)
+}
+
+/// Whether two tensors are the same, as one `bool`.
+fn whole_equal(call: &mut Call<'_, '_>) -> Results {
+    let (x, y) = (call.tensor("self")?, call.tensor("other")?);
+    if call.extents(x.value) != call.extents(y.value) {
+        return Ok(vec![Lowered::Bool(Truth::Known(false))]);
+    }
+    let same = compared(call, Operand::Tensor(x), Operand::Tensor(y), OpKind::Equal)?;
+    let same = call.cast(same, DType::Int32)?;
+    let all = if call.rank(same) == 0 {
+        same
+    } else {
+        call.emit(OpKind::ReduceMin, [("x", same.into()), ("keep_dims", false.into())])?
+    };
+    let all = call.truthful_cast(all, DType::Bool)?;
+    Ok(vec![Lowered::Bool(Truth::Computed(all))])
+}

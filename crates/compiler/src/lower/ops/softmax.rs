@@ -1,0 +1,67 @@
+//! Softmax and its logarithm.
+
+use coremill_mil::ir::ValueId;
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use crate::error::Refusal;
+use crate::lower::builder::Builder;
+use crate::lower::call::{Call, Results};
+use crate::lower::table::{Row, all, some};
+
+pub(crate) const ROWS: &[Row] = &[
+    some("aten.softmax", &["int"], |call| along(call, softmax)),
+    all("aten.special_softmax", |call| along(call, softmax)),
+    all("aten._softmax", |call| along(call, softmax)),
+    all("aten._safe_softmax", |call| along(call, safe_softmax)),
+    some("aten.log_softmax", &["int"], |call| along(call, log_softmax)),
+    all("aten.special_log_softmax", |call| along(call, log_softmax)),
+    all("aten._log_softmax", |call| along(call, log_softmax)),
+    all("aten.softmin", |call| {
+        along(call, |builder, x, axis| {
+            let x = builder.times(x, -1.0)?;
+            softmax(builder, x, axis)
+        })
+    }),
+];
+
+fn along(
+    call: &mut Call<'_, '_>,
+    f: impl Fn(&mut Builder, ValueId, i32) -> Result<ValueId, Refusal>,
+) -> Results {
+    let x = call.tensor("self")?.value;
+    let x = call.cast(x, DType::Fp32)?;
+    let rank = call.rank(x);
+    let axis = call.axis("dim", rank)? as i32;
+    let y = if rank == 0 {
+        let x = call.expand_dims(x, &[0])?;
+        let y = f(call, x, 0)?;
+        call.squeeze(y, &[0])?
+    } else {
+        f(call, x, axis)?
+    };
+    call.give(y)
+}
+
+fn softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {
+    builder.emit(OpKind::Softmax, [("x", x.into()), ("axis", axis.into())])
+}
+
+/// Zeros, rather than NaN, where everything is masked.
+fn safe_softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {
+    let y = softmax(builder, x, axis)?;
+    let largest = builder.emit(
+        OpKind::ReduceMax,
+        [("x", x.into()), ("axes", [axis].into()), ("keep_dims", true.into())],
+    )?;
+    let masked = builder.binary(OpKind::Equal, largest, f32::NEG_INFINITY)?;
+    builder.select(masked, 0.0_f32, y)
+}
+
+fn log_softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {
+    let total = builder.emit(
+        OpKind::ReduceLogSumExp,
+        [("x", x.into()), ("axes", [axis].into()), ("keep_dims", true.into())],
+    )?;
+    builder.binary(OpKind::Sub, x, total)
+}
