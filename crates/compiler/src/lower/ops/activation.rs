@@ -163,9 +163,8 @@ fn prelu(call: &mut Call<'_, '_>) -> Results {
         let y = slope(call, x, alpha)?;
         return call.give(y);
     }
-    let vector = call.rank(weight) == 1
-        && rank >= 2
-        && call.extents(weight)[0] == call.extents(x)[1];
+    let vector =
+        call.rank(weight) == 1 && rank >= 2 && call.extents(weight)[0] == call.extents(x)[1];
     if vector && (3..=5).contains(&rank) && call.known(weight).is_some() {
         let y = call.emit(OpKind::Prelu, [("x", x.into()), ("alpha", weight.into())])?;
         return call.give(y);

@@ -48,17 +48,13 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.special_xlogy", |call| times_log(call, 0.0)),
     all("aten.special_xlog1py", |call| times_log(call, 1.0)),
     all("aten.logaddexp", |call| log_add_exp(call, 1.0)),
-    all("aten.logaddexp2", |call| log_add_exp(call, std::f64::consts::LN_2)),
+    all("aten.logaddexp2", |call| log_add_exp(call, std::f32::consts::LN_2)),
     all("aten.heaviside", heaviside),
     all("aten.ldexp", load_exponent),
 ];
 
 /// Both operands in the type of the result, `bool`s as they are.
-fn operands(
-    call: &mut Call<'_, '_>,
-    names: [&str; 2],
-    dtype: DType,
-) -> Result<[Arg; 2], Refusal> {
+fn operands(call: &mut Call<'_, '_>, names: [&str; 2], dtype: DType) -> Result<[Arg; 2], Refusal> {
     let (x, y) = (call.operand(names[0])?, call.operand(names[1])?);
     Ok([call.operand_in(x, dtype)?, call.operand_in(y, dtype)?])
 }
@@ -72,11 +68,7 @@ fn give_wrapped(call: &mut Call<'_, '_>, value: ValueId) -> Results {
 
 fn sum(call: &mut Call<'_, '_>, left: &str, right: &str, kind: OpKind) -> Results {
     let (x, y) = (call.any_operand(left)?, call.any_operand(right)?);
-    let alpha = if call.has("alpha") {
-        call.number("alpha")?
-    } else {
-        Number::Int(Int::Known(1))
-    };
+    let alpha = if call.has("alpha") { call.number("alpha")? } else { Number::Int(Int::Known(1)) };
     if call.result_dtype()?.is_complex() {
         return complex::sum(call, x, y, alpha, kind);
     }
@@ -333,7 +325,7 @@ impl Builder {
     }
 }
 
-fn extremum(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
+pub(super) fn extremum(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let dtype = core_dtype(call.result_dtype()?)?;
     let [x, y] = operands(call, ["self", "other"], dtype)?;
     let kind = match (dtype, kind) {
@@ -420,24 +412,27 @@ fn times_log(call: &mut Call<'_, '_>, offset: f32) -> Results {
 }
 
 /// The logarithm of a sum of powers of which the exponents are given, to a base of which the logarithm is.
-fn log_add_exp(call: &mut Call<'_, '_>, log_base: f64) -> Results {
-    let (x, y) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    let largest = call.binary(OpKind::Maximum, x, y)?;
-    let smallest = call.binary(OpKind::Minimum, x, y)?;
-    let gap = call.binary(OpKind::Sub, smallest, largest)?;
-    // Equal infinities have no gap.
-    let equal = call.binary(OpKind::Equal, x, y)?;
-    let gap = call.select(equal, 0.0_f32, gap)?;
-    let share = match log_base {
-        1.0 => call.unary(OpKind::Exp, gap)?,
-        _ => call.unary(OpKind::Exp2, gap)?,
-    };
-    let mut above = call.log(share, 1.0)?;
-    if log_base != 1.0 {
-        above = call.binary(OpKind::Mul, above, (1.0 / log_base) as f32)?;
-    }
-    let z = call.binary(OpKind::Add, largest, above)?;
+fn log_add_exp(call: &mut Call<'_, '_>, log_base: f32) -> Results {
+    let (mut x, mut y) = (call.float_tensor("self")?, call.float_tensor("other")?);
+    (x, y) = (call.times(x, log_base)?, call.times(y, log_base)?);
+    let z = call.log_add_exp(x, y)?;
+    let z = call.times(z, 1.0 / log_base)?;
     call.give(z)
+}
+
+impl Builder {
+    /// `log(exp(x) + exp(y))`, in which nothing overflows.
+    pub(crate) fn log_add_exp(&mut self, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
+        let largest = self.binary(OpKind::Maximum, x, y)?;
+        let smallest = self.binary(OpKind::Minimum, x, y)?;
+        let gap = self.binary(OpKind::Sub, smallest, largest)?;
+        // Equal infinities have no gap.
+        let equal = self.binary(OpKind::Equal, x, y)?;
+        let gap = self.select(equal, 0.0_f32, gap)?;
+        let share = self.unary(OpKind::Exp, gap)?;
+        let above = self.log(share, 1.0)?;
+        self.binary(OpKind::Add, largest, above)
+    }
 }
 
 /// 0 below zero, 1 above, and at zero what the second says.
@@ -454,7 +449,8 @@ fn heaviside(call: &mut Call<'_, '_>) -> Results {
     let step = call.select(above, one, zero.clone())?;
     let at_zero = call.binary(OpKind::Equal, x, zero)?;
     let z = call.select(at_zero, values, step)?;
-    let z = call.truthful_cast(z, core_dtype(call.result_dtype()?)?)?;
+    let result = core_dtype(call.result_dtype()?)?;
+    let z = call.truthful_cast(z, result)?;
     call.give(z)
 }
 

@@ -121,12 +121,7 @@ fn signed(mask: i64, dtype: ScalarType) -> i32 {
 
 /// `x & mask`: for each run of ones in the mask, what `x` leaves below its end without what it leaves below
 /// its begin.
-fn masked(
-    builder: &mut Builder,
-    x: ValueId,
-    mask: i64,
-    bits: u32,
-) -> Result<ValueId, Refusal> {
+fn masked(builder: &mut Builder, x: ValueId, mask: i64, bits: u32) -> Result<ValueId, Refusal> {
     let is_one = |bit: u32| bit < bits && mask >> bit.min(63) & 1 == 1;
     let mut total: Option<ValueId> = None;
     let mut bit = 0;
@@ -158,12 +153,7 @@ fn masked(
 }
 
 /// The lowest `count` of the `bits` bits of `x`.
-fn below(
-    builder: &mut Builder,
-    x: ValueId,
-    count: u32,
-    bits: u32,
-) -> Result<ValueId, Refusal> {
+fn below(builder: &mut Builder, x: ValueId, count: u32, bits: u32) -> Result<ValueId, Refusal> {
     match count {
         _ if count >= bits => Ok(x),
         31 => {
@@ -190,8 +180,8 @@ fn combine_tensors(call: &mut Call<'_, '_>, logic: Logic, result: ScalarType) ->
     let weights: Vec<i32> = (0..bits)
         .map(|bit| {
             let weight = 1_i64 << bit;
-            let is_sign = bit + 1 == bits
-                && !matches!(result, ScalarType::UInt8 | ScalarType::UInt16);
+            let is_sign =
+                bit + 1 == bits && !matches!(result, ScalarType::UInt8 | ScalarType::UInt16);
             (if is_sign { -weight } else { weight }) as i32
         })
         .collect();
@@ -205,12 +195,7 @@ fn combine_tensors(call: &mut Call<'_, '_>, logic: Logic, result: ScalarType) ->
 }
 
 /// The bits of integers along an axis at the end.
-fn bits_of(
-    builder: &mut Builder,
-    x: ValueId,
-    bits: u32,
-    rank: usize,
-) -> Result<ValueId, Refusal> {
+fn bits_of(builder: &mut Builder, x: ValueId, bits: u32, rank: usize) -> Result<ValueId, Refusal> {
     let own = builder.rank(x);
     let x = if own < rank || own == 0 {
         // An axis at the end of the shorter one would not meet the same axis of the other.
@@ -266,9 +251,7 @@ fn left_shift(call: &mut Call<'_, '_>) -> Results {
     let result = call.result_dtype()?;
     let bits = width(result);
     let z = match by {
-        Shift::Known(by) if by < 0 || by >= i64::from(bits) => {
-            call.binary(OpKind::Sub, x, x)?
-        }
+        Shift::Known(by) if by < 0 || by >= i64::from(bits) => call.binary(OpKind::Sub, x, x)?,
         Shift::Known(by) => call.binary(OpKind::Mul, x, 1_i32.wrapping_shl(by as u32))?,
         // Powers of negative exponents lose all, and those beyond the width wrap to nothing.
         Shift::Computed(by) => {

@@ -80,19 +80,13 @@ fn compared(
             }
         }
         _ => {
-            let (x, y) =
-                (call.operand_in(x, DType::Int32)?, call.operand_in(y, DType::Int32)?);
+            let (x, y) = (call.operand_in(x, DType::Int32)?, call.operand_in(y, DType::Int32)?);
             call.binary(kind, x, y)
         }
     }
 }
 
-fn compare_complex(
-    call: &mut Call<'_, '_>,
-    x: Operand,
-    y: Operand,
-    kind: OpKind,
-) -> Results {
+fn compare_complex(call: &mut Call<'_, '_>, x: Operand, y: Operand, kind: OpKind) -> Results {
     let both = match kind {
         OpKind::Equal => OpKind::LogicalAnd,
         OpKind::NotEqual => OpKind::LogicalOr,
@@ -131,12 +125,7 @@ fn choose(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// `condition ? a : b`, of the type of the result.
-fn chosen(
-    call: &mut Call<'_, '_>,
-    condition: ValueId,
-    a: Operand,
-    b: Operand,
-) -> Results {
+fn chosen(call: &mut Call<'_, '_>, condition: ValueId, a: Operand, b: Operand) -> Results {
     let result = call.result_dtype()?;
     if result.is_complex() {
         let (a, b) = (call.parts(a)?, call.parts(b)?);

@@ -54,11 +54,7 @@ impl Builder {
     }
 
     /// Both tensors with the dimensions that they meet in.
-    fn broadcast_pair(
-        &mut self,
-        x: ValueId,
-        y: ValueId,
-    ) -> Result<(ValueId, ValueId), Refusal> {
+    fn broadcast_pair(&mut self, x: ValueId, y: ValueId) -> Result<(ValueId, ValueId), Refusal> {
         if self.shape(x) == self.shape(y) {
             return Ok((x, y));
         }
@@ -293,8 +289,8 @@ fn complex_to_pair(call: &mut Call<'_, '_>) -> Results {
         refuse!("`self` is real");
     };
     let values = [value, imaginary];
-    let pair = call
-        .emit(OpKind::Stack, [("values", values.as_slice().into()), ("axis", (-1).into())])?;
+    let pair =
+        call.emit(OpKind::Stack, [("values", values.as_slice().into()), ("axis", (-1).into())])?;
     call.give(pair)
 }
 

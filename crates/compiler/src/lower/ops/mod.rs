@@ -10,19 +10,25 @@ mod comparison;
 mod complex;
 mod contraction;
 mod convolution;
+mod creation;
 mod index;
 mod linear;
 mod normalization;
 mod operand;
 mod pooling;
+mod random;
 mod recurrent;
 mod reduction;
 mod resize;
 mod sampling;
+mod scan;
 mod shape;
 mod softmax;
+mod sorting;
+mod statistics;
 mod symbolic;
 mod unary;
+mod window;
 
 pub(crate) use self::shape::{expanded, to_sizes};
 use super::table::Row;
@@ -42,14 +48,20 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     complex::ROWS,
     contraction::ROWS,
     convolution::ROWS,
+    creation::ROWS,
     linear::ROWS,
     normalization::ROWS,
     pooling::ROWS,
+    random::ROWS,
     recurrent::ROWS,
     reduction::ROWS,
     resize::ROWS,
     sampling::ROWS,
+    scan::ROWS,
     softmax::ROWS,
+    sorting::ROWS,
+    statistics::ROWS,
     symbolic::ROWS,
     unary::ROWS,
+    window::ROWS,
 ];

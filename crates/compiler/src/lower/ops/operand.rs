@@ -219,10 +219,7 @@ impl Builder {
         a: impl Into<Arg>,
         b: impl Into<Arg>,
     ) -> Result<ValueId, Refusal> {
-        self.emit(
-            OpKind::Select,
-            [("cond", condition.into()), ("a", a.into()), ("b", b.into())],
-        )
+        self.emit(OpKind::Select, [("cond", condition.into()), ("a", a.into()), ("b", b.into())])
     }
 
     /// `1 / x`.

@@ -130,11 +130,7 @@ fn abs(call: &mut Call<'_, '_>) -> Results {
 
 impl Builder {
     /// The magnitude of the smallest integer of a signed type is beyond the largest.
-    fn wrapped_if_signed(
-        &mut self,
-        value: ValueId,
-        dtype: ScalarType,
-    ) -> Result<ValueId, Refusal> {
+    fn wrapped_if_signed(&mut self, value: ValueId, dtype: ScalarType) -> Result<ValueId, Refusal> {
         match dtype {
             ScalarType::Int8 | ScalarType::Int16 => self.wrapped(value, dtype),
             _ => Ok(value),

@@ -1,0 +1,250 @@
+//! What accumulates along an axis, and differences of neighbours.
+
+use coremill_mil::ir::ValueId;
+use coremill_mil::ops::OpKind;
+use coremill_pt2::ScalarType;
+use coremill_tensor::DType;
+
+use super::operand::narrow_range;
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::{Arg, Builder, int32};
+use crate::lower::call::{Call, Results};
+use crate::lower::dtype::core_dtype;
+use crate::lower::table::{Row, all};
+use crate::lower::value::Int;
+
+pub(crate) const ROWS: &[Row] = &[
+    all("aten.cumsum", sums),
+    all("aten.cumprod", products),
+    all("aten.logcumsumexp", log_sums),
+    all("aten.cummax", |call| extremes(call, OpKind::Maximum)),
+    all("aten.cummin", |call| extremes(call, OpKind::Minimum)),
+    all("aten.diff", differences),
+];
+
+impl Builder {
+    /// The elements along an axis from one index up to another.
+    pub(crate) fn part(
+        &mut self,
+        x: ValueId,
+        axis: usize,
+        begin: Int,
+        end: Int,
+    ) -> Result<ValueId, Refusal> {
+        let rank = self.rank(x);
+        let mut begins = vec![Int::Known(0); rank];
+        let mut ends = vec![Int::Known(0); rank];
+        (begins[axis], ends[axis]) = (begin, end);
+        let whole: Vec<_> = (0..rank).map(|other| other != axis).collect();
+        let (begin, end) = (self.ints(&begins)?, self.ints(&ends)?);
+        self.emit(
+            OpKind::SliceByIndex,
+            [
+                ("x", x.into()),
+                ("begin", begin),
+                ("end", end),
+                ("begin_mask", Arg::bools(&whole)),
+                ("end_mask", Arg::bools(&whole)),
+            ],
+        )
+    }
+
+    /// Tensors one after the other along an axis.
+    pub(crate) fn concat(&mut self, values: &[ValueId], axis: usize) -> Result<ValueId, Refusal> {
+        self.emit(
+            OpKind::Concat,
+            [
+                ("values", values.into()),
+                ("axis", (axis as i32).into()),
+                ("interleave", false.into()),
+            ],
+        )
+    }
+
+    /// The elements along an axis from an index on.
+    pub(crate) fn after(
+        &mut self,
+        x: ValueId,
+        axis: usize,
+        begin: i64,
+    ) -> Result<ValueId, Refusal> {
+        let rank = self.rank(x);
+        let mut begins = vec![0; rank];
+        begins[axis] = int32(begin)?;
+        let masked: Vec<_> = (0..rank).map(|other| other != axis).collect();
+        self.emit(
+            OpKind::SliceByIndex,
+            [
+                ("x", x.into()),
+                ("begin", begins.as_slice().into()),
+                ("end", vec![0; rank].as_slice().into()),
+                ("begin_mask", Arg::bools(&masked)),
+                ("end_mask", Arg::bools(&vec![true; rank])),
+            ],
+        )
+    }
+
+    /// The elements along an axis without as many at the end.
+    pub(crate) fn before(
+        &mut self,
+        x: ValueId,
+        axis: usize,
+        dropped: i64,
+    ) -> Result<ValueId, Refusal> {
+        let rank = self.rank(x);
+        let mut ends = vec![0; rank];
+        ends[axis] = -int32(dropped)?;
+        let masked: Vec<_> = (0..rank).map(|other| other != axis).collect();
+        self.emit(
+            OpKind::SliceByIndex,
+            [
+                ("x", x.into()),
+                ("begin", vec![0; rank].as_slice().into()),
+                ("end", ends.as_slice().into()),
+                ("begin_mask", Arg::bools(&vec![true; rank])),
+                ("end_mask", Arg::bools(&masked)),
+            ],
+        )
+    }
+}
+
+/// What is accumulated, in the type of the result, `bool`s as integers.
+fn summand(call: &mut Call<'_, '_>) -> Result<ValueId, Refusal> {
+    let x = call.tensor("self")?;
+    let result = call.result_dtype()?;
+    let value = call.converted(x.value, x.dtype, result)?;
+    match call.dtype(value) {
+        DType::Bool => call.cast(value, DType::Int32),
+        _ => Ok(value),
+    }
+}
+
+fn sums(call: &mut Call<'_, '_>) -> Results {
+    let x = summand(call)?;
+    let rank = call.rank(x);
+    let axis = call.axis("dim", rank)?;
+    let y = if rank == 0 {
+        x
+    } else {
+        call.emit(
+            OpKind::Cumsum,
+            [
+                ("x", x.into()),
+                ("axis", (axis as i32).into()),
+                ("exclusive", false.into()),
+                ("reverse", false.into()),
+            ],
+        )?
+    };
+    let result = call.result_dtype()?;
+    let y = if narrow_range(result).is_some() { call.wrapped(y, result)? } else { y };
+    call.give(y)
+}
+
+/// Accumulates in as many steps as the extent has binary digits: each joins every element with what is
+/// accumulated half as far before it.
+fn accumulated(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    join: impl Fn(&mut Builder, ValueId, ValueId) -> Result<ValueId, Refusal>,
+) -> Result<ValueId, Refusal> {
+    if builder.rank(x) == 0 {
+        return Ok(x);
+    }
+    let Some(extent) = builder.extents(x)[axis] else {
+        refuse!("what accumulates along axis {axis} is lowered for an axis of a fixed extent");
+    };
+    let mut y = x;
+    let mut reach = 1;
+    while reach < extent {
+        let distance = reach as i64;
+        let first = builder.part(y, axis, Int::Known(0), Int::Known(distance))?;
+        let earlier = builder.before(y, axis, distance)?;
+        let later = builder.after(y, axis, distance)?;
+        let joined = join(builder, earlier, later)?;
+        y = builder.concat(&[first, joined], axis)?;
+        reach *= 2;
+    }
+    Ok(y)
+}
+
+fn products(call: &mut Call<'_, '_>) -> Results {
+    let x = summand(call)?;
+    let axis = call.axis("dim", call.rank(x))?;
+    let y = accumulated(call, x, axis, |builder, earlier, later| {
+        builder.binary(OpKind::Mul, earlier, later)
+    })?;
+    let result = call.result_dtype()?;
+    let y = call.wrapped(y, result)?;
+    call.give(y)
+}
+
+fn log_sums(call: &mut Call<'_, '_>) -> Results {
+    let x = call.float_tensor("self")?;
+    let axis = call.axis("dim", call.rank(x))?;
+    let y = accumulated(call, x, axis, Builder::log_add_exp)?;
+    call.give(y)
+}
+
+fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
+    let x = call.tensor("self")?;
+    let value = match call.dtype(x.value) {
+        DType::Bool => call.cast(x.value, DType::Int32)?,
+        _ => x.value,
+    };
+    let rank = call.rank(value);
+    let axis = call.axis("dim", rank)?;
+    let best = accumulated(call, value, axis, |builder, earlier, later| {
+        builder.binary(kind, earlier, later)
+    })?;
+    // The last place at which an element was as good as the best so far.
+    let places = if rank == 0 {
+        call.constant(coremill_mil::ir::Constant::int32(0))
+    } else {
+        let extent = call.dim(value, axis)?;
+        let counting = call.counting(extent)?;
+        let axes: Vec<_> = (0..rank as i32).filter(|&other| other != axis as i32).collect();
+        let counting = call.expand_dims(counting, &axes)?;
+        let hit = call.binary(OpKind::Equal, value, best)?;
+        let hits = call.select(hit, counting, 0)?;
+        accumulated(call, hits, axis, |builder, earlier, later| {
+            builder.binary(OpKind::Maximum, earlier, later)
+        })?
+    };
+    let best =
+        if x.dtype == ScalarType::Bool { call.truthful_cast(best, DType::Bool)? } else { best };
+    call.give_all(&[best, places])
+}
+
+fn differences(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?;
+    let result = call.result_dtype()?;
+    let mut y = call.cast_to(x.value, result)?;
+    let axis = call.axis("dim", call.rank(y))?;
+    let mut joined = Vec::new();
+    for name in ["prepend", "append"] {
+        if let Some(other) = call.optional_tensor(name)? {
+            let value = call.cast_to(other.value, result)?;
+            joined.push((name == "prepend", value));
+        }
+    }
+    if !joined.is_empty() {
+        let mut values: Vec<_> =
+            joined.iter().filter(|(first, _)| *first).map(|(_, value)| *value).collect();
+        values.push(y);
+        values.extend(joined.iter().filter(|(first, _)| !*first).map(|(_, value)| *value));
+        y = call.concat(&values, axis)?;
+    }
+    let kind = match core_dtype(result)? {
+        DType::Bool => OpKind::LogicalXor,
+        _ => OpKind::Sub,
+    };
+    for _ in 0..call.known_int("n")? {
+        let later = call.after(y, axis, 1)?;
+        let earlier = call.before(y, axis, 1)?;
+        y = call.binary(kind, later, earlier)?;
+    }
+    let y = if core_dtype(result)? == DType::Int32 { call.wrapped(y, result)? } else { y };
+    call.give(y)
+}

@@ -1,0 +1,333 @@
+//! What needs elements in order, or counts where they fall: medians, quantiles, histograms, searches.
+
+use coremill_mil::ir::ValueId;
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use super::reduction::Axes;
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::{Builder, int32};
+use crate::lower::call::{Call, Results};
+use crate::lower::table::{Row, all};
+use crate::lower::value::Int;
+
+pub(crate) const ROWS: &[Row] = &[
+    all("aten.median", median),
+    all("aten.mode", mode),
+    all("aten.quantile", quantile),
+    all("aten.histc", histogram),
+    all("aten.bincount", bin_count),
+    all("aten.bucketize", bucketize),
+    all("aten.searchsorted", search_sorted),
+];
+
+/// The smallest elements along an axis in order, and where they were.
+fn smallest(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    count: i64,
+) -> Result<[ValueId; 2], Refusal> {
+    let results = builder.emit_many(
+        OpKind::Topk,
+        [
+            ("x", x.into()),
+            ("k", int32(count)?.into()),
+            ("axis", (axis as i32).into()),
+            ("ascending", true.into()),
+        ],
+    )?;
+    match results.as_slice() {
+        &[values, indices] => Ok([values, indices]),
+        _ => refuse!("`topk` gives {} values", results.len()),
+    }
+}
+
+/// The extent of an axis, which has to be fixed for what follows.
+fn fixed_extent(builder: &Builder, x: ValueId, axis: usize) -> Result<i64, Refusal> {
+    match builder.extents(x).get(axis) {
+        Some(Some(extent)) => Ok(*extent as i64),
+        _ => refuse!("elements along axis {axis} are put in order for a fixed extent only"),
+    }
+}
+
+/// The tensor as a vector, if it is not one.
+fn flattened(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    match builder.rank(x) {
+        1 => Ok(x),
+        _ => builder.reshape(x, &[Int::Known(-1)]),
+    }
+}
+
+/// The element in the middle, the lower one of two.
+fn median(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    if !call.has("dim") {
+        let flat = flattened(call, x)?;
+        let [value, _] = middle(call, flat, 0, false)?;
+        return call.give(value);
+    }
+    let rank = call.rank(x);
+    let axis = call.axis("dim", rank)?;
+    let keep = call.flag("keepdim")?;
+    let results = if rank == 0 {
+        let flat = flattened(call, x)?;
+        middle(call, flat, 0, false)?
+    } else {
+        middle(call, x, axis, keep)?
+    };
+    call.give_all(&results)
+}
+
+fn middle(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    keep: bool,
+) -> Result<[ValueId; 2], Refusal> {
+    let extent = fixed_extent(builder, x, axis)?;
+    let count = (extent + 1) / 2;
+    let [values, indices] = smallest(builder, x, axis, count)?;
+    let mut last = [values, indices];
+    for value in &mut last {
+        *value = builder.part(*value, axis, Int::Known(count - 1), Int::Known(count))?;
+        if !keep {
+            *value = builder.squeeze(*value, &[axis as i32])?;
+        }
+    }
+    Ok(last)
+}
+
+/// The element that is there most often, the smallest of several, and its last place.
+fn mode(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let rank = call.rank(x);
+    if rank == 0 || rank > 4 {
+        refuse!("`mode` is lowered for ranks 1 to 4, found {rank}");
+    }
+    let axis = call.axis("dim", rank)?;
+    let keep = call.flag("keepdim")?;
+    let number = match call.dtype(x) {
+        DType::Bool => call.cast(x, DType::Int32)?,
+        _ => x,
+    };
+    // Every element is compared with every other of its line, along an axis of their own.
+    let one = call.expand_dims(number, &[axis as i32 + 1])?;
+    let other = call.expand_dims(number, &[axis as i32])?;
+    let same = call.binary(OpKind::Equal, one, other)?;
+    let same = call.cast(same, DType::Int32)?;
+    let along = |axis: usize, keep| Axes { axes: vec![axis], keep };
+    let counts = call.reduce(OpKind::ReduceSum, same, &along(axis + 1, false))?;
+    let most = call.reduce(OpKind::ReduceMax, counts, &along(axis, true))?;
+    let frequent = call.binary(OpKind::Equal, counts, most)?;
+    let beyond = match call.dtype(number) {
+        DType::Int32 => i32::MAX.into(),
+        _ => f32::INFINITY.into(),
+    };
+    let beyond: crate::lower::builder::Arg = beyond;
+    let candidates = call.select(frequent, number, beyond)?;
+    let value = call.reduce(OpKind::ReduceMin, candidates, &along(axis, true))?;
+    let hit = call.binary(OpKind::Equal, number, value)?;
+    let extent = call.dim(x, axis)?;
+    let counting = call.counting(extent)?;
+    let axes: Vec<_> = (0..rank as i32).filter(|&other| other != axis as i32).collect();
+    let counting = call.expand_dims(counting, &axes)?;
+    let hits = call.select(hit, counting, 0)?;
+    let place = call.reduce(OpKind::ReduceMax, hits, &along(axis, keep))?;
+    let value = if keep { value } else { call.squeeze(value, &[axis as i32])? };
+    call.give_all(&[value, place])
+}
+
+/// Elements at known shares of the way from the smallest to the largest.
+fn quantile(call: &mut Call<'_, '_>) -> Results {
+    let x = call.float_tensor("self")?;
+    let shares = match call.node.argument("q") {
+        Some(coremill_pt2::Argument::Float(share)) => vec![*share],
+        _ => {
+            let q = call.tensor("q")?.value;
+            let known = call.folded(q).map(|folded| {
+                folded.elements.iter().map(|share| share.float()).collect::<Option<Vec<_>>>()
+            });
+            let Some(shares) = known.flatten() else {
+                refuse!("`q` is not known before the program runs");
+            };
+            shares
+        }
+    };
+    let vector_of_shares = match call.node.argument("q") {
+        Some(coremill_pt2::Argument::Float(_)) => false,
+        _ => {
+            let q = call.tensor("q")?.value;
+            call.rank(q) == 1
+        }
+    };
+    let keep = call.flag("keepdim")?;
+    let rank = call.rank(x);
+    let (line, axis) = if call.has("dim") && rank > 0 {
+        (x, call.axis("dim", rank)?)
+    } else {
+        (flattened(call, x)?, 0)
+    };
+    let extent = fixed_extent(call, line, axis)?;
+    let [sorted, _] = smallest(call, line, axis, extent)?;
+    let mode = call.text("interpolation")?.unwrap_or("linear");
+    let mut found = Vec::new();
+    for share in shares {
+        let mut value = at_share(call, sorted, axis, share * (extent - 1) as f64, mode)?;
+        if !keep {
+            value = call.squeeze(value, &[axis as i32])?;
+        } else if !call.has("dim") && rank > 1 {
+            value = call.reshape(value, &vec![Int::Known(1); rank])?;
+        }
+        found.push(value);
+    }
+    let y = match found.as_slice() {
+        &[only] if !vector_of_shares => only,
+        all => call.emit(OpKind::Stack, [("values", all.into()), ("axis", 0.into())])?,
+    };
+    call.give(y)
+}
+
+fn at_share(
+    builder: &mut Builder,
+    sorted: ValueId,
+    axis: usize,
+    place: f64,
+    mode: &str,
+) -> Result<ValueId, Refusal> {
+    let mut at = |index: f64| {
+        let index = index as i64;
+        builder.part(sorted, axis, Int::Known(index), Int::Known(index + 1))
+    };
+    let (below, above) = (place.floor(), place.ceil());
+    if below == above {
+        return at(below);
+    }
+    match mode {
+        "lower" => at(below),
+        "higher" => at(above),
+        "nearest" => at(place.round_ties_even()),
+        "linear" | "midpoint" => {
+            let (below, above) = (at(below)?, at(above)?);
+            let weight = if mode == "midpoint" { 0.5 } else { place.fract() };
+            let gap = builder.binary(OpKind::Sub, above, below)?;
+            let part = builder.times(gap, weight as f32)?;
+            builder.binary(OpKind::Add, below, part)
+        }
+        _ => refuse!("interpolation `{mode}` is none that is known"),
+    }
+}
+
+/// How many elements fall into each of several bins of the same width.
+fn histogram(call: &mut Call<'_, '_>) -> Results {
+    let x = call.float_tensor("self")?;
+    let bins = call.known_int("bins")?;
+    let (low, high) = (call.float("min")? as f32, call.float("max")? as f32);
+    let x = flattened(call, x)?;
+    let (low, high): (crate::lower::builder::Arg, crate::lower::builder::Arg) = if low == high {
+        // Bounds that are the same stand for those of the elements.
+        let all = Axes { axes: vec![0], keep: false };
+        let lowest = call.reduce(OpKind::ReduceMin, x, &all)?;
+        let highest = call.reduce(OpKind::ReduceMax, x, &all)?;
+        (lowest.into(), highest.into())
+    } else {
+        (low.into(), high.into())
+    };
+    let above = call.binary(OpKind::GreaterEqual, x, low.clone())?;
+    let below = call.binary(OpKind::LessEqual, x, high.clone())?;
+    let inside = call.binary(OpKind::LogicalAnd, above, below)?;
+    let span = call.binary(OpKind::Sub, high, low.clone())?;
+    let offset = call.binary(OpKind::Sub, x, low)?;
+    let scaled = call.binary(OpKind::Mul, offset, bins as f32)?;
+    let place = call.binary(OpKind::RealDiv, scaled, span)?;
+    let place = call.unary(OpKind::Floor, place)?;
+    // The upper bound belongs to the last bin.
+    let place = call.binary(OpKind::Minimum, place, (bins - 1) as f32)?;
+    let place = call.select(inside, place, -1.0_f32)?;
+    let place = call.expand_dims(place, &[1])?;
+    let numbers: Vec<f32> = (0..bins).map(|bin| bin as f32).collect();
+    let numbers = call.floats_constant(&[bins as u64], &numbers);
+    let hit = call.binary(OpKind::Equal, place, numbers)?;
+    let hit = call.cast(hit, DType::Fp32)?;
+    let y = call.reduce(OpKind::ReduceSum, hit, &Axes { axes: vec![0], keep: false })?;
+    call.give(y)
+}
+
+fn bin_count(call: &mut Call<'_, '_>) -> Results {
+    let sizes = call.result_sizes(0)?;
+    let Some(Some(bins)) = sizes.first().copied() else {
+        return Err(Refusal::new(
+            "`bincount` gives as many counts as its largest element says, which is not known before \
+             the program runs",
+        )
+        .hint("count with `torch.nn.functional.one_hot(x, classes).sum(0)`"));
+    };
+    let x = call.tensor("self")?.value;
+    let x = call.expand_dims(x, &[1])?;
+    let counting = call.counting(Int::Known(bins))?;
+    let hit = call.binary(OpKind::Equal, x, counting)?;
+    let all = Axes { axes: vec![0], keep: false };
+    let y = if let Some(weights) = call.optional_tensor("weights")? {
+        let weights = call.cast(weights.value, DType::Fp32)?;
+        let weights = call.expand_dims(weights, &[1])?;
+        let hits = call.select(hit, weights, 0.0_f32)?;
+        call.reduce(OpKind::ReduceSum, hits, &all)?
+    } else {
+        let hits = call.cast(hit, DType::Int32)?;
+        call.reduce(OpKind::ReduceSum, hits, &all)?
+    };
+    call.give(y)
+}
+
+/// How many boundaries are below each element.
+fn bucketize(call: &mut Call<'_, '_>) -> Results {
+    let boundaries = call.tensor("boundaries")?;
+    let x = call.operand("self")?;
+    let right = call.flag("right")?;
+    let dtype = super::arithmetic::meeting(x, super::operand::Operand::Tensor(boundaries))?;
+    let (x, edges) = (call.operand_value(x, dtype)?, call.cast(boundaries.value, dtype)?);
+    let y = below(call, x, edges, right)?;
+    call.give(y)
+}
+
+/// How many of `edges`, a vector, are less than each element of `x`, or not more than it.
+fn below(
+    builder: &mut Builder,
+    x: ValueId,
+    edges: ValueId,
+    or_equal: bool,
+) -> Result<ValueId, Refusal> {
+    let rank = builder.rank(x);
+    let sizes = builder.dims(x)?;
+    // There may be no axis left for the comparisons.
+    let line = if rank > 4 { flattened(builder, x)? } else { x };
+    let line = builder.expand_dims(line, &[-1])?;
+    let kind = if or_equal { OpKind::GreaterEqual } else { OpKind::Greater };
+    let passed = builder.binary(kind, line, edges)?;
+    let passed = builder.cast(passed, DType::Int32)?;
+    let last = builder.rank(passed) - 1;
+    let axes = Axes { axes: vec![last], keep: false };
+    let count = builder.reduce(OpKind::ReduceSum, passed, &axes)?;
+    if rank > 4 { builder.reshape(count, &sizes) } else { Ok(count) }
+}
+
+fn search_sorted(call: &mut Call<'_, '_>) -> Results {
+    let sequence = call.tensor("sorted_sequence")?;
+    if call.has("sorter") {
+        refuse!("`searchsorted` with a `sorter` is not lowered: pass the sequence in order");
+    }
+    let x = call.operand("self")?;
+    let right = call.flag("right")? || call.text("side")? == Some("right");
+    let dtype = super::arithmetic::meeting(x, super::operand::Operand::Tensor(sequence))?;
+    let (x, edges) = (call.operand_value(x, dtype)?, call.cast(sequence.value, dtype)?);
+    let y = if call.rank(edges) == 1 {
+        below(call, x, edges, right)?
+    } else {
+        if call.rank(edges) > 4 {
+            refuse!("sequences of rank {} are not lowered; up to 4 are", call.rank(edges));
+        }
+        let edges = call.expand_dims(edges, &[-2])?;
+        below(call, x, edges, right)?
+    };
+    call.give(y)
+}
