@@ -165,7 +165,7 @@ fn prelu(call: &mut Call<'_, '_>) -> Results {
     }
     let vector =
         call.rank(weight) == 1 && rank >= 2 && call.extents(weight)[0] == call.extents(x)[1];
-    if vector && (3..=5).contains(&rank) && call.known(weight).is_some() {
+    if vector && rank == 4 && call.known(weight).is_some() {
         let y = call.emit(OpKind::Prelu, [("x", x.into()), ("alpha", weight.into())])?;
         return call.give(y);
     }

@@ -309,19 +309,18 @@ impl Builder {
 
     /// The angle of the vector (x, y), from −π to π.
     pub(crate) fn arctangent(&mut self, y: ValueId, x: ValueId) -> Result<ValueId, Refusal> {
-        use std::f32::consts::{FRAC_PI_2, PI};
+        use std::f32::consts::PI;
         let slope = self.binary(OpKind::RealDiv, y, x)?;
         let near = self.unary(OpKind::Atan, slope)?;
+        // Of two zeros there is no quotient.
+        let flat = self.binary(OpKind::Equal, y, 0.0_f32)?;
+        let near = self.select(flat, 0.0_f32, near)?;
         // On the left the angle is half a turn away; of which sign, zero tells too.
         let below = self.is_negative(y)?;
         let turn = self.select(below, -PI, PI)?;
-        let left = self.binary(OpKind::Less, x, 0.0_f32)?;
+        let left = self.is_negative(x)?;
         let turn = self.select(left, turn, 0.0_f32)?;
-        let angle = self.binary(OpKind::Add, near, turn)?;
-        let sign = self.unary(OpKind::Sign, y)?;
-        let upright = self.binary(OpKind::Mul, sign, FRAC_PI_2)?;
-        let vertical = self.binary(OpKind::Equal, x, 0.0_f32)?;
-        self.select(vertical, upright, angle)
+        self.binary(OpKind::Add, near, turn)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Complex numbers, as pairs of tensors.
 
-use coremill_mil::ir::{Constant, ValueId};
+use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
@@ -275,13 +275,27 @@ fn imaginary(call: &mut Call<'_, '_>) -> Results {
 
 fn pair_to_complex(call: &mut Call<'_, '_>) -> Results {
     let x = call.float_tensor("self")?;
-    let parts = call.emit_many(
-        OpKind::Split,
-        [("x", x.into()), ("num_splits", 2.into()), ("axis", (-1).into())],
-    )?;
-    let axis = call.rank(x) as i32 - 1;
-    let (real, imaginary) = (call.squeeze(parts[0], &[axis])?, call.squeeze(parts[1], &[axis])?);
-    give(call, real, imaginary)
+    let rank = call.rank(x);
+    let mut parts = Vec::new();
+    for part in 0..2 {
+        let mut begin = vec![0; rank];
+        let mut end = vec![0; rank];
+        (begin[rank - 1], end[rank - 1]) = (part, part + 1);
+        let whole: Vec<_> = (1..=rank).map(|axis| axis != rank).collect();
+        let last: Vec<_> = (1..=rank).map(|axis| axis == rank).collect();
+        parts.push(call.emit(
+            OpKind::SliceByIndex,
+            [
+                ("x", x.into()),
+                ("begin", begin.as_slice().into()),
+                ("end", end.as_slice().into()),
+                ("begin_mask", Arg::bools(&whole)),
+                ("end_mask", Arg::bools(&whole)),
+                ("squeeze_mask", Arg::bools(&last)),
+            ],
+        )?);
+    }
+    give(call, parts[0], parts[1])
 }
 
 fn complex_to_pair(call: &mut Call<'_, '_>) -> Results {
@@ -320,16 +334,4 @@ fn conjugate(call: &mut Call<'_, '_>) -> Results {
 fn same(call: &mut Call<'_, '_>) -> Results {
     let x = call.any_tensor("self")?;
     Ok(vec![Lowered::Tensor(x)])
-}
-
-/// A real tensor of zeros like another.
-pub(crate) fn zeros_like(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    if let Some(shape) = builder.fixed_shape(x) {
-        let count: u64 = shape.iter().product();
-        if count < 1 << 12 {
-            let bytes = vec![0_u8; 4 * count as usize];
-            return Ok(builder.constant(Constant::bytes(DType::Fp32, &shape, bytes)));
-        }
-    }
-    builder.binary(OpKind::Sub, x, x)
 }

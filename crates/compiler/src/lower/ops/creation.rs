@@ -10,8 +10,7 @@ use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
 use crate::lower::table::{Row, all};
-use crate::lower::value::{Int, Lowered, Number, Real, Tensor};
-use crate::lower::weights;
+use crate::lower::value::{Int, Lowered, Number, Tensor};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.full", |call| of_sizes(call, Fill::Value("fill_value"))),
@@ -134,12 +133,6 @@ impl Builder {
         self.emit(OpKind::Fill, [("shape", shape.into()), ("value", value.into())])
     }
 
-    /// A constant vector or matrix of `fp32`.
-    pub(crate) fn floats_constant(&mut self, shape: &[u64], values: &[f32]) -> ValueId {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        self.constant(weights::stated(DType::Fp32, shape, bytes.into()))
-    }
-
     /// The integers from 0 up to a size.
     pub(crate) fn counting(&mut self, size: Int) -> Result<ValueId, Refusal> {
         let end: Arg = match size {
@@ -207,7 +200,7 @@ fn known_range(
         (0..count).flat_map(|index| at(index).to_le_bytes()).collect()
     };
     let dtype = if dtype == DType::Fp32 { DType::Fp32 } else { DType::Int32 };
-    let y = call.constant(weights::stated(dtype, &[count], bytes.into()));
+    let y = call.constant(Constant::by_size(dtype, &[count], bytes));
     call.give(y)
 }
 
@@ -229,11 +222,11 @@ fn evenly(call: &mut Call<'_, '_>, base: Option<&str>) -> Results {
         };
         let power = |x: f64| base.map_or(x, |base| base.powf(x)) as f32;
         let values: Vec<f32> = (0..steps).map(|index| power(at(index))).collect();
-        call.floats_constant(&[steps as u64], &values)
+        call.float_constant(&[steps as u64], &values)
     } else {
         let ramp: Vec<f32> =
             (0..steps).map(|index| index as f32 / (steps - 1).max(1) as f32).collect();
-        let ramp = call.floats_constant(&[steps as u64], &ramp);
+        let ramp = call.float_constant(&[steps as u64], &ramp);
         let (start, end) =
             (call.operand_in(start, DType::Fp32)?, call.operand_in(end, DType::Fp32)?);
         let span = call.binary(OpKind::Sub, end, start.clone())?;
@@ -320,9 +313,8 @@ fn triangle_indices(call: &mut Call<'_, '_>, lower: bool) -> Results {
         .filter(inside)
         .collect();
     let all = places.iter().map(|place| place.0).chain(places.iter().map(|place| place.1));
-    let bytes: Vec<u8> = all.flat_map(|index| (index as i32).to_le_bytes()).collect();
-    let shape = [2, places.len() as u64];
-    let y = call.constant(weights::stated(DType::Int32, &shape, bytes.into()));
+    let indices: Vec<i32> = all.map(|index| index as i32).collect();
+    let y = call.int_constant(&[2, places.len() as u64], &indices);
     call.give(y)
 }
 
@@ -351,9 +343,4 @@ fn one_hot(call: &mut Call<'_, '_>) -> Results {
     )?;
     let y = if rank == 0 { call.squeeze(y, &[0])? } else { y };
     call.give(y)
-}
-
-/// A known number as a float.
-pub(crate) fn real(value: f64) -> Operand {
-    Operand::Number(Number::Float(Real::Known(value)))
 }

@@ -10,7 +10,7 @@ use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::dtype::{core_dtype, is_float};
 use crate::lower::table::{Row, all, some};
-use crate::lower::value::{Int, Lowered, Tensor};
+use crate::lower::value::{Int, Tensor};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.sum", sum),

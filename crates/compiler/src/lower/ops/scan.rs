@@ -7,11 +7,10 @@ use coremill_tensor::DType;
 
 use super::operand::narrow_range;
 use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder, int32};
+use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
 use crate::lower::table::{Row, all};
-use crate::lower::value::Int;
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.cumsum", sums),
@@ -21,92 +20,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.cummin", |call| extremes(call, OpKind::Minimum)),
     all("aten.diff", differences),
 ];
-
-impl Builder {
-    /// The elements along an axis from one index up to another.
-    pub(crate) fn part(
-        &mut self,
-        x: ValueId,
-        axis: usize,
-        begin: Int,
-        end: Int,
-    ) -> Result<ValueId, Refusal> {
-        let rank = self.rank(x);
-        let mut begins = vec![Int::Known(0); rank];
-        let mut ends = vec![Int::Known(0); rank];
-        (begins[axis], ends[axis]) = (begin, end);
-        let whole: Vec<_> = (0..rank).map(|other| other != axis).collect();
-        let (begin, end) = (self.ints(&begins)?, self.ints(&ends)?);
-        self.emit(
-            OpKind::SliceByIndex,
-            [
-                ("x", x.into()),
-                ("begin", begin),
-                ("end", end),
-                ("begin_mask", Arg::bools(&whole)),
-                ("end_mask", Arg::bools(&whole)),
-            ],
-        )
-    }
-
-    /// Tensors one after the other along an axis.
-    pub(crate) fn concat(&mut self, values: &[ValueId], axis: usize) -> Result<ValueId, Refusal> {
-        self.emit(
-            OpKind::Concat,
-            [
-                ("values", values.into()),
-                ("axis", (axis as i32).into()),
-                ("interleave", false.into()),
-            ],
-        )
-    }
-
-    /// The elements along an axis from an index on.
-    pub(crate) fn after(
-        &mut self,
-        x: ValueId,
-        axis: usize,
-        begin: i64,
-    ) -> Result<ValueId, Refusal> {
-        let rank = self.rank(x);
-        let mut begins = vec![0; rank];
-        begins[axis] = int32(begin)?;
-        let masked: Vec<_> = (0..rank).map(|other| other != axis).collect();
-        self.emit(
-            OpKind::SliceByIndex,
-            [
-                ("x", x.into()),
-                ("begin", begins.as_slice().into()),
-                ("end", vec![0; rank].as_slice().into()),
-                ("begin_mask", Arg::bools(&masked)),
-                ("end_mask", Arg::bools(&vec![true; rank])),
-            ],
-        )
-    }
-
-    /// The elements along an axis without as many at the end.
-    pub(crate) fn before(
-        &mut self,
-        x: ValueId,
-        axis: usize,
-        dropped: i64,
-    ) -> Result<ValueId, Refusal> {
-        let rank = self.rank(x);
-        let mut ends = vec![0; rank];
-        ends[axis] = -int32(dropped)?;
-        let masked: Vec<_> = (0..rank).map(|other| other != axis).collect();
-        self.emit(
-            OpKind::SliceByIndex,
-            [
-                ("x", x.into()),
-                ("begin", vec![0; rank].as_slice().into()),
-                ("end", ends.as_slice().into()),
-                ("begin_mask", Arg::bools(&vec![true; rank])),
-                ("end_mask", Arg::bools(&masked)),
-            ],
-        )
-    }
-}
 
 /// What is accumulated, in the type of the result, `bool`s as integers.
 fn summand(call: &mut Call<'_, '_>) -> Result<ValueId, Refusal> {
@@ -159,9 +72,9 @@ fn accumulated(
     let mut reach = 1;
     while reach < extent {
         let distance = reach as i64;
-        let first = builder.part(y, axis, Int::Known(0), Int::Known(distance))?;
-        let earlier = builder.before(y, axis, distance)?;
-        let later = builder.after(y, axis, distance)?;
+        let first = builder.slice(y, axis, 0, Some(distance))?;
+        let earlier = builder.slice(y, axis, 0, Some(-distance))?;
+        let later = builder.slice(y, axis, distance, None)?;
         let joined = join(builder, earlier, later)?;
         y = builder.concat(&[first, joined], axis)?;
         reach *= 2;
@@ -241,8 +154,8 @@ fn differences(call: &mut Call<'_, '_>) -> Results {
         _ => OpKind::Sub,
     };
     for _ in 0..call.known_int("n")? {
-        let later = call.after(y, axis, 1)?;
-        let earlier = call.before(y, axis, 1)?;
+        let later = call.slice(y, axis, 1, None)?;
+        let earlier = call.slice(y, axis, 0, Some(-1))?;
         y = call.binary(kind, later, earlier)?;
     }
     let y = if core_dtype(result)? == DType::Int32 { call.wrapped(y, result)? } else { y };

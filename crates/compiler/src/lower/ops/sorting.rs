@@ -90,7 +90,7 @@ fn middle(
     let [values, indices] = smallest(builder, x, axis, count)?;
     let mut last = [values, indices];
     for value in &mut last {
-        *value = builder.part(*value, axis, Int::Known(count - 1), Int::Known(count))?;
+        *value = builder.slice(*value, axis, count - 1, Some(count))?;
         if !keep {
             *value = builder.squeeze(*value, &[axis as i32])?;
         }
@@ -197,7 +197,7 @@ fn at_share(
 ) -> Result<ValueId, Refusal> {
     let mut at = |index: f64| {
         let index = index as i64;
-        builder.part(sorted, axis, Int::Known(index), Int::Known(index + 1))
+        builder.slice(sorted, axis, index, Some(index + 1))
     };
     let (below, above) = (place.floor(), place.ceil());
     if below == above {
@@ -246,7 +246,7 @@ fn histogram(call: &mut Call<'_, '_>) -> Results {
     let place = call.select(inside, place, -1.0_f32)?;
     let place = call.expand_dims(place, &[1])?;
     let numbers: Vec<f32> = (0..bins).map(|bin| bin as f32).collect();
-    let numbers = call.floats_constant(&[bins as u64], &numbers);
+    let numbers = call.float_constant(&[bins as u64], &numbers);
     let hit = call.binary(OpKind::Equal, place, numbers)?;
     let hit = call.cast(hit, DType::Fp32)?;
     let y = call.reduce(OpKind::ReduceSum, hit, &Axes { axes: vec![0], keep: false })?;

@@ -42,7 +42,7 @@ fn window(call: &mut Call<'_, '_>, value: impl Fn(f64) -> f64) -> Results {
         _ => value(index as f64 / intervals as f64) as f32,
     };
     let values: Vec<f32> = (0..length).map(at).collect();
-    let y = call.floats_constant(&[length as u64], &values);
+    let y = call.float_constant(&[length as u64], &values);
     call.give(y)
 }
 

@@ -111,7 +111,12 @@ pub(super) fn split(site: &Site) -> Rule {
     let x = site.tensor("x")?;
     let axis = site.axis("axis", x.rank())?;
     let extent = &x.shape[axis];
-    let outputs = site.op().outputs.len();
+    // An operation that is about to be appended has no outputs yet: it says itself how many it will have.
+    let outputs = match site.op().outputs.len() {
+        0 if site.has("num_splits") => site.int("num_splits")?.clamp(0, 1 << 16) as usize,
+        0 => site.optional_ints("split_sizes")?.map_or(0, |sizes| sizes.len()),
+        named => named,
+    };
     let check_count = |count: i64, name: &str| {
         if usize::try_from(count) == Ok(outputs) && count > 0 {
             return Ok(());
