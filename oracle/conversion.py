@@ -180,7 +180,10 @@ def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
         raise Mismatch(f"{where}: the type is {found.dtype}, not {wanted.dtype}")
     found, wanted = found.astype(numpy.float64), wanted.astype(numpy.float64)
     finite = numpy.isfinite(wanted)
-    if not numpy.array_equal(found[~finite], wanted[~finite], equal_nan=True) or not numpy.isfinite(found[finite]).all():
+    if (
+        not numpy.array_equal(found[~finite], wanted[~finite], equal_nan=True)
+        or not numpy.isfinite(found[finite]).all()
+    ):
         return float("inf")
     if not finite.any():
         return 0.0

@@ -10,7 +10,9 @@ from pathlib import Path
 def main() -> int:
     from . import FAMILIES
 
-    parser = argparse.ArgumentParser(prog="python -m oracle.aten", description="convert and run programs of one operator")
+    parser = argparse.ArgumentParser(
+        prog="python -m oracle.aten", description="convert and run programs of one operator"
+    )
     parser.add_argument("out", type=Path, nargs="?", metavar="OUTDIR", help="where archives and packages go")
     parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="these families, not all")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="cases whose names contain one of these")

@@ -13,7 +13,19 @@ ROWS = [
     ("hardtanh", ()), ("hardtanh", (-0.5, 0.75)), ("hardtanh", (0.0, 6.0)), ("hardshrink", ()), ("hardshrink", (0.25,)), ("softshrink", ()),
     ("softshrink", (0.75,)), ("softplus", ()), ("softplus", (2.0, 1.5)), ("threshold", (0.25, -0.5)), ("gelu", ()), ("glu", (-1,)), ("glu", (0,)),
 ]  # fmt: skip
-IN_PLACE = ("relu_", "silu_", "hardswish_", "hardsigmoid_", "hardtanh_", "leaky_relu_", "elu_", "mish_", "celu_", "selu_", "relu6_")
+IN_PLACE = (
+    "relu_",
+    "silu_",
+    "hardswish_",
+    "hardsigmoid_",
+    "hardtanh_",
+    "leaky_relu_",
+    "elu_",
+    "mish_",
+    "celu_",
+    "selu_",
+    "relu6_",
+)
 
 
 def cases() -> Iterator[Case]:
@@ -24,7 +36,9 @@ def cases() -> Iterator[Case]:
             yield case(target, real(*shape), *arguments)
         for kind in FLOATS[1:]:
             yield case(target, real(6, 4, kind=kind), *arguments)
-        yield case(target, free(real, (4, 4), (6, 4)) if name != "glu" else free(real, (4, 3, 4), (4, 5, 4)), *arguments)
+        yield case(
+            target, free(real, (4, 4), (6, 4)) if name != "glu" else free(real, (4, 3, 4), (4, 5, 4)), *arguments
+        )
         yield case(target, real(6, 4, scale=20), *arguments)
     for name in IN_PLACE:
         yield case(f"aten.{name}.default", real(6, 4))
@@ -35,7 +49,11 @@ def cases() -> Iterator[Case]:
     for shape in ((4, 6), (2, 6, 3), (2, 6, 3, 2)):
         yield case("aten.prelu.default", real(*shape), Weight(positive(6, high=0.5)))
         yield case("aten.prelu.default", real(*shape), Weight(positive(1, high=0.5)))
-        yield case("aten._prelu_kernel.default", real(*shape), Weight(positive(*[6 if axis == 1 else 1 for axis in range(len(shape))], high=0.5)))
+        yield case(
+            "aten._prelu_kernel.default",
+            real(*shape),
+            Weight(positive(*[6 if axis == 1 else 1 for axis in range(len(shape))], high=0.5)),
+        )
     yield case("aten.prelu.default", real(4, 6), positive(6))
     yield case("aten.rrelu.default", real(4, 6), 0.125, 0.375, False)
     for kind in (torch.int64, torch.int32, torch.int8):
@@ -43,7 +61,14 @@ def cases() -> Iterator[Case]:
         yield case("aten.relu6.default", whole(4, 5, kind=kind))
         yield case("aten.hardtanh.default", whole(4, 5, kind=kind), -2, 3)
     for name in ("softmax", "log_softmax"):
-        for shape, axis in (((5,), 0), ((3, 5), 1), ((3, 5), 0), ((2, 3, 4), -2), ((2, 3, 4, 2), 1), ((2, 3, 2, 2, 3), -1)):
+        for shape, axis in (
+            ((5,), 0),
+            ((3, 5), 1),
+            ((3, 5), 0),
+            ((2, 3, 4), -2),
+            ((2, 3, 4, 2), 1),
+            ((2, 3, 2, 2, 3), -1),
+        ):
             yield case(f"aten.{name}.int", real(*shape), axis)
             yield case(f"aten._{name}.default", real(*shape), axis, False)
         yield case(f"aten.{name}.int", real(3, 5, kind=torch.float16), 1, torch.float32)

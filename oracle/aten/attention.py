@@ -39,7 +39,13 @@ def cases() -> Iterator[Case]:
     yield case(fused, heads(2, 3), heads(2, 3), heads(2, 3), allowed(2, 1, 1, 6))
     blocked = real(6, 6).masked_fill(~allowed(6, 6), INF)
     yield case(fused, heads(2, 3), heads(2, 3), heads(2, 3), blocked)
-    yield case(fused, heads(2, 3), heads(2, 3), heads(2, 3), real(6, 6).masked_fill(~allowed(6, 6), torch.finfo(torch.float32).min))
+    yield case(
+        fused,
+        heads(2, 3),
+        heads(2, 3),
+        heads(2, 3),
+        real(6, 6).masked_fill(~allowed(6, 6), torch.finfo(torch.float32).min),
+    )
     yield case(fused, free(lambda *s: real(*s), (2, 3, 6, 8), (2, 3, 9, 8)), heads(2, 3), heads(2, 3))
     length = torch.export.Dim("length", min=2, max=32)
 
@@ -59,16 +65,50 @@ def cases() -> Iterator[Case]:
         return scores.softmax(-1) @ v
 
     for scale, before in itertools.product((0.25, 8**-0.5), (False, True)):
-        yield program("aten.softmax.int", lambda q, k, v, s=scale, b=before: parts(q, k, v, s, b), heads(2, 3), heads(2, 3), heads(2, 3))
-    yield program("aten.softmax.int", lambda q, k, v: (q @ k.mT / 8**0.5 + torch.full((6, 6), INF).triu(1)).softmax(-1) @ v, heads(2, 3), heads(2, 3), heads(2, 3))
-    yield program("aten.softmax.int", lambda q, k, v: (q @ k.mT).masked_fill(torch.ones(6, 6).triu(1).bool(), INF).softmax(-1) @ v, heads(2, 3), heads(2, 3), heads(2, 3))
-    yield program("aten.softmax.int", lambda q, k, v: torch.baddbmm(torch.zeros(2, 6, 6), q, k.mT, beta=0, alpha=0.3).softmax(-1) @ v, heads(2), heads(2), heads(2))
-    yield program(fused, lambda x: functional.scaled_dot_product_attention(*x.unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)).transpose(1, 2).flatten(2), real(2, 5, 24))
+        yield program(
+            "aten.softmax.int",
+            lambda q, k, v, s=scale, b=before: parts(q, k, v, s, b),
+            heads(2, 3),
+            heads(2, 3),
+            heads(2, 3),
+        )
+    yield program(
+        "aten.softmax.int",
+        lambda q, k, v: (q @ k.mT / 8**0.5 + torch.full((6, 6), INF).triu(1)).softmax(-1) @ v,
+        heads(2, 3),
+        heads(2, 3),
+        heads(2, 3),
+    )
+    yield program(
+        "aten.softmax.int",
+        lambda q, k, v: (q @ k.mT).masked_fill(torch.ones(6, 6).triu(1).bool(), INF).softmax(-1) @ v,
+        heads(2, 3),
+        heads(2, 3),
+        heads(2, 3),
+    )
+    yield program(
+        "aten.softmax.int",
+        lambda q, k, v: torch.baddbmm(torch.zeros(2, 6, 6), q, k.mT, beta=0, alpha=0.3).softmax(-1) @ v,
+        heads(2),
+        heads(2),
+        heads(2),
+    )
+    yield program(
+        fused,
+        lambda x: (
+            functional.scaled_dot_product_attention(*x.unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0))
+            .transpose(1, 2)
+            .flatten(2)
+        ),
+        real(2, 5, 24),
+    )
     for needed in (False, True):
         weights = [torch.randn(24, 8) * 0.3, torch.randn(24) * 0.1, torch.randn(8, 8) * 0.3, torch.randn(8) * 0.1]
 
         def attend(x: torch.Tensor, w: list[torch.Tensor] = weights, needed: bool = needed) -> tuple:
-            found = functional.multi_head_attention_forward(x, x, x, 8, 2, w[0], w[1], None, None, False, 0.0, w[2], w[3], False, need_weights=needed)
+            found = functional.multi_head_attention_forward(
+                x, x, x, 8, 2, w[0], w[1], None, None, False, 0.0, w[2], w[3], False, need_weights=needed
+            )
             return tuple(one for one in found if one is not None)
 
         yield program(fused, attend, real(5, 2, 8))

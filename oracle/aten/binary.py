@@ -7,7 +7,14 @@ import torch
 
 from .case import FLOATS, WHOLE, Case, Weight, case, flags, free, of, positive, real, whole
 
-SHAPES = (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (2, 3)), ((5,), ()), ((2, 3, 2, 1, 2), (3, 1, 4, 1)))
+SHAPES = (
+    ((3, 4), (3, 4)),
+    ((3, 4), (4,)),
+    ((2, 1, 4), (3, 1)),
+    ((), (2, 3)),
+    ((5,), ()),
+    ((2, 3, 2, 1, 2), (3, 1, 4, 1)),
+)
 ARITHMETIC = ("add", "sub", "mul", "maximum", "minimum")
 JUMPS = {"precisions": ("fp32",)}
 
@@ -19,7 +26,13 @@ def arithmetic() -> Iterator[Case]:
             yield case(target, real(*left), real(*right))
         for kind in (*FLOATS[1:], *WHOLE):
             yield case(target, of(kind, 3, 4), of(kind, 4))
-        for left, right in ((torch.float32, torch.int64), (torch.int32, torch.float32), (torch.float16, torch.float32), (torch.int64, torch.int32), (torch.uint8, torch.int32)):
+        for left, right in (
+            (torch.float32, torch.int64),
+            (torch.int32, torch.float32),
+            (torch.float16, torch.float32),
+            (torch.int64, torch.int32),
+            (torch.uint8, torch.int32),
+        ):
             yield case(target, of(left, 3, 4), of(right, 3, 4))
         yield case(target, real(3, 4), Weight(real(4)))
         yield case(target, free(real, (3, 4), (5, 4)), real(4))
@@ -58,13 +71,19 @@ def division() -> Iterator[Case]:
     yield case("aten.div.Tensor", torch.tensor([1.0, -1.0, 0.0, 5.0]), torch.tensor([0.0, 0.0, 0.0, float("inf")]))
     yield case("aten.true_divide.Tensor", whole(3, 4), whole(4, low=1))
     for mode in ("floor", "trunc", None):
-        yield case("aten.div.Tensor_mode", real(3, 4, scale=5), positive(4), rounding_mode=mode, settings=JUMPS if mode else {})
-        yield case("aten.div.Scalar_mode", real(3, 4, scale=5), 0.75, rounding_mode=mode, settings=JUMPS if mode else {})
+        yield case(
+            "aten.div.Tensor_mode", real(3, 4, scale=5), positive(4), rounding_mode=mode, settings=JUMPS if mode else {}
+        )
+        yield case(
+            "aten.div.Scalar_mode", real(3, 4, scale=5), 0.75, rounding_mode=mode, settings=JUMPS if mode else {}
+        )
         for kind in (torch.int64, torch.int32, torch.int8):
             divisor = torch.tensor([3, -2, 1, -4]).to(kind)
             yield case("aten.div.Tensor_mode", whole(3, 4, kind=kind), divisor, rounding_mode=mode)
         yield case("aten.div.Scalar_mode", whole(3, 4), -4, rounding_mode=mode)
-        yield case("aten.div.Tensor_mode", whole(3, 4, kind=torch.uint8), whole(4, low=1, kind=torch.uint8), rounding_mode=mode)
+        yield case(
+            "aten.div.Tensor_mode", whole(3, 4, kind=torch.uint8), whole(4, low=1, kind=torch.uint8), rounding_mode=mode
+        )
     divisors = torch.tensor([3.0, -2.0, 1.5, -0.75])
     for name in ("floor_divide", "remainder", "fmod"):
         tensor = "default" if name == "floor_divide" else "Tensor"
@@ -110,7 +129,9 @@ def bits() -> Iterator[Case]:
         yield case(f"aten.{name}.Tensor", free(flags, (3, 4), (6, 4)), flags(4))
         yield case(f"aten.{name}.Scalar", flags(3, 4), True)
         for kind in (torch.int64, torch.int32, torch.uint8, torch.int8):
-            yield case(f"aten.{name}.Tensor", whole(3, 4, low=0, high=30, kind=kind), whole(4, low=0, high=30, kind=kind))
+            yield case(
+                f"aten.{name}.Tensor", whole(3, 4, low=0, high=30, kind=kind), whole(4, low=0, high=30, kind=kind)
+            )
         yield case(f"aten.{name}.Tensor", whole(3, 4, low=-30, high=30), whole(4, low=-30, high=30))
         yield case(f"aten.{name}.Scalar", whole(3, 4, low=-30, high=30), 6)
     for name in ("__and__", "__or__", "__xor__"):
@@ -124,7 +145,11 @@ def bits() -> Iterator[Case]:
         yield case(f"aten.{name}.Scalar", whole(3, 4, low=-40, high=40), 2)
     for name in ("logical_and", "logical_or", "logical_xor"):
         for kind in (torch.bool, torch.float32, torch.int64):
-            left, right = (flags(3, 4), flags(3, 4)) if kind == torch.bool else (whole(3, 4, low=-1, high=1).to(kind), whole(4, low=-1, high=1).to(kind))
+            left, right = (
+                (flags(3, 4), flags(3, 4))
+                if kind == torch.bool
+                else (whole(3, 4, low=-1, high=1).to(kind), whole(4, low=-1, high=1).to(kind))
+            )
             yield case(f"aten.{name}.default", left, right)
         yield case(f"aten.{name}.default", flags(3, 4), real(3, 4))
 

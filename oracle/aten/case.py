@@ -117,7 +117,9 @@ def operator(target: str) -> Any:
     return found
 
 
-def case(target: str, *arguments: Any, taken: slice | None = None, settings: dict[str, Any] | None = None, **keywords: Any) -> Case:
+def case(
+    target: str, *arguments: Any, taken: slice | None = None, settings: dict[str, Any] | None = None, **keywords: Any
+) -> Case:
     """One call. `taken` picks results; `settings` are fields of the case."""
     given = [one for one in leaves((arguments, tuple(keywords.values()))) if isinstance(one, (torch.Tensor, Free))]
     inputs = tuple(one.tensor if isinstance(one, Free) else one for one in given)
@@ -212,7 +214,9 @@ def of(kind: torch.dtype, *shape: int) -> torch.Tensor:
     return real(*shape, kind=kind) if kind.is_floating_point else whole(*shape, kind=kind)
 
 
-def free(make: Callable[..., torch.Tensor], shape: tuple[int, ...], *others: tuple[int, ...], least: int = 1, most: int = 32) -> Free:
+def free(
+    make: Callable[..., torch.Tensor], shape: tuple[int, ...], *others: tuple[int, ...], least: int = 1, most: int = 32
+) -> Free:
     """An input whose dimensions are free where the shapes differ."""
     changed = [axis for axis in range(len(shape)) if any(one[axis] != shape[axis] for one in others)]
     ranges = {axis: torch.export.Dim(f"d{axis}", min=least, max=most) for axis in changed}

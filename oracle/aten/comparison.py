@@ -19,7 +19,11 @@ def cases() -> Iterator[Case]:
             yield case(f"aten.{name}.Scalar", whole(3, 4, low=0, high=4).to(kind), 2)
         yield case(f"aten.{name}.Tensor", real(2, 1, 4), real(3, 1))
         yield case(f"aten.{name}.Tensor", real(3, 4), whole(3, 4, low=-2, high=2))
-        yield case(f"aten.{name}.Tensor", torch.tensor([float("nan"), 1.0, float("inf")]), torch.tensor([float("nan"), 1.0, 2.0]))
+        yield case(
+            f"aten.{name}.Tensor",
+            torch.tensor([float("nan"), 1.0, float("inf")]),
+            torch.tensor([float("nan"), 1.0, 2.0]),
+        )
         yield case(f"aten.{name}.Scalar", real(3, 4), 0.5)
         yield case(f"aten.{name}.Scalar", whole(3, 4), 0.5)
         yield case(f"aten.{name}.Tensor", free(real, (3, 4), (6, 4)), real(4))
@@ -27,7 +31,16 @@ def cases() -> Iterator[Case]:
     for name in ("eq", "ne"):
         yield case(f"aten.{name}.Tensor", flags(3, 4), flags(4))
         yield case(f"aten.{name}.Scalar", flags(3, 4), 1)
-    for kind in (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool):
+    for kind in (
+        torch.float32,
+        torch.float16,
+        torch.float64,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.int8,
+        torch.bool,
+    ):
         yield case("aten.where.self", flags(3, 4), of(kind, 3, 4), of(kind, 4))
     yield case("aten.where.self", flags(3, 1), real(4), real(2, 3, 1))
     yield case("aten.where.self", flags(3, 4), real(3, 4), whole(3, 4))

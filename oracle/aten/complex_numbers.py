@@ -46,9 +46,23 @@ def split(z: torch.Tensor) -> torch.Tensor:
 
 def cases() -> Iterator[Case]:
     for name, function in UNARY.items():
-        yield program(f"aten.complex_{name}", lambda x, y, f=function: split(f(torch.complex(x, y))), real(3, 4), positive(3, 4), tolerance=LOOSE)
-    for name, function in {"real": torch.real, "imag": torch.imag, "abs": torch.abs, "angle": torch.angle, "view_as_real": torch.view_as_real}.items():
-        yield program(f"aten.{name}.default", lambda x, y, f=function: f(torch.complex(x, y)), real(3, 4), positive(3, 4))
+        yield program(
+            f"aten.complex_{name}",
+            lambda x, y, f=function: split(f(torch.complex(x, y))),
+            real(3, 4),
+            positive(3, 4),
+            tolerance=LOOSE,
+        )
+    for name, function in {
+        "real": torch.real,
+        "imag": torch.imag,
+        "abs": torch.abs,
+        "angle": torch.angle,
+        "view_as_real": torch.view_as_real,
+    }.items():
+        yield program(
+            f"aten.{name}.default", lambda x, y, f=function: f(torch.complex(x, y)), real(3, 4), positive(3, 4)
+        )
         yield program(f"aten.{name}.default", lambda x, y, f=function: f(torch.complex(x, y)), real(5), positive(5))
     yield program("aten.view_as_complex.default", lambda x: (torch.view_as_complex(x) * 2j).real, real(3, 4, 2))
     yield program("aten.polar.default", lambda x, y: split(torch.polar(x, y)), positive(3, 4), real(3, 4))
@@ -63,23 +77,83 @@ def cases() -> Iterator[Case]:
         yield program(f"aten.fft_{name}", lambda x, f=function: split(f(x)), real(4, 8), tolerance=LOOSE)
         yield program(f"aten.fft_{name}", lambda x, f=function: f(x).abs(), real(4, 8), tolerance=LOOSE)
     for name in ("fft", "rfft"):
-        yield program(f"aten.fft_{name}.default", lambda x, n=name: split(getattr(torch.fft, n)(x)), real(4, 8), tolerance=LOOSE)
-        yield program(f"aten.fft_{name}2.default", lambda x, n=name: split(getattr(torch.fft, f"{n}2")(x)), real(4, 8), tolerance=LOOSE)
-        yield program(f"aten.fft_{name}n.default", lambda x, n=name: split(getattr(torch.fft, f"{n}n")(x)), real(2, 4, 8), tolerance=LOOSE)
+        yield program(
+            f"aten.fft_{name}.default", lambda x, n=name: split(getattr(torch.fft, n)(x)), real(4, 8), tolerance=LOOSE
+        )
+        yield program(
+            f"aten.fft_{name}2.default",
+            lambda x, n=name: split(getattr(torch.fft, f"{n}2")(x)),
+            real(4, 8),
+            tolerance=LOOSE,
+        )
+        yield program(
+            f"aten.fft_{name}n.default",
+            lambda x, n=name: split(getattr(torch.fft, f"{n}n")(x)),
+            real(2, 4, 8),
+            tolerance=LOOSE,
+        )
     yield program("aten.fft_ifft.default", lambda x: split(torch.fft.ifft(x)), real(4, 8), tolerance=LOOSE)
-    yield program("aten.fft_irfft.default", lambda x: torch.fft.irfft(torch.complex(x, x * 0.5)), real(4, 5), tolerance=LOOSE)
+    yield program(
+        "aten.fft_irfft.default", lambda x: torch.fft.irfft(torch.complex(x, x * 0.5)), real(4, 5), tolerance=LOOSE
+    )
     yield program("aten.fft_fftshift.default", torch.fft.fftshift, real(4, 5))
-    yield program("aten._conj.default", lambda x, y: split(torch.ops.aten._conj.default(torch.complex(x, y)) * 2), real(3, 4), real(3, 4))
+    yield program(
+        "aten._conj.default",
+        lambda x, y: split(torch.ops.aten._conj.default(torch.complex(x, y)) * 2),
+        real(3, 4),
+        real(3, 4),
+    )
     for dims, how in itertools.product(([1], [0], [0, 1]), (0, 1, 2)):
         # The operators that decompositions leave: scaled by nothing, by the root of the size, by the size.
-        yield program("aten._fft_r2c.default", lambda x, d=dims, h=how: split(torch.ops.aten._fft_r2c.default(x, d, h, True)), real(4, 8), tolerance=LOOSE)
-        yield program("aten._fft_c2c.default", lambda x, d=dims, h=how: split(torch.ops.aten._fft_c2c.default(x + 0j, d, h, True)), real(4, 8), tolerance=LOOSE)
-        yield program("aten._fft_c2c.default", lambda x, d=dims, h=how: split(torch.ops.aten._fft_c2c.default(x * (1 + 1j), d, h, False)), real(4, 8), tolerance=LOOSE)
-        yield program("aten._fft_c2r.default", lambda x, d=dims, h=how: torch.ops.aten._fft_c2r.default(torch.ops.aten._fft_r2c.default(x, d, 0, True), d, h, 8 if d[-1] else 4), real(4, 8), tolerance=LOOSE)
+        yield program(
+            "aten._fft_r2c.default",
+            lambda x, d=dims, h=how: split(torch.ops.aten._fft_r2c.default(x, d, h, True)),
+            real(4, 8),
+            tolerance=LOOSE,
+        )
+        yield program(
+            "aten._fft_c2c.default",
+            lambda x, d=dims, h=how: split(torch.ops.aten._fft_c2c.default(x + 0j, d, h, True)),
+            real(4, 8),
+            tolerance=LOOSE,
+        )
+        yield program(
+            "aten._fft_c2c.default",
+            lambda x, d=dims, h=how: split(torch.ops.aten._fft_c2c.default(x * (1 + 1j), d, h, False)),
+            real(4, 8),
+            tolerance=LOOSE,
+        )
+        yield program(
+            "aten._fft_c2r.default",
+            lambda x, d=dims, h=how: torch.ops.aten._fft_c2r.default(
+                torch.ops.aten._fft_r2c.default(x, d, 0, True), d, h, 8 if d[-1] else 4
+            ),
+            real(4, 8),
+            tolerance=LOOSE,
+        )
     for name, function in INVERSE.items():
         yield program(f"aten.fft_{name}", function, real(4, 8), tolerance=LOOSE)
     window = torch.hann_window(16)
     for centred, hop, normal in ((True, 8, False), (False, 4, False), (True, 5, True)):
-        yield program("aten.stft.center", lambda x, c=centred, h=hop, n=normal: split(torch.stft(x, 16, h, window=window, center=c, normalized=n, return_complex=True)), real(2, 48), tolerance=LOOSE)
-    yield program("aten.stft.default", lambda x: torch.stft(x, 16, 8, window=window, return_complex=True).abs().square().clamp(min=1e-4).log(), real(48), tolerance={"fp32": 1e-3, "fp16": 3e-2})
-    yield program("aten.istft.default", lambda x: torch.istft(torch.stft(x, 16, 4, window=window, return_complex=True), 16, 4, window=window, length=48), real(2, 48), tolerance=LOOSE)
+        yield program(
+            "aten.stft.center",
+            lambda x, c=centred, h=hop, n=normal: split(
+                torch.stft(x, 16, h, window=window, center=c, normalized=n, return_complex=True)
+            ),
+            real(2, 48),
+            tolerance=LOOSE,
+        )
+    yield program(
+        "aten.stft.default",
+        lambda x: torch.stft(x, 16, 8, window=window, return_complex=True).abs().square().clamp(min=1e-4).log(),
+        real(48),
+        tolerance={"fp32": 1e-3, "fp16": 3e-2},
+    )
+    yield program(
+        "aten.istft.default",
+        lambda x: torch.istft(
+            torch.stft(x, 16, 4, window=window, return_complex=True), 16, 4, window=window, length=48
+        ),
+        real(2, 48),
+        tolerance=LOOSE,
+    )

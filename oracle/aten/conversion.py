@@ -16,7 +16,16 @@ def cases() -> Iterator[Case]:
         value = of(source, 3, 4)
         value = value.abs() if target == torch.uint8 and source != torch.bool else value
         yield case("aten._to_copy.default", value, dtype=target)
-    for source, target in ((torch.float32, torch.float16), (torch.float32, torch.int64), (torch.int64, torch.float32), (torch.bool, torch.float32), (torch.float32, torch.bool), (torch.int32, torch.bool), (torch.float64, torch.float32), (torch.uint8, torch.float32)):
+    for source, target in (
+        (torch.float32, torch.float16),
+        (torch.float32, torch.int64),
+        (torch.int64, torch.float32),
+        (torch.bool, torch.float32),
+        (torch.float32, torch.bool),
+        (torch.int32, torch.bool),
+        (torch.float64, torch.float32),
+        (torch.uint8, torch.float32),
+    ):
         yield case("aten.to.dtype", of(source, 3, 4), target)
         yield case("aten.to.dtype_layout", of(source, 3, 4), dtype=target)
         yield case("aten.type_as.default", of(source, 3, 4), of(target, 2))
@@ -33,7 +42,9 @@ def cases() -> Iterator[Case]:
         yield program("aten.mul.Tensor", lambda x, y: x * y, of(first, 3, 4), of(second, 3, 4))
     for kind in FLOATS:
         # What is computed in a narrow type is rounded there.
-        yield program("aten.linear.default", lambda x, w: torch.nn.functional.linear(x, w), of(kind, 3, 4), of(kind, 5, 4))
+        yield program(
+            "aten.linear.default", lambda x, w: torch.nn.functional.linear(x, w), of(kind, 3, 4), of(kind, 5, 4)
+        )
         yield program("aten.layer_norm.default", lambda x: torch.nn.functional.layer_norm(x, [4]), of(kind, 3, 4))
     yield program("aten.item.default", lambda x, n: x * n.item(), real(3, 4), torch.tensor(3))
     yield program("aten.item.default", lambda x, n: x * n.item(), real(3, 4), torch.tensor(1.5))

@@ -35,12 +35,26 @@ def cases() -> Iterator[Case]:
         yield case(f"aten.{name}.default", free(real, (3, 4), (5, 4)))
     yield case("aten.full_like.default", free(real, (3, 4), (5, 4)), 1.5)
     yield case("aten.new_zeros.default", free(real, (3, 4), (5, 4)), [2, 3])
-    yield program("aten.full.default", lambda x: torch.full((x.shape[0], 2), 1.5) + x[:, :2], free(real, (3, 4), (5, 4)))
+    yield program(
+        "aten.full.default", lambda x: torch.full((x.shape[0], 2), 1.5) + x[:, :2], free(real, (3, 4), (5, 4))
+    )
     yield program("aten.ones.default", lambda x: torch.ones(x.shape[0]) * x[:, 0], free(real, (3, 4), (5, 4)))
-    yield program("aten.zeros.default", lambda x: torch.zeros(x.shape[1], x.shape[0]) + x.t(), free(real, (3, 4), (5, 4)))
+    yield program(
+        "aten.zeros.default", lambda x: torch.zeros(x.shape[1], x.shape[0]) + x.t(), free(real, (3, 4), (5, 4))
+    )
     for name in ("empty.memory_format", "empty_permuted.default", "empty_strided.default"):
-        extra = {"empty.memory_format": ([3, 4],), "empty_permuted.default": ([3, 4], [0, 1]), "empty_strided.default": ([3, 4], [4, 1])}[name]
-        yield program(f"aten.{name}", lambda x, n=name, e=extra: getattr(getattr(torch.ops.aten, n.split(".")[0]), n.split(".")[1])(*e).fill_(1.5) + x, real(3, 4))
+        extra = {
+            "empty.memory_format": ([3, 4],),
+            "empty_permuted.default": ([3, 4], [0, 1]),
+            "empty_strided.default": ([3, 4], [4, 1]),
+        }[name]
+        yield program(
+            f"aten.{name}",
+            lambda x, n=name, e=extra: (
+                getattr(getattr(torch.ops.aten, n.split(".")[0]), n.split(".")[1])(*e).fill_(1.5) + x
+            ),
+            real(3, 4),
+        )
     yield case("aten.empty_like.default", real(3, 4), settings=RANDOM)
     yield case("aten.new_empty.default", real(3, 4), [2, 2], settings=RANDOM)
     for arguments in ((5,), (2, 7), (0, 10, 3), (10, 0, -2), (0.0, 1.0, 0.25), (5.0,), (-3, 3)):
@@ -50,7 +64,9 @@ def cases() -> Iterator[Case]:
         yield case("aten.arange.start_step", 0, 10, 3, dtype=kind)
     yield program("aten.arange.default", lambda x: torch.arange(x.shape[0]) + x[:, 0], free(real, (3, 4), (5, 4)))
     yield program("aten.arange.start", lambda x: torch.arange(1, x.shape[0] + 1) * x[:, 0], free(real, (3, 4), (5, 4)))
-    yield program("aten.arange.start_step", lambda x: torch.arange(0, 2 * x.shape[0], 2) * x[:, 0], free(real, (3, 4), (5, 4)))
+    yield program(
+        "aten.arange.start_step", lambda x: torch.arange(0, 2 * x.shape[0], 2) * x[:, 0], free(real, (3, 4), (5, 4))
+    )
     for steps in (1, 2, 5, 11):
         yield case("aten.linspace.default", -1.0, 2.0, steps)
     yield case("aten.linspace.default", 0, 10, 5, dtype=torch.int64)
@@ -72,5 +88,9 @@ def cases() -> Iterator[Case]:
     yield case("aten.randint.low", 2, 7, [3, 4], settings=RANDOM)
     yield case("aten.randint.default", 7, [3, 4], settings=RANDOM)
     yield case("aten.randperm.default", 6, settings=RANDOM)
-    yield case("aten.normal_functional.default" if hasattr(torch.ops.aten, "normal_functional") else "aten.randn_like.default", real(3, 4), settings=RANDOM)
+    yield case(
+        "aten.normal_functional.default" if hasattr(torch.ops.aten, "normal_functional") else "aten.randn_like.default",
+        real(3, 4),
+        settings=RANDOM,
+    )
     yield case("aten.bernoulli.default", torch.full((3, 4), 0.5), settings=RANDOM)

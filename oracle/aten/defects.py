@@ -111,7 +111,17 @@ ROWS: list[tuple[str, Function, Callable[[], tuple]]] = [
     ("relu_in_place_of_view", lambda x: functional.relu((x * 2).view(-1), inplace=True), lambda: (X(),)),
 ]  # fmt: skip
 #: What jumps between neighbours that fp16 cannot tell apart, or has numbers that fp16 does not have.
-NOT_HALF = {"floor_divide", "remainder_negative", "mask_by_product", "log_of_small", "erfinv", "bucketize", "where_inf", "large_int", "mask_minimum_twice"}
+NOT_HALF = {
+    "floor_divide",
+    "remainder_negative",
+    "mask_by_product",
+    "log_of_small",
+    "erfinv",
+    "bucketize",
+    "where_inf",
+    "large_int",
+    "mask_minimum_twice",
+}
 
 
 def cases() -> Iterator[Case]:
@@ -119,5 +129,7 @@ def cases() -> Iterator[Case]:
         precisions = ("fp32",) if name in NOT_HALF else ("fp32", "fp16")
         yield program(f"aten.defect_{name}", function, *inputs(), precisions=precisions)
     for name, shape in (("rand", (3, 4)), ("randn", (3, 4))):
-        yield program(f"aten.defect_{name}", lambda x, n=name, s=shape: getattr(torch, n)(*s) + 0 * x, real(3, 4), exact=False)
+        yield program(
+            f"aten.defect_{name}", lambda x, n=name, s=shape: getattr(torch, n)(*s) + 0 * x, real(3, 4), exact=False
+        )
     yield program("aten.defect_flat", lambda x: x.reshape(-1, 2, 2), free(real, (4, 4), (8, 4)))

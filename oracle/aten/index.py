@@ -13,7 +13,16 @@ END = 2**63 - 1
 
 def slices() -> Iterator[Case]:
     """Parts of a tensor at constant places."""
-    for axis, start, end, step in ((0, 1, 3, 1), (1, 0, END, 1), (-1, -2, END, 1), (1, None, -1, 1), (0, 0, END, 2), (1, 1, 100, 3), (0, -3, -1, 1), (1, 3, 2, 1)):
+    for axis, start, end, step in (
+        (0, 1, 3, 1),
+        (1, 0, END, 1),
+        (-1, -2, END, 1),
+        (1, None, -1, 1),
+        (0, 0, END, 2),
+        (1, 1, 100, 3),
+        (0, -3, -1, 1),
+        (1, 3, 2, 1),
+    ):
         settings = {"impossible": {"*": "empty"}} if (start, end) == (3, 2) else {}
         yield case("aten.slice.Tensor", real(4, 6), axis, start, end, step, settings=settings)
     for kind in KINDS:
@@ -40,7 +49,9 @@ def slices() -> Iterator[Case]:
 def gathers() -> Iterator[Case]:
     """Reads at indices that are data."""
     for shape, axis in (((4, 6), 0), ((4, 6), 1), ((4, 6), -1), ((3, 4, 5), 1)):
-        index = whole(*[2 if at == axis % len(shape) else size for at, size in enumerate(shape)], low=0, high=shape[axis] - 1)
+        index = whole(
+            *[2 if at == axis % len(shape) else size for at, size in enumerate(shape)], low=0, high=shape[axis] - 1
+        )
         for kind in (torch.float32, torch.int64, torch.float16, torch.bool):
             yield case("aten.gather.default", of(kind, *shape), axis, index)
             yield case("aten.take_along_dim.default", of(kind, *shape), index, axis)
@@ -77,7 +88,14 @@ def gathers() -> Iterator[Case]:
     yield case("aten.embedding.default", Weight(real(9, 4, kind=torch.float16)), whole(2, 2, 2, low=0, high=8))
     yield case("aten.embedding.default", Weight(real(9, 4)), free(lambda *s: whole(*s, low=0, high=8), (2, 3), (2, 6)))
     for mode in (0, 1, 2):
-        yield case("aten.embedding_bag.default", Weight(real(9, 4)), whole(6, low=0, high=8), torch.tensor([0, 2, 5]), mode=mode, taken=slice(0, 1))
+        yield case(
+            "aten.embedding_bag.default",
+            Weight(real(9, 4)),
+            whole(6, low=0, high=8),
+            torch.tensor([0, 2, 5]),
+            mode=mode,
+            taken=slice(0, 1),
+        )
         bags = (Weight(real(9, 4)), whole(6, low=0, high=8), torch.tensor([0, 2, 5]), False, mode, False, None, False)
         yield case("aten.embedding_bag.padding_idx", *bags, 3, taken=slice(0, 1))
         yield case("aten._embedding_bag.default", *bags, taken=slice(0, 1))
@@ -89,7 +107,9 @@ def gathers() -> Iterator[Case]:
     yield case("aten.nonzero_numpy.default", whole(3, 4, low=0, high=1))
     yield case("aten.one_hot.default", whole(2, 3, low=0, high=4), 5)
     yield case("aten.bucketize.Tensor", real(3, 4), Weight(torch.tensor([-1.0, 0.0, 1.0])))
-    yield case("aten.bucketize.Tensor", torch.tensor([-1.0, 0.0, 0.5]), Weight(torch.tensor([-1.0, 0.0, 1.0])), right=True)
+    yield case(
+        "aten.bucketize.Tensor", torch.tensor([-1.0, 0.0, 0.5]), Weight(torch.tensor([-1.0, 0.0, 1.0])), right=True
+    )
     yield case("aten.searchsorted.Tensor", Weight(torch.tensor([-1.0, 0.0, 1.0])), real(3, 4))
 
 
@@ -98,7 +118,12 @@ def scatters() -> Iterator[Case]:
     for shape, axis in (((4, 6), 0), ((4, 6), 1), ((3, 4, 5), 1), ((5,), 0)):
         size = shape[axis]
         columns = [torch.randperm(size)[:2] for _ in range(torch.Size(shape).numel() // size)]
-        index = torch.stack(columns).reshape(*[one for at, one in enumerate(shape) if at != axis], 2).movedim(-1, axis).contiguous()
+        index = (
+            torch.stack(columns)
+            .reshape(*[one for at, one in enumerate(shape) if at != axis], 2)
+            .movedim(-1, axis)
+            .contiguous()
+        )
         yield case("aten.scatter.src", real(*shape), axis, index, real(*shape))
         yield case("aten.scatter.value", real(*shape), axis, index, 0.5)
         yield case("aten.scatter_.src", real(*shape), axis, index, real(*shape))
@@ -158,7 +183,9 @@ def triangles() -> Iterator[Case]:
         yield case("aten.diag.default", real(4, 4), offset)
         yield case("aten.diag.default", real(4), offset)
         yield case("aten.diag_embed.default", real(2, 3), offset)
-    yield case("aten.vander.default" if hasattr(torch.ops.aten, "vander") else "aten.linalg_vander.default", positive(4))
+    yield case(
+        "aten.vander.default" if hasattr(torch.ops.aten, "vander") else "aten.linalg_vander.default", positive(4)
+    )
 
 
 def cases() -> Iterator[Case]:

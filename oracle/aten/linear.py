@@ -44,13 +44,26 @@ def cases() -> Iterator[Case]:
         yield case("aten.addmv.default", real(3), real(3, 4), real(4), beta=beta, alpha=alpha)
         yield case("aten.addr.default", real(3, 4), real(3), real(4), beta=beta, alpha=alpha)
     yield case("aten.addmm.default", real(1), real(3, 4), real(4, 5))
-    for left, right in (((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 5)), ((2, 3, 4), (4,)), ((1, 2, 3, 4), (1, 2, 4, 5)), ((2, 1, 2, 3, 4), (2, 2, 4, 5))):
+    for left, right in (
+        ((4,), (4,)),
+        ((3, 4), (4,)),
+        ((4,), (4, 5)),
+        ((3, 4), (4, 5)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 3, 4), (2, 4, 5)),
+        ((3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (3, 4, 5)),
+        ((2, 3, 4), (4,)),
+        ((1, 2, 3, 4), (1, 2, 4, 5)),
+        ((2, 1, 2, 3, 4), (2, 2, 4, 5)),
+    ):
         yield case("aten.matmul.default", real(*left), real(*right))
         yield case("aten.matmul.default", real(*left), Weight(real(*right)))
     yield case("aten.matmul.default", whole(3, 4), whole(4, 5))
     yield case("aten.matmul.default", free(real, (2, 3, 4), (2, 6, 4)), real(4, 5))
     for left, right in (((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5))):
         for turn in (0, 1, 2, 3):
+
             def product(x: torch.Tensor, y: torch.Tensor, turn: int = turn) -> torch.Tensor:
                 x = x.mT.contiguous().mT if turn & 1 else x
                 return x @ (y.mT.contiguous().mT if turn & 2 else y)

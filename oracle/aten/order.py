@@ -15,7 +15,9 @@ def distinct(*shape: int) -> torch.Tensor:
 
 
 def cases() -> Iterator[Case]:
-    for (shape, axis), falling in itertools.product((((7,), 0), ((3, 5), 1), ((3, 5), 0), ((2, 3, 4), -2), ((2, 2, 3, 4), 1)), (False, True)):
+    for (shape, axis), falling in itertools.product(
+        (((7,), 0), ((3, 5), 1), ((3, 5), 0), ((2, 3, 4), -2), ((2, 2, 3, 4), 1)), (False, True)
+    ):
         yield case("aten.sort.default", distinct(*shape), axis, falling)
         yield case("aten.sort.stable", distinct(*shape), stable=True, dim=axis, descending=falling)
         yield case("aten.argsort.default", distinct(*shape), axis, falling)
@@ -23,7 +25,11 @@ def cases() -> Iterator[Case]:
         for count in (1, 2):
             yield case("aten.topk.default", distinct(*shape), count, axis, falling)
             # In any order only what is chosen is certain, which its sum shows.
-            yield program("aten.topk.default", lambda x, c=count, a=axis, f=falling: x.topk(c, a, f, sorted=False)[0].sum(a), distinct(*shape))
+            yield program(
+                "aten.topk.default",
+                lambda x, c=count, a=axis, f=falling: x.topk(c, a, f, sorted=False)[0].sum(a),
+                distinct(*shape),
+            )
     for kind in (torch.int64, torch.int32, torch.float16, torch.float64, torch.uint8, torch.int16):
         values = torch.randperm(15).reshape(3, 5).to(kind)
         yield case("aten.sort.default", values, 1)

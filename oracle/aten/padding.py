@@ -11,12 +11,25 @@ KINDS = (torch.float16, torch.float64, torch.int64, torch.int32, torch.bool, tor
 
 
 def cases() -> Iterator[Case]:
-    for shape, pads in (((5,), [1, 2]), ((3, 4), [1, 2]), ((3, 4), [1, 0, 0, 2]), ((2, 3, 4), [1, 1, 2, 0, 0, 1]), ((2, 3, 4, 5), [1, 2, 3, 4]), ((2, 2, 3, 4, 2), [1, 0, 0, 1])):
+    for shape, pads in (
+        ((5,), [1, 2]),
+        ((3, 4), [1, 2]),
+        ((3, 4), [1, 0, 0, 2]),
+        ((2, 3, 4), [1, 1, 2, 0, 0, 1]),
+        ((2, 3, 4, 5), [1, 2, 3, 4]),
+        ((2, 2, 3, 4, 2), [1, 0, 0, 1]),
+    ):
         for value in (0.0, 1.5, float("-inf"), -1):
             yield case("aten.constant_pad_nd.default", real(*shape), pads, value)
         yield case("aten.pad.default", real(*shape), pads)
         yield case("aten.pad.default", real(*shape), pads, "constant", 2.5)
-    for shape, pads in (((3, 4), [-1, 1]), ((3, 4), [-1, -1]), ((3, 4), [0, 0, -1, 0]), ((2, 3, 4, 5), [-1, 2, 1, -2]), ((3, 4), [0, 0])):
+    for shape, pads in (
+        ((3, 4), [-1, 1]),
+        ((3, 4), [-1, -1]),
+        ((3, 4), [0, 0, -1, 0]),
+        ((2, 3, 4, 5), [-1, 2, 1, -2]),
+        ((3, 4), [0, 0]),
+    ):
         yield case("aten.constant_pad_nd.default", real(*shape), pads)
     for kind in KINDS:
         yield case("aten.constant_pad_nd.default", of(kind, 3, 4), [1, 2], 1)

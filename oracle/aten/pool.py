@@ -10,9 +10,24 @@ from .case import FLOATS, Case, case, free, of, real, whole
 
 SIZES = {1: (11,), 2: (8, 9), 3: (5, 6, 7)}
 #: Kernel, stride, padding, dilation, rounding up.
-MAXIMA = [(2, 2, 0, 1, False), (3, 2, 1, 1, False), (3, 1, 1, 1, False), (3, 2, 0, 1, True), (2, 1, 0, 2, False), (3, 2, 1, 2, True)]
+MAXIMA = [
+    (2, 2, 0, 1, False),
+    (3, 2, 1, 1, False),
+    (3, 1, 1, 1, False),
+    (3, 2, 0, 1, True),
+    (2, 1, 0, 2, False),
+    (3, 2, 1, 2, True),
+]
 #: Kernel, stride, padding, rounding up, whether padding counts.
-MEANS = [(2, 2, 0, False, True), (3, 2, 1, False, True), (3, 2, 1, False, False), (3, 2, 0, True, True), (3, 2, 1, True, False), (3, 2, 1, True, True), (3, 1, 1, False, True)]
+MEANS = [
+    (2, 2, 0, False, True),
+    (3, 2, 1, False, True),
+    (3, 2, 1, False, False),
+    (3, 2, 0, True, True),
+    (3, 2, 1, True, False),
+    (3, 2, 1, True, True),
+    (3, 1, 1, False, True),
+]
 
 
 def distinct(*shape: int) -> torch.Tensor:
@@ -30,7 +45,13 @@ def cases() -> Iterator[Case]:
     for rank in (1, 2, 3):
         size = SIZES[rank]
         for kernel, stride, padding, dilation, up in MAXIMA:
-            arguments: tuple[Any, ...] = (each(kernel, rank), each(stride, rank), each(padding, rank), each(dilation, rank), up)
+            arguments: tuple[Any, ...] = (
+                each(kernel, rank),
+                each(stride, rank),
+                each(padding, rank),
+                each(dilation, rank),
+                up,
+            )
             yield case(f"aten.max_pool{rank}d.default", real(2, 3, *size), *arguments)
             with_indices = f"aten.max_pool{rank}d_with_indices.default"
             yield case(with_indices, distinct(1, 3, *size), *arguments)
@@ -60,11 +81,30 @@ def cases() -> Iterator[Case]:
         yield case("aten.max_pool2d.default", of(kind, 1, 3, 8, 9), [2, 2])
         yield case("aten.avg_pool2d.default", of(kind, 1, 3, 8, 9), [2, 2])
     yield case("aten.max_pool2d.default", whole(1, 3, 8, 9), [2, 2])
-    yield case("aten.lp_pool2d.default" if hasattr(torch.ops.aten, "lp_pool2d") else "aten.avg_pool2d.default", real(1, 3, 8, 9), [3, 3])
-    for kernel, dilation, padding, stride in (((2, 2), 1, 0, 1), ((3, 3), 1, 1, 2), ((2, 3), 2, 1, 1), ((1, 1), 1, 0, 1)):
-        yield case("aten.im2col.default", real(2, 3, 6, 7), list(kernel), each(dilation, 2), each(padding, 2), each(stride, 2))
+    yield case(
+        "aten.lp_pool2d.default" if hasattr(torch.ops.aten, "lp_pool2d") else "aten.avg_pool2d.default",
+        real(1, 3, 8, 9),
+        [3, 3],
+    )
+    for kernel, dilation, padding, stride in (
+        ((2, 2), 1, 0, 1),
+        ((3, 3), 1, 1, 2),
+        ((2, 3), 2, 1, 1),
+        ((1, 1), 1, 0, 1),
+    ):
+        yield case(
+            "aten.im2col.default", real(2, 3, 6, 7), list(kernel), each(dilation, 2), each(padding, 2), each(stride, 2)
+        )
     for size, kernel, padding, stride in itertools.product(((6, 8),), (2, 4), (0, 1), (1, 2)):
         rows, columns = ((one + 2 * padding - kernel) // stride + 1 for one in size)
-        yield case("aten.col2im.default", real(2, 3 * kernel * kernel, rows * columns), list(size), each(kernel, 2), each(1, 2), each(padding, 2), each(stride, 2))
+        yield case(
+            "aten.col2im.default",
+            real(2, 3 * kernel * kernel, rows * columns),
+            list(size),
+            each(kernel, 2),
+            each(1, 2),
+            each(padding, 2),
+            each(stride, 2),
+        )
     pooled, places = torch.nn.functional.max_pool2d(distinct(1, 3, 8, 8), 2, return_indices=True)
     yield case("aten.max_unpool2d.default", pooled, places, [8, 8])

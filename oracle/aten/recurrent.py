@@ -37,7 +37,12 @@ def cases() -> Iterator[Case]:
             state: Any = [real(3, 5), real(3, 5)] if name == "lstm_cell" else real(3, 5)
             yield case(f"aten.{name}.default", real(3, 4), state, *weights)
     for gates, name in ((4, "lstm"), (3, "gru"), (1, "rnn_tanh")):
-        weights = [Weight(real(gates * 5, 4, scale=0.5)), Weight(real(gates * 5, 5, scale=0.5)), Weight(real(gates * 5, scale=0.5)), Weight(real(gates * 5, scale=0.5))]
+        weights = [
+            Weight(real(gates * 5, 4, scale=0.5)),
+            Weight(real(gates * 5, 5, scale=0.5)),
+            Weight(real(gates * 5, scale=0.5)),
+            Weight(real(gates * 5, scale=0.5)),
+        ]
         state = [real(1, 2, 5), real(1, 2, 5)] if name == "lstm" else real(1, 2, 5)
         yield case(f"aten.{name}.input", real(6, 2, 4), state, weights, True, 1, 0.0, False, False, False)
         yield case(f"aten.{name}.input", real(2, 6, 4), state, weights, True, 1, 0.0, False, False, True)

@@ -8,7 +8,15 @@ import torch
 from .case import FLOATS, Case, case, flags, free, of, positive, real, unit, whole
 
 #: Shape and dimensions.
-OVER = [((5,), [0]), ((3, 4), [1]), ((3, 4), [0, 1]), ((2, 3, 4), [-1]), ((2, 3, 4), [0, 2]), ((2, 3, 4, 2), [2, 3]), ((2, 1, 3, 2, 2), [1, -1])]
+OVER = [
+    ((5,), [0]),
+    ((3, 4), [1]),
+    ((3, 4), [0, 1]),
+    ((2, 3, 4), [-1]),
+    ((2, 3, 4), [0, 2]),
+    ((2, 3, 4, 2), [2, 3]),
+    ((2, 1, 3, 2, 2), [1, -1]),
+]
 WIDE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -37,7 +45,22 @@ def over_many() -> Iterator[Case]:
 
 def whole_tensor() -> Iterator[Case]:
     """Those over everything."""
-    for name in ("sum", "mean", "max", "min", "prod", "any", "all", "std", "var", "norm.Scalar", "median", "count_nonzero", "argmax", "argmin"):
+    for name in (
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "prod",
+        "any",
+        "all",
+        "std",
+        "var",
+        "norm.Scalar",
+        "median",
+        "count_nonzero",
+        "argmax",
+        "argmin",
+    ):
         target = f"aten.{name}" if "." in name else f"aten.{name}.default"
         for shape in ((5,), (3, 4), (2, 3, 2, 2)):
             yield case(target, flags(*shape) if name in ("any", "all") else real(*shape))
@@ -71,7 +94,9 @@ def over_one() -> Iterator[Case]:
         yield case(f"aten.{name}", torch.randperm(12).reshape(3, 4), 1)
         yield case(f"aten.{name}", torch.randperm(12).reshape(3, 4).int(), 0)
         yield case(f"aten.{name}", real(3, 4), 1, taken=slice(0, 1))
-    for name, (shape, axis), keep in itertools.product(("argmax", "argmin"), (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 4), -2), ((2, 3, 2, 2), 1)), (False, True)):
+    for name, (shape, axis), keep in itertools.product(
+        ("argmax", "argmin"), (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 4), -2), ((2, 3, 2, 2), 1)), (False, True)
+    ):
         values = torch.randperm(60)[: torch.Size(shape).numel()].reshape(shape) / 8 - 3
         yield case(f"aten.{name}.default", values, axis, keep)
     for name in ("argmax", "argmin"):

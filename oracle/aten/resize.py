@@ -18,7 +18,14 @@ def grids(*shape: int) -> torch.Tensor:
 
 
 def cases() -> Iterator[Case]:
-    for size, scales in (([13, 9], None), ([4, 3], None), (None, [2.0, 2.0]), (None, [1.5, 2.5]), (None, [0.5, 0.5]), ([12, 18], None)):
+    for size, scales in (
+        ([13, 9], None),
+        ([4, 3], None),
+        (None, [2.0, 2.0]),
+        (None, [1.5, 2.5]),
+        (None, [0.5, 0.5]),
+        ([12, 18], None),
+    ):
         yield case("aten.upsample_nearest2d.vec", real(2, 3, 6, 9), size, scales)
         yield case("aten._upsample_nearest_exact2d.vec", real(2, 3, 6, 9), size, scales)
         for corners in (False, True):
@@ -42,12 +49,26 @@ def cases() -> Iterator[Case]:
     yield case("aten.upsample_bilinear2d.vec", free(real, (1, 2, 4, 5), (1, 2, 6, 7), least=2), None, False, [2.0, 2.0])
     yield case("aten.upsample_bilinear2d.vec", free(real, (1, 2, 4, 5), (1, 2, 6, 7), least=2), [8, 8], False, None)
     for mode in ("area", "nearest", "bilinear", "bicubic"):
-        yield program("aten.interpolate", lambda x, m=mode: functional.interpolate(x, size=(5, 7), mode=m), real(1, 2, 8, 9))
+        yield program(
+            "aten.interpolate", lambda x, m=mode: functional.interpolate(x, size=(5, 7), mode=m), real(1, 2, 8, 9)
+        )
     for mode, padding, corners in itertools.product((0, 1, 2), (0, 1, 2), (False, True)):
         settings = JUMPS if mode == 1 else {}
-        yield case("aten.grid_sampler.default", real(2, 3, 5, 6), grids(2, 4, 3), mode, padding, corners, settings=settings)
+        yield case(
+            "aten.grid_sampler.default", real(2, 3, 5, 6), grids(2, 4, 3), mode, padding, corners, settings=settings
+        )
         if mode < 2:
-            yield case("aten.grid_sampler_2d.default", real(1, 2, 5, 6), grids(1, 4, 3), mode, padding, corners, settings=settings)
-    yield case("aten.grid_sampler_3d.default", real(1, 2, 3, 4, 5), positive(1, 2, 3, 4, 3, low=-1, high=1), 0, 0, False)
+            yield case(
+                "aten.grid_sampler_2d.default",
+                real(1, 2, 5, 6),
+                grids(1, 4, 3),
+                mode,
+                padding,
+                corners,
+                settings=settings,
+            )
+    yield case(
+        "aten.grid_sampler_3d.default", real(1, 2, 3, 4, 5), positive(1, 2, 3, 4, 3, low=-1, high=1), 0, 0, False
+    )
     for corners in (False, True):
         yield case("aten.affine_grid_generator.default", real(2, 2, 3), [2, 3, 4, 5], corners)

@@ -12,7 +12,14 @@ KINDS = (torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8, to
 def views() -> Iterator[Case]:
     """The same elements in another shape."""
     for name in ("view.default", "reshape.default", "_unsafe_view.default", "view_copy.default"):
-        for shape, other in (((3, 4), [12]), ((12,), [3, 4]), ((2, 3, 4), [6, -1]), ((2, 3, 4), [2, 1, 12]), ((1,), []), ((2, 3, 4), [4, 3, 2, 1, 1])):
+        for shape, other in (
+            ((3, 4), [12]),
+            ((12,), [3, 4]),
+            ((2, 3, 4), [6, -1]),
+            ((2, 3, 4), [2, 1, 12]),
+            ((1,), []),
+            ((2, 3, 4), [4, 3, 2, 1, 1]),
+        ):
             yield case(f"aten.{name}", real(*shape), other)
     for kind in ALL[1:]:
         yield case("aten.view.default", of(kind, 3, 4), [2, 6])
@@ -51,7 +58,13 @@ def views() -> Iterator[Case]:
 
 def permutations() -> Iterator[Case]:
     """Axes in another order."""
-    for shape, order in (((3, 4), [1, 0]), ((2, 3, 4), [2, 0, 1]), ((2, 3, 4), [0, -1, -2]), ((2, 3, 4, 2), [0, 2, 3, 1]), ((2, 1, 3, 2, 2), [4, 0, 2, 1, 3])):
+    for shape, order in (
+        ((3, 4), [1, 0]),
+        ((2, 3, 4), [2, 0, 1]),
+        ((2, 3, 4), [0, -1, -2]),
+        ((2, 3, 4, 2), [0, 2, 3, 1]),
+        ((2, 1, 3, 2, 2), [4, 0, 2, 1, 3]),
+    ):
         yield case("aten.permute.default", real(*shape), order)
         yield case("aten.permute_copy.default", real(*shape), order)
     yield case("aten.permute.default", free(real, (2, 3, 4), (2, 6, 4)), [2, 1, 0])
@@ -104,7 +117,9 @@ def repeats() -> Iterator[Case]:
     for axis in (0, 1, -1, None):
         yield case("aten.repeat_interleave.self_int", real(3, 4), 2, axis)
     yield case("aten.repeat_interleave.self_int", free(real, (2, 3, 4), (2, 5, 4)), 3, 1)
-    yield program("aten.repeat_interleave.self_Tensor", lambda x: x.repeat_interleave(torch.tensor([1, 3, 2]), 0), real(3, 4))
+    yield program(
+        "aten.repeat_interleave.self_Tensor", lambda x: x.repeat_interleave(torch.tensor([1, 3, 2]), 0), real(3, 4)
+    )
 
 
 def joins() -> Iterator[Case]:

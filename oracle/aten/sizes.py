@@ -54,11 +54,23 @@ def cases() -> Iterator[Case]:
         given = free(real, (1, 2, 8, 6), (1, 2, 4, 12))
         given.ranges.update({2: height, 3: width})
         yield program(f"aten.free_picture_{name}", function, given)
-    for name, function in {"embedding": lambda n: functional.embedding(n, torch.arange(40.0).reshape(10, 4)), "one_hot": lambda n: functional.one_hot(n, 10), "compare": lambda n: (n[:, None] == n[None]).float()}.items():
-        yield program(f"aten.free_tokens_{name}", function, free(lambda *s: whole(*s, low=0, high=9), (4,), (7,), least=2))
+    for name, function in {
+        "embedding": lambda n: functional.embedding(n, torch.arange(40.0).reshape(10, 4)),
+        "one_hot": lambda n: functional.one_hot(n, 10),
+        "compare": lambda n: (n[:, None] == n[None]).float(),
+    }.items():
+        yield program(
+            f"aten.free_tokens_{name}", function, free(lambda *s: whole(*s, low=0, high=9), (4,), (7,), least=2)
+        )
     length = torch.export.Dim("length", min=2, max=32)
     pair = [free(real, (4, 3), (6, 3)), free(real, (4, 3), (6, 3))]
     for one in pair:
         one.ranges[0] = length
-    for name, function in {"add": lambda x, y: x + y, "cat": lambda x, y: torch.cat([x, y], 1), "cat_rows": lambda x, y: torch.cat([x, y]), "matmul": lambda x, y: x @ y.t(), "where": lambda x, y: torch.where(x > y, x, y)}.items():
+    for name, function in {
+        "add": lambda x, y: x + y,
+        "cat": lambda x, y: torch.cat([x, y], 1),
+        "cat_rows": lambda x, y: torch.cat([x, y]),
+        "matmul": lambda x, y: x @ y.t(),
+        "where": lambda x, y: torch.where(x > y, x, y),
+    }.items():
         yield program(f"aten.free_pair_{name}", function, *pair)

@@ -15,7 +15,23 @@ BEYOND = ("acosh", "arccosh")
 OF_WHOLE = ("abs", "neg", "sign", "relu", "square", "ceil", "floor", "round", "trunc", "bitwise_not", "positive")
 #: Those that turn whole numbers into floats.
 TO_FLOAT = ("exp", "sigmoid", "sin", "cos", "tanh", "erf", "atan", "asinh", "expm1", "sinh", "rad2deg")
-IN_PLACE = ("abs_", "exp_", "neg_", "relu_", "sigmoid_", "tanh_", "sin_", "cos_", "floor_", "ceil_", "round_", "square_", "erf_", "zero_", "detach_")
+IN_PLACE = (
+    "abs_",
+    "exp_",
+    "neg_",
+    "relu_",
+    "sigmoid_",
+    "tanh_",
+    "sin_",
+    "cos_",
+    "floor_",
+    "ceil_",
+    "round_",
+    "square_",
+    "erf_",
+    "zero_",
+    "detach_",
+)
 #: What has a pole, or jumps, between neighbours that fp16 cannot tell apart.
 NOT_HALF = {"frac", "digamma", "erfinv"}
 #: Polynomials where torch has other ones.
@@ -33,7 +49,12 @@ def settings(name: str) -> dict:
 
 
 def cases() -> Iterator[Case]:
-    for names, make in ((ANYWHERE, real), (WITHIN, unit), (ABOVE, positive), (BEYOND, lambda *shape, **more: positive(*shape, low=1.0, high=8.0, **more))):
+    for names, make in (
+        (ANYWHERE, real),
+        (WITHIN, unit),
+        (ABOVE, positive),
+        (BEYOND, lambda *shape, **more: positive(*shape, low=1.0, high=8.0, **more)),
+    ):
         for name in names:
             target = f"aten.{name}.default"
             for shape in ((7,), (3, 4), (2, 3, 2, 2, 3)):
@@ -62,15 +83,23 @@ def cases() -> Iterator[Case]:
     for name in ("log_", "sqrt_", "rsqrt_", "reciprocal_"):
         yield case(f"aten.{name}.default", positive(4, 5))
     for kind in (torch.float32, torch.int64, torch.bool):
-        yield case("aten.logical_not.default", flags(4, 5) if kind == torch.bool else (real(4, 5) * (real(4, 5) > 0)).to(kind))
+        yield case(
+            "aten.logical_not.default", flags(4, 5) if kind == torch.bool else (real(4, 5) * (real(4, 5) > 0)).to(kind)
+        )
     for decimals in (0, 1, 2, -1):
         yield case("aten.round.decimals", real(4, 5, scale=20), decimals=decimals, settings={"precisions": ("fp32",)})
     yield case("aten.nan_to_num.default", EDGES)
     yield case("aten.nan_to_num.default", EDGES, 0.5, 9.0, -9.0)
     yield case("aten.logit.default", positive(4, 5, low=0.125, high=0.875))
     yield case("aten.logit.default", positive(4, 5, low=0.0, high=1.0), 0.125)
-    yield case("aten.polygamma.default", 1, positive(4, 5), settings={"precisions": ("fp32",), "tolerance": {"fp32": 1e-3}})
-    yield case("aten.special_i0.default" if hasattr(torch.ops.aten, "special_i0") else "aten.i0.default", real(4, 5), settings={"tolerance": {"fp32": 1e-3}})
+    yield case(
+        "aten.polygamma.default", 1, positive(4, 5), settings={"precisions": ("fp32",), "tolerance": {"fp32": 1e-3}}
+    )
+    yield case(
+        "aten.special_i0.default" if hasattr(torch.ops.aten, "special_i0") else "aten.i0.default",
+        real(4, 5),
+        settings={"tolerance": {"fp32": 1e-3}},
+    )
     yield case("aten.clone.default", real(3, 4))
     yield case("aten.clone.default", real(2, 3, 4, 4), memory_format=torch.channels_last)
     for name in ("alias", "detach", "contiguous", "lift_fresh_copy"):

@@ -11,7 +11,14 @@ WORDS = 320
 LENGTH = 12
 #: What most configurations call the same.
 BODY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-TEXT = {**BODY, "vocab_size": WORDS, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+TEXT = {
+    **BODY,
+    "vocab_size": WORDS,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 PICTURE = {**BODY, "image_size": 32, "patch_size": 8, "num_channels": 3}
 GROUPED = {**TEXT, "num_key_value_heads": 2}
 

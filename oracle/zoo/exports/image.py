@@ -109,14 +109,28 @@ MADE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
     "gmlp": (
         64,
         lambda: mlp_mixer.MlpMixer(
-            10, 64, embed_dim=64, num_blocks=3, mlp_ratio=6, block_layer=mlp_mixer.SpatialGatingBlock, mlp_layer=GatedMlp
+            10,
+            64,
+            embed_dim=64,
+            num_blocks=3,
+            mlp_ratio=6,
+            block_layer=mlp_mixer.SpatialGatingBlock,
+            mlp_layer=GatedMlp,
         ),
     ),
-    "gmixer": (64, lambda: mlp_mixer.MlpMixer(10, 64, embed_dim=96, num_blocks=3, mlp_ratio=(1.0, 4.0), mlp_layer=GluMlp)),
+    "gmixer": (
+        64,
+        lambda: mlp_mixer.MlpMixer(10, 64, embed_dim=96, num_blocks=3, mlp_ratio=(1.0, 4.0), mlp_layer=GluMlp),
+    ),
     "volo": (
         64,
         lambda: volo.VOLO(
-            (1, 1, 1, 1), 64, num_classes=10, embed_dims=(48, 96, 96, 96), num_heads=(2, 4, 4, 4), downsamples=(True, False, False, False)
+            (1, 1, 1, 1),
+            64,
+            num_classes=10,
+            embed_dims=(48, 96, 96, 96),
+            num_heads=(2, 4, 4, 4),
+            downsamples=(True, False, False, False),
         ),
     ),
     "resmlp": (
@@ -127,7 +141,15 @@ MADE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
     ),
 }
 
-EVERYDAY = {"test_byobnet", "test_convnext3", "test_mambaout", "test_vit2", "test_nfnet", "test_coatnet", "ghostnet_050"}
+EVERYDAY = {
+    "test_byobnet",
+    "test_convnext3",
+    "test_mambaout",
+    "test_vit2",
+    "test_nfnet",
+    "test_coatnet",
+    "ghostnet_050",
+}
 DIALECTS = {"test_resnet", "test_vit2", "test_efficientnet_ln"}
 
 

@@ -31,7 +31,14 @@ def kinds(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Conversions among all types."""
     found = [x.to(kind).to(torch.float32) for kind in (torch.float16, torch.bfloat16, torch.float64)]
     small = [(x * 3).to(kind).to(torch.int32) for kind in (torch.int8, torch.int16, torch.int32, torch.int64)]
-    return *found, *small, (x.abs() * 3).to(torch.uint8).to(torch.int32), x.bool(), x.int() + 0.5, x.double() @ x.double().t()
+    return (
+        *found,
+        *small,
+        (x.abs() * 3).to(torch.uint8).to(torch.int32),
+        x.bool(),
+        x.int() + 0.5,
+        x.double() @ x.double().t(),
+    )
 
 
 def compared(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -135,7 +142,16 @@ def complexes(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torc
     """Arithmetic of complex numbers."""
     z = torch.complex(x, y)
     w = z * z.conj() + (1 + 2j) * z - z / (z + 3)
-    return w.real, w.imag, z.abs(), z.angle(), torch.view_as_real(z.exp()), (z @ z.mT).real, torch.view_as_real(z.sum(0)), z.mean().imag
+    return (
+        w.real,
+        w.imag,
+        z.abs(),
+        z.angle(),
+        torch.view_as_real(z.exp()),
+        (z @ z.mT).real,
+        torch.view_as_real(z.sum(0)),
+        z.mean().imag,
+    )
 
 
 def sampled(module: nn.Module, x: torch.Tensor, grid: torch.Tensor) -> tuple[torch.Tensor, ...]:

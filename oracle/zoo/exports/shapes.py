@@ -14,7 +14,9 @@ LENGTH = Dim("length", min=2, max=32)
 SIDE = Dim("side", min=4, max=16)
 
 
-def resized(shape: tuple[int, ...], others: list[tuple[int, ...]], make: Callable[..., torch.Tensor] = torch.randn) -> Any:
+def resized(
+    shape: tuple[int, ...], others: list[tuple[int, ...]], make: Callable[..., torch.Tensor] = torch.randn
+) -> Any:
     """An example and the further calls of one input."""
     return make(*shape), lambda: [((make(*other),), {}) for other in others]
 
@@ -104,9 +106,7 @@ def pair() -> Source:
     def further() -> list[Call]:
         return [((torch.randn(5, 9), torch.randn(6, 9)), {})]
 
-    return Source(
-        Function(two), (torch.randn(3, 7), torch.randn(4, 7)), dynamic_shapes=(dims,), further=further
-    )
+    return Source(Function(two), (torch.randn(3, 7), torch.randn(4, 7)), dynamic_shapes=(dims,), further=further)
 
 
 def even() -> Source:

@@ -207,7 +207,11 @@ def anchored(kind: type[nn.Module]) -> Callable[[], Source]:
 
     def build() -> Source:
         trunk = detection.backbone_utils.resnet_fpn_backbone(
-            backbone_name="resnet18", weights=None, trainable_layers=5, returned_layers=[2, 3, 4], norm_layer=nn.BatchNorm2d
+            backbone_name="resnet18",
+            weights=None,
+            trainable_layers=5,
+            returned_layers=[2, 3, 4],
+            norm_layer=nn.BatchNorm2d,
         )
         anchors = detection.anchor_utils.AnchorGenerator(((8,), (16,), (32,), (64,)), ((1.0,),) * 4)
         return Source(Heads(kind(trunk, 5, anchor_generator=anchors)), (picture(96),))

@@ -30,9 +30,7 @@ def convert(archive: Path, keep: Path | None) -> dict[str, Any]:
     program = torch.export.load(archive).run_decompositions({})
     # Processor time: what else the machine does must not count.
     started = time.process_time()
-    model = ct.convert(
-        program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS18, skip_model_load=True
-    )
+    model = ct.convert(program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS18, skip_model_load=True)
     took = time.process_time() - started
     counts = collections.Counter(kind for kind in operations(model.get_spec()) if kind != "const")
     if keep is not None:
