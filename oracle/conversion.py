@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import numpy
 from coremltools.proto import MIL_pb2
 
 from oracle.programs import loads_in_coremltools, read
+from oracle.waste import needless, operations
 
 #: The largest error of an output, by the precision of the program: torch computes in fp32. A network that multiplies the
 #: rounding of its weights and layers to fp16, by itself and in torch, may be wrong by twice as much as it is there.
@@ -37,8 +37,6 @@ NUMBERS = {
     MIL_pb2.INT32: numpy.int32,
     MIL_pb2.INT8: numpy.int8,
 }
-#: Types whose every value the types after them hold.
-HELD_BY = {"fp16": ("fp32",), "bool": ("fp16", "fp32", "int32"), "int8": ("int32", "fp32"), "int16": ("int32", "fp32")}
 
 
 @dataclass
@@ -98,30 +96,60 @@ def largest_error(
     package: Path, arrays: dict[str, numpy.ndarray], calls: int, precision: str, values: bool = True
 ) -> float:
     """Runs all calls of a reference, one after the other on one state; without `values`, only shapes and types count."""
-    inputs = edges(package)
+    (function,) = read(package).model.mlProgram.functions.values()
+    (block,) = function.block_specializations.values()
+    inputs = [one for one in function.inputs if one.type.WhichOneof("type") == "tensorType"]
+    # A buffer that is no state comes in, and goes out under this name.
+    carried = {one.name: f"{one.name}_out" for one in inputs if f"{one.name}_out" in block.outputs}
+    names = [name for name in block.outputs if name not in carried.values()]
+    given = [adapted(of_call(arrays, "in", call), inputs, carried) for call in range(calls)]
+    if carried:
+        # All buffers of the zoo are of zeros at first.
+        buffers = {one.name: zeros(one) for one in inputs if one.name in carried}
+        found = []
+        for call in given:
+            found += run(package, [call | buffers], precision)
+            buffers = {name: found[-1][out].astype(buffers[name].dtype) for name, out in carried.items()}
+    else:
+        found = run(package, given, precision)
+    worst = 0.0
+    for call, outputs in enumerate(found):
+        theirs = of_call(arrays, "out", call)
+        if len(names) != len(theirs):
+            raise Mismatch(f"there are {len(names)} outputs, not {len(theirs)}: {', '.join(names)}")
+        for name, other in zip(names, theirs, strict=True):
+            found_error = error(outputs[name], other, f"call {call}, output `{name}`")
+            worst = max(worst, found_error) if values else worst
+    return worst
+
+
+def run(package: Path, calls: list[dict[str, numpy.ndarray]], precision: str) -> list[dict[str, numpy.ndarray]]:
+    """The outputs of each call, by name."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.npz"
-        line: list[object] = [os.environ["COREMILL"], "run", package, "--precision", HOW[precision], "-o", out]
-        line += ["--positional", "--threads", 1]
-        for call in range(calls):
-            given = Path(folder) / f"{call}.npz"
-            numpy.savez(given, **adapted(of_call(arrays, "in", call), inputs))
-            line += ["--inputs", given]
-        done = subprocess.run([str(one) for one in line], capture_output=True, text=True, timeout=SECONDS, check=False)
+        line: list[object] = [os.environ["COREMILL"], "run", package, "--precision", HOW[precision], "--threads", 1]
+        for index, call in enumerate(calls):
+            path = Path(folder) / f"{index}.npz"
+            numpy.savez(path, **call)
+            line += ["--inputs", path]
+        line += ["-o", out]
+        try:
+            done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise Mismatch(f"`coremill run` takes more than {SECONDS} s") from None
         if done.returncode:
             raise Mismatch(f"`coremill run`: {first_line(done.stderr)}")
         with numpy.load(out) as file:
-            found = dict(file)
-    worst = 0.0
-    for call in range(calls):
-        ours = outputs_of(found, call, calls)
-        theirs = of_call(arrays, "out", call)
-        if len(ours) != len(theirs):
-            raise Mismatch(f"there are {len(ours)} outputs, not {len(theirs)}")
-        for position, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            found_error = error(one, other, f"call {call}, output {position}")
-            worst = max(worst, found_error) if values else worst
-    return worst
+            arrays = dict(file)
+    if len(calls) == 1:
+        return [arrays]
+    found: list[dict[str, numpy.ndarray]] = [{} for _ in calls]
+    for written, array in arrays.items():
+        name, _, call = written.rpartition("@")
+        # The last call is there a second time under its plain name.
+        if name:
+            found[int(call)][name] = array
+    return found
 
 
 def of_call(arrays: dict[str, numpy.ndarray], side: str, call: int) -> list[numpy.ndarray]:
@@ -133,33 +161,25 @@ def of_call(arrays: dict[str, numpy.ndarray], side: str, call: int) -> list[nump
     return found
 
 
-def outputs_of(arrays: dict[str, numpy.ndarray], call: int, calls: int) -> list[numpy.ndarray]:
-    """What `coremill run` wrote for a call, in order."""
-    ending = f"@{call}" if calls > 1 else ""
-    found = []
-    while f"arr_{len(found)}{ending}" in arrays:
-        found.append(arrays[f"arr_{len(found)}{ending}"])
-    return found
+def zeros(wanted: Any) -> numpy.ndarray:
+    """What a buffer holds at first."""
+    shape = [one.constant.size for one in wanted.type.tensorType.dimensions]
+    return numpy.zeros(shape, NUMBERS[wanted.type.tensorType.dataType])
 
 
-def edges(package: Path) -> list[Any]:
-    """The inputs of the program that are no states."""
-    (function,) = read(package).model.mlProgram.functions.values()
-    return [one for one in function.inputs if one.type.WhichOneof("type") == "tensorType"]
-
-
-def adapted(given: list[numpy.ndarray], inputs: list[Any]) -> dict[str, numpy.ndarray]:
+def adapted(given: list[numpy.ndarray], inputs: list[Any], carried: dict[str, str]) -> dict[str, numpy.ndarray]:
     """Inputs in the types of the package: Core ML has neither int64 nor bool at its edge, nor rank 0."""
+    inputs = [one for one in inputs if one.name not in carried]
     if len(given) != len(inputs):
         raise Mismatch(f"there are {len(inputs)} inputs, not {len(given)}: {', '.join(one.name for one in inputs)}")
     found = {}
-    for position, (array, wanted) in enumerate(zip(given, inputs, strict=True)):
+    for array, wanted in zip(given, inputs, strict=True):
         kind = NUMBERS.get(wanted.type.tensorType.dataType)
         if kind is None:
             raise Mismatch(f"input `{wanted.name}` is of a type that Core ML does not pass")
         if not array.shape and len(wanted.type.tensorType.dimensions) == 1:
             array = array.reshape(1)
-        found[f"in{position}"] = array.astype(kind)
+        found[wanted.name] = array.astype(kind)
     return found
 
 
@@ -189,91 +209,6 @@ def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
         return 0.0
     scale = numpy.abs(wanted[finite]).max()
     return float(numpy.abs(found - wanted)[finite].max() / (scale or 1.0))
-
-
-def operations(program: Any) -> Iterator[Any]:
-    """Every operation, those in nested blocks included."""
-    blocks = [block for one in program.functions.values() for block in one.block_specializations.values()]
-    while blocks:
-        for operation in blocks.pop().operations:
-            yield operation
-            blocks += operation.blocks
-
-
-def needless(program: Any) -> list[str]:
-    """Casts and transposes that do nothing, and pairs of them that undo each other."""
-    made = {output.name: one for one in operations(program) for output in one.outputs}
-    # Names of constants' values, and of types of whatever there is.
-    types = {output.name: output.type for one in operations(program) for output in one.outputs}
-    for function in program.functions.values():
-        types |= {one.name: one.type for one in function.inputs}
-    found = []
-    for one in operations(program):
-        name = one.outputs[0].name if one.outputs else ""
-        if one.type == "transpose":
-            permutation = integers(one, "perm", made)
-            if permutation is None:
-                continue
-            before = producer(one, "x", made)
-            if permutation == list(range(len(permutation))):
-                found.append(f"the transpose `{name}` does nothing")
-            elif before is not None and before.type == "transpose":
-                earlier = integers(before, "perm", made)
-                if earlier is not None and [earlier[axis] for axis in permutation] == list(range(len(permutation))):
-                    found.append(f"the transpose `{name}` undoes the one before it")
-        elif one.type == "cast":
-            source = argument(one, "x")
-            now = element(types.get(name))
-            given = element(types.get(source)) if source in types else None
-            before = producer(one, "x", made)
-            if given == now:
-                found.append(f"the cast `{name}` does nothing")
-            elif before is not None and before.type == "cast":
-                first = element(types.get(argument(before, "x")))
-                if first == now and given in HELD_BY.get(first or "", ()):
-                    found.append(f"the cast `{name}` undoes the one before it")
-    return found
-
-
-def argument(operation: Any, name: str) -> str:
-    """The name that an operand is bound to."""
-    bound = operation.inputs[name].arguments if name in operation.inputs else []
-    return bound[0].name if bound else ""
-
-
-def producer(operation: Any, name: str, made: dict[str, Any]) -> Any:
-    """The operation that gives an operand."""
-    return made.get(argument(operation, name))
-
-
-def integers(operation: Any, name: str, made: dict[str, Any]) -> list[int] | None:
-    """A constant operand."""
-    bound = operation.inputs[name].arguments if name in operation.inputs else []
-    if not bound:
-        return None
-    if bound[0].WhichOneof("binding") == "value":
-        value = bound[0].value
-    else:
-        source = made.get(bound[0].name)
-        if source is None or source.type != "const":
-            return None
-        value = source.attributes["val"]
-    return list(value.immediateValue.tensor.ints.values)
-
-
-def element(kind: Any) -> str | None:
-    """The element type of a value, by MIL's name."""
-    names = {
-        MIL_pb2.FLOAT16: "fp16",
-        MIL_pb2.FLOAT32: "fp32",
-        MIL_pb2.INT32: "int32",
-        MIL_pb2.INT16: "int16",
-        MIL_pb2.UINT16: "uint16",
-        MIL_pb2.INT8: "int8",
-        MIL_pb2.UINT8: "uint8",
-        MIL_pb2.BOOL: "bool",
-    }
-    return names.get(kind.tensorType.dataType) if kind is not None else None
 
 
 def first_line(text: str) -> str:

@@ -260,6 +260,10 @@ fn convert(
     let mut convert = Command::new(coremill);
     convert.arg("convert").arg(archive).arg("-o").arg(package);
     convert.args(["--target", &arguments.target, "--precision", &arguments.precision]);
+    // States are there from iOS 18 on; before, buffers come in and go out.
+    if ["ios15", "ios16", "ios17"].contains(&arguments.target.as_str()) {
+        convert.args(["--states", "io"]);
+    }
     let started = Instant::now();
     let done = convert
         .output()
