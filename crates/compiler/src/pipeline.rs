@@ -6,7 +6,7 @@ use coremill_mil::pass::{self, Draft, Editor, KeepFp32};
 use coremill_pt2::ExportedProgram;
 
 use crate::error::{Error, Refusal};
-use crate::lower::{identifier, lower};
+use crate::lower::{consume_inputs, identifier, lower};
 use crate::options::{Options, Precision};
 
 /// A converted program.
@@ -52,6 +52,7 @@ fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
         simplify(&mut draft, options);
     }
     pass::state_literals(&mut draft);
+    consume_inputs(&mut draft.function);
     Ok(draft.function)
 }
 

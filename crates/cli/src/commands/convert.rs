@@ -29,6 +29,10 @@ pub(crate) struct Args {
     /// What floats are computed in
     #[arg(long, value_name = "TYPE", value_parser = ["fp16", "fp32"], default_value = "fp16")]
     precision: String,
+    /// The shapes that an input may have, of which several inputs take the same at a time by position; once for
+    /// each input
+    #[arg(long = "shapes", value_name = "NAME=1,3,224,224;1,3,448,448", value_parser = parse_shapes)]
+    shapes: Vec<(String, Vec<Vec<u64>>)>,
     /// What becomes of buffers that the model writes to: states (from iOS 18 on), or inputs and outputs
     #[arg(long, value_name = "HOW", value_parser = ["keep", "io"], default_value = "keep")]
     states: String,
@@ -50,6 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         states: if args.states == "io" { States::Io } else { States::Keep },
         input_names: args.input_names.clone(),
         output_names: args.output_names.clone(),
+        shapes: args.shapes.iter().cloned().collect(),
         decompose_sdpa: args.decompose_sdpa,
         ..Options::default()
     };
@@ -102,6 +107,21 @@ fn convert(path: &Path, output: &Path, options: &Options) -> Result<(), Failure>
         converted.target
     );
     Ok(())
+}
+
+/// A name and shapes, as `--shapes` takes them.
+fn parse_shapes(text: &str) -> Result<(String, Vec<Vec<u64>>), String> {
+    let (name, shapes) = text
+        .split_once('=')
+        .ok_or("expected an input's name, `=`, and shapes: x=1,3,224,224;1,3,448,448")?;
+    let shape = |shape: &str| -> Result<Vec<u64>, String> {
+        let extent = |extent: &str| {
+            let extent = extent.trim();
+            extent.parse().map_err(|_| format!("`{extent}` is no extent; extents are 1 or more"))
+        };
+        shape.split(',').map(extent).collect()
+    };
+    Ok((name.trim().to_owned(), shapes.split(';').map(shape).collect::<Result<_, _>>()?))
 }
 
 fn parse_target(text: &str) -> Result<Opset, String> {

@@ -1,21 +1,19 @@
 //! Inputs and outputs of the program: which there are, of which types, and what they are called.
 
-use coremill_mil::ir::{Dim, TensorType, Type, ValueId};
-use coremill_mil::model::shapes;
+use std::collections::HashSet;
+
+use coremill_mil::ir::{Binding, Dim, Function, Op, Opset, TensorType, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::{
-    Argument, Hint, InputKind, Meta, Node, Number, OutputKind, ScalarType, Size, Symbol, Target,
-    TensorMeta,
+    Argument, InputKind, Meta, Node, OutputKind, ScalarType, Target, TensorMeta,
 };
 use coremill_tensor::DType;
 
 use super::dtype::core_dtype;
+use super::high_rank::MAX_RANK;
 use super::value::{Int, Lowered, Real, Tensor, Truth};
 use super::{Frame, Lowering, Slot};
 use crate::error::{Refusal, refuse};
-
-/// The largest extent that a dimension without a bound is given: what Core ML takes for none.
-const UNBOUNDED: i32 = -1;
 
 impl<'p> Lowering<'p> {
     /// Declares the inputs.
@@ -30,6 +28,7 @@ impl<'p> Lowering<'p> {
                 users += 1;
             }
         }
+        self.check_shapes()?;
         users = 0;
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
             let Argument::Value(id) = argument else { continue };
@@ -47,6 +46,19 @@ impl<'p> Lowering<'p> {
                 }
             };
             frame.values[id.index()] = slot;
+        }
+        // After the user's inputs, which callers know the positions of.
+        for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
+            if let Argument::Value(id) = argument
+                && let InputKind::Parameter(name) | InputKind::Buffer { name, .. } = kind
+                && let Some(lowered) = self.enter_buffer(name, &program.graph.value(*id).meta)?
+            {
+                frame.set(*id, lowered);
+            }
+        }
+        if self.builder.function.inputs().is_empty() && self.builder.opset() < Opset::Ios18 {
+            let what = "a program without inputs";
+            return Err(Refusal::needs(what, Opset::Ios18, self.builder.opset()));
         }
         Ok(())
     }
@@ -73,21 +85,24 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    fn tensor_input(&mut self, name: &str, meta: &TensorMeta) -> Result<Lowered, Refusal> {
+    pub(super) fn tensor_input(&mut self, name: &str, meta: &TensorMeta) -> Result<Lowered, Refusal> {
         if meta.dtype.is_complex() {
             return Err(Refusal::new(format!(
                 "input `{name}` is complex; Core ML has real inputs only"
             ))
             .hint("take real and imaginary part as two inputs"));
         }
-        let mut shape: Vec<_> = meta
-            .sizes
-            .iter()
-            .map(|size| match size.fixed().and_then(|size| u64::try_from(size).ok()) {
-                Some(size) => Dim::Known(size),
-                None => Dim::Unknown,
-            })
-            .collect();
+        if meta.sizes.len() > MAX_RANK {
+            return Err(Refusal::new(format!(
+                "input `{name}` has {} axes; Core ML takes up to {MAX_RANK}",
+                meta.sizes.len()
+            ))
+            .hint("take it with fewer axes, and reshape it inside"));
+        }
+        let mut shape = self.input_shape(name, meta);
+        if shape.contains(&Dim::Known(0)) {
+            refuse!("input `{name}` has no elements, which no tensor of Core ML may have");
+        }
         let scalar = shape.is_empty();
         if scalar {
             shape.push(Dim::Known(1));
@@ -97,12 +112,6 @@ impl<'p> Lowering<'p> {
             DType::Int32 => DType::Int32,
             _ => DType::Fp32,
         };
-        if shape.contains(&Dim::Unknown) {
-            let (default, ranges): (Vec<_>, Vec<_>) =
-                meta.sizes.iter().map(|size| self.range(size)).unzip();
-            self.shapes.defaults.push((name.to_owned(), default));
-            self.shapes.ranges.push((name.to_owned(), ranges));
-        }
         let mut value = self.builder.input(name, Type::Tensor(TensorType { dtype, shape }));
         self.share_symbols(value, meta);
         if scalar {
@@ -126,28 +135,6 @@ impl<'p> Lowering<'p> {
         self.builder.analysis.set_shape(input, shape);
     }
 
-    /// The extent at export, and the lowest and the highest that the program promises.
-    fn range(&self, size: &Size) -> (i32, [i32; 2]) {
-        let narrow = |value: i64| i32::try_from(value).unwrap_or(i32::MAX);
-        let symbolic = match size {
-            Size::Fixed(extent) => return (narrow(*extent), [narrow(*extent); 2]),
-            Size::Symbolic(symbolic) => symbolic,
-        };
-        let symbols = &self.program.symbols;
-        let at = |pick: &dyn Fn(&Symbol) -> Option<i64>| {
-            let value = symbolic.expression.evaluate(&|id| pick(symbols.get(id)));
-            value.and_then(Number::integer)
-        };
-        // Sizes grow with the symbols that they are expressions of.
-        let lowest = at(&|symbol| symbol.minimum).map_or(1, narrow).max(1);
-        let highest = at(&|symbol| symbol.maximum).map_or(UNBOUNDED, narrow);
-        let default = match symbolic.hint {
-            Some(Hint::Int(value)) => narrow(value),
-            _ => at(&|symbol| symbol.hint).map_or(lowest, narrow),
-        };
-        (default.max(lowest), [lowest, highest])
-    }
-
     /// Declares the outputs.
     pub(super) fn leave(&mut self, frame: &mut Frame<'p>) -> Result<(), Refusal> {
         let program = self.program;
@@ -156,13 +143,10 @@ impl<'p> Lowering<'p> {
         for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {
             match kind {
                 OutputKind::User | OutputKind::Loss => {}
-                OutputKind::Token => continue,
-                OutputKind::BufferMutation(name) | OutputKind::ParameterMutation(name) => {
-                    refuse!("the program writes to the buffer `{name}`");
-                }
-                OutputKind::UserInputMutation(name) => {
-                    refuse!("the program writes to its input `{name}`");
-                }
+                OutputKind::Token
+                | OutputKind::BufferMutation(_)
+                | OutputKind::ParameterMutation(_)
+                | OutputKind::UserInputMutation(_) => continue,
                 OutputKind::GradientToParameter(_) | OutputKind::GradientToUserInput(_) => {
                     refuse!("the program computes gradients");
                 }
@@ -187,21 +171,24 @@ impl<'p> Lowering<'p> {
             users += 1;
             self.output(&identifier(&wanted), lowered, &mut outputs)?;
         }
+        // What the program writes to its inputs comes after what it gives.
+        for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {
+            if let (Argument::Value(id), OutputKind::UserInputMutation(name)) = (argument, kind) {
+                let lowered = self.value(frame, *id)?;
+                self.output(&format!("{}_out", identifier(name)), lowered, &mut outputs)?;
+            }
+        }
+        self.leave_buffers(frame, &mut outputs)?;
         if outputs.is_empty() {
             refuse!("the program has no outputs");
         }
         let body = self.builder.function.body;
         self.builder.function.block_mut(body).outputs = outputs;
-        if !self.shapes.defaults.is_empty() {
-            self.shapes.defaults.sort();
-            self.shapes.ranges.sort();
-            let shapes = self.shapes.to_constant();
-            self.builder.function.attributes.insert(shapes::ATTRIBUTE, shapes);
-        }
+        self.state_shapes();
         Ok(())
     }
 
-    fn output(
+    pub(super) fn output(
         &mut self,
         name: &str,
         lowered: Lowered,
@@ -227,6 +214,13 @@ impl<'p> Lowering<'p> {
             }
             Lowered::Nothing | Lowered::Refused => return Ok(()),
         };
+        if self.builder.rank(value) > MAX_RANK {
+            return Err(Refusal::new(format!(
+                "output `{name}` has {} axes; Core ML gives up to {MAX_RANK}",
+                self.builder.rank(value)
+            ))
+            .hint("give it with fewer axes"));
+        }
         let value = match self.builder.dtype(value) {
             DType::Bool => self.builder.cast(value, DType::Fp32)?,
             _ => value,
@@ -249,6 +243,37 @@ impl<'p> Lowering<'p> {
 
     fn is_computed(&self, value: ValueId) -> bool {
         !self.builder.function.inputs().contains(&value) && self.builder.known(value).is_none()
+    }
+}
+
+/// Gives every input a use: Core ML refuses a program with one that nothing looks at.
+pub(crate) fn consume_inputs(function: &mut Function) {
+    let mut used: HashSet<ValueId> = HashSet::new();
+    for (block, _) in function.blocks_in_order() {
+        used.extend(&function.block(block).outputs);
+    }
+    for (_, op) in function.all_ops() {
+        used.extend(op.all_bindings().filter_map(|(_, binding)| match binding {
+            Binding::Value(value) => Some(*value),
+            Binding::Literal(_) => None,
+        }));
+    }
+    let names: HashSet<String> = (0..function.value_count())
+        .map(|at| function.value(ValueId::from_index(at)).name.clone())
+        .collect();
+    for input in function.inputs().to_vec() {
+        let value = function.value(input);
+        if used.contains(&input) || value.ty.as_tensor().is_none() {
+            continue;
+        }
+        let mut name = format!("{}_unused", value.name);
+        while names.contains(&name) {
+            name.push('_');
+        }
+        let ty = value.ty.clone();
+        let op = Op::new(OpKind::Identity).with("x", Binding::Value(input));
+        let body = function.body;
+        function.add_op(body, op, [(name, ty)]);
     }
 }
 

@@ -17,6 +17,8 @@ mod int;
 mod interface;
 mod layout;
 mod ops;
+mod shapes;
+mod states;
 mod table;
 mod value;
 mod weights;
@@ -33,7 +35,7 @@ use coremill_pt2::{
 use self::builder::Builder;
 use self::call::Call;
 use self::dtype::core_dtype;
-pub(crate) use self::interface::identifier;
+pub(crate) use self::interface::{consume_inputs, identifier};
 use self::table::Table;
 use self::value::{Int, Lowered, Tensor};
 use crate::error::{Error, Refusal, Refused, refuse};
@@ -48,6 +50,8 @@ pub(crate) struct Lowering<'p> {
     refused: Vec<Refused>,
     /// The shapes that inputs may have, where they may have several.
     shapes: FlexibleShapes,
+    /// Buffers that the program writes to.
+    buffers: Vec<states::Buffer>,
     /// The dimensions that torch's symbols are.
     symbols: HashMap<SymbolId, Dim>,
     /// Weights that were stated, by where they are stored: parameters can share a tensor.
@@ -86,6 +90,7 @@ pub(crate) fn lower(
         table: Table::new(),
         refused: Vec::new(),
         shapes: FlexibleShapes::default(),
+        buffers: Vec::new(),
         symbols: HashMap::new(),
         weights: HashMap::new(),
     };
@@ -166,7 +171,13 @@ impl<'p> Lowering<'p> {
         self.builder.label = interface::label(node);
         let mut call = Call { lowering: self, frame, node };
         let results = lower(&mut call)?;
-        self.assign(frame, node, results)
+        self.assign(frame, node, results)?;
+        for output in &node.outputs {
+            if let Output::Value(id) = output {
+                self.write_buffers(frame, *id)?;
+            }
+        }
+        Ok(())
     }
 
     fn give_up(&mut self, frame: &mut Frame<'p>, node: &Node) {
@@ -225,8 +236,31 @@ impl<'p> Lowering<'p> {
         }
         for part in [Some(checked.value), checked.imaginary].into_iter().flatten() {
             agrees(self.builder.shape(part), meta)?;
+            self.refine(part, meta);
         }
         Ok(Lowered::Tensor(checked))
+    }
+
+    /// Lets inference know which open dimensions torch knows, or knows to be those of inputs.
+    fn refine(&mut self, value: ValueId, meta: &TensorMeta) {
+        let mut shape = self.builder.shape(value).to_vec();
+        let mut is_better = false;
+        for (dim, size) in shape.iter_mut().zip(&meta.sizes) {
+            if dim.known().is_some() {
+                continue;
+            }
+            let known = match size.fixed().and_then(|size| u64::try_from(size).ok()) {
+                Some(size) => Some(Dim::Known(size)),
+                None => size.symbol().and_then(|symbol| self.symbols.get(&symbol).cloned()),
+            };
+            if let Some(known) = known.filter(|known| known != dim) {
+                *dim = known;
+                is_better = true;
+            }
+        }
+        if is_better {
+            self.builder.analysis.set_shape(value, shape);
+        }
     }
 
     /// What a value became.

@@ -1,0 +1,229 @@
+//! The shapes that inputs may have.
+//!
+//! By default those that torch promises: a range for each open dimension. The caller may ask for some shapes of
+//! them instead, which the Neural Engine takes where it takes no ranges. Several inputs then go by position:
+//! the program is run with the first shape of each, or the second of each, and so on.
+
+use std::collections::HashMap;
+
+use coremill_mil::ir::{Dim, Opset};
+use coremill_mil::model::shapes;
+use coremill_pt2::{
+    Argument, Hint, InputKind, Meta, Number, Size, Symbol, SymbolId, TensorMeta,
+};
+
+use super::Lowering;
+use super::interface::identifier;
+use crate::error::{Refusal, refuse};
+
+/// The largest extent of a dimension without a bound: what Core ML takes for none.
+const UNBOUNDED: i32 = -1;
+
+/// An input of the program that is a tensor, under the name that it has for callers.
+struct Input<'p> {
+    name: String,
+    meta: &'p TensorMeta,
+}
+
+impl Lowering<'_> {
+    /// The tensors among the user's inputs.
+    fn tensor_inputs(&self) -> Vec<Input<'_>> {
+        let graph = &self.program.graph;
+        let mut inputs = Vec::new();
+        let mut users = 0;
+        for (argument, kind) in graph.inputs.iter().zip(&self.program.inputs) {
+            let (Argument::Value(id), InputKind::User) = (argument, kind) else { continue };
+            let value = graph.value(*id);
+            let name = self.options.input_names.get(users).unwrap_or(&value.name);
+            users += 1;
+            if let Meta::Tensor(meta) = &value.meta {
+                inputs.push(Input { name: identifier(name), meta });
+            }
+        }
+        inputs
+    }
+
+    /// Refuses shapes that the caller asked for and that the program cannot have.
+    pub(super) fn check_shapes(&self) -> Result<(), Refusal> {
+        let asked = &self.options.shapes;
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let inputs = self.tensor_inputs();
+        for name in asked.keys() {
+            if !inputs.iter().any(|input| input.name == *name) {
+                let known: Vec<_> = inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+                let refusal = Refusal::new(format!("shapes are given for `{name}`, which is no input"));
+                return Err(refusal.hint(format!("the inputs are {}", known.join(", "))));
+            }
+        }
+        let mut count = None;
+        let mut of_symbols: HashMap<SymbolId, (String, Vec<u64>)> = HashMap::new();
+        let mut several = Vec::new();
+        for input in &inputs {
+            let is_open = input.meta.sizes.iter().any(|size| size.fixed().is_none());
+            let Some(shapes) = asked.get(&input.name) else {
+                if is_open {
+                    return Err(Refusal::new(format!(
+                        "input `{}` has open dimensions, but shapes are given for other inputs only",
+                        input.name
+                    ))
+                    .hint("give shapes for every input with open dimensions"));
+                }
+                continue;
+            };
+            self.check_input(input, shapes)?;
+            if shapes.len() > 1 {
+                several.push(input.name.as_str());
+            }
+            match count {
+                None => count = Some((input.name.as_str(), shapes.len())),
+                Some((_, found)) if found == shapes.len() => {}
+                Some((other, found)) => refuse!(
+                    "`{other}` is given {found} shapes, `{}` {}; they go by position, so that all need \
+                     as many",
+                    input.name,
+                    shapes.len()
+                ),
+            }
+            for (axis, size) in input.meta.sizes.iter().enumerate() {
+                let Some(symbol) = size.symbol() else { continue };
+                let extents: Vec<_> = shapes.iter().map(|shape| shape[axis]).collect();
+                let (first, known) = of_symbols
+                    .entry(symbol)
+                    .or_insert_with(|| (input.name.clone(), extents.clone()));
+                if *known != extents {
+                    refuse!(
+                        "dimension {axis} of `{}` is {extents:?} in turn, but it is the same as one of \
+                         `{first}`, which is {known:?}",
+                        input.name
+                    );
+                }
+            }
+        }
+        if let [first, second, ..] = several[..]
+            && self.builder.opset() < Opset::Ios18
+        {
+            let what = format!("a choice of shapes for several inputs, `{first}` and `{second}`,");
+            return Err(Refusal::needs(&what, Opset::Ios18, self.builder.opset()));
+        }
+        Ok(())
+    }
+
+    fn check_input(&self, input: &Input<'_>, shapes: &[Vec<u64>]) -> Result<(), Refusal> {
+        let Input { name, meta } = input;
+        if shapes.is_empty() {
+            refuse!("`{name}` is given no shape");
+        }
+        for (at, shape) in shapes.iter().enumerate() {
+            if shape.len() != meta.sizes.len() {
+                refuse!(
+                    "`{name}` has {} dimensions, but shape {shape:?} has {}",
+                    meta.sizes.len(),
+                    shape.len()
+                );
+            }
+            if shapes[..at].contains(shape) && self.options.shapes.len() == 1 {
+                refuse!("`{name}` is given shape {shape:?} twice");
+            }
+            for (axis, (&extent, size)) in shape.iter().zip(&meta.sizes).enumerate() {
+                let Ok(found) = i32::try_from(extent) else {
+                    refuse!("dimension {axis} of `{name}` is {extent}, which does not fit 32 bits");
+                };
+                if found < 1 {
+                    refuse!("dimension {axis} of `{name}` is {found}; extents are 1 or more");
+                }
+                let (_, [lowest, highest]) = self.range(size);
+                // torch takes 1 for a size of its own and promises 2 and more, of which programs for 1 are
+                // the same in practice.
+                let lowest = if lowest == 2 { 1 } else { lowest };
+                if found < lowest || highest != UNBOUNDED && found > highest {
+                    let highest = match highest {
+                        UNBOUNDED => "any".to_owned(),
+                        highest => highest.to_string(),
+                    };
+                    refuse!(
+                        "dimension {axis} of `{name}` is {found}; the program was exported for {lowest} \
+                         to {highest}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The dimensions of an input, and the record of which shapes it may have.
+    pub(super) fn input_shape(&mut self, name: &str, meta: &TensorMeta) -> Vec<Dim> {
+        let narrow = |extent: &u64| i32::try_from(*extent).unwrap_or(i32::MAX);
+        if let Some(asked) = self.options.shapes.get(name) {
+            let of_axis = |axis: usize| asked.iter().map(move |shape| shape[axis]);
+            let dim = |axis: usize| {
+                let first = asked[0][axis];
+                let same = of_axis(axis).all(|extent| extent == first);
+                if same { Dim::Known(first) } else { Dim::Unknown }
+            };
+            if asked.len() > 1 {
+                let hint: Vec<_> = meta.sizes.iter().map(|size| self.range(size).0).collect();
+                let sets: Vec<Vec<i32>> =
+                    asked.iter().map(|shape| shape.iter().map(narrow).collect()).collect();
+                let default = if sets.contains(&hint) { hint } else { sets[0].clone() };
+                self.shapes.defaults.push((name.to_owned(), default));
+                self.shapes.enumerated.resize_with(sets.len(), Vec::new);
+                for (all, set) in self.shapes.enumerated.iter_mut().zip(sets) {
+                    all.push((name.to_owned(), set));
+                }
+            }
+            return (0..meta.sizes.len()).map(dim).collect();
+        }
+        let shape: Vec<_> = meta
+            .sizes
+            .iter()
+            .map(|size| match size.fixed().and_then(|size| u64::try_from(size).ok()) {
+                Some(size) => Dim::Known(size),
+                None => Dim::Unknown,
+            })
+            .collect();
+        if shape.contains(&Dim::Unknown) {
+            let (default, ranges): (Vec<_>, Vec<_>) =
+                meta.sizes.iter().map(|size| self.range(size)).unzip();
+            self.shapes.defaults.push((name.to_owned(), default));
+            self.shapes.ranges.push((name.to_owned(), ranges));
+        }
+        shape
+    }
+
+    /// States on the function which shapes its inputs may have, if one has several.
+    pub(super) fn state_shapes(&mut self) {
+        let shapes = &mut self.shapes;
+        if shapes.defaults.is_empty() {
+            return;
+        }
+        shapes.defaults.sort();
+        shapes.ranges.sort();
+        shapes.enumerated.iter_mut().for_each(|set| set.sort());
+        let stated = shapes.to_constant();
+        self.builder.function.attributes.insert(shapes::ATTRIBUTE, stated);
+    }
+
+    /// The extent at export, and the lowest and the highest that the program promises.
+    fn range(&self, size: &Size) -> (i32, [i32; 2]) {
+        let narrow = |value: i64| i32::try_from(value).unwrap_or(i32::MAX);
+        let symbolic = match size {
+            Size::Fixed(extent) => return (narrow(*extent), [narrow(*extent); 2]),
+            Size::Symbolic(symbolic) => symbolic,
+        };
+        let symbols = &self.program.symbols;
+        let at = |pick: &dyn Fn(&Symbol) -> Option<i64>| {
+            let value = symbolic.expression.evaluate(&|id| pick(symbols.get(id)));
+            value.and_then(Number::integer)
+        };
+        // Sizes grow with the symbols that they are expressions of.
+        let lowest = at(&|symbol| symbol.minimum).map_or(1, narrow).max(1);
+        let highest = at(&|symbol| symbol.maximum).map_or(UNBOUNDED, narrow);
+        let default = match symbolic.hint {
+            Some(Hint::Int(value)) => narrow(value),
+            _ => at(&|symbol| symbol.hint).map_or(lowest, narrow),
+        };
+        (default.max(lowest), [lowest, highest])
+    }
+}

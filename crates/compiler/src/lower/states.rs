@@ -1,0 +1,221 @@
+//! Buffers that the program writes to.
+//!
+//! They become states, which Core ML keeps from one prediction to the next, or inputs and outputs. A state holds
+//! `fp16`, is of zeros at first, and is written as soon as its new value is there; what comes after reads it
+//! again, so that the value can be changed where it is:
+//!
+//! ```text
+//! a = read_state(input = cache)
+//! b = slice_update(x = a, …)
+//! write_state(input = cache, data = b)
+//! c = read_state(input = cache)
+//! ```
+//!
+//! Buffers that are not of floats are inputs and outputs in either case: 16 bits of a float do not hold what
+//! counts beyond 2048.
+
+use coremill_mil::ir::{Constant, Opset, TensorType, Type, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_pt2::{Argument, Meta, OutputKind, Stored, TensorMeta};
+use coremill_tensor::DType;
+
+use super::builder::operation;
+use super::dtype::is_float;
+use super::high_rank::MAX_RANK;
+use super::interface::identifier;
+use super::value::Lowered;
+use super::{Frame, Lowering, weights};
+use crate::error::{Refusal, refuse};
+use crate::options::States;
+
+/// A buffer that the program writes to.
+pub(super) struct Buffer {
+    name: String,
+    /// torch's value for what is written in the end.
+    written: coremill_pt2::ValueId,
+    place: Place,
+}
+
+enum Place {
+    /// A state, and what is added to what it holds: the buffer's elements at first.
+    State { state: ValueId, first: Option<ValueId>, is_written: bool },
+    /// An input, and an output of this name.
+    Output(String),
+}
+
+impl<'p> Lowering<'p> {
+    /// Declares a buffer that is written to, and says what it holds at first; none if nothing writes to it.
+    pub(super) fn enter_buffer(
+        &mut self,
+        name: &'p str,
+        meta: &'p Meta,
+    ) -> Result<Option<Lowered>, Refusal> {
+        let outputs = self.program.graph.outputs.iter().zip(&self.program.outputs);
+        let mut written = outputs.filter_map(|(argument, kind)| match (argument, kind) {
+            (
+                Argument::Value(id),
+                OutputKind::BufferMutation(target) | OutputKind::ParameterMutation(target),
+            ) if target == name => Some(*id),
+            _ => None,
+        });
+        let Some(written) = written.next() else { return Ok(None) };
+        let Meta::Tensor(meta) = meta else { refuse!("buffer `{name}` is no tensor") };
+        if meta.sizes.len() > MAX_RANK {
+            refuse!(
+                "buffer `{name}` has {} axes; Core ML's states and inputs have up to {MAX_RANK}",
+                meta.sizes.len()
+            );
+        }
+        let keeps = self.options.states == States::Keep && is_float(meta.dtype);
+        if keeps && self.builder.opset() < Opset::Ios18 {
+            let what = format!("a state, which the buffer `{name}` would become,");
+            let refusal = Refusal::needs(&what, Opset::Ios18, self.builder.opset());
+            return Err(match refusal.hint.clone() {
+                Some(hint) => {
+                    refusal.hint(format!("{hint}, or pass `--states io` for inputs and outputs"))
+                }
+                None => refusal,
+            });
+        }
+        let (place, lowered) = if keeps {
+            self.state(name, meta)?
+        } else {
+            let input = identifier(name);
+            let lowered = self.tensor_input(&input, meta)?;
+            (Place::Output(format!("{input}_out")), lowered)
+        };
+        self.buffers.push(Buffer { name: name.to_owned(), written, place });
+        Ok(Some(lowered))
+    }
+
+    fn state(&mut self, name: &str, meta: &TensorMeta) -> Result<(Place, Lowered), Refusal> {
+        let sizes: Option<Vec<u64>> = meta
+            .sizes
+            .iter()
+            .map(|size| size.fixed().and_then(|size| u64::try_from(size).ok()))
+            .collect();
+        let Some(mut sizes) = sizes else { refuse!("buffer `{name}` has sizes that are not fixed") };
+        if sizes.is_empty() {
+            sizes.push(1);
+        }
+        let held = Type::State(Box::new(Type::tensor(DType::Fp16, &sizes)));
+        let state = self.builder.input(&identifier(name), held);
+        let first = self.first_value(name, &sizes)?;
+        self.builder.label = identifier(name);
+        let value = self.read_state(state, first, meta)?;
+        let place = Place::State { state, first, is_written: false };
+        Ok((place, Lowered::tensor(value, meta.dtype)))
+    }
+
+    /// The elements that a buffer has at first; none if they are zero, which is what states hold at first.
+    fn first_value(&mut self, name: &str, sizes: &[u64]) -> Result<Option<ValueId>, Refusal> {
+        let Some(stored @ Stored::Tensor(_)) = self.program.tensors.get(name) else {
+            return Ok(None);
+        };
+        let constant = weights::constant(name, stored)?;
+        let is_zero = constant.elements().is_none_or(|elements| {
+            // Zeros of either sign are zero.
+            let (words, _) = elements.as_bytes().as_chunks::<4>();
+            words.iter().all(|&word| f32::from_le_bytes(word) == 0.0)
+        });
+        if is_zero {
+            return Ok(None);
+        }
+        let Some(elements) = constant.elements().cloned() else { return Ok(None) };
+        let constant = Constant::weight(DType::Fp32, sizes, elements);
+        Ok(Some(self.builder.named_constant(&format!("{}_first", identifier(name)), constant)))
+    }
+
+    fn read_state(
+        &mut self,
+        state: ValueId,
+        first: Option<ValueId>,
+        meta: &TensorMeta,
+    ) -> Result<ValueId, Refusal> {
+        let read = self.builder.emit(OpKind::ReadState, [("input", state.into())])?;
+        let mut value = self.builder.cast(read, DType::Fp32)?;
+        if let Some(first) = first {
+            value = self.builder.binary(OpKind::Add, value, first)?;
+        }
+        if meta.sizes.is_empty() {
+            value = self.builder.squeeze(value, &[0])?;
+        }
+        Ok(value)
+    }
+
+    /// Writes states whose new value is there, and reads them again for what comes after.
+    pub(super) fn write_buffers(
+        &mut self,
+        frame: &mut Frame<'p>,
+        id: coremill_pt2::ValueId,
+    ) -> Result<(), Refusal> {
+        if !std::ptr::eq(frame.graph, &self.program.graph) {
+            return Ok(());
+        }
+        for at in 0..self.buffers.len() {
+            let buffer = &mut self.buffers[at];
+            let Place::State { state, first, is_written } = &mut buffer.place else { continue };
+            if buffer.written != id || *is_written {
+                continue;
+            }
+            *is_written = true;
+            let (state, first) = (*state, *first);
+            let label = identifier(&buffer.name);
+            let lowered = self.value(frame, id)?;
+            let (Lowered::Tensor(tensor), Meta::Tensor(meta)) = (lowered, &frame.graph.value(id).meta)
+            else {
+                refuse!("buffer `{}` is written what is no tensor", self.buffers[at].name);
+            };
+            self.builder.label = label;
+            let mut value = tensor.value;
+            if meta.sizes.is_empty() {
+                value = self.builder.expand_dims(value, &[0])?;
+            }
+            if let Some(first) = first {
+                value = self.builder.binary(OpKind::Sub, value, first)?;
+            }
+            let value = self.builder.cast(value, DType::Fp16)?;
+            let held = self.builder.function.value(state).ty.clone();
+            self.check_held(value, &held, at)?;
+            let op = operation(OpKind::WriteState, [("input", state.into()), ("data", value.into())]);
+            self.builder.append(op)?;
+            let again = self.read_state(state, first, meta)?;
+            frame.set(id, Lowered::tensor(again, meta.dtype));
+        }
+        Ok(())
+    }
+
+    /// Inference may not see that a value has the sizes of the state, which torch guarantees.
+    fn check_held(&mut self, value: ValueId, held: &Type, at: usize) -> Result<(), Refusal> {
+        let Some(held) = held.stripped_of_state().as_tensor() else { return Ok(()) };
+        let found = TensorType {
+            dtype: self.builder.dtype(value),
+            shape: self.builder.shape(value).to_vec(),
+        };
+        if found == *held {
+            return Ok(());
+        }
+        refuse!(
+            "buffer `{}` is written `{found}`, but holds `{held}`; a state keeps its sizes",
+            self.buffers[at].name
+        )
+    }
+
+    /// Writes what is not written yet, and declares the outputs of buffers that are no states.
+    pub(super) fn leave_buffers(
+        &mut self,
+        frame: &mut Frame<'p>,
+        outputs: &mut Vec<ValueId>,
+    ) -> Result<(), Refusal> {
+        for at in 0..self.buffers.len() {
+            let written = self.buffers[at].written;
+            self.write_buffers(frame, written)?;
+            if let Place::Output(name) = &self.buffers[at].place {
+                let name = name.clone();
+                let lowered = self.value(frame, written)?;
+                self.output(&name, lowered, outputs)?;
+            }
+        }
+        Ok(())
+    }
+}
