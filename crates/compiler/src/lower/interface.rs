@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use coremill_mil::ir::{Binding, Dim, Function, Op, Opset, TensorType, Type, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_pt2::{
-    Argument, InputKind, Meta, Node, OutputKind, ScalarType, Target, TensorMeta,
-};
+use coremill_pt2::{Argument, InputKind, Meta, Node, OutputKind, ScalarType, Target, TensorMeta};
 use coremill_tensor::DType;
 
 use super::dtype::core_dtype;
@@ -85,7 +83,11 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    pub(super) fn tensor_input(&mut self, name: &str, meta: &TensorMeta) -> Result<Lowered, Refusal> {
+    pub(super) fn tensor_input(
+        &mut self,
+        name: &str,
+        meta: &TensorMeta,
+    ) -> Result<Lowered, Refusal> {
         if meta.dtype.is_complex() {
             return Err(Refusal::new(format!(
                 "input `{name}` is complex; Core ML has real inputs only"

@@ -8,9 +8,7 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::{Dim, Opset};
 use coremill_mil::model::shapes;
-use coremill_pt2::{
-    Argument, Hint, InputKind, Meta, Number, Size, Symbol, SymbolId, TensorMeta,
-};
+use coremill_pt2::{Argument, Hint, InputKind, Meta, Number, Size, Symbol, SymbolId, TensorMeta};
 
 use super::Lowering;
 use super::interface::identifier;
@@ -52,8 +50,10 @@ impl Lowering<'_> {
         let inputs = self.tensor_inputs();
         for name in asked.keys() {
             if !inputs.iter().any(|input| input.name == *name) {
-                let known: Vec<_> = inputs.iter().map(|input| format!("`{}`", input.name)).collect();
-                let refusal = Refusal::new(format!("shapes are given for `{name}`, which is no input"));
+                let known: Vec<_> =
+                    inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+                let refusal =
+                    Refusal::new(format!("shapes are given for `{name}`, which is no input"));
                 return Err(refusal.hint(format!("the inputs are {}", known.join(", "))));
             }
         }

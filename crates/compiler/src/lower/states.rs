@@ -94,7 +94,9 @@ impl<'p> Lowering<'p> {
             .iter()
             .map(|size| size.fixed().and_then(|size| u64::try_from(size).ok()))
             .collect();
-        let Some(mut sizes) = sizes else { refuse!("buffer `{name}` has sizes that are not fixed") };
+        let Some(mut sizes) = sizes else {
+            refuse!("buffer `{name}` has sizes that are not fixed")
+        };
         if sizes.is_empty() {
             sizes.push(1);
         }
@@ -162,7 +164,8 @@ impl<'p> Lowering<'p> {
             let (state, first) = (*state, *first);
             let label = identifier(&buffer.name);
             let lowered = self.value(frame, id)?;
-            let (Lowered::Tensor(tensor), Meta::Tensor(meta)) = (lowered, &frame.graph.value(id).meta)
+            let (Lowered::Tensor(tensor), Meta::Tensor(meta)) =
+                (lowered, &frame.graph.value(id).meta)
             else {
                 refuse!("buffer `{}` is written what is no tensor", self.buffers[at].name);
             };
@@ -177,7 +180,8 @@ impl<'p> Lowering<'p> {
             let value = self.builder.cast(value, DType::Fp16)?;
             let held = self.builder.function.value(state).ty.clone();
             self.check_held(value, &held, at)?;
-            let op = operation(OpKind::WriteState, [("input", state.into()), ("data", value.into())]);
+            let op =
+                operation(OpKind::WriteState, [("input", state.into()), ("data", value.into())]);
             self.builder.append(op)?;
             let again = self.read_state(state, first, meta)?;
             frame.set(id, Lowered::tensor(again, meta.dtype));

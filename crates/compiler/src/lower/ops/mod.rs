@@ -9,6 +9,7 @@ mod cast;
 mod comparison;
 mod complex;
 mod contraction;
+mod control_flow;
 mod convolution;
 mod creation;
 mod index;
@@ -61,6 +62,7 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     softmax::ROWS,
     sorting::ROWS,
     statistics::ROWS,
+    control_flow::ROWS,
     symbolic::ROWS,
     unary::ROWS,
     window::ROWS,
