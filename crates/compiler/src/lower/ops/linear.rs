@@ -7,6 +7,7 @@ use coremill_pt2::ScalarType;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
+use crate::lower::high_rank::MAX_RANK;
 use crate::lower::table::{Row, all};
 use crate::lower::value::{Int, Lowered, Number, Tensor};
 
@@ -71,12 +72,35 @@ pub(crate) fn affine(
         };
     }
     let fused = bias.map(|bias| row_of(builder, bias, weight)).transpose()?.flatten();
-    let arguments = [("x", x.into()), ("weight", weight.into()), ("bias", fused.into())];
-    let y = builder.emit(OpKind::Linear, arguments)?;
+    let y = rows_times(builder, x, weight, fused)?;
     match bias {
         Some(bias) if fused.is_none() => builder.binary(OpKind::Add, y, bias),
         _ => Ok(y),
     }
+}
+
+/// A `linear`; of a tensor of more axes than Core ML has, with its rows one below the other.
+fn rows_times(
+    builder: &mut Builder,
+    x: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+) -> Result<ValueId, Refusal> {
+    let mut rows = x;
+    let many = builder.rank(x) > MAX_RANK;
+    if many {
+        let depth = builder.dim(weight, 1)?;
+        rows = builder.reshape(x, &[Int::Known(-1), depth])?;
+    }
+    let arguments = [("x", rows.into()), ("weight", weight.into()), ("bias", bias.into())];
+    let y = builder.emit(OpKind::Linear, arguments)?;
+    if !many {
+        return Ok(y);
+    }
+    let mut sizes = builder.dims(x)?;
+    sizes.pop();
+    sizes.push(builder.dim(weight, 0)?);
+    builder.reshape(y, &sizes)
 }
 
 /// Whether a matrix can be the weight of a `linear` of `x`.
@@ -120,7 +144,7 @@ pub(crate) fn product(
 ) -> Result<ValueId, Refusal> {
     if !transpose_x && is_weight(builder, y, x) {
         let weight = if transpose_y { y } else { builder.transpose(y, &[1, 0])? };
-        return builder.emit(OpKind::Linear, [("x", x.into()), ("weight", weight.into())]);
+        return rows_times(builder, x, weight, None);
     }
     builder.emit(
         OpKind::Matmul,

@@ -12,8 +12,10 @@ mod contraction;
 mod control_flow;
 mod convolution;
 mod creation;
+mod experts;
 mod index;
 mod linear;
+mod loss;
 mod normalization;
 mod operand;
 mod pooling;
@@ -29,6 +31,7 @@ mod sorting;
 mod statistics;
 mod symbolic;
 mod unary;
+mod vision;
 mod window;
 
 pub(crate) use self::shape::{expanded, to_sizes};
@@ -50,7 +53,9 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     contraction::ROWS,
     convolution::ROWS,
     creation::ROWS,
+    experts::ROWS,
     linear::ROWS,
+    loss::ROWS,
     normalization::ROWS,
     pooling::ROWS,
     random::ROWS,
@@ -66,4 +71,5 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     symbolic::ROWS,
     unary::ROWS,
     window::ROWS,
+    vision::ROWS,
 ];
