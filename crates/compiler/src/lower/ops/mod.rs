@@ -13,12 +13,14 @@ mod control_flow;
 mod convolution;
 mod creation;
 mod experts;
+mod fourier;
 mod index;
 mod linear;
 mod loss;
 mod normalization;
 mod operand;
 mod pooling;
+mod quantization;
 mod random;
 mod recurrent;
 mod reduction;
@@ -28,6 +30,7 @@ mod scan;
 mod shape;
 mod softmax;
 mod sorting;
+mod special;
 mod statistics;
 mod symbolic;
 mod unary;
@@ -51,13 +54,16 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     comparison::ROWS,
     complex::ROWS,
     contraction::ROWS,
+    control_flow::ROWS,
     convolution::ROWS,
     creation::ROWS,
     experts::ROWS,
+    fourier::ROWS,
     linear::ROWS,
     loss::ROWS,
     normalization::ROWS,
     pooling::ROWS,
+    quantization::ROWS,
     random::ROWS,
     recurrent::ROWS,
     reduction::ROWS,
@@ -66,10 +72,10 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     scan::ROWS,
     softmax::ROWS,
     sorting::ROWS,
+    special::ROWS,
     statistics::ROWS,
-    control_flow::ROWS,
     symbolic::ROWS,
     unary::ROWS,
-    window::ROWS,
     vision::ROWS,
+    window::ROWS,
 ];
