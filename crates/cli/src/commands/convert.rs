@@ -68,8 +68,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let output = match (&args.output, &args.output_dir) {
             (Some(output), _) => output.clone(),
             (None, Some(directory)) => {
-                let name = path.file_stem().unwrap_or(path.as_os_str());
-                directory.join(name).with_extension("mlpackage")
+                // A name may hold points of its own: only the last part of it is its kind.
+                let mut name = path.file_stem().unwrap_or(path.as_os_str()).to_owned();
+                name.push(".mlpackage");
+                directory.join(name)
             }
             (None, None) => return Err(Failure::user("there is no output")),
         };

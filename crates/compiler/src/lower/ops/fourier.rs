@@ -202,7 +202,9 @@ fn named_factor(norm: Option<&str>, way: Way, points: f64) -> Result<f64, Refusa
         ("ortho", _) => 1.0 / points.sqrt(),
         ("backward", Way::Backward) | ("forward", Way::Forward) => 1.0 / points,
         ("backward" | "forward", _) => 1.0,
-        (other, _) => refuse!("`norm` is `{other}`; `backward`, `ortho` and `forward` are accepted"),
+        (other, _) => {
+            refuse!("`norm` is `{other}`; `backward`, `ortho` and `forward` are accepted")
+        }
     })
 }
 
@@ -496,8 +498,8 @@ fn short_time(call: &mut Call<'_, '_>) -> Results {
         return give(call, real, imaginary);
     }
     let values = [real, imaginary];
-    let y = call
-        .emit(OpKind::Stack, [("values", values.as_slice().into()), ("axis", (-1).into())])?;
+    let y =
+        call.emit(OpKind::Stack, [("values", values.as_slice().into()), ("axis", (-1).into())])?;
     call.give(y)
 }
 

@@ -1,7 +1,7 @@
 //! Quantization: of activations to Core ML's own operations where the target has them, of weights to
 //! constants that are stored quantized, and of all else to arithmetic.
 
-use coremill_mil::ir::{Constant, Definition, Opset, ValueId};
+use coremill_mil::ir::{Binding, Constant, Definition, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
@@ -184,11 +184,7 @@ impl Scheme {
 
     /// The scale and the zero point, repeated for the elements of each block where that is more than one
     /// and less than all.
-    fn spread(
-        &self,
-        builder: &mut Builder,
-        parameter: ValueId,
-    ) -> Result<ValueId, Refusal> {
+    fn spread(&self, builder: &mut Builder, parameter: ValueId) -> Result<ValueId, Refusal> {
         let rank = self.blocks.len();
         let counts = builder.extents(parameter);
         if counts.len() != rank {
@@ -290,7 +286,10 @@ impl Builder {
         if op.kind() != Some(OpKind::Cast) {
             return None;
         }
-        let source = op.input_value("x")?;
+        let source = match op.bindings("x") {
+            [Binding::Value(source)] => *source,
+            _ => return None,
+        };
         (self.dtype(source) == byte).then_some(source)
     }
 }

@@ -31,11 +31,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// A polynomial, the coefficient of the highest power first.
-fn polynomial(
-    builder: &mut Builder,
-    x: ValueId,
-    coefficients: &[f32],
-) -> Result<ValueId, Refusal> {
+fn polynomial(builder: &mut Builder, x: ValueId, coefficients: &[f32]) -> Result<ValueId, Refusal> {
     let Some((&first, rest)) = coefficients.split_first() else {
         refuse!("a polynomial has no coefficients");
     };
