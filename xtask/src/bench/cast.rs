@@ -208,7 +208,8 @@ fn cast(source: &Buffer, start: u64, shape: &[u64]) -> Result<Constant, String> 
     let strides: Vec<u64> =
         (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect();
     let floats = Recipe::strided(source.clone(), DType::Fp32, shape, &strides, start);
-    let halves = floats.and_then(|floats| floats.cast(DType::Fp16));
+    let clamped = floats.and_then(|floats| floats.clamp_to_fp16(true));
+    let halves = clamped.and_then(|floats| floats.cast(DType::Fp16));
     let halves = halves.map_err(|error| error.to_string())?;
     Ok(Constant::weight(DType::Fp16, shape, halves.to_buffer()))
 }

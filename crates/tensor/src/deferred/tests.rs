@@ -254,6 +254,55 @@ fn strided_views_are_gathered_row_by_row() {
 }
 
 #[test]
+fn what_lies_far_apart_is_gathered_in_pieces() {
+    // Over elements that are computed themselves all that lies apart is; so it is over large files.
+    let source = numbers(300 * 70 * 3);
+    let doubled: Vec<f32> = source.iter().map(|number| number * 2.0).collect();
+    let cases: [(&[u64], &[u64], u64); 4] = [
+        (&[70, 300], &[1, 70], 0),
+        (&[300, 70], &[1, 300], 5),
+        (&[3, 70, 300], &[21_000, 1, 70], 0),
+        (&[21_000, 3], &[1, 21_000], 0),
+    ];
+    for (shape, strides, offset) in cases {
+        let base = recipe(&source, &[63_000]).scale(0, &[2.0]).expect("floats").to_buffer();
+        let view = Recipe::strided(base, DType::Fp32, shape, strides, offset).expect("within");
+        let view = view.cast(DType::Int32).and_then(|it| it.cast(DType::Fp32)).expect("numbers");
+        let expected = strided(&doubled, shape, strides, offset);
+        let expected: Vec<u8> =
+            expected.iter().flat_map(|&number| (number as i32 as f32).to_le_bytes()).collect();
+        for size in [400, 4 * 997, 40_000, 1 << 20] {
+            assert!(in_windows(&view.to_buffer(), size) == expected, "{shape:?} in {size}");
+        }
+    }
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("large");
+    let file = std::fs::File::create(&path).expect("a file");
+    let (rows, columns) = (3000u64, 4000u64);
+    let write = |row: u64, column: u64, number: f32| {
+        use std::io::{Seek, SeekFrom, Write};
+        let mut file = &file;
+        file.seek(SeekFrom::Start((row * columns + column) * 4)).expect("a place");
+        file.write_all(&number.to_le_bytes()).expect("written");
+    };
+    file.set_len(rows * columns * 4).expect("a length");
+    let marked = [(0, 0), (1, 0), (2999, 0), (0, 1), (1500, 2000), (1501, 2000), (2999, 3999)];
+    for (index, &(row, column)) in marked.iter().enumerate() {
+        write(row, column, index as f32 + 1.0);
+    }
+    let source = Buffer::map(&path).expect("mapped");
+    let turned = Recipe::new(source, DType::Fp32, &[rows, columns]).expect("fits");
+    let turned = turned.permute(&[1, 0]).and_then(|it| it.cast(DType::Fp16)).expect("floats");
+    let bytes = in_windows(&turned.to_buffer(), 1_000_002);
+    let halves: Vec<f32> =
+        bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect();
+    assert_eq!(halves.iter().filter(|&&half| half != 0.0).count(), marked.len());
+    for (index, &(row, column)) in marked.iter().enumerate() {
+        assert_eq!(halves[(column * rows + row) as usize], index as f32 + 1.0);
+    }
+}
+
+#[test]
 fn views_that_do_not_lie_within_are_refused() {
     let buffer = Buffer::from(vec![0; 64]);
     let refused: [(DType, &[u64], &[u64], u64); 7] = [

@@ -11,6 +11,9 @@ const MAX_RANK: usize = 64;
 /// A view whose strides repeat elements may be larger than its source, up to here.
 const MAX_REPEATED_BYTES: usize = 1 << 31;
 
+/// The most of a mapped file that is looked at to gather some of its elements.
+const MAX_SPAN: usize = 16 << 20;
+
 /// Rows that are gathered together where the next dimension moves faster in the source than the last:
 /// they share cache lines.
 const ROWS: usize = 16;
@@ -134,13 +137,64 @@ impl View {
             return Ok(());
         }
         let span = self.span(&range);
+        if self.is_scattered(&span, range.len()) {
+            return self.gather_tiles(range, target);
+        }
         let bytes = span.start * self.width..span.end * self.width;
-        self.source.with_window(bytes, |source| match self.width {
-            1 => self.gather_elements::<1>(range, span.start, source, target),
-            2 => self.gather_elements::<2>(range, span.start, source, target),
-            4 => self.gather_elements::<4>(range, span.start, source, target),
-            _ => self.gather_elements::<8>(range, span.start, source, target),
-        })
+        self.source.with_window(bytes, |source| self.gather_from(source, span.start, range, target))
+    }
+
+    /// Whether elements lie so far apart that a look at all between them takes more memory or time than
+    /// reading them in pieces, each of which has several.
+    fn is_scattered(&self, span: &Range<usize>, count: usize) -> bool {
+        let pieces = matches!(self.strides.as_slice(), [.., 1, last] if *last > 1);
+        let most = if self.source.is_deferred() { 0 } else { MAX_SPAN / self.width };
+        pieces && span.len() > most.max(2 * count)
+    }
+
+    /// Copies a range of the elements of a view whose last dimension but one moves fastest in the source:
+    /// each piece of the source holds as many rows' elements of a column as there are.
+    fn gather_tiles(&self, range: Range<usize>, target: &mut [u8]) -> io::Result<()> {
+        let (&[.., size, columns], &[.., stride]) = (&*self.shape, &*self.strides) else {
+            return Ok(());
+        };
+        let mut at = range.start;
+        while at < range.end {
+            let row = at / columns;
+            let rows = (size - row % size).min(range.end.div_ceil(columns) - row);
+            let place = self.offset + self.place_of_row(row);
+            // A part of a single row needs the columns of that part alone.
+            let end = range.end.min((row + rows) * columns);
+            let first = if rows == 1 { at % columns } else { 0 };
+            let last = if rows == 1 { (end - 1) % columns } else { columns - 1 };
+            let mut tile = vec![0; (last + 1 - first) * rows * self.width];
+            for (piece, column) in tile.chunks_exact_mut(rows * self.width).zip(first..) {
+                self.source.read_at((place + column * stride) * self.width, piece)?;
+            }
+            let whole = View {
+                source: Buffer::from(Vec::new()),
+                dtype: self.dtype,
+                width: self.width,
+                shape: vec![rows, last + 1 - first],
+                strides: vec![1, rows],
+                offset: 0,
+            };
+            let start = row * columns + first;
+            let to = &mut target[(at - range.start) * self.width..(end - range.start) * self.width];
+            whole.gather_from(&tile, 0, at - start..end - start, to);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Copies a range of the elements from the source's elements from `base` on.
+    fn gather_from(&self, source: &[u8], base: usize, range: Range<usize>, target: &mut [u8]) {
+        match self.width {
+            1 => self.gather_elements::<1>(range, base, source, target),
+            2 => self.gather_elements::<2>(range, base, source, target),
+            4 => self.gather_elements::<4>(range, base, source, target),
+            _ => self.gather_elements::<8>(range, base, source, target),
+        }
     }
 
     /// The part of the source that a range of elements lies in.
