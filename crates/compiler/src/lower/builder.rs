@@ -15,6 +15,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
 use super::high_rank;
+use super::moved::moved;
 use super::value::Int;
 use crate::error::Refusal;
 
@@ -213,6 +214,9 @@ impl Builder {
         });
         if !small {
             return Ok(None);
+        }
+        if let Some(constants) = moved(&self.function, op, outcomes) {
+            return Ok(Some(constants));
         }
         let mut arrays = Vec::with_capacity(arguments.len());
         for (name, constants) in arguments {

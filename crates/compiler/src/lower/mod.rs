@@ -16,6 +16,7 @@ mod high_rank;
 mod int;
 mod interface;
 mod layout;
+mod moved;
 mod ops;
 mod shapes;
 mod states;
