@@ -1,0 +1,125 @@
+//! What must hold for any `.pt2` archive. The fuzz target and the test of the seeds share it.
+
+use std::io::Cursor;
+
+use coremill_pt2::{Argument, ExportedProgram, Graph, Output, Pt2, Stored, ValueId, prepare};
+use coremill_tensor::Buffer;
+use coremill_zip::Writer;
+
+/// So small that gathering a tensor's elements takes no time.
+const ELEMENTS: u64 = 1 << 12;
+
+/// An archive is read or refused; what is read can be walked, and is prepared or refused; what is prepared is
+/// functional, and defines each value once before it is used.
+///
+/// Bytes that are no zip archive are the entries of one, with zeros between them: the program, what it says of its
+/// weights, and its sample inputs. Says whether a program was prepared.
+pub(crate) fn archive(data: &[u8]) -> bool {
+    let bytes = if data.starts_with(b"PK") { data.to_vec() } else { wrapped(data) };
+    let Ok(archive) = Pt2::from_bytes(Buffer::from(bytes)) else { return false };
+    let mut any = false;
+    for name in archive.programs().into_iter().take(4) {
+        let Ok(program) = archive.read_program(name) else { continue };
+        walk(&program);
+        if let Ok(prepared) = prepare(program) {
+            walk(&prepared);
+            assert_eq!(prepared.graph.inputs.len(), prepared.inputs.len());
+            assert_eq!(prepared.graph.outputs.len(), prepared.outputs.len());
+            functional(&prepared.graph);
+            any = true;
+        }
+    }
+    any
+}
+
+fn wrapped(data: &[u8]) -> Vec<u8> {
+    const NAMES: [&str; 3] = [
+        "archive/models/model.json",
+        "archive/data/weights/model_weights_config.json",
+        "archive/data/sample_inputs/model.pt",
+    ];
+    let mut writer = Writer::new(Cursor::new(Vec::new()));
+    for (name, part) in NAMES.iter().zip(data.splitn(NAMES.len(), |byte| *byte == 0)) {
+        writer.add(name, &[part]).expect("memory takes all");
+    }
+    for weight in ["archive/data/weights/weight_0", "archive/data/weights/weight_1"] {
+        writer.add(weight, &[&[1; 256]]).expect("memory takes all");
+    }
+    writer.finish().expect("memory takes all").into_inner()
+}
+
+fn walk(program: &ExportedProgram) {
+    // An error is as good as an answer.
+    drop(program.sample_inputs());
+    for stored in program.tensors.values() {
+        if let Stored::Tensor(tensor) = stored {
+            tensor.contiguous();
+            if tensor.elements() < ELEMENTS {
+                let length = tensor.bytes().expect("its elements were checked").len();
+                assert_eq!(length as u64, tensor.elements() * tensor.dtype.bytes());
+            }
+        }
+    }
+    defined(&program.graph);
+}
+
+/// Every value is defined once, by an input or a node, before it is used.
+fn defined(graph: &Graph) {
+    let mut seen = vec![false; graph.values.len()];
+    let mut define = |id: ValueId| {
+        let seen = &mut seen[id.index()];
+        assert!(!*seen, "{id} is defined twice");
+        *seen = true;
+    };
+    for input in &graph.inputs {
+        input.for_each_value(&mut define);
+    }
+    for node in &graph.nodes {
+        node.origin.module_path();
+        node.origin.source();
+        for output in &node.outputs {
+            match output {
+                Output::Value(id) => define(*id),
+                Output::List(ids) => ids.iter().for_each(|id| define(*id)),
+                Output::Unused | Output::None => {}
+            }
+        }
+    }
+    let mut known = vec![false; graph.values.len()];
+    for input in &graph.inputs {
+        input.for_each_value(&mut |id| known[id.index()] = true);
+    }
+    for node in &graph.nodes {
+        for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value)) {
+            argument.for_each_value(&mut |id| {
+                assert!(known[id.index()], "{} uses {id} before it is defined", node.name);
+            });
+            if let Argument::Graph(inner) = argument {
+                defined(&inner.graph);
+            }
+        }
+        for output in &node.outputs {
+            match output {
+                Output::Value(id) => known[id.index()] = true,
+                Output::List(ids) => ids.iter().for_each(|id| known[id.index()] = true),
+                Output::Unused | Output::None => {}
+            }
+        }
+    }
+    for output in &graph.outputs {
+        output
+            .for_each_value(&mut |id| assert!(known[id.index()], "the output {id} is not defined"));
+    }
+}
+
+fn functional(graph: &Graph) {
+    for node in &graph.nodes {
+        let writes = node.schema.as_ref().is_some_and(|schema| schema.mutates());
+        assert!(!writes, "{} writes to its arguments", node.target);
+        for argument in &node.arguments {
+            if let Argument::Graph(inner) = argument {
+                functional(&inner.graph);
+            }
+        }
+    }
+}
