@@ -555,3 +555,32 @@ def test_what_cannot_be_followed_is_refused(name: str, tmp_path: Path, built: No
     torch.export.save(program, tmp_path / "program.pt2")
     with pytest.raises(ValueError, match=reason):
         dump(tmp_path / "program.pt2")
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "int8_dynamic", "float8"])
+def test_quantized_weights_are_taken_apart(kind: str, tmp_path: Path, built: None) -> None:
+    """torchao's weights are objects of Python classes in the archive; their parts become inputs."""
+    from torchao import quantization
+
+    config = {
+        "int8": quantization.Int8WeightOnlyConfig,
+        "int4": lambda: quantization.IntxWeightOnlyConfig(weight_dtype=torch.int4),
+        "int8_dynamic": quantization.Int8DynamicActivationInt8WeightConfig,
+        "float8": quantization.Float8WeightOnlyConfig,
+    }[kind]()
+    module = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
+    quantization.quantize_(module, config)
+    x = T(3, 64)
+    program = torch.export.export(module, (x,))
+    torch.export.save(program, tmp_path / "program.pt2")
+    prepared = dump(tmp_path / "program.pt2")
+    tensors = dict(program.state_dict)
+    for kind, name, _, _ in prepared["inputs"]:
+        if kind == "parameter" and name not in tensors:
+            whole, attribute = name.rsplit(".", 1)
+            tensors[name] = getattr(tensors[whole], attribute)
+    assert {name for _, name, _, _ in prepared["inputs"]} >= {"0.weight.qdata", "0.weight.scale"}
+    assert "0.weight" not in {name for _, name, _, _ in prepared["inputs"]}
+    assert prepared["tensors"]["0.weight.qdata"]["sizes"] == [32, 64]
+    [(_, _, found)] = Interpreter(prepared, tensors).run([x])
+    torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-5)

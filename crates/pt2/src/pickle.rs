@@ -1,6 +1,7 @@
 //! Pickles, read and never run: a machine for the few opcodes that data needs, with a list of the names that it knows.
 //!
-//! A name that is not on the list, and an opcode that builds objects, is an error that says so.
+//! A name that is not on the list, and an opcode that builds objects, is an error that says so. Where tensors are wanted
+//! that a Python object holds, such names stand for [`Value::Opaque`] instead, as does whatever is made of it.
 
 use crate::error::{Error, shown};
 use crate::limits::MAX_PICKLE_VALUES;
@@ -32,6 +33,8 @@ pub(crate) enum Value {
     Call(&'static str, Id),
     /// A storage; the identifier is the tuple that torch gives it.
     Persistent(Id),
+    /// What is not known, and not looked at.
+    Opaque,
 }
 
 /// What data may name. Nothing of it is run: the reader gives each its meaning.
@@ -41,6 +44,7 @@ const GLOBALS: &[&str] = &[
     "torch._utils _rebuild_parameter",
     "torch._utils _rebuild_parameter_with_state",
     "torch._tensor _rebuild_from_type_v2",
+    "torch._utils _rebuild_wrapper_subclass",
     "torch.serialization _get_layout",
     "torch Tensor",
     "torch.nn.parameter Parameter",
@@ -88,8 +92,19 @@ const GLOBALS: &[&str] = &[
 ];
 
 impl Pickle {
+    /// Everything in it has to be data.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Pickle, Error> {
+        Pickle::run(bytes, false)
+    }
+
+    /// Objects may stand between the data; nothing of theirs is run either.
+    pub(crate) fn parse_with_objects(bytes: &[u8]) -> Result<Pickle, Error> {
+        Pickle::run(bytes, true)
+    }
+
+    fn run(bytes: &[u8], objects: bool) -> Result<Pickle, Error> {
         Machine {
+            objects,
             bytes,
             at: 0,
             values: Vec::new(),
@@ -110,6 +125,8 @@ impl Pickle {
 }
 
 struct Machine<'a> {
+    /// Whether names that are not on the list stand for something opaque.
+    objects: bool,
     bytes: &'a [u8],
     at: usize,
     values: Vec<Value>,
@@ -250,6 +267,12 @@ impl Machine<'_> {
                 self.push(Value::Persistent(identifier));
             }
             b'b' => self.state()?,
+            // An object of a class, which is opaque then.
+            0x81 if self.objects => {
+                self.pop()?;
+                self.pop()?;
+                self.push(Value::Opaque);
+            }
             b'0' => drop(self.pop()?),
             other => {
                 return Err(Error::unsupported(format!(
@@ -411,6 +434,10 @@ impl Machine<'_> {
                 self.push(Value::Global(known));
                 Ok(())
             }
+            None if self.objects => {
+                self.push(Value::Opaque);
+                Ok(())
+            }
             None => Err(Error::unsupported(format!(
                 "the pickle names `{}.{}`, which is not on the list of what data may name; pickles are never executed",
                 shown(module),
@@ -430,6 +457,7 @@ impl Machine<'_> {
                 let call = Value::Call(function, arguments);
                 self.push(call);
             }
+            (Value::Opaque, _) => self.push(Value::Opaque),
             _ => return Err(self.wrong("a call of what is no function")),
         }
         Ok(())
@@ -440,7 +468,7 @@ impl Machine<'_> {
         self.pop()?;
         let target = self.top()?;
         match self.values[target] {
-            Value::Dict(_) => Ok(()),
+            Value::Dict(_) | Value::Opaque => Ok(()),
             _ => Err(Error::unsupported(format!(
                 "the pickle sets the state of an object at {}; only data is read",
                 self.at

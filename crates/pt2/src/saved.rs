@@ -47,6 +47,60 @@ const TEXT_BYTES_A_VALUE: usize = 64;
 
 /// Reads all of it. `name` distinguishes its storages from those of other files.
 pub(crate) fn read(bytes: Buffer, name: &str) -> Result<Saved, Error> {
+    let (archive, root, pickle) = open(bytes, Pickle::parse)?;
+    Reader::new(archive, root, name, &pickle).value(pickle.root(), 0)
+}
+
+/// The tensors that a tensor of a Python class is made of, by the names of its attributes: quantized elements, scales
+/// and the like. The class itself stays unknown.
+pub(crate) fn parts(bytes: Buffer, name: &str) -> Result<Vec<(String, Stored)>, Error> {
+    let (archive, root, pickle) = open(bytes, Pickle::parse_with_objects)?;
+    let mut at = pickle.root();
+    // `(function, class, arguments, state)`, within a parameter maybe.
+    let state = loop {
+        match pickle.get(at) {
+            Value::Call(function, arguments) => match (*function, pickle.get(*arguments)) {
+                ("torch._utils _rebuild_parameter", Value::Tuple(arguments)) => {
+                    match arguments.first() {
+                        // Values refer to earlier ones alone, so that this ends.
+                        Some(data) if *data < at => at = *data,
+                        _ => break None,
+                    }
+                }
+                ("torch._tensor _rebuild_from_type_v2", Value::Tuple(arguments)) => {
+                    let wraps = arguments.first().is_some_and(|function| {
+                        *pickle.get(*function)
+                            == Value::Global("torch._utils _rebuild_wrapper_subclass")
+                    });
+                    break arguments.get(3).filter(|_| wraps).copied();
+                }
+                _ => break None,
+            },
+            _ => break None,
+        }
+    };
+    let Some(Value::Dict(pairs)) = state.map(|state| pickle.get(state)) else {
+        return Err(Error::unsupported("the pickle is no tensor that is made of others"));
+    };
+    let mut reader = Reader::new(archive, root, name, &pickle);
+    let mut parts = Vec::new();
+    for (key, value) in pairs {
+        let tensor = matches!(pickle.get(*value), Value::Call(function, _)
+            if function.starts_with("torch._utils _rebuild_tensor_v"));
+        if let (Value::Text(key), true) = (pickle.get(*key), tensor)
+            && let Saved::Tensor(stored) = reader.value(*value, 0)?
+        {
+            parts.push((key.clone(), stored));
+        }
+    }
+    Ok(parts)
+}
+
+/// The archive, its folder, and the parsed pickle.
+fn open(
+    bytes: Buffer,
+    parse: fn(&[u8]) -> Result<Pickle, Error>,
+) -> Result<(Archive, String, Pickle), Error> {
     let archive = Archive::open(bytes)?;
     let root = archive.names().find_map(|entry| entry.strip_suffix("/data.pkl")).map(str::to_owned);
     let Some(root) = root else {
@@ -57,16 +111,8 @@ pub(crate) fn read(bytes: Buffer, name: &str) -> Result<Saved, Error> {
     {
         return Err(Error::unsupported("the storages are big endian; little endian ones are read"));
     }
-    let pickle = Pickle::parse(archive.get(&format!("{root}/data.pkl"))?.as_bytes())?;
-    let mut reader = Reader {
-        archive,
-        root,
-        name,
-        pickle: &pickle,
-        left: MAX_PICKLE_VALUES,
-        storages: HashMap::new(),
-    };
-    reader.value(pickle.root(), 0)
+    let pickle = parse(archive.get(&format!("{root}/data.pkl"))?.as_bytes())?;
+    Ok((archive, root, pickle))
 }
 
 struct Reader<'a> {
@@ -79,7 +125,11 @@ struct Reader<'a> {
     storages: HashMap<String, Buffer>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(archive: Archive, root: String, name: &'a str, pickle: &'a Pickle) -> Reader<'a> {
+        Reader { archive, root, name, pickle, left: MAX_PICKLE_VALUES, storages: HashMap::new() }
+    }
+
     fn value(&mut self, id: Id, depth: usize) -> Result<Saved, Error> {
         if depth > MAX_DEPTH {
             return Err(Error::limit(format!(
@@ -120,6 +170,9 @@ impl Reader<'_> {
                 Value::Tuple(arguments) => self.call(function, arguments, depth)?,
                 _ => return Err(unexpected(function, "is called")),
             },
+            Value::Opaque => {
+                return Err(Error::unsupported("the pickle has an object among its data"));
+            }
             Value::Persistent(_) => {
                 return Err(Error::unsupported("the pickle has a storage that no tensor views"));
             }

@@ -3,6 +3,7 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | `parts` | weights that are tensors of a Python class (torchao's) become the tensors that they are made of |
 //! | `inline` | puts the graphs of wrappers (`no_grad`, `autocast`, hints) in their place, drops assertions, tokens, and dropout that does nothing |
 //! | `autocast` | the casts that an `autocast` region stands for |
 //! | `vmap` | batch dimensions that `vmap` hid become dimensions |
@@ -15,6 +16,7 @@ mod functional;
 mod functionalize;
 mod inline;
 mod meta;
+mod parts;
 mod view;
 mod vmap;
 
@@ -34,6 +36,7 @@ use crate::schema::Schemas;
 /// inputs, by operators that have no functional form.
 pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     let mut schemas = Schemas::default();
+    parts::take_apart(&mut program)?;
     inline::inline(&mut program, &mut schemas)?;
     vmap::unhide(&mut program, &mut schemas)?;
     functionalize::functionalize(&mut program, &mut schemas)?;

@@ -445,7 +445,9 @@ impl State<'_> {
                 return Ok(());
             }
             "sum" | "mean" | "any" | "all" | "max" | "min" | "amax" | "amin"
-                if node.argument("dim").is_none_or(|dim| *dim == Argument::None) =>
+                if node.argument("dim").is_none_or(|dim| {
+                    *dim == Argument::None || *dim == Argument::List(Vec::new())
+                }) =>
             {
                 self.whole(&mut node, &first, plain)?;
             }
