@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use super::edit::{Editor, defined};
+use super::edit::{Editor, defined, map_values};
 use super::meta::contiguous;
 use super::view::{size_arguments, wrap};
 use crate::error::Error;
@@ -178,12 +178,13 @@ fn graph(graph: Graph, schemas: &mut Schemas) -> Result<Graph, Error> {
         return Ok(Graph { values, inputs, outputs, nodes, single_return });
     }
     let mut state = State { editor: Editor::new(schemas, values), hidden: HashMap::new() };
-    for mut node in nodes {
-        state.editor.resolve_node(&mut node);
+    for node in nodes {
         let name = node.name.clone();
         state.node(node).map_err(|error| error.in_node(&name))?;
     }
-    outputs.iter_mut().for_each(|output| state.editor.resolve(output));
+    for output in &mut outputs {
+        state.show_in(output)?;
+    }
     let Editor { values, nodes, .. } = state.editor;
     Ok(Graph { values, inputs, outputs, nodes, single_return })
 }
@@ -217,7 +218,7 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    fn node(&mut self, node: Node) -> Result<(), Error> {
+    fn node(&mut self, mut node: Node) -> Result<(), Error> {
         match marker(&node) {
             Some("_add_batch_dim") => return self.hide(&node),
             Some("_remove_batch_dim") => return self.show(&node),
@@ -233,14 +234,36 @@ impl State<'_> {
         }
         let mut any = false;
         for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value)) {
-            argument.for_each_value(&mut |id| any |= self.hidden.contains_key(&id));
+            argument.for_each_value(&mut |id| {
+                any |= self.hidden.get(&id).is_some_and(|hidden| !hidden.levels.is_empty());
+            });
         }
         if any {
-            self.call(node)
-        } else {
-            self.editor.nodes.push(node);
-            Ok(())
+            return self.call(node);
         }
+        for argument in &mut node.arguments {
+            self.show_in(argument)?;
+        }
+        for (_, argument) in &mut node.keywords {
+            self.show_in(argument)?;
+        }
+        self.editor.nodes.push(node);
+        Ok(())
+    }
+
+    /// Puts what was shown again in an argument of a call that has nothing hidden.
+    fn show_in(&self, argument: &mut Argument) -> Result<(), Error> {
+        map_values(argument, &mut |id| {
+            Ok(Argument::Value(match self.hidden.get(&id) {
+                Some(hidden) if hidden.levels.is_empty() => hidden.value,
+                Some(_) => {
+                    return Err(Error::malformed(format!(
+                        "{id} has a batch dimension that `vmap` hides, and leaves it so"
+                    )));
+                }
+                None => id,
+            }))
+        })
     }
 
     /// A value of the old graph as one with hidden dimensions, none maybe.
@@ -330,7 +353,8 @@ impl State<'_> {
             let given = vec![Argument::Value(value), Argument::List(wanted)];
             let value =
                 self.editor.call(("expand", "default"), given, "batch", wide, &node.origin)?;
-            return self.shown(*result, Hidden { value, levels: tensor.levels, meta });
+            self.hidden.insert(*result, Hidden { value, levels: tensor.levels, meta });
+            return Ok(());
         };
         let rank = count + tensor.meta.sizes.len();
         let mut order: Vec<usize> = (0..rank).filter(|at| *at != place).collect();
@@ -338,15 +362,7 @@ impl State<'_> {
         let value = self.permuted(tensor.value, &order, &node.origin)?;
         let mut levels = tensor.levels;
         levels.remove(place);
-        self.shown(*result, Hidden { value, levels, meta })
-    }
-
-    fn shown(&mut self, result: ValueId, hidden: Hidden) -> Result<(), Error> {
-        if hidden.levels.is_empty() {
-            self.editor.replace(result, Argument::Value(hidden.value));
-        } else {
-            self.hidden.insert(result, hidden);
-        }
+        self.hidden.insert(*result, Hidden { value, levels, meta });
         Ok(())
     }
 
@@ -460,7 +476,9 @@ impl State<'_> {
                 self.broadcast(&mut node, &levels)?;
             }
             "linear" if tensors[1..].iter().all(|tensor| tensor.levels.is_empty()) => {
-                node.arguments[0] = Argument::Value(first.value);
+                for (argument, tensor) in node.arguments.iter_mut().zip(&tensors) {
+                    *argument = Argument::Value(tensor.value);
+                }
             }
             "t" | "mT" if first.meta.sizes.len() >= 2 => {
                 let last = (first.levels.len() + first.meta.sizes.len()) as i64 - 1;
