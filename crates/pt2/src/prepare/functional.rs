@@ -216,7 +216,6 @@ mod tests {
             "rrelu_with_noise_",
             "set_.source_Tensor_storage_offset",
             "shallow_copy_data_",
-            "t_",
         ];
         assert_eq!(missing, expected);
     }
