@@ -208,7 +208,7 @@ def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
     if not finite.any():
         return 0.0
     scale = numpy.abs(wanted[finite]).max()
-    return float(numpy.abs(found - wanted)[finite].max() / (scale or 1.0))
+    return float(numpy.abs(found[finite] - wanted[finite]).max() / (scale or 1.0))
 
 
 def first_line(text: str) -> str:

@@ -156,7 +156,7 @@ def leaves(value: Any) -> Iterable[Any]:
 def name_of(target: str, inputs: tuple[torch.Tensor, ...]) -> str:
     """A file name that says what is in it; `families` numbers those that are alike."""
     kinds = "-".join(f"{short(one.dtype)}{'x'.join(map(str, one.shape)) or '_'}" for one in inputs[:3])
-    return f"{target.removeprefix('aten.')}-{kinds or 'none'}"
+    return f"{target.removeprefix('aten.').replace('.', '-')}-{kinds or 'none'}"
 
 
 def short(kind: torch.dtype) -> str:

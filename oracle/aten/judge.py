@@ -44,16 +44,19 @@ def convert(cases: list[Case], directory: Path, packages: Path, target: str, pre
 
 
 def reasons_of(text: str) -> dict[str, str]:
-    """What a batch says of each archive: a line `error: PATH: ...`, then a line for each call that it is about."""
+    """What a batch says of each archive: its errors, then `error: PATH: ...` with their sum."""
     found: dict[str, str] = {}
-    name = ""
+    before: list[str] = []
     for line in text.splitlines():
-        if line.startswith("error: ") and ".pt2: " in line:
-            path, _, said = line.removeprefix("error: ").partition(".pt2: ")
-            name = Path(path).name
-            found[name] = said
-        elif name and line.startswith("`"):
-            found[name] += f"; {line}"
+        head, colon, said = line.partition(": ")
+        if not colon or not head.startswith("error"):
+            continue
+        path, point, rest = said.partition(".pt2: ")
+        if not point:
+            before.append(said)
+            continue
+        found[Path(path).name] = "; ".join([*before, rest])
+        before = []
     return found
 
 

@@ -148,24 +148,20 @@ pub(super) fn json(
     serde_json::to_string_pretty(&report).map_err(|error| error.to_string())
 }
 
-/// What a refusal comes down to: the calls, each said once, or the first line of another error.
+/// What a refusal comes down to: its errors, each said once, without the sum that follows them.
 pub(super) fn reason(text: &str, status: ExitStatus) -> String {
-    let mut calls: Vec<&str> = Vec::new();
-    for line in text.lines().filter(|line| line.starts_with('`')) {
-        let said = line.split_once("): ").map_or(line, |(_, said)| said);
-        if !calls.contains(&said) {
-            calls.push(said);
+    let mut errors: Vec<&str> = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with("error")) {
+        let said = line.split_once(": ").map_or(line, |(_, said)| said);
+        if !errors.contains(&said) {
+            errors.push(said);
         }
     }
-    if !calls.is_empty() {
-        return calls.join("; ");
-    }
-    match text.lines().find(|line| !line.trim().is_empty()) {
-        Some(line) if line.contains("error: ") => {
-            line.split_once("error: ").map_or(line, |(_, said)| said).to_owned()
-        }
-        Some(line) => format!("{status}: {line}"),
-        None => format!("{status}, and nothing was said"),
+    match (errors.as_slice(), text.lines().find(|line| !line.trim().is_empty())) {
+        ([], Some(line)) => format!("{status}: {line}"),
+        ([], None) => format!("{status}, and nothing was said"),
+        ([only], _) => (*only).to_owned(),
+        ([reasons @ .., _], _) => reasons.join("; "),
     }
 }
 
@@ -209,9 +205,10 @@ mod tests {
     #[test]
     fn reasons_are_said_once() -> Result<(), std::io::Error> {
         let status = Command::new("false").status()?;
-        let text = "error: m.pt2: 2 calls cannot be lowered\n`aten.x` (x): no lowering\n  at m.py:1\n`aten.x` (x_1): no lowering\n";
-        assert_eq!(reason(text, status), "no lowering");
+        let text = "error: `aten.x`: no lowering (2 calls)\n --> m.py:1\n\nerror: m.pt2: 2 calls cannot be lowered\n";
+        assert_eq!(reason(text, status), "`aten.x`: no lowering (2 calls)");
         assert_eq!(reason("error: m.pt2: it is cut short\n", status), "m.pt2: it is cut short");
+        assert!(reason("thread panicked\n", status).ends_with("thread panicked"));
         assert!(reason("", status).contains("nothing was said"));
         Ok(())
     }
