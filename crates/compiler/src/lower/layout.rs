@@ -29,12 +29,6 @@ impl Builder {
         self.constant(Constant::by_size(DType::Int32, shape, Buffer::from(bytes)))
     }
 
-    /// A constant of `bool`s.
-    pub(crate) fn bool_constant(&mut self, shape: &[u64], elements: &[bool]) -> ValueId {
-        let bytes: Vec<u8> = elements.iter().map(|&element| u8::from(element)).collect();
-        self.constant(Constant::bytes(DType::Bool, shape, bytes))
-    }
-
     /// A tensor with the dimensions of another one, which has as many elements.
     pub(crate) fn reshape_like(
         &mut self,
@@ -173,22 +167,6 @@ impl Builder {
     ) -> Result<ValueId, Refusal> {
         let axes: Vec<_> = (1..rank as i32 - 1).collect();
         self.expand_dims(vector, &axes)
-    }
-
-    /// A tensor of zeros like another one.
-    pub(crate) fn zeros_like(&mut self, like: ValueId) -> Result<ValueId, Refusal> {
-        let zero = self.scalar_like(like, 0.0)?;
-        match self.fixed_shape(like) {
-            Some(shape) => {
-                let shape: Vec<_> = shape.iter().map(|&extent| Int::Known(extent as i64)).collect();
-                let shape = self.ints(&shape)?;
-                self.emit(OpKind::Fill, [("shape", shape), ("value", zero)])
-            }
-            None => {
-                let shape = self.emit(OpKind::Shape, [("x", like.into())])?;
-                self.emit(OpKind::Fill, [("shape", shape.into()), ("value", zero)])
-            }
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Attention.
 
-use coremill_mil::ir::{Dim, Opset, ValueId};
+use coremill_mil::ir::{Constant, Dim, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
@@ -77,7 +77,7 @@ fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
         (Some(_), true) => {
             refuse!("both a mask and `is_causal` are given; accepted is one of them")
         }
-        (Some(mask), false) => Some(mask.value),
+        (Some(mask), false) => Some(stated(call, mask.value)),
         (None, true) => causal_mask(call, query, key)?,
         (None, false) => None,
     };
@@ -150,11 +150,20 @@ fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> Result<Value
         return builder.binary(OpKind::Add, scores, mask);
     }
     // Not minus infinity, whose softmax is none where all of a row is masked.
-    let terms = builder.emit(
-        OpKind::Select,
-        [("cond", mask.into()), ("a", 0.0f32.into()), ("b", f32::MIN.into())],
-    )?;
-    builder.binary(OpKind::Add, scores, terms)
+    builder
+        .emit(OpKind::Select, [("cond", mask.into()), ("a", scores.into()), ("b", f32::MIN.into())])
+}
+
+/// A constant mask as what is added: `bool`s do not go to weight files.
+fn stated(builder: &mut Builder, mask: ValueId) -> ValueId {
+    if builder.dtype(mask) != DType::Bool {
+        return mask;
+    }
+    let elements = builder.known(mask).and_then(Constant::elements);
+    let (Some(shape), Some(elements)) = (builder.fixed_shape(mask), elements) else { return mask };
+    let takes = elements.as_bytes().iter().map(|&takes| if takes != 0 { 0.0 } else { f32::MIN });
+    let terms: Vec<f32> = takes.collect();
+    builder.float_constant(&shape, &terms)
 }
 
 /// Whether Core ML's operation takes the tensors: batches are the same, and the mask has all sources.

@@ -132,9 +132,8 @@ impl Convolution {
         builder: &mut Builder,
         output_padding: &[i32],
     ) -> Result<ValueId, Refusal> {
-        if !builder.is_constant(self.weight) && builder.opset() < Opset::Ios17 {
-            let what = "`conv_transpose` with a weight that is computed";
-            return Err(Refusal::needs(what, Opset::Ios17, builder.opset()));
+        if !builder.is_constant(self.weight) {
+            return self.lower_as_convolution(builder, output_padding);
         }
         // What is cut off less than there is makes the output longer. Beyond that the input is longer by
         // as many zeros as it takes, and more is cut off again.
@@ -168,6 +167,49 @@ impl Convolution {
             ],
         )?;
         self.finish(builder, y, added)
+    }
+}
+
+impl Convolution {
+    /// A transposed one whose weight is computed, which Core ML has no operation for: a convolution of the
+    /// input with zeros between its elements by the weight turned around.
+    fn lower_as_convolution(
+        mut self,
+        builder: &mut Builder,
+        output_padding: &[i32],
+    ) -> Result<ValueId, Refusal> {
+        let spatial = self.spatial();
+        let weight = builder.extents(self.weight);
+        let weight: Option<Vec<_>> =
+            weight.into_iter().map(|extent| extent.map(|extent| extent as i64)).collect();
+        let Some(weight) = weight else {
+            refuse!("the sizes of `weight` are not known before the program runs");
+        };
+        for (axis, more) in output_padding.iter().enumerate() {
+            let reach = (weight[axis + 2] as i32 - 1) * self.dilations[axis];
+            for (at, more) in [(2 * axis, 0), (2 * axis + 1, *more)] {
+                self.pad[at] = reach - self.pad[at] + more;
+                if self.pad[at] < 0 {
+                    refuse!("a transposed convolution with a computed weight cuts off too much");
+                }
+            }
+        }
+        let groups = i64::from(self.groups);
+        let (inputs, outputs) = (weight[0] / groups, weight[1]);
+        let window: i64 = weight[2..].iter().product();
+        let apart = [groups, inputs, outputs, window].map(Int::Known);
+        let turned = builder.reshape(self.weight, &apart)?;
+        let turned = builder.transpose(turned, &[0, 2, 1, 3])?;
+        let mut sizes = vec![groups * outputs, inputs];
+        sizes.extend(&weight[2..]);
+        let sizes: Vec<_> = sizes.into_iter().map(Int::Known).collect();
+        let turned = builder.reshape(turned, &sizes)?;
+        let axes: Vec<_> = (2..spatial as i32 + 2).collect();
+        self.weight = builder
+            .emit(OpKind::Reverse, [("x", turned.into()), ("axes", axes.as_slice().into())])?;
+        self.x = spread(builder, self.x, &self.strides)?;
+        self.strides.fill(1);
+        self.lower(builder)
     }
 }
 
@@ -248,7 +290,7 @@ fn same_padding(
     Ok(pad)
 }
 
-/// A weight with zeros between the elements of its windows, for those that are this far apart.
+/// A tensor with zeros between its elements along the spatial dimensions, so that they are this far apart.
 fn spread(
     builder: &mut Builder,
     mut weight: ValueId,
@@ -269,7 +311,9 @@ fn spread(
         let before = product_of(&dims[..axis]);
         let after = product_of(&dims[axis + 1..]);
         let (Some(before), Some(after)) = (before, after) else {
-            refuse!("`dilation` is {dilation}, but the weight has sizes that are not known");
+            refuse!(
+                "zeros are put into a tensor whose sizes are not known before the program runs"
+            );
         };
         let step = i64::from(dilation);
         let apart = [before, kernel, 1, after].map(Int::Known);

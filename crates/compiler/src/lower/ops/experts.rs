@@ -9,26 +9,44 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::table::{Row, all};
-use crate::lower::value::Int;
+use crate::lower::value::{Int, Lowered};
 
-pub(crate) const ROWS: &[Row] = &[
-    all("transformers.grouped_mm_fallback", |call| grouped(call, "input", "weight")),
-    all("aten._grouped_mm", |call| grouped(call, "self", "mat2")),
-];
+pub(crate) const ROWS: &[Row] =
+    &[all("transformers.grouped_mm_fallback", of_transformers), all("aten._grouped_mm", of_torch)];
 
-/// Rows that are sorted by group, and where each group ends.
-///
-/// A row stands at its group's place in a long row of zeros; its product with all matrices one below the
-/// other is that with the one of its group.
-fn grouped(call: &mut Call<'_, '_>, rows: &str, matrices: &str) -> Results {
-    let x = call.tensor(rows)?.value;
-    let weight = call.tensor(matrices)?.value;
-    let Some(offsets) = call.optional_tensor("offs")? else {
+/// The operator of a library, whose schema is not at hand: rows, matrices and ends in this order.
+fn of_transformers(call: &mut Call<'_, '_>) -> Results {
+    let mut tensors = Vec::with_capacity(3);
+    let keywords = call.node.keywords.iter().map(|(_, argument)| argument);
+    for argument in call.node.arguments.iter().chain(keywords) {
+        match call.lowered(argument)? {
+            Lowered::Tensor(tensor) => tensors.push(tensor.value),
+            _ => refuse!("an argument is no tensor"),
+        }
+    }
+    match tensors.as_slice() {
+        &[rows, matrices, ends] => grouped(call, rows, matrices, ends),
+        other => refuse!("there are {} arguments; accepted are three", other.len()),
+    }
+}
+
+fn of_torch(call: &mut Call<'_, '_>) -> Results {
+    let rows = call.tensor("self")?.value;
+    let matrices = call.tensor("mat2")?.value;
+    let Some(ends) = call.optional_tensor("offs")? else {
         refuse!("`offs` is None; accepted are the ends of the groups");
     };
     if call.has("bias") {
         refuse!("`bias` is given, which is not lowered");
     }
+    grouped(call, rows, matrices, ends.value)
+}
+
+/// Rows that are sorted by group, and where each group ends.
+///
+/// A row stands at its group's place in a long row of zeros; its product with all matrices one below the
+/// other is that with the one of its group.
+fn grouped(call: &mut Call<'_, '_>, x: ValueId, weight: ValueId, ends: ValueId) -> Results {
     if call.rank(x) != 2 || call.rank(weight) != 3 {
         refuse!(
             "the tensors have rank {} and {}; accepted are rows of rank 2 and matrices of rank 3",
@@ -40,7 +58,7 @@ fn grouped(call: &mut Call<'_, '_>, rows: &str, matrices: &str) -> Results {
     let (Some(groups), Some(depth), Some(columns)) = (groups, depth, columns) else {
         refuse!("the sizes of the matrices are not known before the program runs");
     };
-    let belongs = membership(call, x, offsets.value)?;
+    let belongs = membership(call, x, ends)?;
     let row = call.expand_dims(x, &[1])?;
     let belongs = call.expand_dims(belongs, &[2])?;
     let placed = call.binary(OpKind::Mul, row, belongs)?;

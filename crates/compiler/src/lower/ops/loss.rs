@@ -22,6 +22,10 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.kl_div", divergence),
     all("aten.soft_margin_loss", soft_margin),
     all("aten.poisson_nll_loss", poisson),
+    all("aten.hinge_embedding_loss", hinge),
+    all("aten.margin_ranking_loss", ranking),
+    all("aten.triplet_margin_loss", triplet),
+    all("aten.cosine_embedding_loss", cosine),
     all("aten.nll_loss", nll),
     all("aten.nll_loss2d", nll),
     all("aten.nll_loss_nd", nll),
@@ -208,6 +212,119 @@ fn poisson(call: &mut Call<'_, '_>) -> Results {
         let seen = call.binary(OpKind::Mul, target, logarithm)?;
         call.binary(OpKind::Sub, x, seen)?
     };
+    give(call, losses)
+}
+
+/// What is above zero, and zero for the rest.
+fn above_zero(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    builder.unary(OpKind::Relu, x)
+}
+
+/// One loss where the target is 1, the other where it is -1.
+fn by_target(
+    builder: &mut Builder,
+    target: ValueId,
+    alike: ValueId,
+    apart: ValueId,
+) -> Result<ValueId, Refusal> {
+    let mut terms = Vec::with_capacity(2);
+    for (which, loss) in [(1.0, alike), (-1.0, apart)] {
+        let is = builder.binary(OpKind::Equal, target, which as f32)?;
+        let is = builder.cast(is, coremill_tensor::DType::Fp32)?;
+        terms.push(builder.binary(OpKind::Mul, is, loss)?);
+    }
+    builder.binary(OpKind::Add, terms[0], terms[1])
+}
+
+fn missing(builder: &mut Builder, margin: f64, x: ValueId) -> Result<ValueId, Refusal> {
+    let missing = builder.binary(OpKind::Sub, margin as f32, x)?;
+    above_zero(builder, missing)
+}
+
+/// Elements whose target is not -1 count whole, those whose target is not 1 by what they lack.
+fn hinge(call: &mut Call<'_, '_>) -> Results {
+    let [x, target] = both(call, ["self", "target"])?;
+    let margin = call.float("margin")?;
+    let missing = missing(call, margin, x)?;
+    let mut terms = Vec::with_capacity(2);
+    for (which, loss) in [(1.0f32, missing), (-1.0, x)] {
+        let is_not = call.binary(OpKind::NotEqual, target, which)?;
+        let is_not = call.cast(is_not, coremill_tensor::DType::Fp32)?;
+        terms.push(call.binary(OpKind::Mul, is_not, loss)?);
+    }
+    let losses = call.binary(OpKind::Add, terms[0], terms[1])?;
+    give(call, losses)
+}
+
+/// What the larger of two lacks.
+fn ranking(call: &mut Call<'_, '_>) -> Results {
+    let [x, y] = both(call, ["input1", "input2"])?;
+    let [target, _] = both(call, ["target", "target"])?;
+    let margin = call.float("margin")?;
+    let distance = call.binary(OpKind::Sub, x, y)?;
+    let right = call.binary(OpKind::Mul, target, distance)?;
+    let losses = missing(call, margin, right)?;
+    give(call, losses)
+}
+
+/// How much nearer the anchor is to the wrong one than to the right one.
+fn triplet(call: &mut Call<'_, '_>) -> Results {
+    let [anchor, right] = both(call, ["anchor", "positive"])?;
+    let [wrong, _] = both(call, ["negative", "negative"])?;
+    let (power, epsilon) = (call.float("p")?, call.float("eps")?);
+    let margin = call.float("margin")?;
+    if power != 2.0 {
+        refuse!("`p` is {power}; accepted is 2");
+    }
+    let to_right = length_between(call, anchor, right, epsilon)?;
+    let mut to_wrong = length_between(call, anchor, wrong, epsilon)?;
+    if call.flag("swap")? {
+        let between = length_between(call, right, wrong, epsilon)?;
+        to_wrong = call.binary(OpKind::Minimum, to_wrong, between)?;
+    }
+    let nearer = call.binary(OpKind::Sub, to_wrong, to_right)?;
+    let losses = missing(call, margin, nearer)?;
+    give(call, losses)
+}
+
+/// The length along the last axis of a difference, which torch moves a bit off zero.
+fn length_between(
+    builder: &mut Builder,
+    x: ValueId,
+    y: ValueId,
+    epsilon: f64,
+) -> Result<ValueId, Refusal> {
+    let distance = builder.binary(OpKind::Sub, x, y)?;
+    let distance = builder.binary(OpKind::Add, distance, epsilon as f32)?;
+    let last = builder.rank(distance).saturating_sub(1);
+    builder.reduced(OpKind::ReduceL2Norm, distance, &[last], false)
+}
+
+/// How far vectors are from pointing the same way, or how much they do.
+fn cosine(call: &mut Call<'_, '_>) -> Results {
+    let [x, y] = both(call, ["input1", "input2"])?;
+    let [target, _] = both(call, ["target", "target"])?;
+    let margin = call.float("margin")?;
+    let last = call.rank(x).saturating_sub(1);
+    let dot = |call: &mut Call<'_, '_>, x: ValueId, y: ValueId| {
+        let products = call.binary(OpKind::Mul, x, y)?;
+        call.reduced(OpKind::ReduceSum, products, &[last], false)
+    };
+    // torch's own distance from zero.
+    const EPSILON: f32 = 1e-12;
+    let product = dot(call, x, y)?;
+    let mut squares = Vec::with_capacity(2);
+    for side in [x, y] {
+        let square = dot(call, side, side)?;
+        squares.push(call.binary(OpKind::Add, square, EPSILON)?);
+    }
+    let both_squares = call.binary(OpKind::Mul, squares[0], squares[1])?;
+    let lengths = call.unary(OpKind::Sqrt, both_squares)?;
+    let cosine = call.binary(OpKind::RealDiv, product, lengths)?;
+    let alike = call.binary(OpKind::Sub, 1.0f32, cosine)?;
+    let beyond = call.binary(OpKind::Sub, cosine, margin as f32)?;
+    let apart = above_zero(call, beyond)?;
+    let losses = by_target(call, target, alike, apart)?;
     give(call, losses)
 }
 

@@ -15,6 +15,7 @@ mod creation;
 mod experts;
 mod fourier;
 mod index;
+mod inverse;
 mod linear;
 mod loss;
 mod normalization;
@@ -59,6 +60,7 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     creation::ROWS,
     experts::ROWS,
     fourier::ROWS,
+    inverse::ROWS,
     linear::ROWS,
     loss::ROWS,
     normalization::ROWS,

@@ -171,7 +171,8 @@ fn nearest_places(
 ) -> Result<ValueId, Refusal> {
     let chosen: Vec<_> = points.iter().map(|points| points.nearest(centered)).collect();
     let x = resizing.x;
-    if let [height, width] = points {
+    // Core ML's own operations take floats only.
+    if let ([height, width], DType::Fp32) = (points, builder.dtype(x)) {
         let equal = |of: fn(&Points) -> Vec<i64>| of(height) == chosen[0] && of(width) == chosen[1];
         let factors = [resizing.axes[0].upsampling(), resizing.axes[1].upsampling()];
         if let ([Some(rows), Some(columns)], true) = (factors, equal(Points::repeated)) {
@@ -241,7 +242,8 @@ fn nearest_computed(
     resizing: &Resizing,
     centered: bool,
 ) -> Result<ValueId, Refusal> {
-    if let ([rows, columns], false) = (resizing.axes.as_slice(), centered) {
+    let float = builder.dtype(resizing.x) == DType::Fp32;
+    if let ([rows, columns], false, true) = (resizing.axes.as_slice(), centered, float) {
         let whole = |axis: &Axis| axis.factor.filter(|factor| factor.fract() == 0.0);
         if let (Some(rows), Some(columns)) = (whole(rows), whole(columns)) {
             return upsampled(builder, resizing.x, [rows as f32, columns as f32]);

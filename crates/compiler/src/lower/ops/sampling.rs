@@ -5,7 +5,6 @@
 
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
 
 use super::convolution::padded;
 use crate::error::{Refusal, refuse};
@@ -310,7 +309,6 @@ fn cubic_weights(builder: &mut Builder, distance: ValueId) -> Result<ValueId, Re
     let near = polynomial([A + 2.0, -(A + 3.0), 0.0, 1.0])?;
     let far = polynomial([A, -5.0 * A, 8.0 * A, -4.0 * A])?;
     let is_near = builder.binary(OpKind::LessEqual, distance, 1.0f32)?;
-    let is_near = builder.cast(is_near, DType::Bool)?;
     builder.emit(OpKind::Select, [("cond", is_near.into()), ("a", near.into()), ("b", far.into())])
 }
 
