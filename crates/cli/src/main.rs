@@ -5,15 +5,17 @@
 
 mod commands;
 mod output;
+mod progress;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::output::Failure;
 
-/// Core ML models on any operating system: look into them, check them, run them, take them apart
-/// and put them together.
+/// Core ML models on any operating system: make them from PyTorch programs, look into them, check them,
+/// run them, compare them, take them apart and put them together.
 #[derive(Parser)]
 #[command(name = "coremill", version, arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
@@ -29,6 +31,7 @@ enum Command {
     Check(commands::check::Args),
     Inspect(commands::inspect::Args),
     Run(commands::run::Args),
+    Compare(commands::compare::Args),
     Text(commands::text::Args),
     Pack(commands::pack::Args),
     Ops(commands::ops::Args),
@@ -46,18 +49,25 @@ fn main() -> ExitCode {
         }
     };
     arguments.output.install();
-    let outcome = match arguments.command {
+    // A panic is our fault, and its message stands on standard error already.
+    let outcome = catch_unwind(AssertUnwindSafe(|| perform(arguments.command)));
+    match outcome {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => failure.report(),
+        Err(_) => ExitCode::from(Failure::OURS),
+    }
+}
+
+fn perform(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Convert(args) => commands::convert::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Run(args) => commands::run::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
         Command::Text(args) => commands::text::run(&args),
         Command::Pack(args) => commands::pack::run(&args),
         Command::Ops(args) => commands::ops::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
     }
 }

@@ -101,15 +101,36 @@ impl Failure {
         self
     }
 
-    /// Tells the user, and gives the exit code.
-    pub(crate) fn report(self) -> ExitCode {
-        if let Some(message) = self.message {
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// What the user is told, if they were not told already.
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// A failure of the same kind with another message.
+    pub(crate) fn instead(self, message: impl Display) -> Failure {
+        let message = Some(message.to_string());
+        Failure { code: self.code, message, hint: None, detail: String::new() }
+    }
+
+    /// Tells the user now; nothing is left to tell then.
+    pub(crate) fn tell(&mut self) {
+        if let Some(message) = self.message.take() {
             anstream::eprintln!("{}: {message}", paint(ERROR, "error"));
         }
-        anstream::eprint!("{}", self.detail);
-        if let Some(hint) = self.hint {
+        anstream::eprint!("{}", std::mem::take(&mut self.detail));
+        if let Some(hint) = self.hint.take() {
             anstream::eprintln!("{}: {hint}", paint(GOOD, "hint"));
         }
+    }
+
+    /// Tells the user, and gives the exit code.
+    pub(crate) fn report(mut self) -> ExitCode {
+        self.tell();
         ExitCode::from(self.code)
     }
 }

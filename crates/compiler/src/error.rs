@@ -41,6 +41,8 @@ pub enum Error {
     Refused(Vec<Refused>),
     /// Something about the program as a whole, or about the options.
     Program(Refusal),
+    /// coremill is at fault: a pass refuses what lowering made.
+    Fault(String),
 }
 
 impl Refusal {
@@ -118,6 +120,7 @@ impl fmt::Display for Error {
         match self {
             Error::Archive(error) => error.fmt(f),
             Error::Program(refusal) => refusal.fmt(f),
+            Error::Fault(message) => write!(f, "{message}; this is a fault of coremill"),
             Error::Refused(all) => {
                 match all.len() {
                     1 => f.write_str("1 call cannot be lowered")?,
@@ -137,7 +140,7 @@ impl Error {
         match self {
             Error::Archive(error) => error.hint(),
             Error::Program(refusal) => refusal.hint.as_deref(),
-            Error::Refused(_) => None,
+            Error::Refused(_) | Error::Fault(_) => None,
         }
     }
 }

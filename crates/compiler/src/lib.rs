@@ -16,5 +16,6 @@ mod options;
 mod pipeline;
 
 pub use error::{Error, Refusal, Refused};
+pub use lower::identifier;
 pub use options::{Options, Precision, States};
 pub use pipeline::{Conversion, convert};

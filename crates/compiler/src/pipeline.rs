@@ -5,7 +5,7 @@ use coremill_mil::model::{self, Model};
 use coremill_mil::pass::{self, Draft, Editor, KeepFp32};
 use coremill_pt2::ExportedProgram;
 
-use crate::error::{Error, Refusal};
+use crate::error::{Error, Refusal, Refused};
 use crate::lower::{consume_inputs, identifier, lower};
 use crate::options::{Options, Precision};
 
@@ -16,6 +16,8 @@ pub struct Conversion {
     pub model: Model,
     /// The release that it was written for.
     pub target: Opset,
+    /// Where the target was chosen: the calls that the release before it has no operations for.
+    pub demands: Vec<Refused>,
 }
 
 /// Converts a program.
@@ -25,11 +27,15 @@ pub struct Conversion {
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     let program = coremill_pt2::prepare(program)?;
     let mut target = options.target.unwrap_or(Opset::Ios15);
+    let mut demands = Vec::new();
     let draft = loop {
         match lower(&program, target, options) {
             Ok(draft) => break draft,
             Err(error) => match needed(&error).filter(|_| options.target.is_none()) {
-                Some(needed) if needed > target => target = needed,
+                Some(needed) if needed > target => {
+                    target = needed;
+                    demands = demanding(error, needed);
+                }
                 _ => return Err(error),
             },
         }
@@ -39,7 +45,7 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
     model.description.metadata = Some(options.metadata.clone());
-    Ok(Conversion { model, target })
+    Ok(Conversion { model, target, demands })
 }
 
 /// Makes a lowered function small and fast, and gives it its precision.
@@ -79,17 +85,25 @@ fn simplify(draft: &mut Draft, options: &Options) {
 }
 
 fn fault(error: pass::Error) -> Error {
-    Error::Program(Refusal::new(error.to_string()).hint("this is a fault of coremill"))
+    Error::Fault(error.to_string())
 }
 
-/// The release that would do, if all that is wrong is that the target is too old.
+/// The newest release that is asked for. Where other calls are refused for other reasons, those remain then, and
+/// nobody is told of a release that does not help.
 fn needed(error: &Error) -> Option<Opset> {
     match error {
-        Error::Refused(all) => {
-            let needed: Option<Vec<_>> = all.iter().map(|refused| refused.refusal.needs).collect();
-            needed?.into_iter().max()
-        }
+        Error::Refused(all) => all.iter().filter_map(|refused| refused.refusal.needs).max(),
         Error::Program(refusal) => refusal.needs,
-        Error::Archive(_) => None,
+        Error::Archive(_) | Error::Fault(_) => None,
+    }
+}
+
+/// The calls that ask for a release.
+fn demanding(error: Error, needed: Opset) -> Vec<Refused> {
+    match error {
+        Error::Refused(all) => {
+            all.into_iter().filter(|refused| refused.refusal.needs == Some(needed)).collect()
+        }
+        Error::Program(_) | Error::Archive(_) | Error::Fault(_) => Vec::new(),
     }
 }

@@ -44,6 +44,11 @@ impl Error {
         Error::new(format!("{}: {}", path.display(), error.message)).hint(&*error.hint)
     }
 
+    pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
+        let hint = error.remedy().map(str::to_owned);
+        Error { hint, ..Error::new(error.to_string()) }
+    }
+
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
         Error::new(format!("cannot {action} {}: {error}", path.display()))
     }

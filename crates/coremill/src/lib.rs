@@ -1,4 +1,4 @@
-//! Core ML models on any operating system: open, check, summarise, run, save.
+//! Core ML models on any operating system: convert, open, check, summarise, run, compare, save.
 //!
 //! [`open`] reads a package, a compiled model, a model file or MIL text, whichever it finds.
 //! [`open_with_source`] keeps the text too, for reports that show its lines.
@@ -30,7 +30,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`compiler`] | takes PyTorch programs to Core ML |
+//! | [`convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
+//! | [`compare`] | how far two models lie apart, value by value |
+//! | [`compiler`] | lowers PyTorch programs to MIL |
 //! | [`pt2`] | what `torch.export` saved |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
@@ -40,6 +42,8 @@
 //! | [`tensor`] | element types, and bytes in memory or mapped from files |
 
 pub mod arrays;
+pub mod compare;
+pub mod convert;
 mod error;
 mod files;
 pub mod images;

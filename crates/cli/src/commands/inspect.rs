@@ -77,21 +77,7 @@ fn render_function(function: &FunctionSummary, default: bool, top: usize) -> Str
         paint(STRONG, &function.name),
         paint(FAINT, format!("({}{default})", function.opset))
     );
-    let mut table = Table::new(2);
-    let groups =
-        [("input", &function.inputs), ("output", &function.outputs), ("state", &function.states)];
-    for (role, features) in groups {
-        for feature in features {
-            table.row([
-                Cell::text(role).style(FAINT),
-                Cell::text(&feature.name).style(STRONG),
-                Cell::text(kind(feature)),
-                Cell::text(shape(feature)),
-                Cell::text(accepts(feature)).style(FAINT),
-            ]);
-        }
-    }
-    text += &table.render();
+    text += &render_features(function);
 
     let constants = format!("and {} constants", function.constants);
     let _ = writeln!(text, "\n  {} operations {}", function.operations, paint(FAINT, constants));
@@ -106,6 +92,25 @@ fn render_function(function: &FunctionSummary, default: bool, top: usize) -> Str
     }
     text += &table.render();
     text + &rest(function.histogram.len(), top)
+}
+
+/// What a function takes and gives, as lines of a table.
+pub(super) fn render_features(function: &FunctionSummary) -> String {
+    let mut table = Table::new(2);
+    let groups =
+        [("input", &function.inputs), ("output", &function.outputs), ("state", &function.states)];
+    for (role, features) in groups {
+        for feature in features {
+            table.row([
+                Cell::text(role).style(FAINT),
+                Cell::text(&feature.name).style(STRONG),
+                Cell::text(kind(feature)),
+                Cell::text(shape(feature)),
+                Cell::text(accepts(feature)).style(FAINT),
+            ]);
+        }
+    }
+    table.render()
 }
 
 fn render_weights(weights: &WeightSummary, several_functions: bool, top: usize) -> String {

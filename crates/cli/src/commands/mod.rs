@@ -1,6 +1,7 @@
 //! One module a command, each with its arguments and `run`.
 
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod inspect;

@@ -296,7 +296,7 @@ pub(super) fn label(node: &Node) -> String {
 }
 
 /// The name with everything replaced that MIL's identifiers cannot have.
-pub(crate) fn identifier(name: &str) -> String {
+pub fn identifier(name: &str) -> String {
     /// What MIL's text reads as something else.
     const RESERVED: [&str; 28] = [
         "any", "bf16", "block", "bool", "dict", "false", "fp16", "fp32", "fp64", "func", "int16",

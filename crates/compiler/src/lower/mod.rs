@@ -36,7 +36,8 @@ use coremill_pt2::{
 use self::builder::Builder;
 use self::call::Call;
 use self::dtype::core_dtype;
-pub(crate) use self::interface::{consume_inputs, identifier};
+pub(crate) use self::interface::consume_inputs;
+pub use self::interface::identifier;
 use self::table::Table;
 use self::value::{Int, Lowered, Tensor};
 use crate::error::{Error, Refusal, Refused, refuse};

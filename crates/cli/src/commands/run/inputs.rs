@@ -110,7 +110,7 @@ pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failur
     for (index, (path, mut given)) in files.into_iter().enumerate() {
         given.extend(constant.iter().cloned());
         if let Some(seed) = args.random {
-            fill(args, session, seed.wrapping_add(index as u64), &mut given)?;
+            fill(&args.shape, session, seed.wrapping_add(index as u64), &mut given)?;
         }
         let borrowed: Vec<(&str, Array)> =
             given.iter().map(|(name, array)| (&**name, array.clone())).collect();
@@ -130,14 +130,14 @@ pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failur
 }
 
 /// Adds elements by chance for what is not given.
-fn fill(
-    args: &Args,
+pub(in crate::commands) fn fill(
+    shapes: &[NamedShape],
     session: &Session,
     seed: u64,
     given: &mut Vec<(String, Array)>,
 ) -> Result<(), Failure> {
     for port in session.inputs() {
-        let stated = args.shape.iter().find(|named| named.name == port.name);
+        let stated = shapes.iter().find(|named| named.name == port.name);
         if given.iter().any(|(name, _)| *name == port.name) {
             if stated.is_some() {
                 let name = &port.name;
@@ -173,7 +173,7 @@ fn fill(
 }
 
 /// The arrays of a `.npz` file, or of standard input.
-pub(super) fn read_npz(path: &Path) -> Result<Vec<(String, Array)>, Failure> {
+pub(in crate::commands) fn read_npz(path: &Path) -> Result<Vec<(String, Array)>, Failure> {
     let read = if is_standard(path) {
         arrays::read_all(&mut std::io::stdin().lock(), "standard input").and_then(arrays::from_npz)
     } else {
@@ -183,7 +183,7 @@ pub(super) fn read_npz(path: &Path) -> Result<Vec<(String, Array)>, Failure> {
 }
 
 /// What there is to pass in, for somebody who passed in something else.
-pub(super) fn table(title: &str, ports: &[Port]) -> String {
+pub(in crate::commands) fn table(title: &str, ports: &[Port]) -> String {
     let mut table = Table::new(2);
     for port in ports {
         let optional = port.description.as_ref().is_some_and(|description| description.is_optional);

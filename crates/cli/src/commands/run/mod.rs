@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision, Session, Span};
 
 use crate::output::{self, Failure};
-use inputs::{NamedFile, NamedShape, Step};
+use inputs::{NamedFile, Step};
+
+pub(super) use inputs::{NamedShape, fill, read_npz, table};
+pub(super) use outputs::parts;
 
 /// Run a model on this machine's processor
 ///
@@ -206,11 +209,11 @@ fn measure(
 }
 
 fn set_states(session: &mut Session, path: &Path) -> Result<(), Failure> {
-    for (name, array) in inputs::read_npz(path)? {
+    for (name, array) in read_npz(path)? {
         session.set_state(&name, array).map_err(|error| {
             Failure::user(format_args!("{}: {error}", path.display()))
                 .hint(error.remedy())
-                .detail(inputs::table("states", session.states()))
+                .detail(table("states", session.states()))
         })?;
     }
     Ok(())

@@ -29,7 +29,7 @@ pub(super) fn entries(results: &[Outputs], positional: bool) -> Vec<(String, Arr
 }
 
 /// The arrays of a value, with what tells them apart.
-fn parts(value: &Value) -> Vec<(String, Array)> {
+pub(in crate::commands) fn parts(value: &Value) -> Vec<(String, Array)> {
     match value {
         Value::Array(array) => vec![(String::new(), array.clone())],
         Value::List(arrays) => {

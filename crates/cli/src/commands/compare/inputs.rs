@@ -1,0 +1,122 @@
+//! What both sides run on: the same arrays, each under the names that the side has for them.
+
+use coremill::compiler::Options;
+use coremill::convert::{fit, sample_inputs};
+use coremill::engine::{Array, Port, Session};
+
+use super::{Args, Arrays, Program, Side};
+use crate::commands::run::{fill, read_npz, table};
+use crate::output::Failure;
+
+/// The inputs of each step for both sides; none for a side that is no program.
+pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>; 2], Failure> {
+    let programs = sides.map(Side::program);
+    let Some(first) = programs.into_iter().flatten().next() else {
+        if args.inputs.is_empty() && args.random.is_none() {
+            return Ok([Vec::new(), Vec::new()]);
+        }
+        return Err(Failure::user("two `.npz` files take no inputs"));
+    };
+    let session = session(first)?;
+    let mut steps: Vec<Arrays> = Vec::new();
+    for path in &args.inputs {
+        let mut arrays = read_npz(path)?;
+        if args.positional {
+            let ports = session.inputs();
+            if arrays.len() > ports.len() {
+                return Err(Failure::user(format_args!(
+                    "{}: holds {} arrays, but there are {} inputs",
+                    path.display(),
+                    arrays.len(),
+                    ports.len()
+                ))
+                .detail(table("inputs", ports)));
+            }
+            for ((name, _), port) in arrays.iter_mut().zip(ports) {
+                name.clone_from(&port.name);
+            }
+        }
+        steps.push(arrays);
+    }
+    if steps.is_empty() {
+        let samples = match args.random {
+            Some(_) => None,
+            None => samples(programs, session.inputs())?,
+        };
+        steps.push(samples.unwrap_or_default());
+    }
+    if let Some(seed) = args.random {
+        for (index, step) in steps.iter_mut().enumerate() {
+            fill(&args.shape, &session, seed.wrapping_add(index as u64), step)?;
+        }
+    }
+    let names: Vec<&Port> = session.inputs().iter().collect();
+    let [reference, other] = [0, 1].map(|index| {
+        programs[index].map(|program| named(args, sides[index], program, &names, &steps))
+    });
+    Ok([reference.transpose()?.unwrap_or_default(), other.transpose()?.unwrap_or_default()])
+}
+
+fn session(program: &Program) -> Result<Session, Failure> {
+    let session = program.engine.session(&program.function);
+    session.map_err(|error| Failure::user(&error).hint(error.remedy()))
+}
+
+/// The sample inputs of the side that is an archive, under the names of the first program.
+fn samples(programs: [Option<&Program>; 2], names: &[Port]) -> Result<Option<Arrays>, Failure> {
+    for program in programs.into_iter().flatten() {
+        let Some(archive) = &program.archive else { continue };
+        let session = session(program)?;
+        let samples = sample_inputs(archive, &Options::default(), session.inputs())
+            .map_err(|error| Failure::user(&error).hint(error.remedy()))?;
+        let Some(samples) = samples else { continue };
+        // Both sides go by position then, if they do at all; by name the names are the same.
+        let position = |name: &str| session.inputs().iter().position(|port| port.name == name);
+        let named = samples.into_iter().map(|(name, array)| {
+            let same = names.iter().any(|port| port.name == name);
+            let port = position(&name).and_then(|at| names.get(at)).filter(|_| !same);
+            (port.map_or(name, |port| port.name.clone()), array)
+        });
+        return Ok(Some(named.collect()));
+    }
+    Ok(None)
+}
+
+/// The steps as a side takes them, checked. `names` are the ports under whose names the arrays are.
+fn named(
+    args: &Args,
+    side: &Side<'_>,
+    program: &Program,
+    names: &[&Port],
+    steps: &[Arrays],
+) -> Result<Vec<Arrays>, Failure> {
+    let session = session(program)?;
+    let ports = session.inputs();
+    let find = |name: &str| match args.positional {
+        true => names.iter().position(|port| port.name == name).and_then(|at| ports.get(at)),
+        false => ports.iter().find(|port| port.name == name),
+    };
+    let take = |step: &Arrays| {
+        let arrays = step.iter().map(|(name, array)| match find(name) {
+            Some(port) => (port.name.clone(), fit(array.clone(), port)),
+            None => (name.clone(), array.clone()),
+        });
+        let arrays: Vec<(String, Array)> = arrays.collect();
+        let borrowed: Vec<_> =
+            arrays.iter().map(|(name, array)| (&**name, array.clone())).collect();
+        session.check(&borrowed).map_err(|error| {
+            let hint = if arrays.is_empty() {
+                Some("pass `--inputs FILE.npz`, or `--random SEED`")
+            } else if args.positional {
+                None
+            } else {
+                Some("inputs go by name; pass `--positional` to go by their order")
+            };
+            Failure::user(format_args!("{}: {error}", side.path.display()))
+                .hint(error.remedy().or(hint))
+                .detail(table("inputs", ports))
+        })?;
+        Ok(arrays)
+    };
+    steps.iter().map(take).collect()
+}

@@ -1,0 +1,312 @@
+//! `coremill compare`: two models, or a model and numbers, side by side.
+
+mod inputs;
+mod report;
+
+use std::path::{Path, PathBuf};
+
+use coremill::compare::{self as library, Kind, PerOp, Running};
+use coremill::engine::{Array, Engine, LoadOptions, Outputs, Precision};
+use coremill::pt2::ExportedProgram;
+use coremill::{Opened, arrays};
+
+use super::run::{NamedShape, parts};
+use crate::output::{self, Failure};
+use crate::progress::Progress;
+
+use report::{Compared, Report};
+pub(super) use report::{decibels, scientific};
+
+/// Show how far two models lie apart, and where that begins
+///
+/// Either is an archive of `torch.export`, which is run in fp32, a model, or a `.npz` file of outputs. The first one
+/// is the reference.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exits with 1 if an output lies below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --precision fast"
+)]
+pub(crate) struct Args {
+    /// The reference: a `.pt2`, a model, or a `.npz` file of outputs
+    #[arg(value_name = "A")]
+    reference: PathBuf,
+    /// What is compared with it
+    #[arg(value_name = "B")]
+    other: PathBuf,
+    /// A `.npz` file of arrays by input name. Each one is a step, run in order on the same states. Without, the sample
+    /// inputs of a `.pt2` are taken
+    #[arg(short, long, value_name = "FILE")]
+    inputs: Vec<PathBuf>,
+    /// Go by the order of inputs and outputs, not by their names
+    #[arg(long)]
+    positional: bool,
+    /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
+    #[arg(long, value_name = "SEED")]
+    random: Option<u64>,
+    /// The shape of an input that `--random` fills
+    #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
+    shape: Vec<NamedShape>,
+    /// Where results are rounded: one for both, or two with a comma between, A's first. Without, a `.pt2` runs fast and
+    /// a model faithfully
+    #[arg(long, value_enum, value_name = "PRECISION", value_delimiter = ',')]
+    precision: Vec<PrecisionArg>,
+    /// The function of models; their default one if not given
+    #[arg(long, value_name = "NAME")]
+    function: Option<String>,
+    /// Compare every value that both programs compute, in order
+    #[arg(long)]
+    per_op: bool,
+    /// Where drift begins, in decibels of signal to noise
+    #[arg(long, value_name = "DB", default_value_t = 40.0, allow_negative_numbers = true)]
+    threshold: f64,
+    /// Exit with 1 if an output has less signal to noise, in decibels
+    #[arg(long, value_name = "DB", allow_negative_numbers = true)]
+    fail_below: Option<f64>,
+    /// How many threads share the work; 0 is one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PrecisionArg {
+    /// Floats are computed and kept in 32 bits
+    Fast,
+    /// Each result is rounded to its type, as on the device
+    Faithful,
+}
+
+/// One of the two, read.
+struct Side<'a> {
+    path: &'a Path,
+    content: Content,
+}
+
+enum Content {
+    Program(Box<Program>),
+    /// Outputs, by name.
+    Arrays(Vec<(String, Array)>),
+}
+
+struct Program {
+    opened: Opened,
+    engine: Engine,
+    function: String,
+    precision: Precision,
+    /// What the model was made from, if it was made here.
+    archive: Option<ExportedProgram>,
+}
+
+/// Outputs of a step, by name.
+type Arrays = Vec<(String, Array)>;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.precision.len() > 2 {
+        return Err(Failure::user("`--precision` takes one value for both sides, or two"));
+    }
+    let progress = Progress::start(format!("reading {}", args.reference.display()));
+    let reference = open(args, &args.reference, 0)?;
+    progress.stage(format!("reading {}", args.other.display()));
+    let other = open(args, &args.other, 1)?;
+    if args.per_op && !(reference.program().is_some() && other.program().is_some()) {
+        return Err(Failure::user(
+            "`--per-op` compares two programs; a `.npz` file holds outputs alone",
+        ));
+    }
+    progress.stage("gathering inputs");
+    let [of_reference, of_other] = inputs::gather(args, [&reference, &other])?;
+
+    progress.stage(format!("running {}", args.reference.display()));
+    let count = of_reference.len().max(of_other.len()).max(1);
+    let expected = outputs(&reference, &of_reference, count)?;
+    progress.stage(format!("running {}", args.other.display()));
+    let found = outputs(&other, &of_other, count)?;
+    let steps: Vec<_> = expected
+        .iter()
+        .zip(&found)
+        .map(|(expected, found)| align(args, expected, found))
+        .collect::<Result<_, _>>()?;
+    let mut per_op: Option<PerOp> = None;
+    if args.per_op
+        && let (Some(one), Some(two)) = (reference.program(), other.program())
+    {
+        progress.stage("running both, value by value");
+        let compared = library::per_op(&one.running(&of_reference), &two.running(&of_other));
+        let compared = compared.map_err(|error| Failure::user(&error).hint(error.remedy()))?;
+        if compared.steps.is_empty() {
+            return Err(Failure::user(format_args!(
+                "{} and {} compute no values of the same names",
+                args.reference.display(),
+                args.other.display()
+            ))
+            .hint(Some("`--per-op` goes by names: compare programs made from one source")));
+        }
+        per_op = Some(compared);
+    }
+    drop(progress);
+    let report = Report::new(args, [&reference, &other], &steps, per_op.as_ref());
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text(args.threshold))?;
+    }
+    verdict(args, &steps)
+}
+
+/// Whether the outputs are as near as was asked for.
+fn verdict(args: &Args, steps: &[Vec<Compared>]) -> Result<(), Failure> {
+    let Some(least) = args.fail_below else { return Ok(()) };
+    let below = steps.iter().flatten().filter(|output| !output.is_at_least(least));
+    let names: Vec<_> = below.map(|output| format!("`{}`", output.name)).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let verb = if names.len() == 1 { "lies" } else { "lie" };
+    Err(Failure::user(format_args!("{} {verb} below {least} dB", names.join(", "))))
+}
+
+impl Side<'_> {
+    fn program(&self) -> Option<&Program> {
+        match &self.content {
+            Content::Program(program) => Some(program),
+            Content::Arrays(_) => None,
+        }
+    }
+}
+
+impl Program {
+    fn running<'r>(&'r self, steps: &'r [Vec<(String, Array)>]) -> Running<'r> {
+        Running { model: &self.opened.model, engine: &self.engine, function: &self.function, steps }
+    }
+}
+
+fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failure> {
+    let kind = Kind::of(path).map_err(|error| super::failure(&error))?;
+    let (opened, archive) = match kind {
+        Kind::Arrays => {
+            let arrays = arrays::read_npz(path).map_err(|error| super::failure(&error))?;
+            return Ok(Side { path, content: Content::Arrays(arrays) });
+        }
+        Kind::Executorch => {
+            return Err(Failure::user(format_args!(
+                "{} is a program of ExecuTorch, which cannot be compared yet",
+                path.display()
+            ))
+            .hint(Some("pass the `.pt2` or the `.mlpackage` that it was made from")));
+        }
+        Kind::Archive => {
+            let (program, conversion) = super::convert::reference(path)?;
+            (Opened::made(conversion.model, path), Some(program))
+        }
+        Kind::Model => (super::open_with_source(path)?, None),
+    };
+    let wanted = args.precision.get(index).or(args.precision.first());
+    let precision = match wanted {
+        Some(PrecisionArg::Fast) => Precision::Fast,
+        Some(PrecisionArg::Faithful) => Precision::Faithful,
+        None if archive.is_some() => Precision::Fast,
+        None => Precision::Faithful,
+    };
+    let options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
+    let engine = Engine::load(&super::verify(&opened)?, &options);
+    let engine = engine.map_err(|error| failure(path, &error))?;
+    let function = match &args.function {
+        // What was made from an archive has one function.
+        Some(name) if archive.is_none() => name.clone(),
+        _ => engine.default_function().to_owned(),
+    };
+    let program = Program { opened, engine, function, precision, archive };
+    Ok(Side { path, content: Content::Program(Box::new(program)) })
+}
+
+/// What a side gives in each step.
+fn outputs(side: &Side<'_>, steps: &[Arrays], count: usize) -> Result<Vec<Arrays>, Failure> {
+    match &side.content {
+        Content::Program(program) => {
+            let failed = |error| failure(side.path, &error);
+            let mut session = program.engine.session(&program.function).map_err(failed)?;
+            let run = |step: &Arrays| {
+                let inputs: Vec<_> =
+                    step.iter().map(|(name, array)| (&**name, array.clone())).collect();
+                session.run(&inputs).map(flat).map_err(failed)
+            };
+            steps.iter().map(run).collect()
+        }
+        // As `run` writes them: with several steps, `NAME@0` is the first one's.
+        Content::Arrays(arrays) if count > 1 => Ok((0..count)
+            .map(|step| {
+                let ending = format!("@{step}");
+                let of_step = arrays.iter().filter_map(|(name, array)| {
+                    Some((name.strip_suffix(&ending)?.to_owned(), array.clone()))
+                });
+                of_step.collect()
+            })
+            .collect()),
+        Content::Arrays(arrays) => Ok(vec![arrays.clone()]),
+    }
+}
+
+fn flat(outputs: Outputs) -> Arrays {
+    let arrays = outputs.0.iter().flat_map(|(name, value)| {
+        parts(value).into_iter().map(move |(part, array)| (format!("{name}{part}"), array))
+    });
+    arrays.collect()
+}
+
+/// Puts the outputs of a step side by side.
+fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>, Failure> {
+    if args.positional && expected.len() != found.len() {
+        return Err(Failure::user(format_args!(
+            "{} gives {} outputs, {} gives {}",
+            args.reference.display(),
+            expected.len(),
+            args.other.display(),
+            found.len()
+        )));
+    }
+    let find = |index: usize, name: &str| match args.positional {
+        true => found.get(index),
+        false => found.iter().find(|(other, _)| other == name),
+    };
+    let mut compared: Vec<Compared> = expected
+        .iter()
+        .enumerate()
+        .map(|(index, (name, expected))| {
+            let figures = match find(index, name) {
+                Some((_, found)) => library::figures(expected, found),
+                None => Err(format!("is not in {}", args.other.display())),
+            };
+            Compared { name: name.clone(), shape: expected.shape().to_vec(), figures }
+        })
+        .collect();
+    if !args.positional {
+        let common = found.iter().any(|(name, _)| expected.iter().any(|(other, _)| other == name));
+        if !common {
+            let list = |arrays: &Arrays| {
+                let names: Vec<_> = arrays.iter().map(|(name, _)| format!("`{name}`")).collect();
+                if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+            };
+            return Err(Failure::user(format_args!(
+                "no outputs have the same names: {} gives {}, {} gives {}",
+                args.reference.display(),
+                list(expected),
+                args.other.display(),
+                list(found)
+            ))
+            .hint(Some("pass `--positional` to go by their order")));
+        }
+        let only =
+            found.iter().filter(|(name, _)| !expected.iter().any(|(other, _)| other == name));
+        compared.extend(only.map(|(name, array)| Compared {
+            name: name.clone(),
+            shape: array.shape().to_vec(),
+            figures: Err(format!("is not in {}", args.reference.display())),
+        }));
+    }
+    Ok(compared)
+}
+
+fn failure(path: &Path, error: &coremill::engine::Error) -> Failure {
+    Failure::user(format_args!("{}: {error}", path.display())).hint(error.remedy())
+}

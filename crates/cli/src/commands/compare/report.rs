@@ -1,0 +1,314 @@
+//! How far the sides lie apart: tables for people, and JSON.
+
+use std::fmt::Write as _;
+
+use coremill::compare::{Figures, PerOp, Step};
+use coremill::engine::Precision;
+use serde::Serialize;
+
+use super::{Args, Side};
+use crate::output::{self, BAR, Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
+
+/// Where the bars of `--per-op` end: what `fp16` keeps of a number is some 70 dB.
+const BAR_FROM: f64 = 100.0;
+const BAR_WIDTH: usize = 16;
+
+/// An output side by side.
+pub(super) struct Compared {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+    /// A text if there is nothing to put side by side.
+    pub(super) figures: Result<Figures, String>,
+}
+
+impl Compared {
+    pub(super) fn is_at_least(&self, decibels: f64) -> bool {
+        self.figures.as_ref().is_ok_and(|figures| figures.snr() >= decibels)
+    }
+}
+
+/// All that is known of a comparison. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+pub(super) struct Report {
+    format_version: u32,
+    reference: SideReport,
+    other: SideReport,
+    /// Of each step.
+    outputs: Vec<Vec<Line>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_op: Option<PerOpReport>,
+}
+
+#[derive(Serialize)]
+struct SideReport {
+    path: String,
+    /// None for arrays.
+    function: Option<String>,
+    precision: Option<&'static str>,
+}
+
+/// An output, or a value.
+#[derive(Serialize)]
+struct Line {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    op: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dtype: Option<&'static str>,
+    shape: Vec<usize>,
+    #[serde(flatten)]
+    figures: Option<Figures>,
+    /// Why there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mismatch: Option<String>,
+}
+
+#[derive(Serialize)]
+struct PerOpReport {
+    threshold_db: f64,
+    /// The first value that lies below the threshold, as an index into `values`.
+    drift_begins_at: Option<usize>,
+    values_in_reference: usize,
+    values_in_other: usize,
+    values: Vec<Line>,
+}
+
+impl Report {
+    pub(super) fn new(
+        args: &Args,
+        sides: [&Side<'_>; 2],
+        steps: &[Vec<Compared>],
+        per_op: Option<&PerOp>,
+    ) -> Report {
+        let [reference, other] = sides.map(|side| SideReport {
+            path: side.path.display().to_string(),
+            function: side.program().map(|program| program.function.clone()),
+            precision: side.program().map(|program| match program.precision {
+                Precision::Fast => "fast",
+                Precision::Faithful => "faithful",
+            }),
+        });
+        let line = |output: &Compared| Line {
+            name: output.name.clone(),
+            op: None,
+            dtype: None,
+            shape: output.shape.clone(),
+            figures: output.figures.clone().ok(),
+            mismatch: output.figures.clone().err(),
+        };
+        Report {
+            format_version: 1,
+            reference,
+            other,
+            outputs: steps.iter().map(|step| step.iter().map(line).collect()).collect(),
+            per_op: per_op.map(|per_op| PerOpReport::new(per_op, args.threshold)),
+        }
+    }
+
+    pub(super) fn text(&self, threshold: f64) -> String {
+        let mut text = String::new();
+        let mut table = Table::new(2);
+        for (letter, side) in [("A", &self.reference), ("B", &self.other)] {
+            table.row([
+                Cell::text(letter).style(FAINT),
+                Cell::text(&side.path).style(STRONG),
+                Cell::text(side.precision.unwrap_or("arrays")).style(FAINT),
+            ]);
+        }
+        text += &table.render();
+        for (step, outputs) in self.outputs.iter().enumerate() {
+            let title = match self.outputs.len() {
+                1 => "outputs".to_owned(),
+                _ => format!("outputs of step {step}"),
+            };
+            let _ = writeln!(text, "\n{}", paint(STRONG, title));
+            text += &render_outputs(outputs, threshold);
+        }
+        if let Some(per_op) = &self.per_op {
+            text += &per_op.text();
+        }
+        text
+    }
+}
+
+impl PerOpReport {
+    fn new(per_op: &PerOp, threshold: f64) -> PerOpReport {
+        let below = |step: &Step| step.figures.as_ref().map_or(true, |f| f.snr() < threshold);
+        let line = |step: &Step| Line {
+            name: step.name.clone(),
+            op: Some(step.op.clone()),
+            dtype: Some(step.dtype),
+            shape: step.shape.clone(),
+            figures: step.figures.clone().ok(),
+            mismatch: step.figures.clone().err(),
+        };
+        PerOpReport {
+            threshold_db: threshold,
+            drift_begins_at: per_op.steps.iter().position(below),
+            values_in_reference: per_op.in_reference,
+            values_in_other: per_op.in_other,
+            values: per_op.steps.iter().map(line).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let note = format!(
+            "{} values, of {} in A and {} in B; the bars are noise",
+            self.values.len(),
+            self.values_in_reference,
+            self.values_in_other
+        );
+        let mut table = Table::new(2);
+        table.row(
+            [("value", false), ("op", false), ("shape", false), ("max abs", true)]
+                .into_iter()
+                .chain([("SNR", true), ("", false), ("", false)])
+                .map(head),
+        );
+        for (index, line) in self.values.iter().enumerate() {
+            let mut cells = vec![
+                Cell::text(&line.name),
+                Cell::text(line.op.as_deref().unwrap_or_default()).style(FAINT),
+                Cell::text(format!("{:?}", line.shape)).style(FAINT),
+            ];
+            match &line.figures {
+                Some(figures) => {
+                    let snr = figures.snr();
+                    let share = (BAR_FROM - snr) / BAR_FROM;
+                    cells.push(Cell::number(scientific(figures.max_absolute)));
+                    cells.push(Cell::number(decibels(snr)).style(grade(snr, self.threshold_db)));
+                    cells.push(Cell::text(output::bar(share, BAR_WIDTH)).style(BAR));
+                }
+                None => {
+                    cells.extend([Cell::number(""), Cell::number(""), Cell::text("")]);
+                    let why = line.mismatch.as_deref().unwrap_or_default();
+                    cells.push(Cell::text(why).style(ERROR));
+                }
+            }
+            if self.drift_begins_at == Some(index) && line.figures.is_some() {
+                cells.push(Cell::text("← drift begins").style(ERROR));
+            }
+            table.row(cells);
+        }
+        let mut text =
+            format!("\n{}  {}\n{}", paint(STRONG, "per op"), paint(FAINT, note), table.render());
+        let threshold = self.threshold_db;
+        let _ = match self.drift_begins_at.and_then(|index| self.values.get(index)) {
+            Some(line) => writeln!(
+                text,
+                "  {}: `{}` is the first value below {threshold} dB",
+                paint(ERROR, "drift"),
+                line.name
+            ),
+            None => {
+                writeln!(text, "  {}", paint(GOOD, format!("no value lies below {threshold} dB")))
+            }
+        };
+        text
+    }
+}
+
+fn render_outputs(outputs: &[Line], threshold: f64) -> String {
+    let mut table = Table::new(2);
+    let heads = [
+        ("", false),
+        ("shape", false),
+        ("max abs", true),
+        ("mean abs", true),
+        ("max rel", true),
+        ("cosine", true),
+        ("SNR", true),
+        ("", false),
+    ];
+    table.row(heads.map(head));
+    for line in outputs {
+        let mut cells =
+            vec![Cell::text(&line.name).style(STRONG), Cell::text(format!("{:?}", line.shape))];
+        match &line.figures {
+            Some(figures) => {
+                let snr = figures.snr();
+                cells.push(Cell::number(scientific(figures.max_absolute)));
+                cells.push(Cell::number(scientific(figures.mean_absolute)));
+                cells.push(Cell::number(scientific(figures.max_relative)));
+                let cosine =
+                    figures.cosine.map_or_else(String::new, |cosine| format!("{cosine:.6}"));
+                cells.push(Cell::number(cosine));
+                cells.push(Cell::number(decibels(snr)).style(grade(snr, threshold)));
+                cells.push(Cell::text(unusual(figures)).style(ERROR));
+            }
+            None => {
+                cells.extend((0..5).map(|_| Cell::number("")));
+                cells.push(Cell::text(line.mismatch.as_deref().unwrap_or_default()).style(ERROR));
+            }
+        }
+        table.row(cells);
+    }
+    table.render()
+}
+
+/// Elements that are not finite, and integers that differ.
+fn unusual(figures: &Figures) -> String {
+    let mut notes = Vec::new();
+    for (what, [reference, other]) in [("NaN", figures.nan), ("infinite", figures.infinite)] {
+        if reference > 0 || other > 0 {
+            notes.push(format!("{reference} {what} in A, {other} in B"));
+        }
+    }
+    if figures.integers && figures.differing > 0 {
+        notes.push(format!("{} of {} differ", figures.differing, figures.elements));
+    }
+    notes.join("; ")
+}
+
+fn head((title, right): (&str, bool)) -> Cell {
+    let cell = if right { Cell::number(title) } else { Cell::text(title) };
+    cell.style(FAINT)
+}
+
+fn grade(snr: f64, threshold: f64) -> anstyle::Style {
+    if snr < threshold { ERROR } else { anstyle::Style::new() }
+}
+
+/// A distance: three digits, in powers of ten where it is small.
+pub(in crate::commands) fn scientific(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        value if !value.is_finite() => value.to_string(),
+        value if (1e-2..1e4).contains(&value) => {
+            let decimals = (2 - value.log10().floor() as i32).clamp(0, 4) as usize;
+            format!("{value:.decimals$}")
+        }
+        value => format!("{value:.2e}"),
+    }
+}
+
+/// Signal to noise.
+pub(in crate::commands) fn decibels(value: f64) -> String {
+    match value {
+        f64::INFINITY => "exact".to_owned(),
+        f64::NEG_INFINITY => "-inf dB".to_owned(),
+        value => format!("{value:.1} dB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_have_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.5, "0.500"),
+            (0.0123, "0.0123"),
+            (0.00123, "1.23e-3"),
+            (123.4, "123"),
+            (65504.0, "6.55e4"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(scientific(value), text);
+        }
+        assert_eq!(decibels(f64::INFINITY), "exact");
+        assert_eq!(decibels(58.26), "58.3 dB");
+    }
+}

@@ -1,0 +1,429 @@
+//! `coremill convert`: from what `torch.export` saved to a package.
+
+mod refusals;
+mod report;
+mod shapes;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Instant;
+
+use coremill::compiler::{self, Conversion, Options, Precision, States};
+use coremill::convert::{self as library, Agreement};
+use coremill::mil::ir::Opset;
+use coremill::mil::model::Metadata;
+use coremill::mil::text::Dialect;
+use coremill::mil::verify::{RenderOptions, Severity, Verified};
+use coremill::pt2::ExportedProgram;
+
+use crate::output::{self, Failure};
+use crate::progress::Progress;
+use report::{Made, Reports};
+use shapes::InputShapes;
+
+/// Take PyTorch programs to Core ML
+///
+/// Reads what `torch.export.save` wrote and writes a package. What cannot be lowered is said all at once,
+/// with its place in the model, and nothing is written then.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill convert model.pt2 -o Model.mlpackage\n  coremill convert model.pt2 -o Model.mlpackage --target ios18 --precision fp32\n  coremill convert model.pt2 -o Model.mlpackage --shapes 'x=1,3,224,224;1,3,448,448' --verify\n  coremill convert exports/*.pt2 --output-dir packages"
+)]
+pub(crate) struct Args {
+    /// The archives
+    #[arg(value_name = "MODEL.pt2", required = true)]
+    models: Vec<PathBuf>,
+    /// What to write: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
+    #[arg(short, long, value_name = "PATH", required_unless_present = "output_dir")]
+    output: Option<PathBuf>,
+    /// Where to write a package for each archive, under its name; made if it is not there
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    output_dir: Option<PathBuf>,
+    /// The oldest release that must run it, `ios15` to `ios18` and `ios26`, or the macOS, watchOS and tvOS of these
+    /// years; the oldest that has all operations if not given
+    #[arg(long, value_name = "RELEASE", value_parser = parse_target, help_heading = "Program")]
+    target: Option<Opset>,
+    /// What floats are computed in
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Fp16, help_heading = "Program")]
+    precision: PrecisionArg,
+    /// Operations that compute in fp32 all the same, by MIL's names: `softmax,reduce_mean`
+    #[arg(long, value_name = "OP", value_delimiter = ',', help_heading = "Program")]
+    fp32_ops: Vec<String>,
+    /// Modules that compute in fp32 all the same, by path: `encoder.layers.0`
+    #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Program")]
+    fp32_modules: Vec<String>,
+    /// Write attention out where Core ML has an operation for it
+    #[arg(long, help_heading = "Program")]
+    decompose_sdpa: bool,
+    /// The shapes that an input may have; once for each input
+    #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
+    shapes: Vec<InputShapes>,
+    /// What becomes of buffers that the model writes to
+    #[arg(long, value_enum, default_value_t = StatesArg::Keep, help_heading = "Interface")]
+    states: StatesArg,
+    /// A name for an input; once for each, in the order of the model's
+    #[arg(long = "input-name", value_name = "NAME", help_heading = "Interface")]
+    input_names: Vec<String>,
+    /// A name for an output; once for each, in the order of the model's
+    #[arg(long = "output-name", value_name = "NAME", help_heading = "Interface")]
+    output_names: Vec<String>,
+    /// Who made the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    author: Option<String>,
+    /// Under which terms it may be used
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    license: Option<String>,
+    /// What the model does
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    description: Option<String>,
+    /// The model's version, in your counting
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    model_version: Option<String>,
+    /// A note under a key of its own; any number
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Metadata")]
+    metadata: Vec<Note>,
+    /// Run the result on the inputs that the archive holds, rounded as on the device, against the program in fp32, and
+    /// exit with 1 if an output is further off than BOUND in parts of its largest element; 0.01 if not given, 0.001 for
+    /// fp32
+    #[arg(
+        long,
+        value_name = "BOUND",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_parser = Bound::from_str
+    )]
+    verify: Option<Bound>,
+    /// Wait until everything is on the disk
+    #[arg(long)]
+    sync: bool,
+    /// Print what was made of each archive as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PrecisionArg {
+    /// 16 bits, which the Neural Engine needs; inputs and outputs stay in 32
+    Fp16,
+    /// 32 bits
+    Fp32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum StatesArg {
+    /// They become states, which Core ML keeps between predictions; from iOS 18 on
+    Keep,
+    /// They become inputs, and their new values outputs
+    Io,
+}
+
+/// `KEY=VALUE`.
+#[derive(Clone, Debug)]
+struct Note {
+    key: String,
+    value: String,
+}
+
+/// How far outputs may be off; none for the usual.
+#[derive(Clone, Copy, Debug)]
+struct Bound(Option<f64>);
+
+impl FromStr for Note {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Note, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => {
+                Ok(Note { key: key.trim().to_owned(), value: value.to_owned() })
+            }
+            _ => Err("expects `KEY=VALUE`".to_owned()),
+        }
+    }
+}
+
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bound, String> {
+        if text.is_empty() {
+            return Ok(Bound(None));
+        }
+        match text.parse::<f64>() {
+            Ok(bound) if bound.is_finite() && bound >= 0.0 => Ok(Bound(Some(bound))),
+            _ => Err("expects a number of at least 0".to_owned()),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let options = options(args)?;
+    let outputs = outputs(args)?;
+    if let Some(directory) = &args.output_dir {
+        std::fs::create_dir_all(directory).map_err(|error| {
+            Failure::user(format_args!(
+                "cannot make the directory {}: {error}",
+                directory.display()
+            ))
+        })?;
+    }
+    let mut reports = Reports::default();
+    let mut failures = Vec::new();
+    for (path, output) in args.models.iter().zip(&outputs) {
+        // One that brings coremill down must not keep the others from being converted.
+        let outcome = catch_unwind(AssertUnwindSafe(|| convert(args, path, output, &options)));
+        let outcome = outcome.unwrap_or_else(|_| {
+            let message = format!("{}: coremill failed, as told above", path.display());
+            Err(Stop::from(Failure::ours(message)))
+        });
+        match outcome {
+            Ok(made) => {
+                anstream::eprint!("{}", report::render(&made));
+                let off = made.agreement.as_ref().is_some_and(|agreement| !agreement.holds());
+                reports.made(&made);
+                if off {
+                    failures.push(Failure::user(format_args!(
+                        "{}: the numbers are not as they should be; the package was written",
+                        output.display()
+                    )));
+                }
+            }
+            Err(stop) => {
+                reports.stopped(path, &stop);
+                failures.push(stop.failure);
+            }
+        }
+        // What is wrong with one of several is told where it belongs.
+        if args.models.len() > 1
+            && let Some(failure) = failures.last_mut()
+        {
+            failure.tell();
+        }
+    }
+    if args.json {
+        output::print_json(&reports)?;
+    }
+    let count = failures.len();
+    match failures.into_iter().max_by_key(Failure::code) {
+        None => Ok(()),
+        Some(failure) if args.models.len() == 1 => Err(failure),
+        Some(worst) => Err(worst.instead(format_args!(
+            "{count} of {} were not converted as they should be",
+            args.models.len()
+        ))),
+    }
+}
+
+/// Why an archive was not converted, for people and, as far as it is known call by call, for programs.
+struct Stop {
+    failure: Failure,
+    refused: Vec<compiler::Refused>,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop { failure, refused: Vec::new() }
+    }
+}
+
+fn options(args: &Args) -> Result<Options, Failure> {
+    let mut notes = BTreeMap::new();
+    for Note { key, value } in &args.metadata {
+        if notes.insert(key.clone(), value.clone()).is_some() {
+            return Err(Failure::user(format_args!("the metadata `{key}` is given twice")));
+        }
+    }
+    let text = |given: &Option<String>| given.clone().unwrap_or_default();
+    Ok(Options {
+        target: args.target,
+        precision: match args.precision {
+            PrecisionArg::Fp16 => Precision::Fp16,
+            PrecisionArg::Fp32 => Precision::Fp32,
+        },
+        shapes: shapes::by_name(&args.shapes).map_err(Failure::user)?,
+        states: match args.states {
+            StatesArg::Keep => States::Keep,
+            StatesArg::Io => States::Io,
+        },
+        input_names: args.input_names.clone(),
+        output_names: args.output_names.clone(),
+        fp32_ops: args.fp32_ops.clone(),
+        fp32_modules: args.fp32_modules.clone(),
+        decompose_sdpa: args.decompose_sdpa,
+        metadata: Metadata {
+            short_description: text(&args.description),
+            version: text(&args.model_version),
+            author: text(&args.author),
+            license: text(&args.license),
+            user_defined: notes.into_iter().collect(),
+            ..Metadata::default()
+        },
+    })
+}
+
+/// Where each archive's model goes.
+fn outputs(args: &Args) -> Result<Vec<PathBuf>, Failure> {
+    let Some(directory) = &args.output_dir else {
+        if args.models.len() > 1 {
+            return Err(Failure::user("several archives cannot go to one output")
+                .hint(Some("pass `--output-dir DIR` instead of `--output`")));
+        }
+        let output: Vec<_> = args.output.iter().cloned().collect();
+        if let Some(path) = output.first() {
+            check_output(path)?;
+        }
+        return Ok(output);
+    };
+    let mut outputs: Vec<PathBuf> = Vec::new();
+    for (index, path) in args.models.iter().enumerate() {
+        let mut name = path.file_stem().unwrap_or(path.as_os_str()).to_owned();
+        name.push(".mlpackage");
+        let output = directory.join(name);
+        if let Some(other) = outputs.iter().position(|known| *known == output) {
+            return Err(Failure::user(format_args!(
+                "{} and {} would both become {}",
+                args.models[other].display(),
+                args.models[index].display(),
+                output.display()
+            ))
+            .hint(Some("convert them one by one, with `--output`")));
+        }
+        outputs.push(output);
+    }
+    Ok(outputs)
+}
+
+/// Says what is wrong with the output before minutes go into what would be written there.
+fn check_output(path: &Path) -> Result<(), Failure> {
+    let known = ["mlpackage", "mlmodelc", "mil"];
+    if !path.extension().is_some_and(|extension| known.iter().any(|known| extension == *known)) {
+        return Err(Failure::user(format_args!(
+            "{} has no extension that says its form",
+            path.display()
+        ))
+        .hint(Some("end it in `.mlpackage`, `.mlmodelc` or `.mil`")));
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        return Err(Failure::user(format_args!("there is no directory {}", parent.display())));
+    }
+    Ok(())
+}
+
+fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result<Made, Stop> {
+    let start = Instant::now();
+    let progress = Progress::start(format!("reading {}", path.display()));
+    let program = read(path)?;
+    library::check_options(&program, options).map_err(|error| of(path, &error))?;
+    let torch_version = program.torch_version.clone();
+    progress.stage(format!("converting {}", path.display()));
+    let again = args.verify.map(|_| program.clone());
+    let Conversion { model, target, demands } =
+        library::convert(program, options).map_err(|error| stop(path, error))?;
+    let opened = coremill::Opened::made(model, output);
+    let verified = sound(path, &opened)?;
+    progress.stage(format!("writing {}", output.display()));
+    if output.extension().is_some_and(|extension| extension == "mil") {
+        coremill::save_text(output, &super::with_shapes(&opened.model)?, Dialect::default())
+    } else {
+        coremill::save(output, &verified, &coremill::SaveOptions { durable: args.sync })
+    }
+    .map_err(|error| super::failure(&error))?;
+    let elapsed = start.elapsed();
+
+    let mut agreement: Option<Agreement> = None;
+    let mut unverified = None;
+    if let (Some(Bound(bound)), Some(program)) = (args.verify, again) {
+        progress.stage("verifying the numbers");
+        let bound = bound.unwrap_or_else(|| library::bound(options.precision));
+        agreement =
+            library::check_numbers(program, options, &verified, bound).map_err(|error| {
+                Failure::user(format_args!(
+                    "{}: the numbers cannot be verified: {error}; the package was written",
+                    path.display()
+                ))
+                .hint(error.remedy())
+            })?;
+        if agreement.is_none() {
+            unverified = Some(format!("{} holds no sample inputs", path.display()));
+        }
+    }
+    drop(progress);
+    Ok(Made {
+        path: path.to_owned(),
+        output: output.to_owned(),
+        torch_version,
+        target,
+        asked_for: args.target.is_some(),
+        demands,
+        precision: options.precision,
+        summary: coremill::summary::summarize(&opened.model),
+        elapsed,
+        agreement,
+        unverified,
+    })
+}
+
+fn read(path: &Path) -> Result<ExportedProgram, Failure> {
+    library::read(path).map_err(|error| super::failure(&error))
+}
+
+fn of(path: &Path, error: &coremill::Error) -> Failure {
+    Failure::user(format_args!("{}: {error}", path.display())).hint(error.remedy())
+}
+
+/// What the user is told of a conversion that failed.
+fn stop(path: &Path, error: compiler::Error) -> Stop {
+    let named = format!("{}: {error}", path.display());
+    match error {
+        compiler::Error::Refused(refused) => {
+            let failure = Failure::told().detail(refusals::render(path, &refused));
+            Stop { failure, refused }
+        }
+        compiler::Error::Fault(_) => Failure::ours(named).into(),
+        compiler::Error::Archive(_) | compiler::Error::Program(_) => {
+            Failure::user(named).hint(error.hint()).into()
+        }
+    }
+}
+
+/// The proof that what was made is sound; where it is not, coremill is at fault.
+fn sound<'o>(path: &Path, opened: &'o coremill::Opened) -> Result<Verified<'o>, Failure> {
+    coremill::verify(&opened.model).map_err(|mut report| {
+        report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
+        let options =
+            RenderOptions { color: true, width: output::width(), ..RenderOptions::default() };
+        Failure::ours(format_args!(
+            "{}: Core ML would refuse what this became; nothing was written",
+            path.display()
+        ))
+        .detail(opened.render(&report, &options))
+        .hint(Some("this is a fault of coremill: please report it"))
+    })
+}
+
+/// A program in `fp32`, for who compares with it.
+pub(super) fn reference(path: &Path) -> Result<(ExportedProgram, Conversion), Failure> {
+    let program = read(path)?;
+    let options = Options { precision: Precision::Fp32, ..Options::default() };
+    let conversion = library::convert(program.clone(), &options);
+    Ok((program, conversion.map_err(|error| stop(path, error).failure)?))
+}
+
+fn parse_target(text: &str) -> Result<Opset, String> {
+    library::parse_target(text).ok_or_else(|| {
+        let releases = Opset::ALL.iter().flat_map(|opset| opset.availability());
+        let names = |wanted: &str| {
+            let of = releases.clone().filter(|(system, _)| *system == wanted);
+            let major = |version: &str| version.split('.').next().unwrap_or(version).to_owned();
+            of.map(|(system, version)| system.to_lowercase() + &major(version)).collect::<Vec<_>>()
+        };
+        format!(
+            "releases are {}, and {} and their like of watchos and tvos",
+            names("iOS").join(", "),
+            names("macOS").join(", ")
+        )
+    })
+}

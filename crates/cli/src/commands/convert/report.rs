@@ -1,0 +1,297 @@
+//! What became of archives: for people, and as JSON.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coremill::compare::Figures;
+use coremill::compiler::{Precision, Refused};
+use coremill::convert::{self, Agreement};
+use coremill::mil::ir::Opset;
+use coremill::summary::{FunctionSummary, Summary};
+use serde::Serialize;
+
+use super::Stop;
+use crate::commands::{compare, inspect};
+use crate::output::{self, BAR, Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
+
+/// How many operations and demands are listed.
+const TOP: usize = 8;
+const MOST_DEMANDS: usize = 3;
+
+/// A model that was made.
+pub(super) struct Made {
+    pub(super) path: PathBuf,
+    pub(super) output: PathBuf,
+    pub(super) torch_version: Option<String>,
+    pub(super) target: Opset,
+    /// Whether the target was asked for.
+    pub(super) asked_for: bool,
+    /// The calls that the release before the target has no operations for.
+    pub(super) demands: Vec<Refused>,
+    pub(super) precision: Precision,
+    pub(super) summary: Summary,
+    pub(super) elapsed: Duration,
+    pub(super) agreement: Option<Agreement>,
+    /// Why numbers that were to be verified were not.
+    pub(super) unverified: Option<String>,
+}
+
+pub(super) fn render(made: &Made) -> String {
+    let mut text = String::new();
+    let torch = made.torch_version.as_ref();
+    let torch = torch.map_or_else(String::new, |version| format!(", torch {version}"));
+    let from = paint(FAINT, format!("from {}{torch}", made.path.display()));
+    let _ = writeln!(text, "{}  {from}", paint(STRONG, made.output.display()));
+    let mut table = Table::new(2);
+    let mut row = |name: &str, value: String, note: String| {
+        table.row([
+            Cell::text(name).style(FAINT),
+            Cell::text(value),
+            Cell::text(note).style(FAINT),
+        ]);
+    };
+    row("target", made.target.to_string(), reason(made));
+    row("precision", precision(made.precision).to_owned(), String::new());
+    let weights = &made.summary.weights;
+    let parameters = format!("{} parameters", output::count(weights.parameters));
+    row("weights", output::bytes(weights.bytes), parameters);
+    row("time", format!("{:.3} s", made.elapsed.as_secs_f64()), String::new());
+    text += &table.render();
+    for function in &made.summary.functions {
+        text += &inspect::render_features(function);
+        text += &operations(function);
+    }
+    if let Some(agreement) = &made.agreement {
+        text += &numbers(agreement);
+    }
+    if let Some(why) = &made.unverified {
+        let _ = writeln!(text, "  {}: numbers were not verified: {why}", paint(ERROR, "warning"));
+    }
+    text
+}
+
+fn precision(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Fp16 => "fp16",
+        Precision::Fp32 => "fp32",
+    }
+}
+
+/// Why the target is what it is.
+fn reason(made: &Made) -> String {
+    if made.asked_for {
+        return "as asked for".to_owned();
+    }
+    let groups = convert::groups(&made.demands);
+    if groups.is_empty() {
+        return match made.target {
+            Opset::Ios15 => "the oldest, which has all that the program needs".to_owned(),
+            _ => "the oldest that has all that the program needs".to_owned(),
+        };
+    }
+    let mut named: Vec<_> =
+        groups.iter().take(MOST_DEMANDS).map(|group| format!("`{}`", group.operator)).collect();
+    named.dedup();
+    let more = groups.len().saturating_sub(MOST_DEMANDS);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let verb = if named.len() == 1 && more.is_empty() { "needs" } else { "need" };
+    format!("the oldest that has what {}{more} {verb}", named.join(", "))
+}
+
+fn operations(function: &FunctionSummary) -> String {
+    let most = function.histogram.first().map_or(1, |entry| entry.count);
+    let mut table = Table::new(2);
+    for entry in function.histogram.iter().take(TOP) {
+        table.row([
+            Cell::text(&entry.op),
+            Cell::number(entry.count),
+            Cell::text(output::bar(entry.count as f64 / most as f64, 24)).style(BAR),
+        ]);
+    }
+    let rest = function.histogram.len().saturating_sub(TOP);
+    let rest = match rest {
+        0 => String::new(),
+        1 => format!("  {}\n", paint(FAINT, "and one more kind")),
+        more => format!("  {}\n", paint(FAINT, format!("and {more} more kinds"))),
+    };
+    format!("  {} operations\n{}{rest}", function.operations, table.render())
+}
+
+fn numbers(agreement: &Agreement) -> String {
+    let mut table = Table::new(2);
+    let head = ["verified", "max relative", "SNR", "differ", ""];
+    table.row(head.into_iter().enumerate().map(|(index, title)| {
+        let cell = if (1..4).contains(&index) { Cell::number(title) } else { Cell::text(title) };
+        cell.style(FAINT)
+    }));
+    for output in &agreement.outputs {
+        let verdict = if agreement.accepts(output) {
+            Cell::text("agrees").style(GOOD)
+        } else {
+            Cell::text(format!("exceeds {}", agreement.bound)).style(ERROR)
+        };
+        let name = Cell::text(&output.name).style(STRONG);
+        match &output.figures {
+            Ok(figures) => table.row([
+                name,
+                Cell::number(compare::scientific(figures.max_relative)),
+                Cell::number(compare::decibels(figures.snr())),
+                Cell::number(format!("{} of {}", figures.differing, figures.elements)),
+                verdict,
+            ]),
+            Err(why) => table.row([
+                name,
+                Cell::number(""),
+                Cell::number(""),
+                Cell::number(""),
+                Cell::text(why).style(ERROR),
+            ]),
+        }
+    }
+    table.render()
+}
+
+/// What is printed for programs. Fields are only added while `format_version` stays.
+#[derive(Serialize)]
+pub(super) struct Reports {
+    format_version: u32,
+    conversions: Vec<Report>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    /// What was written; none if nothing was.
+    output: Option<String>,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Outcome {
+    Made {
+        torch_version: Option<String>,
+        target: &'static str,
+        target_reason: String,
+        precision: &'static str,
+        functions: Vec<FunctionSummary>,
+        parameters: u64,
+        weight_bytes: u64,
+        seconds: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        verified: Option<Verified>,
+    },
+    Stopped {
+        error: String,
+        refused: Vec<RefusedCalls>,
+    },
+}
+
+#[derive(Serialize)]
+struct Verified {
+    holds: bool,
+    bound: f64,
+    outputs: Vec<VerifiedOutput>,
+}
+
+#[derive(Serialize)]
+struct VerifiedOutput {
+    name: String,
+    agrees: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    figures: Option<Figures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mismatch: Option<String>,
+}
+
+#[derive(Serialize)]
+struct RefusedCalls {
+    operator: String,
+    reason: String,
+    hint: Option<String>,
+    calls: usize,
+    places: Vec<RefusedPlace>,
+}
+
+#[derive(Serialize)]
+struct RefusedPlace {
+    file: Option<String>,
+    line: Option<u32>,
+    code: Option<String>,
+    modules: Vec<String>,
+    node: String,
+    calls: usize,
+}
+
+impl Default for Reports {
+    fn default() -> Reports {
+        Reports { format_version: 1, conversions: Vec::new() }
+    }
+}
+
+impl Reports {
+    pub(super) fn made(&mut self, made: &Made) {
+        let verified = made.agreement.as_ref().map(|agreement| Verified {
+            holds: agreement.holds(),
+            bound: agreement.bound,
+            outputs: agreement
+                .outputs
+                .iter()
+                .map(|output| VerifiedOutput {
+                    name: output.name.clone(),
+                    agrees: agreement.accepts(output),
+                    figures: output.figures.clone().ok(),
+                    mismatch: output.figures.clone().err(),
+                })
+                .collect(),
+        });
+        self.conversions.push(Report {
+            model: made.path.display().to_string(),
+            output: Some(made.output.display().to_string()),
+            outcome: Outcome::Made {
+                torch_version: made.torch_version.clone(),
+                target: made.target.tag(),
+                target_reason: reason(made),
+                precision: precision(made.precision),
+                functions: made.summary.functions.clone(),
+                parameters: made.summary.weights.parameters,
+                weight_bytes: made.summary.weights.bytes,
+                seconds: made.elapsed.as_secs_f64(),
+                verified,
+            },
+        });
+    }
+
+    pub(super) fn stopped(&mut self, path: &Path, stop: &Stop) {
+        let groups = convert::groups(&stop.refused);
+        let error = match stop.failure.message() {
+            Some(message) => message.to_owned(),
+            None => super::refusals::sum(path, stop.refused.len(), groups.len()),
+        };
+        let refused = groups.iter().map(|group| RefusedCalls {
+            operator: group.operator.to_owned(),
+            reason: group.reason.to_owned(),
+            hint: group.hint.map(str::to_owned),
+            calls: group.calls,
+            places: group
+                .places
+                .iter()
+                .map(|place| RefusedPlace {
+                    file: place.line.map(|(file, _)| file.to_owned()),
+                    line: place.line.map(|(_, line)| line),
+                    code: place.code.map(str::to_owned),
+                    modules: place.modules.iter().map(|&module| module.to_owned()).collect(),
+                    node: place.node.to_owned(),
+                    calls: place.calls,
+                })
+                .collect(),
+        });
+        self.conversions.push(Report {
+            model: path.display().to_string(),
+            output: None,
+            outcome: Outcome::Stopped { error, refused: refused.collect() },
+        });
+    }
+}

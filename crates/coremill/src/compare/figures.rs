@@ -1,0 +1,175 @@
+use coremill_engine::{Array, Elements};
+use serde::Serialize;
+
+/// How far an array lies from a reference.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// How many elements they have.
+    pub elements: usize,
+    /// Whether they are integers or bools.
+    pub integers: bool,
+    /// How many elements differ at all.
+    pub differing: usize,
+    /// How many are NaN or infinite in one of them and not so in the other.
+    pub unlike: usize,
+    /// How many of the reference are NaN, and how many of the other.
+    pub nan: [usize; 2],
+    /// How many of the reference are infinite, and how many of the other.
+    pub infinite: [usize; 2],
+    /// The largest distance of two elements; this and what follows is about elements that are finite in both.
+    pub max_absolute: f64,
+    /// The mean distance.
+    pub mean_absolute: f64,
+    /// The largest distance in parts of the reference's largest element.
+    pub max_relative: f64,
+    /// The cosine of the angle between them; none if one is all zeros.
+    pub cosine: Option<f64>,
+    /// The reference's power over that of the difference, in decibels; none without a difference. Compare with
+    /// [`Figures::snr`], which knows of elements that are not finite.
+    pub snr_db: Option<f64>,
+}
+
+impl Figures {
+    /// Signal to noise in decibels: infinite if nothing differs, negatively so if an element is NaN or infinite in one
+    /// alone.
+    pub fn snr(&self) -> f64 {
+        if self.unlike > 0 { f64::NEG_INFINITY } else { self.snr_db.unwrap_or(f64::INFINITY) }
+    }
+
+    /// Whether the distance is within a bound: of floats in parts of the largest, of integers the share that differs.
+    pub fn is_within(&self, bound: f64) -> bool {
+        let distance = if self.integers {
+            self.differing as f64 / self.elements.max(1) as f64
+        } else {
+            self.max_relative
+        };
+        self.unlike == 0 && distance <= bound
+    }
+}
+
+/// How far `other` lies from `reference`; a text if their elements cannot be put side by side.
+pub fn figures(reference: &Array, other: &Array) -> Result<Figures, String> {
+    // torch's scalars have no dimension, Core ML's one.
+    let scalars = [reference, other].iter().all(|array| matches!(array.shape(), [] | [1]));
+    if reference.shape() != other.shape() && !scalars {
+        return Err(format!("has the shape {:?} and {:?}", reference.shape(), other.shape()));
+    }
+    let integers = reference.as_ints().is_some() && other.as_ints().is_some();
+    match (reference.elements(), other.elements()) {
+        (Elements::Floats(x), Elements::Floats(y)) => {
+            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+        }
+        (Elements::Ints(x), Elements::Ints(y)) => {
+            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+        }
+        (Elements::Floats(x), Elements::Ints(y)) => {
+            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+        }
+        (Elements::Ints(x), Elements::Floats(y)) => {
+            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+        }
+        _ => Err("holds texts".to_owned()),
+    }
+}
+
+fn pairs<X: Copy, Y: Copy>(
+    x: &[X],
+    y: &[Y],
+    x_number: impl Fn(X) -> f64,
+    y_number: impl Fn(Y) -> f64,
+) -> impl Iterator<Item = (f64, f64)> {
+    x.iter().zip(y).map(move |(&x, &y)| (x_number(x), y_number(y)))
+}
+
+fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> Figures {
+    let (mut elements, mut differing, mut unlike, mut finite) = (0, 0, 0, 0usize);
+    let (mut nan, mut infinite) = ([0; 2], [0; 2]);
+    let (mut largest, mut max_absolute, mut sum_absolute) = (0f64, 0f64, 0f64);
+    let (mut signal, mut power, mut product, mut noise) = (0f64, 0f64, 0f64, 0f64);
+    for (x, y) in pairs {
+        elements += 1;
+        for (index, value) in [x, y].into_iter().enumerate() {
+            nan[index] += usize::from(value.is_nan());
+            infinite[index] += usize::from(value.is_infinite());
+        }
+        if !x.is_finite() || !y.is_finite() {
+            let same = x == y || (x.is_nan() && y.is_nan());
+            unlike += usize::from(!same);
+            differing += usize::from(!same);
+            continue;
+        }
+        finite += 1;
+        let distance = (x - y).abs();
+        differing += usize::from(distance > 0.0);
+        largest = largest.max(x.abs());
+        max_absolute = max_absolute.max(distance);
+        sum_absolute += distance;
+        signal += x * x;
+        power += y * y;
+        product += x * y;
+        noise += distance * distance;
+    }
+    let length = (signal * power).sqrt();
+    Figures {
+        elements,
+        integers,
+        differing,
+        unlike,
+        nan,
+        infinite,
+        max_absolute,
+        mean_absolute: sum_absolute / finite.max(1) as f64,
+        // A difference from nothing but zeros is beyond every bound.
+        max_relative: if max_absolute == 0.0 { 0.0 } else { max_absolute / largest },
+        cosine: (length > 0.0).then(|| (product / length).clamp(-1.0, 1.0)),
+        snr_db: (noise > 0.0).then(|| 10.0 * (signal / noise).log10()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill_tensor::DType;
+
+    use super::*;
+
+    fn floats(elements: &[f32]) -> Array {
+        Array::floats(DType::Fp32, [elements.len()], elements.to_vec())
+    }
+
+    #[test]
+    fn distances_are_those_of_the_definition() {
+        let found =
+            figures(&floats(&[3.0, -4.0, 0.0]), &floats(&[3.0, -4.5, 0.25])).expect("alike");
+        assert_eq!((found.elements, found.differing, found.unlike), (3, 2, 0));
+        assert_eq!((found.max_absolute, found.mean_absolute), (0.5, 0.25));
+        assert_eq!(found.max_relative, 0.125);
+        assert!((found.snr() - 10.0 * (25.0f64 / 0.3125).log10()).abs() < 1e-9);
+        let cosine = 27.0 / (25.0f64 * (9.0 + 20.25 + 0.0625)).sqrt();
+        assert!((found.cosine.expect("not zero") - cosine).abs() < 1e-12);
+        assert!(found.is_within(0.125) && !found.is_within(0.12));
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_alike_or_not() {
+        let same = floats(&[f32::NAN, f32::INFINITY, 1.0]);
+        let found = figures(&same, &same).expect("alike");
+        assert_eq!((found.unlike, found.differing), (0, 0));
+        assert_eq!((found.nan, found.infinite, found.snr()), ([1, 1], [1, 1], f64::INFINITY));
+        let found = figures(&floats(&[1.0, 7e4]), &floats(&[1.0, f32::INFINITY])).expect("alike");
+        assert_eq!((found.unlike, found.infinite, found.snr()), (1, [0, 1], f64::NEG_INFINITY));
+        assert!(!found.is_within(1.0));
+    }
+
+    #[test]
+    fn integers_count_and_zeros_have_no_angle() {
+        let ints =
+            |elements: &[i32]| Array::ints(DType::Int32, [elements.len()], elements.to_vec());
+        let found = figures(&ints(&[1, 2, 3, 4]), &ints(&[1, 2, 3, 9])).expect("alike");
+        assert!(found.is_within(0.25) && !found.is_within(0.2));
+        let found = figures(&floats(&[0.0, 0.0]), &floats(&[0.0, 1e-9])).expect("alike");
+        assert_eq!((found.cosine, found.max_relative), (None, f64::INFINITY));
+        let scalar = Array::floats(DType::Fp32, [], vec![1.0]);
+        assert!(figures(&scalar, &floats(&[1.0])).is_ok());
+        assert!(figures(&floats(&[1.0, 2.0]), &floats(&[1.0])).is_err());
+    }
+}

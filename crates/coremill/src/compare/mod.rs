@@ -1,0 +1,12 @@
+//! Two models, or a model and numbers, side by side.
+//!
+//! [`Kind::of`] tells what holds numbers: an archive of torch, a model, or arrays. [`figures`] says how far two arrays
+//! lie apart; [`per_op`] does so for every value that two programs share, so that one sees where they begin to.
+
+mod figures;
+mod per_op;
+mod side;
+
+pub use figures::{Figures, figures};
+pub use per_op::{PerOp, Running, Step, per_op};
+pub use side::Kind;

@@ -1,0 +1,158 @@
+//! PyTorch programs to Core ML, from file to model.
+//!
+//! [`read`] reads an archive, [`check_options`] says what does not fit it, [`convert`] converts it; [`groups`] puts what cannot
+//! be lowered in order for people. [`check_numbers`] runs the result on the inputs that the archive holds.
+
+mod numbers;
+mod refusals;
+mod samples;
+mod target;
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use coremill_compiler::{self as compiler, Conversion, Options};
+use coremill_mil::ops::OpKind;
+use coremill_pt2::{self as pt2, Argument, ExportedProgram, InputKind, Node, OutputKind};
+
+pub use numbers::{Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_numbers};
+pub use refusals::{Group, Place, groups};
+pub use samples::{fit, sample_inputs};
+pub use target::parse_target;
+
+use crate::error::Error;
+
+/// The key of the metadata that says which coremill made a model.
+pub const VERSION_KEY: &str = "coremill.version";
+/// The key of the metadata that says what a model was made from: `torch==2.8.0`.
+pub const SOURCE_KEY: &str = "coremill.source";
+
+/// Reads an archive of `torch.export.save`. Errors name the file.
+pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
+    let path = path.as_ref();
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::new(format!("there is nothing at {}", path.display())));
+        }
+        Err(error) => return Err(Error::io("read", path, &error)),
+        Ok(metadata) if metadata.is_dir() => {
+            let message = format!("{} is a directory, not an archive", path.display());
+            return Err(Error::new(message).hint("pass what `torch.export.save` wrote"));
+        }
+        Ok(_) => {}
+    }
+    pt2::read(path).map_err(|error| of_archive(&error).within(path))
+}
+
+/// Converts a program that was read, and notes in the metadata what it was made from and by which version.
+pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, compiler::Error> {
+    let mut options = options.clone();
+    let mut notes =
+        BTreeMap::from([(VERSION_KEY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+    if let Some(version) = &program.torch_version {
+        notes.insert(SOURCE_KEY.to_owned(), format!("torch=={version}"));
+    }
+    // What the caller says goes before.
+    notes.extend(std::mem::take(&mut options.metadata.user_defined));
+    options.metadata.user_defined = notes.into_iter().collect();
+    compiler::convert(program, &options)
+}
+
+/// Says what in the options fits no part of the program: names that nothing has would be without effect.
+pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(), Error> {
+    let inputs = program.inputs.iter().zip(&program.graph.inputs);
+    let inputs = inputs.filter(|(kind, argument)| {
+        matches!(kind, InputKind::User) && matches!(argument, Argument::Value(_))
+    });
+    names_fit("input", &options.input_names, inputs.count())?;
+    let outputs = program.outputs.iter().zip(&program.graph.outputs);
+    let outputs = outputs.filter(|(kind, argument)| {
+        matches!(kind, OutputKind::User | OutputKind::Loss) && !matches!(argument, Argument::None)
+    });
+    names_fit("output", &options.output_names, outputs.count())?;
+    for name in &options.fp32_ops {
+        if OpKind::from_name(name).is_none() {
+            return Err(Error::new(format!("Core ML has no operation `{name}`"))
+                .hint("`coremill ops` lists them; the names are MIL's, `matmul` for instance"));
+        }
+    }
+    if options.fp32_modules.is_empty() {
+        return Ok(());
+    }
+    let mut paths = BTreeSet::new();
+    modules(&program.graph.nodes, &mut paths);
+    for wanted in &options.fp32_modules {
+        let inside = |path: &&str| {
+            let rest = path.strip_prefix(wanted.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if !paths.iter().any(|path| inside(path)) {
+            let last = wanted.rsplit('.').next().unwrap_or(wanted);
+            let similar = paths.iter().filter(|path| path.rsplit('.').next() == Some(last)).take(5);
+            let mut shown: Vec<_> = similar.map(|path| format!("`{path}`")).collect();
+            if shown.is_empty() {
+                shown = paths.iter().take(5).map(|path| format!("`{path}`")).collect();
+            }
+            let error = Error::new(format!("the program has no module `{wanted}`"));
+            return Err(if shown.is_empty() {
+                error.hint("the archive says of no call which module made it")
+            } else {
+                error.hint(format!("it has {}, for instance", shown.join(", ")))
+            });
+        }
+    }
+    Ok(())
+}
+
+fn names_fit(what: &str, names: &[String], count: usize) -> Result<(), Error> {
+    if names.len() > count {
+        let (given, plural) = (names.len(), if count == 1 { "" } else { "s" });
+        return Err(Error::new(format!(
+            "{given} names are given for {what}s, but the program has {count} {what}{plural}"
+        )));
+    }
+    for (index, name) in names.iter().enumerate() {
+        if names[..index].contains(name) {
+            return Err(Error::new(format!("two {what}s are to be called `{name}`")));
+        }
+        let identifier = compiler::identifier(name);
+        if identifier != *name {
+            return Err(Error::new(format!("`{name}` is no name that Core ML takes"))
+                .hint(format!("`{identifier}` is one")));
+        }
+    }
+    Ok(())
+}
+
+/// The modules that made calls.
+fn modules<'p>(nodes: &'p [Node], paths: &mut BTreeSet<&'p str>) {
+    let mut pending = vec![nodes];
+    while let Some(nodes) = pending.pop() {
+        for node in nodes {
+            paths.extend(node.origin.module_path().filter(|path| !path.is_empty()));
+            let arguments =
+                node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value));
+            for argument in arguments {
+                if let Argument::Graph(subgraph) = argument {
+                    pending.push(&subgraph.graph.nodes);
+                }
+            }
+        }
+    }
+}
+
+fn of_archive(error: &pt2::Error) -> Error {
+    let mut message = String::new();
+    if let Some(entry) = error.entry() {
+        message += &format!("`{}`: ", entry.escape_debug());
+    }
+    if let Some(node) = error.node() {
+        message += &format!("node `{}`: ", node.escape_debug());
+    }
+    let error_made = Error::new(message + error.message());
+    match error.hint() {
+        Some(hint) => error_made.hint(hint),
+        None => error_made,
+    }
+}

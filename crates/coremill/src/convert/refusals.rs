@@ -1,0 +1,125 @@
+//! Calls that cannot be lowered, in an order that people can read: what is wrong once, its places under it.
+
+use coremill_compiler::Refused;
+
+/// Calls of one operator that are refused for one reason.
+#[derive(Clone, Debug)]
+pub struct Group<'r> {
+    /// The operator, `aten.histc.default` for instance.
+    pub operator: &'r str,
+    /// Why it is refused.
+    pub reason: &'r str,
+    /// What to do.
+    pub hint: Option<&'r str>,
+    /// Where it is called: each line of the model's code once, the most frequent first.
+    pub places: Vec<Place<'r>>,
+    /// How many calls these are.
+    pub calls: usize,
+}
+
+/// A line of the model's code, or a call of which no line is known.
+#[derive(Clone, Debug)]
+pub struct Place<'r> {
+    /// File and line.
+    pub line: Option<(&'r str, u32)>,
+    /// What stands there.
+    pub code: Option<&'r str>,
+    /// The modules whose calls come from there, in the order of the program, each once.
+    pub modules: Vec<&'r str>,
+    /// torch's name of the first call.
+    pub node: &'r str,
+    /// How many calls come from there.
+    pub calls: usize,
+}
+
+/// Puts refused calls into groups, those with the most calls first.
+pub fn groups(refused: &[Refused]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for call in refused {
+        let reason = call.refusal.reason.as_str();
+        let known = groups
+            .iter()
+            .position(|group| group.operator == call.operator && group.reason == reason);
+        let index = known.unwrap_or_else(|| {
+            groups.push(Group {
+                operator: &call.operator,
+                reason,
+                hint: call.refusal.hint.as_deref(),
+                places: Vec::new(),
+                calls: 0,
+            });
+            groups.len() - 1
+        });
+        groups[index].add(call);
+    }
+    for group in &mut groups {
+        group.places.sort_by_key(|place| std::cmp::Reverse(place.calls));
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.calls));
+    groups
+}
+
+impl<'r> Group<'r> {
+    fn add(&mut self, call: &'r Refused) {
+        self.calls += 1;
+        let line = call.source.as_ref().map(|(file, line, _)| (file.as_str(), *line));
+        let known = self.places.iter().position(|place| place.line == line);
+        let index = known.unwrap_or_else(|| {
+            let code = call.source.as_ref().and_then(|(_, _, code)| code.as_deref());
+            self.places.push(Place { line, code, modules: Vec::new(), node: &call.node, calls: 0 });
+            self.places.len() - 1
+        });
+        let place = &mut self.places[index];
+        place.calls += 1;
+        let module = call.module.as_deref().filter(|module| !module.is_empty());
+        if let Some(module) = module
+            && !place.modules.contains(&module)
+        {
+            place.modules.push(module);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill_compiler::Refusal;
+
+    use super::*;
+
+    fn call(node: &str, operator: &str, reason: &str, line: u32, module: &str) -> Refused {
+        Refused {
+            node: node.to_owned(),
+            operator: operator.to_owned(),
+            refusal: Refusal::new(reason),
+            module: Some(module.to_owned()),
+            source: Some(("model.py".to_owned(), line, Some("x.f()".to_owned()))),
+        }
+    }
+
+    #[test]
+    fn calls_of_a_line_are_one_place_and_reasons_are_apart() {
+        let refused = [
+            call("f", "aten.f", "is odd", 3, "layers.0"),
+            call("g", "aten.g", "is even", 4, ""),
+            call("g_1", "aten.g", "is odd", 4, "layers.0"),
+            call("g_2", "aten.g", "is even", 5, "layers.1"),
+            call("g_3", "aten.g", "is even", 5, "layers.2"),
+            call("g_4", "aten.g", "is even", 5, "layers.1"),
+        ];
+        let groups = groups(&refused);
+        let found: Vec<_> = groups.iter().map(|g| (g.operator, g.reason, g.calls)).collect();
+        assert_eq!(
+            found,
+            [("aten.g", "is even", 4), ("aten.f", "is odd", 1), ("aten.g", "is odd", 1)]
+        );
+        let places: Vec<_> =
+            groups[0].places.iter().map(|p| (p.line, p.modules.clone(), p.node, p.calls)).collect();
+        assert_eq!(
+            places,
+            [
+                (Some(("model.py", 5)), vec!["layers.1", "layers.2"], "g_2", 3),
+                (Some(("model.py", 4)), vec![], "g", 1)
+            ]
+        );
+    }
+}

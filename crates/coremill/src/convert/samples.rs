@@ -1,0 +1,108 @@
+//! The inputs that an archive was exported with, as arrays under the names of the converted model's inputs.
+
+use coremill_compiler::{Options, identifier};
+use coremill_engine::{Array, Elements, Port};
+use coremill_pt2::{Argument, ExportedProgram, InputKind, Saved, Stored, Tensor};
+use coremill_tensor::DType;
+
+use super::of_archive;
+use crate::error::Error;
+
+/// The arrays for the inputs of the converted model; none if the archive holds no sample inputs.
+///
+/// Buffers that became inputs hold what the archive says.
+pub fn sample_inputs(
+    program: &ExportedProgram,
+    options: &Options,
+    ports: &[Port],
+) -> Result<Option<Vec<(String, Array)>>, Error> {
+    let samples = program.sample_inputs().map_err(|error| of_archive(&error))?;
+    let Some(samples) = samples else { return Ok(None) };
+    let mut leaves = Vec::new();
+    samples.positional.iter().for_each(|value| flatten(value, &mut leaves));
+    samples.keywords.iter().for_each(|(_, value)| flatten(value, &mut leaves));
+    let kinds = program.inputs.iter().zip(&program.graph.inputs);
+    let wanted = kinds.filter(|(kind, _)| matches!(kind, InputKind::User | InputKind::Constant(_)));
+    let wanted: Vec<_> = wanted.collect();
+    if wanted.len() != leaves.len() {
+        return Err(Error::new(format!(
+            "the archive holds {} sample inputs, but the program takes {}",
+            leaves.len(),
+            wanted.len()
+        )));
+    }
+    let mut given = Vec::new();
+    let mut users = 0;
+    for ((kind, argument), leaf) in wanted.into_iter().zip(leaves) {
+        let (InputKind::User, Argument::Value(id)) = (kind, argument) else { continue };
+        let torch_name = &program.graph.value(*id).name;
+        let name = identifier(options.input_names.get(users).unwrap_or(torch_name));
+        users += 1;
+        // Objects and tokens are no inputs of the model.
+        let Some(port) = ports.iter().find(|port| port.name == name) else { continue };
+        let array = array(leaf).map_err(|error| error.of_array(&name))?;
+        given.push((name, fit(array, port)));
+    }
+    for (name, stored) in &program.tensors {
+        let name = identifier(name);
+        let Some(port) = ports.iter().find(|port| port.name == name) else { continue };
+        if let (Stored::Tensor(tensor), false) = (stored, given.iter().any(|(n, _)| *n == name)) {
+            let array = tensor_array(tensor).map_err(|error| error.of_array(&name))?;
+            given.push((name, fit(array, port)));
+        }
+    }
+    Ok(Some(given))
+}
+
+/// The leaves as torch flattens arguments: containers in order, everything else as it is.
+fn flatten<'s>(value: &'s Saved, leaves: &mut Vec<&'s Saved>) {
+    // Values were read within a limit of depth.
+    match value {
+        Saved::Tuple(items) | Saved::List(items) => {
+            items.iter().for_each(|item| flatten(item, leaves));
+        }
+        Saved::Dict(pairs) => pairs.iter().for_each(|(_, value)| flatten(value, leaves)),
+        _ => leaves.push(value),
+    }
+}
+
+fn array(value: &Saved) -> Result<Array, Error> {
+    match value {
+        Saved::Tensor(Stored::Tensor(tensor)) => tensor_array(tensor),
+        Saved::Int(value) => match i32::try_from(*value) {
+            Ok(value) => Ok(Array::ints(DType::Int32, [1], vec![value])),
+            Err(_) => Err(Error::new(format!("the sample {value} does not fit 32 bits"))),
+        },
+        Saved::Float(value) => Ok(Array::floats(DType::Fp32, [1], vec![*value as f32])),
+        Saved::Bool(value) => Ok(Array::ints(DType::Bool, [1], vec![i32::from(*value)])),
+        _ => Err(Error::new("the sample is no tensor and no number")),
+    }
+}
+
+fn tensor_array(tensor: &Tensor) -> Result<Array, Error> {
+    let shape: Vec<usize> = tensor.sizes.iter().map(|&size| size as usize).collect();
+    let bytes = tensor.bytes().map_err(|error| of_archive(&error))?;
+    let array = tensor.dtype.dtype().and_then(|dtype| Array::from_bytes(dtype, &shape, &bytes));
+    array.ok_or_else(|| {
+        Error::new(format!("a sample of `{}` elements cannot be passed in", tensor.dtype))
+    })
+}
+
+/// An array as an input of a model takes it, where the model's type is another one than torch's: bools and narrow
+/// integers may have become floats, and scalars have a dimension.
+pub fn fit(array: Array, port: &Port) -> Array {
+    let Some(ty) = port.ty.as_tensor() else { return array };
+    let shape = match array.shape() {
+        [] if ty.rank() == 1 => vec![1],
+        shape => shape.to_vec(),
+    };
+    match array.elements() {
+        Elements::Ints(ints) if ty.dtype.is_float() => {
+            Array::floats(DType::Fp32, shape, ints.iter().map(|&int| int as f32).collect())
+        }
+        Elements::Ints(ints) if array.dtype() == DType::Bool && ty.dtype != DType::Bool => {
+            Array::ints(DType::Int32, shape, ints.to_vec())
+        }
+        _ => array.reshaped(shape).unwrap_or(array),
+    }
+}

@@ -1,0 +1,22 @@
+use coremill_mil::ir::Opset;
+
+/// The opset of a release: `ios18`, or `macos15`, `watchos11`, `tvos18`, which came with it.
+///
+/// ```
+/// use coremill::convert::parse_target;
+/// use coremill::mil::ir::Opset;
+///
+/// assert_eq!(parse_target("iOS18"), Some(Opset::Ios18));
+/// assert_eq!(parse_target("macos15"), Some(Opset::Ios18));
+/// assert_eq!(parse_target("ios14"), None);
+/// ```
+pub fn parse_target(text: &str) -> Option<Opset> {
+    let is = |system: &str, version: &str| {
+        let major = version.split('.').next().unwrap_or(version);
+        text.get(..system.len()).is_some_and(|start| start.eq_ignore_ascii_case(system))
+            && [version, major].contains(&&text[system.len()..])
+    };
+    Opset::ALL
+        .into_iter()
+        .find(|opset| opset.availability().iter().any(|(system, version)| is(system, version)))
+}
