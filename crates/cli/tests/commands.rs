@@ -39,6 +39,7 @@ fn run(line: &str, directory: &Path) -> String {
         .expect("the command starts");
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text += &String::from_utf8_lossy(&output.stderr);
+    text = text.split_inclusive('\n').map(without_time).collect();
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
@@ -48,6 +49,18 @@ fn run(line: &str, directory: &Path) -> String {
         None => text += "[killed]\n",
     }
     text
+}
+
+/// The line with `…` for how long something took.
+fn without_time(line: &str) -> String {
+    for (start, end) in [("  time ", " s"), ("      \"seconds\":", "")] {
+        if line.starts_with(start)
+            && let Some(digit) = line.find(|c: char| c.is_ascii_digit())
+        {
+            return format!("{}…{end}{}\n", &line[..digit], if line.ends_with(",\n") { "," } else { "" });
+        }
+    }
+    line.to_owned()
 }
 
 fn replay(script: &str, directory: &Path) -> String {

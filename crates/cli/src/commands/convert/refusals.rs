@@ -49,7 +49,7 @@ pub(super) fn render(path: &Path, refused: &[Refused]) -> String {
 pub(super) fn sum(path: &Path, calls: usize, reasons: usize) -> String {
     let calls = if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") };
     let reasons = if reasons == 1 { String::new() } else { format!(", for {reasons} reasons") };
-    format!("{}: {calls} cannot be lowered{reasons}; nothing was written", path.display())
+    format!("{}: {calls} cannot be lowered{reasons}", path.display())
 }
 
 fn render_place(place: &Place<'_>) -> String {

@@ -129,7 +129,7 @@ fn numbers(agreement: &Agreement) -> String {
         let verdict = if agreement.accepts(output) {
             Cell::text("agrees").style(GOOD)
         } else {
-            Cell::text(format!("exceeds {}", agreement.bound)).style(ERROR)
+            Cell::text(format!("exceeds {}", compare::scientific(agreement.bound))).style(ERROR)
         };
         let name = Cell::text(&output.name).style(STRONG);
         match &output.figures {
