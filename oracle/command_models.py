@@ -1,10 +1,9 @@
-"""Writes the archives that the command's tests convert: `python -m oracle.command_models crates/cli/tests/files`.
+"""Writes the archives that the command's tests convert: `python -m oracle.command_models` at the root.
 
 What lies there was made so by torch 2.15.0.
 """
 
 import re
-import sys
 from pathlib import Path
 
 import numpy
@@ -64,15 +63,16 @@ def save(folder: Path, name: str, module: nn.Module, inputs: tuple, samples: boo
     torch.export.save(program, folder / f"{name}.pt2")
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     """Writes all files."""
+    folder = Path("crates/cli/tests/files")
     torch.manual_seed(3)
     digits, image = Digits().eval(), torch.randn(1, 1, 8, 8)
     with torch.no_grad():
         digits.features[1].running_mean.normal_()
         digits.features[1].running_var.uniform_(0.5, 2.0)
         digits.head.weight.mul_(4.0)
-        save(folder, "digits", digits, (image,))
+        save(Path("examples"), "digits", digits, (image,))
         save(folder, "bare", nn.Linear(4, 3), (torch.randn(2, 4),), samples=False)
         save(folder, "refused", Refused(), (torch.randn(4, 4),))
         save(folder, "overflow", Overflow(), (torch.tensor([0.5, -1.0, 2.0]),))
@@ -81,4 +81,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

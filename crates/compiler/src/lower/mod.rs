@@ -3,7 +3,7 @@
 //! Each operator's lowering is a function of a [`Call`]; the families in `ops/` list theirs in tables, which
 //! `table` joins. A lowering looks at the call's real arguments, element types and sizes, and either appends
 //! operations or refuses with a reason; nothing else decides what is supported. All refusals of a program are
-//! reported at once: what depends on a refused call is passed over.
+//! reported at once; of a call that depends on a refused one, only whether its operator has a lowering at all is.
 //!
 //! Floats are `fp32` and integers `int32` here, whatever torch had; narrower integers wrap where torch's do.
 //! Every result is compared with the sizes that torch noted at export, so that a mistake in a lowering ends in
@@ -165,11 +165,12 @@ impl<'p> Lowering<'p> {
                     matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
             });
         }
+        // That nothing lowers an operator is true whatever its arguments would have become.
+        let lower = self.table.find(&node.target)?;
         if depends_on_refused {
             self.give_up(frame, node);
             return Ok(());
         }
-        let lower = self.table.find(&node.target)?;
         self.builder.label = interface::label(node);
         let mut call = Call { lowering: self, frame, node };
         let results = lower(&mut call)?;

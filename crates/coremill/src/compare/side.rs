@@ -42,7 +42,13 @@ impl Kind {
             return Ok(Kind::Executorch);
         }
         if !start.starts_with(b"PK") {
-            return Ok(Kind::Model);
+            // What is called so and is damaged, the reader for what it is called says best.
+            return Ok(match path.extension().and_then(|extension| extension.to_str()) {
+                Some("npz") => Kind::Arrays,
+                Some("pt2") => Kind::Archive,
+                Some("pte") => Kind::Executorch,
+                _ => Kind::Model,
+            });
         }
         let bytes = Buffer::map(path).map_err(|error| Error::io("read", path, &error))?;
         // What is no whole archive, the reader of programs says best.

@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Write attention out where Core ML has an operation for it
     #[arg(long, help_heading = "Program")]
     decompose_sdpa: bool,
-    /// The shapes that an input may have; once for each input
+    /// The shapes that an input may have; once for each input. Several inputs have those of one position together
     #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
     shapes: Vec<InputShapes>,
     /// What becomes of buffers that the model writes to
