@@ -12,7 +12,10 @@ from torch import nn
 
 
 class Digits(nn.Module):
-    """A network of a few layers whose activations and outputs vary."""
+    """A network of a few layers.
+
+    Its numbers are few bits, so that sums in fp32 are exact in whatever order a machine adds.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,7 +23,12 @@ class Digits(nn.Module):
         self.head = nn.Linear(72, 10)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(self.head(self.features(image).flatten(1)), -1)
+        return self.head(self.features(image).flatten(1))
+
+
+def coarse(*shape: int, steps: int = 4) -> torch.Tensor:
+    """Random numbers of few bits."""
+    return torch.round(torch.randn(*shape) * steps) / steps
 
 
 class Spectrum(nn.Module):
@@ -67,17 +75,20 @@ def main() -> None:
     """Writes all files."""
     folder = Path("crates/cli/tests/files")
     torch.manual_seed(3)
-    digits, image = Digits().eval(), torch.randn(1, 1, 8, 8)
+    digits, image = Digits().eval(), coarse(1, 1, 8, 8, steps=16)
     with torch.no_grad():
-        digits.features[1].running_mean.normal_()
-        digits.features[1].running_var.uniform_(0.5, 2.0)
-        digits.head.weight.mul_(4.0)
+        for parameter in digits.parameters():
+            parameter.copy_(coarse(*parameter.shape))
+        norm = digits.features[1]
+        norm.running_mean.copy_(coarse(8))
+        # The deviation is 2 then.
+        norm.running_var.fill_(4.0 - norm.eps)
         save(Path("examples"), "digits", digits, (image,))
         save(folder, "bare", nn.Linear(4, 3), (torch.randn(2, 4),), samples=False)
         save(folder, "refused", Refused(), (torch.randn(4, 4),))
         save(folder, "overflow", Overflow(), (torch.tensor([0.5, -1.0, 2.0]),))
         numpy.savez(folder / "digits_in.npz", image=image.numpy())
-        numpy.savez(folder / "digits_out.npz", probabilities=digits(image).numpy())
+        numpy.savez(folder / "digits_out.npz", logits=digits(image).numpy())
 
 
 if __name__ == "__main__":
