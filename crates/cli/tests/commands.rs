@@ -57,7 +57,11 @@ fn without_time(line: &str) -> String {
         if line.starts_with(start)
             && let Some(digit) = line.find(|c: char| c.is_ascii_digit())
         {
-            return format!("{}…{end}{}\n", &line[..digit], if line.ends_with(",\n") { "," } else { "" });
+            return format!(
+                "{}…{end}{}\n",
+                &line[..digit],
+                if line.ends_with(",\n") { "," } else { "" }
+            );
         }
     }
     line.to_owned()

@@ -68,8 +68,10 @@ struct PerOpReport {
     threshold_db: f64,
     /// The first value that lies below the threshold, as an index into `values`.
     drift_begins_at: Option<usize>,
+    values_in_both: usize,
     values_in_reference: usize,
     values_in_other: usize,
+    /// A value that comes about again, in a later step or in a loop, has `@1`, `@2`, ... behind its name.
     values: Vec<Line>,
 }
 
@@ -135,7 +137,10 @@ impl PerOpReport {
     fn new(per_op: &PerOp, threshold: f64) -> PerOpReport {
         let below = |step: &Step| step.figures.as_ref().map_or(true, |f| f.snr() < threshold);
         let line = |step: &Step| Line {
-            name: step.name.clone(),
+            name: match step.repeat {
+                0 => step.name.clone(),
+                repeat => format!("{}@{repeat}", step.name),
+            },
             op: Some(step.op.clone()),
             dtype: Some(step.dtype),
             shape: step.shape.clone(),
@@ -145,6 +150,7 @@ impl PerOpReport {
         PerOpReport {
             threshold_db: threshold,
             drift_begins_at: per_op.steps.iter().position(below),
+            values_in_both: per_op.steps.iter().filter(|step| step.repeat == 0).count(),
             values_in_reference: per_op.in_reference,
             values_in_other: per_op.in_other,
             values: per_op.steps.iter().map(line).collect(),
@@ -154,9 +160,7 @@ impl PerOpReport {
     fn text(&self) -> String {
         let note = format!(
             "{} values, of {} in A and {} in B; the bars are noise",
-            self.values.len(),
-            self.values_in_reference,
-            self.values_in_other
+            self.values_in_both, self.values_in_reference, self.values_in_other
         );
         let mut table = Table::new(2);
         table.row(
