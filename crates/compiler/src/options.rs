@@ -26,6 +26,8 @@ pub struct Options {
     pub fp32_modules: Vec<String>,
     /// Whether attention is written out where Core ML has an operation for it.
     pub decompose_sdpa: bool,
+    /// Passes that are left out, by name.
+    pub skipped_passes: Vec<String>,
     /// Notes for people.
     pub metadata: Metadata,
 }

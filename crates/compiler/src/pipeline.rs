@@ -2,7 +2,7 @@
 
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
-use coremill_mil::pass::{self, Draft, Editor, KeepFp32};
+use coremill_mil::pass::{self, Draft, KeepFp32};
 use coremill_pt2::ExportedProgram;
 
 use crate::error::{Error, Refusal, Refused};
@@ -50,38 +50,20 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
 
 /// Makes a lowered function small and fast, and gives it its precision.
 fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
-    simplify(&mut draft, options);
+    let mut skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
+    if options.decompose_sdpa {
+        skipped.push("recognise_attention");
+    }
+    pass::simplify(&mut draft, &skipped);
     if options.precision == Precision::Fp16 {
         let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
         let keep = KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect() };
         draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
-        simplify(&mut draft, options);
+        pass::simplify(&mut draft, &skipped);
     }
     pass::state_literals(&mut draft);
     consume_inputs(&mut draft.function);
     Ok(draft.function)
-}
-
-/// How often the passes are run again because they changed something; what they leave then is sound, only larger.
-const MAX_ROUNDS: usize = 8;
-
-fn simplify(draft: &mut Draft, options: &Options) {
-    let mut editor = Editor::new(draft);
-    editor.sweep_all();
-    for _ in 0..MAX_ROUNDS {
-        let changed = pass::cancel(&mut editor)
-            + pass::merge_duplicates(&mut editor)
-            + pass::shape_products(&mut editor)
-            + pass::fold_affine(&mut editor)
-            + pass::recognise_activations(&mut editor)
-            + pass::recognise_norms(&mut editor)
-            + pass::fold_padding(&mut editor)
-            + if options.decompose_sdpa { 0 } else { pass::recognise_attention(&mut editor) };
-        if changed == 0 {
-            break;
-        }
-    }
-    editor.sweep_all();
 }
 
 fn fault(error: pass::Error) -> Error {

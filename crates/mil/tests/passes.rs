@@ -12,7 +12,7 @@ const SEPARATOR: &str = "// becomes\n";
 
 /// Runs the pass of that name.
 fn run(name: &str, mut draft: Draft) -> Draft {
-    let pass: fn(&mut Editor<'_>) -> usize = match name {
+    match name {
         "to_fp16" => {
             let keep = KeepFp32 { ops: vec!["exp".to_owned()], prefixes: vec!["kept_".to_owned()] };
             return pass::to_fp16(&draft, &keep).expect("the program is sound");
@@ -21,18 +21,12 @@ fn run(name: &str, mut draft: Draft) -> Draft {
             pass::state_literals(&mut draft);
             return draft;
         }
-        "fold_padding" => pass::fold_padding,
-        "recognise_attention" => pass::recognise_attention,
-        "cancel" => pass::cancel,
-        "merge_duplicates" => pass::merge_duplicates,
-        "fold_affine" => pass::fold_affine,
-        "recognise_activations" => pass::recognise_activations,
-        "recognise_norms" => pass::recognise_norms,
-        "shape_products" => pass::shape_products,
-        other => panic!("there is no pass `{other}`"),
-    };
+        _ => {}
+    }
+    let pass = pass::PASSES.iter().find(|pass| pass.name == name);
+    let pass = pass.unwrap_or_else(|| panic!("there is no pass `{name}`"));
     let mut editor = Editor::new(&mut draft);
-    pass(&mut editor);
+    (pass.run)(&mut editor);
     editor.sweep_all();
     draft
 }
@@ -71,6 +65,9 @@ fn programs_become_what_their_files_say() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(count > 0, "there are no cases");
+    for pass in pass::PASSES {
+        assert!(root.join(pass.name).is_dir(), "the pass `{}` has no cases", pass.name);
+    }
 }
 
 fn sorted(directory: &Path) -> Vec<PathBuf> {

@@ -15,7 +15,7 @@ use crate::ir::{Binding, Constant, Dim, Op, OpId, ValueId};
 use crate::ops::OpKind;
 
 /// Runs the pass, and says how many operations it changed.
-pub fn cancel(editor: &mut Editor<'_>) -> usize {
+pub(super) fn cancel(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
         let Some(kind) = editor.op(id).and_then(Op::kind) else { continue };

@@ -33,7 +33,7 @@ enum Part {
 }
 
 /// Runs the pass, and says how many operations it took out.
-pub fn merge_duplicates(editor: &mut Editor<'_>) -> usize {
+pub(super) fn merge_duplicates(editor: &mut Editor<'_>) -> usize {
     let mut seen: HashMap<Key, OpId> = HashMap::new();
     let mut merged = 0;
     let blocks = editor.function().blocks_in_order();

@@ -17,20 +17,49 @@ mod products;
 
 use std::fmt;
 
-pub use activations::recognise_activations;
-pub use affine::fold_affine;
-pub use attention::recognise_attention;
-pub use cancel::cancel;
-pub use duplicates::merge_duplicates;
 pub use editor::{Editor, Uses};
 pub use literals::state_literals;
-pub use norms::recognise_norms;
-pub use padding::fold_padding;
 pub use precision::{KeepFp32, to_fp16};
-pub use products::shape_products;
 
 use crate::infer::{Analysis, Problem, Refusal, analyze};
 use crate::ir::{Function, Op};
+
+/// A pass that leaves a function's types as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// The name, by which it can be left out.
+    pub name: &'static str,
+    /// Runs it, and says how many operations it changed.
+    pub run: fn(&mut Editor<'_>) -> usize,
+}
+
+/// The passes in the order in which they run; again and again, until none finds anything.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "cancel", run: cancel::cancel },
+    Pass { name: "merge_duplicates", run: duplicates::merge_duplicates },
+    Pass { name: "shape_products", run: products::shape_products },
+    Pass { name: "fold_affine", run: affine::fold_affine },
+    Pass { name: "recognise_activations", run: activations::recognise_activations },
+    Pass { name: "recognise_norms", run: norms::recognise_norms },
+    Pass { name: "fold_padding", run: padding::fold_padding },
+    Pass { name: "recognise_attention", run: attention::recognise_attention },
+];
+
+/// How often the passes run again because they changed something; what they leave then is sound, only larger.
+const MAX_ROUNDS: usize = 8;
+
+/// Runs the passes, but for those that are left out by name.
+pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
+    let mut editor = Editor::new(draft);
+    editor.sweep_all();
+    for _ in 0..MAX_ROUNDS {
+        let passes = PASSES.iter().filter(|pass| !skipped.contains(&pass.name));
+        if passes.map(|pass| (pass.run)(&mut editor)).sum::<usize>() == 0 {
+            break;
+        }
+    }
+    editor.sweep_all();
+}
 
 /// A function that passes work on, and what is known about its values.
 ///

@@ -14,7 +14,7 @@ use crate::ir::{Binding, Constant, Op, OpId};
 use crate::ops::OpKind;
 
 /// Runs the pass, and says how many products it changed.
-pub fn shape_products(editor: &mut Editor<'_>) -> usize {
+pub(super) fn shape_products(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
         if editor.op_of(id, OpKind::Matmul).is_none() {
