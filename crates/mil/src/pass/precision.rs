@@ -408,7 +408,10 @@ fn wide_ops(function: &Function, analysis: &Analysis, keep: &KeepFp32) -> HashSe
         if keep.ops.iter().any(|kept| kept == op.type_name()) || op.outputs.iter().any(named) {
             wide.insert(id);
         }
-        if exceeds_half(function, op) {
+        // An output that is a constant needs no other type on its way.
+        let stated = op.kind() == Some(OpKind::Identity)
+            && op.binding("x").is_some_and(|x| function.bound_constant(x).is_some());
+        if stated || exceeds_half(function, op) {
             wide.insert(id);
         }
         let exact = match op.kind() {
