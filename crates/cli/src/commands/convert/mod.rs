@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
+use clap::builder::PossibleValuesParser;
 use coremill::compiler::{self, Conversion, Options, Precision, States};
 use coremill::convert::{self as library, Agreement};
 use coremill::mil::ir::Opset;
 use coremill::mil::model::Metadata;
+use coremill::mil::pass::PASSES;
 use coremill::mil::text::Dialect;
 use coremill::mil::verify::{RenderOptions, Severity, Verified};
 use coremill::pt2::ExportedProgram;
@@ -57,6 +59,9 @@ pub(crate) struct Args {
     /// Write attention out where Core ML has an operation for it
     #[arg(long, help_heading = "Program")]
     decompose_sdpa: bool,
+    /// A pass to leave out, to find out what it does
+    #[arg(long = "skip-pass", value_name = "NAME", value_parser = pass_names(), help_heading = "Program")]
+    skipped_passes: Vec<String>,
     /// The shapes that an input may have; once for each input. Several inputs have those of one position together
     #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
     shapes: Vec<InputShapes>,
@@ -228,6 +233,10 @@ impl From<Failure> for Stop {
     }
 }
 
+fn pass_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(PASSES.iter().map(|pass| pass.name))
+}
+
 fn options(args: &Args) -> Result<Options, Failure> {
     let mut notes = BTreeMap::new();
     for Note { key, value } in &args.metadata {
@@ -252,6 +261,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
         fp32_ops: args.fp32_ops.clone(),
         fp32_modules: args.fp32_modules.clone(),
         decompose_sdpa: args.decompose_sdpa,
+        skipped_passes: args.skipped_passes.clone(),
         metadata: Metadata {
             short_description: text(&args.description),
             version: text(&args.model_version),
