@@ -91,8 +91,15 @@ def settle(module: nn.Module, source: Source, keywords: dict[str, Any]) -> None:
     elif not keywords and all(isinstance(one, torch.Tensor) and one.shape[:1] == (1,) for one in given):
         enliven(module, [tuple(like(one) for one in given) for _ in range(SAMPLES)], source.damped)
     else:
-        # What takes no batch is measured on its one example.
-        enliven(Bound(module, given, keywords), [()], source.damped)
+        enliven(Bound(module, *several(given, keywords)), [()], source.damped)
+
+
+def several(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A batch of examples where the inputs are one example each, else the example as it is."""
+    leaves = _pytree.tree_leaves((arguments, keywords))
+    if not all(isinstance(one, torch.Tensor) and one.shape[:1] == (1,) for one in leaves):
+        return arguments, keywords
+    return _pytree.tree_map(lambda one: torch.cat([like(one) for _ in range(SAMPLES)]), (arguments, keywords))
 
 
 class Bound(nn.Module):

@@ -60,7 +60,7 @@ def elementary(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         u.asin(), u.acos(), x.atan(), x.sinh(), x.cosh(), x.asinh(), (p + 1).acosh(), u.atanh(), u.erf(), x.erfc(), x.sigmoid(), x.floor(),
         x.ceil(), x.round(), x.trunc(), x.frac(), x.sign(), x.square(), x.exp2(), p.lgamma(), x.logit(1e-2), x.nan_to_num(), x.abs(),
         torch.atan2(x, p), torch.hypot(x, p), x.pow(3), p.pow(x), 2**x, x.lerp(p, 0.3), torch.addcmul(x, x, p, value=0.5),
-        torch.addcdiv(x, x, p, value=2), x.fmod(0.7), x.remainder(0.7), torch.logaddexp(x, p), torch.copysign(p, x), x.erfinv().nan_to_num(),
+        torch.addcdiv(x, x, p, value=2), x.fmod(0.7), x.remainder(0.7), torch.logaddexp(x, p), torch.copysign(p, x), u.erfinv(),
         torch.special.i0(x), torch.xlogy(x, p), x.deg2rad(), torch.heaviside(x, p), x.round(decimals=1), torch.sinc(x),
     )  # fmt: skip
 

@@ -167,7 +167,7 @@ ROWS = [
         model(
             "PvtForImageClassification",
             "PvtConfig",
-            {"image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 48, 64]},
+            {"image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 48, 64], "num_attention_heads": [1, 2, 3, 4]},
             {"pixel_values": large},
         ),
     ),
@@ -293,7 +293,7 @@ ROWS = [
         model(
             "DeformableDetrForObjectDetection",
             "DeformableDetrConfig",
-            {**DETR, "num_feature_levels": 4},
+            {**DETR, "num_feature_levels": 4, "decoder_layers": 2},
             {"pixel_values": large},
         ),
         "detection",
@@ -383,7 +383,7 @@ ROWS = [
         model(
             "GLPNForDepthEstimation",
             "GLPNConfig",
-            {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "decoder_hidden_size": 16},
+            {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "decoder_hidden_size": 16, "num_attention_heads": [1, 2, 3, 4]},
             {"pixel_values": large},
         ),
         "depth",

@@ -100,7 +100,7 @@ ROWS = [
             "BlipForImageTextRetrieval",
             "BlipConfig",
             {
-                "text_config": {**TEXT, "encoder_hidden_size": 64, "is_decoder": False},
+                "text_config": {**TEXT, "encoder_hidden_size": 64, "is_decoder": True},
                 "vision_config": PICTURE,
                 "projection_dim": 32,
                 "image_text_hidden_size": 32,

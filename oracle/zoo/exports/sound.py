@@ -240,6 +240,7 @@ ROWS = [
                 "num_filters": 4,
                 "hidden_size": 32,
                 "upsampling_ratios": [4, 2],
+                "upsample_groups": 32,
                 "codebook_size": 32,
                 "codebook_dim": 16,
                 "vector_quantization_hidden_dimension": 16,

@@ -131,7 +131,7 @@ ENCODERS = [
     row(
         "nystromformer",
         "text encoder",
-        model("NystromformerModel", "NystromformerConfig", {**TEXT, "segment_means_seq_len": 12, "num_landmarks": 4}),
+        model("NystromformerModel", "NystromformerConfig", {**TEXT, "segment_means_seq_len": 12, "num_landmarks": 12}),
     ),
     row(
         "longformer",
