@@ -175,5 +175,16 @@ def loads_in_coremltools(path: Path) -> list[str]:
         loaded = milproto.load(package.model, version, str(package.folder / "weights"))
         loaded.validate()
     except Exception as error:  # As above.
-        errors.append(f"milproto: {type(error).__name__}: {error}")
+        errors.append(f"milproto: {where(error)}{type(error).__name__}: {error}")
     return errors
+
+
+def where(error: Exception) -> str:
+    """The operation that the reader was at, which its errors do not tell."""
+    trace, operation = error.__traceback__, None
+    while trace is not None:
+        operation = trace.tb_frame.f_locals.get("op_spec", operation)
+        trace = trace.tb_next
+    if operation is None or not operation.outputs:
+        return ""
+    return f"{operation.type} `{operation.outputs[0].name}`: "
