@@ -5,7 +5,8 @@
 //! b = batch_norm(x = a, mean = m, variance = v, …);  becomes
 //! ```
 //!
-//! with s = γ / √(v + ε); and so for `mul`, `real_div`, `add` and `sub` by constants of one element a channel, and
+//! Between a `linear` and what is folded into it a `reshape` may stand that keeps the last axis. Here
+//! s = γ / √(v + ε); and so it is with `mul`, `real_div`, `add` and `sub` by constants of one element a channel, and
 //! for `linear` in place of `conv`.
 
 use coremill_tensor::{Buffer, DType, Recipe};
@@ -42,11 +43,19 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         OpKind::Add | OpKind::Sub | OpKind::Mul | OpKind::RealDiv => elementwise(editor, id, kind)?,
         _ => return None,
     };
-    let layer = editor.producer(affine.x)?;
     if editor.sole_user(affine.x) != Some(id) {
         return None;
     }
+    let reshape = reshaped_linear(editor, affine.x);
+    let layer = match reshape {
+        Some((_, linear)) => linear,
+        None => editor.producer(affine.x)?,
+    };
     let layer_kind = editor.op(layer)?.kind()?;
+    if kind == OpKind::BatchNorm && reshape.is_some() && editor.shape(affine.x).len() != 2 {
+        // Its channels are not the last axis.
+        return None;
+    }
     let output_axis = match layer_kind {
         OpKind::Conv | OpKind::Linear => 0,
         OpKind::ConvTranspose
@@ -90,7 +99,23 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let bias = Constant::by_size(DType::Fp32, &[channels as u64], Buffer::from(bytes));
     let bias = editor.constant_before(layer, bias, &format!("{label}_bias"));
     new.set_input("bias".into(), vec![Binding::Value(bias)]);
-    editor.rewrite(id, new).ok()
+    let Some((reshape, _)) = reshape else { return editor.rewrite(id, new).ok() };
+    let mut op = editor.op(reshape)?.clone();
+    op.outputs.clear();
+    let folded = editor.insert(id, new, &label).ok()?[0];
+    op.set_input("x".into(), vec![Binding::Value(folded)]);
+    editor.rewrite(id, op).ok()
+}
+
+/// The `reshape` that gives a value and the `linear` before it, if each serves the next alone and the last
+/// axis stays.
+fn reshaped_linear(editor: &Editor<'_>, value: ValueId) -> Option<(OpId, OpId)> {
+    let reshape = editor.produced_by(value, OpKind::Reshape)?;
+    let source = editor.argument(reshape, "x")?;
+    let linear = editor.produced_by(source, OpKind::Linear)?;
+    let last = |value: ValueId| editor.shape(value).last().and_then(crate::ir::Dim::known);
+    let kept = last(value).is_some() && last(value) == last(source);
+    (kept && editor.sole_user(source) == Some(reshape)).then_some((reshape, linear))
 }
 
 fn batch_norm(editor: &Editor<'_>, id: OpId) -> Option<Affine> {
@@ -134,7 +159,7 @@ fn elementwise(editor: &Editor<'_>, id: OpId, kind: OpKind) -> Option<Affine> {
     let reversed = kind == OpKind::Sub && known("y").is_none();
     let layer = editor.producer(x)?;
     let channel_axis = match editor.op(layer)?.kind()? {
-        OpKind::Linear => editor.shape(x).len().checked_sub(1)?,
+        OpKind::Linear | OpKind::Reshape => editor.shape(x).len().checked_sub(1)?,
         _ => 1,
     };
     let vector = channels(editor, &constant, editor.shape(x).len(), channel_axis)?;

@@ -14,6 +14,7 @@ mod norms;
 mod padding;
 mod precision;
 mod products;
+mod transposes;
 
 use std::fmt;
 
@@ -42,6 +43,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "recognise_activations", run: activations::recognise_activations },
     Pass { name: "recognise_norms", run: norms::recognise_norms },
     Pass { name: "fold_padding", run: padding::fold_padding },
+    Pass { name: "sink_transposes", run: transposes::sink_transposes },
     Pass { name: "recognise_attention", run: attention::recognise_attention },
 ];
 

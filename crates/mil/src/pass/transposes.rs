@@ -1,0 +1,142 @@
+//! Moves transposes behind operations that work element by element, where they meet others that undo them.
+//!
+//! ```text
+//! a = transpose(x = x, perm = p);
+//! b = transpose(x = y, perm = p);    becomes    c = add(x = x, y = y);
+//! c = add(x = a, y = b);                        d = transpose(x = c, perm = p);
+//! ```
+//!
+//! Only where a transpose at least serves nothing else, so that there never are more of them. `cancel` takes out
+//! those that undo one another.
+
+use coremill_tensor::Recipe;
+
+use super::Editor;
+use super::cancel::order_of;
+use crate::ir::{Binding, Constant, Op, OpId, ValueId};
+use crate::ops::OpKind;
+
+/// Runs the pass, and says how many transposes it moved.
+pub(super) fn sink_transposes(editor: &mut Editor<'_>) -> usize {
+    let ops = editor.ops();
+    ops.into_iter().filter(|&id| sink(editor, id).is_some()).count()
+}
+
+/// What an operand becomes when the transpose before it is taken away.
+enum Operand {
+    /// What was transposed.
+    Source(ValueId),
+    /// A constant that is to be transposed back.
+    Constant(Constant),
+    /// The same for every element.
+    Kept(Binding),
+}
+
+fn sink(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
+    let kind = editor.op(id)?.kind()?;
+    if !is_elementwise(kind) || !editor.op(id)?.blocks.is_empty() {
+        return None;
+    }
+    let [output] = *editor.op(id)?.outputs.as_slice() else { return None };
+    if editor.is_output(output) {
+        return None;
+    }
+    let names: &[&'static str] = if is_binary(kind) { &["x", "y"] } else { &["x"] };
+    let mut order: Option<Vec<usize>> = None;
+    let mut freed = false;
+    for name in names {
+        let Some(value) = editor.argument(id, name) else { continue };
+        let Some(transpose) = editor.produced_by(value, OpKind::Transpose) else { continue };
+        let found = order_of(editor, transpose)?;
+        match &order {
+            Some(order) if *order != found => return None,
+            _ => order = Some(found),
+        }
+        let users = &editor.uses(value).ops;
+        freed |= !editor.is_output(value) && users.iter().all(|&user| user == id);
+    }
+    let order = order.filter(|order| freed && order.len() == editor.shape(output).len())?;
+    let mut operands = Vec::with_capacity(names.len());
+    for &name in names {
+        operands.push((name, operand(editor, id, name, &order)?));
+    }
+    let mut op = editor.op(id)?.clone();
+    op.outputs.clear();
+    let label = editor.name(output).to_owned();
+    for (name, operand) in operands {
+        let binding = match operand {
+            Operand::Source(value) => Binding::Value(value),
+            Operand::Kept(binding) => binding,
+            Operand::Constant(constant) => {
+                Binding::Value(editor.constant_before(id, constant, &format!("{label}_{name}")))
+            }
+        };
+        op.set_input(name.into(), vec![binding]);
+    }
+    let moved = editor.insert(id, op, &label).ok()?[0];
+    let axes: Vec<i32> = order.iter().map(|&axis| axis as i32).collect();
+    let transpose = Op::new(OpKind::Transpose)
+        .with("x", Binding::Value(moved))
+        .with("perm", Binding::Literal(Constant::int32s(&axes)));
+    editor.rewrite(id, transpose).ok()
+}
+
+fn operand(editor: &Editor<'_>, id: OpId, name: &str, order: &[usize]) -> Option<Operand> {
+    let binding = editor.op(id)?.binding(name)?.clone();
+    if let Binding::Value(value) = binding
+        && let Some(transpose) = editor.produced_by(value, OpKind::Transpose)
+    {
+        return Some(Operand::Source(editor.argument(transpose, "x")?));
+    }
+    let constant = editor.function().bound_constant(&binding)?;
+    let ty = constant.tensor_type()?;
+    let shape = ty.known_shape()?;
+    if shape.iter().all(|&extent| extent == 1) && shape.len() <= order.len() {
+        return Some(Operand::Kept(binding));
+    }
+    if shape.len() > order.len() {
+        return None;
+    }
+    // Missing dimensions stand in front.
+    let mut whole = vec![1; order.len() - shape.len()];
+    whole.extend(&shape);
+    let mut back = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+    let recipe = Recipe::new(constant.elements()?.clone(), ty.dtype, &whole).ok()?;
+    let recipe = recipe.permute(&back).ok()?;
+    let turned = Constant::by_size(ty.dtype, recipe.shape(), recipe.to_buffer());
+    Some(Operand::Constant(turned))
+}
+
+fn is_binary(kind: OpKind) -> bool {
+    use OpKind::*;
+    matches!(kind, Add | Sub | Mul | RealDiv | Maximum | Minimum | Pow)
+}
+
+/// Whether an operation computes each element from those in the same place.
+fn is_elementwise(kind: OpKind) -> bool {
+    use OpKind::*;
+    is_binary(kind)
+        || matches!(
+            kind,
+            Abs | Cast
+                | Clip
+                | Elu
+                | Erf
+                | Exp
+                | Gelu
+                | LeakyRelu
+                | Log
+                | Relu
+                | Relu6
+                | Rsqrt
+                | Sigmoid
+                | SigmoidHard
+                | Silu
+                | Softplus
+                | Softsign
+                | Sqrt
+                | Square
+                | Tanh
+        )
+}
