@@ -74,3 +74,24 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_row_lowers_each_overload() {
+        for (operator, rows) in Table::new().rows {
+            let whole = rows.iter().filter(|row| row.overloads.is_empty()).count();
+            let mut overloads: Vec<_> = rows.iter().flat_map(|row| row.overloads).collect();
+            let named = overloads.len();
+            overloads.sort_unstable();
+            overloads.dedup();
+            assert!(
+                whole + usize::from(named > 0) == 1 && overloads.len() == named,
+                "`{operator}` is lowered twice: {rows:?}",
+                rows = rows.iter().map(|row| row.overloads).collect::<Vec<_>>()
+            );
+        }
+    }
+}

@@ -25,8 +25,6 @@ pub(super) const ROWS: &[Row] = &[
     some("aten.repeat_interleave", &["Tensor"], interleaved_places),
     all("aten.meshgrid", meshgrid),
     all("aten.broadcast_tensors", broadcast_all),
-    all("aten.outer", outer),
-    all("aten.ger", outer),
     all("aten.kron", kron),
 ];
 
@@ -231,16 +229,6 @@ pub(crate) fn broadcast_sizes(
         }
     }
     Ok(sizes)
-}
-
-fn outer(call: &mut Call<'_, '_>) -> Results {
-    let dtype = call.result_dtype()?;
-    let x = call.tensor("self")?.value;
-    let y = call.tensor("vec2")?.value;
-    let (x, y) = (call.cast_to(x, dtype)?, call.cast_to(y, dtype)?);
-    let (x, y) = (call.expand_dims(x, &[1])?, call.expand_dims(y, &[0])?);
-    let product = call.binary(OpKind::Mul, x, y)?;
-    call.give(product)
 }
 
 /// Each element of one tensor times all of the other, block by block.

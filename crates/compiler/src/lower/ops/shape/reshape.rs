@@ -38,12 +38,6 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.alias_copy", unchanged),
     all("aten.detach", unchanged),
     all("aten.detach_copy", unchanged),
-    all("aten.lift", unchanged),
-    all("aten.lift_fresh", unchanged),
-    all("aten.lift_fresh_copy", unchanged),
-    all("aten.resolve_conj", unchanged),
-    all("aten.resolve_neg", unchanged),
-    all("dim_order_ops._clone_dim_order", unchanged),
 ];
 
 fn unchanged(call: &mut Call<'_, '_>) -> Results {

@@ -18,8 +18,6 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.slice_scatter", slice_scatter),
     all("aten.select_scatter", select_scatter),
     some("aten.copy", &["default"], copy),
-    some("aten.fill", &["Scalar"], fill),
-    some("aten.fill", &["Tensor"], fill_with),
 ];
 
 fn slice_scatter(call: &mut Call<'_, '_>) -> Results {
@@ -123,24 +121,6 @@ fn copy(call: &mut Call<'_, '_>) -> Results {
     let (x, update) = both(call)?;
     let dims = call.dims(x)?;
     let y = expanded(call, update, &dims)?;
-    call.give(y)
-}
-
-fn fill(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let value = call.float("value")?;
-    let dims = call.dims(x)?;
-    let dtype = call.dtype(x);
-    let y = full(call, &dims, dtype, value)?;
-    call.give(y)
-}
-
-fn fill_with(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?;
-    let value = call.tensor("value")?.value;
-    let value = call.cast_to(value, x.dtype)?;
-    let dims = call.dims(x.value)?;
-    let y = expanded(call, value, &dims)?;
     call.give(y)
 }
 
