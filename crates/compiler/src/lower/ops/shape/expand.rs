@@ -6,12 +6,13 @@ use coremill_tensor::DType;
 
 use super::mapped;
 use super::reshape::{resized, to_sizes};
+use super::write::empty;
 use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
+use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::index::cumulative;
 use crate::lower::table::{Row, all, some};
-use crate::lower::value::{Int, Lowered};
+use crate::lower::value::{Int, Lowered, Tensor};
 
 pub(super) const ROWS: &[Row] = &[
     all("aten.expand", expand),
@@ -25,6 +26,7 @@ pub(super) const ROWS: &[Row] = &[
     some("aten.repeat_interleave", &["Tensor"], interleaved_places),
     all("aten.meshgrid", meshgrid),
     all("aten.broadcast_tensors", broadcast_all),
+    all("aten.cartesian_prod", cartesian_product),
     all("aten.kron", kron),
 ];
 
@@ -69,7 +71,8 @@ pub(crate) fn expanded(
         });
     }
     if repeats.contains(&Int::Known(0)) {
-        refuse!("expands to no elements, which Core ML has no tensors of");
+        let dtype = builder.dtype(x);
+        return empty(builder, sizes, dtype);
     }
     let axes: Vec<_> = (0..added as i32).collect();
     let x = builder.expand_dims(x, &axes)?;
@@ -173,6 +176,28 @@ fn interleaving(call: &mut Call<'_, '_>, repeats: ValueId) -> Result<ValueId, Re
 fn meshgrid(call: &mut Call<'_, '_>) -> Results {
     let tensors = call.tensors("tensors")?;
     let columns_first = call.has("indexing") && call.text("indexing")? == Some("xy");
+    grids(call, &tensors, columns_first)
+}
+
+/// All choices of one element of each, a row for each choice.
+fn cartesian_product(call: &mut Call<'_, '_>) -> Results {
+    let tensors = call.tensors("tensors")?;
+    if let [only] = tensors[..] {
+        return call.give(only.value);
+    }
+    let mut columns = Vec::with_capacity(tensors.len());
+    for grid in grids(call, &tensors, false)? {
+        if let Lowered::Tensor(grid) = grid {
+            columns.push(to_sizes(call, grid.value, &[Int::Known(-1)])?);
+        }
+    }
+    let rows =
+        call.emit(OpKind::Stack, [("values", Arg::from(&columns[..])), ("axis", 1.into())])?;
+    call.give(rows)
+}
+
+/// Vectors along an axis each, repeated along those of the others.
+fn grids(call: &mut Call<'_, '_>, tensors: &[Tensor], columns_first: bool) -> Results {
     let rank = tensors.len();
     // Along columns first, the first two tensors have each other's axis.
     let axis_of = |at: usize| match at {

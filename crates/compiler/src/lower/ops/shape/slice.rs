@@ -6,6 +6,7 @@ use coremill_mil::ir::{Dim, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::Output;
 
+use super::write::empty;
 use super::{mapped, mapped_to_all};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32, operation};
@@ -96,13 +97,15 @@ pub(crate) fn sliced(
     if range.begin == Int::Known(0) && range.end.is_none() && range.step == 1 {
         return Ok(x);
     }
-    if let (Int::Known(begin), Some(Int::Known(end))) = (range.begin, range.end)
+    let extent = extent.known().map(|extent| Int::Known(extent as i64));
+    if let (Int::Known(begin), Some(Int::Known(end))) = (range.begin, range.end.or(extent))
         && begin >= end
         && (begin < 0) == (end < 0)
     {
-        refuse!(
-            "takes elements {begin} to {end} of an axis, which are none; Core ML has no tensors without elements"
-        );
+        let mut dims = builder.dims(x)?;
+        dims[axis] = Int::Known(0);
+        let dtype = builder.dtype(x);
+        return empty(builder, &dims, dtype);
     }
     emit_slice(builder, x, axis, range, false)
 }
@@ -341,10 +344,9 @@ fn split(
         let before: i64 = sizes[..sizes.len() - 1].iter().sum();
         let last = sizes.len() - 1;
         sizes[last] = extent as i64 - before;
-        if let Some(size) = sizes.iter().find(|&&size| size < 1) {
-            refuse!(
-                "splits off {size} elements of {extent}; Core ML has no tensors without elements"
-            );
+        if sizes.contains(&0) {
+            let sizes: Vec<_> = sizes.into_iter().map(Int::Known).collect();
+            return one_by_one(builder, x, axis, &sizes);
         }
         let even = sizes.iter().all(|&size| size == sizes[0]);
         let sizes: Vec<_> = sizes.into_iter().map(int32).collect::<Result<_, _>>()?;
@@ -366,6 +368,15 @@ fn split(
         op.outputs = vec![x; last + 1];
         return builder.append(op);
     }
+    one_by_one(builder, x, axis, sizes)
+}
+
+fn one_by_one(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    sizes: &[Int],
+) -> Result<Vec<ValueId>, Refusal> {
     let mut begin = Int::Known(0);
     let mut parts = Vec::with_capacity(sizes.len());
     for (at, &size) in sizes.iter().enumerate() {

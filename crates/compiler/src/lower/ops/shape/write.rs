@@ -65,6 +65,9 @@ pub(crate) fn replaced(
 ) -> Result<ValueId, Refusal> {
     let extent = builder.shape(x)[axis].clone();
     let count = builder.dim(update, axis)?;
+    if builder.extents(update).contains(&Some(0)) {
+        return Ok(x);
+    }
     if range.step == 1 && builder.is_extent(&extent, count) {
         return Ok(update);
     }
@@ -124,6 +127,15 @@ fn copy(call: &mut Call<'_, '_>) -> Results {
     call.give(y)
 }
 
+/// A tensor without elements. Core ML has none, but what is joined with one, or writes one, does nothing by it.
+pub(super) fn empty(builder: &mut Builder, dims: &[Int], dtype: DType) -> Result<ValueId, Refusal> {
+    let known = |dim: &Int| dim.known().and_then(|extent| u64::try_from(extent).ok());
+    let Some(shape) = dims.iter().map(known).collect::<Option<Vec<_>>>() else {
+        refuse!("gives a tensor without elements, which Core ML has none of");
+    };
+    Ok(builder.constant(Constant::bytes(dtype, &shape, Vec::new())))
+}
+
 /// A tensor of one number.
 pub(crate) fn full(
     builder: &mut Builder,
@@ -140,7 +152,7 @@ pub(crate) fn full(
         return Ok(builder.constant(value));
     }
     if dims.contains(&Int::Known(0)) {
-        refuse!("fills a tensor without elements, which Core ML has none of");
+        return empty(builder, dims, value.tensor_type().map_or(dtype, |ty| ty.dtype));
     }
     let shape = builder.ints(dims)?;
     builder.emit(OpKind::Fill, [("shape", shape), ("value", Arg::from(value))])
