@@ -103,7 +103,7 @@ impl<'p> Lowering<'p> {
         }
         let mut shape = self.input_shape(name, meta);
         if shape.contains(&Dim::Known(0)) {
-            refuse!("input `{name}` has no elements, which no tensor of Core ML may have");
+            refuse!("input `{name}` is empty; Core ML has no tensors without elements");
         }
         let scalar = shape.is_empty();
         if scalar {
@@ -222,6 +222,9 @@ impl<'p> Lowering<'p> {
                 self.builder.rank(value)
             ))
             .hint("give it with fewer axes"));
+        }
+        if self.builder.extents(value).contains(&Some(0)) {
+            refuse!("output `{name}` is empty; Core ML has no tensors without elements");
         }
         let value = match self.builder.dtype(value) {
             DType::Bool => self.builder.cast(value, DType::Fp32)?,

@@ -109,7 +109,11 @@ fn range(call: &mut Call<'_, '_>, count: Int) -> Result<ValueId, Refusal> {
 fn largest(call: &mut Call<'_, '_>, rows: ValueId, members: ValueId) -> Result<ValueId, Refusal> {
     let inside = call.expand_dims(members, &[2])?;
     let rows = call.expand_dims(rows, &[0])?;
-    let nothing = full(call, &[], DType::Fp32, f64::NEG_INFINITY)?;
+    // What is chosen from has the shape of the result: Core ML repeats the condition to it, and not it to the
+    // condition.
+    let bags = call.dim(members, 0)?;
+    let one = Int::Known(1);
+    let nothing = full(call, &[bags, one, one], DType::Fp32, f64::NEG_INFINITY)?;
     let rows = call.emit(
         OpKind::Select,
         [("cond", inside.into()), ("a", rows.into()), ("b", nothing.into())],

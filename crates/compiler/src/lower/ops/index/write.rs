@@ -8,7 +8,7 @@ use super::tensor::Indices;
 use super::{constant_ints, progression, wrapped, written_along};
 use crate::error::{Refusal, refuse};
 use crate::lower::call::{Call, Results};
-use crate::lower::ops::shape::{Range, expanded, full, replaced};
+use crate::lower::ops::shape::{Range, expanded, full, replaced, to_sizes};
 use crate::lower::table::{Row, all, some};
 use crate::lower::value::Int;
 
@@ -16,6 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     some("aten.index_put", &["default", "hacked_twin"], index_put),
     all("aten._index_put_impl", index_put),
     all("aten._unsafe_index_put", index_put),
+    all("aten.put", put_in_rows),
     all("aten.index_add", index_add),
     all("aten.index_copy", index_copy),
     some("aten.index_fill", &["int_Scalar"], index_fill),
@@ -111,6 +112,23 @@ fn put(
         }
     }
     written_along(call, x, place, values, axis, mode)
+}
+
+/// Values written at indices into all elements in a row.
+fn put_in_rows(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let dims = call.dims(x)?;
+    let flat = to_sizes(call, x, &[Int::Known(-1)])?;
+    let indices = call.tensor("index")?.value;
+    let indices = to_sizes(call, indices, &[Int::Known(-1)])?;
+    let extent = call.dim(flat, 0)?;
+    let indices = wrapped(call, indices, extent)?;
+    let source = call.tensor("source")?.value;
+    let source = to_sizes(call, source, &[Int::Known(-1)])?;
+    let mode = if call.flag("accumulate")? { "add" } else { "update" };
+    let written = written_along(call, flat, indices, source, 0, mode)?;
+    let y = to_sizes(call, written, &dims)?;
+    call.give(y)
 }
 
 /// `self`, the axis, indices as a vector, and `source` in the type of `self`; all of rank 1 at least.

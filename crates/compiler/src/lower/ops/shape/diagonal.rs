@@ -139,7 +139,9 @@ fn embedded(builder: &mut Builder, x: ValueId, offset: i64) -> Result<ValueId, R
     let kept = Constant::bytes(DType::Bool, &[extent as u64; 2], kept);
     let kept = builder.constant(kept);
     let dtype = builder.dtype(x);
-    let zero = full(builder, &[], dtype, 0.0)?;
+    // What is chosen from has the shape of the result: Core ML repeats the condition to it, and not it to the
+    // condition.
+    let zero = full(builder, &[Int::Known(extent); 2], dtype, 0.0)?;
     builder.emit(OpKind::Select, [("cond", kept.into()), ("a", rows.into()), ("b", zero.into())])
 }
 

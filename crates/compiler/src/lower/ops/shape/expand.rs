@@ -6,7 +6,7 @@ use coremill_tensor::DType;
 
 use super::mapped;
 use super::reshape::{resized, to_sizes};
-use super::write::empty;
+use super::write::{empty, full};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
@@ -27,6 +27,7 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.meshgrid", meshgrid),
     all("aten.broadcast_tensors", broadcast_all),
     all("aten.cartesian_prod", cartesian_product),
+    all("aten.vander", powers),
     all("aten.kron", kron),
 ];
 
@@ -194,6 +195,31 @@ fn cartesian_product(call: &mut Call<'_, '_>) -> Results {
     let rows =
         call.emit(OpKind::Stack, [("values", Arg::from(&columns[..])), ("axis", 1.into())])?;
     call.give(rows)
+}
+
+/// The powers of each element, from the highest down unless `increasing` is set.
+fn powers(call: &mut Call<'_, '_>) -> Results {
+    let dtype = call.result_dtype()?;
+    let x = call.tensor("x")?.value;
+    let x = call.cast_to(x, dtype)?;
+    let count = match call.result_sizes(0)?[..] {
+        [_, Some(count)] => count,
+        _ => {
+            refuse!("gives so many powers as a size says that is not known before the program runs")
+        }
+    };
+    let dims = call.dims(x)?;
+    let core = call.dtype(x);
+    let mut columns = vec![full(call, &dims, core, 1.0)?];
+    for _ in 1..count {
+        let power = columns.last().copied().unwrap_or(x);
+        columns.push(if columns.len() == 1 { x } else { call.binary(OpKind::Mul, power, x)? });
+    }
+    if !call.flag("increasing")? {
+        columns.reverse();
+    }
+    let y = call.emit(OpKind::Stack, [("values", Arg::from(&columns[..])), ("axis", 1.into())])?;
+    call.give(y)
 }
 
 /// Vectors along an axis each, repeated along those of the others.
