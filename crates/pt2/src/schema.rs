@@ -128,28 +128,36 @@ impl Schemas {
 /// The overloads of an operator; `default` for the one without a name.
 pub(crate) fn overloads(namespace: &str, name: &str) -> impl Iterator<Item = &'static str> {
     let key = format!("{namespace}::{name}");
-    TEXT.lines().filter_map(move |line| {
-        let found = line.split('(').next()?.strip_prefix(&key)?;
-        if found.is_empty() { Some("default") } else { found.strip_prefix('.') }
-    })
+    let first = position(&key).unwrap_or_else(|at| at);
+    let lines = TEXT[first..].lines();
+    let same = lines.map_while({
+        let key = key.clone();
+        move |line| line.split('(').next()?.strip_prefix(&key)
+    });
+    // Other operators can begin with this one's name.
+    same.filter_map(|rest| if rest.is_empty() { Some("default") } else { rest.strip_prefix('.') })
 }
 
-/// The line of an operator, by bisection over the text.
+/// The line of an operator.
 fn line(key: &str) -> Option<&'static str> {
+    TEXT[position(key).ok()?..].lines().next()
+}
+
+/// Where the line of an operator begins, or would, by bisection over the text.
+fn position(key: &str) -> Result<usize, usize> {
     let (mut low, mut high) = (0, TEXT.len());
     while low < high {
         let middle = low + (high - low) / 2;
         let start = TEXT[..middle].rfind('\n').map_or(0, |at| at + 1);
         let end = TEXT[middle..].find('\n').map_or(TEXT.len(), |at| middle + at);
-        let line = &TEXT[start..end];
-        let found = line.split('(').next().unwrap_or_default();
+        let found = TEXT[start..end].split('(').next().unwrap_or_default();
         match found.as_bytes().cmp(key.as_bytes()) {
-            std::cmp::Ordering::Equal => return Some(line),
+            std::cmp::Ordering::Equal => return Ok(start),
             std::cmp::Ordering::Less => low = end + 1,
             std::cmp::Ordering::Greater => high = start,
         }
     }
-    None
+    Err(low.min(TEXT.len()))
 }
 
 #[cfg(test)]
@@ -169,5 +177,10 @@ mod tests {
         assert_eq!(line("aten::no_such_operator"), None);
         assert_eq!(line(""), None);
         assert_eq!(line("zzz::zzz"), None);
+        let found: Vec<_> = overloads("aten", "add").collect();
+        assert!(found.contains(&"Tensor") && found.contains(&"out"), "{found:?}");
+        assert!(overloads("aten", "relu").any(|overload| overload == "default"));
+        assert_eq!(overloads("aten", "ad").count(), 0);
+        assert_eq!(overloads("zzz", "zzz").count(), 0);
     }
 }
