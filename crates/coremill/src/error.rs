@@ -23,7 +23,7 @@ impl Error {
     }
 
     pub(crate) fn of_package(path: &Path, error: &package::Error) -> Error {
-        let mut message = format!("{}: {}", path.display(), error.message());
+        let mut message = named(path, error.message());
         let places = [error.file().map(str::to_owned), error.location()];
         let mut places: Vec<_> = places.into_iter().flatten().collect();
         places.extend(error.offset().map(|offset| format!("byte {offset}")));
@@ -55,7 +55,7 @@ impl Error {
 
     /// The same error, in a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.message = format!("{}: {}", path.display(), self.message);
+        self.message = named(path, &self.message);
         self
     }
 
@@ -75,6 +75,12 @@ impl Error {
     pub fn rendered(&self) -> Option<&str> {
         self.excerpt.as_deref()
     }
+}
+
+/// The message with the path before it, unless it speaks of the path itself.
+fn named(path: &Path, message: &str) -> String {
+    let path = path.display().to_string();
+    if message.contains(&path) { message.to_owned() } else { format!("{path}: {message}") }
 }
 
 impl fmt::Display for Error {

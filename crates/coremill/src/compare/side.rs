@@ -24,17 +24,22 @@ impl Kind {
     /// What lies at a path, by its content.
     pub fn of(path: impl AsRef<Path>) -> Result<Kind, Error> {
         let path = path.as_ref();
-        if path.is_dir() {
-            return Ok(Kind::Model);
-        }
-        let mut start = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
-        read.map_err(|error| match error.kind() {
+        let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::new(format!("there is nothing at {}", path.display()))
             }
             _ => Error::io("read", path, &error),
         })?;
+        if metadata.is_dir() {
+            return Ok(Kind::Model);
+        }
+        if !metadata.is_file() {
+            let message = format!("{} is no regular file", path.display());
+            return Err(Error::new(message).hint("write what comes through it to a file first"));
+        }
+        let mut start = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
+        read.map_err(|error| Error::io("read", path, &error))?;
         // A flatbuffer has its identifier behind the offset of its root.
         if start.get(4..6) == Some(b"ET")
             && start.get(6..8).is_some_and(|v| v.iter().all(u8::is_ascii_digit))

@@ -40,6 +40,11 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
             let message = format!("{} is a directory, not an archive", path.display());
             return Err(Error::new(message).hint("pass what `torch.export.save` wrote"));
         }
+        Ok(metadata) if !metadata.is_file() => {
+            // What cannot be mapped; a pipe would keep the reader waiting.
+            let message = format!("{} is no regular file", path.display());
+            return Err(Error::new(message).hint("write the archive to a file first"));
+        }
         Ok(_) => {}
     }
     pt2::read(path).map_err(|error| of_archive(&error).within(path))

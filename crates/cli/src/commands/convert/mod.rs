@@ -319,6 +319,14 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(Failure::user(format_args!("there is no directory {}", parent.display())));
     }
+    if let Some(outer) = path.ancestors().skip(1).find(|outer| outer.join("Manifest.json").exists())
+    {
+        return Err(Failure::user(format_args!(
+            "{} would lie inside of the package {}",
+            path.display(),
+            outer.display()
+        )));
+    }
     Ok(())
 }
 
