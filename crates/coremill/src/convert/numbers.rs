@@ -65,7 +65,7 @@ pub fn check_numbers(
     let faithful = engine(made, coremill_engine::Precision::Faithful)?;
     let mut session =
         faithful.session(faithful.default_function()).map_err(|error| Error::of_engine(&error))?;
-    let Some(samples) = sample_inputs(&program, options, session.inputs())? else {
+    let Some(samples) = sample_inputs(&program, session.inputs())? else {
         return Ok(None);
     };
     let samples: Vec<_> = samples.iter().map(|(name, array)| (&**name, array.clone())).collect();

@@ -1,8 +1,8 @@
 //! The inputs that an archive was exported with, as arrays under the names of the converted model's inputs.
 
-use coremill_compiler::{Options, identifier};
+use coremill_compiler::identifier;
 use coremill_engine::{Array, Elements, Port};
-use coremill_pt2::{Argument, ExportedProgram, InputKind, Saved, Stored, Tensor};
+use coremill_pt2::{Argument, ExportedProgram, InputKind, Meta, Saved, Stored, Tensor};
 use coremill_tensor::DType;
 
 use super::of_archive;
@@ -13,7 +13,6 @@ use crate::error::Error;
 /// Buffers that became inputs hold what the archive says.
 pub fn sample_inputs(
     program: &ExportedProgram,
-    options: &Options,
     ports: &[Port],
 ) -> Result<Option<Vec<(String, Array)>>, Error> {
     let samples = program.sample_inputs().map_err(|error| of_archive(&error))?;
@@ -32,26 +31,40 @@ pub fn sample_inputs(
         )));
     }
     let mut given = Vec::new();
-    let mut users = 0;
+    // The user's inputs are the model's first, in their order; their names may have been taken.
+    let mut of_users = ports.iter();
     for ((kind, argument), leaf) in wanted.into_iter().zip(leaves) {
         let (InputKind::User, Argument::Value(id)) = (kind, argument) else { continue };
-        let torch_name = &program.graph.value(*id).name;
-        let name = identifier(options.input_names.get(users).unwrap_or(torch_name));
-        users += 1;
-        // Objects and tokens are no inputs of the model.
-        let Some(port) = ports.iter().find(|port| port.name == name) else { continue };
-        let array = array(leaf).map_err(|error| error.of_array(&name))?;
-        given.push((name, fit(array, port)));
+        if matches!(program.graph.value(*id).meta, Meta::Token) {
+            continue;
+        }
+        let Some(port) = of_users.next() else {
+            return Err(Error::new(format!(
+                "the archive holds more sample inputs than the model's {}",
+                ports.len()
+            )));
+        };
+        let array = array(leaf).map_err(|error| error.of_array(&port.name))?;
+        given.push((port.name.clone(), fit(array, port)));
     }
-    for (name, stored) in &program.tensors {
-        let name = identifier(name);
-        let Some(port) = ports.iter().find(|port| port.name == name) else { continue };
-        if let (Stored::Tensor(tensor), false) = (stored, given.iter().any(|(n, _)| *n == name)) {
-            let array = tensor_array(tensor).map_err(|error| error.of_array(&name))?;
-            given.push((name, fit(array, port)));
+    for port in of_users {
+        let held = program.tensors.iter().find_map(|(name, stored)| match stored {
+            Stored::Tensor(tensor) if is_named(&port.name, name) => Some(tensor),
+            _ => None,
+        });
+        if let Some(tensor) = held {
+            let array = tensor_array(tensor).map_err(|error| error.of_array(&port.name))?;
+            given.push((port.name.clone(), fit(array, port)));
         }
     }
     Ok(Some(given))
+}
+
+/// Whether an input is the buffer of this name: a number follows where another value had the name.
+fn is_named(port: &str, buffer: &str) -> bool {
+    port.strip_prefix(&identifier(buffer)).is_some_and(|rest| {
+        rest.is_empty() || rest.strip_prefix('_').is_some_and(|n| n.parse::<u32>().is_ok())
+    })
 }
 
 /// The leaves as torch flattens arguments: containers in order, everything else as it is.

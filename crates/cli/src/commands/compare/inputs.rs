@@ -1,6 +1,5 @@
 //! What both sides run on: the same arrays, each under the names that the side has for them.
 
-use coremill::compiler::Options;
 use coremill::convert::{fit, sample_inputs};
 use coremill::engine::{Array, Port, Session};
 
@@ -67,7 +66,7 @@ fn samples(programs: [Option<&Program>; 2], names: &[Port]) -> Result<Option<Arr
     for program in programs.into_iter().flatten() {
         let Some(archive) = &program.archive else { continue };
         let session = session(program)?;
-        let samples = sample_inputs(archive, &Options::default(), session.inputs())
+        let samples = sample_inputs(archive, session.inputs())
             .map_err(|error| Failure::user(&error).hint(error.remedy()))?;
         let Some(samples) = samples else { continue };
         // Both sides go by position then, if they do at all; by name the names are the same.
