@@ -18,4 +18,4 @@ mod pipeline;
 pub use error::{Error, Refusal, Refused};
 pub use lower::identifier;
 pub use options::{Options, Precision, States};
-pub use pipeline::{Conversion, convert};
+pub use pipeline::{Conversion, Demands, convert};

@@ -16,8 +16,17 @@ pub struct Conversion {
     pub model: Model,
     /// The release that it was written for.
     pub target: Opset,
-    /// Where the target was chosen: the calls that the release before it has no operations for.
-    pub demands: Vec<Refused>,
+    /// Where the target was chosen: what is asked of it that the release before it has not.
+    pub demands: Demands,
+}
+
+/// Why a target was chosen; empty where the oldest release will do.
+#[derive(Clone, Debug, Default)]
+pub struct Demands {
+    /// Calls that older releases have no operations for.
+    pub calls: Vec<Refused>,
+    /// What is refused of the program as a whole for older releases: a state, for instance.
+    pub program: Option<Refusal>,
 }
 
 /// Converts a program.
@@ -27,7 +36,7 @@ pub struct Conversion {
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     let program = coremill_pt2::prepare(program)?;
     let mut target = options.target.unwrap_or(Opset::Ios15);
-    let mut demands = Vec::new();
+    let mut demands = Demands::default();
     let draft = loop {
         match lower(&program, target, options) {
             Ok(draft) => break draft,
@@ -80,12 +89,14 @@ fn needed(error: &Error) -> Option<Opset> {
     }
 }
 
-/// The calls that ask for a release.
-fn demanding(error: Error, needed: Opset) -> Vec<Refused> {
+/// What asks for a release.
+fn demanding(error: Error, needed: Opset) -> Demands {
     match error {
         Error::Refused(all) => {
-            all.into_iter().filter(|refused| refused.refusal.needs == Some(needed)).collect()
+            let calls = all.into_iter().filter(|refused| refused.refusal.needs == Some(needed));
+            Demands { calls: calls.collect(), program: None }
         }
-        Error::Program(_) | Error::Archive(_) | Error::Fault(_) => Vec::new(),
+        Error::Program(refusal) => Demands { calls: Vec::new(), program: Some(refusal) },
+        Error::Archive(_) | Error::Fault(_) => Demands::default(),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coremill::compare::Figures;
-use coremill::compiler::{Precision, Refused};
+use coremill::compiler::{Demands, Precision};
 use coremill::convert::{self, Agreement};
 use coremill::mil::ir::Opset;
 use coremill::summary::{FunctionSummary, Summary};
@@ -27,8 +27,8 @@ pub(super) struct Made {
     pub(super) target: Opset,
     /// Whether the target was asked for.
     pub(super) asked_for: bool,
-    /// The calls that the release before the target has no operations for.
-    pub(super) demands: Vec<Refused>,
+    /// What the release before the target has not.
+    pub(super) demands: Demands,
     pub(super) precision: Precision,
     pub(super) summary: Summary,
     pub(super) elapsed: Duration,
@@ -83,12 +83,14 @@ fn reason(made: &Made) -> String {
     if made.asked_for {
         return "as asked for".to_owned();
     }
-    let groups = convert::groups(&made.demands);
+    if let Some(refusal) = &made.demands.program {
+        // What follows is about the release that would not do.
+        let reason = refusal.reason.split("; this program targets").next();
+        return reason.unwrap_or(&refusal.reason).to_owned();
+    }
+    let groups = convert::groups(&made.demands.calls);
     if groups.is_empty() {
-        return match made.target {
-            Opset::Ios15 => "the oldest, which has all that the program needs".to_owned(),
-            _ => "the oldest that has all that the program needs".to_owned(),
-        };
+        return "the oldest, which has all that the program needs".to_owned();
     }
     let mut named: Vec<_> =
         groups.iter().take(MOST_DEMANDS).map(|group| format!("`{}`", group.operator)).collect();
