@@ -22,6 +22,7 @@
 
 mod error;
 mod join;
+mod narrow;
 mod produce;
 mod recipe;
 mod statistics;

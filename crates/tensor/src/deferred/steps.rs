@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
+use crate::deferred::narrow::Narrow;
 use crate::deferred::view::View;
 use crate::deferred::{Identity, Produce};
 use crate::kernels::math::{
@@ -109,6 +110,15 @@ impl Elements {
     /// Computes elements of which `first` is the first.
     fn compute(&self, first: usize, source: &[u8], target: &mut [u8]) {
         let (from, to, isa) = (self.view.dtype, self.dtype, self.isa);
+        let clamp = match self.steps.as_slice() {
+            [] => Some(None),
+            [Step::Clamp { limit, keep_infinities }] => Some(Some((*limit, *keep_infinities))),
+            _ => None,
+        };
+        if let (DType::Fp32, DType::Fp16, Some(clamp)) = (from, to, clamp) {
+            let (source, target) = (source.as_chunks().0, target.as_chunks_mut().0);
+            return dispatch(isa, Narrow { source, target, clamp });
+        }
         let chunks = || {
             let sources = source.chunks(CHUNK * self.view.width);
             (first..).step_by(CHUNK).zip(sources)

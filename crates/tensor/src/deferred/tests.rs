@@ -441,7 +441,14 @@ fn masks_stay_finite_in_half_precision() {
     assert_eq!(clamped(false), [0.0, -65504.0, -65504.0, -65504.0, 65504.0, 65504.0]);
     let infinite = f32::INFINITY;
     assert_eq!(clamped(true), [0.0, -65504.0, -65504.0, -infinite, 65504.0, infinite]);
-    assert!(recipe(&[f32::NAN], &[1]).clamp_to_fp16(false).is_ok());
+    // Vectors and what is left beside them.
+    let many: Vec<f32> = mask.iter().copied().cycle().take(1003).collect();
+    let many = recipe(&many, &[1003]).clamp_to_fp16(true).and_then(|it| it.cast(DType::Fp16));
+    let expected = clamped(true).into_iter().cycle().take(1003);
+    assert_eq!(many.expect("floats").to_buffer().as_bytes(), halves(expected));
+    let nan = recipe(&[f32::NAN], &[1]).clamp_to_fp16(false).and_then(|it| it.cast(DType::Fp16));
+    let nan = nan.expect("floats").to_buffer();
+    assert!(f16::from_le_bytes(nan.as_bytes().try_into().expect("a half")).is_nan());
 }
 
 #[test]

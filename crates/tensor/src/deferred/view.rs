@@ -14,6 +14,12 @@ const MAX_REPEATED_BYTES: usize = 1 << 31;
 /// The most of a mapped file that is looked at to gather some of its elements.
 const MAX_SPAN: usize = 16 << 20;
 
+/// What is looked at together to copy pieces of it.
+const LOOKED_AT: usize = 4 << 20;
+
+/// Pieces of a file that lie this far apart are read one by one: each would bring in pages of its own.
+const FAR: usize = 64 << 10;
+
 /// Rows that are gathered together where the next dimension moves faster in the source than the last:
 /// they share cache lines.
 const ROWS: usize = 16;
@@ -168,8 +174,13 @@ impl View {
             let first = if rows == 1 { at % columns } else { 0 };
             let last = if rows == 1 { (end - 1) % columns } else { columns - 1 };
             let mut tile = vec![0; (last + 1 - first) * rows * self.width];
-            for (piece, column) in tile.chunks_exact_mut(rows * self.width).zip(first..) {
-                self.source.read_at((place + column * stride) * self.width, piece)?;
+            let pieces = tile.chunks_exact_mut(rows * self.width).zip(first..);
+            if self.source.is_deferred() || stride * self.width >= FAR {
+                for (piece, column) in pieces {
+                    self.source.read_at((place + column * stride) * self.width, piece)?;
+                }
+            } else {
+                self.copy_pieces(pieces.collect(), place)?;
             }
             let whole = View {
                 source: Buffer::from(Vec::new()),
@@ -183,6 +194,24 @@ impl View {
             let to = &mut target[(at - range.start) * self.width..(end - range.start) * self.width];
             whole.gather_from(&tile, 0, at - start..end - start, to);
             at = end;
+        }
+        Ok(())
+    }
+
+    /// Copies the elements of columns from `place` on, of a few columns at a time.
+    fn copy_pieces(&self, mut pieces: Vec<(&mut [u8], usize)>, place: usize) -> io::Result<()> {
+        let stride = self.strides.last().copied().unwrap_or(1) * self.width;
+        for pieces in pieces.chunks_mut((LOOKED_AT / stride).max(1)) {
+            let (Some((_, first)), Some((piece, last))) = (pieces.first(), pieces.last()) else {
+                continue;
+            };
+            let start = place * self.width + first * stride;
+            let end = place * self.width + last * stride + piece.len();
+            self.source.with_window(start..end, |source| {
+                for ((piece, _), from) in pieces.iter_mut().zip((0..).step_by(stride)) {
+                    piece.copy_from_slice(&source[from..from + piece.len()]);
+                }
+            })?;
         }
         Ok(())
     }
@@ -244,6 +273,19 @@ impl View {
             if column == 0 && stride > across && rows > 1 {
                 for first in (0..columns).step_by(COLUMNS) {
                     let block = first..columns.min(first + COLUMNS);
+                    if across == 1 && rows == ROWS {
+                        // Lines of the source are read once, lines of the target written once.
+                        let mut lines = [[[0; WIDTH]; ROWS]; COLUMNS];
+                        for (line, column) in lines.iter_mut().zip(block.clone()) {
+                            let from = place + column * stride;
+                            line.copy_from_slice(&source[from..from + ROWS]);
+                        }
+                        for row in 0..ROWS {
+                            let to = &mut left[row * columns..][block.clone()];
+                            to.iter_mut().zip(&lines).for_each(|(to, line)| *to = line[row]);
+                        }
+                        continue;
+                    }
                     for row in 0..rows {
                         let place = place + row * across;
                         let to = &mut left[row * columns..][block.clone()];

@@ -1,0 +1,71 @@
+use crate::kernels::vector::{Kernel, MOST_LANES, Vector, prefetch};
+
+/// Bytes from what is read to what is asked for: hardware does not look beyond the end of a page.
+const AHEAD: usize = 1024;
+
+/// Rounds single precision to half: what most weights go through, in one pass over bytes where they lie.
+pub(super) struct Narrow<'a> {
+    pub(super) source: &'a [[u8; 4]],
+    pub(super) target: &'a mut [[u8; 2]],
+    /// The largest number that there may be, and whether infinities are kept.
+    pub(super) clamp: Option<(f32, bool)>,
+}
+
+impl Kernel for Narrow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let Narrow { source, target, clamp } = self;
+        match clamp {
+            None => narrow::<V, false>(source, target, f32::INFINITY, true),
+            Some((limit, keep)) => narrow::<V, true>(source, target, limit, keep),
+        }
+    }
+}
+
+#[inline(always)]
+fn narrow<V: Vector, const CLAMPED: bool>(
+    source: &[[u8; 4]],
+    target: &mut [[u8; 2]],
+    limit: f32,
+    keep_infinities: bool,
+) {
+    let (sources, source_rest) = source.split_at(source.len() / V::LANES * V::LANES);
+    let (targets, target_rest) = target.split_at_mut(sources.len());
+    let chunks = sources.chunks_exact(V::LANES).zip(targets.chunks_exact_mut(V::LANES));
+    for (source, target) in chunks {
+        prefetch(source.as_ptr().cast::<u8>().wrapping_add(AHEAD));
+        narrow_some::<V, CLAMPED>(source, target, limit, keep_infinities);
+    }
+    narrow_some::<V, CLAMPED>(source_rest, target_rest, limit, keep_infinities);
+}
+
+/// Rounds at most as many numbers as a vector has lanes.
+#[inline(always)]
+fn narrow_some<V: Vector, const CLAMPED: bool>(
+    source: &[[u8; 4]],
+    target: &mut [[u8; 2]],
+    limit: f32,
+    keep_infinities: bool,
+) {
+    let mut numbers = [0f32; MOST_LANES];
+    for (number, bytes) in numbers.iter_mut().zip(source) {
+        *number = f32::from_le_bytes(*bytes);
+    }
+    if CLAMPED {
+        for number in &mut numbers[..V::LANES] {
+            let kept = keep_infinities & number.is_infinite();
+            *number = if kept { *number } else { number.clamp(-limit, limit) };
+        }
+    }
+    let mut halves = [0u16; MOST_LANES];
+    // SAFETY: no vector has more lanes than the arrays.
+    #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
+    unsafe {
+        V::load(numbers.as_ptr()).store_f16(halves.as_mut_ptr());
+    }
+    for (bytes, half) in target.iter_mut().zip(halves) {
+        *bytes = half.to_le_bytes();
+    }
+}
