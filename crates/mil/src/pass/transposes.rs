@@ -6,8 +6,9 @@
 //! c = add(x = a, y = b);                        d = transpose(x = c, perm = p);
 //! ```
 //!
-//! Only where a transpose at least serves nothing else, so that there never are more of them. `cancel` takes out
-//! those that undo one another.
+//! Reductions that keep their dimensions let transposes pass, too, and so does `softmax`: their axes are those of
+//! the source then. It is done where all that a transpose serves lets it pass, so that it goes for good; `cancel`
+//! takes out those that meet what undoes them.
 
 use coremill_tensor::Recipe;
 
@@ -34,7 +35,7 @@ enum Operand {
 
 fn sink(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let kind = editor.op(id)?.kind()?;
-    if !is_elementwise(kind) || !editor.op(id)?.blocks.is_empty() {
+    if !lets_pass(editor, id) {
         return None;
     }
     let [output] = *editor.op(id)?.outputs.as_slice() else { return None };
@@ -53,7 +54,7 @@ fn sink(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
             _ => order = Some(found),
         }
         let users = &editor.uses(value).ops;
-        freed |= !editor.is_output(value) && users.iter().all(|&user| user == id);
+        freed |= !editor.is_output(value) && users.iter().all(|&user| lets_pass(editor, user));
     }
     let order = order.filter(|order| freed && order.len() == editor.shape(output).len())?;
     let mut operands = Vec::with_capacity(names.len());
@@ -73,12 +74,48 @@ fn sink(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         };
         op.set_input(name.into(), vec![binding]);
     }
+    if let Some(name) = axes_of(kind) {
+        let rank = order.len() as i64;
+        let axes = editor.ints(id, name)?.into_iter().map(|axis| {
+            let at = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+            i32::try_from(*order.get(at)?).ok()
+        });
+        let axes = axes.collect::<Option<Vec<_>>>()?;
+        let constant = match (kind, axes.as_slice()) {
+            (OpKind::Softmax, [axis]) => Constant::int32(*axis),
+            _ => Constant::int32s(&axes),
+        };
+        op.set_input(name.into(), vec![Binding::Literal(constant)]);
+    }
     let moved = editor.insert(id, op, &label).ok()?[0];
     let axes: Vec<i32> = order.iter().map(|&axis| axis as i32).collect();
     let transpose = Op::new(OpKind::Transpose)
         .with("x", Binding::Value(moved))
         .with("perm", Binding::Literal(Constant::int32s(&axes)));
     editor.rewrite(id, transpose).ok()
+}
+
+/// Whether a transpose before an operation could as well stand behind it.
+fn lets_pass(editor: &Editor<'_>, id: OpId) -> bool {
+    let Some(op) = editor.op(id) else { return false };
+    let Some(kind) = op.kind() else { return false };
+    match axes_of(kind) {
+        Some("axes") => op.binding("axes").is_some() && editor.flag(id, "keep_dims") == Some(true),
+        Some(name) => op.binding(name).is_some(),
+        None => is_elementwise(kind),
+    }
+}
+
+/// The parameter of an operation that names axes which change with those of its source.
+fn axes_of(kind: OpKind) -> Option<&'static str> {
+    use OpKind::*;
+    match kind {
+        ReduceMean | ReduceSum | ReduceMax | ReduceMin | ReduceSumSquare | ReduceL2Norm => {
+            Some("axes")
+        }
+        Softmax => Some("axis"),
+        _ => None,
+    }
 }
 
 fn operand(editor: &Editor<'_>, id: OpId, name: &str, order: &[usize]) -> Option<Operand> {
