@@ -3,7 +3,7 @@
     python -m oracle.bench_engine DIR --threads N [--peers torch onnxruntime]
 
 Ratios of times mean something only if both sides ran in turn on the same machine, so this process is driven by the one
-that times the engine. It reads commands from standard input, one a line, and answers each with one line of JSON:
+that times the engine. With one thread the time is the process's own, with more that of the clock on the wall. It reads commands from standard input, one a line, and answers each with one line of JSON:
 
     run MODEL COUNT [PEER]    COUNT timed runs of each peer (or of this one), as
                               {"model": ..., "threads": ..., "milliseconds": {PEER: [...]}}
@@ -65,11 +65,12 @@ def onnxruntime_runner(name: str, directory: Path, threads: int) -> Runner:
 RUNNERS = {"torch": torch_runner, "onnxruntime": onnxruntime_runner}
 
 
-def milliseconds(run: Runner) -> float:
-    """The wall time of one run."""
-    started = time.perf_counter()
+def milliseconds(run: Runner, threads: int) -> float:
+    """The time of one run: of one thread that of the process, which others on the machine hardly change."""
+    clock = time.process_time if threads == 1 else time.perf_counter
+    started = clock()
     run()
-    return (time.perf_counter() - started) * 1000
+    return (clock() - started) * 1000
 
 
 class Bench:
@@ -96,7 +97,7 @@ class Bench:
         times: dict[str, list[float]] = {peer: [] for peer in peers}
         for _ in range(count):
             for peer, runner in runners.items():
-                times[peer].append(round(milliseconds(runner), 4))
+                times[peer].append(round(milliseconds(runner, self.threads), 4))
         return {"model": name, "threads": self.threads, "milliseconds": times}
 
     def drop(self, name: str) -> dict[str, object]:

@@ -156,6 +156,14 @@ impl Array {
         Array { dtype, shape, elements }
     }
 
+    /// The floats with whoever shares them.
+    pub(crate) fn shared_floats(&self) -> Option<&Arc<Vec<f32>>> {
+        match &self.elements {
+            Elements::Floats(floats) => Some(floats),
+            Elements::Ints(_) | Elements::Texts(_) => None,
+        }
+    }
+
     /// A tensor from packed little-endian elements, as weight files and `.npy` files hold them; none if
     /// they do not fit the shape, or are no elements of the type, or do not fit 32 bits.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Array> {

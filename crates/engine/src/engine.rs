@@ -17,6 +17,7 @@ use crate::ops;
 use crate::options::{LoadOptions, Precision};
 use crate::plan::{Machine, Plan, PlanKey, Source, plan};
 use crate::port::Port;
+use crate::spare::Spare;
 use crate::value::Value;
 
 /// How many plans a function keeps, one for each set of input shapes. The one that was not used for the
@@ -59,6 +60,7 @@ pub struct Session {
     function: usize,
     arena: Arena,
     states: Vec<Array>,
+    spare: Spare,
 }
 
 /// What a run gave, in the order of the function's outputs.
@@ -143,7 +145,13 @@ impl Engine {
         };
         let loaded = &self.shared.functions[index];
         let states = loaded.states.iter().map(Port::zeros).collect::<Result<_>>()?;
-        Ok(Session { engine: self.clone(), function: index, arena: Arena::default(), states })
+        Ok(Session {
+            engine: self.clone(),
+            function: index,
+            arena: Arena::default(),
+            states,
+            spare: Spare::default(),
+        })
     }
 }
 
@@ -215,6 +223,7 @@ impl Session {
         let resources = Resources {
             arena: &mut self.arena,
             states: &mut self.states,
+            spare: &mut self.spare,
             hooks,
             seed: next_seed(),
         };

@@ -14,6 +14,7 @@ use crate::plan::{
     Holds, Kernel, Machine, Node, NodeKind, Operand, Places, Plan, Reference, Region, SlotId,
     Source,
 };
+use crate::spare::Spare;
 use crate::value::{Key, Value};
 use crate::{lists, ops};
 
@@ -24,6 +25,7 @@ pub(crate) struct Run<'r, 'h> {
     plan: &'r Plan,
     arena: &'r mut Arena,
     states: &'r mut [Array],
+    spare: &'r mut Spare,
     hooks: &'r mut Hooks<'h>,
     seed: u64,
     /// What the slots outside of the arena hold, by [`SlotId::index`].
@@ -36,6 +38,7 @@ pub(crate) struct Run<'r, 'h> {
 pub(crate) struct Resources<'r, 'h> {
     pub(crate) arena: &'r mut Arena,
     pub(crate) states: &'r mut [Array],
+    pub(crate) spare: &'r mut Spare,
     pub(crate) hooks: &'r mut Hooks<'h>,
     pub(crate) seed: u64,
 }
@@ -48,20 +51,25 @@ pub(crate) fn execute(
     inputs: Vec<Array>,
     resources: Resources<'_, '_>,
 ) -> Result<Vec<Value>> {
-    let Resources { arena, states, hooks, seed } = resources;
+    let Resources { arena, states, spare, hooks, seed } = resources;
     if arena.len() < plan.places.length {
         *arena = Arena::new(plan.places.length);
     }
     let held = vec![None; plan.graph.slots.len()];
     let bytes = plan.places.length * 4;
+    let operations = 0;
     let mut run =
-        Run { source, machine, plan, arena, states, hooks, seed, held, bytes, operations: 0 };
+        Run { source, machine, plan, arena, states, spare, hooks, seed, held, bytes, operations };
     run.check_bytes()?;
     let body = &plan.graph.body;
     for (&slot, input) in body.inputs.iter().zip(inputs) {
         run.hold(slot, Value::Array(input))?;
     }
-    run.region(body, Some(&plan.places))
+    let values = run.region(body, Some(&plan.places))?;
+    // Intermediate values that are results, too, would look as if somebody had a use for them.
+    run.held.clear();
+    run.spare.keep(&values);
+    Ok(values)
 }
 
 impl Run<'_, '_> {
@@ -213,7 +221,7 @@ impl Run<'_, '_> {
             if places[slot.index()].is_none() {
                 let shape = graph.slot(slot).shape.as_deref();
                 let shape = shape.ok_or_else(|| Error::new("a kernel gives an unknown shape"))?;
-                heap.push((slot, vec![0.0; count_within(shape, &self.source.limits)?]));
+                heap.push((slot, self.spare.take(count_within(shape, &self.source.limits)?)));
             }
         }
         let mut own_scratch = Vec::new();

@@ -53,6 +53,7 @@ mod ops;
 mod options;
 mod plan;
 mod port;
+mod spare;
 mod value;
 mod weights;
 

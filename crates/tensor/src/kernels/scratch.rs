@@ -67,6 +67,7 @@ impl Scratch {
 /// Runs the body with scratch memory of this thread that nobody uses.
 pub(crate) fn with_scratch<T>(body: impl FnOnce(&mut Scratch) -> T) -> T {
     thread_local! {
+        #[expect(clippy::vec_box, reason = "a scratch memory is moved by its pointer")]
         static KEPT: RefCell<Vec<Box<Scratch>>> = const { RefCell::new(Vec::new()) };
     }
     let mut scratch = KEPT.with_borrow_mut(Vec::pop).unwrap_or_default();

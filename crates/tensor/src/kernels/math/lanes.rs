@@ -7,7 +7,7 @@ use crate::kernels::vector::{MOST_LANES, Vector};
 
 const LN_2: f32 = std::f32::consts::LN_2;
 /// The upper bits of ln 2, few enough that products with exponents are exact, and the rest.
-const LN_2_HIGH: f32 = 0.693_359_375;
+const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
 /// The value of the polynomial, whose coefficients come from the highest power down.
@@ -216,7 +216,7 @@ pub(crate) fn gelu<V: Vector>(x: V) -> V {
 #[inline(always)]
 pub(crate) fn gelu_tanh<V: Vector>(x: V) -> V {
     // (1 + tanh u) / 2 is sigmoid(2u).
-    const TWICE_ROOT: f32 = 1.595_769_1;
+    const TWICE_ROOT: f32 = 1.595_769;
     let cubic = x.mul(x).mul_add(V::splat(0.044_715 * TWICE_ROOT), V::splat(TWICE_ROOT));
     x.mul(sigmoid(x.mul(cubic)))
 }

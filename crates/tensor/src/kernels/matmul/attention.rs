@@ -238,10 +238,12 @@ impl Job<'_> {
                     last: lanes,
                     accumulate: false,
                     finish: None,
+                    ahead: std::ptr::null(),
+                    ahead_step: 0,
                 };
                 // SAFETY: the rows have `depth` elements, the panel as many rows of its width, and the
                 // scores as many elements as the panels are wide in each row.
-                unsafe { compute(isa, count, panel.vectors, tile) };
+                unsafe { compute(isa, count, panel.vectors, &tile) };
             }
             // Chunks, as indexing would make pointers to the rows before stale.
             for (row, scores) in scores.chunks_exact_mut(padded.max(1)).enumerate().take(count) {
@@ -266,10 +268,12 @@ impl Job<'_> {
                     last: width - (panel.vectors - 1) * lanes,
                     accumulate: false,
                     finish: None,
+                    ahead: std::ptr::null(),
+                    ahead_step: 0,
                 };
                 // SAFETY: the scores have `keys` elements in each row, the panel as many rows of its
                 // width, and the results of these queries, which are this task's, are as long.
-                unsafe { compute(isa, count, panel.vectors, tile) };
+                unsafe { compute(isa, count, panel.vectors, &tile) };
             }
         }
     }

@@ -81,6 +81,11 @@ pub(super) trait Right: Sync {
         inputs: Range<usize>,
         scratch: &'a mut Scratch,
     ) -> &'a [f32];
+
+    /// Where some inputs of a panel lie in memory that is read once, and their bytes.
+    fn ahead(&self, _panel: Panel, _inputs: Range<usize>) -> (*const u8, usize) {
+        (std::ptr::null(), 0)
+    }
 }
 
 /// Where results go.
@@ -246,17 +251,32 @@ unsafe fn run_task(
         left.point(rows, &mut pointers[range], &mut copies);
     }
     let blocks = Blocks::new(taps, left.depth());
+    let inputs_of = |block: Block| {
+        let start = block.tap * left.depth() + block.start;
+        start..start + block.taps * block.depth
+    };
     for index in 0..blocks.count() {
         let block = blocks.get(index);
         let is_last = index + 1 == blocks.count();
-        let inputs_start = block.tap * left.depth() + block.start;
-        let inputs = inputs_start..inputs_start + block.taps * block.depth;
+        let inputs = inputs_of(block);
         for panel in some_panels.clone() {
+            // What comes next is fetched while this is computed with: as many bytes at each step of a tile
+            // as make all of it by the last tile.
+            let (ahead, ahead_bytes) = if panel + 1 < some_panels.end {
+                weights.ahead(panels.get(panel + 1), inputs.clone())
+            } else if !is_last {
+                let next = inputs_of(blocks.get(index + 1));
+                weights.ahead(panels.get(some_panels.start), next)
+            } else {
+                (std::ptr::null(), 0)
+            };
+            let ahead_step = ahead_bytes.div_ceil((tiles.len() * inputs.len()).max(1));
             let panel = panels.get(panel);
             let width = panel.vectors * lanes;
             let columns = width.min(weights.outputs() - panel.start);
             let part = weights.part(panel, inputs.clone(), scratch);
-            for tile in tiles.clone() {
+            for (at_tile, tile) in tiles.clone().enumerate() {
+                let ahead = ahead.wrapping_add(at_tile * inputs.len() * ahead_step);
                 let rows = grid.tile(tile);
                 let at = rows.start * output.stride + panel.start;
                 // SAFETY: the tile is a part of the output and of what the epilogue has.
@@ -294,8 +314,10 @@ unsafe fn run_task(
                         last: columns - (panel.vectors - 1) * lanes,
                         accumulate: index > 0,
                         finish: finishing,
+                        ahead,
+                        ahead_step,
                     };
-                    compute(isa, rows.len(), panel.vectors, tile);
+                    compute(isa, rows.len(), panel.vectors, &tile);
                     if is_last && division.rest {
                         for (index, row) in rows.enumerate() {
                             let start = result.add(index * output.stride);

@@ -53,7 +53,7 @@ impl DenseSource {
         let bytes = inputs.checked_mul(outputs).and_then(|count| count.checked_mul(size));
         assert!(bytes.is_some_and(|bytes| bytes <= data.len()), "the data holds the weights");
         if let Order::ChannelsFirst { taps } = order {
-            assert!(taps > 0 && inputs % taps == 0, "the inputs are the taps' channels");
+            assert!(taps > 0 && inputs.is_multiple_of(taps), "the inputs are the taps' channels");
         }
         DenseSource { isa, data, dtype, inputs, outputs, order }
     }

@@ -7,7 +7,7 @@
 )]
 
 use crate::Isa;
-use crate::kernels::vector::{Kernel, Vector, dispatch_unchecked};
+use crate::kernels::vector::{Kernel, Vector, dispatch_unchecked, prefetch};
 
 /// The size of the largest tile that registers hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,9 @@ pub(super) struct Tile {
     /// Whether the output holds a part of the sum already.
     pub accumulate: bool,
     pub finish: Option<Finish>,
+    /// Memory that is asked for meanwhile, so many bytes at each depth; any address will do.
+    pub ahead: *const u8,
+    pub ahead_step: usize,
 }
 
 /// The part of the epilogue that is done in registers.
@@ -73,9 +76,10 @@ const fn most<V: Vector>() -> (usize, usize) {
     (Shape::of(isa).rows, Shape::of(isa).vectors)
 }
 
-struct Sized<const R: usize, const N: usize>(Tile);
+/// By reference: copied as an argument, its fields would be read back before they have been written.
+struct Sized<'t, const R: usize, const N: usize>(&'t Tile);
 
-impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
+impl<const R: usize, const N: usize> Kernel for Sized<'_, R, N> {
     type Output = ();
 
     #[inline(always)]
@@ -86,6 +90,7 @@ impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
         let tile = self.0;
         let mut sums = [[V::zero(); N]; R];
         let mut panel = tile.panel;
+        let mut ahead = tile.ahead;
         for tap in 0..tile.taps {
             let mut rows = [std::ptr::null::<f32>(); R];
             for (index, row) in rows.iter_mut().enumerate() {
@@ -93,6 +98,8 @@ impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
                 *row = unsafe { (*tile.rows.add(tap * R + index)).add(tile.start) };
             }
             for at in 0..tile.depth {
+                prefetch(ahead);
+                ahead = ahead.wrapping_add(tile.ahead_step);
                 let mut weights = [V::zero(); N];
                 for (index, weight) in weights.iter_mut().enumerate() {
                     // SAFETY: the panel has `N` vectors for each tap and depth.
@@ -110,7 +117,7 @@ impl<const R: usize, const N: usize> Kernel for Sized<R, N> {
             }
         }
         // SAFETY: the caller vouches for output, bias and residual.
-        unsafe { write::<V, R, N>(&tile, &mut sums) };
+        unsafe { write::<V, R, N>(tile, &mut sums) };
     }
 }
 
@@ -192,7 +199,7 @@ unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &m
 /// # Safety
 /// The machine must have the instruction set, the size be at most [`Shape::of`] it and not zero, and the
 /// pointers lead to what [`Tile`] says; nobody else may use the tile's output meanwhile.
-pub(super) unsafe fn compute(isa: Isa, rows: usize, vectors: usize, tile: Tile) {
+pub(super) unsafe fn compute(isa: Isa, rows: usize, vectors: usize, tile: &Tile) {
     macro_rules! sizes {
         ($($rows:literal),* ; $vectors:literal) => {
             match rows {

@@ -181,7 +181,7 @@ impl Right for PackedWeights {
         inputs: Range<usize>,
         scratch: &'a mut Scratch,
     ) -> &'a [f32] {
-        let width = panel.vectors * Shape::of(self.isa).lanes;
+        let width = self.width(panel);
         let at = panel.start * self.inputs + inputs.start * width;
         let count = inputs.len() * width;
         match &self.storage {
@@ -198,6 +198,23 @@ impl Right for PackedWeights {
                 wide
             }
         }
+    }
+
+    fn ahead(&self, panel: Panel, inputs: Range<usize>) -> (*const u8, usize) {
+        let width = self.width(panel);
+        let at = panel.start * self.inputs + inputs.start * width;
+        let count = inputs.len() * width;
+        match &self.storage {
+            Storage::F32(lines) => (lines.as_ptr().cast::<u8>().wrapping_add(4 * at), 4 * count),
+            Storage::F16(lines) => (lines.as_ptr().cast::<u8>().wrapping_add(2 * at), 2 * count),
+            Storage::Source(_) => (std::ptr::null(), 0),
+        }
+    }
+}
+
+impl PackedWeights {
+    fn width(&self, panel: Panel) -> usize {
+        panel.vectors * Shape::of(self.isa).lanes
     }
 }
 

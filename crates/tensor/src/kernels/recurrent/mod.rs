@@ -251,6 +251,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// Nobody else may use them meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "tasks have units of their own")]
     unsafe fn gate(
         &self,
         row: usize,

@@ -180,10 +180,7 @@ impl Blocks {
 }
 
 fn divides(parts: usize, whole: usize) -> bool {
-    match parts {
-        0 => whole == 0,
-        _ => whole % parts == 0,
-    }
+    whole.is_multiple_of(parts)
 }
 
 /// So many floats, of whatever type.

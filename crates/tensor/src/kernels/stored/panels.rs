@@ -25,7 +25,10 @@ impl StoredPanels {
     /// Weights whose rows are the outputs, or with [`Order::InputsFirst`] the inputs.
     pub fn new(isa: Isa, weights: StoredWeights, order: Order) -> StoredPanels {
         if let Order::ChannelsFirst { taps } = order {
-            assert!(taps > 0 && weights.columns() % taps == 0, "the inputs are the taps' channels");
+            assert!(
+                taps > 0 && weights.columns().is_multiple_of(taps),
+                "the inputs are the taps' channels"
+            );
         }
         StoredPanels { isa, weights, order }
     }
