@@ -17,8 +17,6 @@ pub(crate) type Results = Result<Vec<Array>>;
 pub(crate) struct Call<'a> {
     /// The definition that holds.
     pub(crate) row: &'static OpRow,
-    /// The opset of the function.
-    pub(crate) opset: Opset,
     /// Parameter and the positions of what is bound to it in `operands`; parameters that have their
     /// default are absent.
     pub(crate) parameters: &'a [(String, Range<usize>)],
@@ -274,11 +272,4 @@ pub(crate) fn saturate_int(dtype: DType, value: f64) -> i32 {
 
 fn of_parameter(name: &str, error: &Error) -> Error {
     Error::new(format!("`{name}`: {error}"))
-}
-
-impl Call<'_> {
-    /// What a kernel gives that is not written yet.
-    pub(crate) fn missing(&self) -> Results {
-        fail!("`{}` cannot be run yet", self.kind().name())
-    }
 }

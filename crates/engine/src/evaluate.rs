@@ -36,7 +36,6 @@ pub fn evaluate(
         let limits = Limits::default();
         function(&Call {
             row,
-            opset,
             parameters: &parameters,
             operands: &operands,
             dtypes,

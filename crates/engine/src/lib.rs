@@ -61,7 +61,7 @@ pub use array::{Array, Elements, ElementsView, View};
 pub use engine::{Engine, Outputs, Session};
 pub use error::Error;
 pub use evaluate::evaluate;
-pub use hooks::{Hooks, Span};
+pub use hooks::{Hooks, Observer, Span};
 pub use limits::Limits;
 pub use options::{LoadOptions, Precision};
 pub use port::Port;

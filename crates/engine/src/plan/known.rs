@@ -234,7 +234,6 @@ impl Reference {
     ) -> Call<'a> {
         Call {
             row: self.row,
-            opset: source.function.opset,
             parameters: &self.parameters,
             operands,
             dtypes,

@@ -28,6 +28,7 @@ type Key = (ValueId, usize, usize, OrderKey);
 
 /// [`Order`], to be looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::enum_variant_names, reason = "the names are those of `Order`")]
 enum OrderKey {
     OutputsFirst,
     InputsFirst,

@@ -125,9 +125,7 @@ fn written_out(source: &Source, graph: &Graph, editor: &Editor, index: usize) ->
     loop {
         let slot = scores.slot()?;
         let (at, node) = editor.writer_of(&scores)?;
-        if editor.sole_reader(slot).is_none() {
-            return None;
-        }
+        editor.sole_reader(slot)?;
         nodes.push(at);
         let [x, y] = ["x", "y"].map(|name| node.bound(name).first());
         let (x, y) = (x?, y?);

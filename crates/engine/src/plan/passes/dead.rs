@@ -17,7 +17,7 @@ pub(super) fn remove(graph: &mut Graph) {
 }
 
 fn sweep(region: &mut Region, read: &mut [bool]) {
-    let mut note = |operands: &[Operand], read: &mut [bool]| {
+    let note = |operands: &[Operand], read: &mut [bool]| {
         for slot in operands.iter().filter_map(Operand::slot) {
             read[slot.index()] = true;
         }

@@ -125,31 +125,6 @@ impl Editor {
         self.nodes.insert(index, Some(node));
     }
 
-    /// Makes every reader of a slot, in this region, read another operand.
-    pub(crate) fn redirect(&mut self, from: SlotId, to: &Operand) {
-        for index in std::mem::take(&mut self.readers[from.index()]) {
-            if let Some(node) = &mut self.nodes[index] {
-                for operand in &mut node.inputs {
-                    if operand.slot() == Some(from) {
-                        *operand = to.clone();
-                        break;
-                    }
-                }
-            }
-            if let Some(slot) = to.slot() {
-                self.readers[slot.index()].push(index);
-            }
-        }
-        for operand in &mut self.outputs {
-            if operand.slot() == Some(from) {
-                *operand = to.clone();
-                if let Some(slot) = to.slot() {
-                    self.escapes[slot.index()] = true;
-                }
-            }
-        }
-    }
-
     fn reserve(&mut self, graph: &Graph) {
         let count = graph.slots.len().max(self.writers.len());
         self.writers.resize(count, None);

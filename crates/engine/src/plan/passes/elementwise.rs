@@ -313,10 +313,10 @@ impl Chain<'_> {
     }
 
     fn load(&mut self, operand: &Operand) -> MapValue {
-        if let Some(slot) = operand.slot() {
-            if let Some((_, value)) = self.computed.iter().find(|(computed, _)| *computed == slot) {
-                return *value;
-            }
+        if let Some(slot) = operand.slot()
+            && let Some((_, value)) = self.computed.iter().find(|(computed, _)| *computed == slot)
+        {
+            return *value;
         }
         if let Some(value) = self.constant(operand) {
             return self.program.constant(value);

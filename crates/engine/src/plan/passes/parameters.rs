@@ -34,7 +34,6 @@ pub(crate) fn parameters<R>(
     let dtypes: Vec<_> = node.outputs.iter().map(|&slot| graph.slot(slot).dtype).collect();
     let call = Call {
         row: reference.row,
-        opset: source.function.opset,
         parameters: &reference.parameters,
         operands: &operands,
         dtypes: &dtypes,

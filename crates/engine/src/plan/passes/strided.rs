@@ -71,7 +71,7 @@ fn look(
         if let NodeKind::Alias = node.kind {
             return inner()?.reshaped(&shape);
         }
-        moved(source, graph, node, operand, &graph.shape(from)?.to_vec(), &inner)
+        moved(source, graph, node, operand, graph.shape(from)?, &inner)
     };
     Some(through().unwrap_or_else(itself))
 }
