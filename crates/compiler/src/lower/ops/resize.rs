@@ -7,7 +7,7 @@ mod points;
 
 use coremill_mil::ir::{Constant, Opset, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{Buffer, DType};
+use coremill_tensor::DType;
 
 use self::points::{Filter, Points};
 use super::adaptive::times_along;
@@ -386,16 +386,12 @@ fn computed_linear(
     resizing: &Resizing,
     align_corners: bool,
 ) -> Result<ValueId, Refusal> {
-    let [rows, columns] = resizing.axes.as_slice() else {
-        refuse!(
-            "interpolation along {} axes is lowered for sizes that are fixed; these are not known \
-             before the program runs",
-            resizing.axes.len()
-        );
-    };
-    if let (Some(height), Some(width), false) = (rows.factor, columns.factor, align_corners) {
-        let whole = height.fract() == 0.0 && width.fract() == 0.0;
-        if whole && builder.opset() >= Opset::Ios16 {
+    let whole = |axis: &Axis| axis.factor.filter(|factor| factor.fract() == 0.0);
+    if let [rows, columns] = resizing.axes.as_slice() {
+        let factors = (whole(rows), whole(columns));
+        if let ((Some(height), Some(width)), false, true) =
+            (factors, align_corners, builder.opset() >= Opset::Ios16)
+        {
             return builder.emit(
                 OpKind::UpsampleBilinear,
                 [
@@ -407,31 +403,79 @@ fn computed_linear(
                 ],
             );
         }
+        let by_size = |axis: &Axis| axis.factor.is_none() || whole(axis).is_some();
+        let by_size = align_corners || (by_size(rows) && by_size(columns));
+        if by_size && builder.opset() >= Opset::Ios17 {
+            let mode = if align_corners { "STRICT_ALIGN_CORNERS" } else { "UNALIGN_CORNERS" };
+            let resized = Constant::bytes(DType::UInt32, &[], 2u32.to_le_bytes().to_vec());
+            let shape = builder.ints(&[rows.output, columns.output])?;
+            return builder.emit(
+                OpKind::Resize,
+                [
+                    ("x", resizing.x.into()),
+                    ("shape", shape),
+                    ("resized_dims", resized.into()),
+                    ("interpolation_mode", "LINEAR".into()),
+                    ("sampling_mode", mode.into()),
+                ],
+            );
+        }
     }
-    if builder.opset() < Opset::Ios17 {
-        let what = "interpolation to sizes that are not known before the program runs";
-        return Err(Refusal::needs(what, Opset::Ios17, builder.opset()));
+    let mut y = resizing.x;
+    for (at, axis) in resizing.axes.iter().enumerate() {
+        y = computed_line(builder, y, at + 2, axis, align_corners)?;
     }
-    let fractional = |axis: &Axis| axis.factor.is_some_and(|factor| factor.fract() != 0.0);
-    if !align_corners && (fractional(rows) || fractional(columns)) {
-        refuse!(
-            "interpolation by a factor that is not whole is lowered for sizes that are fixed; pass \
-             `recompute_scale_factor=True`"
-        );
-    }
-    let shape = builder.ints(&[rows.output, columns.output])?;
-    let mode = if align_corners { "STRICT_ALIGN_CORNERS" } else { "UNALIGN_CORNERS" };
-    let resized = Constant::bytes(DType::UInt32, &[], Buffer::from(2u32.to_le_bytes().to_vec()));
-    builder.emit(
-        OpKind::Resize,
-        [
-            ("x", resizing.x.into()),
-            ("shape", shape),
-            ("resized_dims", resized.into()),
-            ("interpolation_mode", "LINEAR".into()),
-            ("sampling_mode", mode.into()),
-        ],
-    )
+    Ok(y)
+}
+
+/// Points along one axis, each between two elements that are looked up.
+fn computed_line(
+    builder: &mut Builder,
+    x: ValueId,
+    at: usize,
+    axis: &Axis,
+    align_corners: bool,
+) -> Result<ValueId, Refusal> {
+    let end = builder.int_value(axis.output)?;
+    let range = builder
+        .emit(OpKind::Range1d, [("end", end.into()), ("start", 0.into()), ("step", 1.into())])?;
+    let numbers = builder.cast(range, DType::Fp32)?;
+    let input = builder.int_value(axis.input)?;
+    let last = builder.binary(OpKind::Sub, input, 1)?;
+    let float = |builder: &mut Builder, value| builder.cast(value, DType::Fp32);
+    let points = if align_corners {
+        // The first point is the first element, and the last the last one.
+        let (length, end) = (float(builder, last)?, float(builder, end)?);
+        let gaps = builder.binary(OpKind::Sub, end, 1.0f32)?;
+        let gaps = builder.binary(OpKind::Maximum, gaps, 1.0f32)?;
+        let step = builder.binary(OpKind::RealDiv, length, gaps)?;
+        builder.binary(OpKind::Mul, numbers, step)?
+    } else {
+        let middle = builder.binary(OpKind::Add, numbers, 0.5f32)?;
+        let scaled = match axis.factor {
+            Some(factor) => builder.scaled(middle, 1.0 / factor)?,
+            None => {
+                let (input, end) = (float(builder, input)?, float(builder, end)?);
+                let step = builder.binary(OpKind::RealDiv, input, end)?;
+                builder.binary(OpKind::Mul, middle, step)?
+            }
+        };
+        let points = builder.binary(OpKind::Sub, scaled, 0.5f32)?;
+        builder.unary(OpKind::Relu, points)?
+    };
+    let low = builder.unary(OpKind::Floor, points)?;
+    let share = builder.binary(OpKind::Sub, points, low)?;
+    let low = builder.cast(low, DType::Int32)?;
+    let low = builder.binary(OpKind::Minimum, low, last)?;
+    let high = builder.binary(OpKind::Add, low, 1)?;
+    let high = builder.binary(OpKind::Minimum, high, last)?;
+    let low = gathered(builder, x, low, at as i32)?;
+    let high = gathered(builder, x, high, at as i32)?;
+    let behind: Vec<_> = (1..(builder.rank(x) - at) as i32).collect();
+    let share = builder.expand_dims(share, &behind)?;
+    let distance = builder.binary(OpKind::Sub, high, low)?;
+    let moved = builder.binary(OpKind::Mul, distance, share)?;
+    builder.binary(OpKind::Add, low, moved)
 }
 
 fn filtered(call: &mut Call<'_, '_>, filter: Filter) -> Results {
