@@ -402,6 +402,11 @@ fn rms_norm(call: &mut Call<'_, '_>) -> Results {
         None => machine_epsilon(tensor.dtype),
     };
     let axes: Vec<_> = (rank - count..rank).collect();
+    let bound = weight.is_none_or(|weight| call.is_constant(weight));
+    if !call.is_used(1) && count > 0 && bound {
+        let y = beside_its_opposite(call, x, weight, count, epsilon)?;
+        return call.give(y);
+    }
     let squares = call.binary(OpKind::Mul, x, x)?;
     let mean = call.reduced(OpKind::ReduceMean, squares, &axes, true)?;
     let inverse = call.reciprocal_root(mean, epsilon)?;
@@ -412,6 +417,38 @@ fn rms_norm(call: &mut Call<'_, '_>) -> Results {
         results.push(Lowered::tensor(inverse, ScalarType::Float32));
     }
     Ok(results)
+}
+
+/// What has its opposite beside it has a mean of zero and its mean square for a variance, so that Core ML's
+/// `layer_norm` does the rest; it squares nothing in 16 bits, where 256 is too large for that.
+fn beside_its_opposite(
+    builder: &mut Builder,
+    x: ValueId,
+    weight: Option<ValueId>,
+    count: usize,
+    epsilon: f64,
+) -> Result<ValueId, Refusal> {
+    let last = builder.rank(x) - 1;
+    let opposite = builder.scaled(x, -1.0)?;
+    let both = builder.concat(&[x, opposite], last)?;
+    let weight = match weight {
+        Some(weight) => Some(builder.concat(&[weight, weight], count - 1)?),
+        None => None,
+    };
+    let axes: Vec<_> = (0..count as i32).map(|axis| axis - count as i32).collect();
+    let normal = builder.emit(
+        OpKind::LayerNorm,
+        [
+            ("x", both.into()),
+            ("axes", axes.as_slice().into()),
+            ("gamma", weight.into()),
+            ("epsilon", (epsilon as f32).into()),
+        ],
+    )?;
+    let Some(extent) = builder.extents(x)[last] else {
+        refuse!("the last size of `input` is not known before the program runs");
+    };
+    builder.slice(normal, last, 0, Some(extent as i64))
 }
 
 /// The distance from 1 to the next number.
