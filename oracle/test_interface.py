@@ -1,0 +1,197 @@
+"""What callers see of converted programs: the shapes that inputs may have, states, and what is written to inputs."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch.export import Dim
+
+from oracle.programs import loads_in_coremltools, read
+
+Arrays = list[numpy.ndarray]
+
+
+class Joined(torch.nn.Module):
+    """Two inputs of which both axes are the same."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.cat([x * 2, y], 1), x + y
+
+
+class Counter(torch.nn.Module):
+    """Adds up what it is given, from a number on."""
+
+    def __init__(self, first: float) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.full((2, 3), first))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2 + x
+
+
+class Places(torch.nn.Module):
+    """A cache that is written where an input says, and a count of integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(1, 2, 8, 4))
+        self.register_buffer("count", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.cache.index_copy_(2, place, x)
+        self.count.add_(place.shape[0])
+        return self.cache.sum(2), self.count * 3
+
+
+class Echo(torch.nn.Module):
+    """Gives an input, a constant, and one result twice; one input is for nothing, and one is written to."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, unused: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y.add_(1)
+        z = x + y
+        return x, z, z, torch.ones(2)
+
+
+@pytest.fixture
+def convert(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Exports a module, converts it to `model.mlpackage`, and has coremltools read that if there were no errors."""
+
+    def convert(
+        module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], *options: str, dynamic: object = None
+    ) -> subprocess.CompletedProcess[str]:
+        archive, package = tmp_path / "model.pt2", tmp_path / "model.mlpackage"
+        torch.export.save(torch.export.export(module, arguments, dynamic_shapes=dynamic), archive)
+        line = [os.environ["COREMILL"], "convert", archive, "-o", package, "--precision", "fp32", *options]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            assert loads_in_coremltools(package) == []
+        return done
+
+    return convert
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Arrays]:
+    """Runs `model.mlpackage`."""
+
+    def run(*inputs: torch.Tensor) -> Arrays:
+        numpy.savez(tmp_path / "in.npz", **{f"in{at}": one.numpy() for at, one in enumerate(inputs)})
+        line = [os.environ["COREMILL"], "run", tmp_path / "model.mlpackage", "--positional"]
+        subprocess.run([*line, "--inputs", tmp_path / "in.npz", "-o", tmp_path / "out.npz"], check=True)
+        with numpy.load(tmp_path / "out.npz") as file:
+            return list(file.values())
+
+    return run
+
+
+def agree(found: Arrays, wanted: list[torch.Tensor]) -> None:
+    """Fails unless both are the same, to the precision of states."""
+    assert [one.shape for one in found] == [tuple(one.shape) for one in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        numpy.testing.assert_allclose(one, other.numpy(), rtol=2e-3, atol=2e-3)
+
+
+PAIR = (torch.randn(3, 4), torch.randn(3, 4))
+DYNAMIC = ({0: Dim("rows", min=2, max=16), 1: Dim("columns", max=64)},) * 2
+
+
+def test_choices_of_shapes(convert, run, tmp_path) -> None:
+    """Two inputs take one of two shapes each, by position."""
+    shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
+    assert convert(Joined(), PAIR, *shapes, dynamic=DYNAMIC).returncode == 0
+    model = read(tmp_path / "model.mlpackage").model
+    choices = [
+        [list(shape.shape) for shape in feature.type.multiArrayType.enumeratedShapes.shapes]
+        for feature in model.description.input
+    ]
+    assert choices == [[[3, 4], [5, 4]]] * 2
+    assert model.specificationVersion == 9
+    other = (torch.randn(5, 4), torch.randn(5, 4))
+    for inputs in (PAIR, other):
+        agree(run(*inputs), list(Joined()(*inputs)))
+
+
+def test_one_shape(convert, run, tmp_path) -> None:
+    """An input that may have one shape has a fixed one."""
+    shapes = ["--shapes", "x=3,4", "--shapes", "y=3,4", "--target", "ios15"]
+    assert convert(Joined(), PAIR, *shapes, dynamic=DYNAMIC).returncode == 0
+    for feature in read(tmp_path / "model.mlpackage").model.description.input:
+        assert feature.type.multiArrayType.WhichOneof("ShapeFlexibility") is None
+    agree(run(*PAIR), list(Joined()(*PAIR)))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (["x=3,4;5,4"], "input `y` has open dimensions"),
+        (["x=3,4;5,4", "y=3,4"], "all need as many"),
+        (["x=3,4;5,4", "y=3,4;6,4"], "the same as one of `x`"),
+        (["x=3,4;17,4", "y=3,4;17,4"], "exported for 1 to 16"),
+        (["x=3,4,1;5,4,1", "y=3,4;5,4"], "has 2 dimensions, but shape [3, 4, 1] has 3"),
+        (["z=3,4;5,4"], "is no input"),
+    ],
+)
+def test_shapes_that_cannot_be(shapes: list[str], words: str, convert) -> None:
+    """What is wrong with them is said."""
+    options = [part for shape in shapes for part in ("--shapes", shape)]
+    done = convert(Joined(), PAIR, *options, dynamic=DYNAMIC)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_shapes_of_several_inputs_need_ios18(convert) -> None:
+    """Core ML ties the shapes of several inputs from iOS18 on."""
+    shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
+    done = convert(Joined(), PAIR, *shapes, "--target", "ios17", dynamic=DYNAMIC)
+    assert done.returncode != 0
+    assert "needs iOS18" in done.stderr
+
+
+@pytest.mark.parametrize("first", [0.0, 1.5])
+def test_states(first: float, convert, run, tmp_path) -> None:
+    """A buffer is a state, whatever it holds at first."""
+    x = torch.randn(2, 3)
+    assert convert(Counter(first), (x,)).returncode == 0
+    description = read(tmp_path / "model.mlpackage").model.description
+    assert [feature.name for feature in description.state] == ["total"]
+    assert [feature.name for feature in description.input] == ["x"]
+    agree(run(x), [Counter(first)(x)])
+
+
+def test_states_need_ios18(convert) -> None:
+    """Before, the hint says what to do."""
+    done = convert(Counter(0.0), (torch.randn(2, 3),), "--target", "ios17")
+    assert done.returncode != 0
+    assert "needs iOS18" in done.stderr
+    assert "--states io" in done.stderr
+
+
+def test_buffers_as_inputs_and_outputs(convert, run) -> None:
+    """The buffer comes in after the inputs, and goes out after the outputs."""
+    x, held = torch.randn(2, 3), torch.randn(2, 3)
+    assert convert(Counter(1.5), (x,), "--states", "io", "--target", "ios15").returncode == 0
+    agree(run(x, held), [(held + x) * 2 + x, held + x])
+
+
+def test_integers_are_no_states(convert, run, tmp_path) -> None:
+    """States hold halves, which count to 2048 only."""
+    x, place = torch.randn(1, 2, 1, 4), torch.tensor([3])
+    assert convert(Places(), (x, place)).returncode == 0
+    description = read(tmp_path / "model.mlpackage").model.description
+    assert [feature.name for feature in description.state] == ["cache"]
+    assert [feature.name for feature in description.input] == ["x", "place", "count"]
+    count = torch.tensor([5000], dtype=torch.int32)
+    agree(run(x, place, count), [x.sum(2), (count + 1) * 3, count + 1])
+
+
+def test_echoes(convert, run) -> None:
+    """Every output is there, what is written to an input last; the input that is for nothing is there, too."""
+    x, y, unused = torch.randn(2), torch.randn(2), torch.randn(3)
+    assert convert(Echo(), (x, y.clone(), unused), "--target", "ios15").returncode == 0
+    z = x + y + 1
+    agree(run(x, y, unused), [x, z, z, torch.ones(2), y + 1])
