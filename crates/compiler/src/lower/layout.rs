@@ -1,6 +1,6 @@
 //! What many lowerings do to the dimensions of tensors, and constants that they make.
 
-use coremill_mil::ir::{Constant, Dim, ValueId};
+use coremill_mil::ir::{Constant, Definition, Dim, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
@@ -14,7 +14,13 @@ use crate::error::Refusal;
 impl Builder {
     /// Whether a value is known when the program is compiled.
     pub(crate) fn is_constant(&self, value: ValueId) -> bool {
-        self.known(value).is_some()
+        self.known(value).is_some() || self.is_stored_compressed(value)
+    }
+
+    /// Whether a value is a weight that is unpacked when the program is loaded.
+    fn is_stored_compressed(&self, value: ValueId) -> bool {
+        let Definition::Output(op, 0) = self.function.value(value).definition else { return false };
+        self.function.op(op).kind().is_some_and(OpKind::is_constexpr)
     }
 
     /// A constant of floats.
