@@ -307,6 +307,12 @@ impl<'p> Lowering<'p> {
         if let Some(&value) = key.as_ref().and_then(|key| self.weights.get(key)) {
             return Ok(Lowered::tensor(value, dtype));
         }
+        if let Some([real, imaginary]) = weights::complex_parts(name, stored)? {
+            let label = interface::identifier(name);
+            let value = self.builder.named_constant(&label, real);
+            let imaginary = Some(self.builder.named_constant(&label, imaginary));
+            return Ok(Lowered::Tensor(Tensor { value, imaginary, dtype }));
+        }
         let constant = weights::constant(name, stored)?;
         let value = self.builder.named_constant(&interface::identifier(name), constant);
         if let Some(key) = key {

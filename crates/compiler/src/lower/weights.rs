@@ -1,7 +1,7 @@
 //! Parameters, buffers and constants of the archive as Core ML's constants.
 
 use coremill_mil::ir::Constant;
-use coremill_pt2::{Stored, Tensor};
+use coremill_pt2::{ScalarType, Stored, Tensor};
 use coremill_tensor::{Buffer, DType, Overflow, Recipe, RecipeError};
 
 use super::dtype::core_dtype;
@@ -24,12 +24,34 @@ pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal>
             )));
         }
     };
-    if tensor.dtype.is_complex() {
-        refuse!("`{name}` is complex");
-    }
     let dtype = core_dtype(tensor.dtype)?;
     let bytes = elements(name, tensor, dtype)?;
     Ok(Constant::by_size(dtype, &tensor.sizes, bytes))
+}
+
+/// The real and the imaginary part of a stored tensor that is complex.
+pub(crate) fn complex_parts(name: &str, stored: &Stored) -> Result<Option<[Constant; 2]>, Refusal> {
+    let Stored::Tensor(tensor) = stored else { return Ok(None) };
+    let part = match tensor.dtype {
+        ScalarType::Complex32 => ScalarType::Float16,
+        ScalarType::Complex64 => ScalarType::Float32,
+        ScalarType::Complex128 => ScalarType::Float64,
+        _ => return Ok(None),
+    };
+    // The parts take turns: each is as if it were a tensor of which every second element counts.
+    let doubled = |count: u64, more: u64| {
+        let doubled = count.checked_mul(2).and_then(|doubled| doubled.checked_add(more));
+        doubled.ok_or_else(|| Refusal::new(format!("`{name}` lies beyond every archive")))
+    };
+    let strides = tensor.strides.iter().map(|&stride| doubled(stride, 0));
+    let strides = strides.collect::<Result<Vec<_>, _>>()?;
+    let constant = |which: u64| -> Result<Constant, Refusal> {
+        let offset = doubled(tensor.offset, which)?;
+        let tensor = Tensor { dtype: part, strides: strides.clone(), offset, ..tensor.clone() };
+        let bytes = elements(name, &tensor, DType::Fp32)?;
+        Ok(Constant::by_size(DType::Fp32, &tensor.sizes, bytes))
+    };
+    Ok(Some([constant(0)?, constant(1)?]))
 }
 
 /// The elements in the type that Core ML computes with. Few are computed at once, so that all may look at

@@ -224,7 +224,8 @@ impl Builder {
 
     /// `1 / x`.
     pub(crate) fn reciprocal(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
-        self.emit(OpKind::Inverse, [("x", x.into()), ("epsilon", 0.0_f32.into())])
+        // `inverse` adds an epsilon, which takes the sign off a zero.
+        self.binary(OpKind::RealDiv, 1.0_f32, x)
     }
 
     /// The natural logarithm of `x + offset`.

@@ -29,6 +29,8 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.normal", distributed),
     all("aten.normal_functional", normal_like),
     all("aten.uniform", uniform_like),
+    all("aten.exponential", exponential),
+    all("aten.multinomial", multinomial),
 ];
 
 fn uniform(builder: &mut Builder, sizes: &[Int]) -> Result<ValueId, Refusal> {
@@ -186,5 +188,57 @@ fn uniform_like(call: &mut Call<'_, '_>) -> Results {
     };
     let sizes = sizes_like(call)?;
     let y = uniform_between(call, &sizes, low, high)?;
+    call.give(y)
+}
+
+/// `−log(u) / λ`, of what is never zero.
+fn exponential(call: &mut Call<'_, '_>) -> Results {
+    let rate = call.float("lambd")? as f32;
+    let sizes = sizes_like(call)?;
+    let draw = uniform_between(call, &sizes, f32::MIN_POSITIVE, 1.0)?;
+    let log = call.log(draw, 0.0)?;
+    let y = call.times(log, -1.0 / rate)?;
+    call.give(y)
+}
+
+/// Indices by their weights, with replacement; without it, those of the largest of weights over exponential
+/// draws, which come up as often.
+fn multinomial(call: &mut Call<'_, '_>) -> Results {
+    let x = call.float_tensor("self")?;
+    let count = call.known_int("num_samples")?;
+    let count = crate::lower::builder::int32(count)?;
+    let rank = call.rank(x);
+    if call.flag("replacement")? {
+        let rows = if rank == 1 { call.expand_dims(x, &[0])? } else { x };
+        let total = call.emit(
+            OpKind::ReduceSum,
+            [("x", rows.into()), ("axes", [-1].into()), ("keep_dims", true.into())],
+        )?;
+        let shares = call.binary(OpKind::RealDiv, rows, total)?;
+        let mut y = call.emit(
+            OpKind::RandomCategorical,
+            [("x", shares.into()), ("mode", "probs".into()), ("size", count.into())],
+        )?;
+        if rank == 1 {
+            y = call.squeeze(y, &[0])?;
+        }
+        let y = call.cast(y, DType::Int32)?;
+        return call.give(y);
+    }
+    let sizes = call.dims(x)?;
+    let draw = uniform_between(call, &sizes, f32::MIN_POSITIVE, 1.0)?;
+    let log = call.log(draw, 0.0)?;
+    let draw = call.times(log, -1.0)?;
+    let race = call.binary(OpKind::RealDiv, x, draw)?;
+    let results = call.emit_many(
+        OpKind::Topk,
+        [
+            ("x", race.into()),
+            ("k", count.into()),
+            ("axis", (-1).into()),
+            ("ascending", false.into()),
+        ],
+    )?;
+    let Some(&y) = results.get(1) else { refuse!("`topk` gives {} values", results.len()) };
     call.give(y)
 }

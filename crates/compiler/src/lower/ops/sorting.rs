@@ -13,6 +13,8 @@ use crate::lower::value::Int;
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.median", median),
+    all("aten.nanmedian", nan_median),
+    all("aten.isin", is_in),
     all("aten.mode", mode),
     all("aten.quantile", quantile),
     all("aten.histc", histogram),
@@ -96,6 +98,73 @@ fn middle(
         }
     }
     Ok(last)
+}
+
+/// The median of what is not NaN, which is put after all else; where it is in the middle depends on how many
+/// there are.
+fn nan_median(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    if call.dtype(x) != DType::Fp32 {
+        return median(call);
+    }
+    let rank = call.rank(x);
+    let whole = !call.has("dim");
+    let keep = !whole && call.flag("keepdim")?;
+    let axis = if whole || rank == 0 { 0 } else { call.axis("dim", rank)? };
+    let line = if whole || rank == 0 { flattened(call, x)? } else { x };
+    let extent = fixed_extent(call, line, axis)?;
+    let number = call.binary(OpKind::Equal, line, line)?;
+    let filled = call.select(number, line, f32::INFINITY)?;
+    let [values, indices] = smallest(call, filled, axis, extent)?;
+    let ones = call.cast(number, DType::Int32)?;
+    let along = Axes { axes: vec![axis], keep: true };
+    let count = call.reduce(OpKind::ReduceSum, ones, &along)?;
+    let place = call.binary(OpKind::Sub, count, 1)?;
+    let place = call.binary(OpKind::FloorDiv, place, 2)?;
+    let place = call.binary(OpKind::Maximum, place, 0)?;
+    let mut found = Vec::new();
+    for from in [values, indices] {
+        found.push(call.emit(
+            OpKind::GatherAlongAxis,
+            [("x", from.into()), ("indices", place.into()), ("axis", (axis as i32).into())],
+        )?);
+    }
+    // Of nothing but NaN the median is NaN.
+    let any = call.binary(OpKind::Greater, count, 0)?;
+    found[0] = call.select(any, found[0], f32::NAN)?;
+    if !keep {
+        for value in &mut found {
+            *value = call.squeeze(*value, &[axis as i32])?;
+        }
+    }
+    if whole { call.give(found[0]) } else { call.give_all(&found) }
+}
+
+/// Whether each element is one of several.
+fn is_in(call: &mut Call<'_, '_>) -> Results {
+    let (x, tests) = (call.operand("elements")?, call.operand("test_elements")?);
+    let dtype = match super::arithmetic::meeting(x, tests)? {
+        DType::Bool => DType::Int32,
+        dtype => dtype,
+    };
+    let (x, tests) = (call.operand_value(x, dtype)?, call.operand_value(tests, dtype)?);
+    let sizes = call.dims(x)?;
+    let rank = call.rank(x);
+    let tests = flattened(call, tests)?;
+    let line = if rank > 4 { flattened(call, x)? } else { x };
+    let line = call.expand_dims(line, &[-1])?;
+    let hit = call.binary(OpKind::Equal, line, tests)?;
+    let hit = call.cast(hit, DType::Fp32)?;
+    let last = call.rank(hit) - 1;
+    let any = call.reduce(OpKind::ReduceMax, hit, &Axes { axes: vec![last], keep: false })?;
+    let mut y = call.cast(any, DType::Bool)?;
+    if rank > 4 {
+        y = call.reshape(y, &sizes)?;
+    }
+    if call.flag("invert")? {
+        y = call.unary(OpKind::LogicalNot, y)?;
+    }
+    call.give(y)
 }
 
 /// The element that is there most often, the smallest of several, and its last place.

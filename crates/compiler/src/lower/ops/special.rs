@@ -2,10 +2,11 @@
 
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
 
 use super::unary::mapped;
 use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
+use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::table::{Row, all};
 
@@ -19,6 +20,15 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.digamma", |call| mapped(call, digamma)),
     all("aten.special_digamma", |call| mapped(call, digamma)),
     all("aten.special_psi", |call| mapped(call, digamma)),
+    all("aten.polygamma", polygamma),
+    all("aten.special_polygamma", polygamma),
+    all("aten.special_zeta", zeta_of_tensors),
+    all("aten.special_modified_bessel_i0", |call| {
+        mapped(call, |b, x| bessel(b, x, &ORDER_0, false))
+    }),
+    all("aten.special_modified_bessel_i1", |call| {
+        mapped(call, |b, x| bessel(b, x, &ORDER_1, false))
+    }),
     all("aten.special_entr", |call| mapped(call, entropy)),
     all("aten.special_ndtr", |call| mapped(call, normal_share)),
     all("aten.special_ndtri", |call| mapped(call, inverse_normal_share)),
@@ -190,6 +200,64 @@ fn digamma(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
     let y = builder.select(small, lower, upper)?;
     let zero = builder.binary(OpKind::Equal, x, 0.0_f32)?;
     builder.select(zero, f32::NEG_INFINITY, y)
+}
+
+/// Hurwitz's zeta function of `q`, by the first terms and Euler's and Maclaurin's formula for the rest.
+fn zeta(builder: &mut Builder, s: Arg, q: ValueId) -> Result<ValueId, Refusal> {
+    const TERMS: u8 = 9;
+    let minus = builder.binary(OpKind::Mul, s.clone(), -1.0_f32)?;
+    let mut sum = builder.binary(OpKind::Pow, q, minus)?;
+    for step in 1..TERMS {
+        let place = builder.binary(OpKind::Add, q, f32::from(step))?;
+        let term = builder.binary(OpKind::Pow, place, minus)?;
+        sum = builder.binary(OpKind::Add, sum, term)?;
+    }
+    let last = builder.binary(OpKind::Add, q, f32::from(TERMS))?;
+    let power = builder.binary(OpKind::Pow, last, minus)?;
+    let below = builder.binary(OpKind::Sub, s.clone(), 1.0_f32)?;
+    let tail = builder.binary(OpKind::Mul, power, last)?;
+    let tail = builder.binary(OpKind::RealDiv, tail, below)?;
+    let half = builder.times(power, 0.5)?;
+    sum = builder.binary(OpKind::Add, sum, tail)?;
+    sum = builder.binary(OpKind::Add, sum, half)?;
+    // s/12 · a⁻ˢ⁻¹ − s(s+1)(s+2)/720 · a⁻ˢ⁻³ + s(s+1)(s+2)(s+3)(s+4)/30240 · a⁻ˢ⁻⁵
+    let mut factor = builder.binary(OpKind::Mul, power, s.clone())?;
+    factor = builder.binary(OpKind::RealDiv, factor, last)?;
+    for (index, bernoulli) in [1.0 / 12.0, -1.0 / 720.0, 1.0 / 30240.0].into_iter().enumerate() {
+        if index > 0 {
+            for step in [2 * index - 1, 2 * index] {
+                let rising = builder.binary(OpKind::Add, s.clone(), step as f32)?;
+                factor = builder.binary(OpKind::Mul, factor, rising)?;
+                factor = builder.binary(OpKind::RealDiv, factor, last)?;
+            }
+        }
+        let term = builder.times(factor, bernoulli)?;
+        sum = builder.binary(OpKind::Add, sum, term)?;
+    }
+    Ok(sum)
+}
+
+fn zeta_of_tensors(call: &mut Call<'_, '_>) -> Results {
+    let (s, q) = (call.operand("self")?, call.operand("other")?);
+    let s = call.operand_in(s, DType::Fp32)?;
+    let q = call.operand_value(q, DType::Fp32)?;
+    let y = zeta(call, s, q)?;
+    call.give(y)
+}
+
+/// The derivative of that order of `digamma`.
+fn polygamma(call: &mut Call<'_, '_>) -> Results {
+    let order = call.known_int("n")?;
+    match order {
+        0 => mapped(call, digamma),
+        1..=20 => mapped(call, |builder, x| {
+            let sum = zeta(builder, (order as f32 + 1.0).into(), x)?;
+            let factorial: f64 = (1..=order).map(|factor| factor as f64).product();
+            let sign = if order % 2 == 0 { -1.0 } else { 1.0 };
+            builder.times(sum, (sign * factorial) as f32)
+        }),
+        _ => refuse!("`polygamma` is lowered for orders 0 to 20, found {order}"),
+    }
 }
 
 /// `−x log x`: zero at zero, minus infinity below.

@@ -221,7 +221,12 @@ fn sign(call: &mut Call<'_, '_>) -> Results {
     if call.dtype(x.value) == DType::Bool {
         return call.give(x.value);
     }
-    let y = call.unary(OpKind::Sign, x.value)?;
+    let mut y = call.unary(OpKind::Sign, x.value)?;
+    if call.dtype(x.value) == DType::Fp32 {
+        // NaN has the sign 0 in torch.
+        let number = call.binary(OpKind::Equal, x.value, x.value)?;
+        y = call.select(number, y, 0.0_f32)?;
+    }
     call.give(y)
 }
 
