@@ -1,7 +1,6 @@
 //! Operands that torch lets be tensors or numbers, and the conversions between its element types.
 
-use coremill_mil::ir::Constant;
-use coremill_mil::ir::ValueId;
+use coremill_mil::ir::{Binding, Constant, Dim, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
@@ -160,7 +159,7 @@ impl Builder {
             Operand::Number(number) => match scalar(dtype, number)? {
                 Some(constant) => Ok(self.constant(constant)),
                 None => match self.operand_in(operand, dtype)? {
-                    Arg::One(coremill_mil::ir::Binding::Value(value)) => Ok(value),
+                    Arg::One(Binding::Value(value)) => Ok(value),
                     _ => refuse!("a number is neither known nor computed"),
                 },
             },
@@ -219,7 +218,59 @@ impl Builder {
         a: impl Into<Arg>,
         b: impl Into<Arg>,
     ) -> Result<ValueId, Refusal> {
-        self.emit(OpKind::Select, [("cond", condition.into()), ("a", a.into()), ("b", b.into())])
+        let (a, mut b) = (a.into(), b.into());
+        if !self.choices_reach(condition, &a, &b) {
+            b = self.spread_like(condition, b)?;
+        }
+        self.emit(OpKind::Select, [("cond", condition.into()), ("a", a), ("b", b)])
+    }
+
+    /// Whether what is chosen from has all elements of the condition. coremltools takes the shape of a
+    /// choice from there alone.
+    fn choices_reach(&self, condition: ValueId, a: &Arg, b: &Arg) -> bool {
+        let (a, b) = (self.bound_shape(a), self.bound_shape(b));
+        let from_end = |shape: &[Dim], at: usize| {
+            let index = shape.len().checked_sub(at + 1)?;
+            shape.get(index).filter(|dim| dim.known() != Some(1)).cloned()
+        };
+        let condition = self.shape(condition);
+        condition.len() <= a.len().max(b.len())
+            && (0..condition.len()).all(|at| {
+                from_end(condition, at).is_none()
+                    || from_end(&a, at).is_some()
+                    || from_end(&b, at).is_some()
+            })
+    }
+
+    fn bound_shape(&self, argument: &Arg) -> Vec<Dim> {
+        match argument {
+            Arg::One(Binding::Value(value)) => self.shape(*value).to_vec(),
+            Arg::One(Binding::Literal(constant)) => {
+                constant.tensor_type().map(|ty| ty.shape.to_vec()).unwrap_or_default()
+            }
+            Arg::Absent | Arg::Many(_) => Vec::new(),
+        }
+    }
+
+    /// An operand with at least the dimensions of another.
+    fn spread_like(&mut self, like: ValueId, operand: Arg) -> Result<Arg, Refusal> {
+        match operand {
+            Arg::One(Binding::Literal(constant))
+                if constant.tensor_type().is_some_and(|ty| ty.rank() == 0) =>
+            {
+                Ok(self.filled_like(like, constant)?.into())
+            }
+            Arg::One(Binding::Value(value)) => {
+                let (zero, kind) = match self.dtype(value) {
+                    DType::Bool => (Constant::bool(false), OpKind::LogicalOr),
+                    DType::Int32 => (Constant::int32(0), OpKind::Add),
+                    _ => (Constant::fp32(0.0), OpKind::Add),
+                };
+                let zeros = self.filled_like(like, zero)?;
+                Ok(self.binary(kind, value, zeros)?.into())
+            }
+            other => Ok(other),
+        }
     }
 
     /// `1 / x`.
@@ -235,6 +286,11 @@ impl Builder {
 
     /// `x` between two bounds.
     pub(crate) fn clip(&mut self, x: ValueId, low: f32, high: f32) -> Result<ValueId, Refusal> {
+        if low >= high {
+            // `clip` wants them in order; the upper one wins.
+            let x = self.binary(OpKind::Maximum, x, low)?;
+            return self.binary(OpKind::Minimum, x, high);
+        }
         self.emit(OpKind::Clip, [("x", x.into()), ("alpha", low.into()), ("beta", high.into())])
     }
 
