@@ -345,8 +345,14 @@ fn program(
     sample_inputs: Option<(String, Buffer)>,
     extra_files: BTreeMap<String, Buffer>,
 ) -> Result<ExportedProgram, Error> {
-    check_version(json, entry)?;
-    let wire: wire::ExportedProgram = parse(json, entry).map_err(|error| blame(json, error))?;
+    let wire: wire::ExportedProgram = match parse(json, entry) {
+        Ok(wire) => wire,
+        Err(error) => {
+            check_version(json, entry)?;
+            return Err(blame(json, error));
+        }
+    };
+    known(wire.schema_version, entry)?;
     build(wire, tensors, sample_inputs, extra_files).map_err(|error| error.in_entry(entry))
 }
 
@@ -357,6 +363,10 @@ fn check_version(json: &[u8], entry: &str) -> Result<(), Error> {
         schema_version: wire::SchemaVersion,
     }
     let Version { schema_version } = parse(json, entry)?;
+    known(schema_version, entry)
+}
+
+fn known(schema_version: wire::SchemaVersion, entry: &str) -> Result<(), Error> {
     if MAJORS.contains(&schema_version.major) {
         return Ok(());
     }
