@@ -232,6 +232,32 @@ fn objects_among_weights_are_never_made() {
     }
 }
 
+#[test]
+fn chains_of_views_that_are_all_written_to_end() {
+    let w = meta(&[2, 3], &[3, 1], 0);
+    let call = |target: &str, source: &str, more: &str, name: &str| {
+        format!(
+            r#"{{"target":"torch.ops.aten.{target}","inputs":[{{"name":"self","arg":{{"as_tensor":{{"name":"{source}"}}}},"kind":1}}{more}],"outputs":[{{"as_tensor":{{"name":"{name}"}}}}],"metadata":{{}},"name":"{name}"}},"#
+        )
+    };
+    let mut nodes = call("clone.default", "w", "", "v0");
+    let mut metas = format!(r#""v0":{w},"#);
+    let other = r#",{"name":"other","arg":{"as_int":1},"kind":1}"#;
+    for index in 1..900 {
+        nodes += &call("slice.Tensor", &format!("v{}", index - 1), "", &format!("v{index}"));
+        metas += &format!(r#""v{index}":{w},"#);
+    }
+    for index in 1..900 {
+        nodes += &call("add_.Scalar", &format!("v{index}"), other, &format!("a{index}"));
+        metas += &format!(r#""a{index}":{w},"#);
+    }
+    let text = program(&w, &nodes)
+        .replace(r#""tensor_values":{"#, &format!(r#""tensor_values":{{{metas}"#));
+    let program = read_bytes(two_by_three(&config("weight_0", false, &w), &text));
+    let error = prepare(program.expect("a program")).expect_err("it takes too many values");
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+}
+
 /// One entry of a directory, all of its numbers in the zip64 field.
 fn directory_record(name: &str, size: u64, at: u64) -> Vec<u8> {
     let mut record = b"PK\x01\x02".to_vec();

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
+use crate::limits::MAX_ADDED_VALUES;
 use crate::normalize::{self, Given};
 use crate::program::{Argument, Meta, Node, Origin, Output, Target, Value, ValueId};
 use crate::schema::Schemas;
@@ -12,6 +13,8 @@ pub(super) struct Editor<'a> {
     pub(super) schemas: &'a mut Schemas,
     pub(super) values: Vec<Value>,
     pub(super) nodes: Vec<Node>,
+    /// How many values there were at first.
+    given: usize,
     /// Made when the first new value asks for a name.
     names: Option<HashSet<String>>,
     replaced: HashMap<ValueId, Argument>,
@@ -19,7 +22,8 @@ pub(super) struct Editor<'a> {
 
 impl<'a> Editor<'a> {
     pub(super) fn new(schemas: &'a mut Schemas, values: Vec<Value>) -> Editor<'a> {
-        Editor { schemas, values, nodes: Vec::new(), names: None, replaced: HashMap::new() }
+        let given = values.len();
+        Editor { schemas, values, nodes: Vec::new(), given, names: None, replaced: HashMap::new() }
     }
 
     pub(super) fn value(&self, id: ValueId) -> &Value {
@@ -28,6 +32,11 @@ impl<'a> Editor<'a> {
 
     /// A new value; its name is `name` if that is free.
     pub(super) fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Error> {
+        if self.values.len() - self.given >= MAX_ADDED_VALUES {
+            return Err(Error::limit(format!(
+                "to make the graph functional takes more than {MAX_ADDED_VALUES} new values"
+            )));
+        }
         let id = u32::try_from(self.values.len())
             .map_err(|_| Error::limit("the graph has more values than 32 bits count"))?;
         let names = self

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::limits::MAX_STRIDE_TERMS;
 use crate::program::{Size, Symbolic, TensorMeta};
 use crate::scalar::ScalarType;
 use crate::symbol::{Expression, Function, SymbolId};
@@ -29,10 +30,28 @@ fn product(left: &Size, right: &Size) -> Size {
         (left, Size::Fixed(0 | 1)) => left.clone(),
         (Size::Fixed(1), right) => right.clone(),
         (Size::Fixed(left), Size::Fixed(right)) => Size::Fixed(left.saturating_mul(*right)),
-        (left, right) => Size::Symbolic(Arc::new(Symbolic {
-            expression: Expression::Call(Function::Mul, vec![expression(left), expression(right)]),
-            hint: None,
-        })),
+        (left, right) => {
+            let factors = vec![expression(left), expression(right)];
+            let mut left = MAX_STRIDE_TERMS;
+            let short = factors.iter().all(|factor| fits(factor, &mut left));
+            let expression = if short {
+                Expression::Call(Function::Mul, factors)
+            } else {
+                // It has no value, as if one of its functions were not known.
+                Expression::Call(Function::Other("long product".to_owned()), Vec::new())
+            };
+            Size::Symbolic(Arc::new(Symbolic { expression, hint: None }))
+        }
+    }
+}
+
+/// Whether an expression has no more terms than are left.
+fn fits(expression: &Expression, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match expression {
+        Expression::Call(_, arguments) => arguments.iter().all(|argument| fits(argument, left)),
+        _ => true,
     }
 }
 
@@ -50,7 +69,7 @@ fn number(size: &Size, round: u32) -> Option<i64> {
     match size {
         Size::Fixed(value) => Some(*value),
         Size::Symbolic(symbolic) => {
-            let value = |id: SymbolId| Some(97 + i64::from(id.0) * 14 + i64::from(round) * 6);
+            let value = |id: SymbolId| Some(97 + i64::from(id.0) * 14 + i64::from(round) * 5);
             symbolic.expression.evaluate(&value)?.integer()
         }
     }
