@@ -28,7 +28,7 @@ pub struct Refused {
     pub refusal: Refusal,
     /// The path of the module that made the call.
     pub module: Option<String>,
-    /// The file, the line and the code that made the call.
+    /// The file, the line and the code of the model that made the call; torch's own where there is no other.
     pub source: Option<(String, u32, Option<String>)>,
 }
 
@@ -79,7 +79,7 @@ impl Refusal {
 impl Refused {
     /// A refusal of a call.
     pub(crate) fn of(node: &Node, refusal: Refusal) -> Refused {
-        let source = node.origin.source();
+        let source = node.origin.model_source().or_else(|| node.origin.source());
         Refused {
             node: node.name.clone(),
             operator: node.target.to_string(),

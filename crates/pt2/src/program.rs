@@ -465,22 +465,33 @@ impl Origin {
 
     /// The innermost line of Python code: file, line, and the code if it is there.
     pub fn source(&self) -> Option<SourceLine<'_>> {
-        let trace = self.stack_trace.as_deref()?;
-        let mut lines = trace.lines();
-        let mut found = None;
-        while let Some(line) = lines.next() {
-            let place = line.trim_start().strip_prefix("File \"").and_then(|rest| {
-                let (file, rest) = rest.split_once("\", line ")?;
-                let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-                Some((file, digits.parse().ok()?))
-            });
-            if let Some((file, line)) = place {
-                let code = lines.clone().next().map(str::trim);
-                let code = code.filter(|code| !code.is_empty() && !code.starts_with("File \""));
-                found = Some(SourceLine { file, line, code });
+        self.sources().last()
+    }
+
+    /// The innermost line of Python code that is not torch's own: what somebody wrote who made the model.
+    pub fn model_source(&self) -> Option<SourceLine<'_>> {
+        let is_torch = |file: &str| file.starts_with("torch/") || file.contains("/torch/");
+        self.sources().filter(|line| !is_torch(line.file)).last()
+    }
+
+    /// Python's stack, the outermost line first.
+    pub fn sources(&self) -> impl Iterator<Item = SourceLine<'_>> {
+        let mut lines = self.stack_trace.as_deref().unwrap_or_default().lines();
+        std::iter::from_fn(move || {
+            loop {
+                let line = lines.next()?;
+                let place = line.trim_start().strip_prefix("File \"").and_then(|rest| {
+                    let (file, rest) = rest.split_once("\", line ")?;
+                    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+                    Some((file, digits.parse().ok()?))
+                });
+                if let Some((file, line)) = place {
+                    let code = lines.clone().next().map(str::trim);
+                    let code = code.filter(|code| !code.is_empty() && !code.starts_with("File \""));
+                    return Some(SourceLine { file, line, code });
+                }
             }
-        }
-        found
+        })
     }
 }
 
@@ -506,4 +517,23 @@ pub struct SourceLine<'a> {
     pub line: u32,
     /// The code.
     pub code: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_model_are_told_from_those_of_torch() {
+        let trace = "  File \"/app/model.py\", line 7, in forward\n    x = self.embed(x)\n  \
+                     File \"/lib/torch/nn/modules/sparse.py\", line 189, in forward\n    return F.embedding(\n";
+        let origin = Origin { stack_trace: Some(trace.into()), ..Origin::default() };
+        let line = |line, file, code| SourceLine { file, line, code: Some(code) };
+        let of_torch = line(189, "/lib/torch/nn/modules/sparse.py", "return F.embedding(");
+        let of_model = line(7, "/app/model.py", "x = self.embed(x)");
+        assert_eq!(origin.source(), Some(of_torch));
+        assert_eq!(origin.model_source(), Some(of_model));
+        assert_eq!(origin.sources().collect::<Vec<_>>(), [of_model, of_torch]);
+        assert_eq!(Origin::default().source(), None);
+    }
 }

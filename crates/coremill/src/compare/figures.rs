@@ -52,21 +52,21 @@ pub fn figures(reference: &Array, other: &Array) -> Result<Figures, String> {
     // torch's scalars have no dimension, Core ML's one.
     let scalars = [reference, other].iter().all(|array| matches!(array.shape(), [] | [1]));
     if reference.shape() != other.shape() && !scalars {
-        return Err(format!("has the shape {:?} and {:?}", reference.shape(), other.shape()));
+        return Err(format!("shapes {:?} and {:?} differ", reference.shape(), other.shape()));
     }
     let integers = reference.as_ints().is_some() && other.as_ints().is_some();
     match (reference.elements(), other.elements()) {
         (Elements::Floats(x), Elements::Floats(y)) => {
-            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+            Ok(measure(integers, pairs(x, y, f64::from, f64::from)))
         }
         (Elements::Ints(x), Elements::Ints(y)) => {
-            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+            Ok(measure(integers, pairs(x, y, f64::from, f64::from)))
         }
         (Elements::Floats(x), Elements::Ints(y)) => {
-            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+            Ok(measure(integers, pairs(x, y, f64::from, f64::from)))
         }
         (Elements::Ints(x), Elements::Floats(y)) => {
-            Ok(measure(integers, pairs(x, y, |x| f64::from(x), |y| f64::from(y))))
+            Ok(measure(integers, pairs(x, y, f64::from, f64::from)))
         }
         _ => Err("holds texts".to_owned()),
     }

@@ -92,7 +92,7 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
             let rest = path.strip_prefix(wanted.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        if !paths.iter().any(|path| inside(path)) {
+        if !paths.iter().any(inside) {
             let last = wanted.rsplit('.').next().unwrap_or(wanted);
             let similar = paths.iter().filter(|path| path.rsplit('.').next() == Some(last)).take(5);
             let mut shown: Vec<_> = similar.map(|path| format!("`{path}`")).collect();
