@@ -64,11 +64,15 @@ impl Source {
             Some(packed) => packed,
             None => {
                 let (data, dtype) = self.stored(known)?;
-                let source = DenseSource::new(machine.isa, data, dtype, inputs, outputs, order);
+                let isa = machine.isa;
+                let source = DenseSource::new(isa, data.clone(), dtype, inputs, outputs, order);
                 let fp16 = dtype == DType::Fp16;
                 let precision = if fp16 { Precision::F16 } else { Precision::F32 };
-                let (pool, isa) = (&machine.pool, machine.isa);
-                PackedWeights::pack(pool, isa, inputs, outputs, precision, &source)
+                let pool = &machine.pool;
+                let packed = PackedWeights::pack(pool, isa, inputs, outputs, precision, &source);
+                // The pages of the file need not stay beside the copy; who reads them again brings them back.
+                data.release_pages();
+                packed
             }
         };
         let packed = Arc::new(packed);
