@@ -100,8 +100,11 @@ def largest_error(
     (block,) = function.block_specializations.values()
     inputs = [one for one in function.inputs if one.type.WhichOneof("type") == "tensorType"]
     # A buffer that is no state comes in, and goes out under this name.
-    carried = {one.name: f"{one.name}_out" for one in inputs if f"{one.name}_out" in block.outputs}
-    names = [name for name in block.outputs if name not in carried.values()]
+    changed = {one.name: f"{one.name}_out" for one in inputs if f"{one.name}_out" in block.outputs}
+    # What a program writes to its caller's inputs goes out, too, but does not come in again with the next call.
+    own = {one.name for one in inputs[: len(of_call(arrays, "in", 0))]}
+    carried = {name: out for name, out in changed.items() if name not in own}
+    names = [name for name in block.outputs if name not in changed.values()]
     given = [adapted(of_call(arrays, "in", call), inputs, carried) for call in range(calls)]
     if carried:
         # All buffers of the zoo are of zeros at first.
