@@ -77,7 +77,7 @@ fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
         (Some(_), true) => {
             refuse!("both a mask and `is_causal` are given; accepted is one of them")
         }
-        (Some(mask), false) => Some(stated(call, mask.value)),
+        (Some(mask), false) => Some(mask.value),
         (None, true) => causal_mask(call, query, key)?,
         (None, false) => None,
     };
@@ -90,13 +90,25 @@ fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
         refuse!("results that are for gradients are used; accepted is the first");
     }
     let decompose = call.lowering.options.decompose_sdpa || weights;
+    let native = !decompose && call.opset() >= Opset::Ios18;
+    let (mask, factors) = match mask {
+        Some(mask) => {
+            let (mask, factors) = bounded(call, mask, native)?;
+            (Some(mask), factors)
+        }
+        None => (None, None),
+    };
     let all = Attention { query, key, value, mask, scale };
     let attended = if grouped {
         grouped_attention(call, all, decompose)?
     } else {
         attend(call, all, decompose)?
     };
-    let mut results = vec![Lowered::tensor(attended.value, dtype)];
+    let value = match factors {
+        Some(factors) => call.binary(OpKind::Mul, attended.value, factors)?,
+        None => attended.value,
+    };
+    let mut results = vec![Lowered::tensor(value, dtype)];
     if let (true, Some(weights)) = (weights, attended.weights) {
         results.push(Lowered::tensor(weights, dtype));
     }
@@ -154,16 +166,60 @@ fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> Result<Value
         .emit(OpKind::Select, [("cond", mask.into()), ("a", scores.into()), ("b", f32::MIN.into())])
 }
 
-/// A constant mask as what is added: `bool`s do not go to weight files.
-fn stated(builder: &mut Builder, mask: ValueId) -> ValueId {
-    if builder.dtype(mask) != DType::Bool {
-        return mask;
-    }
+/// A mask that lets a softmax be taken of every row: nothing in it is minus infinity, unless it is added and
+/// computed.
+///
+/// Rows that are masked whole become means of all values, where torch has zeros; of a constant mask they
+/// are known, and come with it as factors for the rows of the result.
+fn bounded(
+    builder: &mut Builder,
+    mask: ValueId,
+    native: bool,
+) -> Result<(ValueId, Option<ValueId>), Refusal> {
+    let is_bool = builder.dtype(mask) == DType::Bool;
     let elements = builder.known(mask).and_then(Constant::elements);
-    let (Some(shape), Some(elements)) = (builder.fixed_shape(mask), elements) else { return mask };
-    let takes = elements.as_bytes().iter().map(|&takes| if takes != 0 { 0.0 } else { f32::MIN });
-    let terms: Vec<f32> = takes.collect();
-    builder.float_constant(&shape, &terms)
+    let (Some(shape), Some(elements)) = (builder.fixed_shape(mask), elements) else {
+        let mask = match (is_bool, native) {
+            // Nothing where it takes a score, else the least number.
+            (true, true) => {
+                let takes = builder.cast(mask, DType::Fp32)?;
+                let (alpha, beta) = (f32::MAX.into(), f32::MIN.into());
+                let arguments = [("x", takes.into()), ("alpha", alpha), ("beta", beta)];
+                builder.emit(OpKind::LinearActivation, arguments)?
+            }
+            // What is added stays as it is: it is kept in 32 bits where it may be large.
+            _ => mask,
+        };
+        return Ok((mask, None));
+    };
+    // Constants that are `bool`s do not go to weight files.
+    let bytes = elements.as_bytes();
+    let terms: Vec<f32> = if is_bool {
+        bytes.iter().map(|&takes| if takes != 0 { 0.0 } else { f32::MIN }).collect()
+    } else {
+        let (elements, _) = bytes.as_chunks::<4>();
+        elements.iter().map(|&element| f32::from_le_bytes(element).max(f32::MIN)).collect()
+    };
+    let width = shape.last().map_or(1, |&width| width as usize).max(1);
+    let whole = |row: &[f32]| row.iter().all(|&term| term == f32::MIN);
+    let minus_infinity = is_bool || has_minus_infinity(bytes);
+    let factors: Vec<f32> =
+        terms.chunks(width).map(|row| f32::from(u8::from(!whole(row)))).collect();
+    let factors = if minus_infinity && factors.contains(&0.0) {
+        let mut shape = shape.clone();
+        if let Some(last) = shape.last_mut() {
+            *last = 1;
+        }
+        Some(builder.float_constant(&shape, &factors))
+    } else {
+        None
+    };
+    Ok((builder.float_constant(&shape, &terms), factors))
+}
+
+fn has_minus_infinity(bytes: &[u8]) -> bool {
+    let (elements, _) = bytes.as_chunks::<4>();
+    elements.iter().any(|&element| f32::from_le_bytes(element) == f32::NEG_INFINITY)
 }
 
 /// Whether Core ML's operation takes the tensors: batches are the same, and the mask has all sources.
