@@ -1,6 +1,11 @@
 use coremill_engine::{Array, Elements};
 use serde::Serialize;
 
+/// Numbers beyond this are meant as infinities: masks of attention.
+const INFINITE: f64 = 1e30;
+/// What such a number may be in `fp16`, with what was added to it.
+const INFINITE_IN_HALF: f64 = 32768.0;
+
 /// How far an array lies from a reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
@@ -81,6 +86,14 @@ fn pairs<X: Copy, Y: Copy>(
     x.iter().zip(y).map(move |(&x, &y)| (x_number(x), y_number(y)))
 }
 
+/// Whether two numbers are a mask, of which `fp16` has its own: −3.4e38 and −65504 do the same. A number of the
+/// reference that became infinite is none.
+fn is_mask(x: f64, y: f64) -> bool {
+    let masks = |mask: f64, other: f64| mask.abs() >= INFINITE && other.abs() >= INFINITE_IN_HALF;
+    let alike = masks(x, y) || (y.is_finite() && masks(y, x));
+    alike && x.is_sign_negative() == y.is_sign_negative()
+}
+
 fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> Figures {
     let (mut elements, mut differing, mut unlike, mut finite) = (0, 0, 0, 0usize);
     let (mut nan, mut infinite) = ([0; 2], [0; 2]);
@@ -92,8 +105,9 @@ fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> Figures {
             nan[index] += usize::from(value.is_nan());
             infinite[index] += usize::from(value.is_infinite());
         }
-        if !x.is_finite() || !y.is_finite() {
-            let same = x == y || (x.is_nan() && y.is_nan());
+        let is_mask = is_mask(x, y);
+        if is_mask || !x.is_finite() || !y.is_finite() {
+            let same = is_mask || x == y || (x.is_nan() && y.is_nan());
             unlike += usize::from(!same);
             differing += usize::from(!same);
             continue;
@@ -158,6 +172,16 @@ mod tests {
         let found = figures(&floats(&[1.0, 7e4]), &floats(&[1.0, f32::INFINITY])).expect("alike");
         assert_eq!((found.unlike, found.infinite, found.snr()), (1, [0, 1], f64::NEG_INFINITY));
         assert!(!found.is_within(1.0));
+    }
+
+    #[test]
+    fn masks_are_alike_in_every_precision() {
+        let masked = floats(&[f32::MIN, f32::MIN, 1.0]);
+        let found = figures(&masked, &floats(&[-65504.0, f32::NEG_INFINITY, 1.0])).expect("alike");
+        assert_eq!((found.differing, found.unlike, found.snr()), (0, 0, f64::INFINITY));
+        let found = figures(&masked, &floats(&[65504.0, f32::NAN, 1.0])).expect("alike");
+        assert_eq!((found.differing, found.unlike), (2, 1));
+        assert!(!found.is_within(0.5));
     }
 
     #[test]
