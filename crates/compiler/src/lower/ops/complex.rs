@@ -225,6 +225,45 @@ pub(crate) fn exp(call: &mut Call<'_, '_>) -> Results {
     give(call, real, imaginary)
 }
 
+/// The sine or the cosine.
+pub(crate) fn wave(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
+    let Tensor { value, imaginary: Some(imaginary), .. } = call.any_tensor("self")? else {
+        refuse!("`self` is real");
+    };
+    let (sine, cosine) = (call.unary(OpKind::Sin, value)?, call.unary(OpKind::Cos, value)?);
+    let grown = call.unary(OpKind::Cosh, imaginary)?;
+    let tilted = call.unary(OpKind::Sinh, imaginary)?;
+    if kind == OpKind::Sin {
+        let real = call.binary(OpKind::Mul, sine, grown)?;
+        let imaginary = call.binary(OpKind::Mul, cosine, tilted)?;
+        return give(call, real, imaginary);
+    }
+    let real = call.binary(OpKind::Mul, cosine, grown)?;
+    let imaginary = call.binary(OpKind::Mul, sine, tilted)?;
+    let imaginary = call.times(imaginary, -1.0)?;
+    give(call, real, imaginary)
+}
+
+/// The root on the right half of the plane.
+pub(crate) fn sqrt(call: &mut Call<'_, '_>) -> Results {
+    let Tensor { value, imaginary: Some(imaginary), .. } = call.any_tensor("self")? else {
+        refuse!("`self` is real");
+    };
+    let magnitude = call.hypotenuse(value, imaginary)?;
+    let mut halves = Vec::new();
+    for kind in [OpKind::Add, OpKind::Sub] {
+        let double = call.binary(kind, magnitude, value)?;
+        let half = call.times(double, 0.5)?;
+        // Rounding could leave less than nothing.
+        let half = call.unary(OpKind::Relu, half)?;
+        halves.push(call.unary(OpKind::Sqrt, half)?);
+    }
+    let below = call.is_negative(imaginary)?;
+    let minus = call.times(halves[1], -1.0)?;
+    let imaginary = call.select(below, minus, halves[1])?;
+    give(call, halves[0], imaginary)
+}
+
 pub(crate) fn log(call: &mut Call<'_, '_>) -> Results {
     let x = call.any_tensor("self")?;
     let (real, imaginary) = logarithm(call, x)?;

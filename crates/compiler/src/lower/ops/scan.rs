@@ -73,7 +73,7 @@ fn accumulated(
     while reach < extent {
         let distance = reach as i64;
         let first = builder.slice(y, axis, 0, Some(distance))?;
-        let earlier = builder.slice(y, axis, 0, Some(-distance))?;
+        let earlier = builder.slice(y, axis, 0, Some(extent as i64 - distance))?;
         let later = builder.slice(y, axis, distance, None)?;
         let joined = join(builder, earlier, later)?;
         y = builder.concat(&[first, joined], axis)?;
@@ -155,7 +155,8 @@ fn differences(call: &mut Call<'_, '_>) -> Results {
     };
     for _ in 0..call.known_int("n")? {
         let later = call.slice(y, axis, 1, None)?;
-        let earlier = call.slice(y, axis, 0, Some(-1))?;
+        let last = call.extents(y)[axis].map_or(-1, |extent| extent as i64 - 1);
+        let earlier = call.slice(y, axis, 0, Some(last))?;
         y = call.binary(kind, later, earlier)?;
     }
     let y = if core_dtype(result)? == DType::Int32 { call.wrapped(y, result)? } else { y };

@@ -25,9 +25,13 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.exp", |call| plain_or_complex(call, OpKind::Exp, complex::exp)),
     all("aten.exp2", |call| plain(call, OpKind::Exp2)),
     all("aten.special_exp2", |call| plain(call, OpKind::Exp2)),
-    all("aten.sqrt", |call| plain(call, OpKind::Sqrt)),
-    all("aten.sin", |call| plain(call, OpKind::Sin)),
-    all("aten.cos", |call| plain(call, OpKind::Cos)),
+    all("aten.sqrt", |call| plain_or_complex(call, OpKind::Sqrt, complex::sqrt)),
+    all("aten.sin", |call| {
+        plain_or_complex(call, OpKind::Sin, |call| complex::wave(call, OpKind::Sin))
+    }),
+    all("aten.cos", |call| {
+        plain_or_complex(call, OpKind::Cos, |call| complex::wave(call, OpKind::Cos))
+    }),
     all("aten.tan", |call| plain(call, OpKind::Tan)),
     all("aten.asin", |call| plain(call, OpKind::Asin)),
     all("aten.arcsin", |call| plain(call, OpKind::Asin)),
