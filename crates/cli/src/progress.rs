@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -28,8 +28,10 @@ impl Progress {
         let (sender, stages) = mpsc::channel::<String>();
         let painter = std::thread::spawn(move || {
             let (mut stage, mut bar): (_, Option<ProgressBar>) = (stage, None);
+            let start = Instant::now();
             loop {
-                let wait = if bar.is_some() { TICK } else { PATIENCE };
+                let wait =
+                    if bar.is_some() { TICK } else { PATIENCE.saturating_sub(start.elapsed()) };
                 match stages.recv_timeout(wait) {
                     Ok(next) => stage = next,
                     Err(RecvTimeoutError::Timeout) => {
