@@ -15,7 +15,7 @@ from oracle.aten.make import all_cases, family_cases, make
 from oracle.conftest import ROOT
 
 #: Target and precision; the second and third take every so many cases.
-FORMS = [("ios18", "fp32", 1), ("ios18", "fp16", 3), ("ios15", "fp32", 3)]
+FORMS = [("ios18", "fp32", 1), ("ios18", "fp16", 4), ("ios15", "fp32", 4)]
 #: Every so many cases are made with every change, which is more than 1,500; `python -m oracle.aten` makes all.
 STRIDE = 2
 #: Operators of the core set that programs for prediction do not contain, or that are no computation.

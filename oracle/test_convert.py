@@ -4,6 +4,7 @@ Here the small programs of the zoo are converted; `cargo xtask zoo` converts all
 """
 
 import collections
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,16 @@ def test_convert(name: str, target: str, precision: str, exports: Path, coremill
     states = "keep" if target == "ios18" else "io"
     coremill("convert", archive, "-o", package, "--target", target, "--precision", precision, "--states", states)
     assert judge(name, package, exports, precision).faults() == []
+
+
+@pytest.mark.parametrize("dialect", ["core", "edge"])
+@pytest.mark.parametrize("name", [row.name for row in everyday() if row.dialects])
+def test_dialects(name: str, dialect: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
+    """So does the program in its decomposed forms, which compute the same."""
+    record = json.loads((exports / f"{name}.json").read_text())
+    if dialect not in record["dialects"]:
+        pytest.skip(f"ExecuTorch cannot write it: {record['no_edge']}")
+    package = tmp_path / f"{name}.mlpackage"
+    archive = exports / f"{name}.{dialect}.pt2"
+    coremill("convert", archive, "-o", package, "--target", "ios18", "--precision", "fp32")
+    assert judge(name, package, exports, "fp32").faults() == []

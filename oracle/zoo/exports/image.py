@@ -141,15 +141,7 @@ MADE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
     ),
 }
 
-EVERYDAY = {
-    "test_byobnet",
-    "test_convnext3",
-    "test_mambaout",
-    "test_vit2",
-    "test_nfnet",
-    "test_coatnet",
-    "ghostnet_050",
-}
+EVERYDAY = {"test_byobnet", "test_convnext3", "test_vit2"}
 DIALECTS = {"test_resnet", "test_vit2", "test_efficientnet_ln"}
 
 

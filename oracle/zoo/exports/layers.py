@@ -307,7 +307,7 @@ RECURRENT = [
     row("gru_bidirectional", recurrent(nn.GRU, bidirectional=True, num_layers=2, state=True), "recurrent"),
     row("gru_no_bias", recurrent(nn.GRU, bias=False), "recurrent"),
     row("rnn_tanh", recurrent(nn.RNN, num_layers=2), "recurrent"),
-    row("rnn_relu", recurrent(nn.RNN, nonlinearity="relu", bidirectional=True, state=True), "recurrent", everyday=True),
+    row("rnn_relu", recurrent(nn.RNN, nonlinearity="relu", bidirectional=True, state=True), "recurrent"),
     *(
         row(f"{kind.__name__.removesuffix('Cell').lower()}_cells", plain(lambda kind=kind: Cells(kind), 4, 2, WIDTH), "recurrent")
         for kind in (nn.LSTMCell, nn.GRUCell, nn.RNNCell)
@@ -318,7 +318,7 @@ RECURRENT = [
 ]  # fmt: skip
 
 ATTENTION = [
-    row("multihead", multihead(), "attention", dialects=True, everyday=True),
+    row("multihead", multihead(), "attention", dialects=True),
     row("multihead_weights", multihead(weights=True, batch_first=True), "attention"),
     row("multihead_padding", multihead(masks=1, batch_first=True), "attention"),
     row("multihead_masks", multihead(True, masks=2), "attention", everyday=True),
@@ -329,7 +329,7 @@ ATTENTION = [
     row("decoder_layer", layer(nn.TransformerDecoderLayer, targets=1), "attention"),
     row("decoder_layer_causal", layer(nn.TransformerDecoderLayer, targets=1, mask=True), "attention"),
     row("transformer", layer(nn.Transformer, targets=1, num_encoder_layers=2, num_decoder_layers=2), "attention"),
-    row("sdpa", fused(), "attention", everyday=True),
+    row("sdpa", fused(), "attention"),
     row("sdpa_causal", fused(is_causal=True), "attention"),
     row("sdpa_bool", fused("bool"), "attention"),
     row("sdpa_float", fused("float"), "attention", "a mask with -inf"),

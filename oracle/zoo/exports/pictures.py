@@ -46,7 +46,7 @@ def large() -> torch.Tensor:
 
 
 ROWS = [
-    row("vit", "vision", model("ViTForImageClassification", "ViTConfig", PICTURE, SEEN), dialects=True, everyday=True),
+    row("vit", "vision", model("ViTForImageClassification", "ViTConfig", PICTURE, SEEN), dialects=True),
     row("vit_eager", "vision", model("ViTModel", "ViTConfig", PICTURE, SEEN, attention="eager")),
     row("deit", "vision", model("DeiTForImageClassificationWithTeacher", "DeiTConfig", PICTURE, SEEN)),
     row(
@@ -167,7 +167,12 @@ ROWS = [
         model(
             "PvtForImageClassification",
             "PvtConfig",
-            {"image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 48, 64], "num_attention_heads": [1, 2, 3, 4]},
+            {
+                "image_size": 64,
+                "depths": [1, 1, 1, 1],
+                "hidden_sizes": [16, 32, 48, 64],
+                "num_attention_heads": [1, 2, 3, 4],
+            },
             {"pixel_values": large},
         ),
     ),
@@ -383,7 +388,12 @@ ROWS = [
         model(
             "GLPNForDepthEstimation",
             "GLPNConfig",
-            {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "decoder_hidden_size": 16, "num_attention_heads": [1, 2, 3, 4]},
+            {
+                "hidden_sizes": [16, 32, 48, 64],
+                "depths": [1, 1, 1, 1],
+                "decoder_hidden_size": 16,
+                "num_attention_heads": [1, 2, 3, 4],
+            },
             {"pixel_values": large},
         ),
         "depth",

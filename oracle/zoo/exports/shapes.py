@@ -166,7 +166,7 @@ def hugging_face() -> Source:
 
 
 ROWS = [
-    Row("free_batch", "shapes", free(lambda: nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)), (3, 6), [(5, 6)], {0: BATCH}), everyday=True),
+    Row("free_batch", "shapes", free(lambda: nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)), (3, 6), [(5, 6)], {0: BATCH})),
     Row("free_picture", "shapes", free(convolutions, (1, 3, 32, 40), [(1, 3, 48, 24)], {2: Dim("height", min=16, max=64), 3: Dim("width", min=16, max=64)}), dialects=True, everyday=True),
     Row("free_length", "shapes", free(Attention, (2, 7), [(1, 5), (3, 12)], {0: BATCH, 1: LENGTH}, tokens), everyday=True),
     Row("free_upsample", "shapes", free(lambda: Function(upsampled), (1, 2, 8, 12), [(1, 2, 12, 4)], {2: 2 * Dim("half_height", min=2, max=8), 3: 2 * Dim("half_width", min=2, max=8)})),

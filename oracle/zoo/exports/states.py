@@ -177,7 +177,7 @@ def static_cache() -> Source:
 
 ROWS = [
     Row("accumulator", "states", repeated(Accumulator, 2, 32), dialects=True, everyday=True),
-    Row("window", "states", repeated(Window, 1, 32), everyday=True),
+    Row("window", "states", repeated(Window, 1, 32)),
     Row("running_mean", "states", repeated(Running, 3, 32)),
     Row("echo", "states", repeated(Echo, 32)),
     Row("cache_index_copy", "states", cached("index_copy"), everyday=True),

@@ -73,7 +73,6 @@ ENCODERS = [
             },
             MASKED,
         ),
-        everyday=True,
     ),
     row("albert", "text encoder", model("AlbertModel", "AlbertConfig", {**TEXT, "embedding_size": 32}, MASKED)),
     row(
@@ -242,7 +241,7 @@ DECODERS = [
         model("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
         "a mixture of experts",
     ),
-    row("qwen2", "text decoder", model("Qwen2ForCausalLM", "Qwen2Config", GROUPED), everyday=True),
+    row("qwen2", "text decoder", model("Qwen2ForCausalLM", "Qwen2Config", GROUPED)),
     row("qwen3", "text decoder", model("Qwen3ForCausalLM", "Qwen3Config", {**GROUPED, "head_dim": 16})),
     row(
         "qwen2_moe",
