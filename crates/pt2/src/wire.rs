@@ -75,10 +75,29 @@ pub(crate) struct SchemaVersion {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct RangeConstraint {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bound")]
     pub(crate) min_val: Option<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bound")]
     pub(crate) max_val: Option<i64>,
+}
+
+/// A bound of a size; none is absent, null, or, as ExecuTorch writes it, infinite.
+fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Bound {
+        Whole(i64),
+        Float(Float),
+    }
+    match Option::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Bound::Whole(value)) => Ok(Some(value)),
+        Some(Bound::Float(Float(value))) if value.is_infinite() => Ok(None),
+        Some(Bound::Float(Float(value))) => Err(de::Error::invalid_value(
+            de::Unexpected::Float(value),
+            &"a whole number or an infinity",
+        )),
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -346,4 +365,20 @@ pub(crate) struct PayloadMeta {
     pub(crate) use_pickle: bool,
     #[serde(default)]
     pub(crate) tensor_meta: Option<TensorMeta>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RangeConstraint;
+
+    #[test]
+    fn bounds_may_be_infinite() -> Result<(), serde_json::Error> {
+        let range: RangeConstraint =
+            serde_json::from_str(r#"{"min_val": 2, "max_val": "Infinity"}"#)?;
+        assert_eq!((range.min_val, range.max_val), (Some(2), None));
+        let range: RangeConstraint = serde_json::from_str(r#"{"min_val": null}"#)?;
+        assert_eq!((range.min_val, range.max_val), (None, None));
+        assert!(serde_json::from_str::<RangeConstraint>(r#"{"min_val": 2.5}"#).is_err());
+        Ok(())
+    }
 }
