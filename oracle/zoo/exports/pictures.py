@@ -136,16 +136,6 @@ ROWS = [
         ),
     ),
     row(
-        "cvt",
-        "vision",
-        model(
-            "CvtForImageClassification",
-            "CvtConfig",
-            {"embed_dim": [16, 32, 48], "num_heads": [1, 2, 3], "depth": [1, 1, 1]},
-            {"pixel_values": large},
-        ),
-    ),
-    row(
         "levit",
         "vision",
         model(

@@ -202,7 +202,7 @@ ROWS = [
         model(
             "LiltModel",
             "LiltConfig",
-            {**TEXT, "max_2d_position_embeddings": 128, "channel_shrink_ratio": 4},
+            {**TEXT, "hidden_size": 96, "max_2d_position_embeddings": 128, "channel_shrink_ratio": 4},
             {"input_ids": tokens, "bbox": boxes},
         ),
     ),
@@ -344,43 +344,6 @@ ROWS = [
             {**TEXT, "visual_embedding_dim": 24},
             {"input_ids": tokens, "visual_embeds": lambda: torch.randn(1, 4, 24)},
         ),
-    ),
-    row(
-        "sam",
-        "multimodal",
-        model(
-            "SamModel",
-            "SamConfig",
-            {
-                "vision_config": {
-                    "hidden_size": 64,
-                    "output_channels": 32,
-                    "num_hidden_layers": 2,
-                    "num_attention_heads": 4,
-                    "image_size": 64,
-                    "patch_size": 8,
-                    "mlp_dim": 128,
-                    "window_size": 4,
-                    "global_attn_indexes": [1],
-                },
-                "prompt_encoder_config": {
-                    "hidden_size": 32,
-                    "image_size": 64,
-                    "patch_size": 8,
-                    "image_embedding_size": 8,
-                    "mask_input_channels": 8,
-                },
-                "mask_decoder_config": {
-                    "hidden_size": 32,
-                    "mlp_dim": 64,
-                    "num_attention_heads": 4,
-                    "iou_head_hidden_dim": 32,
-                },
-            },
-            {"pixel_values": lambda: pixels(64), "input_points": lambda: torch.rand(1, 1, 2, 2) * 64},
-            fixed={"multimask_output": False},
-        ),
-        "segmentation by points",
     ),
     row(
         "x_clip",

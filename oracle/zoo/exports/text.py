@@ -410,18 +410,6 @@ PAIRED = [
         ),
     ),
     row("umt5", "encoder-decoder", model("UMT5ForConditionalGeneration", "UMT5Config", T5, BOTH, QUIET)),
-    row(
-        "switch_transformers",
-        "encoder-decoder",
-        model(
-            "SwitchTransformersForConditionalGeneration",
-            "SwitchTransformersConfig",
-            {**T5, "num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
-            BOTH,
-            QUIET,
-        ),
-        "a mixture of experts",
-    ),
     row("bart", "encoder-decoder", model("BartForConditionalGeneration", "BartConfig", SEQUENCES, BOTH), dialects=True),
     row("mbart", "encoder-decoder", model("MBartForConditionalGeneration", "MBartConfig", SEQUENCES, BOTH)),
     row("pegasus", "encoder-decoder", model("PegasusForConditionalGeneration", "PegasusConfig", SEQUENCES, BOTH)),
