@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .case import Case, case, free, of, program, real, whole
+from .case import Case, case, free, of, program, real
 
 KINDS = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
 RANDOM = {"exact": False}

@@ -355,7 +355,7 @@ ROWS = [
                 "text_config": CLIP_TEXT,
                 "vision_config": {
                     **PICTURE,
-                    "mit_hidden_size": 32,
+                    "mit_hidden_size": 64,
                     "mit_intermediate_size": 64,
                     "mit_num_hidden_layers": 1,
                     "mit_num_attention_heads": 4,
