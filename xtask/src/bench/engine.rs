@@ -88,7 +88,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut broken = Vec::new();
     println!(
         "{:<26} {:>2} {:>10} {:>10} {:>12} {:>8} {:>8} {:>9}",
-        if arguments.shortest { "shortest ms" } else { "median ms" }, "T", "engine", "torch", "onnxruntime", "/ torch", "/ onnx", "error"
+        if arguments.shortest { "shortest ms" } else { "median ms" },
+        "T",
+        "engine",
+        "torch",
+        "onnxruntime",
+        "/ torch",
+        "/ onnx",
+        "error"
     );
     for &threads in &arguments.threads {
         let mut peers = match arguments.profile {

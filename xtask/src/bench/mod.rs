@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures what the project promises, beside what it is compared with.
 
 mod cast;
+mod convert;
 mod engine;
 mod package;
 
@@ -17,6 +18,8 @@ pub(crate) struct Arguments {
 enum Subject {
     /// Reading, verifying and writing a package, and casting floats into one, against `cp -r` of it.
     Package(package::Arguments),
+    /// Exported programs to packages, beside coremltools.
+    Convert(convert::Arguments),
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
     /// One measured run of `package`, in a process of its own.
@@ -31,6 +34,7 @@ enum Subject {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match &arguments.subject {
         Subject::Package(arguments) => package::run(arguments),
+        Subject::Convert(arguments) => convert::run(arguments),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
         Subject::CastRun(arguments) => cast::run_once(arguments),

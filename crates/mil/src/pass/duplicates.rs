@@ -14,8 +14,9 @@ use super::Editor;
 use crate::ir::{Binding, BlockId, Constant, ConstantData, Op, OpId, Operator};
 use crate::ops::OpKind;
 
-/// Constants with more bytes are the same only if they are the same place of a file.
-const MAX_COMPARED_BYTES: usize = 1 << 16;
+/// Constants with more bytes are the same only if they are the same place of a file; writers store equal ones once all
+/// the same.
+const MAX_COMPARED_BYTES: usize = 1 << 10;
 
 /// What tells operations apart that may be the same.
 #[derive(PartialEq, Eq, Hash)]

@@ -1,0 +1,44 @@
+//! Conversion, beside coremltools: a script of the oracles takes turns with both.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::oracle;
+use crate::workspace::{binary, cargo, execute, root};
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Where the exported programs are; what is missing is made there
+    #[arg(long, default_value = "target/bench-exports")]
+    models: PathBuf,
+    /// Measure this model alone
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// How many rounds
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Print the lines as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures; the error says that a promise was not kept.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let root = root();
+    let python = oracle::interpreter(&root)?;
+    let mut build = cargo(&root);
+    build.args(["build", "--release", "--quiet", "--package", "coremill-cli"]);
+    execute(&mut build, "building the command")?;
+    let mut script = Command::new(python);
+    script.current_dir(&root).args(["-m", "oracle.bench_convert"]);
+    script.arg("--coremill").arg(binary(&root)).arg("--models").arg(&arguments.models);
+    script.arg("--rounds").arg(arguments.rounds.to_string());
+    if !arguments.only.is_empty() {
+        script.arg("--only").args(&arguments.only);
+    }
+    if arguments.json {
+        script.arg("--json");
+    }
+    execute(&mut script, "measuring conversions")
+}
