@@ -29,8 +29,8 @@ SYMBOLIC = "sym_"
 
 
 def test_breadth() -> None:
-    """Enough cases, and each name once."""
-    names = collections.Counter(one.name for _, one in all_cases())
+    """Enough cases, and each name once in its family."""
+    names = collections.Counter((family, one.name) for family, one in all_cases())
     assert names.total() >= 1500 * STRIDE
     assert [name for name, count in names.items() if count > 1] == []
 

@@ -73,6 +73,8 @@ def faults(cases: list[Case], directory: Path, packages: Path, target: str, prec
 
     def fault(one: Case) -> str | None:
         words = one.impossible.get(target) or one.impossible.get("*")
+        if words is None and not one.inputs and target in ("ios15", "ios16", "ios17"):
+            words = "needs iOS18"
         if one.name in refused:
             if words is not None and words in refused[one.name]:
                 return None

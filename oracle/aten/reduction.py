@@ -138,7 +138,7 @@ def moments() -> Iterator[Case]:
         yield case("aten.linalg_vector_norm.default", real(2, 3, 4), order, [1], True)
         yield case("aten.linalg_vector_norm.default", real(2, 3, 4), order, [0, -1])
     yield case("aten.linalg_vector_norm.default", free(real, (3, 4), (6, 4)), 2, [1])
-    yield case("aten.renorm.default", real(3, 4), 2, 0, 1.0)
+    yield case("aten.renorm.default", real(3, 4), 2, 0, 1.0, settings={"impossible": {"*": "no lowering is known"}})
 
 
 def cumulative() -> Iterator[Case]:

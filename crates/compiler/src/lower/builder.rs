@@ -35,6 +35,10 @@ pub(crate) struct Builder {
     names: HashMap<String, u32>,
     /// Names that are kept for outputs.
     reserved: HashSet<String>,
+    /// Whether what is appended stays in `fp32`, whatever the precision of the program.
+    pub(crate) exact: bool,
+    /// What was appended so.
+    pub(crate) exact_values: HashSet<ValueId>,
     /// What values are named that are appended now.
     pub(crate) label: String,
 }
@@ -59,7 +63,19 @@ impl Builder {
         let function = Function::new(name, opset);
         let blocks = vec![Scope { block: function.body, dims: HashMap::new() }];
         let (analysis, high_rank, names, reserved, label) = Default::default();
-        Builder { function, analysis, blocks, high_rank, names, reserved, label }
+        let exact_values = HashSet::new();
+        let exact = false;
+        Builder {
+            function,
+            analysis,
+            blocks,
+            high_rank,
+            names,
+            reserved,
+            label,
+            exact,
+            exact_values,
+        }
     }
 
     pub(crate) fn opset(&self) -> Opset {
@@ -168,7 +184,11 @@ impl Builder {
         let block = self.block();
         let Builder { function, analysis, names, label, .. } = self;
         let id = analysis.append(function, block, op, outcomes, |_| fresh(names, label));
-        self.function.op(id).outputs.clone()
+        let outputs = self.function.op(id).outputs.clone();
+        if self.exact {
+            self.exact_values.extend(&outputs);
+        }
+        outputs
     }
 
     /// Keeps a name for [`Builder::rename`].
@@ -405,12 +425,6 @@ impl Arg {
     pub(crate) fn bools(values: &[bool]) -> Arg {
         let bytes: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
         Constant::bytes(DType::Bool, &[values.len() as u64], bytes).into()
-    }
-
-    /// A vector of floats.
-    pub(crate) fn floats(values: &[f32]) -> Arg {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Constant::bytes(DType::Fp32, &[values.len() as u64], bytes).into()
     }
 }
 

@@ -103,8 +103,8 @@ pub(crate) fn lower(
         return Err(Error::Refused(lowering.refused));
     }
     lowering.leave(&mut frame).map_err(Error::Program)?;
-    let Builder { function, analysis, .. } = lowering.builder;
-    Ok(Draft { function, analysis })
+    let Builder { function, analysis, exact_values, .. } = lowering.builder;
+    Ok(Draft { function, analysis, exact: exact_values })
 }
 
 impl<'p> Frame<'p> {
@@ -172,6 +172,7 @@ impl<'p> Lowering<'p> {
             return Ok(());
         }
         self.builder.label = interface::label(node);
+        self.builder.exact = false;
         let mut call = Call { lowering: self, frame, node };
         let results = lower(&mut call)?;
         self.assign(frame, node, results)?;

@@ -37,7 +37,7 @@ pub struct Uses {
 impl<'f> Editor<'f> {
     /// Prepares a function for changes.
     pub fn new(draft: &'f mut Draft) -> Editor<'f> {
-        let Draft { function, analysis } = draft;
+        let Draft { function, analysis, .. } = draft;
         let mut uses = vec![Uses::default(); function.value_count()];
         let mut parents = vec![None; function.op_count()];
         let mut names = HashSet::new();

@@ -17,7 +17,7 @@ use crate::ops::OpKind;
 
 /// Runs the pass. Equal constants of a block are stated once.
 pub fn state_literals(draft: &mut Draft) {
-    let Draft { function, analysis } = draft;
+    let Draft { function, analysis, .. } = draft;
     let mut names = HashSet::new();
     let blocks = function.blocks_in_order();
     for &(block, _) in &blocks {

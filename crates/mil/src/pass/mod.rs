@@ -16,6 +16,7 @@ mod precision;
 mod products;
 mod transposes;
 
+use std::collections::HashSet;
 use std::fmt;
 
 pub use editor::{Editor, Uses};
@@ -23,7 +24,7 @@ pub use literals::state_literals;
 pub use precision::{KeepFp32, to_fp16};
 
 use crate::infer::{Analysis, Problem, Refusal, analyze};
-use crate::ir::{Function, Op};
+use crate::ir::{Function, Op, ValueId};
 
 /// A pass that leaves a function's types as they are.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +74,8 @@ pub struct Draft {
     pub function: Function,
     /// What is known about its values.
     pub analysis: Analysis,
+    /// Values that halves are too coarse for, or too small: the steps of a series for instance.
+    pub exact: HashSet<ValueId>,
 }
 
 impl Draft {
@@ -81,7 +84,7 @@ impl Draft {
         let (analysis, problems) = analyze(&function);
         match problems.first() {
             Some(problem) => Err(Error::of(&function, problem)),
-            None => Ok(Draft { function, analysis }),
+            None => Ok(Draft { function, analysis, exact: HashSet::new() }),
         }
     }
 }

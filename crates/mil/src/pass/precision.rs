@@ -42,8 +42,8 @@ pub struct KeepFp32 {
 
 /// The same function with floats of 16 bits inside.
 pub fn to_fp16(draft: &Draft, keep: &KeepFp32) -> Result<Draft, Error> {
-    let Draft { function, analysis } = draft;
-    let wide = wide_ops(function, analysis, keep);
+    let Draft { function, analysis, exact } = draft;
+    let wide = wide_ops(function, analysis, exact, keep);
     let mut target = Function::new(&function.name, function.opset);
     target.attributes = function.attributes.clone();
     target.unknown = function.unknown.clone();
@@ -66,7 +66,7 @@ pub fn to_fp16(draft: &Draft, keep: &KeepFp32) -> Result<Draft, Error> {
         stated: HashSet::new(),
     };
     narrowing.run()?;
-    Ok(Draft { function: narrowing.target, analysis: narrowing.analysis })
+    Ok(Draft { function: narrowing.target, analysis: narrowing.analysis, exact: HashSet::new() })
 }
 
 /// What a value became. A float has up to two forms.
@@ -398,12 +398,18 @@ impl Narrowing<'_> {
 }
 
 /// The operations that stay in `fp32`.
-fn wide_ops(function: &Function, analysis: &Analysis, keep: &KeepFp32) -> HashSet<OpId> {
+fn wide_ops(
+    function: &Function,
+    analysis: &Analysis,
+    exact: &HashSet<ValueId>,
+    keep: &KeepFp32,
+) -> HashSet<OpId> {
     let mut wide = HashSet::new();
     let mut pending = Vec::new();
     for (id, op) in function.all_ops() {
         let named = |output: &ValueId| {
-            keep.prefixes.iter().any(|prefix| function.value(*output).name.starts_with(prefix))
+            exact.contains(output)
+                || keep.prefixes.iter().any(|p| function.value(*output).name.starts_with(p))
         };
         if keep.ops.iter().any(|kept| kept == op.type_name()) || op.outputs.iter().any(named) {
             wide.insert(id);

@@ -244,6 +244,22 @@ pub(crate) fn wave(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     give(call, real, imaginary)
 }
 
+/// tanh(a + bi) = (sinh 2a + i sin 2b) / (cosh 2a + cos 2b).
+pub(crate) fn tanh(call: &mut Call<'_, '_>) -> Results {
+    let x = call.any_tensor("self")?;
+    let Some(imaginary) = x.imaginary else { refuse!("`self` has no imaginary part") };
+    let twice_real = call.binary(OpKind::Mul, x.value, 2.0f32)?;
+    let twice_imaginary = call.binary(OpKind::Mul, imaginary, 2.0f32)?;
+    let sinh = call.unary(OpKind::Sinh, twice_real)?;
+    let cosh = call.unary(OpKind::Cosh, twice_real)?;
+    let sin = call.unary(OpKind::Sin, twice_imaginary)?;
+    let cos = call.unary(OpKind::Cos, twice_imaginary)?;
+    let below = call.binary(OpKind::Add, cosh, cos)?;
+    let real = call.binary(OpKind::RealDiv, sinh, below)?;
+    let imaginary = call.binary(OpKind::RealDiv, sin, below)?;
+    give(call, real, imaginary)
+}
+
 /// The root on the right half of the plane.
 pub(crate) fn sqrt(call: &mut Call<'_, '_>) -> Results {
     let Tensor { value, imaginary: Some(imaginary), .. } = call.any_tensor("self")? else {

@@ -10,7 +10,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all};
+use crate::lower::table::{Row, all, some};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.cumsum", sums),
@@ -19,6 +19,8 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.cummax", |call| extremes(call, OpKind::Maximum)),
     all("aten.cummin", |call| extremes(call, OpKind::Minimum)),
     all("aten.diff", differences),
+    some("aten.trapezoid", &["dx"], trapezoid),
+    some("aten.trapz", &["dx"], trapezoid),
 ];
 
 /// What is accumulated, in the type of the result, `bool`s as integers.
@@ -128,6 +130,24 @@ fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let best =
         if x.dtype == ScalarType::Bool { call.truthful_cast(best, DType::Bool)? } else { best };
     call.give_all(&[best, places])
+}
+
+/// The area under the lines between points at equal distances.
+fn trapezoid(call: &mut Call<'_, '_>) -> Results {
+    let y = call.tensor("y")?;
+    let y = call.cast(y.value, DType::Fp32)?;
+    let axis = call.axis("dim", call.rank(y))?;
+    let distance = call.float("dx")?;
+    let later = call.slice(y, axis, 1, None)?;
+    let last = call.extents(y)[axis].map_or(-1, |extent| extent as i64 - 1);
+    let earlier = call.slice(y, axis, 0, Some(last))?;
+    let sums = call.binary(OpKind::Add, later, earlier)?;
+    let sum = call.emit(
+        OpKind::ReduceSum,
+        [("x", sums.into()), ("axes", [axis as i32].into()), ("keep_dims", false.into())],
+    )?;
+    let area = call.binary(OpKind::Mul, sum, (distance / 2.0) as f32)?;
+    call.give(area)
 }
 
 fn differences(call: &mut Call<'_, '_>) -> Results {

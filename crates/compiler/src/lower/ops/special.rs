@@ -105,6 +105,8 @@ fn inverse_erf(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
 /// half the reflection formula is.
 fn log_gamma(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
     const HALF_LOG_TAU: f32 = 0.918_938_5;
+    // Its series adds up what halves are too small for.
+    builder.exact = true;
     let reflected = builder.binary(OpKind::Sub, 1.0_f32, x)?;
     let small = builder.binary(OpKind::Less, x, 0.5_f32)?;
     let z = builder.select(small, reflected, x)?;
@@ -170,6 +172,7 @@ fn multivariate_log_gamma(call: &mut Call<'_, '_>) -> Results {
 
 /// Lifted by eight steps to where the asymptotic series holds; reflected below one half.
 fn digamma(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    builder.exact = true;
     let small = builder.binary(OpKind::Less, x, 0.5_f32)?;
     let reflected = builder.binary(OpKind::Sub, 1.0_f32, x)?;
     let z = builder.select(small, reflected, x)?;

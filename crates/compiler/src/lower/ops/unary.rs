@@ -41,7 +41,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.arctan", |call| plain(call, OpKind::Atan)),
     all("aten.sinh", |call| plain(call, OpKind::Sinh)),
     all("aten.cosh", |call| plain(call, OpKind::Cosh)),
-    all("aten.tanh", |call| plain(call, OpKind::Tanh)),
+    all("aten.tanh", |call| plain_or_complex(call, OpKind::Tanh, complex::tanh)),
     all("aten.atanh", |call| plain(call, OpKind::Atanh)),
     all("aten.arctanh", |call| plain(call, OpKind::Atanh)),
     all("aten.erf", |call| plain(call, OpKind::Erf)),
