@@ -9,6 +9,7 @@ mod attention;
 mod cancel;
 mod duplicates;
 mod editor;
+mod interleave;
 mod literals;
 mod norms;
 mod padding;
@@ -44,6 +45,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "recognise_activations", run: activations::recognise_activations },
     Pass { name: "recognise_norms", run: norms::recognise_norms },
     Pass { name: "fold_padding", run: padding::fold_padding },
+    Pass { name: "interleave", run: interleave::interleave },
     Pass { name: "sink_transposes", run: transposes::sink_transposes },
     Pass { name: "recognise_attention", run: attention::recognise_attention },
 ];
