@@ -104,7 +104,7 @@ fn run_function(
     let Ok(observed) = observed else { return Outcome::Failed };
     let planned = planned
         .unwrap_or_else(|error| panic!("runs operation by operation, but as planned: {error}"));
-    if function.all_ops().any(|(_, op)| op.kind().is_none_or(is_random)) {
+    if function.all_ops().any(|(_, op)| op.kind().is_none_or(OpKind::is_random)) {
         return Outcome::Ran;
     }
     // What an earlier run left in memory plays no part.
@@ -220,19 +220,9 @@ fn difference(expected: &Array, found: &Array, tolerance: f32) -> Option<String>
     off.map(|(index, (x, y))| format!("element {index} is {y}, not {x} (of up to {scale})"))
 }
 
-fn is_random(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::RandomBernoulli
-            | OpKind::RandomCategorical
-            | OpKind::RandomNormal
-            | OpKind::RandomUniform
-    )
-}
-
 /// Whether results change little when operands do. The others jump, or have poles.
 fn is_steady(kind: OpKind) -> bool {
-    !is_random(kind)
+    !kind.is_random()
         && !matches!(
             kind,
             OpKind::Acos

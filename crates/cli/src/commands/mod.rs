@@ -12,12 +12,31 @@ pub(crate) mod text;
 
 use std::path::Path;
 
+use coremill::engine::Precision;
 use coremill::mil::ir::Program;
 use coremill::mil::model::shapes;
 use coremill::mil::verify::{RenderOptions, Severity};
 use coremill::{Model, Opened, Verified};
 
 use crate::output::{self, Failure};
+
+/// Where the engine rounds.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum EnginePrecision {
+    /// Floats are computed and kept in 32 bits
+    Fast,
+    /// Each result is rounded to its type, as on the device
+    Faithful,
+}
+
+impl From<EnginePrecision> for Precision {
+    fn from(precision: EnginePrecision) -> Precision {
+        match precision {
+            EnginePrecision::Fast => Precision::Fast,
+            EnginePrecision::Faithful => Precision::Faithful,
+        }
+    }
+}
 
 /// Opens a model, whatever its form.
 fn open(path: &Path) -> Result<Model, Failure> {

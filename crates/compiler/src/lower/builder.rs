@@ -209,7 +209,7 @@ impl Builder {
     /// The constants that an operation gives, if they are worth storing.
     fn fold(&self, op: &Op, outcomes: &[Outcome]) -> Result<Option<Vec<Constant>>, Refusal> {
         let Some(kind) = op.kind() else { return Ok(None) };
-        if outcomes.is_empty() || kind.is_constexpr() || !op.blocks.is_empty() || is_random(kind) {
+        if outcomes.is_empty() || kind.is_constexpr() || !op.blocks.is_empty() || kind.is_random() {
             return Ok(None);
         }
         let known = |outcome: &Outcome| outcome.value.as_deref().and_then(Folded::to_constant);
@@ -381,17 +381,6 @@ pub(crate) fn int32(value: i64) -> Result<i32, Refusal> {
     i32::try_from(value).map_err(|_| {
         Refusal::new(format!("the integer {value} does not fit 32 bits, which is what Core ML has"))
     })
-}
-
-/// Operations that give something else each time, or that nothing but a run can give.
-fn is_random(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::RandomBernoulli
-            | OpKind::RandomCategorical
-            | OpKind::RandomNormal
-            | OpKind::RandomUniform
-    )
 }
 
 fn dtype_of(ty: &Type) -> DType {

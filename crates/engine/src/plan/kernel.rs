@@ -1,3 +1,5 @@
+use std::sync::{Mutex, PoisonError};
+
 use coremill_tensor::{Isa, Pool};
 
 use crate::array::View;
@@ -47,4 +49,19 @@ pub(crate) struct Machine {
     pub(crate) pool: Pool,
     /// The vector instructions.
     pub(crate) isa: Isa,
+}
+
+impl Machine {
+    /// Gives each part to a thread, with its position.
+    pub(crate) fn share<P: Send>(
+        &self,
+        parts: impl Iterator<Item = P>,
+        body: impl Fn(usize, &mut P) + Sync,
+    ) {
+        let parts: Vec<_> = parts.map(Mutex::new).collect();
+        self.pool.run(parts.len(), |index| {
+            let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
+            body(index, &mut part);
+        });
+    }
 }

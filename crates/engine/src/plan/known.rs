@@ -311,16 +311,10 @@ fn constant_values(function: &Function) -> Vec<bool> {
         let folds = match op.kind() {
             // Constant lists are operands of `classify`; other lists are made at run time.
             Some(OpKind::Const) => op.attributes.get("val").is_some(),
-            Some(
-                OpKind::RandomBernoulli
-                | OpKind::RandomCategorical
-                | OpKind::RandomNormal
-                | OpKind::RandomUniform
-                | OpKind::Classify,
-            )
-            | None => false,
+            Some(OpKind::Classify) | None => false,
             Some(kind) => {
-                ops::reference(kind).is_some()
+                !kind.is_random()
+                    && ops::reference(kind).is_some()
                     && op.all_bindings().all(|(_, binding)| is_constant(&constant, binding))
             }
         };

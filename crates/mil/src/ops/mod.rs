@@ -149,6 +149,11 @@ impl OpKind {
     pub fn is_constexpr(self) -> bool {
         self.name().starts_with("constexpr_")
     }
+
+    /// Whether it draws random numbers.
+    pub fn is_random(self) -> bool {
+        self.family() == "random"
+    }
 }
 
 impl OpRow {

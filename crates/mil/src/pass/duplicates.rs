@@ -63,19 +63,15 @@ pub(super) fn merge_duplicates(editor: &mut Editor<'_>) -> usize {
 
 fn key_of(block: BlockId, op: &Op) -> Option<Key> {
     let kind = op.kind()?;
-    let differs = matches!(
+    let keeps = matches!(
         kind,
-        OpKind::RandomBernoulli
-            | OpKind::RandomCategorical
-            | OpKind::RandomNormal
-            | OpKind::RandomUniform
-            | OpKind::ReadState
+        OpKind::ReadState
             | OpKind::WriteState
             | OpKind::MakeList
             | OpKind::ListWrite
             | OpKind::ListScatter
     );
-    if differs || !op.blocks.is_empty() || op.outputs.is_empty() {
+    if keeps || kind.is_random() || !op.blocks.is_empty() || op.outputs.is_empty() {
         return None;
     }
     let mut inputs = Vec::with_capacity(op.inputs.len() + 1);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::Draft;
+use super::names::{names_of, unused};
 use crate::infer::{Analysis, Folded, Outcome, Refusal};
 use crate::ir::{
     Binding, BlockId, Constant, Definition, Dim, Function, Op, OpId, Opset, Type, ValueId,
@@ -40,21 +41,15 @@ impl<'f> Editor<'f> {
         let Draft { function, analysis, .. } = draft;
         let mut uses = vec![Uses::default(); function.value_count()];
         let mut parents = vec![None; function.op_count()];
-        let mut names = HashSet::new();
+        let names = names_of(function);
         for (block, _) in function.blocks_in_order() {
             let block_data = function.block(block);
-            for &input in &block_data.inputs {
-                names.insert(function.value(input).name.clone());
-            }
             for &output in &block_data.outputs {
                 uses[output.index()].outputs += 1;
             }
             for &id in &block_data.ops {
                 parents[id.index()] = Some(block);
                 let op = function.op(id);
-                for &output in &op.outputs {
-                    names.insert(function.value(output).name.clone());
-                }
                 for (_, binding) in op.all_bindings() {
                     if let Binding::Value(value) = binding {
                         uses[value.index()].ops.push(id);
@@ -214,19 +209,6 @@ impl<'f> Editor<'f> {
         self.insert_at(block, at, op, label)
     }
 
-    /// Puts an operation after everything in the function's body.
-    pub fn append(&mut self, op: Op, label: &str) -> Result<Vec<ValueId>, Vec<Refusal>> {
-        let body = self.function.body;
-        let end = self.function.block(body).ops.len();
-        self.insert_at(body, end, op, label)
-    }
-
-    /// Puts an operation before everything in the function's body.
-    pub fn prepend(&mut self, op: Op, label: &str) -> Result<Vec<ValueId>, Vec<Refusal>> {
-        let body = self.function.body;
-        self.insert_at(body, 0, op, label)
-    }
-
     fn insert_at(
         &mut self,
         block: BlockId,
@@ -269,17 +251,6 @@ impl<'f> Editor<'f> {
             let found: Vec<_> = outcomes.iter().map(|outcome| outcome.ty.to_string()).collect();
             let message = format!("gives `{}`, which is not what it replaces", found.join(", "));
             return Err(vec![Refusal::new(message)]);
-        }
-        self.rewrite_as(id, op, outcomes);
-        Ok(())
-    }
-
-    /// Makes an operation another one, whose results may have other types. What uses them must be changed
-    /// too before the function is whole again.
-    pub fn retype(&mut self, id: OpId, op: Op) -> Result<(), Vec<Refusal>> {
-        let outcomes = self.analysis.infer_op(self.function, &op)?;
-        for (&output, outcome) in self.function.op(id).outputs.clone().iter().zip(&outcomes) {
-            self.function.value_mut(output).ty = outcome.ty.erased();
         }
         self.rewrite_as(id, op, outcomes);
         Ok(())
@@ -415,14 +386,4 @@ fn values_of(op: &Op) -> Vec<ValueId> {
         Binding::Literal(_) => None,
     });
     values.collect()
-}
-
-fn unused(names: &mut HashSet<String>, wanted: &str) -> String {
-    let mut name = wanted.to_owned();
-    let mut at = 0;
-    while !names.insert(name.clone()) {
-        name = format!("{wanted}_{at}");
-        at += 1;
-    }
-    name
 }

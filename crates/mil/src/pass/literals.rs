@@ -8,9 +8,10 @@
 //! The operands of compressed constants and the classes of `classify` stay where they are: there they have to be
 //! bound on the spot.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::Draft;
+use super::names::{names_of, unused};
 use crate::infer::Outcome;
 use crate::ir::{Binding, BlockId, Constant, ConstantData, Op, OpId, ValueId};
 use crate::ops::OpKind;
@@ -18,16 +19,9 @@ use crate::ops::OpKind;
 /// Runs the pass. Equal constants of a block are stated once.
 pub fn state_literals(draft: &mut Draft) {
     let Draft { function, analysis, .. } = draft;
-    let mut names = HashSet::new();
-    let blocks = function.blocks_in_order();
-    for &(block, _) in &blocks {
-        names.extend(function.block(block).inputs.iter().map(|&v| function.value(v).name.clone()));
-        for &op in &function.block(block).ops {
-            names.extend(function.op(op).outputs.iter().map(|&v| function.value(v).name.clone()));
-        }
-    }
+    let mut names = names_of(function);
     let mut stated: HashMap<(BlockId, String, Vec<u8>), ValueId> = HashMap::new();
-    for (block, _) in blocks {
+    for (block, _) in function.blocks_in_order() {
         let before = std::mem::take(&mut function.block_mut(block).ops);
         let mut after: Vec<OpId> = Vec::with_capacity(before.len() * 3);
         for id in before {
@@ -78,14 +72,4 @@ fn bytes_of(constant: &Constant) -> Option<Vec<u8>> {
         ConstantData::Strings(strings) => Some(strings.join("\0").into_bytes()),
         ConstantData::Weight(_) | ConstantData::Sequence(_) | ConstantData::Entries(_) => None,
     }
-}
-
-fn unused(names: &mut HashSet<String>, wanted: &str) -> String {
-    let mut name = wanted.to_owned();
-    let mut at = 0;
-    while !names.insert(name.clone()) {
-        name = format!("{wanted}_{at}");
-        at += 1;
-    }
-    name
 }

@@ -11,6 +11,7 @@ mod duplicates;
 mod editor;
 mod interleave;
 mod literals;
+mod names;
 mod norms;
 mod padding;
 mod precision;

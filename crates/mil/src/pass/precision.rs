@@ -22,7 +22,8 @@ use crate::infer::{Analysis, Refusal};
 use crate::ir::{
     Binding, BlockId, Constant, ConstantData, Function, Input, Op, OpId, Type, ValueId,
 };
-use crate::ops::{Accepts, OpKind};
+use crate::ops::{Accepts, OpKind, Parameter};
+use crate::pass::names::{names_of, unused};
 use crate::pass::{Draft, Error};
 
 /// Numbers beyond this are meant as infinities.
@@ -47,13 +48,6 @@ pub fn to_fp16(draft: &Draft, keep: &KeepFp32) -> Result<Draft, Error> {
     let mut target = Function::new(&function.name, function.opset);
     target.attributes = function.attributes.clone();
     target.unknown = function.unknown.clone();
-    let mut names = HashSet::new();
-    for (block, _) in function.blocks_in_order() {
-        names.extend(function.block(block).inputs.iter().map(|&v| function.value(v).name.clone()));
-        for &op in &function.block(block).ops {
-            names.extend(function.op(op).outputs.iter().map(|&v| function.value(v).name.clone()));
-        }
-    }
     let mut narrowing = Narrowing {
         source: function,
         known: analysis,
@@ -62,7 +56,7 @@ pub fn to_fp16(draft: &Draft, keep: &KeepFp32) -> Result<Draft, Error> {
         analysis: Analysis::after(analysis),
         map: vec![Mapped::default(); function.value_count()],
         log: Vec::new(),
-        names,
+        names: names_of(function),
         stated: HashSet::new(),
     };
     narrowing.run()?;
@@ -141,16 +135,29 @@ impl Narrowing<'_> {
 
     /// Emits an operation with its floats in one form.
     fn emit(&mut self, id: OpId, block: BlockId, half: bool) -> Result<(), Error> {
+        let copy = self.copy(id, block, half)?;
+        self.append(id, copy, block)
+    }
+
+    /// The operation on what its arguments became, without the blocks that it runs.
+    fn copy(&mut self, id: OpId, block: BlockId, half: bool) -> Result<Op, Error> {
         let op = self.source.op(id);
-        let mut new = Op { inputs: Vec::new(), outputs: Vec::new(), ..op.clone() };
+        let mut copy =
+            Op { inputs: Vec::new(), outputs: Vec::new(), blocks: Vec::new(), ..op.clone() };
         for Input { name, bindings } in &op.inputs {
             let mut bound = Vec::with_capacity(bindings.len());
             for binding in bindings {
                 bound.push(self.binding(op, name, binding, block, half)?);
             }
-            new.set_input(name.clone(), bound);
+            copy.set_input(name.clone(), bound);
         }
-        let outcomes = self.analysis.infer_op(&self.target, &new);
+        Ok(copy)
+    }
+
+    /// Appends the copy of an operation, and records what its results became.
+    fn append(&mut self, id: OpId, copy: Op, block: BlockId) -> Result<(), Error> {
+        let op = self.source.op(id);
+        let outcomes = self.analysis.infer_op(&self.target, &copy);
         let outcomes = outcomes.map_err(|refusals| self.error(op, &refusals))?;
         let names: Vec<_> = outcomes
             .iter()
@@ -166,7 +173,7 @@ impl Narrowing<'_> {
             })
             .collect();
         let id =
-            self.analysis.append(&mut self.target, block, new, outcomes, |at| names[at].clone());
+            self.analysis.append(&mut self.target, block, copy, outcomes, |at| names[at].clone());
         for (position, &output) in op.outputs.iter().enumerate() {
             let value = self.target.op(id).outputs[position];
             let narrowed = is_half(&self.target.value(value).ty) && self.is_float(output);
@@ -184,10 +191,7 @@ impl Narrowing<'_> {
         half: bool,
     ) -> Result<Binding, Error> {
         let accepts = op.kind().and_then(|kind| kind.row(self.source.opset)?.parameter(name));
-        let takes_half = accepts.is_none_or(|parameter| match parameter.accepts {
-            Accepts::Tensor { dtypes, .. } => dtypes.contains(&DType::Fp16),
-            Accepts::Values | Accepts::List | Accepts::State | Accepts::Any => true,
-        });
+        let takes_half = accepts.is_none_or(takes_half);
         Ok(match binding {
             Binding::Literal(constant) => {
                 let is_cast = op.kind() == Some(OpKind::Cast) && name == "dtype";
@@ -215,15 +219,7 @@ impl Narrowing<'_> {
     /// An operation with blocks: whatever passes their borders is in `fp16`, if it is a float.
     fn nested(&mut self, id: OpId, block: BlockId) -> Result<(), Error> {
         let op = self.source.op(id);
-        let mut new =
-            Op { inputs: Vec::new(), outputs: Vec::new(), blocks: Vec::new(), ..op.clone() };
-        for Input { name, bindings } in &op.inputs {
-            let mut bound = Vec::with_capacity(bindings.len());
-            for binding in bindings {
-                bound.push(self.binding(op, name, binding, block, true)?);
-            }
-            new.set_input(name.clone(), bound);
-        }
+        let mut copied = self.copy(id, block, true)?;
         for &inner in &op.blocks {
             let mark = self.log.len();
             let copy = self.target.add_block();
@@ -250,30 +246,9 @@ impl Narrowing<'_> {
                 let mapped = &mut self.map[value.index()];
                 *(if half { &mut mapped.half } else { &mut mapped.full }) = None;
             }
-            new.blocks.push(copy);
+            copied.blocks.push(copy);
         }
-        let outcomes = self.analysis.infer_op(&self.target, &new);
-        let outcomes = outcomes.map_err(|refusals| self.error(op, &refusals))?;
-        let names: Vec<_> = op
-            .outputs
-            .iter()
-            .map(|&output| {
-                let name = &self.source.value(output).name;
-                if self.is_float(output) && self.source.outputs().contains(&output) {
-                    unused(&mut self.names, &format!("{name}_fp16"))
-                } else {
-                    name.clone()
-                }
-            })
-            .collect();
-        let id =
-            self.analysis.append(&mut self.target, block, new, outcomes, |at| names[at].clone());
-        for (position, &output) in op.outputs.iter().enumerate() {
-            let value = self.target.op(id).outputs[position];
-            let narrowed = is_half(&self.target.value(value).ty) && self.is_float(output);
-            self.record(output, value, narrowed);
-        }
-        Ok(())
+        self.append(id, copied, block)
     }
 
     /// A value in `fp16`.
@@ -382,10 +357,7 @@ impl Narrowing<'_> {
         };
         op.all_bindings().all(|(name, binding)| match binding {
             Binding::Value(value) if self.is_float(*value) => {
-                row.parameter(name).is_some_and(|parameter| match parameter.accepts {
-                    Accepts::Tensor { dtypes, .. } => dtypes.contains(&DType::Fp16),
-                    Accepts::Values | Accepts::List | Accepts::State | Accepts::Any => true,
-                })
+                row.parameter(name).is_some_and(takes_half)
             }
             Binding::Value(_) | Binding::Literal(_) => true,
         })
@@ -394,6 +366,14 @@ impl Narrowing<'_> {
     fn error(&self, op: &Op, refusals: &[Refusal]) -> Error {
         let name = op.outputs.first().map_or("", |&output| &self.source.value(output).name);
         Error::refused(op, name, refusals)
+    }
+}
+
+/// Whether a float bound to a parameter may be of 16 bits.
+fn takes_half(parameter: &Parameter) -> bool {
+    match parameter.accepts {
+        Accepts::Tensor { dtypes, .. } => dtypes.contains(&DType::Fp16),
+        Accepts::Values | Accepts::List | Accepts::State | Accepts::Any => true,
     }
 }
 
@@ -572,14 +552,4 @@ fn with_dtype(ty: &Type, dtype: DType) -> Type {
         Type::Tuple(_) | Type::Dictionary(..) | Type::State(_) => {}
     }
     ty
-}
-
-fn unused(names: &mut HashSet<String>, wanted: &str) -> String {
-    let mut name = wanted.to_owned();
-    let mut at = 0;
-    while !names.insert(name.clone()) {
-        name = format!("{wanted}_{at}");
-        at += 1;
-    }
-    name
 }

@@ -10,6 +10,7 @@ use coremill::engine::{Array, Engine, LoadOptions, Outputs, Precision};
 use coremill::pt2::ExportedProgram;
 use coremill::{Opened, arrays};
 
+use super::EnginePrecision;
 use super::run::{NamedShape, parts};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     /// Where results are rounded: one for both, or two with a comma between, A's first. Without, a `.pt2` runs fast and
     /// a model faithfully
     #[arg(long, value_enum, value_name = "PRECISION", value_delimiter = ',')]
-    precision: Vec<PrecisionArg>,
+    precision: Vec<EnginePrecision>,
     /// The function of models; their default one if not given
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
@@ -67,14 +68,6 @@ pub(crate) struct Args {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum PrecisionArg {
-    /// Floats are computed and kept in 32 bits
-    Fast,
-    /// Each result is rounded to its type, as on the device
-    Faithful,
 }
 
 /// One of the two, read.
@@ -203,8 +196,7 @@ fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failu
     };
     let wanted = args.precision.get(index).or(args.precision.first());
     let precision = match wanted {
-        Some(PrecisionArg::Fast) => Precision::Fast,
-        Some(PrecisionArg::Faithful) => Precision::Faithful,
+        Some(&wanted) => wanted.into(),
         None if archive.is_some() => Precision::Fast,
         None => Precision::Faithful,
     };

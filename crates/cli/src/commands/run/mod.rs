@@ -11,8 +11,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision, Session, Span};
+use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session, Span};
 
+use super::EnginePrecision;
 use crate::output::{self, Failure};
 use inputs::{NamedFile, Step};
 
@@ -67,8 +68,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
     /// Where results are rounded
-    #[arg(long, value_enum, default_value_t = PrecisionArg::Fast)]
-    precision: PrecisionArg,
+    #[arg(long, value_enum, default_value_t = EnginePrecision::Fast)]
+    precision: EnginePrecision,
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
@@ -87,14 +88,6 @@ pub(crate) struct Args {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum PrecisionArg {
-    /// Floats are computed and kept in 32 bits
-    Fast,
-    /// Each result is rounded to its type, as on the device
-    Faithful,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -126,10 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
     let opened = super::open_with_source(&args.model)?;
     let verified = super::verify(&opened)?;
-    let precision = match args.precision {
-        PrecisionArg::Fast => Precision::Fast,
-        PrecisionArg::Faithful => Precision::Faithful,
-    };
+    let precision = args.precision.into();
     let mut options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
     if let Some(operations) = args.max_operations {
         options.limits.operations = operations;

@@ -85,6 +85,25 @@ impl Convolution {
         if bindable { (self.bias, None) } else { (None, self.bias) }
     }
 
+    /// The operation of that kind, and what has to follow it.
+    fn emit(&self, builder: &mut Builder, kind: OpKind) -> Result<ValueId, Refusal> {
+        let (bound, added) = self.bias(builder);
+        let y = builder.emit(
+            kind,
+            [
+                ("x", self.x.into()),
+                ("weight", self.weight.into()),
+                ("bias", bound.into()),
+                ("strides", self.strides.as_slice().into()),
+                ("dilations", self.dilations.as_slice().into()),
+                ("groups", self.groups.into()),
+                ("pad_type", self.pad_type()),
+                ("pad", self.pad.as_slice().into()),
+            ],
+        )?;
+        self.finish(builder, y, added)
+    }
+
     /// Adds the bias that could not be bound, and takes off the batch that was put on.
     fn finish(
         &self,
@@ -109,21 +128,7 @@ impl Convolution {
             self.weight = spread(builder, self.weight, &self.dilations)?;
             self.dilations.fill(1);
         }
-        let (bound, added) = self.bias(builder);
-        let y = builder.emit(
-            OpKind::Conv,
-            [
-                ("x", self.x.into()),
-                ("weight", self.weight.into()),
-                ("bias", bound.into()),
-                ("strides", self.strides.as_slice().into()),
-                ("dilations", self.dilations.as_slice().into()),
-                ("groups", self.groups.into()),
-                ("pad_type", self.pad_type()),
-                ("pad", self.pad.as_slice().into()),
-            ],
-        )?;
-        self.finish(builder, y, added)
+        self.emit(builder, OpKind::Conv)
     }
 
     /// The same transposed, whose output has so many elements more at the end of each dimension.
@@ -152,21 +157,7 @@ impl Convolution {
             let pad: Vec<_> = [0; 4].into_iter().chain(zeros).collect();
             self.x = padded(builder, self.x, &pad, 0.0)?;
         }
-        let (bound, added) = self.bias(builder);
-        let y = builder.emit(
-            OpKind::ConvTranspose,
-            [
-                ("x", self.x.into()),
-                ("weight", self.weight.into()),
-                ("bias", bound.into()),
-                ("strides", self.strides.as_slice().into()),
-                ("dilations", self.dilations.as_slice().into()),
-                ("groups", self.groups.into()),
-                ("pad_type", self.pad_type()),
-                ("pad", self.pad.as_slice().into()),
-            ],
-        )?;
-        self.finish(builder, y, added)
+        self.emit(builder, OpKind::ConvTranspose)
     }
 }
 

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use coremill_tensor::kernels::matmul::{
     Epilogue, Matrix, MatrixMut, PackedWeights, Rounding, multiply,
@@ -152,11 +152,9 @@ impl Kernel for Transposed {
         }
         let epilogue = self.finish.epilogue(inputs, self.outputs)?;
         let products = &*scratch;
-        let lines: Vec<_> =
-            outputs[0].chunks_exact_mut(self.output[2] * self.outputs).map(Mutex::new).collect();
-        machine.pool.run(lines.len(), |index| {
-            let mut line = lines[index].lock().unwrap_or_else(PoisonError::into_inner);
-            self.line(machine.isa, index, products, &epilogue, &mut line);
+        let lines = outputs[0].chunks_exact_mut(self.output[2] * self.outputs);
+        machine.share(lines, |index, line| {
+            self.line(machine.isa, index, products, &epilogue, line);
         });
         Ok(())
     }

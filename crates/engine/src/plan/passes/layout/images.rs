@@ -1,7 +1,5 @@
 //! Kernels of whole images with their channels last.
 
-use std::sync::{Mutex, PoisonError};
-
 use coremill_tensor::DType;
 use coremill_tensor::kernels::matmul::Rounding;
 
@@ -83,11 +81,7 @@ impl Kernel for Resize {
     ) -> Result<()> {
         let source = inputs[0].floats()?;
         let rows = outputs[0].chunks_exact_mut(self.taps[1].len() * self.channels);
-        let rows: Vec<_> = rows.map(Mutex::new).collect();
-        machine.pool.run(rows.len(), |index| {
-            let mut row = rows[index].lock().unwrap_or_else(PoisonError::into_inner);
-            self.row(index, source, &mut row);
-        });
+        machine.share(rows, |index, row| self.row(index, source, row));
         Ok(())
     }
 
@@ -176,11 +170,8 @@ impl Kernel for InstanceNorm {
                 })
                 .collect();
             let step = self.pixels.div_ceil(4 * machine.pool.threads()).max(1) * channels;
-            let parts: Vec<_> =
-                target.chunks_mut(step).zip(image.chunks(step)).map(Mutex::new).collect();
-            machine.pool.run(parts.len(), |index| {
-                let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
-                let (target, source) = &mut *part;
+            let parts = target.chunks_mut(step).zip(image.chunks(step));
+            machine.share(parts, |_, (target, source)| {
                 let pixels = target.chunks_exact_mut(channels).zip(source.chunks_exact(channels));
                 for (target, source) in pixels {
                     for channel in 0..channels {

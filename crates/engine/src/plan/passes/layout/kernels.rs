@@ -1,7 +1,6 @@
 //! Kernels of tensors with their channels last.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use coremill_tensor::DType;
 use coremill_tensor::kernels::map::{Binary, MapInput, MapProgram, broadcast_strides, map};
@@ -120,11 +119,7 @@ impl Kernel for Pools {
     ) -> Result<()> {
         let source = inputs[0].floats()?;
         let lines = outputs[0].chunks_exact_mut(self.steps[2].len() * self.channels);
-        let lines: Vec<_> = lines.map(Mutex::new).collect();
-        machine.pool.run(lines.len(), |index| {
-            let mut line = lines[index].lock().unwrap_or_else(PoisonError::into_inner);
-            self.line(index, source, &mut line);
-        });
+        machine.share(lines, |index, line| self.line(index, source, line));
         Ok(())
     }
 
