@@ -10,9 +10,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from .worker import serve
+from .worker import convert, lower, serve
 
-RESULTS = Path(__file__).parent.parent / "peer.json"
+#: What each of the peers does, and where its lines are kept.
+PEERS = {"coremltools": (convert, "peer.json"), "executorch": (lower, "peer_pte.json")}
+#: What is printed of a line.
+SHOWN = ("operations", "delegates", "bytes", "seconds")
 #: A conversion that takes longer counts as failed.
 SECONDS = 1200
 
@@ -20,10 +23,10 @@ SECONDS = 1200
 class Worker:
     """A process and what it is at."""
 
-    def __init__(self, keep: Path | None) -> None:
+    def __init__(self, peer: str, keep: Path | None) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, keep), daemon=True)
+        self.process = context.Process(target=serve, args=(theirs, PEERS[peer][0], keep), daemon=True)
         self.process.start()
         theirs.close()
         # Imports take long, but no conversion pays for them.
@@ -39,14 +42,14 @@ class Worker:
         self.process.join()
 
 
-def run(archives: list[Path], jobs: int, keep: Path | None) -> Any:
+def run(peer: str, archives: list[Path], jobs: int, keep: Path | None) -> Any:
     """Yields each name with its line."""
     waiting = list(reversed(archives))
     idle: list[Worker] = []
     busy: dict[Connection, Worker] = {}
     while waiting or busy:
         while waiting and len(busy) < jobs:
-            worker = idle.pop() if idle else Worker(keep)
+            worker = idle.pop() if idle else Worker(peer, keep)
             worker.give(waiting.pop())
             busy[worker.connection] = worker
         for connection in wait(list(busy), timeout=1):
@@ -66,23 +69,25 @@ def run(archives: list[Path], jobs: int, keep: Path | None) -> Any:
         worker.stop()
 
 
-def write(lines: dict[str, Any]) -> None:
+def write(results: Path, lines: dict[str, Any]) -> None:
     """A line for each program, so that changes can be seen."""
-    tools = {name: version(name) for name in ("coremltools", "torch", "numpy")}
+    tools = {name: version(name) for name in ("coremltools", "executorch", "torch", "numpy")}
     body = ",\n".join(f"  {json.dumps(name)}: {json.dumps(line)}" for name, line in sorted(lines.items()))
-    RESULTS.write_text(f'{{\n "tools": {json.dumps(tools)},\n "models": {{\n{body}\n }}\n}}\n')
+    results.write_text(f'{{\n "tools": {json.dumps(tools)},\n "models": {{\n{body}\n }}\n}}\n')
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m oracle.zoo.peer", description="convert exports with coremltools")
+    parser = argparse.ArgumentParser(prog="python -m oracle.zoo.peer", description="convert exports with coremltools, or lower them with ExecuTorch")
     parser.add_argument("exports", type=Path, metavar="EXPORTS", help="the folder of the exported programs")
+    parser.add_argument("--peer", choices=PEERS, default="coremltools", help="who does it (default: coremltools)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these programs; the lines of others are kept")
     parser.add_argument("--missing", action="store_true", help="those that have no line yet")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at work (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write the packages, too")
     options = parser.parse_args()
     archives = sorted(path for path in options.exports.glob("*.pt2") if path.stem.count(".") == 0)
-    lines = json.loads(RESULTS.read_text())["models"] if RESULTS.exists() else {}
+    results = Path(__file__).parent.parent / PEERS[options.peer][1]
+    lines = json.loads(results.read_text())["models"] if results.exists() else {}
     if options.only:
         archives = [path for path in archives if path.stem in options.only]
     elif options.missing:
@@ -91,14 +96,14 @@ def main() -> int:
         lines = {}
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-    for count, (name, line) in enumerate(run(archives, options.jobs, options.keep), 1):
-        outcome = line.get("failed") or f"{line['operations']} operations in {line['seconds']} s"
+    for count, (name, line) in enumerate(run(options.peer, archives, options.jobs, options.keep), 1):
+        outcome = line.get("failed") or ", ".join(f"{what} {line[what]}" for what in SHOWN if what in line)
         print(f"[{count}/{len(archives)}] {name}: {outcome}", flush=True)
         lines[name] = line
         # What is done is kept if the run is cut short.
-        write(lines)
+        write(results, lines)
     passed = sum("failed" not in line for line in lines.values())
-    print(f"{passed} of {len(lines)} converted")
+    print(f"{passed} of {len(lines)} done")
     return 0
 
 

@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,32 @@ def convert(archive: Path, keep: Path | None) -> dict[str, Any]:
     return {"operations": counts.total(), "seconds": round(took, 2), "histogram": dict(sorted(counts.items()))}
 
 
+def lower(archive: Path, keep: Path | None) -> dict[str, Any]:
+    """The line of a program that ExecuTorch lowers with its Core ML partitioner's defaults, for iOS18 as states need."""
+    import coremltools as ct
+    import torch
+    from executorch.backends.apple.coreml.compiler import CoreMLBackend
+    from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    from .. import shims  # noqa: F401
+
+    import_structures(archive)
+    program = torch.export.load(archive)
+    started = time.process_time()
+    specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=ct.target.iOS18)
+    lowered = to_edge_transform_and_lower(program, partitioner=[CoreMLPartitioner(compile_specs=specs)])
+    made = lowered.to_executorch()
+    took = time.process_time() - started
+    plan = made.executorch_program.execution_plan[0]
+    outside = collections.Counter(f"{one.name}.{one.overload}".rstrip(".") for one in plan.operators)
+    data = made.buffer
+    if keep is not None:
+        (keep / f"{archive.stem}.pte").write_bytes(data)
+    line = {"delegates": len(plan.delegates), "outside": dict(sorted(outside.items()))}
+    return {**line, "bytes": len(data), "seconds": round(took, 2)}
+
+
 def import_structures(archive: Path) -> None:
     """Imports what defines the structures of inputs and outputs; torch cannot read an archive without."""
     with zipfile.ZipFile(archive) as file:
@@ -75,7 +101,7 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:LONGEST_REASON]
 
 
-def serve(connection: Connection, keep: Path | None) -> None:
+def serve(connection: Connection, work: Callable[[Path, Path | None], dict[str, Any]], keep: Path | None) -> None:
     """Answers each path with its line."""
     os.environ["TQDM_DISABLE"] = "1"
     warnings.simplefilter("ignore")
@@ -92,7 +118,7 @@ def serve(connection: Connection, keep: Path | None) -> None:
             archive = connection.recv()
             try:
                 with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
-                    line = convert(archive, keep)
+                    line = work(archive, keep)
             except Exception as error:  # What the peer cannot do is what we want to know.
                 line = {"failed": reason(error)}
             connection.send(line)
