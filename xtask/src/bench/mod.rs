@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measures what the project promises, beside what it is compared with.
 
 mod cast;
-mod convert;
+mod compile;
 mod engine;
 mod package;
 
@@ -19,7 +19,9 @@ enum Subject {
     /// Reading, verifying and writing a package, and casting floats into one, against `cp -r` of it.
     Package(package::Arguments),
     /// Exported programs to packages, beside coremltools.
-    Convert(convert::Arguments),
+    Convert(compile::Arguments),
+    /// Exported programs to `.pte` files, beside ExecuTorch.
+    Lower(compile::Arguments),
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
     /// One measured run of `package`, in a process of its own.
@@ -34,7 +36,8 @@ enum Subject {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match &arguments.subject {
         Subject::Package(arguments) => package::run(arguments),
-        Subject::Convert(arguments) => convert::run(arguments),
+        Subject::Convert(arguments) => compile::run("convert", arguments),
+        Subject::Lower(arguments) => compile::run("lower", arguments),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
         Subject::CastRun(arguments) => cast::run_once(arguments),

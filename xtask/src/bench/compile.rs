@@ -1,4 +1,4 @@
-//! Conversion, beside coremltools: a script of the oracles takes turns with both.
+//! `convert` and `lower`, beside coremltools and ExecuTorch: a script of the oracles takes turns with both.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,14 +24,14 @@ pub(crate) struct Arguments {
 }
 
 /// Measures; the error says that a promise was not kept.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run(what: &str, arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let python = oracle::interpreter(&root)?;
     let mut build = cargo(&root);
     build.args(["build", "--release", "--quiet", "--package", "coremill-cli"]);
     execute(&mut build, "building the command")?;
     let mut script = Command::new(python);
-    script.current_dir(&root).args(["-m", "oracle.bench_convert"]);
+    script.current_dir(&root).args(["-m", "oracle.bench_compile", what]);
     script.arg("--coremill").arg(binary(&root)).arg("--models").arg(&arguments.models);
     script.arg("--rounds").arg(arguments.rounds.to_string());
     if !arguments.only.is_empty() {
@@ -40,5 +40,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if arguments.json {
         script.arg("--json");
     }
-    execute(&mut script, "measuring conversions")
+    execute(&mut script, "measuring what the compiler takes")
 }
