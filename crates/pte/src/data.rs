@@ -1,0 +1,225 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use coremill_tensor::{Buffer, Produce};
+
+/// What comparing two runs of bytes looks at in a step.
+const COMPARED: usize = 1 << 16;
+
+/// A run of bytes in parts that lie one after the other: what a delegate is given is put together of
+/// mapped weights, computed ones and JSON, and never lies in memory as a whole.
+///
+/// Clones share their parts. What a file was read into has one part.
+#[derive(Clone, Default)]
+pub struct Data {
+    parts: Vec<Buffer>,
+    /// Where each part ends.
+    ends: Vec<usize>,
+}
+
+impl Data {
+    /// No bytes.
+    pub fn new() -> Data {
+        Data::default()
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Panics
+    /// Where all together would be more than memory can address.
+    pub fn push(&mut self, part: impl Into<Buffer>) {
+        let part = part.into();
+        if part.is_empty() {
+            return;
+        }
+        let end = self.len().checked_add(part.len()).expect("the length of data is addressable");
+        self.ends.push(end);
+        self.parts.push(part);
+    }
+
+    /// Appends all parts of other data.
+    pub fn append(&mut self, other: &Data) {
+        for part in &other.parts {
+            self.push(part.clone());
+        }
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The parts, none of them empty.
+    pub fn parts(&self) -> &[Buffer] {
+        &self.parts
+    }
+
+    /// The bytes in a range, which share their owners with these; none if the range does not lie within.
+    pub fn slice(&self, range: Range<usize>) -> Option<Data> {
+        if range.start > range.end || range.end > self.len() {
+            return None;
+        }
+        let mut slice = Data::new();
+        self.for_each_part(range, &mut |part, within| {
+            slice.push(part.slice(within).expect("within the part"));
+            Ok(())
+        })
+        .expect("nothing is read");
+        Some(slice)
+    }
+
+    /// All bytes as one buffer. Several parts are not copied: they are joined whenever somebody reads.
+    pub fn to_buffer(&self) -> Buffer {
+        match self.parts.as_slice() {
+            [] => Buffer::from(Vec::new()),
+            [only] => only.clone(),
+            _ => Buffer::deferred(Arc::new(Joined(self.clone()))),
+        }
+    }
+
+    /// Copies a part of the bytes into `target`.
+    pub fn read_at(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(target.len()).filter(|end| *end <= self.len());
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut rest = target;
+        self.for_each_part(offset..end, &mut |part, within| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(within.len());
+            rest = later;
+            part.read_at(within.start, now)
+        })
+    }
+
+    /// Calls `visit` with the bytes in turn, in windows of at most `size` bytes.
+    ///
+    /// # Panics
+    /// Where the size is 0.
+    pub fn for_each_window(
+        &self,
+        size: usize,
+        visit: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.parts.iter().try_for_each(|part| part.for_each_window(0..part.len(), size, visit))
+    }
+
+    /// Calls `visit` with every part that the range touches, and the range within the part.
+    fn for_each_part(
+        &self,
+        range: Range<usize>,
+        visit: &mut dyn FnMut(&Buffer, Range<usize>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let first = self.ends.partition_point(|end| *end <= range.start);
+        for (part, end) in self.parts.iter().zip(&self.ends).skip(first) {
+            let start = end - part.len();
+            if start >= range.end {
+                break;
+            }
+            let within = range.start.max(start) - start..range.end.min(*end) - start;
+            visit(part, within)?;
+        }
+        Ok(())
+    }
+}
+
+/// Data read as one buffer.
+struct Joined(Data);
+
+impl Produce for Joined {
+    fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, target)
+    }
+}
+
+impl From<Buffer> for Data {
+    fn from(buffer: Buffer) -> Data {
+        let mut data = Data::new();
+        data.push(buffer);
+        data
+    }
+}
+
+impl From<Vec<u8>> for Data {
+    fn from(bytes: Vec<u8>) -> Data {
+        Data::from(Buffer::from(bytes))
+    }
+}
+
+impl FromIterator<Buffer> for Data {
+    fn from_iter<T: IntoIterator<Item = Buffer>>(parts: T) -> Data {
+        let mut data = Data::new();
+        parts.into_iter().for_each(|part| data.push(part));
+        data
+    }
+}
+
+impl PartialEq for Data {
+    /// Compares the bytes, however they are parted. Bytes that cannot be read equal none.
+    fn eq(&self, other: &Data) -> bool {
+        if self.len() != other.len() {
+            return false;
+        }
+        if self.ends == other.ends {
+            return self.parts == other.parts;
+        }
+        let mut window = vec![0; COMPARED.min(other.len())];
+        let mut offset = 0;
+        let mut equal = true;
+        let read = self.for_each_window(COMPARED, &mut |bytes| {
+            let window = &mut window[..bytes.len()];
+            other.read_at(offset, window)?;
+            offset += bytes.len();
+            equal &= bytes == window;
+            Ok(())
+        });
+        read.is_ok() && equal
+    }
+}
+
+impl Eq for Data {}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Data({} bytes in {} parts)", self.len(), self.parts.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(parts: &[&[u8]]) -> Data {
+        parts.iter().map(|part| Buffer::from(part.to_vec())).collect()
+    }
+
+    #[test]
+    fn parts_read_as_one_run() {
+        let parted = data(&[b"ab", b"", b"cde", b"f"]);
+        assert_eq!((parted.len(), parted.parts().len()), (6, 3));
+        assert_eq!(parted, data(&[b"abcdef"]));
+        assert_ne!(parted, data(&[b"abcdeg"]));
+        assert_ne!(parted, data(&[b"abcde"]));
+        assert_eq!(parted.to_buffer().as_bytes(), b"abcdef");
+        for start in 0..=6 {
+            for end in start..=6 {
+                let slice = parted.slice(start..end).expect("within");
+                assert_eq!(slice.to_buffer().as_bytes(), &b"abcdef"[start..end]);
+                let mut target = vec![0; end - start];
+                parted.read_at(start, &mut target).expect("within");
+                assert_eq!(target, &b"abcdef"[start..end]);
+            }
+        }
+        assert_eq!(parted.slice(3..7), None);
+        assert!(parted.read_at(6, &mut [0]).is_err());
+        assert!(parted.read_at(usize::MAX, &mut [0; 2]).is_err());
+    }
+}
