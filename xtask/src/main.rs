@@ -4,6 +4,7 @@
 mod apple;
 mod bench;
 mod fuzz;
+mod kernels;
 mod ops;
 mod oracle;
 mod pt2;
@@ -32,6 +33,8 @@ enum Command {
     Ops(ops::Arguments),
     /// Dump torch's operator schemas, which the reader of `.pt2` archives needs.
     Schemas(schemas::Arguments),
+    /// List the operators that ExecuTorch's runtime has kernels for.
+    Kernels(kernels::Arguments),
     /// Print what is read from `.pt2` archives as JSON.
     #[command(name = "pt2-dump")]
     Pt2Dump(pt2::Arguments),
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Schemas(arguments) => schemas::run(&arguments),
+        Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Zoo(arguments) => zoo::run(&arguments),

@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
     /// Print the program as it is after `prepare`
     #[arg(long)]
     prepared: bool,
+    /// Print the program as calls of ExecuTorch's kernels
+    #[arg(long, conflicts_with = "prepared")]
+    portable: bool,
 }
 
 /// Prints one line for each file.
@@ -29,7 +32,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         if arguments.prepared {
             program = coremill_pt2::prepare(program).map_err(name)?;
         }
-        let dump = Dump { program: &program, expressions: arguments.prepared };
+        if arguments.portable {
+            let prepared = coremill_pt2::prepare(program).map_err(name)?;
+            let outside = vec![true; prepared.graph.nodes.len()];
+            match coremill_compiler::portable::portable(prepared, &outside) {
+                Ok(portable) => program = portable.program,
+                Err(error) => {
+                    // One program's refusals are no reason to say nothing of the others.
+                    println!("{}", json!({ "refused": error.to_string() }));
+                    continue;
+                }
+            }
+        }
+        let expressions = arguments.prepared || arguments.portable;
+        let dump = Dump { program: &program, expressions };
         let dump = dump.program().map_err(name)?;
         serde_json::to_writer(io::stdout().lock(), &dump).map_err(|error| error.to_string())?;
         println!();

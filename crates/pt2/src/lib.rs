@@ -53,7 +53,7 @@ pub use program::{
 pub use read::{Pt2, SampleInputs, read};
 pub use saved::Saved;
 pub use scalar::{Layout, MemoryFormat, ScalarType};
-pub use schema::{Kind, Parameter, Return, Schema};
+pub use schema::{Kind, Parameter, Return, Schema, Schemas};
 pub use symbol::{Expression, Function, Number, Symbol, SymbolId, Symbols};
 pub use tensor::{Stored, Tensor};
 pub use tree::TreeSpec;

@@ -174,6 +174,13 @@ impl Graph {
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0 as usize]
     }
+
+    /// Adds a value, which a node or an input has to define. None if there are too many to count.
+    pub fn define(&mut self, name: String, meta: Meta) -> Option<ValueId> {
+        let id = u32::try_from(self.values.len()).ok()?;
+        self.values.push(Value { name, meta });
+        Some(ValueId(id))
+    }
 }
 
 /// A value.

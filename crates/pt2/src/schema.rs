@@ -27,6 +27,11 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// Reads a schema as torch prints it; none if that is not understood.
+    pub fn parse(line: &str) -> Option<Schema> {
+        parse::parse(line)
+    }
+
     /// Whether a call changes one of its arguments.
     pub fn mutates(&self) -> bool {
         self.arguments.iter().any(|argument| argument.mutated)
@@ -96,13 +101,16 @@ pub enum Kind {
 
 /// The schemas that were asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Schemas {
+pub struct Schemas {
     parsed: HashMap<String, Option<Arc<Schema>>>,
 }
 
 impl Schemas {
     /// The schema of `namespace::name.overload`, none if this version does not know the operator.
-    pub(crate) fn find(
+    ///
+    /// # Errors
+    /// A line of the list that is not understood.
+    pub fn find(
         &mut self,
         namespace: &str,
         name: &str,

@@ -1,0 +1,179 @@
+//! The end of a rewriting: what was made takes the place of the call's results.
+
+use std::collections::{HashMap, HashSet};
+
+use coremill_pt2::{Argument, Meta, Node, Output, Size, ValueId};
+
+use super::call::{Call, Made, Results, Tensor, meta};
+use super::{Frame, defined};
+use crate::error::{Refusal, refuse};
+
+/// The results of a call that keeps them.
+pub(crate) fn as_given(node: &Node, frame: &Frame) -> Results {
+    let mut results = Vec::new();
+    for output in &node.outputs {
+        let ids = match output {
+            Output::Value(id) => std::slice::from_ref(id),
+            Output::List(ids) => ids.as_slice(),
+            Output::Unused | Output::None => {
+                refuse!("a result has no use, and no type therefore");
+            }
+        };
+        results.extend(ids.iter().map(|id| match &frame.value(*id).meta {
+            Meta::Tensor(meta) => {
+                Made::Tensor(Tensor { id: *id, dtype: meta.dtype, sizes: meta.sizes.clone() })
+            }
+            _ => Made::Number(Argument::Value(*id)),
+        }));
+    }
+    Ok(results)
+}
+
+impl Call<'_> {
+    /// The calls that were made and are of use, their results in the place of the node's.
+    pub(crate) fn finish(self, results: Vec<Made>) -> Result<Vec<Node>, Refusal> {
+        let Call { frame, node, made, .. } = self;
+        let wanted = wanted(node);
+        if wanted.len() != results.len() {
+            refuse!(
+                "the decomposition gives {} results, and the call {}",
+                results.len(),
+                wanted.len()
+            );
+        }
+        let own: HashSet<ValueId> = made.iter().flat_map(defined).collect();
+        let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+        for (old, result) in wanted.into_iter().zip(results) {
+            let Some(old) = old else { continue };
+            let now = match result {
+                Made::Tensor(tensor) => {
+                    agree(frame, old, &tensor)?;
+                    Argument::Value(tensor.id)
+                }
+                Made::Number(argument) => argument,
+                Made::Nothing => refuse!("a result that has a use is not computed"),
+            };
+            match now {
+                Argument::Value(id) if id == old => {}
+                Argument::Value(id) if own.contains(&id) && !renamed.contains_key(&id) => {
+                    renamed.insert(id, old);
+                }
+                Argument::Value(id) if renamed.contains_key(&id) => {
+                    frame.replaced.insert(old, Argument::Value(renamed[&id]));
+                }
+                now => drop(frame.replaced.insert(old, now)),
+            }
+        }
+        let mut made = of_use(made, node, &renamed, frame);
+        for call in &mut made {
+            let rename = |id: &mut ValueId| *id = *renamed.get(id).unwrap_or(id);
+            call.arguments.iter_mut().for_each(|argument| each(argument, &rename));
+            for output in &mut call.outputs {
+                match output {
+                    Output::Value(id) => rename(id),
+                    Output::List(ids) => ids.iter_mut().for_each(rename),
+                    Output::Unused | Output::None => {}
+                }
+            }
+            let first = defined(call).next();
+            if let Some(id) = first {
+                call.name = frame.value(id).name.clone();
+            }
+        }
+        for id in made.iter().flat_map(defined) {
+            if let Meta::Tensor(known) = &mut frame.graph.values[id.index()].meta {
+                *known = meta(known.dtype, std::mem::take(&mut known.sizes));
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// The values that the node defines; none where a result has no use.
+fn wanted(node: &Node) -> Vec<Option<ValueId>> {
+    let mut found = Vec::new();
+    for output in &node.outputs {
+        match output {
+            Output::Value(id) => found.push(Some(*id)),
+            Output::List(ids) => found.extend(ids.iter().copied().map(Some)),
+            Output::Unused | Output::None => found.push(None),
+        }
+    }
+    found
+}
+
+/// What is computed is what torch noted.
+fn agree(frame: &Frame, old: ValueId, new: &Tensor) -> Result<(), Refusal> {
+    let Meta::Tensor(noted) = &frame.value(old).meta else {
+        refuse!("the decomposition gives a tensor where the call does not");
+    };
+    let differ = |(noted, found): (&Size, &Size)| match (noted, found) {
+        (Size::Fixed(noted), Size::Fixed(found)) => noted != found,
+        _ => false,
+    };
+    if noted.dtype != new.dtype
+        || noted.sizes.len() != new.sizes.len()
+        || noted.sizes.iter().zip(&new.sizes).any(differ)
+    {
+        refuse!(
+            "the decomposition gives {} {}, and torch noted {} {}",
+            new.dtype,
+            shown(&new.sizes),
+            noted.dtype,
+            shown(&noted.sizes)
+        );
+    }
+    Ok(())
+}
+
+fn shown(sizes: &[Size]) -> String {
+    let one = |size: &Size| size.fixed().map_or("?".to_owned(), |size| size.to_string());
+    format!("[{}]", sizes.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+/// The calls whose results something uses.
+fn of_use(
+    made: Vec<Node>,
+    node: &Node,
+    renamed: &HashMap<ValueId, ValueId>,
+    frame: &Frame,
+) -> Vec<Node> {
+    let mut used: HashSet<ValueId> = renamed.keys().copied().collect();
+    for old in wanted(node).into_iter().flatten() {
+        used.insert(old);
+        if let Some(Argument::Value(id)) = frame.replaced.get(&old) {
+            used.insert(*id);
+        }
+    }
+    let mut kept = Vec::with_capacity(made.len());
+    for call in made.into_iter().rev() {
+        if defined(&call).any(|id| used.contains(&id)) {
+            for argument in &call.arguments {
+                argument.for_each_value(&mut |id| drop(used.insert(id)));
+            }
+            kept.push(call);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+fn each(argument: &mut Argument, visit: &dyn Fn(&mut ValueId)) {
+    match argument {
+        Argument::Value(id) => visit(id),
+        Argument::List(items) => items.iter_mut().for_each(|item| each(item, visit)),
+        Argument::Map(items) => items.iter_mut().for_each(|(_, item)| each(item, visit)),
+        Argument::None
+        | Argument::Int(_)
+        | Argument::Float(_)
+        | Argument::Bool(_)
+        | Argument::Complex(..)
+        | Argument::Text(_)
+        | Argument::ScalarType(_)
+        | Argument::MemoryFormat(_)
+        | Argument::Layout(_)
+        | Argument::Device(_)
+        | Argument::Graph(_)
+        | Argument::Operator(_) => {}
+    }
+}

@@ -1,0 +1,266 @@
+//! What stays outside of delegates becomes calls of ExecuTorch's kernels.
+//!
+//! Programs come as `pt2::prepare` leaves them, in torch's own operators. ExecuTorch's runtime has kernels for the out
+//! variants of some of them; [`kernel`] tells which. Every other call is rewritten to calls that have one, by a function
+//! of a [`call::Call`]; the families in `ops/` list theirs in tables, which `table` joins. A call without a row keeps its
+//! operator, and has to have a kernel.
+//!
+//! Every tensor of the rewritten graph has its elements in the order of its dimensions: views are copies
+//! (`view_copy`, `permute_copy`), and memory formats mean nothing. New values have types of their own; what the last call
+//! of a decomposition gives is compared with what torch noted for the call, so that a mistake ends in a refusal.
+
+mod bind;
+mod call;
+mod dtype;
+mod kernels;
+mod numbers;
+mod ops;
+mod size;
+mod table;
+mod words;
+
+use std::collections::{HashMap, HashSet};
+
+use coremill_pt2::{
+    Argument, ExportedProgram, Graph, Meta, Node, Output, Schemas, Size, Subgraph, SymbolId,
+    Symbols, Target, Value, ValueId,
+};
+
+use self::call::Call;
+use self::kernels::Kernels;
+pub use self::kernels::kernel;
+use self::table::{Rule, Table};
+use crate::error::{Error, Refusal, Refused, refuse};
+
+/// A program whose calls outside of delegates all have kernels.
+#[derive(Clone, Debug)]
+pub struct Portable {
+    /// The program. Values of the graph that was given have their ids still; those that nothing defines any more have no
+    /// use.
+    pub program: ExportedProgram,
+    /// For each node of the program's graph the index of the node that it was made of.
+    pub sources: Vec<usize>,
+}
+
+/// Calls that a decomposition may make of one.
+const MAX_CALLS: usize = 1 << 14;
+
+/// Rewrites the nodes of the outermost graph that `outside` names, and all graphs nested in those. Nodes that are not
+/// outside stay what they are.
+///
+/// # Errors
+/// All calls that no kernels can do, each with the reason.
+pub fn portable(mut program: ExportedProgram, outside: &[bool]) -> Result<Portable, Error> {
+    let mut rewrite = Rewrite {
+        schemas: Schemas::default(),
+        kernels: Kernels::default(),
+        table: Table::new(),
+        symbols: std::mem::take(&mut program.symbols),
+        refused: Vec::new(),
+    };
+    let given = std::mem::take(&mut program.graph);
+    let done = rewrite.graph(given, &|index| outside.get(index) == Some(&true));
+    program.symbols = rewrite.symbols;
+    if !rewrite.refused.is_empty() {
+        return Err(Error::Refused(rewrite.refused));
+    }
+    program.graph = done.graph;
+    Ok(Portable { program, sources: done.sources })
+}
+
+/// What all graphs of a program share.
+pub(crate) struct Rewrite {
+    schemas: Schemas,
+    kernels: Kernels,
+    table: Table,
+    symbols: Symbols,
+    refused: Vec<Refused>,
+}
+
+/// A graph in the making.
+pub(crate) struct Frame {
+    graph: Graph,
+    sources: Vec<usize>,
+    names: HashSet<String>,
+    /// What uses of a value mean now.
+    replaced: HashMap<ValueId, Argument>,
+    /// Inputs that tell the value of a symbol: the tensor and its dimension, or the number.
+    symbols: HashMap<SymbolId, Place>,
+}
+
+/// Where the value of an expression is found when the program runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// The size of a tensor's dimension.
+    Size(ValueId, usize),
+    /// A number.
+    Number(ValueId),
+}
+
+impl Rewrite {
+    fn graph(&mut self, mut graph: Graph, outside: &dyn Fn(usize) -> bool) -> Frame {
+        let nodes = std::mem::take(&mut graph.nodes);
+        let names = graph.values.iter().map(|value| value.name.clone()).collect();
+        let mut frame = Frame {
+            graph,
+            sources: Vec::with_capacity(nodes.len()),
+            names,
+            replaced: HashMap::new(),
+            symbols: HashMap::new(),
+        };
+        frame.find_symbols();
+        for (index, mut node) in nodes.into_iter().enumerate() {
+            frame.resolve(&mut node);
+            let made = if outside(index) {
+                match self.node(&mut frame, &node) {
+                    Ok(made) => made,
+                    Err(refusal) => {
+                        self.refused.push(Refused::of(&node, refusal));
+                        continue;
+                    }
+                }
+            } else {
+                vec![node]
+            };
+            frame.sources.extend(std::iter::repeat_n(index, made.len()));
+            frame.graph.nodes.extend(made);
+        }
+        let mut outputs = std::mem::take(&mut frame.graph.outputs);
+        outputs.iter_mut().for_each(|output| frame.resolve_argument(output));
+        frame.graph.outputs = outputs;
+        frame
+    }
+
+    /// The calls that do what a node does.
+    fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>, Refusal> {
+        if let Target::HigherOrder(name) = &node.target {
+            return self.higher_order(name, node);
+        }
+        let rule = self.table.find(&node.target);
+        let mut call = Call::new(self, frame, node);
+        let results = match rule {
+            Some(Rule::Rename(operator)) => call.renamed(operator)?,
+            Some(Rule::Rewrite(rewrite)) => rewrite(&mut call)?,
+            None => call.renamed(&node.target.to_string())?,
+        };
+        call.finish(results)
+    }
+
+    /// Control flow stays; what is in it is outside as well.
+    fn higher_order(&mut self, name: &str, node: &Node) -> Result<Vec<Node>, Refusal> {
+        const KEPT: [&str; 4] = ["cond", "map_impl", "scan", "while_loop"];
+        if !KEPT.contains(&name) {
+            refuse!(
+                "`{name}` is no operator that ExecuTorch's runtime can do; there are {}",
+                KEPT.join(", ")
+            );
+        }
+        let mut node = node.clone();
+        for argument in &mut node.arguments {
+            if let Argument::Graph(inner) = argument {
+                let Subgraph { graph, .. } = inner.as_mut();
+                *graph = self.graph(std::mem::take(graph), &|_| true).graph;
+            }
+        }
+        Ok(vec![node])
+    }
+}
+
+impl Frame {
+    fn find_symbols(&mut self) {
+        for input in &self.graph.inputs {
+            let Argument::Value(id) = input else { continue };
+            match &self.graph.value(*id).meta {
+                Meta::Tensor(meta) => {
+                    for (dimension, size) in meta.sizes.iter().enumerate() {
+                        if let Some(symbol) = size.symbol() {
+                            self.symbols.entry(symbol).or_insert(Place::Size(*id, dimension));
+                        }
+                    }
+                }
+                Meta::Int(size) => {
+                    if let Some(symbol) = size.symbol() {
+                        self.symbols.entry(symbol).or_insert(Place::Number(*id));
+                    }
+                }
+                Meta::Float(_) | Meta::Bool(_) | Meta::CustomObject(_) | Meta::Token => {}
+            }
+        }
+    }
+
+    /// A new value; its name is `name` if that is free.
+    fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Refusal> {
+        let mut free = name.to_owned();
+        let mut number = self.graph.values.len();
+        while !self.names.insert(free.clone()) {
+            free = format!("{name}_{number}");
+            number += 1;
+        }
+        let id = self.graph.define(free, meta);
+        id.ok_or_else(|| Refusal::new("the graph has more values than 32 bits count"))
+    }
+
+    fn value(&self, id: ValueId) -> &Value {
+        self.graph.value(id)
+    }
+
+    fn resolve(&self, node: &mut Node) {
+        if self.replaced.is_empty() {
+            return;
+        }
+        node.arguments.iter_mut().for_each(|argument| self.resolve_argument(argument));
+        node.keywords.iter_mut().for_each(|(_, argument)| self.resolve_argument(argument));
+    }
+
+    fn resolve_argument(&self, argument: &mut Argument) {
+        match argument {
+            Argument::Value(id) => {
+                if let Some(now) = self.replaced.get(id) {
+                    *argument = now.clone();
+                }
+            }
+            Argument::List(items) => {
+                items.iter_mut().for_each(|item| self.resolve_argument(item));
+            }
+            Argument::Map(items) => {
+                items.iter_mut().for_each(|(_, item)| self.resolve_argument(item));
+            }
+            Argument::None
+            | Argument::Int(_)
+            | Argument::Float(_)
+            | Argument::Bool(_)
+            | Argument::Complex(..)
+            | Argument::Text(_)
+            | Argument::ScalarType(_)
+            | Argument::MemoryFormat(_)
+            | Argument::Layout(_)
+            | Argument::Device(_)
+            | Argument::Graph(_)
+            | Argument::Operator(_) => {}
+        }
+    }
+
+    /// The integer that an argument is, as an expression.
+    fn size_of(&self, argument: &Argument) -> Option<Size> {
+        match argument {
+            Argument::Int(value) => Some(Size::Fixed(*value)),
+            Argument::Value(id) => match &self.value(*id).meta {
+                Meta::Int(size) => Some(size.clone()),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The values that a node defines.
+fn defined(node: &Node) -> impl Iterator<Item = ValueId> + '_ {
+    node.outputs
+        .iter()
+        .flat_map(|output| match output {
+            Output::Value(id) => std::slice::from_ref(id),
+            Output::List(ids) => ids.as_slice(),
+            Output::Unused | Output::None => &[],
+        })
+        .copied()
+}

@@ -1,0 +1,132 @@
+//! Sizes of new values: numbers where they are known, expressions otherwise.
+
+use std::sync::Arc;
+
+use coremill_pt2::{Expression, Function, Hint, Size, Symbolic};
+
+/// Terms of a new expression; a longer one is left without a value.
+const MAX_TERMS: usize = 256;
+
+pub(crate) fn fixed(value: i64) -> Size {
+    Size::Fixed(value)
+}
+
+/// All of them as numbers, if they are known.
+pub(crate) fn all_fixed(sizes: &[Size]) -> Option<Vec<i64>> {
+    sizes.iter().map(Size::fixed).collect()
+}
+
+pub(crate) fn expression(size: &Size) -> Expression {
+    match size {
+        Size::Fixed(value) => Expression::Integer(*value),
+        Size::Symbolic(symbolic) => symbolic.expression.clone(),
+    }
+}
+
+fn hint(size: &Size) -> Option<i64> {
+    match size {
+        Size::Fixed(value) => Some(*value),
+        Size::Symbolic(symbolic) => match symbolic.hint {
+            Some(Hint::Int(value)) => Some(value),
+            _ => None,
+        },
+    }
+}
+
+fn terms(expression: &Expression) -> usize {
+    match expression {
+        Expression::Call(_, arguments) => 1 + arguments.iter().map(terms).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn call(
+    function: Function,
+    left: &Size,
+    right: &Size,
+    compute: fn(i64, i64) -> Option<i64>,
+) -> Size {
+    if let (Size::Fixed(left), Size::Fixed(right)) = (left, right)
+        && let Some(value) = compute(*left, *right)
+    {
+        return Size::Fixed(value);
+    }
+    let hint = hint(left).zip(hint(right)).and_then(|(left, right)| compute(left, right));
+    let arguments = vec![expression(left), expression(right)];
+    let expression = if arguments.iter().map(terms).sum::<usize>() < MAX_TERMS {
+        Expression::Call(function, arguments)
+    } else {
+        Expression::Call(Function::Other("long expression".to_owned()), Vec::new())
+    };
+    Size::Symbolic(Arc::new(Symbolic { expression, hint: hint.map(Hint::Int) }))
+}
+
+pub(crate) fn add(left: &Size, right: &Size) -> Size {
+    match (left, right) {
+        (Size::Fixed(0), other) | (other, Size::Fixed(0)) => other.clone(),
+        _ => call(Function::Add, left, right, i64::checked_add),
+    }
+}
+
+pub(crate) fn multiply(left: &Size, right: &Size) -> Size {
+    match (left, right) {
+        (Size::Fixed(1), other) | (other, Size::Fixed(1)) => other.clone(),
+        (Size::Fixed(0), _) | (_, Size::Fixed(0)) => Size::Fixed(0),
+        _ => call(Function::Mul, left, right, i64::checked_mul),
+    }
+}
+
+/// Rounded down; the divisor is above 0.
+pub(crate) fn divide(left: &Size, right: i64) -> Size {
+    match right {
+        1 => left.clone(),
+        _ => call(Function::FloorDiv, left, &Size::Fixed(right), |left, right| {
+            (right != 0).then(|| left.div_euclid(right))
+        }),
+    }
+}
+
+pub(crate) fn subtract(left: &Size, right: &Size) -> Size {
+    if left == right {
+        return Size::Fixed(0);
+    }
+    add(left, &multiply(right, &Size::Fixed(-1)))
+}
+
+pub(crate) fn product<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
+    sizes.into_iter().fold(Size::Fixed(1), |product, size| multiply(&product, size))
+}
+
+/// The size that two broadcast to. None if they are known to differ.
+fn broadcast_one(left: &Size, right: &Size) -> Option<Size> {
+    match (left, right) {
+        (Size::Fixed(1), other) | (other, Size::Fixed(1)) => Some(other.clone()),
+        (Size::Fixed(a), Size::Fixed(b)) => (a == b).then(|| left.clone()),
+        // A free size beside a known one is that, or 1.
+        (Size::Fixed(_), _) => Some(left.clone()),
+        (_, Size::Fixed(_)) => Some(right.clone()),
+        _ => Some(left.clone()),
+    }
+}
+
+/// The sizes that two broadcast to.
+pub(crate) fn broadcast(left: &[Size], right: &[Size]) -> Option<Vec<Size>> {
+    let rank = left.len().max(right.len());
+    let at = |sizes: &[Size], index: usize| {
+        let lacking = rank - sizes.len();
+        if index < lacking { Size::Fixed(1) } else { sizes[index - lacking].clone() }
+    };
+    (0..rank).map(|index| broadcast_one(&at(left, index), &at(right, index))).collect()
+}
+
+/// How many elements a step along each dimension is, of a tensor whose last moves fastest.
+pub(crate) fn strides(sizes: &[Size]) -> Vec<Size> {
+    let mut strides = vec![Size::Fixed(1); sizes.len()];
+    for index in (1..sizes.len()).rev() {
+        // A size of 0 steps like one of 1.
+        let step =
+            if sizes[index] == Size::Fixed(0) { Size::Fixed(1) } else { sizes[index].clone() };
+        strides[index - 1] = multiply(&strides[index], &step);
+    }
+    strides
+}

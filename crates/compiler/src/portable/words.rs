@@ -1,0 +1,447 @@
+//! The words that decompositions are written in: calls of operators that have kernels, with the types of their results.
+
+use coremill_pt2::{Argument, ScalarType, Size};
+
+use super::call::{Call, Tensor};
+use super::dtype::{beside, fractional, promote_ranked, summed};
+use super::size;
+use crate::error::{Refusal, refuse};
+
+pub(crate) type Maybe = Result<Tensor, Refusal>;
+
+/// Integers as an argument.
+pub(crate) fn list(values: impl IntoIterator<Item = i64>) -> Argument {
+    Argument::List(values.into_iter().map(Argument::Int).collect())
+}
+
+/// Positions as an argument.
+pub(crate) fn places(values: &[usize]) -> Argument {
+    list(values.iter().map(|value| *value as i64))
+}
+
+fn tensors(all: &[Tensor]) -> Argument {
+    Argument::List(all.iter().map(Tensor::argument).collect())
+}
+
+fn broadcast(left: &Tensor, right: &Tensor) -> Result<Vec<Size>, Refusal> {
+    match size::broadcast(&left.sizes, &right.sizes) {
+        Some(sizes) => Ok(sizes),
+        None => refuse!("two operands do not broadcast"),
+    }
+}
+
+impl Call<'_> {
+    // Element by element.
+
+    /// A function that keeps type and sizes: `abs`.
+    pub(crate) fn map(&mut self, function: &str, x: &Tensor) -> Maybe {
+        let given = [("self", x.argument())];
+        self.emit(&format!("aten.{function}.default"), &given, x.dtype, x.sizes.clone())
+    }
+
+    /// A function that gives fractions: `exp`.
+    pub(crate) fn map_real(&mut self, function: &str, x: &Tensor) -> Maybe {
+        let given = [("self", x.argument())];
+        self.emit(&format!("aten.{function}.default"), &given, fractional(x.dtype), x.sizes.clone())
+    }
+
+    /// A function that gives truth: `logical_not`.
+    pub(crate) fn test(&mut self, function: &str, x: &Tensor) -> Maybe {
+        let given = [("self", x.argument())];
+        self.emit(&format!("aten.{function}.default"), &given, ScalarType::Bool, x.sizes.clone())
+    }
+
+    /// A function of two tensors of the type that they compute in: `mul`, `maximum`.
+    pub(crate) fn join(&mut self, operator: &str, x: &Tensor, y: &Tensor) -> Maybe {
+        let dtype = promote_ranked(&[(x.dtype, x.rank()), (y.dtype, y.rank())]);
+        let dtype = dtype.unwrap_or(x.dtype);
+        let given = [("self", x.argument()), ("other", y.argument())];
+        let sizes = broadcast(x, y)?;
+        self.emit(operator, &given, dtype, sizes)
+    }
+
+    pub(crate) fn add(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        self.join("aten.add.Tensor", x, y)
+    }
+
+    pub(crate) fn subtract(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        self.join("aten.sub.Tensor", x, y)
+    }
+
+    pub(crate) fn multiply(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        self.join("aten.mul.Tensor", x, y)
+    }
+
+    /// The quotient with fractions.
+    pub(crate) fn divide(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        let dtype = promote_ranked(&[(x.dtype, x.rank()), (y.dtype, y.rank())]);
+        let dtype = fractional(dtype.unwrap_or(x.dtype));
+        let given = [("self", x.argument()), ("other", y.argument())];
+        let sizes = broadcast(x, y)?;
+        self.emit("aten.div.Tensor", &given, dtype, sizes)
+    }
+
+    /// A comparison of two tensors: `lt`.
+    pub(crate) fn compare(&mut self, function: &str, x: &Tensor, y: &Tensor) -> Maybe {
+        let given = [("self", x.argument()), ("other", y.argument())];
+        let sizes = broadcast(x, y)?;
+        self.emit(&format!("aten.{function}.Tensor"), &given, ScalarType::Bool, sizes)
+    }
+
+    /// A comparison with a number.
+    pub(crate) fn compare_number(&mut self, function: &str, x: &Tensor, number: Argument) -> Maybe {
+        let given = [("self", x.argument()), ("other", number)];
+        self.emit(&format!("aten.{function}.Scalar"), &given, ScalarType::Bool, x.sizes.clone())
+    }
+
+    /// `logical_and` and the like.
+    pub(crate) fn logic(&mut self, function: &str, x: &Tensor, y: &Tensor) -> Maybe {
+        let given = [("self", x.argument()), ("other", y.argument())];
+        let sizes = broadcast(x, y)?;
+        self.emit(&format!("aten.{function}.default"), &given, ScalarType::Bool, sizes)
+    }
+
+    /// A function of a tensor and a number: `mul`.
+    pub(crate) fn with(&mut self, function: &str, x: &Tensor, number: Argument) -> Maybe {
+        let kind = self.number_dtype(&number).unwrap_or(x.dtype);
+        let mut dtype = beside(kind, x.dtype);
+        if function == "div" {
+            dtype = fractional(dtype);
+        }
+        let given = [("self", x.argument()), ("other", number)];
+        self.emit(&format!("aten.{function}.Scalar"), &given, dtype, x.sizes.clone())
+    }
+
+    pub(crate) fn add_number(&mut self, x: &Tensor, number: f64) -> Maybe {
+        self.with("add", x, Argument::Float(number))
+    }
+
+    pub(crate) fn times(&mut self, x: &Tensor, number: f64) -> Maybe {
+        self.with("mul", x, Argument::Float(number))
+    }
+
+    pub(crate) fn power(&mut self, x: &Tensor, exponent: Argument) -> Maybe {
+        let kind = self.number_dtype(&exponent).unwrap_or(x.dtype);
+        let given = [("self", x.argument()), ("exponent", exponent)];
+        self.emit("aten.pow.Tensor_Scalar", &given, beside(kind, x.dtype), x.sizes.clone())
+    }
+
+    /// Between two numbers, either of which may be missing.
+    pub(crate) fn clamp(&mut self, x: &Tensor, low: Option<f64>, high: Option<f64>) -> Maybe {
+        let bound = |bound: Option<f64>| bound.map_or(Argument::None, Argument::Float);
+        let given = [("self", x.argument()), ("min", bound(low)), ("max", bound(high))];
+        let some = low.is_some() || high.is_some();
+        let dtype = if some { beside(ScalarType::Float32, x.dtype) } else { x.dtype };
+        self.emit("aten.clamp.default", &given, dtype, x.sizes.clone())
+    }
+
+    pub(crate) fn choose(&mut self, condition: &Tensor, x: &Tensor, y: &Tensor) -> Maybe {
+        let dtype = promote_ranked(&[(x.dtype, x.rank()), (y.dtype, y.rank())]);
+        let condition = self.cast(condition, ScalarType::Bool)?;
+        let given =
+            [("condition", condition.argument()), ("self", x.argument()), ("other", y.argument())];
+        let Some(sizes) = size::broadcast(&broadcast(x, y)?, &condition.sizes) else {
+            refuse!("the condition does not broadcast with what is chosen");
+        };
+        self.emit("aten.where.self", &given, dtype.unwrap_or(x.dtype), sizes)
+    }
+
+    /// The same numbers as another type.
+    pub(crate) fn cast(&mut self, x: &Tensor, dtype: ScalarType) -> Maybe {
+        if x.dtype == dtype {
+            return Ok(x.clone());
+        }
+        let given = [
+            ("self", x.argument()),
+            ("dtype", Argument::ScalarType(dtype)),
+            ("dim_order", list(0..x.rank() as i64)),
+        ];
+        self.emit("dim_order_ops._to_dim_order_copy.default", &given, dtype, x.sizes.clone())
+    }
+
+    // New tensors.
+
+    /// One number everywhere.
+    pub(crate) fn full(&mut self, sizes: Vec<Size>, value: Argument, dtype: ScalarType) -> Maybe {
+        let wanted = self.sizes_argument(&sizes)?;
+        let given =
+            [("size", wanted), ("fill_value", value), ("dtype", Argument::ScalarType(dtype))];
+        self.emit("aten.full.default", &given, dtype, sizes)
+    }
+
+    /// A number as a tensor beside which `x` keeps its type, if the number lets it.
+    pub(crate) fn number_beside(&mut self, number: Argument, x: &Tensor) -> Maybe {
+        let kind = self.number_dtype(&number).unwrap_or(x.dtype);
+        self.full(Vec::new(), number, beside(kind, x.dtype))
+    }
+
+    /// 0, 1, 2 and so on.
+    pub(crate) fn count(&mut self, length: &Size, dtype: ScalarType) -> Maybe {
+        let end = self.size_argument(length)?;
+        let given = [("end", end), ("dtype", Argument::ScalarType(dtype))];
+        self.emit("aten.arange.default", &given, dtype, vec![length.clone()])
+    }
+
+    // The same elements in other places.
+
+    /// The elements with other sizes; there have to be as many.
+    pub(crate) fn view(&mut self, x: &Tensor, sizes: Vec<Size>) -> Maybe {
+        if x.sizes == sizes {
+            return Ok(x.clone());
+        }
+        let unknown = sizes.iter().filter(|size| size.fixed().is_none()).count();
+        let empty = sizes.contains(&Size::Fixed(0));
+        let wanted = if unknown == 1 && !empty {
+            list(sizes.iter().map(|size| size.fixed().unwrap_or(-1)))
+        } else {
+            self.sizes_argument(&sizes)?
+        };
+        let given = [("self", x.argument()), ("size", wanted)];
+        self.emit("aten.view_copy.default", &given, x.dtype, sizes)
+    }
+
+    pub(crate) fn permute(&mut self, x: &Tensor, order: &[usize]) -> Maybe {
+        if order.iter().copied().eq(0..x.rank()) {
+            return Ok(x.clone());
+        }
+        let given = [("self", x.argument()), ("dims", places(order))];
+        let sizes = order.iter().map(|from| x.sizes[*from].clone()).collect();
+        self.emit("aten.permute_copy.default", &given, x.dtype, sizes)
+    }
+
+    /// With two dimensions swapped.
+    pub(crate) fn transpose(&mut self, x: &Tensor, first: usize, second: usize) -> Maybe {
+        let mut order: Vec<_> = (0..x.rank()).collect();
+        order.swap(first, second);
+        self.permute(x, &order)
+    }
+
+    /// With the last two dimensions swapped.
+    pub(crate) fn turned(&mut self, x: &Tensor) -> Maybe {
+        match x.rank() {
+            0 | 1 => Ok(x.clone()),
+            rank => self.transpose(x, rank - 2, rank - 1),
+        }
+    }
+
+    /// With a dimension of 1 at this position.
+    pub(crate) fn unsqueeze(&mut self, x: &Tensor, at: usize) -> Maybe {
+        let mut sizes = x.sizes.clone();
+        sizes.insert(at, Size::Fixed(1));
+        let given = [("self", x.argument()), ("dim", Argument::Int(at as i64))];
+        self.emit("aten.unsqueeze_copy.default", &given, x.dtype, sizes)
+    }
+
+    /// Without a dimension of 1.
+    pub(crate) fn squeeze(&mut self, x: &Tensor, at: usize) -> Maybe {
+        let mut sizes = x.sizes.clone();
+        sizes.remove(at);
+        let given = [("self", x.argument()), ("dims", places(&[at]))];
+        self.emit("aten.squeeze_copy.dims", &given, x.dtype, sizes)
+    }
+
+    /// Repeated where the size is 1 so that it has these sizes.
+    pub(crate) fn expand(&mut self, x: &Tensor, sizes: Vec<Size>) -> Maybe {
+        if x.sizes == sizes {
+            return Ok(x.clone());
+        }
+        let wanted = self.sizes_argument(&sizes)?;
+        let given = [("self", x.argument()), ("size", wanted)];
+        self.emit("aten.expand_copy.default", &given, x.dtype, sizes)
+    }
+
+    /// A run of a dimension, of a length that the caller knows.
+    pub(crate) fn slice(
+        &mut self,
+        x: &Tensor,
+        at: usize,
+        start: i64,
+        length: i64,
+        step: i64,
+    ) -> Maybe {
+        if start == 0 && step == 1 && x.sizes[at] == Size::Fixed(length) {
+            return Ok(x.clone());
+        }
+        let mut sizes = x.sizes.clone();
+        sizes[at] = Size::Fixed(length);
+        let end = start.saturating_add(length.saturating_sub(1).max(0).saturating_mul(step));
+        let end = if length > 0 { end.saturating_add(1) } else { start };
+        let given = [
+            ("self", x.argument()),
+            ("dim", Argument::Int(at as i64)),
+            ("start", Argument::Int(start)),
+            ("end", Argument::Int(end)),
+            ("step", Argument::Int(step)),
+        ];
+        self.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)
+    }
+
+    /// One place of a dimension, which goes away.
+    pub(crate) fn select(&mut self, x: &Tensor, at: usize, index: Argument) -> Maybe {
+        let mut sizes = x.sizes.clone();
+        sizes.remove(at);
+        let given = [("self", x.argument()), ("dim", Argument::Int(at as i64)), ("index", index)];
+        self.emit("aten.select_copy.int", &given, x.dtype, sizes)
+    }
+
+    /// One after the other.
+    pub(crate) fn concatenate(&mut self, all: &[Tensor], at: usize) -> Maybe {
+        let [first, rest @ ..] = all else { refuse!("there is nothing to concatenate") };
+        let mut sizes = first.sizes.clone();
+        let mut dtype = first.dtype;
+        for tensor in rest {
+            sizes[at] = size::add(&sizes[at], &tensor.sizes[at]);
+            dtype = super::dtype::promote(dtype, tensor.dtype);
+        }
+        let mut same = Vec::with_capacity(all.len());
+        for tensor in all {
+            same.push(self.cast(tensor, dtype)?);
+        }
+        let given = [("tensors", tensors(&same)), ("dim", Argument::Int(at as i64))];
+        self.emit("aten.cat.default", &given, dtype, sizes)
+    }
+
+    /// Along new dimension.
+    pub(crate) fn stack(&mut self, all: &[Tensor], at: usize) -> Maybe {
+        let mut parts = Vec::with_capacity(all.len());
+        for tensor in all {
+            parts.push(self.unsqueeze(tensor, at)?);
+        }
+        self.concatenate(&parts, at)
+    }
+
+    pub(crate) fn flip(&mut self, x: &Tensor, dimensions: &[usize]) -> Maybe {
+        let given = [("self", x.argument()), ("dims", places(dimensions))];
+        self.emit("aten.flip.default", &given, x.dtype, x.sizes.clone())
+    }
+
+    /// Padded at both ends of dimensions: pairs for the last dimension first, as torch has them.
+    pub(crate) fn pad(&mut self, x: &Tensor, pads: &[i64], value: Argument) -> Maybe {
+        if pads.iter().all(|pad| *pad == 0) {
+            return Ok(x.clone());
+        }
+        let mut sizes = x.sizes.clone();
+        for (back, pair) in pads.chunks(2).enumerate() {
+            let at = x.rank() - 1 - back;
+            sizes[at] = size::add(&sizes[at], &Size::Fixed(pair.iter().sum()));
+        }
+        let given = [("self", x.argument()), ("pad", list(pads.iter().copied())), ("value", value)];
+        self.emit("aten.constant_pad_nd.default", &given, x.dtype, sizes)
+    }
+
+    // Picked by indices.
+
+    pub(crate) fn gather(&mut self, x: &Tensor, at: usize, index: &Tensor) -> Maybe {
+        let given = [
+            ("self", x.argument()),
+            ("dim", Argument::Int(at as i64)),
+            ("index", index.argument()),
+        ];
+        self.emit("aten.gather.default", &given, x.dtype, index.sizes.clone())
+    }
+
+    pub(crate) fn index_select(&mut self, x: &Tensor, at: usize, index: &Tensor) -> Maybe {
+        let mut sizes = x.sizes.clone();
+        sizes[at] = size::product(&index.sizes);
+        let given = [
+            ("self", x.argument()),
+            ("dim", Argument::Int(at as i64)),
+            ("index", index.argument()),
+        ];
+        self.emit("aten.index_select.default", &given, x.dtype, sizes)
+    }
+
+    // Along dimensions.
+
+    fn reduced(x: &Tensor, dimensions: &[usize], keep: bool) -> Vec<Size> {
+        let of = |(at, size): (usize, &Size)| match (dimensions.contains(&at), keep) {
+            (false, _) => Some(size.clone()),
+            (true, true) => Some(Size::Fixed(1)),
+            (true, false) => None,
+        };
+        x.sizes.iter().enumerate().filter_map(of).collect()
+    }
+
+    pub(crate) fn sum(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
+        let dtype = summed(x.dtype);
+        let given = [
+            ("self", x.argument()),
+            ("dim", places(dimensions)),
+            ("keepdim", Argument::Bool(keep)),
+            ("dtype", Argument::ScalarType(dtype)),
+        ];
+        self.emit("aten.sum.dim_IntList", &given, dtype, Self::reduced(x, dimensions, keep))
+    }
+
+    pub(crate) fn mean(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
+        let dtype = fractional(x.dtype);
+        let given = [
+            ("self", x.argument()),
+            ("dim", places(dimensions)),
+            ("keepdim", Argument::Bool(keep)),
+            ("dtype", Argument::ScalarType(dtype)),
+        ];
+        self.emit("aten.mean.dim", &given, dtype, Self::reduced(x, dimensions, keep))
+    }
+
+    /// `amax` or `amin`.
+    pub(crate) fn extreme(
+        &mut self,
+        function: &str,
+        x: &Tensor,
+        dimensions: &[usize],
+        keep: bool,
+    ) -> Maybe {
+        let given = [
+            ("self", x.argument()),
+            ("dim", places(dimensions)),
+            ("keepdim", Argument::Bool(keep)),
+        ];
+        let sizes = Self::reduced(x, dimensions, keep);
+        self.emit(&format!("aten.{function}.default"), &given, x.dtype, sizes)
+    }
+
+    /// Whether one is true.
+    pub(crate) fn any(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
+        let given = [
+            ("self", x.argument()),
+            ("dim", places(dimensions)),
+            ("keepdim", Argument::Bool(keep)),
+        ];
+        let sizes = Self::reduced(x, dimensions, keep);
+        self.emit("aten.any.dims", &given, ScalarType::Bool, sizes)
+    }
+
+    pub(crate) fn softmax(&mut self, x: &Tensor, at: usize) -> Maybe {
+        let given = [
+            ("self", x.argument()),
+            ("dim", Argument::Int(at as i64)),
+            ("half_to_float", Argument::Bool(false)),
+        ];
+        self.emit("aten._softmax.default", &given, x.dtype, x.sizes.clone())
+    }
+
+    pub(crate) fn cumulate(&mut self, x: &Tensor, at: usize) -> Maybe {
+        let dtype = summed(x.dtype);
+        let given = [
+            ("self", x.argument()),
+            ("dim", Argument::Int(at as i64)),
+            ("dtype", Argument::ScalarType(dtype)),
+        ];
+        self.emit("aten.cumsum.default", &given, dtype, x.sizes.clone())
+    }
+
+    // Products of matrices.
+
+    pub(crate) fn mm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        let sizes = vec![x.sizes[0].clone(), y.sizes[1].clone()];
+        let given = [("self", x.argument()), ("mat2", y.argument())];
+        self.emit("aten.mm.default", &given, x.dtype, sizes)
+    }
+
+    pub(crate) fn bmm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        let sizes = vec![x.sizes[0].clone(), x.sizes[1].clone(), y.sizes[2].clone()];
+        let given = [("self", x.argument()), ("mat2", y.argument())];
+        self.emit("aten.bmm.default", &given, x.dtype, sizes)
+    }
+}
