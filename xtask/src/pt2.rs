@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         if arguments.portable {
             let prepared = coremill_pt2::prepare(program).map_err(name)?;
             let outside = vec![true; prepared.graph.nodes.len()];
-            match coremill_compiler::portable::portable(prepared, &outside) {
+            match coremill::compiler::portable::portable(prepared, &outside) {
                 Ok(portable) => program = portable.program,
                 Err(error) => {
                     // One program's refusals are no reason to say nothing of the others.
