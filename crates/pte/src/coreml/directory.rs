@@ -1,0 +1,316 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use coremill_tensor::Buffer;
+use serde::{Deserialize, Serialize};
+
+use super::layout;
+use crate::Data;
+use crate::error::{Error, shown};
+use crate::limits;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// What reading the description brings in at a time.
+const CHUNK: usize = 4096;
+
+/// A directory in one run of bytes: its files one after the other, and a description of them at the end, whose
+/// last byte comes first.
+///
+/// Paths have `/` between their parts and lead down: reading and writing refuse all others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Directory {
+    /// What the directory itself is called.
+    pub name: String,
+    files: BTreeMap<String, Data>,
+    /// Those with nothing in them; others are known from the paths of files.
+    empty: BTreeSet<String>,
+}
+
+/// What stands in a directory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Entry<'d> {
+    /// A file.
+    File(&'d Data),
+    /// A directory with nothing in it.
+    EmptyDirectory,
+}
+
+/// The description, as it stands in the bytes.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Description {
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A file or directory. Each stands behind all that is in it.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Node {
+    pub(super) children: BTreeMap<String, usize>,
+    pub(super) data_region: Region,
+    pub(super) kind: u8,
+    pub(super) name: String,
+}
+
+/// Where a file's bytes lie.
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Region {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// The kinds of nodes.
+pub(super) mod kind {
+    pub(crate) const FILE: u8 = 0;
+    pub(crate) const DIRECTORY: u8 = 1;
+}
+
+impl Directory {
+    /// A directory with nothing in it.
+    pub fn new(name: impl Into<String>) -> Directory {
+        Directory { name: name.into(), ..Directory::default() }
+    }
+
+    /// Reads a directory. Files share the bytes' owner.
+    pub fn read(data: &Buffer) -> Result<Directory> {
+        let within = |error: Error| error.within("a directory in one piece");
+        let description = describe(data).map_err(within)?;
+        assemble(description, data).map_err(within)
+    }
+
+    /// The directory in one piece; files are not copied. The same directory always gives the same bytes.
+    pub fn to_data(&self) -> Result<Data> {
+        layout::to_data(self)
+    }
+
+    /// Adds a file, or replaces it.
+    pub fn insert(&mut self, path: impl Into<String>, content: impl Into<Data>) -> Result<()> {
+        let path = path.into();
+        check_path(&path)?;
+        let below = format!("{path}/");
+        let parents = path.match_indices('/').map(|(at, _)| &path[..at]);
+        let is_parent = self
+            .files
+            .range(below.clone()..)
+            .next()
+            .is_some_and(|(found, _)| found.starts_with(&below));
+        if is_parent
+            || self.empty.contains(&path)
+            || parents.clone().any(|at| self.files.contains_key(at))
+        {
+            let message = format!("`{}` is a file and a directory", shown(&path));
+            return Err(Error::malformed(message));
+        }
+        for parent in parents {
+            self.empty.remove(parent);
+        }
+        self.files.insert(path, content.into());
+        Ok(())
+    }
+
+    /// Adds a directory, if there is none.
+    pub fn insert_directory(&mut self, path: impl Into<String>) -> Result<()> {
+        let path = path.into();
+        check_path(&path)?;
+        if self.files.contains_key(&path) {
+            let message = format!("`{}` is a file and a directory", shown(&path));
+            return Err(Error::malformed(message));
+        }
+        let below = format!("{path}/");
+        let first = self.files.range(below.clone()..).next();
+        if first.is_none_or(|(found, _)| !found.starts_with(&below)) {
+            self.empty.insert(path);
+        }
+        Ok(())
+    }
+
+    /// A file.
+    pub fn file(&self, path: &str) -> Option<&Data> {
+        self.files.get(path)
+    }
+
+    /// All files and empty directories, sorted by their paths.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, Entry<'_>)> {
+        let files = self.files.iter().map(|(path, data)| (path.as_str(), Entry::File(data)));
+        let empty = self.empty.iter().map(|path| (path.as_str(), Entry::EmptyDirectory));
+        let mut all: Vec<_> = files.chain(empty).collect();
+        all.sort_by(|(left, _), (right, _)| left.cmp(right));
+        all.into_iter()
+    }
+
+    /// The files under a directory, by their paths from it.
+    pub fn below(&self, path: &str) -> Vec<(&str, &Data)> {
+        let start = format!("{path}/");
+        let found = self.files.range(start.clone()..);
+        found.map_while(|(path, data)| Some((path.strip_prefix(&start)?, data))).collect()
+    }
+
+    /// The empty directories under a directory, by their paths from it.
+    pub fn empty_below(&self, path: &str) -> Vec<&str> {
+        let start = format!("{path}/");
+        let found = self.empty.range(start.clone()..);
+        found.map_while(|path| path.strip_prefix(&start)).collect()
+    }
+}
+
+/// Refuses paths that are absolute, do not lead down, or are not the same on every system.
+fn check_path(path: &str) -> Result<()> {
+    let parts = path.split('/').count();
+    if parts > limits::DIRECTORY_DEPTH {
+        let limit = limits::DIRECTORY_DEPTH;
+        let message = format!("`{}` has {parts} parts; at most {limit} go", shown(path));
+        return Err(Error::limit(message));
+    }
+    path.split('/').try_for_each(check_name)
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let problem = if name.is_empty() {
+        "is empty"
+    } else if matches!(name, "." | "..") {
+        "leads out of its directory"
+    } else if name.contains(['/', '\\', ':']) || name.contains(char::is_control) {
+        "has a character that names of files cannot have everywhere"
+    } else if name.len() > limits::NAME_BYTES {
+        "is too long"
+    } else {
+        return Ok(());
+    };
+    Err(Error::malformed(format!("the name `{}` {problem}", shown(name))))
+}
+
+/// Finds the description at the end of the bytes.
+fn describe(data: &Buffer) -> Result<Description> {
+    let mut end = data.len();
+    let mut chunk = [0; CHUNK];
+    // Writers of large directories fill up the last page with zeros.
+    let last = loop {
+        let start = end.saturating_sub(CHUNK);
+        let chunk = &mut chunk[..end - start];
+        data.read_at(start, chunk).map_err(|error| Error::io("read the description", error))?;
+        let is_filling = |byte: &u8| *byte == 0 || byte.is_ascii_whitespace();
+        if let Some(at) = chunk.iter().rposition(|byte| !is_filling(byte)) {
+            end = start + at + 1;
+            break chunk[at];
+        }
+        if start == 0 {
+            return Err(Error::malformed("there is no description at the end of the bytes"));
+        }
+        end = start;
+    };
+    if last != b'{' {
+        return Err(Error::malformed("the bytes do not end in a description of a directory"));
+    }
+    let reader = Backwards { data, end, left: limits::DIRECTORY_JSON_BYTES };
+    let reader = io::BufReader::with_capacity(CHUNK, reader);
+    let mut deserializer = serde_json::Deserializer::from_reader(reader);
+    Description::deserialize(&mut deserializer)
+        .map_err(|error| Error::malformed(format!("the description is not sound: {error}")))
+}
+
+/// Reads bytes from the last one to the first.
+struct Backwards<'d> {
+    data: &'d Buffer,
+    end: usize,
+    left: usize,
+}
+
+impl io::Read for Backwards<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let length = target.len().min(self.end);
+        if length > self.left {
+            let limit = limits::DIRECTORY_JSON_BYTES;
+            return Err(io::Error::other(format!("it takes more than {limit} bytes")));
+        }
+        let target = &mut target[..length];
+        self.data.read_at(self.end - length, target)?;
+        target.reverse();
+        self.end -= length;
+        self.left -= length;
+        Ok(length)
+    }
+}
+
+/// Makes a directory of what is described.
+fn assemble(description: Description, data: &Buffer) -> Result<Directory> {
+    let nodes = description.nodes;
+    if nodes.len() > limits::DIRECTORY_ENTRIES {
+        let limit = limits::DIRECTORY_ENTRIES;
+        return Err(Error::limit(format!("{} entries; at most {limit} go", nodes.len())));
+    }
+    let Some(root) = nodes.last() else { return Err(Error::malformed("there is no root")) };
+    check_name(&root.name)?;
+    let mut directory = Directory::new(&*root.name);
+    let mut regions = Vec::new();
+    // Each entry stands behind all that is in it, so paths are known from the last one on.
+    let mut paths: Vec<Option<String>> = vec![None; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let is_root = index + 1 == nodes.len();
+        let Some(path) = paths[index].take().or(is_root.then(String::new)) else {
+            let message = format!("the entry `{}` is in no directory", shown(&node.name));
+            return Err(Error::malformed(message));
+        };
+        match node.kind {
+            kind::FILE if !is_root && node.children.is_empty() => {
+                let Region { offset, size } = node.data_region;
+                let end = offset.checked_add(size).and_then(|end| usize::try_from(end).ok());
+                let content = end.and_then(|end| data.slice(offset as usize..end));
+                let content = content.ok_or_else(|| {
+                    let length = data.len();
+                    let path = shown(&path);
+                    let message = format!("`{path}` has {size} bytes at {offset} of {length}");
+                    Error::malformed(message)
+                })?;
+                regions.push((offset, size));
+                directory.insert(path, content)?;
+            }
+            kind::DIRECTORY => {
+                if node.children.is_empty() && !is_root {
+                    directory.insert_directory(path)?;
+                    continue;
+                }
+                for (name, &child) in &node.children {
+                    check_name(name)?;
+                    let found =
+                        nodes.get(child).filter(|found| child < index && found.name == *name);
+                    if found.is_none() || paths[child].is_some() {
+                        let name = shown(name);
+                        let message =
+                            format!("`{name}` is said to be entry {child}, which it is not");
+                        return Err(Error::malformed(message));
+                    }
+                    let path =
+                        if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                    check_path(&path)?;
+                    paths[child] = Some(path);
+                }
+            }
+            kind::FILE => {
+                let name = shown(&node.name);
+                let problem = if is_root { "is the root" } else { "has entries" };
+                return Err(Error::malformed(format!("the file `{name}` {problem}")));
+            }
+            other => {
+                let name = shown(&node.name);
+                return Err(Error::unsupported(format!("`{name}` is an entry of kind {other}")));
+            }
+        }
+    }
+    check_apart(regions)?;
+    Ok(directory)
+}
+
+/// Refuses files that share bytes: a few of them would make an extracted directory of any size.
+fn check_apart(mut regions: Vec<(u64, u64)>) -> Result<()> {
+    regions.retain(|(_, size)| *size > 0);
+    regions.sort_unstable();
+    match regions.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        Some(pair) => {
+            let message = format!("two files lie at {} and {} and overlap", pair[0].0, pair[1].0);
+            Err(Error::malformed(message))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,108 @@
+//! Where the files of a directory go in one run of bytes.
+
+use std::collections::BTreeMap;
+
+use super::directory::{Description, Directory, Entry, Node, Region, kind};
+use crate::Data;
+use crate::error::{Error, ErrorKind};
+use crate::limits;
+
+/// Larger directories have files at pages, so that each can be mapped by itself.
+const SMALL_BYTES: u64 = 1 << 30;
+
+/// The largest pages of Apple's devices.
+const PAGE: u64 = 16 << 10;
+
+#[derive(Default)]
+struct Tree<'d> {
+    entries: BTreeMap<&'d str, Tree<'d>>,
+    file: Option<&'d Data>,
+}
+
+impl<'d> Tree<'d> {
+    fn insert(&mut self, path: &'d str, entry: Entry<'d>) {
+        let node = path.split('/').fold(self, |tree, part| tree.entries.entry(part).or_default());
+        if let Entry::File(data) = entry {
+            node.file = Some(data);
+        }
+    }
+
+    /// The bytes of the largest file in it.
+    fn largest(&self) -> usize {
+        let own = self.file.map_or(0, Data::len);
+        self.entries.values().map(Tree::largest).fold(own, usize::max)
+    }
+
+    /// Appends its nodes, all that is in it first. What holds the largest file comes before the rest: this file,
+    /// the weights, then lies at the very beginning, where its elements are aligned.
+    fn flatten(&self, name: &str, files: &mut Files<'d>, nodes: &mut Vec<Node>) -> usize {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(name, tree)| (std::cmp::Reverse(tree.largest()), **name));
+        let child = |(name, tree): (&&str, &Tree<'d>)| {
+            ((*name).to_owned(), tree.flatten(name, files, nodes))
+        };
+        let children = entries.into_iter().map(child).collect();
+        let (kind, data_region) = match self.file {
+            Some(data) => (kind::FILE, files.place(data)),
+            None => (kind::DIRECTORY, Region::default()),
+        };
+        nodes.push(Node { children, data_region, kind, name: name.to_owned() });
+        nodes.len() - 1
+    }
+}
+
+/// The files so far.
+struct Files<'d> {
+    placed: Vec<(u64, &'d Data)>,
+    end: u64,
+    alignment: u64,
+}
+
+impl<'d> Files<'d> {
+    fn place(&mut self, data: &'d Data) -> Region {
+        let offset = self.end.next_multiple_of(self.alignment);
+        self.placed.push((offset, data));
+        self.end = offset + data.len() as u64;
+        Region { offset, size: data.len() as u64 }
+    }
+}
+
+pub(super) fn to_data(directory: &Directory) -> Result<Data, Error> {
+    let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
+    let mut tree = Tree::default();
+    directory.entries().for_each(|(path, entry)| tree.insert(path, entry));
+    let lengths = directory.entries().map(|(_, entry)| match entry {
+        Entry::File(data) => data.len() as u64,
+        Entry::EmptyDirectory => 0,
+    });
+    let total = lengths.fold(0u64, u64::saturating_add);
+    if total >= 1 << 62 {
+        return Err(unwritable(format!("the files have {total} bytes")));
+    }
+    let alignment = if total > SMALL_BYTES { PAGE } else { 1 };
+    let mut files = Files { placed: Vec::new(), end: 0, alignment };
+    let mut nodes = Vec::new();
+    tree.flatten(&directory.name, &mut files, &mut nodes);
+    if nodes.len() > limits::DIRECTORY_ENTRIES {
+        let limit = limits::DIRECTORY_ENTRIES;
+        return Err(unwritable(format!(
+            "the directory has {} entries; at most {limit} go",
+            nodes.len()
+        )));
+    }
+    let description = serde_json::to_vec(&Description { nodes });
+    let mut description = description.expect("names and numbers have a JSON form");
+    if description.len() > limits::DIRECTORY_JSON_BYTES {
+        return Err(unwritable(format!("the description takes {} bytes", description.len())));
+    }
+    description.reverse();
+
+    let mut whole = Data::new();
+    let mut append = |offset: u64, data: &Data| {
+        whole.push(vec![0; offset as usize - whole.len()]);
+        whole.append(data);
+    };
+    files.placed.iter().for_each(|(offset, data)| append(*offset, data));
+    append(files.end.next_multiple_of(alignment), &Data::from(description));
+    Ok(whole)
+}

@@ -1,0 +1,135 @@
+use coremill_tensor::Buffer;
+use serde_json::{Map, Value};
+
+use super::{from_json, to_json};
+use crate::error::{Error, shown};
+
+/// What a model in a directory is called, and its inputs and outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// By which devices keep what they have compiled.
+    pub identifier: String,
+    /// Of the only function, or of each method by its name.
+    pub methods: Methods,
+    /// What newer writers may have said.
+    pub unknown: Map<String, Value>,
+}
+
+/// For how many methods a model is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Methods {
+    /// For one, which has no name.
+    One(Interface),
+    /// For several, by their names.
+    Several(Vec<(String, Interface)>),
+}
+
+/// The names of inputs and outputs, in the order in which the delegate is given them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Of the inputs. States are not among them.
+    pub inputs: Vec<String>,
+    /// Of the outputs.
+    pub outputs: Vec<String>,
+}
+
+const IDENTIFIER: &str = "identifier";
+const METHODS: &str = "methods";
+const INPUTS: &str = "inputNames";
+const OUTPUTS: &str = "outputNames";
+
+impl Metadata {
+    /// Reads the file.
+    pub fn read(bytes: &Buffer) -> Result<Metadata, Error> {
+        let mut object: Map<String, Value> = from_json(bytes)?;
+        let identifier = match object.shift_remove(IDENTIFIER) {
+            Some(Value::String(identifier)) if !identifier.is_empty() => identifier,
+            _ => return Err(Error::malformed(format!("`{IDENTIFIER}` is no text"))),
+        };
+        let methods = match object.shift_remove(METHODS) {
+            Some(Value::Object(methods)) => {
+                let method = |(name, value): (String, Value)| {
+                    let Value::Object(mut method) = value else {
+                        let name = shown(&name);
+                        return Err(Error::malformed(format!("method `{name}` is no object")));
+                    };
+                    let interface = interface(&mut method)
+                        .map_err(|error| error.within(format!("method `{}`", shown(&name))))?;
+                    Ok((name, interface))
+                };
+                Methods::Several(methods.into_iter().map(method).collect::<Result<_, _>>()?)
+            }
+            Some(_) => return Err(Error::malformed(format!("`{METHODS}` is no object"))),
+            None => Methods::One(interface(&mut object)?),
+        };
+        Ok(Metadata { identifier, methods, unknown: object })
+    }
+
+    /// The file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut object = Map::new();
+        match &self.methods {
+            Methods::One(interface) => {
+                write_interface(interface, &mut object);
+                object.insert(IDENTIFIER.to_owned(), self.identifier.clone().into());
+            }
+            Methods::Several(methods) => {
+                object.insert(IDENTIFIER.to_owned(), self.identifier.clone().into());
+                let method = |(name, interface): &(String, Interface)| {
+                    let mut method = Map::new();
+                    write_interface(interface, &mut method);
+                    (name.clone(), Value::Object(method))
+                };
+                let methods = methods.iter().map(method).collect();
+                object.insert(METHODS.to_owned(), Value::Object(methods));
+            }
+        }
+        object.extend(self.unknown.clone());
+        to_json(&object)
+    }
+
+    /// The inputs and outputs of a method; none is the only one.
+    pub fn interface(&self, method: Option<&str>) -> Result<&Interface, Error> {
+        match (&self.methods, method) {
+            (Methods::One(interface), _) => Ok(interface),
+            (Methods::Several(methods), Some(wanted)) => {
+                let found = methods.iter().find(|(name, _)| name == wanted);
+                found.map(|(_, interface)| interface).ok_or_else(|| {
+                    let names: Vec<String> =
+                        methods.iter().map(|(name, _)| format!("`{}`", shown(name))).collect();
+                    let names = names.join(", ");
+                    let wanted = shown(wanted);
+                    Error::malformed(format!("method `{wanted}` is referred to; there are {names}"))
+                })
+            }
+            (Methods::Several(_), None) => {
+                let message =
+                    "the model is for several methods, and the delegate does not say which";
+                Err(Error::malformed(message))
+            }
+        }
+    }
+}
+
+fn interface(object: &mut Map<String, Value>) -> Result<Interface, Error> {
+    let mut names = |key: &str| match object.shift_remove(key) {
+        Some(Value::Array(names)) => {
+            let name = |name: Value| match name {
+                Value::String(name) => Ok(name),
+                _ => Err(Error::malformed(format!("`{key}` holds something but names"))),
+            };
+            names.into_iter().map(name).collect::<Result<Vec<String>, Error>>()
+        }
+        _ => Err(Error::malformed(format!("`{key}` is no list"))),
+    };
+    let interface = Interface { inputs: names(INPUTS)?, outputs: names(OUTPUTS)? };
+    if interface.outputs.is_empty() {
+        return Err(Error::malformed(format!("`{OUTPUTS}` is empty")));
+    }
+    Ok(interface)
+}
+
+fn write_interface(interface: &Interface, to: &mut Map<String, Value>) {
+    to.insert(INPUTS.to_owned(), interface.inputs.clone().into());
+    to.insert(OUTPUTS.to_owned(), interface.outputs.clone().into());
+}

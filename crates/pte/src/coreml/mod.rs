@@ -1,0 +1,190 @@
+//! What ExecuTorch's Core ML backend is given: a model in a directory, in one run of bytes.
+//!
+//! | path | holds |
+//! |---|---|
+//! | `metadata.json` | [`Metadata`]: the names of inputs and outputs, in order, and an identifier |
+//! | `model.mlpackage/…` or `model.mlmodelc/…` | the model, to be compiled or compiled already |
+//! | `debug_info.json` | [`DebugInfo`]: which nodes of the exported graph an operation comes from; may be absent |
+//!
+//! [`Directory`] is the form of the directory. Where several methods share one model, the directory is named data
+//! of the program, and each delegate is given a [`Reference`] to a function of it.
+
+mod debug_info;
+mod directory;
+mod layout;
+mod metadata;
+mod reference;
+
+use coremill_tensor::Buffer;
+
+pub use debug_info::{DebugInfo, PathPart};
+pub use directory::{Directory, Entry};
+pub use metadata::{Interface, Metadata, Methods};
+pub use reference::Reference;
+
+use crate::error::{Error, shown};
+use crate::program::{Delegate, Program};
+
+/// What delegates are called that the backend runs.
+pub const BACKEND: &str = "CoreMLBackend";
+
+/// The directory of a model that is to be compiled.
+pub const PACKAGE: &str = "model.mlpackage";
+
+/// The directory of a compiled model; the backend takes it if both are there.
+pub const COMPILED: &str = "model.mlmodelc";
+
+/// The file that holds [`Metadata`].
+pub const METADATA: &str = "metadata.json";
+
+/// The file that holds [`DebugInfo`].
+pub const DEBUG_INFO: &str = "debug_info.json";
+
+/// A model that a delegate is given.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    /// All files.
+    pub directory: Directory,
+    /// What `metadata.json` says.
+    pub metadata: Metadata,
+    /// The named data that the directory was found in, and the function of the model that is meant.
+    pub reference: Option<Reference>,
+}
+
+impl Payload {
+    /// The model that a delegate of a program is given.
+    pub fn of(program: &Program, delegate: &Delegate) -> Result<Payload, Error> {
+        let data = program.delegate_data.get(delegate.data as usize).ok_or_else(|| {
+            let count = program.delegate_data.len();
+            Error::malformed(format!("data {} of {count} is referred to", delegate.data))
+        })?;
+        let data = data.to_buffer();
+        let Some(reference) = Reference::read(&data)? else { return Payload::read(&data) };
+        let found = program.named_data.iter().find(|named| named.key == reference.key);
+        let named = found.ok_or_else(|| {
+            let key = shown(&reference.key);
+            Error::malformed(format!("named data `{key}` is referred to, which is not there"))
+        })?;
+        let within = |error: Error| error.within(format!("named data `{}`", shown(&named.key)));
+        let payload = Payload::read(&named.data.to_buffer()).map_err(within)?;
+        payload.metadata.interface(Some(&reference.function)).map_err(within)?;
+        Ok(Payload { reference: Some(reference), ..payload })
+    }
+
+    /// The model in a directory in one piece.
+    pub fn read(data: &Buffer) -> Result<Payload, Error> {
+        let directory = Directory::read(data)?;
+        let Some(metadata) = directory.file(METADATA) else {
+            return Err(Error::malformed(format!("the directory holds no `{METADATA}`")));
+        };
+        let metadata = Metadata::read(&metadata.to_buffer())
+            .map_err(|error| error.within(format!("`{METADATA}`")))?;
+        Ok(Payload { directory, metadata, reference: None })
+    }
+
+    /// The names of inputs and outputs.
+    pub fn interface(&self) -> Result<&Interface, Error> {
+        self.metadata.interface(self.reference.as_ref().map(|reference| &*reference.function))
+    }
+
+    /// The function of the model that the delegate calls; none is the only one.
+    pub fn function(&self) -> Option<&str> {
+        self.reference.as_ref().map(|reference| &*reference.function)
+    }
+
+    /// The files of the model, by their paths in it, and whether it is compiled.
+    pub fn model(&self) -> Result<(bool, Vec<(String, Buffer)>), Error> {
+        for (compiled, root) in [(true, COMPILED), (false, PACKAGE)] {
+            let files = self.directory.below(root);
+            if !files.is_empty() {
+                let file = |(path, data): (&str, &crate::Data)| (path.to_owned(), data.to_buffer());
+                return Ok((compiled, files.into_iter().map(file).collect()));
+            }
+        }
+        Err(Error::malformed(format!("the directory holds neither `{PACKAGE}` nor `{COMPILED}`")))
+    }
+
+    /// What `debug_info.json` says, if it is there.
+    pub fn debug_info(&self) -> Result<Option<DebugInfo>, Error> {
+        let Some(file) = self.directory.file(DEBUG_INFO) else { return Ok(None) };
+        let info = DebugInfo::read(&file.to_buffer());
+        info.map(Some).map_err(|error| error.within(format!("`{DEBUG_INFO}`")))
+    }
+}
+
+/// An identifier of content, by which devices keep what they have compiled. Equal content has equal identifiers.
+///
+/// It has the form of those that ExecuTorch makes up.
+pub fn identifier(content: &[u8]) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("coremill Core ML delegate identifier");
+    let mut bytes = [0; 16];
+    hasher.update(content).finalize_xof().fill(&mut bytes);
+    // A UUID of version 8, which leaves the other bits to whoever makes it.
+    bytes[6] = bytes[6] & 0x0f | 0x80;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    format!("executorch_{}", parts.join("-"))
+}
+
+/// Reads a JSON file of a type.
+fn from_json<T: serde::de::DeserializeOwned>(bytes: &Buffer) -> Result<T, Error> {
+    if bytes.len() > crate::limits::JSON_BYTES {
+        let limit = crate::limits::JSON_BYTES;
+        return Err(Error::limit(format!("{} bytes of JSON; at most {limit} go", bytes.len())));
+    }
+    serde_json::from_slice(bytes.as_bytes())
+        .map_err(|error| Error::malformed(format!("the JSON is not sound: {error}")))
+}
+
+/// Prints JSON as Python does: a space after each comma and colon, and nothing but ASCII.
+fn to_json(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Python);
+    value.serialize(&mut serializer).expect("strings and numbers in memory have a JSON form");
+    bytes
+}
+
+struct Python;
+
+impl serde_json::ser::Formatter for Python {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { to.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { to.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        to: &mut W,
+    ) -> std::io::Result<()> {
+        to.write_all(b": ")
+    }
+
+    fn write_string_fragment<W: ?Sized + std::io::Write>(
+        &mut self,
+        to: &mut W,
+        fragment: &str,
+    ) -> std::io::Result<()> {
+        for c in fragment.chars() {
+            if c.is_ascii() && c != '\u{7f}' {
+                to.write_all(&[c as u8])?;
+            } else {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write!(to, "\\u{unit:04x}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+use coremill_tensor::Buffer;
+use serde::{Deserialize, Serialize};
+
+use super::to_json;
+use crate::error::Error;
+
+/// What a delegate is given instead of a directory: which named data holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The name of the data.
+    pub key: String,
+    /// The function of the model.
+    pub function: String,
+}
+
+/// What a reference begins with.
+const MAGIC: &[u8; 4] = b"CMJR";
+
+/// The only version.
+const VERSION: u64 = 1;
+
+/// Far more than any reference takes.
+const MOST_BYTES: usize = 1 << 20;
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    version: u64,
+    key: String,
+    function_name: String,
+}
+
+impl Reference {
+    /// Reads a reference, if the data is one.
+    pub fn read(data: &Buffer) -> Result<Option<Reference>, Error> {
+        let mut magic = [0; 4];
+        if data.read_at(0, &mut magic).is_err() || magic != *MAGIC {
+            return Ok(None);
+        }
+        let within = |error: Error| error.within("a reference to named data");
+        if data.len() > MOST_BYTES {
+            let message = format!("{} bytes; at most {MOST_BYTES} go", data.len());
+            return Err(within(Error::limit(message)));
+        }
+        let json = data.slice(MAGIC.len()..data.len()).unwrap_or_else(|| Buffer::from(Vec::new()));
+        let document: Document = super::from_json(&json).map_err(within)?;
+        if document.version != VERSION {
+            let message = format!("version {}; {VERSION} is read", document.version);
+            return Err(within(Error::unsupported(message)));
+        }
+        Ok(Some(Reference { key: document.key, function: document.function_name }))
+    }
+
+    /// The data.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let Reference { key, function } = self.clone();
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(to_json(&Document { version: VERSION, key, function_name: function }));
+        bytes
+    }
+}

@@ -1,0 +1,152 @@
+use std::fmt;
+use std::io;
+
+/// A program or something in it that cannot be read or written: what is wrong, and where.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    offset: Option<u64>,
+    /// Where in the program, innermost first.
+    location: Vec<String>,
+    hint: Option<String>,
+    source: Option<io::Error>,
+}
+
+/// What is wrong, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The file system failed.
+    Io,
+    /// The file is none of this format.
+    OtherFormat,
+    /// The bytes do not follow their format: cut short, altered, or made to harm.
+    Malformed,
+    /// The bytes may be right, but this version does not read them.
+    Unsupported,
+    /// One of [`limits`](crate::limits) was passed.
+    Limit,
+    /// What is in memory has no form in the file.
+    Unwritable,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner {
+            kind,
+            message: message.into(),
+            offset: None,
+            location: Vec::new(),
+            hint: None,
+            source: None,
+        }))
+    }
+
+    pub(crate) fn malformed(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Malformed, message)
+    }
+
+    pub(crate) fn unsupported(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    pub(crate) fn limit(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Limit, message)
+    }
+
+    pub(crate) fn io(doing: impl fmt::Display, source: io::Error) -> Error {
+        let mut error = Error::new(ErrorKind::Io, format!("cannot {doing}: {source}"));
+        error.0.source = Some(source);
+        error
+    }
+
+    /// States the byte, unless a more exact one is stated already.
+    pub(crate) fn at(mut self, offset: u64) -> Error {
+        self.0.offset.get_or_insert(offset);
+        self
+    }
+
+    /// States what encloses the place stated so far.
+    pub(crate) fn within(mut self, place: impl Into<String>) -> Error {
+        self.0.location.push(place.into());
+        self
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Error {
+        self.0.kind = kind;
+        self
+    }
+
+    /// What is wrong, roughly.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was found and what is accepted, without the place.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The byte of the file at which the fault lies.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// The part of the program at which the fault lies.
+    pub fn location(&self) -> Option<String> {
+        let places: Vec<&str> = self.0.location.iter().rev().map(String::as_str).collect();
+        (!places.is_empty()).then(|| places.join(", "))
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(location) = self.location() {
+            write!(f, "{location}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        match self.0.offset {
+            Some(offset) => write!(f, " (at byte {offset})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)?;
+        match &self.0.hint {
+            Some(hint) => write!(f, " (hint: {hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+/// Text out of a file, fit for a message: on one line, and not long.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 80;
+    let mut shown: String =
+        text.chars().take(MOST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(MOST).is_some() {
+        shown.push('…');
+    }
+    shown
+}

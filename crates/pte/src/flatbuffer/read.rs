@@ -1,0 +1,282 @@
+use std::cell::Cell;
+
+use crate::error::{Error, shown};
+use crate::limits;
+use crate::program::{Unknown, UnknownField};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// What a table costs of the memory that reading may take, its values aside.
+const TABLE_COST: u64 = 128;
+
+/// A file's bytes, none of which are trusted.
+pub(crate) struct Bytes<'b> {
+    bytes: &'b [u8],
+    /// What reading may still take of memory.
+    left: Cell<u64>,
+}
+
+impl<'b> Bytes<'b> {
+    pub(crate) fn new(bytes: &'b [u8]) -> Bytes<'b> {
+        let left = (bytes.len() as u64)
+            .saturating_mul(limits::MEMORY_FACTOR)
+            .saturating_add(limits::MEMORY_FLOOR);
+        Bytes { bytes, left: Cell::new(left) }
+    }
+
+    /// The table that the file begins with the offset of.
+    pub(crate) fn root(&self) -> Result<Table<'_>> {
+        let offset = self.u32_at(0)?;
+        self.table_at(u64::from(offset))
+    }
+
+    fn charge(&self, bytes: u64) -> Result<()> {
+        match self.left.get().checked_sub(bytes) {
+            Some(left) => {
+                self.left.set(left);
+                Ok(())
+            }
+            None => Err(Error::limit(format!(
+                "reading takes more than {} times the memory that the file describes it in",
+                limits::MEMORY_FACTOR
+            ))),
+        }
+    }
+
+    fn part<const N: usize>(&self, at: u64) -> Result<[u8; N]> {
+        let start = usize::try_from(at).ok();
+        let part = start.and_then(|start| self.bytes.get(start..)?.first_chunk());
+        part.copied().ok_or_else(|| {
+            let length = self.bytes.len();
+            Error::malformed(format!("{N} bytes at {at} of {length} are referred to")).at(at)
+        })
+    }
+
+    fn u16_at(&self, at: u64) -> Result<u16> {
+        self.part(at).map(u16::from_le_bytes)
+    }
+
+    fn u32_at(&self, at: u64) -> Result<u32> {
+        self.part(at).map(u32::from_le_bytes)
+    }
+
+    fn table_at(&self, at: u64) -> Result<Table<'_>> {
+        self.charge(TABLE_COST)?;
+        let back = i64::from(self.part(at).map(i32::from_le_bytes)?);
+        let vtable = i64::try_from(at).ok().and_then(|at| at.checked_sub(back));
+        let vtable = vtable.and_then(|vtable| u64::try_from(vtable).ok()).ok_or_else(|| {
+            Error::malformed("a table's layout lies before the beginning of the file").at(at)
+        })?;
+        let layout_length = self.u16_at(vtable)?;
+        let length = self.u16_at(vtable + 2)?;
+        if layout_length < 4 || !layout_length.is_multiple_of(2) {
+            let message = format!("a table's layout has {layout_length} bytes");
+            return Err(Error::malformed(message).at(vtable));
+        }
+        let slots = (layout_length - 4) / 2;
+        // Whether all of both lies in the file, so that only fields are to be checked from now on.
+        for (start, length) in [(vtable, layout_length), (at, length)] {
+            if start + u64::from(length) > self.bytes.len() as u64 {
+                let message = format!("a table of {length} bytes ends outside of the file");
+                return Err(Error::malformed(message).at(start));
+            }
+        }
+        Ok(Table { bytes: self, at, vtable, slots, length })
+    }
+
+    /// Where a vector's elements begin, and how many there are.
+    fn vector_at(&self, at: u64, size: u64) -> Result<(usize, usize)> {
+        let count = u64::from(self.u32_at(at)?);
+        let start = at + 4;
+        let length = self.bytes.len() as u64;
+        // Fewer than 2^32 elements of at most 8 bytes do not overflow.
+        if start + count * size > length {
+            let message = format!("{count} elements of {size} bytes end outside of the file");
+            return Err(Error::malformed(message).at(at));
+        }
+        Ok((start as usize, count as usize))
+    }
+}
+
+/// A table, which lies in the file with its layout.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'b> {
+    bytes: &'b Bytes<'b>,
+    at: u64,
+    vtable: u64,
+    slots: u16,
+    length: u16,
+}
+
+macro_rules! scalars {
+    ($($name:ident: $type:ty;)*) => {
+        $(pub(crate) fn $name(&self, slot: u16, default: $type) -> Result<$type> {
+            Ok(self.scalar(slot)?.map_or(default, <$type>::from_le_bytes))
+        })*
+    };
+}
+
+macro_rules! vectors {
+    ($($name:ident: $type:ty;)*) => {
+        $(pub(crate) fn $name(&self, slot: u16) -> Result<Option<Vec<$type>>> {
+            const SIZE: usize = size_of::<$type>();
+            let Some((start, count)) = self.vector(slot, SIZE as u64)? else { return Ok(None) };
+            let bytes = &self.bytes.bytes[start..start + count * SIZE];
+            let (elements, _) = bytes.as_chunks::<SIZE>();
+            Ok(Some(elements.iter().map(|bytes| <$type>::from_le_bytes(*bytes)).collect()))
+        })*
+    };
+}
+
+impl<'b> Table<'b> {
+    scalars! {
+        i8: i8;
+        u8: u8;
+        i32: i32;
+        u32: u32;
+        i64: i64;
+        u64: u64;
+        f64: f64;
+    }
+
+    vectors! {
+        i32s: i32;
+        i64s: i64;
+        u64s: u64;
+        f64s: f64;
+    }
+
+    /// The first byte, for messages.
+    pub(crate) fn offset(&self) -> u64 {
+        self.at
+    }
+
+    pub(crate) fn bool(&self, slot: u16) -> Result<bool> {
+        Ok(self.u8(slot, 0)? != 0)
+    }
+
+    pub(crate) fn bools(&self, slot: u16) -> Result<Option<Vec<bool>>> {
+        let range = self.byte_range(slot)?;
+        Ok(range.map(|range| self.bytes.bytes[range].iter().map(|byte| *byte != 0).collect()))
+    }
+
+    pub(crate) fn u8s(&self, slot: u16) -> Result<Option<&'b [u8]>> {
+        Ok(self.byte_range(slot)?.map(|range| &self.bytes.bytes[range]))
+    }
+
+    /// Where in the file the elements of a vector of bytes lie.
+    pub(crate) fn byte_range(&self, slot: u16) -> Result<Option<std::ops::Range<usize>>> {
+        Ok(self.vector(slot, 1)?.map(|(start, count)| start..start + count))
+    }
+
+    pub(crate) fn string(&self, slot: u16) -> Result<Option<String>> {
+        let Some(bytes) = self.u8s(slot)? else { return Ok(None) };
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text.to_owned())),
+            Err(error) => {
+                let start = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned();
+                let message = format!("text is not UTF-8 after `{}`", shown(&start));
+                Err(Error::malformed(message).at(self.at))
+            }
+        }
+    }
+
+    pub(crate) fn table(&self, slot: u16) -> Result<Option<Table<'b>>> {
+        match self.target(slot)? {
+            Some(at) => self.bytes.table_at(at).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the tables of a vector, one after the other; an absent vector has none.
+    pub(crate) fn tables<T>(
+        &self,
+        slot: u16,
+        mut read: impl FnMut(usize, Table<'b>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let Some((start, count)) = self.vector(slot, 4)? else { return Ok(Vec::new()) };
+        self.bytes.charge(TABLE_COST.saturating_mul(count as u64))?;
+        let mut tables = Vec::with_capacity(count);
+        for index in 0..count {
+            let at = start as u64 + 4 * index as u64;
+            let target = at + u64::from(self.bytes.u32_at(at)?);
+            tables.push(read(index, self.bytes.table_at(target)?)?);
+        }
+        Ok(tables)
+    }
+
+    /// Fields from a slot on, which the schema that this crate knows does not have.
+    pub(crate) fn unknown(&self, first: u16) -> Result<Unknown> {
+        let mut fields = Vec::new();
+        for slot in first..self.slots {
+            let Some(place) = self.place(slot)? else { continue };
+            // What a field takes is not stated: it may reach to the next one.
+            let mut end = self.length;
+            for other in 0..self.slots {
+                if let Some(other) = self.place(other)?.filter(|other| *other > place) {
+                    end = end.min(other);
+                }
+            }
+            let start = self.at as usize + usize::from(place);
+            let mut bytes = self.bytes.bytes[start..self.at as usize + usize::from(end)].to_vec();
+            // Zeros that fill the room to the next field.
+            while !bytes.len().is_power_of_two() && bytes.last() == Some(&0) {
+                bytes.pop();
+            }
+            let offset = bytes.first_chunk().map(|offset| u64::from(u32::from_le_bytes(*offset)));
+            let may_refer = offset.is_some_and(|offset| {
+                offset >= 4 && start as u64 + offset < self.bytes.bytes.len() as u64
+            });
+            self.bytes.charge(TABLE_COST + bytes.len() as u64)?;
+            fields.push(UnknownField { slot, bytes, may_refer });
+        }
+        Ok(Unknown(fields))
+    }
+
+    /// Refuses fields that the schema does not have, where they would change what the rest means.
+    pub(crate) fn expect_known(&self, first: u16, what: &str) -> Result<()> {
+        for slot in first..self.slots {
+            if self.place(slot)?.is_some() {
+                let message = format!("{what} has a field {slot} that this version does not know");
+                return Err(Error::unsupported(message).at(self.at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where in the table a field lies.
+    fn place(&self, slot: u16) -> Result<Option<u16>> {
+        if slot >= self.slots {
+            return Ok(None);
+        }
+        let place = self.bytes.u16_at(self.vtable + 4 + 2 * u64::from(slot))?;
+        if place != 0 && (place < 4 || place >= self.length) {
+            let message = format!("field {slot} lies at {place} of a table of {}", self.length);
+            return Err(Error::malformed(message).at(self.at));
+        }
+        Ok((place != 0).then_some(place))
+    }
+
+    fn scalar<const N: usize>(&self, slot: u16) -> Result<Option<[u8; N]>> {
+        let Some(place) = self.place(slot)? else { return Ok(None) };
+        if usize::from(place) + N > usize::from(self.length) {
+            let message = format!("field {slot} ends outside of its table");
+            return Err(Error::malformed(message).at(self.at));
+        }
+        self.bytes.part(self.at + u64::from(place)).map(Some)
+    }
+
+    /// Where the offset of a field leads.
+    fn target(&self, slot: u16) -> Result<Option<u64>> {
+        let Some(offset) = self.scalar(slot)? else { return Ok(None) };
+        let place = self.place(slot)?.map_or(0, u64::from);
+        Ok(Some(self.at + place + u64::from(u32::from_le_bytes(offset))))
+    }
+
+    fn vector(&self, slot: u16, size: u64) -> Result<Option<(usize, usize)>> {
+        let Some(at) = self.target(slot)? else { return Ok(None) };
+        let (start, count) = self.bytes.vector_at(at, size)?;
+        self.bytes.charge(size * count as u64)?;
+        Ok(Some((start, count)))
+    }
+}

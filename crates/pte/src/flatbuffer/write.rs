@@ -1,0 +1,273 @@
+use std::collections::HashMap;
+
+use crate::program::Unknown;
+
+/// Something written, by its distance from the end of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Offset(u32);
+
+/// Writes a file from its end to its beginning, so that all that something refers to stands there already.
+///
+/// What is equal is written once, where that is cheap to know: strings and layouts.
+#[derive(Default)]
+pub(crate) struct Builder {
+    /// The bytes, the last one first.
+    reversed: Vec<u8>,
+    strings: HashMap<String, Offset>,
+    layouts: HashMap<Vec<u16>, u32>,
+}
+
+/// Numbers that are fields or elements.
+pub(crate) trait Scalar: Copy + PartialEq + Default {
+    /// The bytes, in the order of the file.
+    fn push_reversed(self, to: &mut Vec<u8>);
+}
+
+macro_rules! scalars {
+    ($($type:ty)*) => {
+        $(impl Scalar for $type {
+            fn push_reversed(self, to: &mut Vec<u8>) {
+                to.extend(self.to_be_bytes());
+            }
+        })*
+    };
+}
+
+scalars! { u8 i8 i32 u32 i64 u64 f64 }
+
+impl Scalar for bool {
+    fn push_reversed(self, to: &mut Vec<u8>) {
+        to.push(u8::from(self));
+    }
+}
+
+/// What is in a field.
+enum Field {
+    Scalar { slot: u16, bytes: Vec<u8> },
+    Offset { slot: u16, target: Offset },
+}
+
+impl Field {
+    fn slot(&self) -> u16 {
+        match self {
+            Field::Scalar { slot, .. } | Field::Offset { slot, .. } => *slot,
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Field::Scalar { bytes, .. } => bytes.len(),
+            Field::Offset { .. } => 4,
+        }
+    }
+}
+
+/// The fields of a table that is to be written.
+#[derive(Default)]
+pub(crate) struct Fields(Vec<Field>);
+
+impl Fields {
+    /// A number. Zeros, which readers take for absent ones, are left out.
+    pub(crate) fn scalar<T: Scalar>(&mut self, slot: u16, value: T) -> &mut Fields {
+        if value != T::default() {
+            self.scalar_even_if_default(slot, value);
+        }
+        self
+    }
+
+    pub(crate) fn scalar_even_if_default<T: Scalar>(&mut self, slot: u16, value: T) -> &mut Fields {
+        let mut bytes = Vec::new();
+        value.push_reversed(&mut bytes);
+        bytes.reverse();
+        self.0.push(Field::Scalar { slot, bytes });
+        self
+    }
+
+    pub(crate) fn offset(&mut self, slot: u16, target: impl Into<Option<Offset>>) -> &mut Fields {
+        if let Some(target) = target.into() {
+            self.0.push(Field::Offset { slot, target });
+        }
+        self
+    }
+
+    /// What a newer writer said; whoever writes has made sure that nothing of it refers to anything.
+    pub(crate) fn unknown(&mut self, unknown: &Unknown) -> &mut Fields {
+        for field in &unknown.0 {
+            self.0.push(Field::Scalar { slot: field.slot, bytes: field.bytes.clone() });
+        }
+        self
+    }
+}
+
+impl Builder {
+    /// The bytes so far; none where offsets cannot count them.
+    pub(crate) fn len(&self) -> Option<u32> {
+        // Distances back to layouts are signed.
+        u32::try_from(self.reversed.len()).ok().filter(|length| *length < 1 << 31)
+    }
+
+    /// Where what is written now begins. Whether it can be counted is seen at the end.
+    fn here(&self) -> Offset {
+        Offset(self.reversed.len() as u32)
+    }
+
+    /// Makes the file's end lie at a multiple of `alignment` after `size` more bytes.
+    fn align(&mut self, size: usize, alignment: usize) {
+        let end = self.reversed.len() + size;
+        let padded = end.next_multiple_of(alignment) - size;
+        self.reversed.resize(padded, 0);
+    }
+
+    pub(crate) fn string(&mut self, text: &str) -> Offset {
+        if let Some(known) = self.strings.get(text) {
+            return *known;
+        }
+        self.align(text.len() + 1, 4);
+        self.reversed.push(0);
+        self.reversed.extend(text.bytes().rev());
+        self.count(text.len());
+        let here = self.here();
+        self.strings.insert(text.to_owned(), here);
+        here
+    }
+
+    pub(crate) fn optional_string(&mut self, text: Option<&str>) -> Option<Offset> {
+        text.map(|text| self.string(text))
+    }
+
+    pub(crate) fn vector<T: Scalar>(&mut self, elements: &[T]) -> Offset {
+        let size = size_of::<T>();
+        self.align(size * elements.len(), size.max(4));
+        for element in elements.iter().rev() {
+            element.push_reversed(&mut self.reversed);
+        }
+        self.count(elements.len());
+        self.here()
+    }
+
+    pub(crate) fn vector_of_tables(&mut self, tables: &[Offset]) -> Offset {
+        self.align(4 * tables.len(), 4);
+        for table in tables.iter().rev() {
+            self.refer(*table);
+        }
+        self.count(tables.len());
+        self.here()
+    }
+
+    fn count(&mut self, count: usize) {
+        // A vector of more elements takes more bytes than offsets count, which is seen at the end.
+        (count as u32).push_reversed(&mut self.reversed);
+    }
+
+    /// Writes the offset of something from the place of the offset itself.
+    fn refer(&mut self, target: Offset) {
+        let place = self.reversed.len() as u32 + 4;
+        place.wrapping_sub(target.0).push_reversed(&mut self.reversed);
+    }
+
+    pub(crate) fn table(&mut self, fields: &mut Fields) -> Offset {
+        // Large fields lie together, so that little is lost between them.
+        let mut fields = std::mem::take(&mut fields.0);
+        fields.sort_by_key(|field| (field.size(), std::cmp::Reverse(field.slot())));
+        let end = self.reversed.len();
+        let mut places = Vec::new();
+        for field in &fields {
+            self.align(field.size(), field.size().next_power_of_two().min(8));
+            match field {
+                Field::Scalar { bytes, .. } => self.reversed.extend(bytes.iter().rev()),
+                Field::Offset { target, .. } => self.refer(*target),
+            }
+            places.push(self.reversed.len());
+        }
+        self.align(4, 4);
+        let start = self.reversed.len() + 4;
+
+        let slots = fields.iter().map(|field| usize::from(field.slot()) + 1).max().unwrap_or(0);
+        let mut layout = vec![0; 2 + slots];
+        layout[0] = 4 + 2 * slots as u16;
+        layout[1] = (start - end) as u16;
+        for (field, place) in fields.iter().zip(places) {
+            layout[2 + usize::from(field.slot())] = (start - place) as u16;
+        }
+        // The distance is that from the layout to the table, whichever comes first.
+        let known = self.layouts.get(&layout).copied();
+        let layout_at = known.unwrap_or((start + 2 * layout.len()) as u32);
+        layout_at.wrapping_sub(start as u32).push_reversed(&mut self.reversed);
+        if known.is_none() {
+            for entry in layout.iter().rev() {
+                self.reversed.extend(entry.to_be_bytes());
+            }
+            self.layouts.insert(layout, layout_at);
+        }
+        Offset(start as u32)
+    }
+
+    /// Begins the file: the offset of the root, the identifier, and room of `header` bytes. The file's length is
+    /// a multiple of `alignment`. None where the file is longer than offsets can count.
+    pub(crate) fn finish(
+        mut self,
+        root: Offset,
+        identifier: [u8; 4],
+        header: &[u8],
+        alignment: usize,
+    ) -> Option<Vec<u8>> {
+        self.align(header.len() + 8, alignment);
+        self.reversed.extend(header.iter().rev());
+        self.reversed.extend(identifier.iter().rev());
+        self.refer(root);
+        self.len()?;
+        self.reversed.reverse();
+        Some(self.reversed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Bytes;
+    use super::*;
+    use crate::program::UnknownField;
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        let mut builder = Builder::default();
+        let text = builder.string("text");
+        assert_eq!(builder.string("text"), text);
+        let longs = builder.vector(&[1i64, -2, 3]);
+        let doubles = builder.vector(&[0.5f64]);
+        let bools = builder.vector(&[true, false, true]);
+        let inner = builder.table(Fields::default().scalar(0, 7i8).offset(3, text));
+        let empty = builder.table(&mut Fields::default());
+        let tables = builder.vector_of_tables(&[inner, empty, inner]);
+        let unknown = Unknown(vec![UnknownField { slot: 9, bytes: vec![9; 8], may_refer: false }]);
+        let root = builder.table(
+            Fields::default()
+                .scalar(0, true)
+                .scalar(1, -5i32)
+                .scalar(2, 1u64 << 40)
+                .scalar(3, 0u32)
+                .offset(4, longs)
+                .offset(5, doubles)
+                .offset(6, bools)
+                .offset(7, tables)
+                .unknown(&unknown),
+        );
+        let bytes = builder.finish(root, *b"TEST", &[0xab; 32], 16).expect("short");
+        assert_eq!(&bytes[4..8], b"TEST");
+        assert_eq!(bytes[8..40], [0xab; 32]);
+        assert!(bytes.len().is_multiple_of(16));
+
+        let read = Bytes::new(&bytes);
+        let root = read.root().expect("a table");
+        assert!(root.bool(0).expect("a bool"));
+        assert_eq!(root.i32(1, 0).expect("a number"), -5);
+        assert_eq!(root.u64(2, 0).expect("a number"), 1 << 40);
+        assert_eq!(root.u32(3, 3).expect("the default"), 3);
+        assert_eq!(root.i64s(4).expect("a vector"), Some(vec![1, -2, 3]));
+        assert_eq!(root.f64s(5).expect("a vector"), Some(vec![0.5]));
+        assert_eq!(root.bools(6).expect("a vector"), Some(vec![true, false, true]));
+        let tables = root.tables(7, |_, table| Ok((table.i8(0, 0)?, table.string(3)?)));
+        let inner = (7, Some("text".to_owned()));
+        assert_eq!(tables.expect("tables"), [inner.clone(), (0, None), inner]);
+        assert_eq!(root.unknown(8).expect("fields"), unknown);
+    }
+}

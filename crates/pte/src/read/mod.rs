@@ -1,0 +1,292 @@
+//! From bytes to a [`Program`].
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use crate::Data;
+use crate::check::check;
+use crate::error::{Error, ErrorKind, shown};
+use crate::flatbuffer::Table;
+use crate::program::{NamedData, Placement, Program, Value};
+use crate::{schema, segments};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// What every program begins with, behind the offset of its root table.
+pub(crate) const IDENTIFIER: [u8; 4] = *b"ET12";
+
+/// What the header behind it begins with.
+pub(crate) const HEADER_MAGIC: [u8; 4] = *b"eh00";
+
+/// The bytes of the header: all that is known, and without the last number, which came later.
+pub(crate) const HEADER_BYTES: u32 = 32;
+const SHORT_HEADER_BYTES: u32 = 24;
+
+/// Reads a program. Constants and what delegates are given stay in the file, which must not be shortened while
+/// the program is in memory.
+pub fn read(path: &Path) -> Result<Program> {
+    let mapped = Buffer::map(path);
+    let mapped = mapped.map_err(|error| Error::io(format!("map {}", path.display()), error))?;
+    from_buffer(&mapped)
+}
+
+/// Whether bytes are the beginning of a program, whatever its version; 8 are enough.
+pub fn is_program(start: &[u8]) -> bool {
+    start.get(4..6) == Some(b"ET")
+}
+
+/// Reads a program whose file is in memory or mapped.
+pub fn from_buffer(file: &Buffer) -> Result<Program> {
+    let whole = file.as_bytes();
+    if whole.get(4..8) != Some(&IDENTIFIER) {
+        let mut error = Error::new(ErrorKind::OtherFormat, "this is no ExecuTorch program");
+        if is_program(whole) {
+            let found = shown(&String::from_utf8_lossy(&whole[4..8]));
+            error = Error::unsupported(format!("programs of version `{found}` are not read"));
+        }
+        return Err(error.with_hint("programs begin with 4 bytes and `ET12`"));
+    }
+    let header = Header::read(whole)?;
+    let tables = segments::tables(file, header.program_size)?;
+    let program = program(&tables.root()?, file, header.segment_base)?;
+    check(&program)?;
+    Ok(program)
+}
+
+/// What the header says; a file of one piece has none.
+struct Header {
+    program_size: u64,
+    segment_base: Option<u64>,
+}
+
+impl Header {
+    fn read(file: &[u8]) -> Result<Header> {
+        let length = file.len() as u64;
+        if file.get(8..12) != Some(&HEADER_MAGIC) {
+            return Ok(Header { program_size: length, segment_base: None });
+        }
+        let word = |at: usize| {
+            let bytes = file.get(at..).and_then(|rest| rest.first_chunk());
+            let cut = || Error::malformed("the file ends within its header").at(at as u64);
+            bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(cut)
+        };
+        let header_length = (word(12)? & u64::from(u32::MAX)) as u32;
+        if header_length < SHORT_HEADER_BYTES {
+            let message = format!(
+                "the header is said to have {header_length} bytes; it has {SHORT_HEADER_BYTES} at least"
+            );
+            return Err(Error::malformed(message).at(12));
+        }
+        let (program_size, base) = (word(16)?, word(24)?);
+        let data_size = if header_length < HEADER_BYTES { 0 } else { word(32)? };
+        let end = base.checked_add(data_size);
+        if program_size > length || end.is_none_or(|end| end > length) {
+            let message = format!(
+                "the file has {length} bytes; its header speaks of {program_size} bytes of tables, and of \
+                 {data_size} bytes at {base}"
+            );
+            let error = Error::malformed(message).at(16);
+            return Err(error.with_hint("the file was cut short on its way here, perhaps"));
+        }
+        Ok(Header { program_size, segment_base: (base != 0).then_some(base) })
+    }
+}
+
+fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Result<Program> {
+    use schema::program as slot;
+    let mut segments = Used::new(segments::read(table, slot::SEGMENTS, file, segment_base)?);
+    let mut program = Program {
+        version: table.u32(slot::VERSION, 0)?,
+        unknown: table.unknown(slot::COUNT)?,
+        ..Program::default()
+    };
+
+    let inline = table.tables(slot::DELEGATE_DATA, |_, data| inline_data(&data, file))?;
+    let mut delegate_data = DelegateData { inline, found: Vec::new() };
+    program.plans = table.tables(slot::PLANS, |index, plan| {
+        plan::plan(&plan, &mut |reference| delegate_data.index(reference, &mut segments))
+            .map_err(|error| error.within(format!("method {index}")))
+    })?;
+    let data_of = |(inline, index): &(bool, usize)| match inline {
+        true => delegate_data.inline[*index].clone(),
+        false => segments.all[*index].clone(),
+    };
+    program.delegate_data = delegate_data.found.iter().map(data_of).collect();
+
+    let lengths = lengths_of(&program, |placement| match placement {
+        Placement::Constant(index) => Some(index),
+        _ => None,
+    });
+    program.constants = match table.table(slot::CONSTANT_SEGMENT)? {
+        Some(offsets) => subsegments(&offsets, &mut segments, &lengths),
+        None => Ok(Vec::new()),
+    }
+    .map_err(|error| error.within("constants"))?;
+    let inline = table.tables(slot::CONSTANT_BUFFERS, |_, data| inline_data(&data, file))?;
+    if !inline.is_empty() {
+        if !program.constants.is_empty() {
+            let message = "constants lie in the tables and in a segment; one of them is right";
+            return Err(Error::malformed(message).at(table.offset()));
+        }
+        // The first one stands for "none".
+        program.constants = inline.into_iter().skip(1).collect();
+    }
+
+    let lengths = lengths_of(&program, |placement| match placement {
+        Placement::Initialized { initial, .. } => Some(initial),
+        _ => None,
+    });
+    let mut mutable = table
+        .tables(slot::MUTABLE_SEGMENTS, |_, offsets| subsegments(&offsets, &mut segments, &lengths))
+        .map_err(|error| error.within("initial values"))?;
+    if mutable.len() > 1 {
+        let message = format!("initial values lie in {} segments; one is read", mutable.len());
+        return Err(Error::unsupported(message).at(table.offset()));
+    }
+    program.mutable_data = mutable.pop().unwrap_or_default();
+
+    program.named_data = table.tables(slot::NAMED_DATA, |_, named| {
+        let index = named.u32(schema::named_data::SEGMENT, 0)?;
+        Ok(NamedData {
+            key: named.string(schema::named_data::KEY)?.unwrap_or_default(),
+            data: segments.get(index, named.offset())?,
+            alignment: 1,
+            unknown: named.unknown(schema::named_data::TENSOR_LAYOUT)?,
+        })
+    })?;
+    program.other_segments = segments.others();
+    Ok(program)
+}
+
+/// The bytes that a table holds itself.
+fn inline_data(table: &Table<'_>, file: &Buffer) -> Result<Data> {
+    table.expect_known(schema::single::COUNT, "data in the tables")?;
+    let range = table.byte_range(schema::single::VALUE)?.unwrap_or_default();
+    Ok(file.slice(range).map(Data::from).unwrap_or_default())
+}
+
+/// Segments, and which of them something refers to.
+pub(crate) struct Used {
+    all: Vec<Data>,
+    used: Vec<bool>,
+}
+
+impl Used {
+    pub(crate) fn new(all: Vec<Data>) -> Used {
+        Used { used: vec![false; all.len()], all }
+    }
+
+    pub(crate) fn get(&mut self, index: u32, at: u64) -> Result<Data> {
+        let found = self.all.get(index as usize).cloned().ok_or_else(|| {
+            let count = self.all.len();
+            Error::malformed(format!("segment {index} of {count} is referred to")).at(at)
+        })?;
+        self.used[index as usize] = true;
+        Ok(found)
+    }
+
+    pub(crate) fn others(self) -> Vec<Data> {
+        let others = self.all.into_iter().zip(self.used);
+        others.filter(|(data, used)| !used && !data.is_empty()).map(|(data, _)| data).collect()
+    }
+}
+
+/// What delegates are given, each once.
+struct DelegateData {
+    inline: Vec<Data>,
+    /// Whether it lies in the tables, and its index there or among the segments.
+    found: Vec<(bool, usize)>,
+}
+
+impl DelegateData {
+    /// The index in [`Program::delegate_data`] of what a reference speaks of.
+    fn index(&mut self, reference: &Table<'_>, segments: &mut Used) -> Result<u32> {
+        use schema::data_reference as slot;
+        reference.expect_known(slot::COUNT, "a reference to data")?;
+        let index = reference.u32(slot::INDEX, 0)?;
+        let inline = match reference.i8(slot::LOCATION, 0)? {
+            schema::location::INLINE => true,
+            schema::location::SEGMENT => false,
+            other => {
+                let message = format!("a delegate's data lies in a place of kind {other}");
+                return Err(Error::unsupported(message).at(reference.offset()));
+            }
+        };
+        if !inline {
+            segments.get(index, reference.offset())?;
+        } else if index as usize >= self.inline.len() {
+            let count = self.inline.len();
+            let message = format!("data {index} of {count} in the tables is referred to");
+            return Err(Error::malformed(message).at(reference.offset()));
+        }
+        let wanted = (inline, index as usize);
+        let known = self.found.iter().position(|known| *known == wanted);
+        Ok(known.unwrap_or_else(|| {
+            self.found.push(wanted);
+            self.found.len() - 1
+        }) as u32)
+    }
+}
+
+/// The bytes that tensors need of each piece of data, which the file does not state.
+fn lengths_of(program: &Program, which: impl Fn(Placement) -> Option<u32>) -> BTreeMap<u32, u64> {
+    let mut lengths = BTreeMap::new();
+    for value in program.plans.iter().flat_map(|plan| &plan.values) {
+        let Value::Tensor(tensor) = value else { continue };
+        if let (Some(index), Some(length)) = (which(tensor.placement), tensor.byte_length()) {
+            let known: &mut u64 = lengths.entry(index).or_default();
+            *known = length.max(*known);
+        }
+    }
+    lengths
+}
+
+/// Takes a segment apart. The first offset stands for "none".
+fn subsegments(
+    table: &Table<'_>,
+    segments: &mut Used,
+    lengths: &BTreeMap<u32, u64>,
+) -> Result<Vec<Data>> {
+    use schema::subsegments as slot;
+    table.expect_known(slot::COUNT, "a list of offsets")?;
+    let offsets = table.u64s(slot::OFFSETS)?.unwrap_or_default();
+    let index = table.u32(slot::SEGMENT, 0)?;
+    if offsets.len() < 2 {
+        // Nothing is in the segment, which is not even there in some files.
+        let _ = segments.get(index, table.offset());
+        return Ok(Vec::new());
+    }
+    let segment = segments.get(index, table.offset())?;
+    let mut sorted = offsets.clone();
+    sorted.push(segment.len() as u64);
+    sorted.sort_unstable();
+    let mut parts = Vec::with_capacity(offsets.len() - 1);
+    for (index, &start) in offsets.iter().skip(1).enumerate() {
+        // What no tensor needs reaches to what comes next.
+        let next = || sorted.get(sorted.partition_point(|offset| *offset <= start)).copied();
+        let needed = lengths.get(&(index as u32));
+        let end = match needed {
+            Some(length) => start.checked_add(*length),
+            None => next().or(Some(start)),
+        };
+        let range = end.and_then(|end| within(start, end)).and_then(|range| segment.slice(range));
+        parts.push(range.ok_or_else(|| {
+            let message = format!(
+                "{} bytes at {start} of a segment of {} bytes are needed",
+                needed.copied().unwrap_or_default(),
+                segment.len()
+            );
+            Error::malformed(message).at(table.offset())
+        })?);
+    }
+    Ok(parts)
+}
+
+fn within(start: u64, end: u64) -> Option<Range<usize>> {
+    Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+}

@@ -1,0 +1,244 @@
+//! What both kinds of files have in common: tables at the beginning, and segments of bytes behind them.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use coremill_tensor::Buffer;
+
+use crate::Data;
+use crate::error::{Error, ErrorKind};
+use crate::flatbuffer::{Bytes, Fields, Offset, Table};
+use crate::schema;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Segments begin at multiples of this, from the beginning of the file and of the first segment.
+pub const SEGMENT_ALIGNMENT: u64 = 128;
+
+/// What a thread that writes holds at a time.
+const WINDOW: usize = 1 << 20;
+
+/// More threads than this wait for the file system.
+const MAX_THREADS: usize = 8;
+
+/// Reads the segments that a table lists; each must lie in the file, behind `base`.
+pub(crate) fn read(
+    table: &Table<'_>,
+    slot: u16,
+    file: &Buffer,
+    base: Option<u64>,
+) -> Result<Vec<Data>> {
+    table.tables(slot, |index, segment| {
+        segment.expect_known(schema::segment::COUNT, "a segment")?;
+        let offset = segment.u64(schema::segment::OFFSET, 0)?;
+        let size = segment.u64(schema::segment::SIZE, 0)?;
+        let Some(base) = base.or((size == 0).then_some(0)) else {
+            let message = "there are segments, but the header does not say where";
+            return Err(Error::malformed(message).at(segment.offset()));
+        };
+        let found = range(base, offset, size).and_then(|range| file.slice(range));
+        found.map(Data::from).ok_or_else(|| {
+            let message = format!(
+                "segment {index} is said to have {size} bytes at {base} + {offset}, outside of the \
+                 file of {} bytes",
+                file.len()
+            );
+            Error::malformed(message).at(segment.offset())
+        })
+    })
+}
+
+fn range(base: u64, offset: u64, size: u64) -> Option<Range<usize>> {
+    let start = base.checked_add(offset)?;
+    let end = start.checked_add(size)?;
+    Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+}
+
+/// The bytes of the tables, where their header ends.
+pub(crate) fn tables<'b>(file: &'b Buffer, length: u64) -> Result<Bytes<'b>> {
+    let whole = file.as_bytes();
+    let tables = usize::try_from(length).ok().and_then(|length| whole.get(..length));
+    tables.map(Bytes::new).ok_or_else(|| {
+        let message = format!("the tables are said to have {length} of {} bytes", whole.len());
+        Error::malformed(message)
+    })
+}
+
+/// Segments on their way into a file, in order.
+#[derive(Default)]
+pub(crate) struct Segments {
+    placed: Vec<(u64, Data)>,
+    end: u64,
+}
+
+impl Segments {
+    /// Appends a segment and gives its index. One that is there already, the same bytes in the same place, is
+    /// not written again.
+    pub(crate) fn add(&mut self, data: &Data, alignment: u64) -> Result<u32> {
+        let same = |(offset, known): &(u64, Data)| {
+            offset.is_multiple_of(alignment) && same_place(known, data)
+        };
+        if let Some(known) = self.placed.iter().position(same) {
+            return Ok(known as u32);
+        }
+        self.add_new(data, alignment)
+    }
+
+    pub(crate) fn add_new(&mut self, data: &Data, alignment: u64) -> Result<u32> {
+        let too_large = || Error::new(ErrorKind::Unwritable, "the segments exceed 2^63 bytes");
+        let index = u32::try_from(self.placed.len()).map_err(|_| too_large())?;
+        let offset = self.end.checked_next_multiple_of(alignment).ok_or_else(too_large)?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end < 1 << 63);
+        self.end = end.ok_or_else(too_large)?;
+        self.placed.push((offset, data.clone()));
+        Ok(index)
+    }
+
+    /// The bytes from the first segment to the end of the last.
+    pub(crate) fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Writes the table of segments.
+    pub(crate) fn tables(&self, builder: &mut crate::flatbuffer::Builder) -> Offset {
+        let tables: Vec<Offset> = self
+            .placed
+            .iter()
+            .map(|(offset, data)| {
+                let mut fields = Fields::default();
+                fields.scalar(schema::segment::OFFSET, *offset);
+                fields.scalar(schema::segment::SIZE, data.len() as u64);
+                builder.table(&mut fields)
+            })
+            .collect();
+        builder.vector_of_tables(&tables)
+    }
+
+    /// Puts the tables and the segments behind them into one run of bytes.
+    pub(crate) fn behind(self, tables: Vec<u8>) -> Data {
+        let base = (tables.len() as u64).next_multiple_of(SEGMENT_ALIGNMENT);
+        let mut whole = Data::from(tables);
+        for (offset, data) in self.placed {
+            let gap = base + offset - whole.len() as u64;
+            whole.push(vec![0; gap as usize]);
+            whole.append(&data);
+        }
+        whole
+    }
+}
+
+/// Whether both are the same parts of the same owners.
+fn same_place(left: &Data, right: &Data) -> bool {
+    let parts = || left.parts().iter().zip(right.parts());
+    left.parts().len() == right.parts().len()
+        && parts().all(|(left, right)| left.identity() == right.identity())
+}
+
+/// How to write a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Whether to wait until the file is on the disk before it is put in place, so that not even a loss of power
+    /// can leave it there in part. A writer that is killed never does, either way.
+    pub durable: bool,
+}
+
+/// Writes a file beside its place and puts it there in one step: at any moment there is either the old one or
+/// the new one, whole.
+pub(crate) fn write(path: &Path, content: &Data, options: &WriteOptions) -> Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let write = || {
+        let mut builder = tempfile::Builder::new();
+        readable(builder.prefix(".coremill-"));
+        let staged = builder.tempfile_in(directory)?;
+        fill(staged.as_file(), content)?;
+        if options.durable {
+            staged.as_file().sync_all()?;
+        }
+        staged.persist(path).map_err(|error| error.error)?;
+        if options.durable { sync_directory(directory) } else { Ok(()) }
+    };
+    write().map_err(|error| Error::io(format!("write {}", path.display()), error))
+}
+
+/// A file of the owner's alone, as temporary files are, would surprise whoever is to read it.
+#[cfg(unix)]
+fn readable(builder: &mut tempfile::Builder<'_, '_>) {
+    use std::os::unix::fs::PermissionsExt;
+    // The process's mask takes away from these.
+    builder.permissions(std::fs::Permissions::from_mode(0o666));
+}
+
+#[cfg(not(unix))]
+fn readable(_: &mut tempfile::Builder<'_, '_>) {}
+
+#[cfg(unix)]
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_directory(_: &Path) -> io::Result<()> {
+    // Directories cannot be opened as files there.
+    Ok(())
+}
+
+/// Fills an empty file, window by window, on all processors: bytes may have to be computed.
+fn fill(file: &File, content: &Data) -> io::Result<()> {
+    file.set_len(content.len() as u64)?;
+    let next = AtomicUsize::new(0);
+    // File systems let one thread write to a file at a time, and others spin meanwhile.
+    let writing = Mutex::new(());
+    let work = || -> io::Result<()> {
+        let mut window = vec![0; WINDOW.min(content.len())];
+        loop {
+            let start = next.fetch_add(1, Ordering::Relaxed).saturating_mul(WINDOW);
+            if start >= content.len() {
+                return Ok(());
+            }
+            let window = &mut window[..WINDOW.min(content.len() - start)];
+            let written = content.read_at(start, window).and_then(|()| {
+                let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+                write_at(file, start as u64, window)
+            });
+            if let Err(error) = written {
+                // Nobody needs the windows that are left.
+                next.store(usize::MAX / 2, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = processors.min(MAX_THREADS).min(content.len().div_ceil(WINDOW)).max(1);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        others.into_iter().fold(own, |result, other| {
+            let failed = || Err(io::Error::other("a thread that writes panicked"));
+            result.and(other.join().unwrap_or_else(|_| failed()))
+        })
+    })
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        offset += count as u64;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! What Core ML's delegates are given: directories in one piece, references, and the files that the backend reads.
+
+use coremill_pte::coreml::{
+    DebugInfo, Directory, Entry, Interface, Metadata, Methods, PathPart, Payload, Reference,
+};
+use coremill_pte::program::{Delegate, NamedData, Program};
+use coremill_pte::{Data, ErrorKind};
+use coremill_tensor::Buffer;
+
+const METADATA: &str =
+    r#"{"inputNames": ["x", "\u00e9"], "outputNames": ["y"], "identifier": "executorch_1"}"#;
+
+fn directory() -> Directory {
+    let mut directory = Directory::new("lowered_module");
+    let mut file = |path: &str, content: &[u8]| {
+        directory.insert(path, content.to_vec()).expect("a sound path");
+    };
+    file("metadata.json", METADATA.as_bytes());
+    file("model.mlpackage/Manifest.json", b"{}");
+    file("model.mlpackage/Data/com.apple.CoreML/model.mlmodel", b"model {\"}");
+    file("model.mlpackage/Data/com.apple.CoreML/weights/weight.bin", &[7; 300]);
+    file("model.mlpackage/Data/nothing", b"");
+    directory.insert_directory("model.mlpackage/Data/empty").expect("a sound path");
+    directory
+}
+
+fn blob(description: &str) -> Buffer {
+    let mut bytes = b"0123456789".to_vec();
+    bytes.extend(description.bytes().rev());
+    Buffer::from(bytes)
+}
+
+#[test]
+fn directories_read_as_they_are_written() {
+    let written = directory();
+    let data = written.to_data().expect("written");
+    assert_eq!(data.to_buffer().as_bytes()[..300], [7; 300], "weights come first");
+    let read = Directory::read(&data.to_buffer()).expect("read");
+    assert_eq!(read, written);
+    assert_eq!(read.to_data().expect("written again"), data);
+    let empty: Vec<&str> = read
+        .entries()
+        .filter(|(_, entry)| *entry == Entry::EmptyDirectory)
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(empty, ["model.mlpackage/Data/empty"]);
+
+    // Zeros behind the description do not matter, as writers of large directories leave them.
+    let mut padded = data.clone();
+    padded.push(vec![0; 10_000]);
+    assert_eq!(Directory::read(&padded.to_buffer()).expect("read"), written);
+}
+
+#[test]
+fn large_directories_have_files_at_pages() {
+    let mut large = Directory::new("lowered_module");
+    // One buffer many times over is a large file that takes no memory.
+    let part = Buffer::from(vec![1; 1 << 20]);
+    large.insert("weights", std::iter::repeat_n(part, 1025).collect::<Data>()).expect("sound");
+    large.insert("a", b"a".to_vec()).expect("sound");
+    large.insert("b", b"b".to_vec()).expect("sound");
+    let data = large.to_data().expect("written");
+    let mut found = [0; 1];
+    data.read_at((1025 << 20) + (16 << 10), &mut found).expect("within");
+    assert_eq!(&found, b"b");
+    let read = Directory::read(&data.to_buffer()).expect("read");
+    assert_eq!(read.file("a"), large.file("a"));
+    assert_eq!(read.file("weights").map(Data::len), Some(1025 << 20));
+}
+
+#[test]
+fn hostile_directories_are_refused() {
+    let file = |name: &str, offset: u64, size: u64| {
+        format!(
+            r#"{{"children":{{}},"dataRegion":{{"offset":{offset},"size":{size}}},"kind":0,"name":"{name}"}}"#
+        )
+    };
+    let folder = |name: &str, children: &str| {
+        format!(
+            r#"{{"children":{{{children}}},"dataRegion":{{"offset":0,"size":0}},"kind":1,"name":"{name}"}}"#
+        )
+    };
+    let nodes = |nodes: &[String]| format!(r#"{{"nodes":[{}]}}"#, nodes.join(","));
+    let named = |name: &str| nodes(&[file(name, 0, 1), folder("r", &format!(r#""{name}":0"#))]);
+    let good = nodes(&[file("a", 0, 10), folder("r", r#""a":0"#)]);
+    Directory::read(&blob(&good)).expect("what all others differ from");
+    let deep = (0..20).map(|depth| match depth {
+        0 => file("a", 0, 1),
+        _ => folder(if depth == 19 { "r" } else { "a" }, &format!(r#""a":{}"#, depth - 1)),
+    });
+    let many: Vec<String> = (0..5000).map(|_| file("a", 0, 0)).chain([folder("r", "")]).collect();
+    let cases: Vec<(&str, String, &str)> = vec![
+        ("nothing", String::new(), "do not end in a description"),
+        ("cut short", good[..good.len() - 2].to_owned(), "is not sound"),
+        ("no nodes", nodes(&[]), "there is no root"),
+        ("parent", named(".."), "the name `..` leads out of its directory"),
+        ("same", named("."), "leads out of its directory"),
+        ("inner parent", named("../a"), "has a character"),
+        ("absolute", named("/etc/passwd"), "has a character"),
+        ("backslash", named("..\\\\a"), "has a character"),
+        ("drive", named("C:"), "has a character"),
+        ("zero", named("a\\u0000b"), "has a character"),
+        ("empty name", named(""), "the name `` is empty"),
+        ("long name", named(&"a".repeat(300)), "is too long"),
+        ("root name", nodes(&[folder("..", "")]), "leads out of its directory"),
+        ("root is a file", nodes(&[file("a", 0, 1)]), "the file `a` is the root"),
+        (
+            "outside",
+            nodes(&[file("a", 1, 1 << 40), folder("r", r#""a":0"#)]),
+            "has 1099511627776 bytes",
+        ),
+        (
+            "overflow",
+            nodes(&[file("a", u64::MAX, 2), folder("r", r#""a":0"#)]),
+            "has 2 bytes at 1844",
+        ),
+        ("negative", good.replace("\"size\":10", "\"size\":-1"), "is not sound"),
+        ("itself", nodes(&[folder("r", r#""r":0"#)]), "is said to be entry 0, which it is not"),
+        (
+            "later",
+            nodes(&[folder("a", r#""r":1"#), folder("r", r#""a":0"#)]),
+            "entry 1, which it is not",
+        ),
+        ("no such", nodes(&[folder("r", r#""a":7"#)]), "entry 7, which it is not"),
+        ("other name", good.replace("\"a\":0", "\"b\":0"), "`b` is said to be entry 0"),
+        (
+            "twice",
+            nodes(&[file("a", 0, 1), folder("b", r#""a":0"#), folder("r", r#""a":0,"b":1"#)]),
+            "entry 0, which it is not",
+        ),
+        ("nowhere", nodes(&[file("a", 0, 1), folder("r", "")]), "the entry `a` is in no directory"),
+        (
+            "overlapping",
+            nodes(&[file("a", 0, 6), file("b", 5, 3), folder("r", r#""a":0,"b":1"#)]),
+            "two files lie at 0 and 5 and overlap",
+        ),
+        ("file with entries", good.replace("\"kind\":1", "\"kind\":0"), "the file `r` is the root"),
+        ("other kind", good.replace("\"kind\":0", "\"kind\":2"), "is an entry of kind 2"),
+        (
+            "unknown field",
+            good.replace("\"kind\":0", "\"kind\":0,\"mode\":1"),
+            "unknown field `mode`",
+        ),
+        ("deep", nodes(&deep.collect::<Vec<_>>()), "at most 16 go"),
+        ("many", nodes(&many), "at most 4096 go"),
+    ];
+    for (name, description, message) in cases {
+        let error = Directory::read(&blob(&description)).expect_err(name);
+        assert!(error.to_string().contains(message), "{name}: {error}");
+    }
+    assert!(Directory::read(&Buffer::from(vec![0; 100_000])).is_err());
+    assert!(Directory::read(&Buffer::from(Vec::new())).is_err());
+}
+
+#[test]
+fn descriptions_have_a_limit() {
+    let name = "a".repeat(200);
+    let long = format!(r#"{{"nodes":[{{"children":{{"{}"#, format!("{name}\":0,\"").repeat(60_000));
+    let error = Directory::read(&blob(&long)).expect_err("it is too long");
+    assert!(error.to_string().contains("more than 10485760 bytes"), "{error}");
+}
+
+#[test]
+fn paths_that_lead_elsewhere_are_not_written() {
+    let mut directory = directory();
+    for path in ["../a", "/a", "a/../b", "a//b", "a\\b", "c:d", ""] {
+        directory.insert(path, b"a".to_vec()).expect_err(path);
+        directory.insert_directory(path).expect_err(path);
+    }
+    for path in ["metadata.json/a", "model.mlpackage", "model.mlpackage/Data/empty"] {
+        let error = directory.insert(path, b"a".to_vec()).expect_err(path);
+        assert!(error.to_string().contains("is a file and a directory"), "{error}");
+    }
+    directory.insert_directory("metadata.json").expect_err("a file");
+    directory.insert("model.mlpackage/Data/empty/a", b"a".to_vec()).expect("no longer empty");
+    assert!(directory.empty_below("model.mlpackage").is_empty());
+}
+
+fn data_of(payload: Data, named: &[(&str, Data)]) -> (Program, Delegate) {
+    let named_data = named.iter().map(|(key, data)| NamedData {
+        key: (*key).to_owned(),
+        data: data.clone(),
+        alignment: 1,
+        ..NamedData::default()
+    });
+    let program = Program {
+        delegate_data: vec![payload],
+        named_data: named_data.collect(),
+        ..Program::default()
+    };
+    (program, Delegate::default())
+}
+
+#[test]
+fn delegates_are_given_directories() {
+    let (program, delegate) = data_of(directory().to_data().expect("written"), &[]);
+    let payload = Payload::of(&program, &delegate).expect("a payload");
+    assert_eq!(payload.interface().expect("the only one").inputs, ["x", "é"]);
+    assert_eq!(payload.function(), None);
+    assert_eq!(payload.metadata.to_bytes(), METADATA.as_bytes());
+    let (compiled, files) = payload.model().expect("a model");
+    let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+    assert!(!compiled);
+    let model = "Data/com.apple.CoreML/model.mlmodel";
+    let weights = "Data/com.apple.CoreML/weights/weight.bin";
+    assert_eq!(paths, [model, weights, "Data/nothing", "Manifest.json"]);
+
+    let mut without = Directory::new("lowered_module");
+    without.insert("metadata.json", METADATA.as_bytes().to_vec()).expect("sound");
+    let payload = Payload::read(&without.to_data().expect("written").to_buffer()).expect("read");
+    assert!(payload.model().is_err());
+}
+
+#[test]
+fn delegates_refer_to_named_data() {
+    let interface =
+        |input: &str| Interface { inputs: vec![input.to_owned()], outputs: vec!["y".to_owned()] };
+    let metadata = Metadata {
+        identifier: "executorch_2".to_owned(),
+        methods: Methods::Several(vec![
+            ("forward".to_owned(), interface("token")),
+            ("prefill".to_owned(), interface("tokens")),
+        ]),
+        unknown: Default::default(),
+    };
+    assert_eq!(
+        String::from_utf8(metadata.to_bytes()).expect("text"),
+        "{\"identifier\": \"executorch_2\", \"methods\": {\"forward\": {\"inputNames\": [\"token\"], \
+         \"outputNames\": [\"y\"]}, \"prefill\": {\"inputNames\": [\"tokens\"], \"outputNames\": [\"y\"]}}}"
+    );
+    assert_eq!(Metadata::read(&Buffer::from(metadata.to_bytes())).expect("read"), metadata);
+    let mut directory = directory();
+    directory.insert("metadata.json", metadata.to_bytes()).expect("sound");
+    let directory = directory.to_data().expect("written");
+
+    let reference = |key: &str, function: &str| {
+        let reference = Reference { key: key.to_owned(), function: function.to_owned() };
+        Data::from(reference.to_bytes())
+    };
+    assert_eq!(
+        reference("k", "forward").to_buffer().as_bytes(),
+        br#"CMJR{"version": 1, "key": "k", "functionName": "forward"}"#
+    );
+    let named = [("other", Data::new()), ("k", directory.clone())];
+    let (program, delegate) = data_of(reference("k", "prefill"), &named);
+    let payload = Payload::of(&program, &delegate).expect("a payload");
+    assert_eq!(payload.function(), Some("prefill"));
+    assert_eq!(payload.interface().expect("it is there").inputs, ["tokens"]);
+
+    let cases = [
+        (reference("forged", "prefill"), "named data `forged` is referred to, which is not there"),
+        (reference("other", "prefill"), "named data `other`, a directory in one piece"),
+        (reference("k", "main"), "method `main` is referred to; there are `forward`, `prefill`"),
+        (Data::from(b"CMJR".to_vec()), "the JSON is not sound"),
+        (
+            Data::from(b"CMJR{\"version\": 2, \"key\": \"k\", \"functionName\": \"f\"}".to_vec()),
+            "version 2",
+        ),
+        (directory, "does not say which"),
+    ];
+    for (data, message) in cases {
+        let (program, delegate) = data_of(data, &named);
+        let error =
+            Payload::of(&program, &delegate).and_then(|payload| payload.interface().cloned());
+        let error = error.expect_err(message);
+        assert!(error.to_string().contains(message), "{error}");
+    }
+    let (program, _) = data_of(Data::new(), &[]);
+    let delegate = Delegate { data: 3, ..Delegate::default() };
+    let error = Payload::of(&program, &delegate).expect_err("there is no such data");
+    assert_eq!(error.kind(), ErrorKind::Malformed);
+}
+
+#[test]
+fn metadata_is_checked() {
+    for (text, message) in [
+        ("[]", "is not sound"),
+        (r#"{"inputNames": [], "outputNames": ["y"]}"#, "`identifier` is no text"),
+        (
+            r#"{"inputNames": [], "outputNames": ["y"], "identifier": ""}"#,
+            "`identifier` is no text",
+        ),
+        (r#"{"inputNames": [], "outputNames": [], "identifier": "i"}"#, "`outputNames` is empty"),
+        (r#"{"inputNames": [1], "outputNames": ["y"], "identifier": "i"}"#, "something but names"),
+        (r#"{"outputNames": ["y"], "identifier": "i"}"#, "`inputNames` is no list"),
+        (r#"{"methods": [], "identifier": "i"}"#, "`methods` is no object"),
+        (r#"{"methods": {"f": 1}, "identifier": "i"}"#, "method `f` is no object"),
+        (
+            r#"{"methods": {"f": {"inputNames": []}}, "identifier": "i"}"#,
+            "method `f`: `outputNames`",
+        ),
+    ] {
+        let error = Metadata::read(&Buffer::from(text.as_bytes().to_vec())).expect_err(text);
+        assert!(error.to_string().contains(message), "{text}: {error}");
+    }
+}
+
+#[test]
+fn debug_information_has_the_peers_form() {
+    let mut info = DebugInfo { version_info: "9.0".to_owned(), ..DebugInfo::default() };
+    let path = [
+        PathPart::Program,
+        PathPart::Function("main".to_owned()),
+        PathPart::Block,
+        PathPart::Operation { operator: "mul".to_owned(), output: "y".to_owned() },
+    ];
+    info.insert(&path, vec![2]);
+    let bytes = info.to_bytes();
+    assert_eq!(
+        String::from_utf8(bytes.clone()).expect("text"),
+        "{\"versionInfo\": \"9.0\", \"debugSymbolToOperationPath\": {\"y:mul\": [{\"Type\": \"Program\"}, \
+         {\"Type\": \"Function\", \"Name\": \"main\"}, {\"Type\": \"Block\"}, {\"Type\": \"Operation\", \
+         \"Operator\": \"mul\", \"Output\": \"y\"}]}, \"debugSymbolToHandles\": {\"y:mul\": [2]}}"
+    );
+    assert_eq!(DebugInfo::read(&Buffer::from(bytes)).expect("read"), info);
+}
