@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use coremill_mil::compiled;
 use coremill_mil::ir::{Binding, ConstantData, OpId};
 use coremill_mil::model::{
     ExtraFile, FeatureType, ImageSizes, ManifestItem, Model, ShapeFlexibility,
 };
-use coremill_mil::package::{self, ErrorKind, WriteOptions};
+use coremill_mil::package::{self, ErrorKind, Tree, TreeFile, WriteOptions};
 use coremill_mil::verify::verify;
 use coremill_tensor::Buffer;
 
@@ -99,6 +100,84 @@ fn weights_that_are_laid_out_afresh_are_the_same_weights() {
         write(&again, &model);
         assert_eq!(package::read(&again).expect("sound"), before, "{path:?}");
     }
+}
+
+/// The parts of a tree's files, put together.
+fn joined(tree: &Tree) -> Vec<(String, Buffer)> {
+    let join = |file: &TreeFile| {
+        let parts: Vec<&[u8]> = file.parts.iter().map(Buffer::as_bytes).collect();
+        (file.path.clone(), Buffer::from(parts.concat()))
+    };
+    tree.files.iter().map(join).collect()
+}
+
+/// What a tree holds, as [`files`] gives it for a directory.
+fn bytes_of(tree: &[(String, Buffer)]) -> BTreeMap<String, Vec<u8>> {
+    tree.iter().map(|(path, content)| (path.clone(), content.as_bytes().to_vec())).collect()
+}
+
+#[test]
+fn trees_hold_what_directories_do() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    for path in all_golden() {
+        let mut model = package::read(&path).expect("sound");
+        for fresh in [false, true] {
+            if fresh {
+                forget_places(&mut model);
+            }
+            let verified = verify(&model).unwrap_or_else(|report| panic!("{}", report.summary()));
+            let package = directory.path().join("model.mlpackage");
+            package::write(&package, &verified, &WriteOptions::default()).expect("written");
+            let tree = package::to_tree(&verified).expect("a tree");
+            let tree_files = joined(&tree);
+            assert_eq!(bytes_of(&tree_files), files(&package), "{path:?}");
+            for empty in &tree.empty_directories {
+                let mut entries = fs::read_dir(package.join(empty)).expect("a directory");
+                assert!(entries.next().is_none(), "{path:?}: {empty}");
+            }
+            let read = package::from_tree(tree_files).expect("sound");
+            assert_eq!(read, package::read(&package).expect("sound"), "{path:?}");
+
+            let compiled = directory.path().join("model.mlmodelc");
+            compiled::write(&compiled, &verified, &Default::default()).expect("written");
+            let tree = joined(&compiled::to_tree(&verified, "model").expect("a tree"));
+            assert_eq!(bytes_of(&tree), files(&compiled), "{path:?}");
+            let read = compiled::from_tree(tree).expect("sound");
+            assert_eq!(read, compiled::read(&compiled).expect("sound"), "{path:?}");
+        }
+    }
+}
+
+#[test]
+fn equal_models_have_trees_of_equal_content() {
+    let content = |name: &str| {
+        let model = package::read(&golden(name)).expect("sound");
+        let verified = verify(&model).unwrap_or_else(|report| panic!("{}", report.summary()));
+        package::to_tree(&verified).expect("a tree").content
+    };
+    let names: Vec<String> = all_golden()
+        .iter()
+        .map(|path| path.file_name().expect("a name").to_string_lossy().into_owned())
+        .collect();
+    let contents: Vec<_> = names.iter().map(|name| content(name)).collect();
+    assert_eq!(contents[0], content(&names[0]));
+    let mut distinct = contents.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), contents.len());
+}
+
+#[test]
+fn trees_with_paths_that_lead_elsewhere_are_refused() {
+    for path in ["../Manifest.json", "/Manifest.json", "a//b", "C:/x", ""] {
+        let files = || [(path.to_owned(), Buffer::from(Vec::new()))];
+        assert_eq!(package::from_tree(files()).expect_err(path).kind(), ErrorKind::Package);
+        assert_eq!(compiled::from_tree(files()).expect_err(path).kind(), ErrorKind::Package);
+    }
+    let error = package::from_tree([]).expect_err("there is nothing");
+    assert_eq!(error.message(), "the model holds no `Manifest.json`");
+    let error = compiled::from_tree([]).expect_err("there is nothing");
+    assert!(error.message().starts_with("the model is no compiled model"), "{error}");
 }
 
 /// Makes every weight one that was made here.

@@ -36,9 +36,9 @@ mod names;
 mod read;
 mod write;
 
-pub use crate::package::{Error, ErrorKind};
-pub use read::{from_bytes, read, read_with_listing, read_without_weights};
-pub use write::{WriteOptions, write};
+pub use crate::package::{Error, ErrorKind, Tree, TreeFile};
+pub use read::{from_bytes, from_tree, read, read_with_listing, read_without_weights};
+pub use write::{WriteOptions, to_tree, write};
 
 /// The files of a compiled model.
 mod file {

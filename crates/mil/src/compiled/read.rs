@@ -1,21 +1,33 @@
 use std::path::Path;
 
+use coremill_tensor::Buffer;
+
 use super::{Error, ErrorKind, build_info, container, file};
 use crate::model::{Metadata, Model, shapes};
+use crate::package::tree::Source;
 use crate::package::weights::WeightFiles;
 use crate::package::{decode, directory, limits};
 use crate::text::{self, Listing, NoWeights, Spans};
 
 /// Reads a compiled model; its weights stay mapped from their files.
 pub fn read(path: &Path) -> Result<Model, Error> {
-    let mut model = read_without_weights(path)?;
-    WeightFiles::in_directory(path).load(&mut model.program)?;
+    read_from(&Source::Directory(path))
+}
+
+/// Reads a compiled model whose files lie in memory, or inside of another file, by their paths.
+pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model, Error> {
+    read_from(&Source::in_memory(files)?)
+}
+
+fn read_from(source: &Source<'_>) -> Result<Model, Error> {
+    let mut model = without_weights(source)?;
+    source.weights("").load(&mut model.program)?;
     Ok(model)
 }
 
 /// Reads a compiled model, and keeps the text of its program as it stands in `model.mil`.
 pub fn read_with_listing(path: &Path) -> Result<(Model, Listing), Error> {
-    let model = read_description(path)?;
+    let model = read_description(&Source::Directory(path))?;
     let mapped = directory::map(path, file::TEXT)?;
     let text = decode_text(mapped.as_bytes())?;
     let (mut model, spans) = with_program(model, text)?;
@@ -25,19 +37,27 @@ pub fn read_with_listing(path: &Path) -> Result<(Model, Listing), Error> {
 
 /// Reads a compiled model without its weight files, which need not be there.
 pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
-    let model = read_description(path)?;
-    let mapped = directory::map(path, file::TEXT)?;
+    without_weights(&Source::Directory(path))
+}
+
+fn without_weights(source: &Source<'_>) -> Result<Model, Error> {
+    let model = read_description(source)?;
+    let mapped = source.map(file::TEXT)?;
     with_program(model, decode_text(mapped.as_bytes())?).map(|(model, _)| model)
 }
 
-fn read_description(path: &Path) -> Result<Model, Error> {
-    if !path.join(file::DATA).is_file() {
+fn read_description(source: &Source<'_>) -> Result<Model, Error> {
+    let there = match source {
+        Source::Directory(path) => path.join(file::DATA).is_file(),
+        Source::Memory(files) => files.contains_key(file::DATA),
+    };
+    if !there {
         let message =
-            format!("{} is no compiled model: it holds no {}", path.display(), file::DATA);
+            format!("{} is no compiled model: it holds no {}", source.shown(), file::DATA);
         let hint = "compiled models are directories named `.mlmodelc`";
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }
-    describe(directory::map(path, file::DATA)?.as_bytes())
+    describe(source.map(file::DATA)?.as_bytes())
 }
 
 /// Reads a compiled model whose `coremldata.bin` and `model.mil` are in memory; its weights keep their

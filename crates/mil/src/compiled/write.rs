@@ -1,13 +1,14 @@
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use super::{Error, ErrorKind, analytics, build_info, container, file, metadata, names};
 use crate::ir::Weight;
 use crate::model::shapes;
 use crate::package::directory::{self, Staging};
-use crate::package::encode;
+use crate::package::tree::{Files, Tree};
 use crate::package::weights::Layout;
+use crate::package::{encode, manifest};
 use crate::text::{self, AddedAttributes, PrintOptions};
 use crate::verify::Verified;
 
@@ -25,9 +26,53 @@ pub struct WriteOptions {
 ///
 /// The same model and name give the same bytes.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<(), Error> {
+    check_target(path)?;
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = options.name.clone().or(stem).unwrap_or_default();
+    let Prepared { files, layout } = prepare(verified, &name)?;
+
+    let staging = Staging::new(path)?;
+    for (name, content) in files {
+        create(staging.path(), options, name, &content)?;
+    }
+    layout.write_and_hash(staging.path(), options.durable)?;
+    if options.durable {
+        let listing = directory::list(staging.path())?;
+        for path in listing.directories.iter().map(String::as_str).chain([""]) {
+            let synced = directory::sync_directory(Some(&staging.path().join(path)));
+            synced.map_err(|error| Error::io("bring the model to the disk", error))?;
+        }
+    }
+    staging.commit(options.durable)
+}
+
+/// The files of a compiled model, of which weights are not copied. They are what [`write`] puts in a directory.
+pub fn to_tree(verified: &Verified<'_>, name: &str) -> Result<Tree, Error> {
+    let Prepared { files: prepared, layout } = prepare(verified, name)?;
+    let joined = layout.hash_and_join()?;
+    let (written, weights): (Vec<_>, Vec<_>) = joined.into_iter().unzip();
+    let (_, text) = &prepared[0];
+    let content = manifest::content(text, &written);
+    let mut files = Files::default();
+    for (name, content) in prepared {
+        files.insert(name.to_owned(), vec![content.into()]);
+    }
+    for (file, parts) in written.into_iter().zip(weights) {
+        files.insert(file.path, parts);
+    }
+    Ok(files.into_tree(Vec::new(), *content.as_bytes()))
+}
+
+/// A compiled model that only has to be put somewhere.
+struct Prepared<'m> {
+    /// All files but those of weights, the program's text first.
+    files: Vec<(&'static str, Vec<u8>)>,
+    layout: Layout<'m>,
+}
+
+fn prepare<'m>(verified: &Verified<'m>, name: &str) -> Result<Prepared<'m>, Error> {
     let model = verified.model();
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
-    check_target(path)?;
     names::check(&model.program)?;
     let mut added = AddedAttributes::default();
     added.program.insert(build_info::ATTRIBUTE, build_info::with_ours(&model.program));
@@ -41,31 +86,22 @@ pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Re
     // Apple's compiler always writes the field, empty or not.
     description.metadata.get_or_insert_default();
     let description = encode::description(&description);
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let name = options.name.clone().or(stem).unwrap_or_default();
 
-    let staging = Staging::new(path)?;
-    create(staging.path(), options, file::TEXT, |to| {
-        let options =
-            PrintOptions { places: Some(&places), added: Some(&added), ..PrintOptions::default() };
-        text::write(to, &model.program, &options)
-    })?;
+    let options =
+        PrintOptions { places: Some(&places), added: Some(&added), ..PrintOptions::default() };
+    let mut text = Vec::new();
+    text::write(&mut text, &model.program, &options)
+        .map_err(|error| Error::io("print the program", error).in_file(file::TEXT))?;
     let functions = model.program.functions.len();
     let data = container::write(model.specification_version, &description, functions);
-    create(staging.path(), options, file::DATA, |to| to.write_all(&data))?;
-    let shown = metadata::write(model, &class_name(&name));
-    create(staging.path(), options, file::METADATA, |to| to.write_all(shown.as_bytes()))?;
-    let notes = analytics::write(&model_file, &name);
-    create(staging.path(), options, file::ANALYTICS, |to| to.write_all(&notes))?;
-    layout.write_and_hash(staging.path(), options.durable)?;
-    if options.durable {
-        let listing = directory::list(staging.path())?;
-        for path in listing.directories.iter().map(String::as_str).chain([""]) {
-            let synced = directory::sync_directory(Some(&staging.path().join(path)));
-            synced.map_err(|error| Error::io("bring the model to the disk", error))?;
-        }
-    }
-    staging.commit(options.durable)
+    let shown = metadata::write(model, &class_name(name));
+    let files = vec![
+        (file::TEXT, text),
+        (file::DATA, data),
+        (file::METADATA, shown.into_bytes()),
+        (file::ANALYTICS, analytics::write(&model_file, name)),
+    ];
+    Ok(Prepared { files, layout })
 }
 
 /// Refuses to replace what is no compiled model: a mistyped path must not cost anybody a directory.
@@ -82,20 +118,14 @@ fn check_target(path: &Path) -> Result<(), Error> {
 }
 
 /// Creates a file under a directory, and the directories between them.
-fn create(
-    root: &Path,
-    options: &WriteOptions,
-    name: &str,
-    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), Error> {
+fn create(root: &Path, options: &WriteOptions, name: &str, content: &[u8]) -> Result<(), Error> {
     let path = root.join(name);
     let fill = || {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        let mut to = BufWriter::new(File::create(&path)?);
-        fill(&mut to)?;
-        let file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let mut file = File::create(&path)?;
+        file.write_all(content)?;
         if options.durable { file.sync_all() } else { Ok(()) }
     };
     fill().map_err(|error| Error::io(format!("write {name}"), error).in_file(name))

@@ -189,14 +189,7 @@ pub(crate) fn print(manifest: &Manifest) -> Vec<u8> {
 /// Devices keep compiled models by the model's identifier. It is derived from the content, so that a
 /// model that differs is never taken for one that was compiled before.
 pub(crate) fn of(model: &[u8], weights: &[Written], others: &[ManifestItem]) -> Manifest {
-    let mut content = blake3::Hasher::new();
-    content.update(blake3::hash(model).as_bytes());
-    for file in weights {
-        content.update(&(file.path.len() as u64).to_le_bytes());
-        content.update(file.path.as_bytes());
-        content.update(file.hash.as_bytes());
-    }
-    let content = content.finalize();
+    let content = content(model, weights);
     let item = |path: String, name: &str, description: &str| ManifestItem {
         identifier: identifier(&content, &path),
         path,
@@ -219,6 +212,18 @@ pub(crate) fn of(model: &[u8], weights: &[Written], others: &[ManifestItem]) -> 
     }
     items.sort_by(|left, right| left.identifier.cmp(&right.identifier));
     Manifest { root, items }
+}
+
+/// A hash of a model file, or of the text of a compiled model, and of its weight files.
+pub(crate) fn content(model: &[u8], weights: &[Written]) -> blake3::Hash {
+    let mut content = blake3::Hasher::new();
+    content.update(blake3::hash(model).as_bytes());
+    for file in weights {
+        content.update(&(file.path.len() as u64).to_le_bytes());
+        content.update(file.path.as_bytes());
+        content.update(file.hash.as_bytes());
+    }
+    content.finalize()
 }
 
 /// What the manifest lists of weight files: the directories or files directly beside the model.

@@ -9,7 +9,7 @@
 //! [`read`] takes any package that an attacker may have written: what it does not refuse is sound, as
 //! far as the format goes; whether the program makes sense is for the verifier to say. Weights stay in
 //! their files. [`write`](write()) replaces a package in one step, and the same model always gives the
-//! same bytes. Whatever a reader here does not know is kept and written again, or refused by name.
+//! same bytes. [`to_tree`] and [`from_tree`] do the same for packages inside of other files. Whatever a reader here does not know is kept and written again, or refused by name.
 //!
 //! ```
 //! use coremill_mil::{model::describe, package, text, verify::verify};
@@ -35,14 +35,16 @@ pub(crate) mod directory;
 pub(crate) mod encode;
 mod error;
 pub mod limits;
-mod manifest;
+pub(crate) mod manifest;
 mod read;
 mod schema;
+pub(crate) mod tree;
 pub mod weights;
 mod wire;
 mod write;
 
 pub use error::{Error, ErrorKind};
 pub use manifest::Manifest;
-pub use read::{from_bytes, read};
-pub use write::{WriteOptions, to_bytes, write};
+pub use read::{from_bytes, from_tree, read};
+pub use tree::{Tree, TreeFile};
+pub use write::{WriteOptions, to_bytes, to_tree, write};

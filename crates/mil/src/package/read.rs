@@ -6,8 +6,9 @@ use std::path::Path;
 use coremill_tensor::Buffer;
 
 use super::error::{Error, ErrorKind};
+use super::tree::Source;
 use super::weights::WeightFiles;
-use super::{decode, directory, limits, manifest};
+use super::{decode, limits, manifest};
 use crate::model::{Extra, ExtraFile, Model};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -24,12 +25,17 @@ pub fn read(path: &Path) -> Result<Model> {
         }
         Err(error) => return Err(Error::io(format!("examine {}", path.display()), error)),
     };
-    if metadata.is_dir() { read_package(path) } else { read_model_file(path) }
+    if metadata.is_dir() { read_package(&Source::Directory(path)) } else { read_model_file(path) }
 }
 
 /// Reads a model file that is in memory; its weights keep their places and have no elements.
 pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
     decode::model(bytes)
+}
+
+/// Reads a package whose files lie in memory, or inside of another file, by their paths.
+pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model> {
+    read_package(&Source::in_memory(files)?)
 }
 
 fn read_model_file(path: &Path) -> Result<Model> {
@@ -43,17 +49,18 @@ fn read_model_file(path: &Path) -> Result<Model> {
     Ok(model)
 }
 
-fn read_package(path: &Path) -> Result<Model> {
-    let listing = directory::list(path)?;
+fn read_package(source: &Source<'_>) -> Result<Model> {
+    let listing = source.list()?;
     if !listing.files.contains_key(manifest::FILE) {
-        let message = format!("{} holds no `{}`", path.display(), manifest::FILE);
+        let message = format!("{} holds no `{}`", source.shown(), manifest::FILE);
         let hint = match listing.files.contains_key("coremldata.bin") {
             true => "this is a compiled model (.mlmodelc), not a package",
             false => "a package (.mlpackage) is a directory with a manifest in it",
         };
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }
-    let bytes = read_whole(&path.join(manifest::FILE), limits::MANIFEST_BYTES)
+    let bytes = source
+        .read(manifest::FILE, limits::MANIFEST_BYTES)
         .map_err(|error| error.in_file(manifest::FILE))?;
     let manifest = manifest::parse(&bytes)?;
     for item in manifest.items.iter().chain([&manifest.root]) {
@@ -72,12 +79,12 @@ fn read_package(path: &Path) -> Result<Model> {
         return Err(Error::new(ErrorKind::Manifest, message).in_file(manifest::FILE));
     }
     let within = |error: Error| error.in_file(&*model_path);
-    let bytes = read_whole(&path.join(&model_path), limits::MODEL_BYTES).map_err(within)?;
+    let bytes = source.read(&model_path, limits::MODEL_BYTES).map_err(within)?;
     let mut model = decode::model(&bytes).map_err(within)?;
     drop(bytes);
 
     let directory = model_path.rsplit_once('/').map_or("", |(directory, _)| directory);
-    let weights = WeightFiles::in_directory(path.join(directory));
+    let weights = source.weights(directory);
     weights.load(&mut model.program)?;
 
     let mut known: BTreeSet<String> = [manifest::FILE.to_owned(), model_path.clone()].into();
@@ -96,7 +103,7 @@ fn read_package(path: &Path) -> Result<Model> {
             })
             .collect();
     model.extra = Extra {
-        files: extra_files(path, listing.files, &known)?,
+        files: extra_files(source, listing.files, &known)?,
         items: manifest.items.into_iter().filter(|item| !ours.contains(&item.path)).collect(),
     };
     Ok(model)
@@ -104,7 +111,7 @@ fn read_package(path: &Path) -> Result<Model> {
 
 /// The files of a package that are not known: small ones read, large ones mapped.
 fn extra_files(
-    root: &Path,
+    source: &Source<'_>,
     files: impl IntoIterator<Item = (String, u64)>,
     known: &BTreeSet<String>,
 ) -> Result<Vec<ExtraFile>> {
@@ -115,8 +122,7 @@ fn extra_files(
             continue;
         }
         let content = if bytes <= limits::SMALL_FILE_BYTES {
-            let full = root.join(&path);
-            let content = read_whole(&full, limits::SMALL_FILE_BYTES);
+            let content = source.read(&path, limits::SMALL_FILE_BYTES);
             Buffer::from(content.map_err(|error| error.in_file(&*path))?)
         } else {
             large += 1;
@@ -125,7 +131,7 @@ fn extra_files(
                 let message = format!("the package holds more than {limit} large files of others");
                 return Err(Error::new(ErrorKind::Limit, message));
             }
-            directory::map(root, &path)?
+            source.map(&path)?
         };
         found.push(ExtraFile { path, content });
     }
@@ -133,7 +139,7 @@ fn extra_files(
 }
 
 /// Reads a file of at most `limit` bytes.
-fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
+pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let failed = |error| Error::io(format!("read {}", path.display()), error);
     let mut file = fs::File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use super::directory::{self, Staging};
 use super::error::{Error, ErrorKind};
+use super::tree::{Files, Tree};
 use super::weights::{self, Layout};
 use super::{encode, manifest};
-use crate::model::Model;
+use crate::model::{ExtraFile, Model};
 use crate::verify::Verified;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -26,12 +27,7 @@ pub struct WriteOptions {
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<()> {
     let model = verified.model();
     check_target(path)?;
-    for item in &model.extra.items {
-        if let Err(problem) = directory::check_path(&item.path) {
-            let message = format!("the path `{}` of an item of the manifest {problem}", item.path);
-            return Err(Error::new(ErrorKind::Unwritable, message));
-        }
-    }
+    check_items(model)?;
     let layout = Layout::plan(&model.program)?;
     let bytes = to_bytes(model, &layout)?;
 
@@ -66,6 +62,35 @@ pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Re
     staging.commit(options.durable)
 }
 
+/// The files of a package, of which weights are not copied. They are what [`write`] puts in a directory.
+pub fn to_tree(verified: &Verified<'_>) -> Result<Tree> {
+    let model = verified.model();
+    check_items(model)?;
+    let layout = Layout::plan(&model.program)?;
+    let bytes = to_bytes(model, &layout)?;
+    let directory = format!("{}/{}", manifest::DATA, manifest::MODEL_DIRECTORY);
+
+    let mut files = Files::default();
+    let mut written = Vec::new();
+    for (file, parts) in layout.hash_and_join()? {
+        files.insert(format!("{directory}/{}", file.path), parts);
+        written.push(file);
+    }
+    let manifest = manifest::of(&bytes, &written, &model.extra.items);
+    let content = manifest::content(&bytes, &written);
+    files.insert(format!("{directory}/{}", manifest::MODEL_FILE), vec![bytes.into()]);
+    files.insert(manifest::FILE.to_owned(), vec![manifest::print(&manifest).into()]);
+    for extra in &model.extra.files {
+        check_extra(extra)?;
+        if !files.insert(extra.path.clone(), vec![extra.content.clone()]) {
+            return Err(in_the_way(extra));
+        }
+    }
+    let items = manifest.items.iter().map(|item| format!("{}/{}", manifest::DATA, item.path));
+    let empty = items.filter(|path| !files.contains(path)).collect();
+    Ok(files.into_tree(empty, *content.as_bytes()))
+}
+
 /// Encodes a model file whose weights lie where a layout says.
 pub fn to_bytes(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>> {
     encode::model(model, &|weight| layout.place(weight))
@@ -93,7 +118,17 @@ fn write_file(path: &Path, bytes: &[u8], options: &WriteOptions) -> Result<()> {
     write().map_err(|error| Error::io(format!("write {}", path.display()), error))
 }
 
-fn write_extra(root: &Path, extra: &crate::model::ExtraFile, options: &WriteOptions) -> Result<()> {
+fn check_items(model: &Model) -> Result<()> {
+    for item in &model.extra.items {
+        if let Err(problem) = directory::check_path(&item.path) {
+            let message = format!("the path `{}` of an item of the manifest {problem}", item.path);
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        }
+    }
+    Ok(())
+}
+
+fn check_extra(extra: &ExtraFile) -> Result<()> {
     let fail = |message: String| Error::new(ErrorKind::Unwritable, message).in_file(&*extra.path);
     if let Err(problem) = directory::check_path(&extra.path) {
         return Err(fail(format!("the path of a further file {problem}")));
@@ -102,6 +137,16 @@ fn write_extra(root: &Path, extra: &crate::model::ExtraFile, options: &WriteOpti
     if extra.path.eq_ignore_ascii_case(manifest::FILE) {
         return Err(fail("a further file takes the place of the manifest".to_owned()));
     }
+    Ok(())
+}
+
+fn in_the_way(extra: &ExtraFile) -> Error {
+    let message = "a further file takes the place of one of the model's";
+    Error::new(ErrorKind::Unwritable, message).in_file(&*extra.path)
+}
+
+fn write_extra(root: &Path, extra: &ExtraFile, options: &WriteOptions) -> Result<()> {
+    check_extra(extra)?;
     let write = || {
         let path = root.join(&extra.path);
         if let Some(parent) = path.parent() {
@@ -112,9 +157,7 @@ fn write_extra(root: &Path, extra: &crate::model::ExtraFile, options: &WriteOpti
         if options.durable { file.sync_all() } else { Ok(()) }
     };
     write().map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            fail("a further file takes the place of one of the model's".to_owned())
-        }
+        std::io::ErrorKind::AlreadyExists => in_the_way(extra),
         _ => Error::io(format!("write {}", extra.path), error),
     })
 }

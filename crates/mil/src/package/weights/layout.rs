@@ -130,6 +130,19 @@ impl<'p> Layout<'p> {
         Ok(written)
     }
 
+    /// The bytes of each file, of which weights are not copied, and their hashes.
+    pub(crate) fn hash_and_join(&self) -> Result<Vec<(Written, Vec<Buffer>)>> {
+        let joined = |planned: &Planned| {
+            let (hash, parts) = match &planned.content {
+                Content::Unchanged(source) => (stream::hash(source), vec![source.clone()]),
+                Content::Fresh(records) => (hash_records(records), join(records)),
+            };
+            let failed = |error| Error::io(format!("read what goes to {}", planned.path), error);
+            Ok((Written { path: planned.path.clone(), hash: hash.map_err(failed)? }, parts))
+        };
+        self.files.iter().map(joined).collect()
+    }
+
     fn fresh(&mut self, file: &Arc<str>, group: Group<'p>) -> Result<Content> {
         let mut described = Vec::new();
         for (weight, ty) in group {
@@ -348,8 +361,35 @@ pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
 
 /// Writes a file of records and hashes it meanwhile.
 fn write_records(records: &[(u64, Record, Buffer)], file: &File) -> io::Result<blake3::Hash> {
-    let length = records.last().map_or(HEADER_BYTES as u64, |(_, last, _)| last.data + last.bytes);
-    stream::write(file, length, &|offset, window| fill(records, offset, window))
+    stream::write(file, length_of(records), &|offset, window| fill(records, offset, window))
+}
+
+/// The hash of a file of records.
+fn hash_records(records: &[(u64, Record, Buffer)]) -> io::Result<blake3::Hash> {
+    stream::hash_of(length_of(records), &|offset, window| fill(records, offset, window))
+}
+
+fn length_of(records: &[(u64, Record, Buffer)]) -> u64 {
+    records.last().map_or(HEADER_BYTES as u64, |(_, last, _)| last.data + last.bytes)
+}
+
+/// The parts of a file of records: what stands before elements, and the elements themselves.
+fn join(records: &[(u64, Record, Buffer)]) -> Vec<Buffer> {
+    let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
+    let mut before = header(count).to_vec();
+    let mut start = 0;
+    let mut parts = Vec::with_capacity(2 * records.len());
+    for (at, record, data) in records {
+        before.resize((at - start) as usize, 0);
+        before.extend(record.to_bytes());
+        parts.push(Buffer::from(std::mem::take(&mut before)));
+        parts.push(data.clone());
+        start = record.data + record.bytes;
+    }
+    if !before.is_empty() {
+        parts.push(Buffer::from(before));
+    }
+    parts
 }
 
 /// Fills a window with what a file of records holds from an offset on.

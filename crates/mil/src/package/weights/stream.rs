@@ -39,8 +39,12 @@ pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<bla
 
 /// The hash of a buffer's bytes, none of which are kept.
 pub(super) fn hash(data: &Buffer) -> io::Result<blake3::Hash> {
-    let fill = |offset: u64, window: &mut [u8]| data.read_at(offset as usize, window);
-    flow(data.len() as u64, &fill, &|_, _| Ok(()))
+    hash_of(data.len() as u64, &|offset, window| data.read_at(offset as usize, window))
+}
+
+/// The hash of what `fill` gives.
+pub(super) fn hash_of(length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
+    flow(length, fill, &|_, _| Ok(()))
 }
 
 /// Fills each window of `length` bytes, hands it on, and gives the hash of all of them.

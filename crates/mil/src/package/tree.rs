@@ -1,0 +1,162 @@
+//! Packages and compiled models that lie in memory, or inside of other files, instead of in a directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use super::directory::{self, Listing};
+use super::error::{Error, ErrorKind, shortened};
+use super::limits;
+use super::weights::WeightFiles;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// A package or compiled model, as the files that its directory would hold.
+///
+/// Weights are parts of their files: mapped, or computed when they are read.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// The files, sorted by path.
+    pub files: Vec<TreeFile>,
+    /// The directories with nothing in them, by their paths.
+    pub empty_directories: Vec<String>,
+    /// A hash of the program and its weights: models with the same one are the same.
+    pub content: [u8; 32],
+}
+
+/// A file of a [`Tree`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeFile {
+    /// The path, its parts separated by `/`.
+    pub path: String,
+    /// What the file holds, part after part.
+    pub parts: Vec<Buffer>,
+}
+
+/// Where a model is read from.
+pub(crate) enum Source<'s> {
+    /// A directory.
+    Directory(&'s Path),
+    /// Files by their paths.
+    Memory(BTreeMap<String, Buffer>),
+}
+
+impl Source<'_> {
+    /// Files in memory, whose paths lead down.
+    pub(crate) fn in_memory<'s>(
+        files: impl IntoIterator<Item = (String, Buffer)>,
+    ) -> Result<Source<'s>> {
+        let mut found = BTreeMap::new();
+        for (path, content) in files {
+            if found.len() == limits::PACKAGE_ENTRIES {
+                let limit = limits::PACKAGE_ENTRIES;
+                let message = format!("the package holds more than {limit} files and directories");
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            if let Err(problem) = directory::check_path(&path) {
+                let message = format!("the path `{}` of a file {problem}", shortened(&path));
+                return Err(Error::new(ErrorKind::Package, message));
+            }
+            found.insert(path, content);
+        }
+        Ok(Source::Memory(found))
+    }
+
+    /// What it is called in messages.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Source::Directory(path) => path.display().to_string(),
+            Source::Memory(_) => "the model".to_owned(),
+        }
+    }
+
+    pub(crate) fn list(&self) -> Result<Listing> {
+        match self {
+            Source::Directory(path) => directory::list(path),
+            Source::Memory(files) => {
+                let parents = |path: &'_ String| -> Vec<String> {
+                    path.match_indices('/').map(|(at, _)| path[..at].to_owned()).collect()
+                };
+                let directories: BTreeSet<String> = files.keys().flat_map(parents).collect();
+                let sizes =
+                    files.iter().map(|(path, content)| (path.clone(), content.len() as u64));
+                Ok(Listing {
+                    files: sizes.collect(),
+                    directories: directories.into_iter().collect(),
+                })
+            }
+        }
+    }
+
+    /// Reads a file of at most `limit` bytes.
+    pub(crate) fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
+        match self {
+            Source::Directory(root) => super::read::read_whole(&root.join(path), limit),
+            Source::Memory(_) => {
+                let content = self.map(path)?;
+                if content.len() as u64 > limit {
+                    let message = format!("the file takes more than {limit} bytes");
+                    return Err(Error::new(ErrorKind::Limit, message));
+                }
+                let mut bytes = vec![0; content.len()];
+                let read = content.read_at(0, &mut bytes);
+                read.map_err(|error| Error::io(format!("read {path}"), error))?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// A file's bytes where they lie.
+    pub(crate) fn map(&self, path: &str) -> Result<Buffer> {
+        match self {
+            Source::Directory(root) => directory::map(root, path),
+            Source::Memory(files) => files.get(path).cloned().ok_or_else(|| {
+                let message = format!("there is no file `{}`", shortened(path));
+                Error::new(ErrorKind::Package, message)
+            }),
+        }
+    }
+
+    /// The weight files under a directory.
+    pub(crate) fn weights(&self, directory: &str) -> WeightFiles {
+        match self {
+            Source::Directory(root) => WeightFiles::in_directory(root.join(directory)),
+            Source::Memory(files) => {
+                let start =
+                    if directory.is_empty() { String::new() } else { format!("{directory}/") };
+                let below = files.iter().filter_map(|(path, content)| {
+                    Some((path.strip_prefix(&start)?.to_owned(), content.clone()))
+                });
+                WeightFiles::in_memory(below)
+            }
+        }
+    }
+}
+
+/// Files on their way into a [`Tree`].
+#[derive(Default)]
+pub(crate) struct Files(BTreeMap<String, Vec<Buffer>>);
+
+impl Files {
+    /// Adds a file; whether there was none of the path.
+    pub(crate) fn insert(&mut self, path: String, parts: Vec<Buffer>) -> bool {
+        self.0.insert(path, parts).is_none()
+    }
+
+    /// Whether there is a file at the path or under it.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        let below = format!("{path}/");
+        self.0.contains_key(path)
+            || self
+                .0
+                .range(below.clone()..)
+                .next()
+                .is_some_and(|(found, _)| found.starts_with(&below))
+    }
+
+    pub(crate) fn into_tree(self, empty_directories: Vec<String>, content: [u8; 32]) -> Tree {
+        let file = |(path, parts)| TreeFile { path, parts };
+        Tree { files: self.0.into_iter().map(file).collect(), empty_directories, content }
+    }
+}
