@@ -149,7 +149,9 @@ fn of_use(
     for call in made.into_iter().rev() {
         if defined(&call).any(|id| used.contains(&id)) {
             for argument in &call.arguments {
-                argument.for_each_value(&mut |id| drop(used.insert(id)));
+                argument.for_each_value(&mut |id| {
+                    used.insert(id);
+                });
             }
             kept.push(call);
         }

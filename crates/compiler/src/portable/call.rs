@@ -267,14 +267,6 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The element type that is asked for, if one is.
-    pub(crate) fn dtype(&self, name: &str) -> Option<ScalarType> {
-        match self.node.argument(name) {
-            Some(Argument::ScalarType(dtype)) => Some(*dtype),
-            _ => None,
-        }
-    }
-
     /// Dimensions as positions; all of them if none are given.
     pub(crate) fn dimensions(&self, name: &str, rank: usize) -> Result<Vec<usize>, Refusal> {
         let mut found = Vec::new();
@@ -493,11 +485,6 @@ impl<'a> Call<'a> {
         let id = self.frame.define(&self.new_name(operator), meta)?;
         self.call(operator, given, vec![Output::Value(id)])?;
         Ok(Argument::Value(id))
-    }
-
-    /// A number that is computed is a float, or an integer of this size.
-    pub(crate) fn float_meta() -> Meta {
-        Meta::Float(None)
     }
 }
 

@@ -189,7 +189,7 @@ impl Call<'_> {
                 return Ok(Argument::Int(known));
             }
         }
-        let names = ["a", "b"];
+        let names: &[&str] = if function == "sym_ite" { &["b", "t", "f"] } else { &["a", "b"] };
         let given: Vec<_> = names.iter().copied().zip(operands).collect();
         let meta = match function {
             "eq" | "gt" | "lt" | "ge" | "le" | "sym_not" => Meta::Bool(None),

@@ -11,11 +11,6 @@ pub(crate) fn fixed(value: i64) -> Size {
     Size::Fixed(value)
 }
 
-/// All of them as numbers, if they are known.
-pub(crate) fn all_fixed(sizes: &[Size]) -> Option<Vec<i64>> {
-    sizes.iter().map(Size::fixed).collect()
-}
-
 pub(crate) fn expression(size: &Size) -> Expression {
     match size {
         Size::Fixed(value) => Expression::Integer(*value),
@@ -74,23 +69,6 @@ pub(crate) fn multiply(left: &Size, right: &Size) -> Size {
         (Size::Fixed(0), _) | (_, Size::Fixed(0)) => Size::Fixed(0),
         _ => call(Function::Mul, left, right, i64::checked_mul),
     }
-}
-
-/// Rounded down; the divisor is above 0.
-pub(crate) fn divide(left: &Size, right: i64) -> Size {
-    match right {
-        1 => left.clone(),
-        _ => call(Function::FloorDiv, left, &Size::Fixed(right), |left, right| {
-            (right != 0).then(|| left.div_euclid(right))
-        }),
-    }
-}
-
-pub(crate) fn subtract(left: &Size, right: &Size) -> Size {
-    if left == right {
-        return Size::Fixed(0);
-    }
-    add(left, &multiply(right, &Size::Fixed(-1)))
 }
 
 pub(crate) fn product<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {

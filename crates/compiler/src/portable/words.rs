@@ -39,12 +39,6 @@ impl Call<'_> {
         self.emit(&format!("aten.{function}.default"), &given, x.dtype, x.sizes.clone())
     }
 
-    /// A function that gives fractions: `exp`.
-    pub(crate) fn map_real(&mut self, function: &str, x: &Tensor) -> Maybe {
-        let given = [("self", x.argument())];
-        self.emit(&format!("aten.{function}.default"), &given, fractional(x.dtype), x.sizes.clone())
-    }
-
     /// A function that gives truth: `logical_not`.
     pub(crate) fn test(&mut self, function: &str, x: &Tensor) -> Maybe {
         let given = [("self", x.argument())];
@@ -236,7 +230,7 @@ impl Call<'_> {
     pub(crate) fn squeeze(&mut self, x: &Tensor, at: usize) -> Maybe {
         let mut sizes = x.sizes.clone();
         sizes.remove(at);
-        let given = [("self", x.argument()), ("dims", places(&[at]))];
+        let given = [("self", x.argument()), ("dim", places(&[at]))];
         self.emit("aten.squeeze_copy.dims", &given, x.dtype, sizes)
     }
 
@@ -419,16 +413,6 @@ impl Call<'_> {
             ("half_to_float", Argument::Bool(false)),
         ];
         self.emit("aten._softmax.default", &given, x.dtype, x.sizes.clone())
-    }
-
-    pub(crate) fn cumulate(&mut self, x: &Tensor, at: usize) -> Maybe {
-        let dtype = summed(x.dtype);
-        let given = [
-            ("self", x.argument()),
-            ("dim", Argument::Int(at as i64)),
-            ("dtype", Argument::ScalarType(dtype)),
-        ];
-        self.emit("aten.cumsum.default", &given, dtype, x.sizes.clone())
     }
 
     // Products of matrices.

@@ -1,10 +1,43 @@
 //! The families of operators, each with a table of what becomes of its calls.
 
+mod activation;
 mod arithmetic;
+mod attention;
 mod cast;
+mod convolution;
+mod creation;
+mod einsum;
+mod index;
+mod join;
+mod linear;
+mod loss;
+mod normalization;
+mod order;
+mod pooling;
+mod reduction;
+mod resize;
+mod scalars;
 mod shape;
 
 use super::table::Row;
 
 /// All tables.
-pub(crate) const FAMILIES: &[&[Row]] = &[arithmetic::ROWS, cast::ROWS, shape::ROWS];
+pub(crate) const FAMILIES: &[&[Row]] = &[
+    activation::ROWS,
+    arithmetic::ROWS,
+    attention::ROWS,
+    cast::ROWS,
+    convolution::ROWS,
+    creation::ROWS,
+    index::ROWS,
+    join::ROWS,
+    linear::ROWS,
+    loss::ROWS,
+    normalization::ROWS,
+    order::ROWS,
+    pooling::ROWS,
+    reduction::ROWS,
+    resize::ROWS,
+    scalars::ROWS,
+    shape::ROWS,
+];
