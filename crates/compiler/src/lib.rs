@@ -8,16 +8,28 @@
 //! | `options` | [`Options`]: what a caller asks for |
 //! | `lower` | from calls of ATen to operations of MIL, one file for each family of operators |
 //! | `pipeline` | [`convert`]: all of it in order |
+//! | `partition` | which calls Core ML runs, and which stay outside |
 //! | `portable` | [`portable::portable`]: what stays outside of delegates becomes calls of ExecuTorch's kernels |
+//! | `emit` | a program as ExecuTorch's runtime runs it |
+//! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
+//! | `specs` | ExecuTorch's compile specs |
 //! | `error` | [`Refused`] calls, with their reasons and their places in the model |
 
+mod emit;
 mod error;
+mod executorch;
 mod lower;
 mod options;
+mod partition;
 mod pipeline;
 pub mod portable;
+mod specs;
 
+pub use emit::ModelType;
 pub use error::{Error, Refusal, Refused};
+pub use executorch::{LowerOptions, Lowered, WeightSharing, lower};
 pub use lower::identifier;
 pub use options::{Options, Precision, States};
+pub use partition::{Cost, Outside, PartReport, Reason, Report};
 pub use pipeline::{Conversion, Demands, convert};
+pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS};

@@ -6,7 +6,7 @@ use coremill_mil::pass::{self, Draft, KeepFp32};
 use coremill_pt2::ExportedProgram;
 
 use crate::error::{Error, Refusal, Refused};
-use crate::lower::{consume_inputs, identifier, lower};
+use crate::lower::{Attempt, attempt, consume_inputs, identifier};
 use crate::options::{Options, Precision};
 
 /// A converted program.
@@ -35,20 +35,8 @@ pub struct Demands {
 /// needs.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     let program = coremill_pt2::prepare(program)?;
-    let mut target = options.target.unwrap_or(Opset::Ios15);
-    let mut demands = Demands::default();
-    let draft = loop {
-        match lower(&program, target, options) {
-            Ok(draft) => break draft,
-            Err(error) => match needed(&error).filter(|_| options.target.is_none()) {
-                Some(needed) if needed > target => {
-                    target = needed;
-                    demands = demanding(error, needed);
-                }
-                _ => return Err(error),
-            },
-        }
-    };
+    let Lowered { draft, demands, .. } = lowered(&program, options, Opset::Ios15);
+    let (draft, target) = draft?;
     let function = optimise(draft, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
@@ -57,8 +45,38 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
     Ok(Conversion { model, target, demands })
 }
 
+/// A program that was lowered for a target.
+pub(crate) struct Lowered {
+    /// The function, and the release that it was lowered for.
+    pub(crate) draft: Result<(Draft, Opset), Error>,
+    /// The calls that are refused, one for each refusal.
+    pub(crate) refused_nodes: Vec<usize>,
+    /// Why that release was chosen.
+    pub(crate) demands: Demands,
+}
+
+/// Lowers a program that is functional for the target that is asked for, or else the oldest that will do, from a floor on.
+pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset) -> Lowered {
+    let mut target = options.target.unwrap_or(floor);
+    let mut demands = Demands::default();
+    loop {
+        let Attempt { draft, refused_nodes } = attempt(program, target, options);
+        let error = match draft {
+            Ok(draft) => return Lowered { draft: Ok((draft, target)), refused_nodes, demands },
+            Err(error) => error,
+        };
+        match needed(&error).filter(|_| options.target.is_none()) {
+            Some(needed) if needed > target => {
+                target = needed;
+                demands = demanding(error, needed);
+            }
+            _ => return Lowered { draft: Err(error), refused_nodes, demands },
+        }
+    }
+}
+
 /// Makes a lowered function small and fast, and gives it its precision.
-fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
+pub(crate) fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
     let mut skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
     if options.decompose_sdpa {
         skipped.push("recognise_attention");

@@ -170,6 +170,34 @@ impl ScalarType {
         })
     }
 
+    /// c10's number, which ExecuTorch passes to kernels.
+    pub const fn c10(self) -> i64 {
+        use ScalarType::*;
+        match self {
+            UInt8 => 0,
+            Int8 => 1,
+            Int16 => 2,
+            Int32 => 3,
+            Int64 => 4,
+            Float16 => 5,
+            Float32 => 6,
+            Float64 => 7,
+            Complex32 => 8,
+            Complex64 => 9,
+            Complex128 => 10,
+            Bool => 11,
+            BFloat16 => 15,
+            Float8E5M2 => 23,
+            Float8E4M3Fn => 24,
+            Float8E5M2FnUz => 25,
+            Float8E4M3FnUz => 26,
+            UInt16 => 27,
+            UInt32 => 28,
+            UInt64 => 29,
+            Float8E8M0Fnu => 44,
+        }
+    }
+
     /// Bytes of one element.
     pub const fn bytes(self) -> u64 {
         use ScalarType::*;

@@ -52,6 +52,29 @@ impl TreeSpec {
         build(wire, 0)
     }
 
+    /// The text that torch has for it.
+    pub fn to_text(&self) -> String {
+        Value::from(vec![Value::from(PROTOCOL), self.to_wire()]).to_string()
+    }
+
+    fn to_wire(&self) -> Value {
+        let (kind, context, children) = match self {
+            TreeSpec::Leaf => (Value::Null, Value::Null, Vec::new()),
+            TreeSpec::Node { kind, context, children } => {
+                // A text that is no JSON stands for itself.
+                let text = match context {
+                    Value::String(text) if serde_json::from_str::<Value>(text).is_err() => {
+                        text.clone()
+                    }
+                    context => context.to_string(),
+                };
+                let children = children.iter().map(TreeSpec::to_wire).collect();
+                (Value::from(kind.as_str()), Value::from(text), children)
+            }
+        };
+        serde_json::json!({ "type": kind, "context": context, "children_spec": children })
+    }
+
     /// The number of leaves.
     pub fn leaves(&self) -> usize {
         match self {

@@ -61,7 +61,29 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn user_input(&mut self, name: &str, meta: &Meta) -> Result<Lowered, Refusal> {
+    /// Declares inputs for a probe, whatever the program says of them; what can be no input is refused where it
+    /// is used.
+    pub(super) fn enter_probe(&mut self, frame: &mut Frame<'p>) {
+        let program = self.program;
+        for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
+            let Argument::Value(id) = argument else { continue };
+            let slot = match kind {
+                InputKind::Parameter(name)
+                | InputKind::TensorConstant(name)
+                | InputKind::Buffer { name, .. } => Slot::Weight(name),
+                InputKind::CustomObject(_) | InputKind::Token => Slot::Done(Lowered::Nothing),
+                InputKind::Constant(_) => Slot::Empty,
+                InputKind::User => {
+                    let value = program.graph.value(*id);
+                    let given = self.user_input(&identifier(&value.name), &value.meta);
+                    Slot::Done(given.unwrap_or(Lowered::Refused))
+                }
+            };
+            frame.values[id.index()] = slot;
+        }
+    }
+
+    pub(super) fn user_input(&mut self, name: &str, meta: &Meta) -> Result<Lowered, Refusal> {
         self.builder.label = name.to_owned();
         match meta {
             Meta::Tensor(meta) => self.tensor_input(name, meta),

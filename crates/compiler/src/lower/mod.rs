@@ -36,6 +36,8 @@ use coremill_pt2::{
 use self::builder::Builder;
 use self::call::Call;
 use self::dtype::core_dtype;
+pub(crate) use self::dtype::is_float;
+pub(crate) use self::high_rank::MAX_RANK;
 pub(crate) use self::interface::consume_inputs;
 pub use self::interface::identifier;
 use self::table::Table;
@@ -50,6 +52,10 @@ pub(crate) struct Lowering<'p> {
     builder: Builder,
     table: Table,
     refused: Vec<Refused>,
+    /// For each refusal the call of the outermost graph that it belongs to.
+    refused_nodes: Vec<usize>,
+    /// The calls of the outermost graph that are to be looked at each for itself.
+    probe: Option<&'p Probe<'p>>,
     /// The shapes that inputs may have, where they may have several.
     shapes: FlexibleShapes,
     /// Buffers that the program writes to.
@@ -79,32 +85,50 @@ enum Slot<'p> {
     Weight(&'p str),
 }
 
-/// Lowers a program to a function called `main`.
-pub(crate) fn lower(
+/// What to look at when every call is asked whether it can be lowered, whatever becomes of those before it.
+pub(crate) struct Probe<'p> {
+    /// Calls that are not asked: their results are taken for given.
+    pub(crate) passed: &'p [bool],
+}
+
+/// A lowering, and which calls of the outermost graph stand in its way.
+pub(crate) struct Attempt {
+    pub(crate) draft: Result<Draft, Error>,
+    /// One for each refusal, none for what concerns the whole program.
+    pub(crate) refused_nodes: Vec<usize>,
+}
+
+/// Lowers a program to a function called `main`, or tells which calls are refused.
+pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options) -> Attempt {
+    let mut lowering = Lowering::new(program, opset, options, None);
+    let mut frame = Frame::new(&program.graph);
+    if let Err(refusal) = lowering.enter(&mut frame) {
+        return Attempt { draft: Err(Error::Program(refusal)), refused_nodes: Vec::new() };
+    }
+    lowering.run(&mut frame);
+    if !lowering.refused.is_empty() {
+        let Lowering { refused, refused_nodes, .. } = lowering;
+        return Attempt { draft: Err(Error::Refused(refused)), refused_nodes };
+    }
+    let left = lowering.leave(&mut frame).map_err(Error::Program);
+    let Builder { function, analysis, exact_values, .. } = lowering.builder;
+    let draft = left.map(|()| Draft { function, analysis, exact: exact_values });
+    Attempt { draft, refused_nodes: Vec::new() }
+}
+
+/// Asks every call whether it can be lowered: what a refused one gives is an input to those that take it. Gives
+/// refusals with the positions of their calls; more than one can belong to a call with nested graphs.
+pub(crate) fn probe(
     program: &ExportedProgram,
     opset: Opset,
     options: &Options,
-) -> Result<Draft, Error> {
-    let mut lowering = Lowering {
-        program,
-        options,
-        builder: Builder::new("main", opset),
-        table: Table::new(),
-        refused: Vec::new(),
-        shapes: FlexibleShapes::default(),
-        buffers: Vec::new(),
-        symbols: HashMap::new(),
-        weights: HashMap::new(),
-    };
+    probe: &Probe<'_>,
+) -> Vec<(usize, Refused)> {
+    let mut lowering = Lowering::new(program, opset, options, Some(probe));
     let mut frame = Frame::new(&program.graph);
-    lowering.enter(&mut frame).map_err(Error::Program)?;
+    lowering.enter_probe(&mut frame);
     lowering.run(&mut frame);
-    if !lowering.refused.is_empty() {
-        return Err(Error::Refused(lowering.refused));
-    }
-    lowering.leave(&mut frame).map_err(Error::Program)?;
-    let Builder { function, analysis, exact_values, .. } = lowering.builder;
-    Ok(Draft { function, analysis, exact: exact_values })
+    lowering.refused_nodes.into_iter().zip(lowering.refused).collect()
 }
 
 impl<'p> Frame<'p> {
@@ -118,12 +142,71 @@ impl<'p> Frame<'p> {
 }
 
 impl<'p> Lowering<'p> {
+    fn new(
+        program: &'p ExportedProgram,
+        opset: Opset,
+        options: &'p Options,
+        probe: Option<&'p Probe<'p>>,
+    ) -> Lowering<'p> {
+        Lowering {
+            program,
+            options,
+            builder: Builder::new("main", opset),
+            table: Table::new(),
+            refused: Vec::new(),
+            refused_nodes: Vec::new(),
+            probe,
+            shapes: FlexibleShapes::default(),
+            buffers: Vec::new(),
+            symbols: HashMap::new(),
+            weights: HashMap::new(),
+        }
+    }
+
     /// Lowers the calls of a graph.
     fn run(&mut self, frame: &mut Frame<'p>) {
-        for node in &frame.graph.nodes {
+        let is_outermost = std::ptr::eq(frame.graph, &self.program.graph);
+        for (index, node) in frame.graph.nodes.iter().enumerate() {
+            let before = self.refused.len();
+            if let Some(probe) = self.probe.filter(|_| is_outermost)
+                && probe.passed[index]
+            {
+                self.take_for_given(frame, node);
+                continue;
+            }
             if let Err(refusal) = self.node(frame, node) {
                 self.refused.push(Refused::of(node, refusal));
                 self.give_up(frame, node);
+            }
+            if !is_outermost {
+                continue;
+            }
+            if self.probe.is_some() {
+                if self.refused.len() == before && is_given_up(frame, node) {
+                    let reason = "takes something that nothing outside of Core ML can hand over";
+                    self.refused.push(Refused::of(node, Refusal::new(reason)));
+                }
+                if self.refused.len() > before {
+                    self.take_for_given(frame, node);
+                }
+            }
+            self.refused_nodes.resize(self.refused.len(), index);
+        }
+    }
+
+    /// Makes inputs of what a call gives, as far as there can be such inputs.
+    fn take_for_given(&mut self, frame: &mut Frame<'p>, node: &'p Node) {
+        let graph = frame.graph;
+        for output in &node.outputs {
+            let ids = match output {
+                Output::Value(id) => std::slice::from_ref(id),
+                Output::List(ids) => ids.as_slice(),
+                Output::Unused | Output::None => &[],
+            };
+            for &id in ids {
+                let value = graph.value(id);
+                let given = self.user_input(&interface::identifier(&value.name), &value.meta);
+                frame.set(id, given.unwrap_or(Lowered::Refused));
             }
         }
     }
@@ -321,6 +404,18 @@ impl<'p> Lowering<'p> {
         }
         Ok(Lowered::tensor(value, dtype))
     }
+}
+
+/// Whether something that a call gives was given up.
+fn is_given_up(frame: &Frame<'_>, node: &Node) -> bool {
+    let refused = |id: &coremill_pt2::ValueId| {
+        matches!(frame.values[id.index()], Slot::Done(Lowered::Refused))
+    };
+    node.outputs.iter().any(|output| match output {
+        Output::Value(id) => refused(id),
+        Output::List(ids) => ids.iter().any(refused),
+        Output::Unused | Output::None => false,
+    })
 }
 
 /// Refuses a result that has not the dimensions that torch noted.

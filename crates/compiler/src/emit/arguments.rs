@@ -1,0 +1,212 @@
+//! Arguments of kernels as values.
+
+use coremill_pt2::{Argument, Kind, MemoryFormat, Node, Output, Parameter, ValueId as TorchId};
+use coremill_pte::program::{Value, ValueId};
+
+use super::method::{Emitter, Frame, Literal};
+use crate::error::{Refusal, refuse};
+use crate::portable::kernel;
+
+impl<'m> Emitter<'m> {
+    /// Calls the kernel of an operator: its arguments, its outputs, and once more what it returns.
+    pub(super) fn kernel_call(
+        &mut self,
+        frame: &mut Frame<'m>,
+        node: &'m Node,
+    ) -> Result<(), Refusal> {
+        let Some(schema) = kernel(&node.target) else {
+            refuse!("ExecuTorch's runtime has no kernel for `{}`", node.target);
+        };
+        let (name, overload) = schema.name.split_once('.').unwrap_or((&schema.name, ""));
+        let mut outputs = node.outputs.iter();
+        let mut arguments = Vec::with_capacity(schema.arguments.len() + 1);
+        let mut returned = Vec::new();
+        for parameter in &schema.arguments {
+            if parameter.mutated && node.argument(&parameter.name).is_none() {
+                let value = match outputs.next() {
+                    Some(Output::Value(id)) => self.define(frame, *id)?,
+                    Some(Output::List(ids)) => {
+                        let items: Result<Vec<_>, _> =
+                            ids.iter().map(|id| self.define(frame, *id)).collect();
+                        self.add(Value::TensorList(items?))?
+                    }
+                    Some(Output::Unused | Output::None) | None => refuse!(
+                        "the result `{}` of `{}` has no type, as nothing uses it",
+                        parameter.name,
+                        node.target
+                    ),
+                };
+                arguments.push(value);
+                returned.push(value);
+            } else {
+                let argument = node.argument(&parameter.name).or(parameter.default.as_ref());
+                let Some(argument) = argument else {
+                    refuse!("the argument `{}` of `{}` is missing", parameter.name, node.target);
+                };
+                arguments.push(self.argument(frame, parameter, argument)?);
+            }
+        }
+        if returned.is_empty() {
+            // Kernels that give numbers write them where the result is.
+            for output in outputs {
+                match output {
+                    Output::Value(id) => arguments.push(self.define(frame, *id)?),
+                    _ => refuse!("`{}` gives something that is no number", node.target),
+                }
+            }
+        } else {
+            arguments.push(match returned.as_slice() {
+                [only] if !self.is_list(*only) => *only,
+                // A list of what is given, once more.
+                [only] => {
+                    let again = self.plan.values[only.index()].clone();
+                    self.add(again)?
+                }
+                all => self.add(Value::TensorList(all.to_vec()))?,
+            });
+        }
+        self.call(name, overload, arguments)
+    }
+
+    fn is_list(&self, value: ValueId) -> bool {
+        matches!(self.plan.values[value.index()], Value::TensorList(_))
+    }
+
+    fn argument(
+        &mut self,
+        frame: &mut Frame<'m>,
+        parameter: &Parameter,
+        argument: &Argument,
+    ) -> Result<ValueId, Refusal> {
+        self.value_of(frame, &parameter.kind, argument).map_err(|refusal| Refusal {
+            reason: format!("argument `{}`: {}", parameter.name, refusal.reason),
+            ..refusal
+        })
+    }
+
+    fn value_of(
+        &mut self,
+        frame: &mut Frame<'m>,
+        kind: &Kind,
+        argument: &Argument,
+    ) -> Result<ValueId, Refusal> {
+        let literal = match (argument, kind) {
+            (Argument::None, Kind::Tensor) => Literal::EmptyTensor,
+            (Argument::None, _) => Literal::Null,
+            (argument, Kind::Optional(inner)) => return self.value_of(frame, inner, argument),
+            (Argument::List(items), Kind::List(inner, _)) => {
+                return self.list(frame, inner, items);
+            }
+            (Argument::Value(id), Kind::List(..)) => {
+                return self.list(frame, kind, &[Argument::Value(*id)]);
+            }
+            (single, Kind::List(inner, count)) => {
+                let times = count.map_or(1, |count| count as usize);
+                let items = vec![single.clone(); times];
+                return self.list(frame, inner, &items);
+            }
+            (Argument::Value(id), _) => return self.slot(frame, *id),
+            (Argument::Int(number), Kind::Float) => Literal::Double((*number as f64).to_bits()),
+            (Argument::Int(number), Kind::Bool) => Literal::Bool(*number != 0),
+            (Argument::Int(number), _) => Literal::Int(*number),
+            (Argument::Float(number), _) => Literal::Double(number.to_bits()),
+            (Argument::Bool(truth), Kind::Int) => Literal::Int(i64::from(*truth)),
+            (Argument::Bool(truth), _) => Literal::Bool(*truth),
+            (Argument::Text(text), _) => Literal::String(text.clone()),
+            (Argument::ScalarType(dtype), _) => Literal::Int(dtype.c10()),
+            (Argument::MemoryFormat(format), _) => Literal::Int(match format {
+                MemoryFormat::Contiguous => 0,
+                MemoryFormat::Preserve => 1,
+                MemoryFormat::ChannelsLast => 2,
+                MemoryFormat::ChannelsLast3d => 3,
+            }),
+            // Strided, on the processor.
+            (Argument::Layout(_), _) => Literal::Int(0),
+            (Argument::Device(_), _) => Literal::Null,
+            (
+                Argument::Complex(..)
+                | Argument::Graph(_)
+                | Argument::List(_)
+                | Argument::Map(_)
+                | Argument::Operator(_),
+                _,
+            ) => refuse!("is of a kind that ExecuTorch has no values of"),
+        };
+        self.literal(literal)
+    }
+
+    fn list(
+        &mut self,
+        frame: &mut Frame<'m>,
+        kind: &Kind,
+        items: &[Argument],
+    ) -> Result<ValueId, Refusal> {
+        let literal = match kind {
+            Kind::Int => {
+                let items: Result<Vec<_>, _> =
+                    items.iter().map(|item| self.value_of(frame, kind, item)).collect();
+                Literal::IntList(items?)
+            }
+            Kind::Float | Kind::Scalar => {
+                let float = |item: &Argument| match item {
+                    Argument::Float(number) => Ok(number.to_bits()),
+                    Argument::Int(number) => Ok((*number as f64).to_bits()),
+                    _ => refuse!("holds something that is no float"),
+                };
+                Literal::DoubleList(items.iter().map(float).collect::<Result<_, _>>()?)
+            }
+            Kind::Bool => {
+                let truth = |item: &Argument| match item {
+                    Argument::Bool(truth) => Ok(*truth),
+                    _ => refuse!("holds something that is no bool"),
+                };
+                Literal::BoolList(items.iter().map(truth).collect::<Result<_, _>>()?)
+            }
+            Kind::Tensor => {
+                let items: Result<Vec<_>, _> =
+                    items.iter().map(|item| self.value_of(frame, kind, item)).collect();
+                Literal::TensorList(items?)
+            }
+            Kind::Optional(inner) if **inner == Kind::Tensor => {
+                let mut all = Vec::with_capacity(items.len());
+                for item in items {
+                    all.push(match item {
+                        Argument::None => None,
+                        item => Some(self.value_of(frame, inner, item)?),
+                    });
+                }
+                Literal::OptionalTensorList(all)
+            }
+            other => refuse!("is a list of {other:?}, which ExecuTorch has no values of"),
+        };
+        self.literal(literal)
+    }
+
+    /// The values of arguments that are all values or numbers.
+    pub(super) fn operands(
+        &mut self,
+        frame: &mut Frame<'m>,
+        items: &[Argument],
+    ) -> Result<Vec<ValueId>, Refusal> {
+        let mut values = Vec::with_capacity(items.len());
+        for item in items {
+            values.push(match item {
+                Argument::Value(id) => self.slot(frame, *id)?,
+                Argument::Int(number) => self.literal(Literal::Int(*number))?,
+                Argument::Float(number) => self.literal(Literal::Double(number.to_bits()))?,
+                Argument::Bool(truth) => self.literal(Literal::Bool(*truth))?,
+                Argument::None => self.literal(Literal::Null)?,
+                _ => refuse!("a graph is given something that is neither a tensor nor a number"),
+            });
+        }
+        Ok(values)
+    }
+
+    /// What torch's values in an argument are.
+    pub(super) fn ids(output: &Output) -> Option<TorchId> {
+        match output {
+            Output::Value(id) => Some(*id),
+            Output::List(_) | Output::Unused | Output::None => None,
+        }
+    }
+}

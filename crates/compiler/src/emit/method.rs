@@ -1,0 +1,547 @@
+//! A graph's values and calls.
+
+use std::collections::HashMap;
+
+use coremill_pt2::{
+    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Size, Symbols,
+    Target, TensorMeta, ValueId as TorchId,
+};
+use coremill_pte::program::{
+    Chain, ContainerMetadata, Delegate, Dynamism, Instruction, Operator, Place, Placement, Plan,
+    ScalarType, Tensor, Value, ValueId,
+};
+
+use super::memory::{self, Claim};
+use super::pool::{self, Pool};
+use crate::error::{Error, Refusal, Refused, refuse};
+use crate::partition::{DELEGATE, written};
+
+/// Buffers of more bytes are not stored if they are zero, which is what memory holds at first.
+const MAX_STORED_ZEROS: usize = 64 << 10;
+
+/// The delegates that a method may call, by number.
+pub(crate) struct Calls {
+    pub(crate) delegates: Vec<Delegate>,
+}
+
+/// The plan of a method. All calls of the program have kernels, or call delegates.
+pub(crate) fn plan(
+    name: &str,
+    program: &ExportedProgram,
+    calls: Calls,
+    pool: &mut Pool,
+) -> Result<Plan, Error> {
+    let mut emitter = Emitter {
+        program,
+        pool,
+        plan: Plan {
+            name: name.to_owned(),
+            container: Some(container(program)),
+            delegates: calls.delegates,
+            ..Plan::default()
+        },
+        instructions: Vec::new(),
+        storages: Vec::new(),
+        storage_of: HashMap::new(),
+        literals: HashMap::new(),
+        operators: HashMap::new(),
+    };
+    let mut frame = Frame::new(&program.graph);
+    emitter.enter(&mut frame).map_err(Error::Program)?;
+    emitter.run(&mut frame)?;
+    emitter.leave(&mut frame).map_err(Error::Program)?;
+    emitter.finish()
+}
+
+/// How Python nests inputs and outputs.
+fn container(program: &ExportedProgram) -> ContainerMetadata {
+    let outermost = program.modules.iter().find(|module| module.path.is_empty());
+    let signature = outermost.and_then(|module| module.signature.as_ref());
+    ContainerMetadata {
+        inputs: signature.map(|signature| signature.inputs.to_text()),
+        outputs: signature.map(|signature| signature.outputs.to_text()),
+    }
+}
+
+pub(super) struct Emitter<'m> {
+    pub(super) program: &'m ExportedProgram,
+    pool: &'m mut Pool,
+    pub(super) plan: Plan,
+    pub(super) instructions: Vec<Instruction>,
+    /// Tensors that need a place.
+    pub(super) storages: Vec<Storage>,
+    storage_of: HashMap<ValueId, usize>,
+    /// Values that stand for themselves; many calls share one.
+    literals: HashMap<Literal, ValueId>,
+    operators: HashMap<Operator, u32>,
+}
+
+/// A tensor that needs a place.
+pub(super) struct Storage {
+    value: ValueId,
+    bytes: u64,
+    pub(super) first: usize,
+    pub(super) last: usize,
+    /// What it holds at first.
+    initial: Option<u32>,
+}
+
+/// A value that never changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Literal {
+    Null,
+    Int(i64),
+    Bool(bool),
+    /// The bits of the float.
+    Double(u64),
+    String(String),
+    IntList(Vec<ValueId>),
+    DoubleList(Vec<u64>),
+    BoolList(Vec<bool>),
+    TensorList(Vec<ValueId>),
+    OptionalTensorList(Vec<Option<ValueId>>),
+    EmptyTensor,
+}
+
+/// A graph that is being emitted: the program's, or one nested in it.
+pub(super) struct Frame<'m> {
+    pub(super) graph: &'m Graph,
+    pub(super) slots: Vec<Option<ValueId>>,
+}
+
+impl<'m> Frame<'m> {
+    pub(super) fn new(graph: &'m Graph) -> Frame<'m> {
+        Frame { graph, slots: vec![None; graph.values.len()] }
+    }
+}
+
+impl<'m> Emitter<'m> {
+    fn enter(&mut self, frame: &mut Frame<'m>) -> Result<(), Refusal> {
+        let program = self.program;
+        for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
+            match (kind, argument) {
+                (InputKind::User | InputKind::Constant(_), Argument::Value(id)) => {
+                    let value = self.new_value(&program.graph.value(*id).meta)?;
+                    self.touch(value);
+                    self.plan.inputs.push(value);
+                    frame.slots[id.index()] = Some(value);
+                }
+                (InputKind::User | InputKind::Constant(_), argument) => {
+                    let value = match argument {
+                        Argument::Int(number) => Value::Int(*number),
+                        Argument::Float(number) => Value::Double(*number),
+                        Argument::Bool(truth) => Value::Bool(*truth),
+                        _ => Value::Null,
+                    };
+                    let value = self.add(value)?;
+                    self.plan.inputs.push(value);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits the calls of a graph.
+    pub(super) fn run(&mut self, frame: &mut Frame<'m>) -> Result<(), Error> {
+        for node in &frame.graph.nodes {
+            let emitted = self.node(frame, node);
+            emitted.map_err(|refusal| Error::Refused(vec![Refused::of(node, refusal)]))?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<(), Refusal> {
+        match &node.target {
+            Target::HigherOrder(name) if name == DELEGATE => self.delegate_call(frame, node),
+            Target::HigherOrder(name) => self.control_flow(frame, name, node),
+            Target::Operator { .. } => self.kernel_call(frame, node),
+            Target::Function(name) => {
+                refuse!("`{name}` is a function that ExecuTorch's runtime does not have")
+            }
+        }
+    }
+
+    fn delegate_call(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<(), Refusal> {
+        let mut arguments = node.arguments.iter();
+        let number = match arguments.next() {
+            Some(Argument::Int(number)) => u32::try_from(*number).unwrap_or(u32::MAX),
+            _ => refuse!("the call says not which delegate"),
+        };
+        let mut values = Vec::new();
+        for argument in arguments {
+            match argument {
+                Argument::Value(id) => values.push(self.slot(frame, *id)?),
+                _ => refuse!("a delegate is given something that is no tensor"),
+            }
+        }
+        for output in &node.outputs {
+            if let Output::Value(id) = output {
+                values.push(self.define(frame, *id)?);
+            }
+        }
+        self.touch_all(&values);
+        self.instructions.push(Instruction::DelegateCall { delegate: number, arguments: values });
+        Ok(())
+    }
+
+    fn leave(&mut self, frame: &mut Frame<'m>) -> Result<(), Refusal> {
+        let program = self.program;
+        // What is given must not change when buffers and inputs get their new values.
+        let mut changes = Vec::new();
+        for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {
+            let place = match kind {
+                OutputKind::BufferMutation(name) | OutputKind::ParameterMutation(name) => {
+                    self.input_of(|kind, _| matches!(kind,
+                        InputKind::Buffer { name: own, .. } | InputKind::Parameter(own) if own == name))
+                }
+                OutputKind::UserInputMutation(name) => {
+                    self.input_of(|kind, value| *kind == InputKind::User && value == name)
+                }
+                _ => continue,
+            };
+            let (Some(place), Argument::Value(new)) = (place, argument) else {
+                refuse!("the program writes to something that is no input of it");
+            };
+            if place != *new {
+                changes.push((self.slot(frame, place)?, self.slot(frame, *new)?));
+            }
+        }
+        let changed: Vec<ValueId> = changes.iter().map(|(place, _)| *place).collect();
+        for (_, new) in &mut changes {
+            if changed.contains(new) {
+                *new = self.copy(*new)?;
+            }
+        }
+        for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {
+            if !matches!(kind, OutputKind::User | OutputKind::Loss) {
+                continue;
+            }
+            let value = match argument {
+                Argument::Value(id) => self.slot(frame, *id)?,
+                Argument::Int(number) => self.add(Value::Int(*number))?,
+                Argument::Float(number) => self.add(Value::Double(*number))?,
+                Argument::Bool(truth) => self.add(Value::Bool(*truth))?,
+                Argument::Text(text) => self.add(Value::String(text.clone()))?,
+                _ => self.add(Value::Null)?,
+            };
+            let value = if changed.contains(&value) { self.copy(value)? } else { value };
+            self.plan.outputs.push(value);
+        }
+        for (place, new) in changes {
+            let blocking = self.literal(Literal::Bool(false))?;
+            self.call("aten::copy_", "", vec![place, new, blocking, place])?;
+        }
+        let outputs = self.plan.outputs.clone();
+        let end = self.instructions.len();
+        for output in outputs {
+            self.touch_at(output, end);
+        }
+        Ok(())
+    }
+
+    /// The input of the graph that is of this kind and name.
+    fn input_of(&self, is_it: impl Fn(&InputKind, &str) -> bool) -> Option<TorchId> {
+        let graph = &self.program.graph;
+        graph.inputs.iter().zip(&self.program.inputs).find_map(|(argument, kind)| match argument {
+            Argument::Value(id) if is_it(kind, &graph.value(*id).name) => Some(*id),
+            _ => None,
+        })
+    }
+
+    fn finish(self) -> Result<Plan, Error> {
+        let Emitter { mut plan, storages, instructions, .. } = self;
+        let claims: Vec<_> = storages
+            .iter()
+            .map(|storage| Claim { bytes: storage.bytes, first: storage.first, last: storage.last })
+            .collect();
+        let Some((offsets, total)) = memory::place(&claims) else {
+            let refusal = Refusal::new("the tensors take more memory than can be addressed")
+                .hint("give dynamic dimensions smaller maxima at export");
+            return Err(Error::Program(refusal));
+        };
+        for (storage, offset) in storages.iter().zip(offsets) {
+            let place = Place { arena: 0, offset };
+            if let Value::Tensor(tensor) = &mut plan.values[storage.value.index()] {
+                tensor.placement = match storage.initial {
+                    Some(initial) => Placement::Initialized { initial, place },
+                    None => Placement::Planned(place),
+                };
+            }
+        }
+        if !storages.is_empty() {
+            plan.arenas = vec![total];
+        }
+        plan.chains = vec![Chain { instructions, ..Chain::default() }];
+        Ok(plan)
+    }
+
+    /// The value that stands for one of torch's.
+    pub(super) fn slot(&mut self, frame: &mut Frame<'m>, id: TorchId) -> Result<ValueId, Refusal> {
+        if let Some(value) = frame.slots[id.index()] {
+            return Ok(value);
+        }
+        if !std::ptr::eq(frame.graph, &self.program.graph) {
+            refuse!("`{}` is not defined before it is used", frame.graph.value(id).name);
+        }
+        let value = self.stored(id)?;
+        frame.slots[id.index()] = Some(value);
+        Ok(value)
+    }
+
+    /// A parameter, a buffer or a constant that nothing has used before.
+    fn stored(&mut self, id: TorchId) -> Result<ValueId, Refusal> {
+        let program = self.program;
+        let value = program.graph.value(id);
+        let mut inputs = program.graph.inputs.iter().zip(&program.inputs);
+        let kind = inputs.find(|(argument, _)| **argument == Argument::Value(id));
+        let name = match kind {
+            Some((
+                _,
+                InputKind::Parameter(name)
+                | InputKind::TensorConstant(name)
+                | InputKind::Buffer { name, .. },
+            )) => name,
+            Some((_, InputKind::CustomObject(name))) => refuse!("`{name}` is an object"),
+            _ => refuse!("`{}` is not defined before it is used", value.name),
+        };
+        let Meta::Tensor(meta) = &value.meta else { refuse!("`{name}` is no tensor") };
+        let is_written = written(program, name).is_some();
+        let data = match program.tensors.get(name) {
+            Some(stored) => pool::elements(name, stored)?,
+            None => refuse!("the archive has no tensor `{name}`"),
+        };
+        let mut tensor = self.tensor(meta)?;
+        tensor.name = Some(name.clone());
+        let fault = |error: Error| Refusal::new(error.to_string());
+        if is_written {
+            let is_stored = data.len() <= MAX_STORED_ZEROS || !pool::is_zero(&data);
+            let initial = match is_stored && !data.is_empty() {
+                true => Some(self.pool.initial(data).map_err(fault)?),
+                false => None,
+            };
+            let value = self.add_planned(tensor)?;
+            let storage = &mut self.storages[self.storage_of[&value]];
+            (storage.first, storage.last, storage.initial) = (0, usize::MAX, initial);
+            return Ok(value);
+        }
+        if data.is_empty() {
+            return self.add_planned(tensor);
+        }
+        tensor.placement = Placement::Constant(self.pool.constant(data).map_err(fault)?);
+        self.add(Value::Tensor(tensor))
+    }
+
+    /// Makes a value for one of torch's that a call gives.
+    pub(super) fn define(
+        &mut self,
+        frame: &mut Frame<'m>,
+        id: TorchId,
+    ) -> Result<ValueId, Refusal> {
+        let value = frame.graph.value(id);
+        let made = self.new_value(&value.meta).map_err(|refusal| Refusal {
+            reason: format!("`{}`: {}", value.name, refusal.reason),
+            ..refusal
+        })?;
+        frame.slots[id.index()] = Some(made);
+        Ok(made)
+    }
+
+    pub(super) fn new_value(&mut self, meta: &Meta) -> Result<ValueId, Refusal> {
+        match meta {
+            Meta::Tensor(meta) => {
+                let tensor = self.tensor(meta)?;
+                self.add_planned(tensor)
+            }
+            Meta::Int(_) => self.add(Value::Int(0)),
+            Meta::Float(_) => self.add(Value::Double(0.0)),
+            Meta::Bool(_) => self.add(Value::Bool(false)),
+            Meta::CustomObject(_) | Meta::Token => self.add(Value::Null),
+        }
+    }
+
+    /// A tensor, not placed yet.
+    fn tensor(&self, meta: &TensorMeta) -> Result<Tensor, Refusal> {
+        let mut sizes = Vec::with_capacity(meta.sizes.len());
+        let mut dynamism = Dynamism::Static;
+        for (axis, size) in meta.sizes.iter().enumerate() {
+            let largest = match size {
+                Size::Fixed(extent) => Some(*extent),
+                Size::Symbolic(_) => {
+                    dynamism = Dynamism::Bound;
+                    largest(size, &self.program.symbols)
+                }
+            };
+            let largest = largest.and_then(|extent| i32::try_from(extent).ok());
+            let Some(largest) = largest.filter(|extent| *extent >= 0) else {
+                return Err(Refusal::new(format!(
+                    "dimension {axis} has no upper bound, which the memory of a program is planned by"
+                ))
+                .hint("give the dimension a maximum at export: `Dim(\"n\", max=512)`"));
+            };
+            sizes.push(largest);
+        }
+        let mut tensor = Tensor::new(scalar_type(meta)?, sizes, Placement::GivenAtRunTime);
+        tensor.dynamism = dynamism;
+        Ok(tensor)
+    }
+
+    /// Adds a tensor that lies in the arena from the first use to the last.
+    pub(super) fn add_planned(&mut self, tensor: Tensor) -> Result<ValueId, Refusal> {
+        let Some(bytes) = tensor.byte_length() else {
+            refuse!("a tensor of {:?} takes more memory than can be addressed", tensor.sizes);
+        };
+        let value = self.add(Value::Tensor(tensor))?;
+        let now = self.instructions.len();
+        self.storage_of.insert(value, self.storages.len());
+        self.storages.push(Storage { value, bytes, first: now, last: now, initial: None });
+        Ok(value)
+    }
+
+    pub(super) fn add(&mut self, value: Value) -> Result<ValueId, Refusal> {
+        let Ok(id) = u32::try_from(self.plan.values.len()) else {
+            refuse!("the program has more values than 32 bits count");
+        };
+        self.plan.values.push(value);
+        Ok(ValueId(id))
+    }
+
+    /// A value that never changes.
+    pub(super) fn literal(&mut self, literal: Literal) -> Result<ValueId, Refusal> {
+        if let Some(&value) = self.literals.get(&literal) {
+            return Ok(value);
+        }
+        let value = match literal.clone() {
+            Literal::Null => self.add(Value::Null)?,
+            Literal::Int(number) => self.add(Value::Int(number))?,
+            Literal::Bool(truth) => self.add(Value::Bool(truth))?,
+            Literal::Double(bits) => self.add(Value::Double(f64::from_bits(bits)))?,
+            Literal::String(text) => self.add(Value::String(text))?,
+            Literal::IntList(items) => self.add(Value::IntList(items))?,
+            Literal::DoubleList(items) => {
+                self.add(Value::DoubleList(items.into_iter().map(f64::from_bits).collect()))?
+            }
+            Literal::BoolList(items) => self.add(Value::BoolList(items))?,
+            Literal::TensorList(items) => self.add(Value::TensorList(items))?,
+            Literal::OptionalTensorList(items) => self.add(Value::OptionalTensorList(items))?,
+            Literal::EmptyTensor => {
+                let tensor = Tensor::new(ScalarType::Byte, vec![0], Placement::GivenAtRunTime);
+                self.add_planned(tensor)?
+            }
+        };
+        self.literals.insert(literal, value);
+        Ok(value)
+    }
+
+    /// Notes that the next instruction uses a value.
+    pub(super) fn touch(&mut self, value: ValueId) {
+        self.touch_at(value, self.instructions.len());
+    }
+
+    pub(super) fn touch_all(&mut self, values: &[ValueId]) {
+        values.iter().for_each(|&value| self.touch(value));
+    }
+
+    fn touch_at(&mut self, value: ValueId, now: usize) {
+        match &self.plan.values[value.index()] {
+            Value::TensorList(items) => {
+                items.clone().into_iter().for_each(|item| self.touch_at(item, now));
+            }
+            Value::OptionalTensorList(items) => {
+                items.clone().into_iter().flatten().for_each(|item| self.touch_at(item, now));
+            }
+            _ => {
+                if let Some(&storage) = self.storage_of.get(&value) {
+                    let storage = &mut self.storages[storage];
+                    storage.first = storage.first.min(now);
+                    storage.last = storage.last.max(now);
+                }
+            }
+        }
+    }
+
+    /// Calls a kernel.
+    pub(super) fn call(
+        &mut self,
+        name: &str,
+        overload: &str,
+        arguments: Vec<ValueId>,
+    ) -> Result<(), Refusal> {
+        self.touch_all(&arguments);
+        let operator = Operator { name: name.to_owned(), overload: overload.to_owned() };
+        let operator = match self.operators.get(&operator) {
+            Some(&number) => number,
+            None => {
+                let number = u32::try_from(self.plan.operators.len()).unwrap_or(u32::MAX);
+                self.plan.operators.push(operator.clone());
+                self.operators.insert(operator, number);
+                number
+            }
+        };
+        self.instructions.push(Instruction::KernelCall { operator, arguments });
+        Ok(())
+    }
+
+    /// A tensor or a number with the elements of another, which may change afterwards.
+    pub(super) fn copy(&mut self, value: ValueId) -> Result<ValueId, Refusal> {
+        let copy = match self.plan.values[value.index()].clone() {
+            Value::Tensor(tensor) => self.add_planned(Tensor {
+                placement: Placement::GivenAtRunTime,
+                name: None,
+                ..tensor
+            })?,
+            other => self.add(other)?,
+        };
+        self.assign(copy, value)?;
+        Ok(copy)
+    }
+
+    /// Copies the elements of a tensor to another, or a number.
+    pub(super) fn assign(&mut self, to: ValueId, from: ValueId) -> Result<(), Refusal> {
+        if !matches!(self.plan.values[to.index()], Value::Tensor(_)) {
+            self.instructions.push(Instruction::Move { from, to });
+            return Ok(());
+        }
+        let format = self.literal(Literal::Null)?;
+        self.call("aten::clone", "out", vec![from, format, to, to])
+    }
+}
+
+/// The largest value of a size.
+pub(super) fn largest(size: &Size, symbols: &Symbols) -> Option<i64> {
+    let symbolic = match size {
+        Size::Fixed(extent) => return Some(*extent),
+        Size::Symbolic(symbolic) => symbolic,
+    };
+    let high = symbolic.expression.evaluate(&|id| symbols.get(id).maximum)?.integer()?;
+    // An expression may also fall where its symbols grow.
+    let low = symbolic.expression.evaluate(&|id| symbols.get(id).minimum);
+    Some(low.and_then(|low| low.integer()).map_or(high, |low| low.max(high)))
+}
+
+fn scalar_type(meta: &TensorMeta) -> Result<ScalarType, Refusal> {
+    use coremill_pt2::ScalarType as Torch;
+    Ok(match meta.dtype {
+        Torch::UInt8 => ScalarType::Byte,
+        Torch::Int8 => ScalarType::Char,
+        Torch::Int16 => ScalarType::Short,
+        Torch::Int32 => ScalarType::Int,
+        Torch::Int64 => ScalarType::Long,
+        Torch::Float16 => ScalarType::Half,
+        Torch::Float32 => ScalarType::Float,
+        Torch::Float64 => ScalarType::Double,
+        Torch::Bool => ScalarType::Bool,
+        Torch::BFloat16 => ScalarType::BFloat16,
+        Torch::UInt16 => ScalarType::UInt16,
+        Torch::UInt32 => ScalarType::UInt32,
+        Torch::UInt64 => ScalarType::UInt64,
+        Torch::Float8E5M2 => ScalarType::Float8E5M2,
+        Torch::Float8E4M3Fn => ScalarType::Float8E4M3Fn,
+        Torch::Float8E5M2FnUz => ScalarType::Float8E5M2Fnuz,
+        Torch::Float8E4M3FnUz => ScalarType::Float8E4M3Fnuz,
+        other
+        @ (Torch::Complex32 | Torch::Complex64 | Torch::Complex128 | Torch::Float8E8M0Fnu) => {
+            refuse!("ExecuTorch has no tensors of `{other}`")
+        }
+    })
+}

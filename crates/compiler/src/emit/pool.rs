@@ -1,0 +1,102 @@
+//! Constants of a program, which its methods share: each distinct run of bytes is there once.
+
+use std::collections::HashMap;
+
+use coremill_pt2::{Stored, Tensor};
+use coremill_pte::Data;
+use coremill_tensor::Recipe;
+
+use crate::error::{Error, Refusal};
+
+/// What hashing looks at in a step.
+const HASHED: usize = 1 << 20;
+
+/// The data of a program's tensors.
+#[derive(Default)]
+pub(crate) struct Pool {
+    pub(crate) constants: Vec<Data>,
+    pub(crate) initial: Vec<Data>,
+    known_constants: HashMap<blake3::Hash, u32>,
+    known_initial: HashMap<blake3::Hash, u32>,
+}
+
+impl Pool {
+    /// The number of a constant of these bytes.
+    pub(super) fn constant(&mut self, data: Data) -> Result<u32, Error> {
+        intern(&mut self.constants, &mut self.known_constants, data)
+    }
+
+    /// The number of bytes that a tensor has at first.
+    pub(super) fn initial(&mut self, data: Data) -> Result<u32, Error> {
+        intern(&mut self.initial, &mut self.known_initial, data)
+    }
+}
+
+fn intern(
+    all: &mut Vec<Data>,
+    known: &mut HashMap<blake3::Hash, u32>,
+    data: Data,
+) -> Result<u32, Error> {
+    let number = u32::try_from(all.len())
+        .map_err(|_| Error::Program(Refusal::new("there are more constants than 32 bits count")))?;
+    let hash = hash(&data)?;
+    Ok(*known.entry(hash).or_insert_with(|| {
+        all.push(data);
+        number
+    }))
+}
+
+/// The hash of bytes, which are never in memory together.
+pub(super) fn hash(data: &Data) -> Result<blake3::Hash, Error> {
+    let mut hasher = blake3::Hasher::new();
+    let read = data.for_each_window(HASHED, &mut |bytes| {
+        hasher.update(bytes);
+        Ok(())
+    });
+    read.map_err(|error| {
+        Error::Program(Refusal::new(format!("the elements of a constant cannot be read: {error}")))
+    })?;
+    Ok(hasher.finalize())
+}
+
+/// The elements of a stored tensor in the order of its dimensions.
+pub(super) fn elements(name: &str, stored: &Stored) -> Result<Data, Refusal> {
+    let tensor = match stored {
+        Stored::Tensor(tensor) => tensor,
+        Stored::Missing { .. } => {
+            return Err(Refusal::new(format!("the archive has no elements for `{name}`"))
+                .hint("export the model with real weights, not under a fake or meta device"));
+        }
+        Stored::Object(_) => {
+            return Err(Refusal::new(format!(
+                "`{name}` is a Python object or a tensor of a Python class, not a plain tensor"
+            )));
+        }
+    };
+    if let Some(run) = tensor.contiguous() {
+        return Ok(Data::from(run));
+    }
+    let unreadable = |error: &dyn std::fmt::Display| Refusal::new(format!("`{name}`: {error}"));
+    let Tensor { storage, sizes, strides, offset, dtype, .. } = tensor;
+    match dtype.dtype() {
+        Some(dtype) => {
+            let recipe = Recipe::strided(storage.clone(), dtype, sizes, strides, *offset)
+                .map_err(|error| unreadable(&error))?;
+            Ok(Data::from(recipe.to_buffer()))
+        }
+        None => {
+            let bytes = tensor.bytes().map_err(|error| unreadable(&error))?;
+            Ok(Data::from(bytes.into_owned()))
+        }
+    }
+}
+
+/// Whether all bytes are zero.
+pub(super) fn is_zero(data: &Data) -> bool {
+    let mut zero = true;
+    let read = data.for_each_window(HASHED, &mut |bytes| {
+        zero &= bytes.iter().all(|&byte| byte == 0);
+        Ok(())
+    });
+    read.is_ok() && zero
+}

@@ -1,0 +1,301 @@
+//! The whole way from archives to an ExecuTorch program.
+
+use coremill_mil::ir::{Function, Opset, Program as MilProgram};
+use coremill_mil::model::{self, Model};
+use coremill_pt2::ExportedProgram;
+use coremill_pte::program::{Delegate, NamedData, Plan, Program};
+use coremill_pte::{Data, program::CompileSpec};
+
+use crate::emit::{Calls, ModelType, Pool, payload, plan, reference};
+use crate::error::{Error, Refusal, Refused};
+use crate::options::Options;
+use crate::partition::{Division, Report, Why, Wishes, around, divide, report};
+use crate::portable::portable;
+
+/// The backend that runs delegates.
+const BACKEND: &str = "CoreMLBackend";
+
+/// How to lower programs.
+#[derive(Clone, Debug)]
+pub struct LowerOptions {
+    /// How what is delegated is converted.
+    pub options: Options,
+    /// Operators that are not delegated, by ExecuTorch's names: `aten.mm.default`.
+    pub skip_ops: Vec<String>,
+    /// Whether everything has to be delegated.
+    pub full_graph: bool,
+    /// Whether buffers that the program writes to become states of a delegate, which needs iOS 18.
+    pub take_over_mutable_buffer: bool,
+    /// Whether weights become part of the delegates that use them; otherwise they are given to them.
+    pub take_over_constant_data: bool,
+    /// What is written into the program for the backend to read when it runs.
+    pub compile_specs: Vec<CompileSpec>,
+    /// The form of the models.
+    pub model_type: ModelType,
+    /// Whether methods share weights; none for ExecuTorch's default, which is that they do.
+    pub weight_sharing: Option<WeightSharing>,
+}
+
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        LowerOptions {
+            options: Options::default(),
+            skip_ops: Vec::new(),
+            full_graph: false,
+            take_over_mutable_buffer: true,
+            take_over_constant_data: true,
+            compile_specs: Vec::new(),
+            model_type: ModelType::default(),
+            weight_sharing: None,
+        }
+    }
+}
+
+/// Whether methods share weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightSharing {
+    /// The first partitions of all methods are one model with a function for each, and so are the second ones.
+    Positional,
+    /// Each partition is a model of its own.
+    Disabled,
+}
+
+/// Programs that were lowered.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The ExecuTorch program.
+    pub program: Program,
+    /// How each method was divided.
+    pub reports: Vec<Report>,
+}
+
+/// A method that is divided, and rewritten around its delegates.
+struct Method {
+    name: String,
+    division: Division,
+    around: ExportedProgram,
+    report: Report,
+}
+
+/// Lowers programs to one ExecuTorch program with a method for each.
+pub fn lower(
+    programs: Vec<(String, ExportedProgram)>,
+    options: &LowerOptions,
+) -> Result<Lowered, Error> {
+    check(&programs, options).map_err(Error::Program)?;
+    let is_shared = programs.len() > 1 && options.weight_sharing != Some(WeightSharing::Disabled);
+    let floor = if is_shared { Opset::Ios18 } else { Opset::Ios15 };
+    let mut methods = Vec::with_capacity(programs.len());
+    for (name, program) in programs {
+        methods.push(method(name, program, options, floor)?);
+    }
+    let mut lowered = Program::default();
+    let mut pool = Pool::default();
+    let delegates = if is_shared {
+        shared(&methods, options, &mut lowered)?
+    } else {
+        apart(&methods, options, &mut lowered)?
+    };
+    let mut plans: Vec<Plan> = Vec::with_capacity(methods.len());
+    for (method, delegates) in methods.iter().zip(delegates) {
+        plans.push(plan(&method.name, &method.around, Calls { delegates }, &mut pool)?);
+    }
+    plans.sort_by(|left, right| left.name.cmp(&right.name));
+    lowered.plans = plans;
+    lowered.constants = pool.constants;
+    lowered.mutable_data = pool.initial;
+    let reports = methods.into_iter().map(|method| method.report).collect();
+    Ok(Lowered { program: lowered, reports })
+}
+
+fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Result<(), Refusal> {
+    if programs.is_empty() {
+        return Err(Refusal::new("there is no program to lower"));
+    }
+    for (at, (name, _)) in programs.iter().enumerate() {
+        if programs[..at].iter().any(|(other, _)| other == name) {
+            return Err(Refusal::new(format!("two methods are to be called `{name}`")));
+        }
+    }
+    if options.full_graph {
+        let wanted = [
+            (!options.skip_ops.is_empty(), "operators are to be left outside"),
+            (!options.take_over_constant_data, "weights are not to be taken over"),
+            (!options.take_over_mutable_buffer, "buffers are not to be taken over"),
+        ];
+        if let Some((_, what)) = wanted.iter().find(|(is_wanted, _)| *is_wanted) {
+            return Err(Refusal::new(format!("{what}, but the full graph is to be delegated")));
+        }
+    } else if !options.options.shapes.is_empty() {
+        return Err(Refusal::new("shapes are enumerated for the inputs of the program")
+            .hint("ask for the full graph to be lowered"));
+    }
+    Ok(())
+}
+
+/// Divides a program, and rewrites what stays outside.
+fn method(
+    name: String,
+    program: ExportedProgram,
+    options: &LowerOptions,
+    floor: Opset,
+) -> Result<Method, Error> {
+    let mut program = coremill_pt2::prepare(program)?;
+    let skipped: Vec<String> = options.skip_ops.iter().map(|name| name.to_lowercase()).collect();
+    let mut without_kernel: Vec<String> = Vec::new();
+    loop {
+        let wishes = Wishes {
+            options: &options.options,
+            floor,
+            skipped: &skipped,
+            whole: options.full_graph,
+            take_over_buffers: options.take_over_mutable_buffer,
+            take_over_constants: options.take_over_constant_data,
+            without_kernel: &without_kernel,
+        };
+        let (divided, division) = divide(program, &wishes)?;
+        let around = around(&divided, &division)?;
+        match portable(around.program, &around.outside) {
+            Ok(portable) => {
+                let report = report(&name, &divided, &division, &skipped);
+                return Ok(Method { name, division, around: portable.program, report });
+            }
+            Err(Error::Refused(refused)) => {
+                let crumbs: Vec<String> = refused
+                    .iter()
+                    .filter(|call| matches!(why(&divided, &division, call), Some(Why::Crumb)))
+                    .map(|call| call.node.clone())
+                    .collect();
+                if crumbs.is_empty() {
+                    return Err(Error::Refused(with_reasons(refused, &divided, &division)));
+                }
+                without_kernel.extend(crumbs);
+                program = divided;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Why a call is outside that no kernel can do.
+fn why<'d>(program: &ExportedProgram, division: &'d Division, call: &Refused) -> Option<&'d Why> {
+    let at = program.graph.nodes.iter().position(|node| node.name == call.node)?;
+    division.outside.get(at)?.as_ref()
+}
+
+/// Says of calls that neither Core ML nor a kernel can do why Core ML cannot.
+fn with_reasons(
+    mut refused: Vec<Refused>,
+    program: &ExportedProgram,
+    division: &Division,
+) -> Vec<Refused> {
+    for call in &mut refused {
+        let outside = std::mem::replace(&mut call.refusal, Refusal::new(""));
+        let delegated = match why(program, division, call) {
+            Some(Why::Refused(refusal)) => refusal.clone(),
+            Some(Why::Asked) => Refusal::new("is to be left outside"),
+            Some(Why::Crumb) | None => {
+                call.refusal = outside;
+                continue;
+            }
+        };
+        let reason = format!(
+            "cannot be delegated: {}; nor can it stay outside: {}",
+            delegated.reason, outside.reason
+        );
+        let hint = delegated.hint.or(outside.hint);
+        call.refusal = Refusal { reason, hint, needs: delegated.needs };
+    }
+    refused
+}
+
+/// A model of each partition for itself.
+fn apart(
+    methods: &[Method],
+    options: &LowerOptions,
+    program: &mut Program,
+) -> Result<Vec<Vec<Delegate>>, Error> {
+    let mut all = Vec::with_capacity(methods.len());
+    for method in methods {
+        let mut delegates = Vec::new();
+        for delegated in &method.division.delegated {
+            let model = described(vec![delegated.function.clone()], options)?;
+            let made = payload(&model, options.model_type, "lowered_module")?;
+            delegates.push(delegate(made.data, options, program)?);
+        }
+        all.push(delegates);
+    }
+    Ok(all)
+}
+
+/// A model of the first partitions of all methods, and so on.
+fn shared(
+    methods: &[Method],
+    options: &LowerOptions,
+    program: &mut Program,
+) -> Result<Vec<Vec<Delegate>>, Error> {
+    let count = methods.first().map_or(0, |method| method.division.delegated.len());
+    if methods.iter().any(|method| method.division.delegated.len() != count) {
+        let found = methods.iter().map(|method| {
+            let outside = method.report.outside.len();
+            let parts = method.division.delegated.len();
+            format!("`{}` has {parts} (and {outside} calls outside)", method.name)
+        });
+        let found: Vec<_> = found.collect();
+        let message = format!(
+            "methods share weights partition by partition, and need as many each: {}",
+            found.join(", ")
+        );
+        return Err(Error::Program(Refusal::new(message).hint(
+            "lower so that the same calls stay outside in all methods, or let each method have its own weights \
+             (`--weight-sharing disabled`)",
+        )));
+    }
+    let mut all: Vec<Vec<Delegate>> = methods.iter().map(|_| Vec::new()).collect();
+    for part in 0..count {
+        let functions = methods.iter().map(|method| {
+            let mut function = method.division.delegated[part].function.clone();
+            function.name = method.name.clone();
+            function
+        });
+        let model = described(functions.collect(), options)?;
+        let made =
+            payload(&model, options.model_type, &format!("lowered_module_partition_{part}"))?;
+        let key = format!("coreml_{}", made.identifier);
+        if !program.named_data.iter().any(|data| data.key == key) {
+            let data = NamedData {
+                key: key.clone(),
+                data: made.data,
+                alignment: 1,
+                ..NamedData::default()
+            };
+            program.named_data.push(data);
+        }
+        for (method, delegates) in methods.iter().zip(&mut all) {
+            let reference = Data::from(reference(&key, &method.name));
+            delegates.push(delegate(reference, options, program)?);
+        }
+    }
+    Ok(all)
+}
+
+fn delegate(data: Data, options: &LowerOptions, program: &mut Program) -> Result<Delegate, Error> {
+    let number = u32::try_from(program.delegate_data.len())
+        .map_err(|_| Error::Program(Refusal::new("there are more delegates than 32 bits count")))?;
+    program.delegate_data.push(data);
+    Ok(Delegate {
+        id: BACKEND.to_owned(),
+        data: number,
+        compile_specs: options.compile_specs.clone(),
+        ..Delegate::default()
+    })
+}
+
+fn described(functions: Vec<Function>, options: &LowerOptions) -> Result<Model, Error> {
+    let program = MilProgram { functions, ..MilProgram::default() };
+    let mut model = model::describe(program)
+        .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
+    let metadata = &options.options.metadata;
+    model.description.metadata = Some(metadata.clone());
+    Ok(model)
+}

@@ -1,0 +1,268 @@
+//! The program with calls of delegates in the place of its partitions.
+
+use std::collections::HashMap;
+
+use coremill_pt2::{
+    Argument, ExportedProgram, Graph, Meta, Node, Origin, Output, OutputKind, ScalarType, Schemas,
+    Size, Target, TensorMeta, ValueId,
+};
+
+use super::Division;
+use super::flow::{defined, for_each_use};
+use super::value_of;
+use crate::error::{Error, Refusal};
+
+/// The operator that stands for a partition: its number, then what it takes.
+pub(crate) const DELEGATE: &str = "executorch_call_delegate";
+
+/// A program that calls delegates.
+pub(crate) struct Around {
+    pub(crate) program: ExportedProgram,
+    /// By node whether it is outside of delegates.
+    pub(crate) outside: Vec<bool>,
+}
+
+/// Puts calls of delegates in the place of partitions. Tensors of types that delegates do not take are cast before,
+/// and what is given of such types after; numbers become tensors.
+pub(crate) fn around(program: &ExportedProgram, division: &Division) -> Result<Around, Error> {
+    let mut made = Maker {
+        graph: Graph { nodes: Vec::new(), ..program.graph.clone() },
+        schemas: Schemas::default(),
+        outside: Vec::new(),
+        cast: HashMap::new(),
+        origin: Origin::default(),
+    };
+    let graph = &program.graph;
+    let flow = &division.flow;
+
+    // A call outside comes after the partitions that it waits for and before those that wait for it.
+    let mut order: Vec<(i64, bool, usize)> = Vec::new();
+    let mut needed = Vec::new();
+    for (call, why) in division.outside.iter().enumerate() {
+        if why.is_some() {
+            order.push((division.stages.of_call(call), true, call));
+            for_each_use(&graph.nodes[call], &mut |id| needed.push(id));
+        }
+    }
+    for (number, delegated) in division.delegated.iter().enumerate() {
+        order.push((division.stages.of_call(delegated.part.calls[0]), false, number));
+        // The caller's numbers are handed over as tensors.
+        needed.extend(delegated.part.inputs.iter().copied());
+    }
+    order.sort_unstable();
+    let states: Vec<&String> =
+        division.delegated.iter().flat_map(|delegated| &delegated.part.states).collect();
+    let mut outputs = Vec::new();
+    let mut output_kinds = Vec::new();
+    for (output, kind) in graph.outputs.iter().zip(&program.outputs) {
+        let is_state = matches!(kind, OutputKind::BufferMutation(name)
+            | OutputKind::ParameterMutation(name) if states.contains(&name));
+        if !is_state {
+            output.for_each_value(&mut |id| needed.push(id));
+            outputs.push(output.clone());
+            output_kinds.push(kind.clone());
+        }
+    }
+
+    // Numbers are computed as soon as what they come from is there.
+    let mut numbers = Vec::new();
+    flow.add_numbers(graph, needed, &mut numbers);
+    let mut is_there = vec![false; graph.values.len()];
+    for input in &graph.inputs {
+        input.for_each_value(&mut |id| is_there[id.index()] = true);
+    }
+    let mut place_numbers = |made: &mut Maker, is_there: &mut Vec<bool>| {
+        numbers.retain(|&number| {
+            let node = &graph.nodes[number];
+            let mut ready = true;
+            for_each_use(node, &mut |id| ready &= is_there[id.index()]);
+            if ready {
+                defined(node).for_each(|id| is_there[id.index()] = true);
+                made.push(node.clone(), true);
+            }
+            !ready
+        });
+    };
+    place_numbers(&mut made, &mut is_there);
+    for (_, is_outside, number) in order {
+        if is_outside {
+            let node = graph.nodes[number].clone();
+            defined(&node).for_each(|id| is_there[id.index()] = true);
+            made.push(node, true);
+        } else {
+            let part = &division.delegated[number].part;
+            made.origin = graph.nodes[part.calls[0]].origin.clone();
+            made.delegate(number, &part.inputs, &part.outputs).map_err(Error::Program)?;
+            part.outputs.iter().for_each(|id| is_there[id.index()] = true);
+        }
+        place_numbers(&mut made, &mut is_there);
+    }
+
+    let Maker { mut graph, outside, .. } = made;
+    graph.outputs = outputs;
+    let mut frame = program.clone();
+    frame.graph = graph;
+    frame.outputs = output_kinds;
+    Ok(Around { program: frame, outside })
+}
+
+struct Maker {
+    graph: Graph,
+    schemas: Schemas,
+    outside: Vec<bool>,
+    /// What was cast or made a tensor already.
+    cast: HashMap<ValueId, ValueId>,
+    origin: Origin,
+}
+
+impl Maker {
+    fn push(&mut self, node: Node, is_outside: bool) {
+        self.graph.nodes.push(node);
+        self.outside.push(is_outside);
+    }
+
+    fn delegate(
+        &mut self,
+        number: usize,
+        inputs: &[ValueId],
+        outputs: &[ValueId],
+    ) -> Result<(), Refusal> {
+        let mut arguments = vec![Argument::Int(i64::try_from(number).unwrap_or(i64::MAX))];
+        for &input in inputs {
+            arguments.push(Argument::Value(self.entering(input)?));
+        }
+        let mut leaving = Vec::with_capacity(outputs.len());
+        let mut after = Vec::new();
+        for &output in outputs {
+            let value = self.graph.value(output).clone();
+            match &value.meta {
+                Meta::Tensor(meta) if taken_as(meta.dtype) != meta.dtype => {
+                    let meta = contiguous(meta, taken_as(meta.dtype));
+                    let given = self.define(&format!("{}_given", value.name), meta)?;
+                    leaving.push(Output::Value(given));
+                    after.push((given, output));
+                }
+                _ => leaving.push(Output::Value(output)),
+            }
+        }
+        let name = format!("{DELEGATE}_{number}");
+        let node = Node {
+            name,
+            target: Target::HigherOrder(DELEGATE.to_owned()),
+            schema: None,
+            arguments,
+            keywords: Vec::new(),
+            outputs: leaving,
+            single_return: None,
+            origin: self.origin.clone(),
+        };
+        self.push(node, false);
+        for (given, output) in after {
+            let dtype = match &self.graph.value(output).meta {
+                Meta::Tensor(meta) => meta.dtype,
+                _ => continue,
+            };
+            self.call(
+                "aten",
+                "_to_copy",
+                &[("self", Argument::Value(given)), ("dtype", Argument::ScalarType(dtype))],
+                output,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A value in a form that delegates take.
+    fn entering(&mut self, id: ValueId) -> Result<ValueId, Refusal> {
+        if let Some(&cast) = self.cast.get(&id) {
+            return Ok(cast);
+        }
+        let value = self.graph.value(id).clone();
+        let scalar = |dtype| {
+            (
+                TensorMeta {
+                    dtype,
+                    sizes: Vec::new(),
+                    strides: Vec::new(),
+                    storage_offset: Size::Fixed(0),
+                    layout: coremill_pt2::Layout::Strided,
+                    device: coremill_pt2::Device { kind: "cpu".to_owned(), index: None },
+                    requires_grad: false,
+                },
+                "scalar_tensor",
+                "s",
+            )
+        };
+        let (meta, operator, parameter) = match &value.meta {
+            Meta::Tensor(meta) if taken_as(meta.dtype) != meta.dtype => {
+                (contiguous(meta, taken_as(meta.dtype)), "_to_copy", "self")
+            }
+            Meta::Int(_) => scalar(ScalarType::Int64),
+            Meta::Float(_) => scalar(ScalarType::Float32),
+            Meta::Bool(_) => scalar(ScalarType::Bool),
+            Meta::Tensor(_) | Meta::CustomObject(_) | Meta::Token => return Ok(id),
+        };
+        let dtype = meta.dtype;
+        let cast = self.define(&format!("{}_taken", value.name), meta)?;
+        let arguments = [(parameter, Argument::Value(id)), ("dtype", Argument::ScalarType(dtype))];
+        self.call("aten", operator, &arguments, cast)?;
+        self.cast.insert(id, cast);
+        Ok(cast)
+    }
+
+    fn define(&mut self, name: &str, meta: TensorMeta) -> Result<ValueId, Refusal> {
+        let id = self.graph.define(name.to_owned(), Meta::Tensor(meta));
+        id.ok_or_else(|| Refusal::new("the graph has more values than 32 bits count"))
+    }
+
+    /// Appends a call, its other arguments at their defaults.
+    fn call(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        given: &[(&str, Argument)],
+        output: ValueId,
+    ) -> Result<(), Refusal> {
+        let found = self.schemas.find(namespace, name, "default").ok().flatten();
+        let schema = found.ok_or_else(|| {
+            Refusal::new(format!("the schema of `{namespace}.{name}` is missing"))
+        })?;
+        let arguments = schema.arguments.iter().map(|parameter| {
+            let given = given.iter().find(|(name, _)| *name == parameter.name);
+            match given {
+                Some((_, argument)) => argument.clone(),
+                None => parameter.default.clone().unwrap_or(Argument::None),
+            }
+        });
+        let node = Node {
+            name: self.graph.value(output).name.clone(),
+            target: Target::Operator {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                overload: "default".to_owned(),
+            },
+            arguments: arguments.collect(),
+            schema: Some(schema),
+            keywords: Vec::new(),
+            outputs: vec![Output::Value(output)],
+            single_return: None,
+            origin: self.origin.clone(),
+        };
+        debug_assert!(node.arguments.iter().any(|argument| value_of(argument).is_some()));
+        self.push(node, true);
+        Ok(())
+    }
+}
+
+/// The element type in which the delegate takes and gives tensors of a type.
+fn taken_as(dtype: ScalarType) -> ScalarType {
+    match dtype {
+        ScalarType::Int8 => ScalarType::Int32,
+        ScalarType::BFloat16 => ScalarType::Float32,
+        other => other,
+    }
+}
+
+fn contiguous(meta: &TensorMeta, dtype: ScalarType) -> TensorMeta {
+    TensorMeta { dtype, ..meta.clone() }
+}

@@ -1,0 +1,152 @@
+//! Who uses what, with numbers looked through.
+//!
+//! A number (`sym_size`, `a + b` of sizes, `item`) cannot be handed to a delegate or back, but it is computed from
+//! tensors that can, wherever it is needed, and costs nothing. So numbers belong to nobody here: a call that uses
+//! one uses the tensors that it comes from.
+
+use coremill_pt2::{Argument, Graph, Meta, Node, Output, Target, ValueId};
+
+/// The uses of a graph's values.
+pub(super) struct Flow {
+    /// By value the call that gives it; none for inputs.
+    pub(super) producer: Vec<Option<usize>>,
+    /// By call whether it gives nothing but numbers.
+    pub(super) is_number: Vec<bool>,
+    /// By call, and none for numbers: the tensors and objects that it uses, each once.
+    pub(super) operands: Vec<Vec<ValueId>>,
+    /// By call that gives numbers: the tensors that they come from.
+    sources: Vec<Vec<ValueId>>,
+    /// By value the calls that use it, numbers not counted.
+    pub(super) users: Vec<Vec<usize>>,
+    /// By value whether the graph's outputs use it.
+    pub(super) is_result: Vec<bool>,
+}
+
+impl Flow {
+    pub(super) fn of(graph: &Graph) -> Flow {
+        let count = graph.values.len();
+        let mut producer = vec![None; count];
+        for (index, node) in graph.nodes.iter().enumerate() {
+            for id in defined(node) {
+                producer[id.index()] = Some(index);
+            }
+        }
+        let is_number: Vec<bool> = graph.nodes.iter().map(|node| is_number(graph, node)).collect();
+        // What each number comes from; numbers stand after what they use.
+        let mut sources: Vec<Vec<ValueId>> = vec![Vec::new(); graph.nodes.len()];
+        let mut operands = vec![Vec::new(); graph.nodes.len()];
+        let mut users = vec![Vec::new(); count];
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let mut used = Vec::new();
+            for_each_use(node, &mut |id| {
+                through(graph, &producer, &is_number, &sources, id, &mut used);
+            });
+            if is_number[index] {
+                sources[index] = used;
+            } else {
+                used.iter().for_each(|id| users[id.index()].push(index));
+                operands[index] = used;
+            }
+        }
+        let mut flow =
+            Flow { producer, is_number, operands, sources, users, is_result: vec![false; count] };
+        for output in &graph.outputs {
+            output.for_each_value(&mut |id| {
+                for id in flow.behind(graph, id) {
+                    flow.is_result[id.index()] = true;
+                }
+            });
+        }
+        flow
+    }
+
+    /// The tensors that a value comes from: itself, if it is no number.
+    pub(super) fn behind(&self, graph: &Graph, id: ValueId) -> Vec<ValueId> {
+        let mut found = Vec::new();
+        through(graph, &self.producer, &self.is_number, &self.sources, id, &mut found);
+        found
+    }
+
+    /// Marks the calls that compute the numbers which these calls use, beside themselves.
+    pub(super) fn with_numbers(&self, graph: &Graph, calls: &[usize]) -> Vec<usize> {
+        let mut found: Vec<usize> = calls.to_vec();
+        let mut pending = Vec::new();
+        for &call in calls {
+            for_each_use(&graph.nodes[call], &mut |id| pending.push(id));
+        }
+        self.add_numbers(graph, pending, &mut found);
+        found
+    }
+
+    /// Adds the calls that compute numbers.
+    pub(super) fn add_numbers(
+        &self,
+        graph: &Graph,
+        mut pending: Vec<ValueId>,
+        found: &mut Vec<usize>,
+    ) {
+        let mut seen = vec![false; graph.nodes.len()];
+        found.iter().for_each(|&call| seen[call] = true);
+        while let Some(id) = pending.pop() {
+            let Some(call) = self.producer[id.index()] else { continue };
+            if !self.is_number[call] || std::mem::replace(&mut seen[call], true) {
+                continue;
+            }
+            found.push(call);
+            for_each_use(&graph.nodes[call], &mut |id| pending.push(id));
+        }
+        found.sort_unstable();
+    }
+}
+
+fn through(
+    graph: &Graph,
+    producer: &[Option<usize>],
+    is_number: &[bool],
+    sources: &[Vec<ValueId>],
+    id: ValueId,
+    used: &mut Vec<ValueId>,
+) {
+    let mut add = |id: ValueId| {
+        if !used.contains(&id) {
+            used.push(id);
+        }
+    };
+    match producer[id.index()] {
+        Some(call) if is_number[call] => sources[call].iter().copied().for_each(add),
+        None if is_plain(graph, id) => {}
+        _ => add(id),
+    }
+}
+
+/// Whether a value is a number that the caller gives; everybody has those.
+fn is_plain(graph: &Graph, id: ValueId) -> bool {
+    matches!(graph.value(id).meta, Meta::Int(_) | Meta::Float(_) | Meta::Bool(_))
+}
+
+/// Whether a call gives nothing but numbers. Branches and loops are no numbers, whatever they give.
+fn is_number(graph: &Graph, node: &Node) -> bool {
+    let mut ids = defined(node).peekable();
+    !matches!(node.target, Target::HigherOrder(_))
+        && ids.peek().is_some()
+        && ids.all(|id| is_plain(graph, id))
+}
+
+/// The values that a call gives.
+pub(crate) fn defined(node: &Node) -> impl Iterator<Item = ValueId> + '_ {
+    let ids = node.outputs.iter().flat_map(|output| match output {
+        Output::Value(id) => std::slice::from_ref(id),
+        Output::List(ids) => ids.as_slice(),
+        Output::Unused | Output::None => &[],
+    });
+    ids.copied()
+}
+
+/// Calls `visit` for each value that a call uses.
+pub(crate) fn for_each_use(node: &Node, visit: &mut dyn FnMut(ValueId)) {
+    let arguments: &mut dyn Iterator<Item = &Argument> =
+        &mut node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value));
+    for argument in arguments {
+        argument.for_each_value(visit);
+    }
+}

@@ -1,0 +1,427 @@
+//! Which calls of a program Core ML runs, and which ExecuTorch's kernels do.
+//!
+//! Whether a call can be delegated is found out by lowering it. The calls that can are divided into as few
+//! partitions as there can be, which never wait for one another in a circle; each is lowered as a program of its own
+//! before it is believed. What that refuses goes outside, and the calls are divided anew.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `flow` | who uses what |
+//! | `stages` | the division |
+//! | `part` | a partition as a program |
+//! | `around` | the program with calls of delegates in the place of partitions |
+//! | `sizes` | sizes read off inputs |
+//! | `crumbs` | what is not worth a delegate |
+//! | `report` | what stays outside, why, and what it costs |
+
+mod around;
+mod crumbs;
+mod flow;
+mod part;
+mod report;
+mod sizes;
+mod stages;
+
+use std::collections::HashMap;
+
+use coremill_mil::ir::{Function, Opset};
+use coremill_pt2::{Argument, ExportedProgram, Graph, InputKind, Target};
+
+pub(crate) use self::around::{DELEGATE, around};
+use self::flow::Flow;
+pub(crate) use self::part::written;
+use self::part::{Part, TakeOver, crosses, cut};
+pub(crate) use self::report::report;
+pub use self::report::{Cost, Outside, PartReport, Reason, Report};
+use self::stages::Stages;
+use crate::error::{Error, Refusal, Refused};
+use crate::lower::{Probe, probe};
+use crate::options::{Options, States};
+use crate::pipeline::{lowered, optimise};
+
+/// How to divide a program.
+pub(crate) struct Wishes<'o> {
+    /// How partitions are lowered.
+    pub(crate) options: &'o Options,
+    /// The oldest release to lower for, where the options name none.
+    pub(crate) floor: Opset,
+    /// Operators that stay outside: `aten.mm.default`, in lower case.
+    pub(crate) skipped: &'o [String],
+    /// Whether every call has to be delegated.
+    pub(crate) whole: bool,
+    /// Whether buffers that are written to become states.
+    pub(crate) take_over_buffers: bool,
+    /// Whether weights become part of the delegates.
+    pub(crate) take_over_constants: bool,
+    /// Calls, by name, that no kernel can do, so that no delegate is too small for them.
+    pub(crate) without_kernel: &'o [String],
+}
+
+/// A partition, lowered.
+#[derive(Clone, Debug)]
+pub(crate) struct Delegated {
+    pub(crate) part: Part,
+    pub(crate) function: Function,
+    pub(crate) target: Opset,
+}
+
+/// A program that is divided.
+pub(crate) struct Division {
+    /// The partitions in the order in which they run.
+    pub(crate) delegated: Vec<Delegated>,
+    /// By call why it stays outside; none for those inside, and for numbers.
+    pub(crate) outside: Vec<Option<Why>>,
+    stages: Stages,
+    flow: Flow,
+}
+
+/// Why a call stays outside.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    /// The caller wants it so.
+    Asked,
+    /// It cannot be lowered.
+    Refused(Refusal),
+    /// It alone is not worth a delegate.
+    Crumb,
+}
+
+/// A division in the making.
+struct Divider<'w> {
+    program: ExportedProgram,
+    /// The program without its graph and its tensors.
+    frame: ExportedProgram,
+    wishes: &'w Wishes<'w>,
+    flow: Flow,
+    outside: Vec<Option<Why>>,
+    /// Partitions that were lowered already, by their calls.
+    known: HashMap<Vec<usize>, Delegated>,
+}
+
+/// Divides a program that is functional.
+pub(crate) fn divide(
+    program: ExportedProgram,
+    wishes: &Wishes<'_>,
+) -> Result<(ExportedProgram, Division), Error> {
+    let mut frame = program.clone();
+    frame.graph = Graph::default();
+    frame.tensors.clear();
+    let graph = &program.graph;
+    let flow = Flow::of(graph);
+    let asked = |target: &Target| {
+        let name = edge_name(target);
+        wishes.skipped.iter().any(|skipped| *skipped == name.0 || *skipped == name.1)
+    };
+    let mut outside = vec![None; graph.nodes.len()];
+    for (call, node) in graph.nodes.iter().enumerate() {
+        if !flow.is_number[call] && asked(&node.target) {
+            outside[call] = Some(Why::Asked);
+        }
+    }
+    let mut divider = Divider { program, frame, wishes, flow, outside, known: HashMap::new() };
+    if !divider.is_one()? {
+        sizes::from_inputs(&mut divider.program);
+        divider.flow = Flow::of(&divider.program.graph);
+        divider.probe();
+    }
+    Ok(divider.finish())
+}
+
+/// What ExecuTorch's partitioner calls an operator, in torch's form and in that of the edge dialect.
+fn edge_name(target: &Target) -> (String, String) {
+    /// Views, whose forms in the edge dialect are copies.
+    const VIEWS: [&str; 19] = [
+        "alias",
+        "as_strided",
+        "detach",
+        "diagonal",
+        "expand",
+        "narrow",
+        "permute",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "t",
+        "transpose",
+        "unbind",
+        "unfold",
+        "unsqueeze",
+        "view",
+        "reshape",
+    ];
+    let name = target.to_string().to_lowercase();
+    let edge = match target {
+        Target::Operator { namespace, name, overload } if VIEWS.contains(&name.as_str()) => {
+            let name = if name == "reshape" { "view" } else { name };
+            format!("{namespace}.{name}_copy.{overload}").to_lowercase()
+        }
+        _ => name.clone(),
+    };
+    (name, edge)
+}
+
+impl Divider<'_> {
+    /// Whether all calls make one partition, which is then known.
+    fn is_one(&mut self) -> Result<bool, Error> {
+        if self.outside.iter().any(Option::is_some) {
+            return Ok(false);
+        }
+        let is_number = &self.flow.is_number;
+        let calls: Vec<usize> = (0..is_number.len()).filter(|&call| !is_number[call]).collect();
+        if calls.is_empty() {
+            return Ok(true);
+        }
+        let refused = self.lower(&calls);
+        if self.wishes.whole
+            && let Err(error) = refused
+        {
+            return Err(error.into_error());
+        }
+        Ok(refused.is_ok())
+    }
+
+    /// Asks every call whether it can be lowered.
+    fn probe(&mut self) {
+        let mut program = self.program.clone();
+        for kind in &mut program.inputs {
+            let is_written = match kind {
+                InputKind::Parameter(name) | InputKind::Buffer { name, .. } => {
+                    written(&self.program, name).is_some()
+                }
+                _ => false,
+            };
+            let is_constant = matches!(
+                kind,
+                InputKind::Parameter(_) | InputKind::Buffer { .. } | InputKind::TensorConstant(_)
+            );
+            if is_written || is_constant && !self.wishes.take_over_constants {
+                *kind = InputKind::User;
+            }
+        }
+        let passed: Vec<bool> = self.outside.iter().map(Option::is_some).collect();
+        let options = self.options();
+        let mut target = options.target.unwrap_or(self.wishes.floor);
+        let refused = loop {
+            let refused = probe(&program, target, &options, &Probe { passed: &passed });
+            let needed = refused.iter().filter_map(|(_, refused)| refused.refusal.needs).max();
+            match needed.filter(|needed| options.target.is_none() && *needed > target) {
+                Some(needed) => target = needed,
+                None => break refused,
+            }
+        };
+        for (call, refused) in refused {
+            if self.flow.is_number[call] {
+                self.refuse_users(call, &refused.refusal);
+            } else {
+                self.outside[call].get_or_insert(Why::Refused(refused.refusal));
+            }
+        }
+    }
+
+    /// Calls that use a number which cannot be lowered cannot be, either.
+    fn refuse_users(&mut self, number: usize, refusal: &Refusal) {
+        let graph = &self.program.graph;
+        for call in 0..graph.nodes.len() {
+            if self.flow.is_number[call] || self.outside[call].is_some() {
+                continue;
+            }
+            let with_numbers = self.flow.with_numbers(graph, &[call]);
+            if with_numbers.contains(&number) {
+                let source = &graph.nodes[number];
+                let reason = format!(
+                    "uses `{}` (`{}`), which cannot be lowered: {}",
+                    source.name, source.target, refusal.reason
+                );
+                self.outside[call] = Some(Why::Refused(Refusal { reason, ..refusal.clone() }));
+            }
+        }
+    }
+
+    /// Divides until every partition stands.
+    fn finish(mut self) -> (ExportedProgram, Division) {
+        loop {
+            let is_inside: Vec<bool> = self.outside.iter().map(Option::is_none).collect();
+            let stages = Stages::of(&self.program.graph, &self.flow, &is_inside);
+            let partitions = stages.partitions(&self.flow, &is_inside);
+            if self.leave_crumbs(&partitions) {
+                continue;
+            }
+            let mut stands = true;
+            for calls in &partitions {
+                if let Err(refused) = self.lower(calls) {
+                    self.demote(calls, refused);
+                    stands = false;
+                }
+            }
+            if !stands {
+                continue;
+            }
+            let delegated = partitions.iter().map(|calls| self.known[calls].clone()).collect();
+            let mut outside = self.outside;
+            for (call, why) in outside.iter_mut().enumerate() {
+                if self.flow.is_number[call] {
+                    *why = None;
+                }
+            }
+            let division = Division { delegated, outside, stages, flow: self.flow };
+            return (self.program, division);
+        }
+    }
+
+    /// Puts partitions outside that are not worth a delegate; whether there were any.
+    fn leave_crumbs(&mut self, partitions: &[Vec<usize>]) -> bool {
+        // A program that is nothing but crumbs is what its author wants to see delegated.
+        if self.wishes.whole || self.outside.iter().all(Option::is_none) {
+            return false;
+        }
+        let graph = &self.program.graph;
+        let mut found = false;
+        for calls in partitions {
+            let is_crumb = calls.iter().all(|&call| {
+                let node = &graph.nodes[call];
+                crumbs::is_movement(&node.target)
+                    && !self.wishes.without_kernel.contains(&node.name)
+            });
+            if is_crumb {
+                calls.iter().for_each(|&call| self.outside[call] = Some(Why::Crumb));
+                found = true;
+            }
+        }
+        found
+    }
+
+    fn options(&self) -> Options {
+        Options { states: States::Keep, ..self.wishes.options.clone() }
+    }
+
+    /// Lowers a partition, unless that was done before.
+    fn lower(&mut self, calls: &[usize]) -> Result<(), Stands> {
+        if self.known.contains_key(calls) {
+            return Ok(());
+        }
+        let mut options = self.options();
+        let has_states = options.target.is_none_or(|target| target >= Opset::Ios18);
+        let take_over = TakeOver {
+            constants: self.wishes.take_over_constants,
+            buffers: self.wishes.take_over_buffers && has_states,
+        };
+        let part = cut(&self.program, &self.frame, &self.flow, calls, take_over);
+        let graph = &self.program.graph;
+        let mut refused: Vec<(usize, Refusal)> = Vec::new();
+        for &id in &part.inputs {
+            let value = graph.value(id);
+            if let Err(refusal) = crosses(&value.name, &value.meta) {
+                let users = calls.iter().filter(|&&call| self.flow.operands[call].contains(&id));
+                refused.extend(users.map(|&call| (call, refusal.clone())));
+            }
+        }
+        for &id in &part.outputs {
+            let value = graph.value(id);
+            if let Err(refusal) = crosses(&value.name, &value.meta) {
+                refused.extend(self.flow.producer[id.index()].map(|call| (call, refusal)));
+            }
+        }
+        if !refused.is_empty() {
+            return Err(Stands::Calls(refused, None));
+        }
+        if !self.wishes.whole {
+            let inputs = &part.inputs;
+            options.shapes.retain(|name, _| {
+                inputs.iter().any(|id| crate::identifier(&graph.value(*id).name) == *name)
+            });
+        }
+        let attempt = lowered(&part.program, &options, self.wishes.floor);
+        match attempt.draft {
+            Ok((draft, target)) => {
+                let function = match optimise(draft, &options) {
+                    Ok(function) => function,
+                    Err(error) => return Err(Stands::Whole(error)),
+                };
+                self.known.insert(calls.to_vec(), Delegated { part, function, target });
+                Ok(())
+            }
+            Err(Error::Refused(all)) => {
+                let at = attempt.refused_nodes.iter().map(|&node| part.nodes[node]);
+                let calls = at.zip(all.iter().map(|refused| refused.refusal.clone())).collect();
+                Err(Stands::Calls(calls, Some(all)))
+            }
+            Err(error) => Err(Stands::Whole(error)),
+        }
+    }
+
+    /// Puts what stands in the way of a partition outside.
+    fn demote(&mut self, calls: &[usize], stands: Stands) {
+        match stands {
+            Stands::Calls(refused, _) => {
+                for (call, refusal) in refused {
+                    if self.flow.is_number[call] {
+                        self.refuse_users(call, &refusal);
+                    } else {
+                        self.outside[call].get_or_insert(Why::Refused(refusal));
+                    }
+                }
+                // Something has to change, or this would never end.
+                if calls.iter().all(|&call| self.outside[call].is_none()) {
+                    self.outside[calls[0]] =
+                        Some(Why::Refused(Refusal::new("its partition cannot be lowered")));
+                }
+            }
+            Stands::Whole(error) => {
+                let refusal = match error {
+                    Error::Program(refusal) => refusal,
+                    other => Refusal::new(other.to_string()),
+                };
+                for &call in calls {
+                    self.outside[call] = Some(Why::Refused(refusal.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// What stands in the way of a partition.
+enum Stands {
+    /// These calls; and how that is said to users, if the lowering said it.
+    Calls(Vec<(usize, Refusal)>, Option<Vec<Refused>>),
+    /// Something about all of it.
+    Whole(Error),
+}
+
+impl Stands {
+    fn into_error(self) -> Error {
+        match self {
+            Stands::Calls(_, Some(refused)) => Error::Refused(refused),
+            Stands::Calls(calls, None) => {
+                let mut calls = calls.into_iter().map(|(_, refusal)| refusal);
+                Error::Program(calls.next().unwrap_or_else(|| Refusal::new("no call is at fault")))
+            }
+            Stands::Whole(error) => error,
+        }
+    }
+}
+
+/// The number of partitions if these calls could be delegated, too.
+pub(crate) fn partitions_with(
+    program: &ExportedProgram,
+    division: &Division,
+    also: &dyn Fn(usize) -> bool,
+) -> usize {
+    let is_inside: Vec<bool> = division
+        .outside
+        .iter()
+        .enumerate()
+        .map(|(call, why)| why.is_none() || also(call))
+        .collect();
+    let stages = Stages::of(&program.graph, &division.flow, &is_inside);
+    stages.partitions(&division.flow, &is_inside).len()
+}
+
+/// The value that an argument is.
+fn value_of(argument: &Argument) -> Option<coremill_pt2::ValueId> {
+    match argument {
+        Argument::Value(id) => Some(*id),
+        _ => None,
+    }
+}

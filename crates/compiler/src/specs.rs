@@ -1,0 +1,158 @@
+//! ExecuTorch's compile specs: its keys, values and defaults.
+
+use std::collections::BTreeMap;
+
+use coremill_mil::ir::Opset;
+use serde::Deserialize;
+
+use crate::emit::ModelType;
+use crate::error::{Refusal, refuse};
+use crate::executorch::{LowerOptions, WeightSharing};
+use crate::options::Precision;
+
+pub use coremill_pte::program::CompileSpec;
+
+/// What ExecuTorch's Core ML backend calls them.
+pub const KEYS: [&str; 8] = [
+    "compute_units",
+    "min_deployment_target",
+    "model_compute_precision",
+    "model_type",
+    "op_linear_quantizer_config",
+    "pass_pipeline",
+    "enumerated_shapes",
+    "multimethod_weight_sharing_strategy",
+];
+
+/// The shapes that the inputs of one symbolic shape may have: that shape, then the shapes and the inputs.
+#[derive(Deserialize)]
+struct Enumerated(serde::de::IgnoredAny, (Vec<Vec<u64>>, Vec<String>));
+
+impl LowerOptions {
+    /// Takes over what compile specs say, and keeps them for the device, which reads the compute units.
+    pub fn apply_specs(&mut self, specs: &[CompileSpec]) -> Result<(), Refusal> {
+        for spec in specs {
+            self.apply_spec(spec).map_err(|refusal| Refusal {
+                reason: format!("compile spec `{}`: {}", spec.key, refusal.reason),
+                ..refusal
+            })?;
+        }
+        self.compile_specs.extend(specs.iter().cloned());
+        Ok(())
+    }
+
+    fn apply_spec(&mut self, spec: &CompileSpec) -> Result<(), Refusal> {
+        let Ok(value) = std::str::from_utf8(&spec.value) else { refuse!("the value is no text") };
+        match spec.key.as_str() {
+            "compute_units" => match value {
+                "all" | "cpu_only" | "cpu_and_gpu" | "cpu_and_ne" => {}
+                other => refuse!(
+                    "found `{other}`; accepted are `all`, `cpu_only`, `cpu_and_gpu` and `cpu_and_ne`"
+                ),
+            },
+            "min_deployment_target" => self.options.target = target(value)?,
+            "model_compute_precision" => {
+                self.options.precision = match value {
+                    "float16" => Precision::Fp16,
+                    "float32" => Precision::Fp32,
+                    other => refuse!("found `{other}`; accepted are `float16` and `float32`"),
+                }
+            }
+            "model_type" => {
+                self.model_type = match value {
+                    "model" => ModelType::Model,
+                    "compiled_model" => ModelType::CompiledModel,
+                    other => refuse!("found `{other}`; accepted are `model` and `compiled_model`"),
+                }
+            }
+            "multimethod_weight_sharing_strategy" => {
+                self.weight_sharing = Some(match value {
+                    "positional" => WeightSharing::Positional,
+                    "disabled" => WeightSharing::Disabled,
+                    other => refuse!("found `{other}`; accepted are `positional` and `disabled`"),
+                })
+            }
+            "enumerated_shapes" => {
+                if !self.full_graph {
+                    return Err(Refusal::new(
+                        "shapes are enumerated for the inputs of the program",
+                    )
+                    .hint("ask for the full graph to be lowered"));
+                }
+                self.options.shapes = enumerated(value)?;
+            }
+            "pass_pipeline" => self.options.skipped_passes = without_passes(value)?,
+            "op_linear_quantizer_config" => {
+                return Err(Refusal::new("weights are not quantized while they are lowered")
+                    .hint("quantize the model before it is exported"));
+            }
+            other => {
+                refuse!("`{other}` is no key; there are {}", KEYS.join(", "))
+            }
+        }
+        Ok(())
+    }
+}
+
+/// coremltools' number of a release.
+fn target(value: &str) -> Result<Option<Opset>, Refusal> {
+    Ok(match value {
+        "" => None,
+        // Programs of this kind are newer than these; the oldest that has them runs on all that follow.
+        "4" | "5" => {
+            refuse!("found {value}, which is iOS 13 or 14; ML Programs need iOS 15, which is 6")
+        }
+        "6" => Some(Opset::Ios15),
+        "7" => Some(Opset::Ios16),
+        "8" => Some(Opset::Ios17),
+        "9" => Some(Opset::Ios18),
+        "10" => Some(Opset::Ios26),
+        other => refuse!("found `{other}`; accepted are 6 (iOS 15), 7, 8, 9 and 10 (iOS 26)"),
+    })
+}
+
+fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>, Refusal> {
+    let entries: Vec<Enumerated> = match serde_json::from_str(value) {
+        Ok(entries) => entries,
+        Err(error) => refuse!("the value is not what ExecuTorch writes: {error}"),
+    };
+    let mut shapes = BTreeMap::new();
+    for Enumerated(_, (all, names)) in entries {
+        if all.len() < 2 {
+            refuse!(
+                "{} shapes are given for {}; accepted are 2 and more",
+                all.len(),
+                names.join(", ")
+            );
+        }
+        for name in names {
+            shapes.insert(crate::identifier(&name), all.clone());
+        }
+    }
+    Ok(shapes)
+}
+
+/// Our passes, each with those of coremltools that do the same. Without them a program keeps the form in which its
+/// calls were lowered.
+const PASSES: [(&str, &[&str]); 6] = [
+    ("cancel", &["common::cast_optimization", "common::noop_elimination"]),
+    ("merge_duplicates", &["common::const_deduplication", "common::remove_redundant_ops"]),
+    (
+        "fold_affine",
+        &["common::fuse_conv_batchnorm", "common::fuse_conv_scale", "common::fuse_conv_bias"],
+    ),
+    ("recognise_activations", &["common::fuse_gelu_exact", "common::fuse_gelu_tanh_approximation"]),
+    ("recognise_norms", &["common::fuse_layernorm_or_instancenorm"]),
+    ("fold_padding", &["common::fuse_pad_conv"]),
+];
+
+/// Our passes that do what no pass of a list does.
+fn without_passes(value: &str) -> Result<Vec<String>, Refusal> {
+    let names: Vec<String> = match serde_json::from_str(value) {
+        Ok(names) => names,
+        Err(error) => refuse!("the value is no list of names: {error}"),
+    };
+    let is_left_out = |theirs: &[&str]| !theirs.iter().any(|pass| names.iter().any(|n| n == pass));
+    let skipped = PASSES.iter().filter(|(_, theirs)| is_left_out(theirs));
+    Ok(skipped.map(|(ours, _)| (*ours).to_owned()).collect())
+}
