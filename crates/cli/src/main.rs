@@ -28,6 +28,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Convert(commands::convert::Args),
+    Lower(commands::lower::Args),
     Check(commands::check::Args),
     Inspect(commands::inspect::Args),
     Run(commands::run::Args),
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Convert(args) => commands::convert::run(&args),
+        Command::Lower(args) => commands::lower::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Run(args) => commands::run::run(&args),

@@ -3,17 +3,15 @@
 use coremill_mil::ir::{Function, Opset, Program as MilProgram};
 use coremill_mil::model::{self, Model};
 use coremill_pt2::ExportedProgram;
-use coremill_pte::program::{Delegate, NamedData, Plan, Program};
-use coremill_pte::{Data, program::CompileSpec};
+use coremill_pte::Data;
+use coremill_pte::coreml::{BACKEND, Reference};
+use coremill_pte::program::{CompileSpec, Delegate, NamedData, Plan, Program};
 
-use crate::emit::{Calls, ModelType, Pool, payload, plan, reference};
+use crate::emit::{Calls, ModelType, Pool, payload, plan};
 use crate::error::{Error, Refusal, Refused};
 use crate::options::Options;
 use crate::partition::{Division, Report, Why, Wishes, around, divide, report};
 use crate::portable::portable;
-
-/// The backend that runs delegates.
-const BACKEND: &str = "CoreMLBackend";
 
 /// How to lower programs.
 #[derive(Clone, Debug)]
@@ -272,8 +270,8 @@ fn shared(
             program.named_data.push(data);
         }
         for (method, delegates) in methods.iter().zip(&mut all) {
-            let reference = Data::from(reference(&key, &method.name));
-            delegates.push(delegate(reference, options, program)?);
+            let reference = Reference { key: key.clone(), function: method.name.clone() };
+            delegates.push(delegate(Data::from(reference.to_bytes()), options, program)?);
         }
     }
     Ok(all)

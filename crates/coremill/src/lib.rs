@@ -34,6 +34,7 @@
 //! | [`compare`] | how far two models lie apart, value by value |
 //! | [`compiler`] | lowers PyTorch programs to MIL |
 //! | [`pt2`] | what `torch.export` saved |
+//! | [`pte`] | ExecuTorch programs |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
 //! | [`images`] | pictures for inputs that are images |
@@ -55,6 +56,7 @@ pub use coremill_mil as mil;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
 pub use coremill_pt2 as pt2;
+pub use coremill_pte as pte;
 pub use coremill_tensor as tensor;
 pub use error::Error;
 pub use files::{

@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod inspect;
+pub(crate) mod lower;
 pub(crate) mod ops;
 pub(crate) mod pack;
 pub(crate) mod run;

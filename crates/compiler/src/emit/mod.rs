@@ -18,5 +18,5 @@ mod pool;
 
 pub(crate) use self::method::{Calls, plan};
 pub use self::payload::ModelType;
-pub(crate) use self::payload::{payload, reference};
+pub(crate) use self::payload::payload;
 pub(crate) use self::pool::Pool;

@@ -1,0 +1,142 @@
+//! `coremill lower`: from what `torch.export` saved to an ExecuTorch program.
+
+use std::path::PathBuf;
+
+use coremill::compiler::{self, CompileSpec, LowerOptions, Precision, WeightSharing};
+use coremill::convert;
+use coremill::mil::ir::Opset;
+use coremill::pte;
+
+use crate::output::Failure;
+
+/// Lower PyTorch programs to an ExecuTorch program
+///
+/// What Core ML can run is delegated to it; what it cannot becomes calls of ExecuTorch's kernels.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill lower model.pt2 -o model.pte\n  coremill lower forward=decode.pt2 prefill=prefill.pt2 -o llm.pte"
+)]
+pub(crate) struct Args {
+    /// The archives, each with the name of its method before it; `forward` if none is given
+    #[arg(value_name = "[METHOD=]MODEL.pt2", required = true)]
+    models: Vec<String>,
+    /// The program to write
+    #[arg(short, long, value_name = "PATH")]
+    output: PathBuf,
+    /// The oldest release that must run it
+    #[arg(long, value_name = "RELEASE", value_parser = parse_target)]
+    target: Option<Opset>,
+    /// What floats are computed in: `fp16` or `fp32`
+    #[arg(long, value_name = "PRECISION", value_parser = parse_precision, default_value = "fp16")]
+    precision: Precision,
+    /// Operators that are not delegated, by ExecuTorch's names: `aten.mm.default`
+    #[arg(long, value_name = "OP", value_delimiter = ',')]
+    skip_ops: Vec<String>,
+    /// Delegate everything, or nothing
+    #[arg(long)]
+    full_graph: bool,
+    /// Hand weights to the delegates instead of storing them there
+    #[arg(long)]
+    keep_constant_data: bool,
+    /// Keep buffers that the program writes to outside of delegates
+    #[arg(long)]
+    keep_mutable_buffers: bool,
+    /// Whether methods share their weights: `positional` or `disabled`
+    #[arg(long, value_name = "STRATEGY", value_parser = parse_sharing)]
+    weight_sharing: Option<WeightSharing>,
+    /// A compile spec of ExecuTorch's Core ML backend; any number
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_spec)]
+    compile_spec: Vec<CompileSpec>,
+    /// Say what stays outside of delegates, why, and what it costs
+    #[arg(long)]
+    partition_report: bool,
+}
+
+fn parse_target(text: &str) -> Result<Opset, String> {
+    convert::parse_target(text).map_err(|error| error.to_string())
+}
+
+fn parse_precision(text: &str) -> Result<Precision, String> {
+    match text {
+        "fp16" => Ok(Precision::Fp16),
+        "fp32" => Ok(Precision::Fp32),
+        _ => Err("accepted are `fp16` and `fp32`".to_owned()),
+    }
+}
+
+fn parse_sharing(text: &str) -> Result<WeightSharing, String> {
+    match text {
+        "positional" => Ok(WeightSharing::Positional),
+        "disabled" => Ok(WeightSharing::Disabled),
+        _ => Err("accepted are `positional` and `disabled`".to_owned()),
+    }
+}
+
+fn parse_spec(text: &str) -> Result<CompileSpec, String> {
+    match text.split_once('=') {
+        Some((key, value)) => {
+            Ok(CompileSpec { key: key.to_owned(), value: value.as_bytes().to_vec() })
+        }
+        None => Err("expects `KEY=VALUE`".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut programs = Vec::new();
+    for model in &args.models {
+        let (method, path) = match model.split_once('=') {
+            Some((method, path)) if !method.contains('/') => (method, path),
+            _ => ("forward", model.as_str()),
+        };
+        let program = convert::read(path).map_err(|error| super::failure(&error))?;
+        programs.push((method.to_owned(), program));
+    }
+    let mut options = LowerOptions {
+        skip_ops: args.skip_ops.clone(),
+        full_graph: args.full_graph,
+        take_over_constant_data: !args.keep_constant_data,
+        take_over_mutable_buffer: !args.keep_mutable_buffers,
+        weight_sharing: args.weight_sharing,
+        ..LowerOptions::default()
+    };
+    options.options.target = args.target;
+    options.options.precision = args.precision;
+    let refusal = |refusal: compiler::Refusal| {
+        let hint = refusal.hint.clone();
+        Failure::user(&refusal).hint(hint.as_deref())
+    };
+    options.apply_specs(&args.compile_spec).map_err(refusal)?;
+    let lowered = compiler::lower(programs, &options).map_err(|error| {
+        let hint = error.hint().map(str::to_owned);
+        Failure::user(&error).hint(hint.as_deref())
+    })?;
+    for report in lowered.reports.iter().filter(|_| args.partition_report) {
+        anstream::eprintln!(
+            "{}: {} delegates, {} calls outside",
+            report.method,
+            report.parts.len(),
+            report.outside.len()
+        );
+        for (at, part) in report.parts.iter().enumerate() {
+            anstream::eprintln!(
+                "  delegate {at}: {} calls, {} in, {} out, {} bytes, {}, states {:?}",
+                part.calls,
+                part.inputs,
+                part.outputs,
+                part.bytes,
+                part.target,
+                part.states
+            );
+        }
+        for outside in &report.outside {
+            anstream::eprintln!("  {}", outside.call);
+            anstream::eprintln!(
+                "    costs {} bytes a run, {} delegates",
+                outside.cost.bytes,
+                outside.cost.delegates
+            );
+        }
+    }
+    pte::write(&args.output, &lowered.program, &pte::WriteOptions::default())
+        .map_err(Failure::user)
+}
