@@ -53,7 +53,7 @@ pub(crate) struct Args {
 }
 
 fn parse_target(text: &str) -> Result<Opset, String> {
-    convert::parse_target(text).map_err(|error| error.to_string())
+    convert::parse_target(text).ok_or_else(|| "expects a release: `ios17`".to_owned())
 }
 
 fn parse_precision(text: &str) -> Result<Precision, String> {
@@ -137,6 +137,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             );
         }
     }
-    pte::write(&args.output, &lowered.program, &pte::WriteOptions::default())
-        .map_err(Failure::user)
+    pte::write(&args.output, &lowered.program, &pte::WriteOptions::default()).map_err(Failure::user)
 }

@@ -39,8 +39,11 @@ pub(crate) fn payload(model: &Model, kind: ModelType, name: &str) -> Result<Payl
         ModelType::CompiledModel => (COMPILED, compiled::to_tree(&verified, "model")),
     };
     let tree = tree.map_err(unwritable)?;
-    let metadata =
-        Metadata { identifier: identifier(&tree.content), methods: methods(model), unknown: Default::default() };
+    let metadata = Metadata {
+        identifier: identifier(&tree.content),
+        methods: methods(model),
+        unknown: Default::default(),
+    };
     let fault = |error: coremill_pte::Error| Error::Fault(error.to_string());
     let mut directory = Directory::new(name);
     directory.insert(METADATA, metadata.to_bytes()).map_err(fault)?;
