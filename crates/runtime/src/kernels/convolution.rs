@@ -1,0 +1,363 @@
+//! Convolutions, forwards and backwards.
+
+use coremill_pte::ScalarType;
+use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise, pack_depthwise_weights};
+use coremill_tensor::kernels::layout::{channels_to_first, channels_to_last};
+use coremill_tensor::kernels::matmul::{
+    DenseSource, Epilogue, IndirectionTable, MatrixMut, Order, PackedWeights, Precision, Window,
+    convolve,
+};
+use coremill_tensor::{Buffer, DType};
+
+use super::matmul::floats;
+use super::unary::{float_output, same_type};
+use super::{Arguments, Kernel, Machine, kernel};
+use crate::error::{Result, ensure, fail};
+use crate::number::{Compute, Number, compute};
+use crate::view::{Out, View, count};
+
+pub(super) const TABLE: &[Kernel] = &[
+    kernel("aten::convolution.out", "TTtNNNBNI>T", convolution),
+    kernel("aten::convolution_backward.out", "TTTnNNNBNIA>TTT", backward),
+];
+
+/// Images with few elements are addressed by numbers of 31 bits.
+const MOST_ELEMENTS: usize = 1 << 30;
+
+/// The extents of a convolution in two dimensions; the first is 1 where there is but one.
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    batch: usize,
+    groups: usize,
+    /// The channels of the input and of the output, all groups together.
+    channels: [usize; 2],
+    input: [usize; 2],
+    output: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+    dilation: [usize; 2],
+}
+
+/// One number for each of one or two dimensions, a single one for all; `first` stands in for a dimension
+/// that there is not.
+fn numbers(list: &[i64], rank: usize, first: usize, name: &str) -> Result<[usize; 2]> {
+    let accepted = list.len() == 1 || list.len() == rank;
+    // Larger ones than tensors have elements would only overflow.
+    let all = list.iter().map(|number| usize::try_from(*number).ok().filter(|n| *n < 1 << 31));
+    let Some(all) = all.collect::<Option<Vec<usize>>>().filter(|_| accepted) else {
+        fail!("`{name}` is {list:?}; accepted are one or {rank} numbers that are not negative");
+    };
+    Ok(match (rank, all.as_slice()) {
+        (1, [only, ..]) => [first, *only],
+        (_, [both]) => [*both; 2],
+        (_, all) => [all[0], all[1]],
+    })
+}
+
+impl Geometry {
+    /// From the arguments, whose first is at `at`: input, weight, then stride and so on at `settings`.
+    fn new(x: &Arguments, input: View, weight: View, settings: usize) -> Result<Geometry> {
+        let rank = input.rank().wrapping_sub(2);
+        ensure!(
+            (rank == 1 || rank == 2) && weight.rank() == input.rank(),
+            "the input has the sizes {:?}, the weight {:?}; accepted are three or four dimensions",
+            input.sizes,
+            weight.sizes
+        );
+        let stride = numbers(x.ints(settings)?, rank, 1, "stride")?;
+        let padding = numbers(x.ints(settings + 1)?, rank, 0, "padding")?;
+        let dilation = numbers(x.ints(settings + 2)?, rank, 1, "dilation")?;
+        let transposed = x.bool(settings + 3)?;
+        let groups = usize::try_from(x.int(settings + 5)?).unwrap_or(0);
+        let space = |sizes: &[usize]| match sizes {
+            [_, _, width] => [1, *width],
+            [_, _, height, width] => [*height, *width],
+            _ => [0, 0],
+        };
+        let (size, kernel) = (space(input.sizes), space(weight.sizes));
+        let [first, second] = [weight.sizes[0], weight.sizes[1]];
+        ensure!(
+            groups > 0 && first > 0 && first % groups == 0,
+            "{first} filters are no multiple of {groups} groups"
+        );
+        let joined = count(&[second, groups])?;
+        let channels = if transposed { [first, joined] } else { [joined, first] };
+        ensure!(
+            input.sizes[1] == channels[0],
+            "the input has {} channels, the weight is for {}",
+            input.sizes[1],
+            channels[0]
+        );
+        ensure!(
+            stride.iter().chain(&dilation).chain(&kernel).all(|number| *number > 0),
+            "stride {stride:?}, dilation {dilation:?} and kernel {kernel:?} are to be more than 0"
+        );
+        let extra = match transposed {
+            true => numbers(x.ints(settings + 4)?, rank, 0, "output_padding")?,
+            false => [0, 0],
+        };
+        let mut output = [0; 2];
+        for axis in 0..2 {
+            let [size, kernel, stride, padding, dilation, extra] =
+                [size[axis], kernel[axis], stride[axis], padding[axis], dilation[axis], extra[axis]]
+                    .map(|number| number as i128);
+            let reach = dilation * (kernel - 1) + 1;
+            let length = if transposed {
+                (size - 1) * stride - 2 * padding + reach + extra
+            } else {
+                (size + 2 * padding - reach).div_euclid(stride) + 1
+            };
+            let Some(length) = usize::try_from(length).ok().filter(|length| *length > 0) else {
+                fail!("{size} elements are too few for windows of {reach} and padding of {padding}");
+            };
+            output[axis] = length;
+        }
+        let batch = input.sizes[0];
+        Ok(Geometry { batch, groups, channels, input: size, output, kernel, stride, padding, dilation })
+    }
+
+    fn output_sizes(&self, rank: usize) -> Vec<usize> {
+        let [height, width] = self.output;
+        match rank {
+            3 => vec![self.batch, self.channels[1], width],
+            _ => vec![self.batch, self.channels[1], height, width],
+        }
+    }
+
+    fn pixels(&self) -> [usize; 2] {
+        [self.input, self.output].map(|[height, width]| height * width)
+    }
+
+    fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// Calls `visit` with where in the input, the weight and the output the factors and the sum of every
+    /// multiplication lie, in contiguous tensors.
+    fn visit(&self, transposed: bool, mut visit: impl FnMut(usize, usize, usize)) {
+        let [in_channels, out_channels] = self.channels;
+        // Backwards, windows go over the output, and the weight's filters are those of the input.
+        let (windows, whole) = if transposed { (self.input, self.output) } else { (self.output, self.input) };
+        let (per_filter, filters) = match transposed {
+            true => (out_channels / self.groups, in_channels),
+            false => (in_channels / self.groups, out_channels),
+        };
+        let in_group = filters / self.groups;
+        for image in 0..self.batch {
+            for filter in 0..filters {
+                for channel in 0..per_filter {
+                    let other = filter / in_group * per_filter + channel;
+                    for tap in 0..self.taps() {
+                        let [down, right] = [tap / self.kernel[1], tap % self.kernel[1]];
+                        let weight = (filter * per_filter + channel) * self.taps() + tap;
+                        for row in 0..windows[0] {
+                            let y = (row * self.stride[0] + down * self.dilation[0])
+                                .wrapping_sub(self.padding[0]);
+                            if y >= whole[0] {
+                                continue;
+                            }
+                            for column in 0..windows[1] {
+                                let x = (column * self.stride[1] + right * self.dilation[1])
+                                    .wrapping_sub(self.padding[1]);
+                                if x >= whole[1] {
+                                    continue;
+                                }
+                                let small = ((image * filters + filter) * windows[0] + row) * windows[1]
+                                    + column;
+                                let others = per_filter * self.groups;
+                                let large =
+                                    ((image * others + other) * whole[0] + y) * whole[1] + x;
+                                if transposed {
+                                    visit(small, weight, large);
+                                } else {
+                                    visit(large, weight, small);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
+    let (input, weight, bias) = (x.tensor(0)?, x.tensor(1)?, x.optional_tensor(2)?);
+    same_type(&input, &out[0])?;
+    same_type(&weight, &out[0])?;
+    let geometry = Geometry::new(x, input, weight, 3)?;
+    let transposed = x.bool(6)?;
+    let channels = geometry.channels[1];
+    if let Some(bias) = bias {
+        ensure!(bias.sizes == [channels], "the bias has the sizes {:?}, not [{channels}]", bias.sizes);
+        Compute::of(bias.dtype)?;
+    }
+    out[0].resize(&geometry.output_sizes(input.rank()))?;
+    if out[0].count() == 0 {
+        return Ok(());
+    }
+    let compute = Compute::of(input.dtype)?;
+    let [pixels, results] = geometry.pixels();
+    let is_small = [pixels * geometry.channels[0], results * channels]
+        .iter()
+        .all(|elements| *elements < MOST_ELEMENTS);
+    if compute == Compute::F32 && !transposed && is_small && input.count() > 0 {
+        let bias: Option<Vec<f32>> = bias.map(|bias| bias.numbers());
+        convolve_floats(x.machine, geometry, input, weight, bias.as_deref(), &mut out[0]);
+        return Ok(());
+    }
+    compute!(compute, N => {
+        let bias: Option<Vec<N>> = bias.map(|bias| bias.numbers());
+        let (input, weight) = (input.contiguous::<N>(), weight.contiguous::<N>());
+        let mut sums = vec![N::ZERO; out[0].count()];
+        if let Some(bias) = bias {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = bias[index / results % channels];
+            }
+        }
+        geometry.visit(transposed, |from, by, to| {
+            sums[to] = sums[to].add(input[from].multiply(weight[by]));
+        });
+        out[0].put_contiguous(&sums);
+        Ok(())
+    })
+}
+
+/// Elements with their channels last.
+fn with_channels_last(machine: &Machine, view: View, [batch, channels, pixels]: [usize; 3]) -> Vec<f32> {
+    if view.order == [0, 2, 3, 1] {
+        return view.numbers();
+    }
+    let elements = floats(view);
+    let mut moved = vec![0.0; elements.len()];
+    channels_to_last(&machine.pool, [batch, channels, pixels], &elements, &mut moved);
+    moved
+}
+
+fn convolve_floats(
+    machine: &Machine,
+    geometry: Geometry,
+    input: View,
+    weight: View,
+    bias: Option<&[f32]>,
+    out: &mut Out,
+) {
+    let Geometry { batch, groups, channels, kernel, stride, padding, dilation, .. } = geometry;
+    let [in_channels, out_channels] = channels;
+    let [pixels, results] = geometry.pixels();
+    let elements = with_channels_last(machine, input, [batch, in_channels, pixels]);
+    let weight = floats(weight);
+    let mut sums = vec![0.0; batch * results * out_channels];
+    let epilogue = Epilogue { bias, ..Epilogue::default() };
+    if groups == in_channels && groups > 1 {
+        let extents = Depthwise {
+            batch,
+            input: geometry.input,
+            output: geometry.output,
+            channels: in_channels,
+            multiplier: out_channels / in_channels,
+            kernel,
+            stride,
+            dilation,
+            pad: padding,
+        };
+        let packed = pack_depthwise_weights(&weight, kernel);
+        let pool = &machine.pool;
+        convolve_depthwise(machine.isa, pool, &extents, &elements, &packed, &epilogue, &mut sums);
+    } else {
+        let (inputs, outputs) = (in_channels / groups, out_channels / groups);
+        let with_depth = |[height, width]: [usize; 2], depth| [depth, height, width];
+        let table = IndirectionTable::new(Window {
+            images: batch,
+            input: with_depth(geometry.input, 1),
+            output: with_depth(geometry.output, 1),
+            kernel: with_depth(kernel, 1),
+            stride: with_depth(stride, 1),
+            dilation: with_depth(dilation, 1),
+            padding: with_depth(padding, 0),
+            channels: inputs,
+            groups,
+            pixel_stride: in_channels,
+        });
+        let taps = geometry.taps();
+        let packed: Vec<PackedWeights> = weight
+            .chunks_exact(outputs * inputs * taps)
+            .map(|weight| {
+                let bytes = bytemuck::cast_slice::<f32, u8>(weight).to_vec();
+                let order = Order::ChannelsFirst { taps };
+                let data = Buffer::from(bytes);
+                let source =
+                    DenseSource::new(machine.isa, data, DType::Fp32, inputs * taps, outputs, order);
+                let precision = Precision::F32;
+                let pool = &machine.pool;
+                PackedWeights::pack(pool, machine.isa, inputs * taps, outputs, precision, &source)
+            })
+            .collect();
+        let output = MatrixMut { elements: &mut sums, stride: out_channels };
+        convolve(&machine.pool, &table, &elements, &packed, output, &epilogue);
+    }
+    if out.order == [0, 2, 3, 1] {
+        return out.put_all(&sums);
+    }
+    let mut moved = vec![0.0; sums.len()];
+    channels_to_first(&machine.pool, [batch, out_channels, results], &sums, &mut moved);
+    out.put_contiguous(&moved);
+}
+
+/// The gradients of the input, the weight and the bias, of which a mask says which are wanted.
+fn backward(x: &Arguments, out: &mut [Out]) -> Result {
+    let (gradient, input, weight) = (x.tensor(0)?, x.tensor(1)?, x.tensor(2)?);
+    let wanted = x.bools(10)?;
+    ensure!(wanted.len() == 3, "`output_mask` has {} elements; accepted are 3", wanted.len());
+    ensure!(
+        !x.bool(7)? && weight.rank() == 4,
+        "gradients are only computed of convolutions in two dimensions that are not transposed"
+    );
+    let geometry = Geometry::new(x, input, weight, 4)?;
+    let expected = geometry.output_sizes(4);
+    ensure!(
+        gradient.sizes == expected,
+        "the gradient has the sizes {:?}, the convolution gives {expected:?}",
+        gradient.sizes
+    );
+    ensure!(
+        gradient.dtype == input.dtype && weight.dtype == input.dtype,
+        "gradient, input and weight are of `{:?}`, `{:?}` and `{:?}`; accepted is one type",
+        gradient.dtype,
+        input.dtype,
+        weight.dtype
+    );
+    let channels = [geometry.channels[1]];
+    for (index, sizes) in [input.sizes, weight.sizes, &channels].into_iter().enumerate() {
+        if wanted[index] {
+            float_output(&out[index])?;
+            same_type(&input, &out[index])?;
+            out[index].resize(sizes)?;
+        }
+    }
+    let gradients = gradient.contiguous::<f64>();
+    let (inputs, weights) = (input.contiguous::<f64>(), weight.contiguous::<f64>());
+    let (mut of_input, mut of_weight) = (vec![0.0; inputs.len()], vec![0.0; weights.len()]);
+    if wanted[0] || wanted[1] {
+        geometry.visit(false, |from, by, to| {
+            of_input[from] += gradients[to] * weights[by];
+            of_weight[by] += gradients[to] * inputs[from];
+        });
+    }
+    if wanted[0] {
+        out[0].put_contiguous(&of_input);
+    }
+    if wanted[1] {
+        out[1].put_contiguous(&of_weight);
+    }
+    if wanted[2] {
+        let mut sums = vec![0.0; channels[0]];
+        let [_, results] = geometry.pixels();
+        for (index, gradient) in gradients.iter().enumerate() {
+            sums[index / results % channels[0]] += gradient;
+        }
+        out[2].put_contiguous(&sums);
+    }
+    Ok(())
+}

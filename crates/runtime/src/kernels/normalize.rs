@@ -1,0 +1,272 @@
+//! Elements brought to a common size.
+
+use coremill_tensor::kernels::normalize::softmax;
+
+use super::matmul::floats;
+use super::unary::{float_output, same_type};
+use super::{Arguments, Kernel, kernel};
+use crate::error::{Result, ensure};
+use crate::number::{Compute, Number, is_floating};
+use crate::view::{Out, View, dense, sizes_of};
+
+pub(super) const TABLE: &[Kernel] = &[
+    kernel("aten::_log_softmax.out", "TIB>T", log_softmax),
+    kernel("aten::_native_batch_norm_legit.no_stats_out", "TttBDD>TTT", batch_norm_of_batch),
+    kernel("aten::_native_batch_norm_legit.out", "TttMMBDD>TTT", |x, out| {
+        ensure!(!x.bool(5)?, "batches are only normalized by running statistics, not trained on");
+        // The statistics come first among the outputs, and stay as they are.
+        let (statistics, results) = out.split_at_mut(2);
+        let [mean, variance] = [statistics[0].view(), statistics[1].view()];
+        batch_norm(x, [mean, variance], x.double(7)?, results)
+    }),
+    kernel("aten::_native_batch_norm_legit_no_training.out", "TttTTDD>TTT", |x, out| {
+        batch_norm(x, [x.tensor(3)?, x.tensor(4)?], x.double(6)?, out)
+    }),
+    kernel("aten::_softmax.out", "TIB>T", soft_max),
+    kernel("aten::native_group_norm.out", "TttIIIID>TTT", group_norm),
+    kernel("aten::native_layer_norm.out", "TNttD>TTT", layer_norm),
+];
+
+/// What lies outside, along and inside a dimension.
+fn extents(view: &View, dimension: i64) -> Result<[usize; 3]> {
+    let axis = view.dimension(dimension)?;
+    let size = view.sizes.get(axis).copied().unwrap_or(1);
+    let inner = dense(view.sizes).get(axis).copied().unwrap_or(1);
+    Ok([view.count() / (size * inner).max(1), size, inner])
+}
+
+fn float_tensor<'a>(x: &Arguments<'a>, out: &Out) -> Result<View<'a>> {
+    let view = x.tensor(0)?;
+    float_output(out)?;
+    ensure!(is_floating(view.dtype), "the tensor is of `{:?}`; accepted are floats", view.dtype);
+    Ok(view)
+}
+
+fn soft_max(x: &Arguments, out: &mut [Out]) -> Result {
+    let view = float_tensor(x, &out[0])?;
+    let extents = extents(&view, x.int(1)?)?;
+    out[0].resize(view.sizes)?;
+    if view.count() == 0 {
+        return Ok(());
+    }
+    if Compute::of(view.dtype)? == Compute::F32 {
+        let mut results = vec![0.0; view.count()];
+        softmax(x.machine.isa, &x.machine.pool, &floats(view), extents, &mut results);
+        out[0].put_contiguous(&results);
+        return Ok(());
+    }
+    let mut numbers = view.contiguous::<f64>();
+    each_line(&mut numbers, extents, |line| {
+        let largest = line.iter().copied().fold(f64::NEG_INFINITY, f64::greatest);
+        line.iter_mut().for_each(|number| *number = (*number - largest).exp());
+        let sum: f64 = line.iter().sum();
+        line.iter_mut().for_each(|number| *number /= sum);
+    });
+    out[0].put_contiguous(&numbers);
+    Ok(())
+}
+
+fn log_softmax(x: &Arguments, out: &mut [Out]) -> Result {
+    let view = float_tensor(x, &out[0])?;
+    let extents = extents(&view, x.int(1)?)?;
+    out[0].resize(view.sizes)?;
+    let mut numbers = view.contiguous::<f64>();
+    each_line(&mut numbers, extents, |line| {
+        let largest = line.iter().copied().fold(f64::NEG_INFINITY, f64::greatest);
+        let sum: f64 = line.iter().map(|number| (number - largest).exp()).sum();
+        line.iter_mut().for_each(|number| *number = *number - largest - sum.ln());
+    });
+    out[0].put_contiguous(&numbers);
+    Ok(())
+}
+
+/// Calls `change` with the elements along the middle one of three dimensions.
+fn each_line(
+    numbers: &mut [f64],
+    [outer, size, inner]: [usize; 3],
+    mut change: impl FnMut(&mut [f64]),
+) {
+    let mut line = vec![0.0; size];
+    for index in 0..outer * inner {
+        let start = index / inner * size * inner + index % inner;
+        for (place, number) in line.iter_mut().enumerate() {
+            *number = numbers[start + place * inner];
+        }
+        change(&mut line);
+        for (place, number) in line.iter().enumerate() {
+            numbers[start + place * inner] = *number;
+        }
+    }
+}
+
+/// The factor and the addend of each of so many elements.
+fn affine(x: &Arguments, first: usize, count: usize) -> Result<[Option<Vec<f64>>; 2]> {
+    let of = |view: Option<View>| match view {
+        Some(view) => {
+            ensure!(
+                view.count() == count && is_floating(view.dtype),
+                "weight or bias have the sizes {:?}; accepted are {count} floats",
+                view.sizes
+            );
+            Ok(Some(view.contiguous::<f64>()))
+        }
+        None => Ok(None),
+    };
+    Ok([of(x.optional_tensor(first)?)?, of(x.optional_tensor(first + 1)?)?])
+}
+
+/// The mean, and 1 over the root of the variance and epsilon.
+fn statistics(numbers: &[f64], epsilon: f64) -> [f64; 2] {
+    let count = numbers.len() as f64;
+    if numbers.is_empty() {
+        return [0.0, f64::NAN];
+    }
+    let mean = numbers.iter().sum::<f64>() / count;
+    let variance = numbers.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / count;
+    [mean, 1.0 / (variance + epsilon).sqrt()]
+}
+
+fn layer_norm(x: &Arguments, out: &mut [Out]) -> Result {
+    let view = float_tensor(x, &out[0])?;
+    same_type(&view, &out[0])?;
+    let shape = sizes_of(x.ints(1)?)?;
+    let epsilon = x.double(4)?;
+    ensure!(
+        !shape.is_empty() && view.sizes.ends_with(&shape),
+        "a tensor of the sizes {:?} has no elements of the shape {shape:?}",
+        view.sizes
+    );
+    let length: usize = shape.iter().product();
+    let lead = view.rank() - shape.len();
+    let [weight, bias] = affine(x, 2, length)?;
+    out[0].resize(view.sizes)?;
+    let kept: Vec<usize> =
+        view.sizes.iter().enumerate().map(|(axis, size)| if axis < lead { *size } else { 1 }).collect();
+    out[1].resize(&kept)?;
+    out[2].resize(&kept)?;
+    let mut numbers = view.contiguous::<f64>();
+    let (mut means, mut inverses) = (Vec::new(), Vec::new());
+    for row in 0..view.sizes[..lead].iter().product() {
+        let row = &mut numbers[row * length..][..length];
+        let [mean, inverse] = statistics(row, epsilon);
+        for (index, number) in row.iter_mut().enumerate() {
+            let weight = weight.as_ref().map_or(1.0, |weight| weight[index]);
+            let bias = bias.as_ref().map_or(0.0, |bias| bias[index]);
+            *number = (*number - mean) * inverse * weight + bias;
+        }
+        means.push(mean);
+        inverses.push(inverse);
+    }
+    out[0].put_contiguous(&numbers);
+    out[1].put_contiguous(&means);
+    out[2].put_contiguous(&inverses);
+    Ok(())
+}
+
+fn group_norm(x: &Arguments, out: &mut [Out]) -> Result {
+    let view = float_tensor(x, &out[0])?;
+    same_type(&view, &out[0])?;
+    let sizes = sizes_of(&[x.int(3)?, x.int(4)?, x.int(5)?, x.int(6)?])?;
+    let [batch, channels, pixels, groups] = [sizes[0], sizes[1], sizes[2], sizes[3]];
+    let epsilon = x.double(7)?;
+    let count = crate::view::count(&[batch, channels, pixels])?;
+    ensure!(
+        groups > 0 && channels % groups == 0 && count == view.count(),
+        "{batch} images of {channels} channels and {pixels} pixels in {groups} groups are not a tensor of the \
+         sizes {:?}",
+        view.sizes
+    );
+    let [weight, bias] = affine(x, 1, channels)?;
+    out[0].resize(view.sizes)?;
+    out[1].resize(&[batch, groups])?;
+    out[2].resize(&[batch, groups])?;
+    let mut numbers = view.contiguous::<f64>();
+    let length = channels / groups * pixels;
+    let (mut means, mut inverses) = (Vec::new(), Vec::new());
+    for group in 0..batch * groups {
+        let elements = &mut numbers[group * length..][..length];
+        let [mean, inverse] = statistics(elements, epsilon);
+        for (index, number) in elements.iter_mut().enumerate() {
+            let channel = group % groups * (channels / groups) + index / pixels;
+            let weight = weight.as_ref().map_or(1.0, |weight| weight[channel]);
+            let bias = bias.as_ref().map_or(0.0, |bias| bias[channel]);
+            *number = (*number - mean) * inverse * weight + bias;
+        }
+        means.push(mean);
+        inverses.push(inverse);
+    }
+    out[0].put_contiguous(&numbers);
+    out[1].put_contiguous(&means);
+    out[2].put_contiguous(&inverses);
+    Ok(())
+}
+
+/// The channels, and the elements of each in an image.
+fn channels(view: &View) -> [usize; 2] {
+    let axis = usize::from(view.rank() > 1);
+    match view.sizes.get(axis) {
+        Some(channels) => [*channels, dense(view.sizes)[axis]],
+        None => [1, 1],
+    }
+}
+
+fn apply_to_channels(
+    x: &Arguments,
+    view: View,
+    statistics: impl Fn(usize) -> [f64; 2],
+    out: &mut Out,
+) -> Result {
+    let [channels, inner] = channels(&view);
+    let [weight, bias] = affine(x, 1, channels)?;
+    let mut numbers = view.contiguous::<f64>();
+    for (index, number) in numbers.iter_mut().enumerate() {
+        let channel = index / inner % channels;
+        let [mean, inverse] = statistics(channel);
+        let weight = weight.as_ref().map_or(1.0, |weight| weight[channel]);
+        let bias = bias.as_ref().map_or(0.0, |bias| bias[channel]);
+        *number = (*number - mean) * inverse * weight + bias;
+    }
+    out.put_contiguous(&numbers);
+    Ok(())
+}
+
+fn batch_norm(x: &Arguments, running: [View; 2], epsilon: f64, out: &mut [Out]) -> Result {
+    let view = float_tensor(x, &out[0])?;
+    same_type(&view, &out[0])?;
+    let [channels, _] = channels(&view);
+    for statistic in running {
+        ensure!(
+            statistic.count() == channels && is_floating(statistic.dtype),
+            "a statistic has the sizes {:?}; accepted are {channels} floats",
+            statistic.sizes
+        );
+    }
+    out[0].resize(view.sizes)?;
+    out[1].resize(&[0])?;
+    out[2].resize(&[0])?;
+    let [means, variances] = running.map(|statistic| statistic.contiguous::<f64>());
+    let inverses: Vec<f64> =
+        variances.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
+    apply_to_channels(x, view, |channel| [means[channel], inverses[channel]], &mut out[0])
+}
+
+fn batch_norm_of_batch(x: &Arguments, out: &mut [Out]) -> Result {
+    let view = float_tensor(x, &out[0])?;
+    same_type(&view, &out[0])?;
+    let epsilon = x.double(5)?;
+    ensure!(view.rank() >= 2, "the tensor has the rank {}; accepted is 2 or more", view.rank());
+    let [channels, inner] = channels(&view);
+    out[0].resize(view.sizes)?;
+    out[1].resize(&[channels])?;
+    out[2].resize(&[channels])?;
+    let mut by_channel = vec![Vec::new(); channels];
+    for (index, number) in view.contiguous::<f64>().into_iter().enumerate() {
+        by_channel[index / inner % channels].push(number);
+    }
+    let found: Vec<[f64; 2]> =
+        by_channel.iter().map(|numbers| statistics(numbers, epsilon)).collect();
+    apply_to_channels(x, view, |channel| found[channel], &mut out[0])?;
+    out[1].put_contiguous(&found.iter().map(|[mean, _]| *mean).collect::<Vec<f64>>());
+    out[2].put_contiguous(&found.iter().map(|[_, inverse]| *inverse).collect::<Vec<f64>>());
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Tensors that grow at their borders.
+
+use super::map::{NOWHERE, take_by_tables};
+use super::unary::same_type;
+use super::{Arguments, Kernel, kernel};
+use crate::error::{Result, ensure, fail};
+use crate::number::{Compute, Number, compute};
+use crate::view::{Out, View};
+
+pub(super) const TABLE: &[Kernel] = &[
+    kernel("aten::constant_pad_nd.out", "TNS>T", constant),
+    kernel("aten::reflection_pad1d.out", "TN>T", |x, out| mirror(x, out, 1, reflected)),
+    kernel("aten::reflection_pad2d.out", "TN>T", |x, out| mirror(x, out, 2, reflected)),
+    kernel("aten::reflection_pad3d.out", "TN>T", |x, out| mirror(x, out, 3, reflected)),
+    kernel("aten::replication_pad1d.out", "TN>T", |x, out| mirror(x, out, 1, replicated)),
+    kernel("aten::replication_pad2d.out", "TN>T", |x, out| mirror(x, out, 2, replicated)),
+    kernel("aten::replication_pad3d.out", "TN>T", |x, out| mirror(x, out, 3, replicated)),
+];
+
+/// Where the elements along each dimension of the padded tensor come from. Paddings are given from the last
+/// dimension on, that before and that after.
+fn tables(
+    view: &View,
+    padding: &[i64],
+    source: impl Fn(i64, i64) -> Option<i64>,
+) -> Result<Vec<Vec<usize>>> {
+    let mut tables = Vec::with_capacity(view.rank());
+    for (axis, &size) in view.sizes.iter().enumerate() {
+        let from_last = 2 * (view.rank() - 1 - axis);
+        let (before, after) = match padding.get(from_last..from_last + 2) {
+            Some(pair) => (pair[0], pair[1]),
+            None => (0, 0),
+        };
+        let length = before.checked_add(after).and_then(|both| both.checked_add(size as i64));
+        // Longer tensors than memory holds are refused before their tables are made.
+        let Some(length) = length.filter(|length| (0..1 << 31).contains(length)) else {
+            fail!("dimension {axis} of {size} elements cannot be padded by {before} and {after}");
+        };
+        let place = |index: i64| {
+            source(index - before, size as i64).map_or(NOWHERE, |source| source as usize)
+        };
+        tables.push((0..length).map(place).collect::<Vec<usize>>());
+    }
+    Ok(tables)
+}
+
+fn resize(tables: &[Vec<usize>], out: &mut Out) -> Result {
+    out.resize(&tables.iter().map(Vec::len).collect::<Vec<usize>>())
+}
+
+fn constant(x: &Arguments, out: &mut [Out]) -> Result {
+    let view = x.tensor(0)?;
+    same_type(&view, &out[0])?;
+    let (padding, value) = (x.ints(1)?, x.scalar(2)?);
+    ensure!(
+        padding.len() % 2 == 0 && padding.len() <= 2 * view.rank(),
+        "{padding:?} pad a tensor of the rank {}",
+        view.rank()
+    );
+    let inside = |index: i64, size: i64| (0..size).contains(&index).then_some(index);
+    let tables = tables(&view, padding, inside)?;
+    resize(&tables, &mut out[0])?;
+    compute!(Compute::of(view.dtype)?, N => {
+        let all = vec![N::of(value); out[0].count()];
+        out[0].put_all(&all);
+    });
+    take_by_tables(view, &tables, &mut out[0]);
+    Ok(())
+}
+
+fn reflected(index: i64, size: i64) -> Option<i64> {
+    let index = if index < 0 { -index } else { index };
+    let index = if index >= size { 2 * (size - 1) - index } else { index };
+    (0..size).contains(&index).then_some(index)
+}
+
+fn replicated(index: i64, size: i64) -> Option<i64> {
+    (size > 0).then(|| index.clamp(0, size - 1))
+}
+
+fn mirror(
+    x: &Arguments,
+    out: &mut [Out],
+    dimensions: usize,
+    source: fn(i64, i64) -> Option<i64>,
+) -> Result {
+    let view = x.tensor(0)?;
+    same_type(&view, &out[0])?;
+    let padding = x.ints(1)?;
+    let rank = view.rank();
+    ensure!(
+        padding.len() == 2 * dimensions && (rank == dimensions + 1 || rank == dimensions + 2),
+        "{padding:?} pad {dimensions} dimensions of a tensor of the rank {rank}; accepted are a number before \
+         and one after for each, and one or two dimensions in front"
+    );
+    let tables = tables(&view, padding, source)?;
+    let known = tables.iter().flatten().all(|index| *index != NOWHERE);
+    ensure!(known, "{padding:?} pad further than the tensor's sizes {:?} reach", view.sizes);
+    resize(&tables, &mut out[0])?;
+    take_by_tables(view, &tables, &mut out[0]);
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! What a program may ask for.
+
+/// The most dimensions of a tensor, as in ExecuTorch.
+pub(crate) const MAX_RANK: usize = 16;
+
+/// What a program may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most bytes that the memory of a method may take.
+    pub memory: u64,
+    /// The most instructions that one execution may perform.
+    pub instructions: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { memory: 16 << 30, instructions: 1 << 32 }
+    }
+}

@@ -1,0 +1,341 @@
+//! What kernels read and write: elements in the memory of a method, with their shape.
+
+use coremill_pte::ScalarType;
+
+use crate::error::{Result, ensure};
+use crate::limits::MAX_RANK;
+use crate::number::{Number, size_of};
+
+/// A tensor that is read. Elements lie densely in the order of the dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) dtype: ScalarType,
+    pub(crate) sizes: &'a [usize],
+    pub(crate) order: &'a [u8],
+    /// As many bytes as the sizes say.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// A tensor that is written.
+#[derive(Debug)]
+pub(crate) struct Out<'a> {
+    pub(crate) dtype: ScalarType,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) order: &'a [u8],
+    /// Whether the sizes may change.
+    pub(crate) dynamic: bool,
+    /// All the memory that there is for it.
+    pub(crate) memory: &'a mut [u8],
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    pub(crate) fn strides(&self) -> Vec<usize> {
+        strides(self.sizes, self.order)
+    }
+
+    pub(crate) fn is_contiguous(&self) -> bool {
+        is_contiguous(self.sizes, self.order)
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        size_of(self.dtype)
+    }
+
+    /// The element at a place in memory.
+    pub(crate) fn at<N: Number>(&self, index: usize) -> N {
+        N::at(self.dtype, self.bytes, index)
+    }
+
+    /// All elements as they lie in memory.
+    pub(crate) fn numbers<N: Number>(&self) -> Vec<N> {
+        let mut numbers = vec![N::ZERO; self.count()];
+        N::load(self.dtype, self.bytes, &mut numbers);
+        numbers
+    }
+
+    /// All elements in the order of the dimensions, whatever order they have in memory.
+    pub(crate) fn contiguous<N: Number>(&self) -> Vec<N> {
+        let numbers = self.numbers::<N>();
+        if self.is_contiguous() {
+            return numbers;
+        }
+        let mut moved = Vec::with_capacity(numbers.len());
+        walk(self.sizes, &self.strides(), |index| moved.push(numbers[index]));
+        moved
+    }
+
+    /// The elements' bytes in the order of the dimensions.
+    pub(crate) fn contiguous_bytes(&self) -> std::borrow::Cow<'a, [u8]> {
+        if self.is_contiguous() {
+            return self.bytes.into();
+        }
+        let width = self.width();
+        let mut moved = Vec::with_capacity(self.bytes.len());
+        walk(self.sizes, &self.strides(), |index| {
+            moved.extend_from_slice(&self.bytes[index * width..][..width]);
+        });
+        moved.into()
+    }
+
+    /// A dimension that may be counted from the end.
+    pub(crate) fn dimension(&self, dimension: i64) -> Result<usize> {
+        wrap_dimension(dimension, self.rank())
+    }
+}
+
+impl Out<'_> {
+    pub(crate) fn count(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    pub(crate) fn strides(&self) -> Vec<usize> {
+        strides(&self.sizes, self.order)
+    }
+
+    pub(crate) fn is_contiguous(&self) -> bool {
+        is_contiguous(&self.sizes, self.order)
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        size_of(self.dtype)
+    }
+
+    /// The bytes of the elements.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let length = self.count() * self.width();
+        &mut self.memory[..length]
+    }
+
+    /// Takes other sizes, if the tensor may have them: the rank stays, and there is memory for so many.
+    pub(crate) fn resize(&mut self, sizes: &[usize]) -> Result {
+        if self.sizes == sizes {
+            return Ok(());
+        }
+        let accepted = &self.sizes;
+        ensure!(
+            self.dynamic,
+            "the result has the sizes {sizes:?}, the output is planned for {accepted:?}"
+        );
+        ensure!(
+            sizes.len() == accepted.len(),
+            "the result has the sizes {sizes:?}, the output has the rank {}",
+            accepted.len()
+        );
+        let bytes = sizes
+            .iter()
+            .try_fold(self.width(), |bytes, size| bytes.checked_mul(*size))
+            .filter(|bytes| *bytes <= self.memory.len());
+        ensure!(
+            bytes.is_some(),
+            "the result has the sizes {sizes:?}; the output's memory holds {} bytes",
+            self.memory.len()
+        );
+        self.sizes = sizes.to_vec();
+        Ok(())
+    }
+
+    /// Writes all elements, given in the order in which they lie in memory.
+    pub(crate) fn put_all<N: Number>(&mut self, numbers: &[N]) {
+        let dtype = self.dtype;
+        N::store(numbers, dtype, self.bytes());
+    }
+
+    /// Writes all elements, given in the order of the dimensions.
+    pub(crate) fn put_contiguous<N: Number>(&mut self, numbers: &[N]) {
+        if self.is_contiguous() {
+            return self.put_all(numbers);
+        }
+        let (dtype, strides, sizes) = (self.dtype, self.strides(), self.sizes.clone());
+        let bytes = self.bytes();
+        let mut numbers = numbers.iter();
+        walk(&sizes, &strides, |index| {
+            if let Some(number) = numbers.next() {
+                number.put(dtype, bytes, index);
+            }
+        });
+    }
+
+    /// Writes the bytes of all elements, given in the order of the dimensions.
+    pub(crate) fn put_contiguous_bytes(&mut self, source: &[u8]) {
+        if self.is_contiguous() {
+            self.bytes().copy_from_slice(source);
+            return;
+        }
+        let (width, strides, sizes) = (self.width(), self.strides(), self.sizes.clone());
+        let bytes = self.bytes();
+        let mut elements = source.chunks_exact(width);
+        walk(&sizes, &strides, |index| {
+            if let Some(element) = elements.next() {
+                bytes[index * width..][..width].copy_from_slice(element);
+            }
+        });
+    }
+
+    /// What was written, to read it.
+    pub(crate) fn view(&self) -> View<'_> {
+        let length = self.count() * self.width();
+        View {
+            dtype: self.dtype,
+            sizes: &self.sizes,
+            order: self.order,
+            bytes: &self.memory[..length],
+        }
+    }
+}
+
+/// The distances between neighbours along each dimension.
+pub(crate) fn strides(sizes: &[usize], order: &[u8]) -> Vec<usize> {
+    let mut strides = vec![1; sizes.len()];
+    let mut step = 1;
+    for &axis in order.iter().rev() {
+        let axis = usize::from(axis);
+        strides[axis] = step;
+        step *= sizes[axis].max(1);
+    }
+    strides
+}
+
+/// The strides of a contiguous tensor.
+pub(crate) fn dense(sizes: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; sizes.len()];
+    for axis in (1..sizes.len()).rev() {
+        strides[axis - 1] = strides[axis] * sizes[axis].max(1);
+    }
+    strides
+}
+
+/// Whether elements lie in the order of the dimensions. Dimensions of one element do not matter.
+pub(crate) fn is_contiguous(sizes: &[usize], order: &[u8]) -> bool {
+    let long = |axis: &&u8| sizes[usize::from(**axis)] != 1;
+    order.iter().filter(long).is_sorted()
+}
+
+/// Calls `visit` with where each element of a strided space lies, in the order of the dimensions.
+pub(crate) fn walk(sizes: &[usize], strides: &[usize], mut visit: impl FnMut(usize)) {
+    walk_all(sizes, [strides], |[index]| visit(index));
+}
+
+/// Calls `visit` with where each element of several spaces of one shape lies.
+pub(crate) fn walk_all<const N: usize>(
+    sizes: &[usize],
+    strides: [&[usize]; N],
+    visit: impl FnMut([usize; N]),
+) {
+    walk_from(sizes, [0; N], strides, visit);
+}
+
+/// The same, where the first elements do not lie first. A stride that goes backwards is a negative number's
+/// two's complement, which sums wrap around to the right place with.
+pub(crate) fn walk_from<const N: usize>(
+    sizes: &[usize],
+    starts: [usize; N],
+    strides: [&[usize]; N],
+    mut visit: impl FnMut([usize; N]),
+) {
+    if sizes.contains(&0) {
+        return;
+    }
+    let Some((&last, outer)) = sizes.split_last() else { return visit(starts) };
+    let steps = strides.map(|strides| strides[outer.len()]);
+    // More than tensors have: shuffled ones are looked at with their dimensions split.
+    let mut coordinates = [0usize; 2 * MAX_RANK];
+    let mut places = starts;
+    loop {
+        let mut inner = places;
+        for _ in 0..last {
+            visit(inner);
+            for (place, step) in inner.iter_mut().zip(steps) {
+                *place = place.wrapping_add(step);
+            }
+        }
+        let mut axis = outer.len();
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            coordinates[axis] += 1;
+            for (place, strides) in places.iter_mut().zip(strides) {
+                *place = place.wrapping_add(strides[axis]);
+            }
+            if coordinates[axis] < sizes[axis] {
+                break;
+            }
+            for (place, strides) in places.iter_mut().zip(strides) {
+                *place = place.wrapping_sub(strides[axis].wrapping_mul(sizes[axis]));
+            }
+            coordinates[axis] = 0;
+        }
+    }
+}
+
+/// A dimension that may be counted from the end. Scalars have one, for this purpose.
+pub(crate) fn wrap_dimension(dimension: i64, rank: usize) -> Result<usize> {
+    let count = rank.max(1) as i64;
+    let wrapped = if dimension < 0 { dimension.checked_add(count) } else { Some(dimension) };
+    match wrapped {
+        Some(wrapped) if (0..count).contains(&wrapped) => Ok(wrapped as usize),
+        _ => crate::error::fail!("there is no dimension {dimension}; the rank is {rank}"),
+    }
+}
+
+/// The sizes that two tensors take when they are broadcast.
+pub(crate) fn broadcast(left: &[usize], right: &[usize]) -> Result<Vec<usize>> {
+    let rank = left.len().max(right.len());
+    let of = |sizes: &[usize], axis: usize| {
+        (axis + sizes.len()).checked_sub(rank).map_or(1, |axis| sizes[axis])
+    };
+    let joined = (0..rank).map(|axis| match (of(left, axis), of(right, axis)) {
+        (left, right) if left == right => Some(left),
+        (1, size) | (size, 1) => Some(size),
+        _ => None,
+    });
+    let joined: Option<Vec<usize>> = joined.collect();
+    let Some(joined) = joined else {
+        crate::error::fail!("tensors of the sizes {left:?} and {right:?} do not broadcast");
+    };
+    Ok(joined)
+}
+
+/// The strides of a tensor that is broadcast to a shape: 0 along the dimensions that repeat.
+pub(crate) fn broadcast_strides(view: &View, sizes: &[usize]) -> Result<Vec<usize>> {
+    let own = view.strides();
+    let lead = sizes.len().checked_sub(view.rank());
+    let fits = lead.is_some_and(|lead| {
+        view.sizes.iter().zip(&sizes[lead..]).all(|(own, size)| own == size || *own == 1)
+    });
+    let Some(lead) = lead.filter(|_| fits) else {
+        crate::error::fail!("a tensor of the sizes {:?} does not broadcast to {sizes:?}", view.sizes);
+    };
+    let stride = |axis: usize| match axis.checked_sub(lead) {
+        Some(axis) if view.sizes[axis] != 1 => own[axis],
+        _ => 0,
+    };
+    Ok((0..sizes.len()).map(stride).collect())
+}
+
+/// The product of sizes that come from arguments.
+pub(crate) fn count(sizes: &[usize]) -> Result<usize> {
+    match sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size)) {
+        Some(count) => Ok(count),
+        None => crate::error::fail!("a tensor of the sizes {sizes:?} has too many elements"),
+    }
+}
+
+/// Sizes from arguments.
+pub(crate) fn sizes_of(sizes: &[i64]) -> Result<Vec<usize>> {
+    let converted: Option<Vec<usize>> =
+        sizes.iter().map(|size| usize::try_from(*size).ok()).collect();
+    match converted {
+        Some(converted) if converted.len() <= MAX_RANK => Ok(converted),
+        _ => crate::error::fail!("{sizes:?} are no sizes of a tensor"),
+    }
+}
