@@ -408,6 +408,12 @@ scalar_types! {
     Float = 6, 4, Some(DType::Fp32);
     /// Float, 64 bits.
     Double = 7, 8, Some(DType::Fp64);
+    /// Complex, two floats of 16 bits.
+    ComplexHalf = 8, 4, None;
+    /// Complex, two floats of 32 bits.
+    ComplexFloat = 9, 8, None;
+    /// Complex, two floats of 64 bits.
+    ComplexDouble = 10, 16, None;
     /// Truth values, a byte each.
     Bool = 11, 1, Some(DType::Bool);
     /// Quantized, signed, 8 bits.

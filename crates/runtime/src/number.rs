@@ -4,7 +4,7 @@
 //! truth values; elements are converted on the way in and out. Conversions are those of C++ on x86, where a
 //! float that no integer can hold becomes the smallest one.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 use half::{bf16, f16};
 
 use crate::error::{Result, fail};

@@ -1,6 +1,6 @@
 //! What kernels read and write: elements in the memory of a method, with their shape.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use crate::error::{Result, ensure};
 use crate::limits::MAX_RANK;

@@ -1,4 +1,4 @@
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 use coremill_tensor::{Isa, Pool};
 
 use crate::error::{Result, fail};

@@ -1,6 +1,6 @@
 //! Functions of two tensors' elements, or of one's and a number.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::map::{map, map_wrapped, resize_to_broadcast};
 use super::unary::float_output;

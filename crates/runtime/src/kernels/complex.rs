@@ -1,6 +1,6 @@
 //! Complex numbers.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};

@@ -1,6 +1,5 @@
 //! Convolutions, forwards and backwards.
 
-use coremill_pte::ScalarType;
 use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise, pack_depthwise_weights};
 use coremill_tensor::kernels::layout::{channels_to_first, channels_to_last};
 use coremill_tensor::kernels::matmul::{

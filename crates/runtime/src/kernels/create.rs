@@ -1,6 +1,6 @@
 //! Tensors made of numbers, and copies.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::map::{copy, resize_to_broadcast};
 use super::unary::{fits, float_output, same_type};

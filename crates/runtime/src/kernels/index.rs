@@ -1,6 +1,6 @@
 //! Elements that are found by indices in other tensors.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::map::{copy, move_elements};
 use super::shape::{index_of, slice_of};

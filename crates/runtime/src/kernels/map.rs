@@ -1,6 +1,6 @@
 //! Functions of single elements, over tensors that are broadcast.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use crate::error::Result;
 use crate::number::{Compute, Number, compute};
@@ -151,7 +151,8 @@ pub(crate) fn copy(view: View, out: &mut Out) -> Result {
 pub(crate) fn copy_elements(view: View, out: &mut Out) -> Result {
     let operand = Operand::new(view, out)?;
     if matches!(operand.access, Access::Same) {
-        out.bytes().copy_from_slice(&view.bytes[..out.count() * out.width()]);
+        let bytes = out.bytes();
+        bytes.copy_from_slice(&view.bytes[..bytes.len()]);
         return Ok(());
     }
     let strides = broadcast_strides(&view, &out.sizes)?;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 use coremill_tensor::kernels::matmul::{Batch, BatchMut, BatchShape, Epilogue, multiply_batch};
 
 use super::map::map;

@@ -1,6 +1,6 @@
 //! Windows whose elements become one.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::unary::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};

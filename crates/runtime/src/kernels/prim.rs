@@ -1,6 +1,6 @@
 //! Kernels that compute numbers, such as sizes, and those that change what a tensor is.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::unary::same_type;
 use super::{Arguments, Kernel, kernel, number_kernel};

@@ -1,6 +1,6 @@
 //! Many elements that become one.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::unary::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
@@ -275,7 +275,7 @@ fn any(x: &Arguments, axes: Axes, keep: bool, out: &mut [Out]) -> Result {
     let plan = plan(&view, axes, keep)?;
     out[0].resize(&plan.sizes)?;
     compute!(Compute::of(view.dtype)?, N => {
-        let found = plan.fold(&view.contiguous::<N>(), |numbers| numbers.any(N::is_true));
+        let found = plan.fold(&view.contiguous::<N>(), |mut numbers| (&mut numbers).any(N::is_true));
         let found: Vec<i64> = found.into_iter().map(i64::from).collect();
         out[0].put_contiguous(&found);
         Ok(())

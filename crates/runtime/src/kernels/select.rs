@@ -1,6 +1,6 @@
 //! Choices between elements, and limits to them.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::map::{copy, map, resize_to_broadcast};
 use super::unary::{fits, same_type};

@@ -1,6 +1,6 @@
 //! Functions of one tensor's elements.
 
-use coremill_pte::ScalarType;
+use coremill_pte::program::ScalarType;
 
 use super::map::{map, resize_to_broadcast};
 use super::{Arguments, Kernel, kernel};

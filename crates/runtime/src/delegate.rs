@@ -1,0 +1,54 @@
+use std::sync::Arc;
+
+use coremill_pte::Data;
+use coremill_pte::program::CompileSpec;
+
+use crate::error::{Error, Result};
+use crate::view::{Out, View};
+
+/// What runs the parts of methods that were delegated to it.
+pub trait Backend: Send + Sync {
+    /// The name by which programs ask for it, `CoreMLBackend` for instance.
+    fn id(&self) -> &str;
+
+    /// Makes what a method was compiled to ready to run. Each method that is loaded has its own, which keeps
+    /// its states.
+    fn prepare(&self, part: &DelegatedPart<'_>) -> Result<Box<dyn Delegate>>;
+}
+
+/// What a backend is given.
+#[derive(Clone, Copy)]
+pub struct DelegatedPart<'a> {
+    /// The method that calls it.
+    pub method: &'a str,
+    /// What the backend made when the program was lowered.
+    pub data: &'a Data,
+    /// Settings.
+    pub compile_specs: &'a [CompileSpec],
+    /// Data that parts share, by name.
+    pub named: &'a dyn Fn(&str) -> Option<&'a Data>,
+    /// The most threads that it should use; 0 stands for one for each processor.
+    pub threads: usize,
+}
+
+/// A part of a method that a backend runs.
+pub trait Delegate: Send {
+    /// How many of a call's tensors are read; the others are written.
+    fn inputs(&self) -> usize;
+
+    /// Runs it. Outputs are resized before they are written, where their shapes are dynamic.
+    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<()>;
+}
+
+/// The backend of a name among several.
+pub(crate) fn find(backends: &[Arc<dyn Backend>], id: &str) -> Result<Arc<dyn Backend>> {
+    match backends.iter().find(|backend| backend.id() == id) {
+        Some(backend) => Ok(Arc::clone(backend)),
+        None => {
+            let known: Vec<String> =
+                backends.iter().map(|backend| format!("`{}`", backend.id())).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Err(Error::new(format!("there is no backend `{id}`; there is {known}")))
+        }
+    }
+}

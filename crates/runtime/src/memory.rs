@@ -1,0 +1,148 @@
+//! The memory of a method: arenas, in which tensors lie where the plan says.
+//!
+//! Plans may be forged. Whether a tensor lies within its arena is checked when the method is loaded; tensors
+//! that overlap are harmless, because a kernel that would read what it writes gets a copy to write to.
+
+use std::ops::Range;
+
+use crate::error::{Result, ensure};
+
+/// Memory whose parts are aligned for all types of elements.
+pub(crate) struct Space {
+    words: Vec<u64>,
+    length: usize,
+}
+
+impl Space {
+    /// Zeroed memory. The system only gives what is touched.
+    pub(crate) fn new(length: usize) -> Space {
+        Space { words: vec![0; length.div_ceil(8)], length }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.length]
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.length]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+}
+
+/// A part of a space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) space: usize,
+    pub(crate) range: Range<usize>,
+}
+
+impl Part {
+    pub(crate) fn overlaps(&self, other: &Part) -> bool {
+        self.space == other.space
+            && !self.range.is_empty()
+            && !other.range.is_empty()
+            && self.range.start < other.range.end
+            && other.range.start < self.range.end
+    }
+}
+
+/// All memory, some of it taken out to be written.
+pub(crate) struct Divided<'a> {
+    /// The parts to write, in the order in which they were asked for.
+    pub(crate) written: Vec<&'a mut [u8]>,
+    /// What remains of each space, by where it begins.
+    rest: Vec<Vec<(usize, &'a [u8])>>,
+}
+
+impl<'a> Divided<'a> {
+    /// Takes parts out that do not overlap.
+    pub(crate) fn new(spaces: &'a mut [Space], parts: &[Part]) -> Result<Divided<'a>> {
+        let mut written: Vec<Option<&'a mut [u8]>> = parts.iter().map(|_| None).collect();
+        let mut rest = Vec::with_capacity(spaces.len());
+        for (index, space) in spaces.iter_mut().enumerate() {
+            let mut here: Vec<usize> =
+                (0..parts.len()).filter(|part| parts[*part].space == index).collect();
+            here.sort_by_key(|part| (parts[*part].range.start, parts[*part].range.end));
+            let mut gaps = Vec::with_capacity(here.len() + 1);
+            let mut remaining = space.bytes_mut();
+            let mut start = 0;
+            for part in here {
+                let Range { start: from, end } = parts[part].range;
+                if from == end {
+                    continue;
+                }
+                ensure!(
+                    from >= start && end - start <= remaining.len(),
+                    "the bytes {from} to {end} of arena {index} are written twice, or not there"
+                );
+                let (gap, tail) = remaining.split_at_mut(from - start);
+                let (taken, tail) = tail.split_at_mut(end - from);
+                gaps.push((start, &*gap));
+                written[part] = Some(taken);
+                remaining = tail;
+                start = end;
+            }
+            gaps.push((start, &*remaining));
+            rest.push(gaps);
+        }
+        let written = written.into_iter().map(Option::unwrap_or_default).collect();
+        Ok(Divided { written, rest })
+    }
+
+    /// A part that is not written.
+    pub(crate) fn read(&self, part: &Part) -> Result<&'a [u8]> {
+        if part.range.is_empty() {
+            return Ok(&[]);
+        }
+        let gaps = self.rest.get(part.space).map_or(&[][..], Vec::as_slice);
+        let found = gaps.iter().rev().find(|(start, _)| *start <= part.range.start);
+        let bytes = found.and_then(|(start, bytes)| {
+            bytes.get(part.range.start - start..part.range.end.checked_sub(*start)?)
+        });
+        ensure!(
+            bytes.is_some(),
+            "the bytes {:?} of arena {} are read and written at a time, or not there",
+            part.range,
+            part.space
+        );
+        Ok(bytes.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(space: usize, range: Range<usize>) -> Part {
+        Part { space, range }
+    }
+
+    #[test]
+    fn parts_are_written_while_others_are_read() {
+        let mut spaces = [Space::new(32), Space::new(8)];
+        spaces[0].bytes_mut()[4..8].fill(7);
+        let mut divided = Divided::new(
+            &mut spaces,
+            &[part(0, 16..24), part(1, 0..8), part(0, 8..16), part(0, 3..3)],
+        )
+        .expect("they do not overlap");
+        assert_eq!(divided.written.iter().map(|bytes| bytes.len()).collect::<Vec<_>>(), [8, 8, 8, 0]);
+        let read = divided.read(&part(0, 4..8)).expect("nothing writes there");
+        divided.written[0][..4].copy_from_slice(read);
+        assert_eq!(divided.read(&part(0, 24..32)).expect("nothing writes there").len(), 8);
+        assert!(divided.read(&part(0, 6..10)).is_err());
+        assert!(divided.read(&part(1, 0..1)).is_err());
+        assert!(divided.read(&part(0, 30..40)).is_err());
+        assert_eq!(spaces[0].bytes()[16..20], [7; 4]);
+    }
+
+    #[test]
+    fn parts_that_overlap_are_refused() {
+        let mut spaces = [Space::new(32)];
+        assert!(Divided::new(&mut spaces, &[part(0, 0..8), part(0, 4..12)]).is_err());
+        assert!(Divided::new(&mut spaces, &[part(0, 0..33)]).is_err());
+    }
+}

@@ -1,0 +1,153 @@
+use std::fmt;
+
+use coremill_pte::program::ScalarType;
+use coremill_tensor::Buffer;
+
+use crate::error::{Result, ensure};
+use crate::limits::MAX_RANK;
+use crate::view::View;
+
+/// What methods are given and give back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    None,
+    /// An integer.
+    Int(i64),
+    /// A truth value.
+    Bool(bool),
+    /// A float.
+    Double(f64),
+    /// Text.
+    String(String),
+    /// A tensor.
+    Tensor(Tensor),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Floats.
+    Doubles(Vec<f64>),
+    /// Truth values.
+    Bools(Vec<bool>),
+    /// Tensors, of which some may be missing.
+    Tensors(Vec<Option<Tensor>>),
+}
+
+impl Value {
+    /// The tensor, if it is one.
+    pub fn as_tensor(&self) -> Option<&Tensor> {
+        match self {
+            Value::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// What kind of value it is, for people.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Value::None => "nothing",
+            Value::Int(_) => "an integer",
+            Value::Bool(_) => "a truth value",
+            Value::Double(_) => "a float",
+            Value::String(_) => "text",
+            Value::Tensor(_) => "a tensor",
+            Value::Ints(_) => "integers",
+            Value::Doubles(_) => "floats",
+            Value::Bools(_) => "truth values",
+            Value::Tensors(_) => "tensors",
+        }
+    }
+}
+
+/// Elements and their shape. Clones share the elements.
+#[derive(Clone, PartialEq)]
+pub struct Tensor {
+    scalar_type: ScalarType,
+    sizes: Vec<usize>,
+    dim_order: Vec<u8>,
+    data: Buffer,
+}
+
+impl Tensor {
+    /// A contiguous tensor, its elements one after the other as they lie in a file.
+    pub fn new(scalar_type: ScalarType, sizes: Vec<usize>, data: Buffer) -> Result<Tensor> {
+        let dim_order = (0..sizes.len()).map(|axis| axis as u8).collect();
+        Tensor::with_order(scalar_type, sizes, dim_order, data)
+    }
+
+    /// A tensor whose dimensions lie in memory in an order, the outermost first.
+    pub fn with_order(
+        scalar_type: ScalarType,
+        sizes: Vec<usize>,
+        dim_order: Vec<u8>,
+        data: Buffer,
+    ) -> Result<Tensor> {
+        ensure!(sizes.len() <= MAX_RANK, "a tensor has {} dimensions at most", MAX_RANK);
+        let mut sorted = dim_order.clone();
+        sorted.sort_unstable();
+        ensure!(
+            sorted.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8)),
+            "{dim_order:?} is no order of {} dimensions",
+            sizes.len()
+        );
+        let bytes = sizes
+            .iter()
+            .try_fold(scalar_type.bytes() as usize, |bytes, size| bytes.checked_mul(*size));
+        ensure!(
+            bytes == Some(data.len()),
+            "{} bytes are no tensor of `{scalar_type:?}` and the sizes {sizes:?}",
+            data.len()
+        );
+        Ok(Tensor { scalar_type, sizes, dim_order, data })
+    }
+
+    /// A contiguous tensor of 32-bit floats.
+    pub fn floats(sizes: Vec<usize>, elements: &[f32]) -> Result<Tensor> {
+        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+        Tensor::new(ScalarType::Float, sizes, Buffer::from(bytes))
+    }
+
+    /// The type of the elements.
+    pub fn scalar_type(&self) -> ScalarType {
+        self.scalar_type
+    }
+
+    /// The dimensions.
+    pub fn sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// The dimensions in the order in which they lie in memory, the outermost first.
+    pub fn dim_order(&self) -> &[u8] {
+        &self.dim_order
+    }
+
+    /// The elements' bytes, as they lie in memory.
+    pub fn data(&self) -> &Buffer {
+        &self.data
+    }
+
+    /// The elements' bytes in the order of the dimensions.
+    pub fn contiguous_bytes(&self) -> std::borrow::Cow<'_, [u8]> {
+        self.view().contiguous_bytes()
+    }
+
+    /// What kernels read.
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            dtype: self.scalar_type,
+            sizes: &self.sizes,
+            order: &self.dim_order,
+            bytes: self.data.as_bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({:?} {:?}", self.scalar_type, self.sizes)?;
+        if !self.dim_order.is_sorted() {
+            write!(f, " ordered {:?}", self.dim_order)?;
+        }
+        write!(f, ")")
+    }
+}
