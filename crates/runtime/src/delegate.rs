@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
-use coremill_pte::Data;
-use coremill_pte::program::CompileSpec;
+use coremill_pte::Program;
 
 use crate::error::{Error, Result};
 use crate::view::{Out, View};
@@ -17,16 +16,14 @@ pub trait Backend: Send + Sync {
 }
 
 /// What a backend is given.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct DelegatedPart<'a> {
-    /// The method that calls it.
+    /// The whole program, which also holds what parts share.
+    pub program: &'a Program,
+    /// The method that calls the part.
     pub method: &'a str,
-    /// What the backend made when the program was lowered.
-    pub data: &'a Data,
-    /// Settings.
-    pub compile_specs: &'a [CompileSpec],
-    /// Data that parts share, by name.
-    pub named: &'a dyn Fn(&str) -> Option<&'a Data>,
+    /// What the backend made when the program was lowered, and its settings.
+    pub delegate: &'a coremill_pte::program::Delegate,
     /// The most threads that it should use; 0 stands for one for each processor.
     pub threads: usize,
 }

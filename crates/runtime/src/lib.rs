@@ -1,7 +1,58 @@
-//! x
-#![expect(dead_code, reason = "y")]
+//! Runs ExecuTorch programs on this machine.
+//!
+//! [`Program::load`] maps a `.pte` file; a [`Method`] of it has its own memory and runs as often as it is
+//! asked to. What was delegated to Core ML runs on the engine of this workspace (feature `host`); what was
+//! not is computed by [kernels](operators) that agree with ExecuTorch's own.
+//!
+//! ```no_run
+//! use coremill_runtime::{Program, Tensor, Value};
+//!
+//! let program = Program::load("model.pte")?;
+//! let mut forward = program.method("forward")?;
+//! let input = Tensor::floats(vec![1, 3], &[1.0, 2.0, 3.0])?;
+//! let outputs = forward.execute(&[Value::Tensor(input)])?;
+//! # Ok::<(), coremill_runtime::Error>(())
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `program` | [`Program`]: what a file holds |
+//! | `method`, `execute` | [`Method`]: what one run needs, and how instructions are performed |
+//! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
+//! | `kernels` | what operators compute |
+//! | `delegate`, `host` | what runs delegated parts |
+//! | `external` | tensors in files of their own |
+
+mod delegate;
 mod error;
+mod execute;
+mod external;
+#[cfg(feature = "host")]
+mod host;
 mod kernels;
 mod limits;
+mod memory;
+mod method;
 mod number;
+mod program;
+mod value;
 mod view;
+
+pub use coremill_pte::program::ScalarType;
+pub use delegate::{Backend, Delegate, DelegatedPart};
+pub use error::Error;
+pub use limits::Limits;
+pub use method::Method;
+pub use program::{LoadOptions, Port, Program};
+pub use value::{Tensor, Value};
+pub use view::{Out, View};
+
+/// The operators that there are kernels for, each with a letter for each of its arguments.
+///
+/// `T` is a tensor, `M` one that is also written; `L` tensors, `O` tensors of which some are missing; `I` an
+/// integer or an enumeration, `B` a truth value, `D` a float, `S` a number, `C` text; `N` integers, `A` truth
+/// values, `F` floats or nothing. Lower case stands for what may be nothing. Behind `>` come outputs: `T` a
+/// tensor, `L` tensors, `V` one that becomes a view.
+pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
+    kernels::all().map(|kernel| (kernel.name, kernel.signature()))
+}

@@ -8,7 +8,7 @@ use crate::number::{Number, size_of};
 
 /// A tensor that is read. Elements lie densely in the order of the dimensions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
+pub struct View<'a> {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: &'a [usize],
     pub(crate) order: &'a [u8],
@@ -18,7 +18,7 @@ pub(crate) struct View<'a> {
 
 /// A tensor that is written.
 #[derive(Debug)]
-pub(crate) struct Out<'a> {
+pub struct Out<'a> {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: Vec<usize>,
     pub(crate) order: &'a [u8],

@@ -37,6 +37,8 @@ mod shape;
 mod unary;
 
 pub(crate) use arguments::{Argument, Arguments, Machine};
+pub(crate) use map::copy_elements;
+pub(crate) use shape::inferred_sizes;
 
 use crate::error::Result;
 use crate::number::Scalar;

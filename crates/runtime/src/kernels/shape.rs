@@ -343,7 +343,7 @@ fn take_reshaped(view: View, sizes: &[usize], out: &mut Out) -> Result {
 }
 
 /// Sizes of which one may be -1, which is then what remains.
-pub(super) fn inferred_sizes(wanted: &[i64], count: usize) -> Result<Vec<usize>> {
+pub(crate) fn inferred_sizes(wanted: &[i64], count: usize) -> Result<Vec<usize>> {
     let mut sizes = wanted.to_vec();
     if let Some(unknown) = wanted.iter().position(|size| *size == -1) {
         sizes[unknown] = 1;

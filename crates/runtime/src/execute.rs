@@ -1,0 +1,414 @@
+//! Runs methods, instruction by instruction.
+
+use coremill_pte::program::{ScalarType, Value as PlannedValue};
+use coremill_tensor::Buffer;
+
+use crate::error::{Error, Result, ensure, fail};
+use crate::kernels::{Argument, Arguments, Kernel, Machine, Run};
+use crate::memory::{Divided, Part, Space};
+use crate::method::{Method, Place, Slot, Step, TensorSlot};
+use crate::number::Scalar;
+use crate::value::{Tensor, Value};
+use crate::view::{Out, View};
+
+impl Method {
+    pub(crate) fn run(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
+        self.set_inputs(inputs)?;
+        let mut budget = self.program.shared.limits.instructions;
+        for chain in 0..self.chains.len() {
+            let mut next = 0;
+            while next < self.chains[chain].len() {
+                ensure!(budget > 0, "the method performs too many instructions; does it end?");
+                budget -= 1;
+                next = self.step(chain, next).map_err(|error| {
+                    error.of_instruction(next, self.chains[chain][next].name(&self.delegates))
+                })?;
+            }
+        }
+        self.outputs.iter().map(|index| self.value(*index, true)).collect()
+    }
+
+    fn set_inputs(&mut self, inputs: &[Value]) -> Result {
+        ensure!(
+            inputs.len() == self.inputs.len(),
+            "{} inputs are given; accepted are {}",
+            inputs.len(),
+            self.inputs.len()
+        );
+        for (place, value) in inputs.iter().enumerate() {
+            self.set_input(place, value)
+                .map_err(|error| Error::new(format!("input {place}: {}", error.message())))?;
+        }
+        Ok(())
+    }
+
+    fn set_input(&mut self, place: usize, value: &Value) -> Result {
+        let index = self.inputs[place];
+        let Slot::Tensor(slot) = &mut self.values[index] else {
+            // Programs are made for one value of what is no tensor; it has become part of them.
+            let plan = self.program.shared.program.plans.iter().find(|plan| plan.name == self.name);
+            let planned = plan.and_then(|plan| plan.values.get(index));
+            let same = match (planned, value) {
+                (Some(PlannedValue::Null), Value::None | Value::String(_)) => true,
+                (Some(PlannedValue::Int(planned)), Value::Int(given)) => planned == given,
+                (Some(PlannedValue::Bool(planned)), Value::Bool(given)) => planned == given,
+                (Some(PlannedValue::Double(planned)), Value::Double(given)) => planned == given,
+                (Some(PlannedValue::String(planned)), Value::String(given)) => planned == given,
+                _ => false,
+            };
+            ensure!(
+                same,
+                "{} is given; the program was made for just this: {planned:?}",
+                value.kind()
+            );
+            return Ok(());
+        };
+        let Value::Tensor(tensor) = value else {
+            fail!("{} is given; accepted is a tensor", value.kind());
+        };
+        let view = tensor.view();
+        ensure!(
+            view.dtype == slot.dtype,
+            "the tensor is of `{:?}`; accepted is `{:?}`",
+            view.dtype,
+            slot.dtype
+        );
+        let fits = match slot.dynamic {
+            false => view.sizes == slot.sizes,
+            true => view.rank() == slot.sizes.len() && view.bytes.len() <= slot.capacity,
+        };
+        ensure!(
+            fits,
+            "the tensor has the sizes {:?}; accepted are {:?}{}",
+            view.sizes,
+            slot.sizes,
+            if slot.dynamic { ", or others that need no more memory" } else { "" }
+        );
+        slot.sizes = view.sizes.to_vec();
+        match &slot.place {
+            Place::Space { space, offset } => {
+                let memory = &mut self.spaces[*space].bytes_mut()[*offset..][..slot.capacity];
+                let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);
+                let mut out = Out { dtype, sizes, order, dynamic: false, memory };
+                crate::kernels::copy_elements(view, &mut out)
+            }
+            Place::Unset | Place::Shared(_) => {
+                let same_order = view.order == slot.order;
+                slot.place = Place::Shared(match same_order {
+                    true => tensor.data().clone(),
+                    false => reordered(view, &slot.order)?,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Performs an instruction, and says which one is next.
+    fn step(&mut self, chain: usize, index: usize) -> Result<usize> {
+        let Method { program, values, spaces, delegates, chains, seed, .. } = self;
+        match &chains[chain][index] {
+            Step::Kernel { kernel, inputs, outputs, result } => {
+                let machine = &program.shared.machine;
+                *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                call(kernel, (inputs, outputs, *result), values, spaces, (machine, *seed))?;
+            }
+            Step::View { from, sizes, to } => make_view(values, *from, *sizes, *to)?,
+            Step::Delegate { delegate, arguments } => {
+                let delegate = &mut delegates[*delegate].delegate;
+                let (inputs, outputs) = arguments.split_at(delegate.inputs());
+                with_tensors(inputs, outputs, values, spaces, |values, reader, outs| {
+                    let views = inputs.iter().map(|index| reader.tensor(values, *index));
+                    let views = views.collect::<Result<Vec<View>>>()?;
+                    delegate.execute(&views, outs)
+                })?;
+            }
+            Step::Move { from, to } => values[*to] = values[*from].clone(),
+            Step::JumpFalse { condition, target } => {
+                if !is_true(values, spaces, *condition)? {
+                    return Ok(*target);
+                }
+            }
+            Step::Free => {}
+        }
+        Ok(index + 1)
+    }
+
+    /// A value for the caller; what the method writes in the next run is copied.
+    fn value(&self, index: usize, nested: bool) -> Result<Value> {
+        Ok(match &self.values[index] {
+            Slot::Null => Value::None,
+            Slot::Scalar(Scalar::Int(value)) => Value::Int(*value),
+            Slot::Scalar(Scalar::Bool(value)) => Value::Bool(*value),
+            Slot::Scalar(Scalar::Double(value)) => Value::Double(*value),
+            Slot::Text(text) => Value::String(text.clone()),
+            Slot::Ints(list) => Value::Ints(ints(&self.values, list)?),
+            Slot::Doubles(list) => Value::Doubles(list.clone()),
+            Slot::Bools(list) => Value::Bools(list.clone()),
+            Slot::Tensors(list) if nested => {
+                let mut tensors = Vec::with_capacity(list.len());
+                for index in list {
+                    let value = index.map(|index| self.value(index, false)).transpose()?;
+                    tensors.push(value.and_then(|value| value.as_tensor().cloned()));
+                }
+                Value::Tensors(tensors)
+            }
+            Slot::Tensors(_) => fail!("value %{index} is a list within a list"),
+            Slot::Tensor(slot) => {
+                let data = match &slot.place {
+                    Place::Shared(buffer) => {
+                        let part = buffer.slice(0..slot.length());
+                        part.ok_or_else(|| Error::new(format!("value %{index} is too large")))?
+                    }
+                    Place::Space { space, offset } => {
+                        let bytes = self.spaces[*space].bytes();
+                        Buffer::from(bytes[*offset..][..slot.length()].to_vec())
+                    }
+                    Place::Unset if slot.length() == 0 => Buffer::from(Vec::new()),
+                    Place::Unset => fail!("value %{index} was never written"),
+                };
+                let (sizes, order) = (slot.sizes.clone(), slot.order.clone());
+                Value::Tensor(Tensor::with_order(slot.dtype, sizes, order, data)?)
+            }
+        })
+    }
+}
+
+/// The elements of a tensor in another order of dimensions.
+fn reordered(view: View, order: &[u8]) -> Result<Buffer> {
+    let mut bytes = vec![0; view.bytes.len()];
+    let sizes = view.sizes.to_vec();
+    let mut out = Out { dtype: view.dtype, sizes, order, dynamic: false, memory: &mut bytes };
+    crate::kernels::copy_elements(view, &mut out)?;
+    Ok(Buffer::from(bytes))
+}
+
+fn tensor(values: &[Slot], index: usize) -> Result<&TensorSlot> {
+    match values.get(index) {
+        Some(Slot::Tensor(tensor)) => Ok(tensor),
+        _ => fail!("value %{index} is no tensor"),
+    }
+}
+
+fn ints(values: &[Slot], list: &[usize]) -> Result<Vec<i64>> {
+    let int = |index: &usize| match values.get(*index) {
+        Some(Slot::Scalar(Scalar::Int(value))) => Ok(*value),
+        _ => Err(Error::new(format!("value %{index} of a list is no integer"))),
+    };
+    list.iter().map(int).collect()
+}
+
+/// The part of a space in which a tensor lies, if it lies in one.
+fn part(tensor: &TensorSlot, length: usize) -> Option<Part> {
+    match tensor.place {
+        Place::Space { space, offset } => Some(Part { space, range: offset..offset + length }),
+        Place::Unset | Place::Shared(_) => None,
+    }
+}
+
+/// Looks tensors up while others are written.
+struct Reader<'r, 'a> {
+    divided: &'r Divided<'a>,
+}
+
+impl<'r, 'a> Reader<'r, 'a> {
+    fn tensor<'v>(&self, values: &'v [Slot], index: usize) -> Result<View<'v>>
+    where
+        'a: 'v,
+    {
+        let slot = tensor(values, index)?;
+        let length = slot.length();
+        let bytes: &'v [u8] = match (&slot.place, part(slot, length)) {
+            (Place::Shared(buffer), _) => {
+                let bytes = buffer.as_bytes().get(..length);
+                bytes.ok_or_else(|| Error::new(format!("value %{index} is too large")))?
+            }
+            (_, Some(part)) => self.divided.read(&part)?,
+            (_, None) if length == 0 => &[],
+            (_, None) => fail!("value %{index} was never written"),
+        };
+        Ok(View { dtype: slot.dtype, sizes: &slot.sizes, order: &slot.order, bytes })
+    }
+
+    fn argument<'v>(&self, values: &'v [Slot], index: usize) -> Result<Argument<'v>>
+    where
+        'a: 'v,
+    {
+        Ok(match &values[index] {
+            Slot::Null => Argument::Null,
+            Slot::Scalar(scalar) => Argument::Scalar(*scalar),
+            Slot::Text(text) => Argument::Text(text),
+            Slot::Ints(list) => Argument::Ints(ints(values, list)?),
+            Slot::Doubles(list) => Argument::Doubles(list),
+            Slot::Bools(list) => Argument::Bools(list),
+            Slot::Tensor(_) => Argument::Tensor(self.tensor(values, index)?),
+            Slot::Tensors(list) => {
+                let mut views = Vec::with_capacity(list.len());
+                for index in list {
+                    views.push(match index.map(|index| (index, values.get(index))) {
+                        None | Some((_, Some(Slot::Null))) => None,
+                        Some((index, _)) => Some(self.tensor(values, index)?),
+                    });
+                }
+                Argument::Tensors(views)
+            }
+        })
+    }
+}
+
+/// Calls `run` with tensors to write, while those that are read can be looked up. Who would write what is
+/// read gets memory beside it, which is copied back.
+fn with_tensors(
+    inputs: &[usize],
+    outputs: &[usize],
+    values: &mut [Slot],
+    spaces: &mut [Space],
+    run: impl FnOnce(&[Slot], &Reader<'_, '_>, &mut [Out<'_>]) -> Result,
+) -> Result {
+    let read = read_parts(values, inputs);
+    let mut written: Vec<Part> = Vec::with_capacity(outputs.len());
+    let mut aside: Vec<Option<Space>> = Vec::with_capacity(outputs.len());
+    for &index in outputs {
+        let slot = tensor(values, index)?;
+        let Some(part) = part(slot, slot.capacity) else {
+            fail!("value %{index} is written; it lies with the caller or in the program");
+        };
+        let overlaps = |other: &Part| part.overlaps(other);
+        let shares = read.iter().any(overlaps) || written.iter().any(overlaps);
+        let copy = shares.then(|| {
+            let bytes = &spaces[part.space].bytes()[part.range.clone()];
+            let mut copy = Space::new(bytes.len());
+            copy.bytes_mut().copy_from_slice(bytes);
+            copy
+        });
+        written.push(part);
+        aside.push(copy);
+    }
+    let direct: Vec<Part> = written
+        .iter()
+        .zip(&aside)
+        .map(|(part, aside)| match aside {
+            None => part.clone(),
+            Some(_) => Part { space: part.space, range: 0..0 },
+        })
+        .collect();
+    let mut divided = Divided::new(spaces, &direct)?;
+    let mut memories = std::mem::take(&mut divided.written);
+    for (memory, aside) in memories.iter_mut().zip(&mut aside) {
+        if let Some(aside) = aside {
+            *memory = aside.bytes_mut();
+        }
+    }
+    let mut outs = Vec::with_capacity(outputs.len());
+    for (&index, memory) in outputs.iter().zip(memories) {
+        let slot = tensor(values, index)?;
+        let (dtype, sizes, dynamic) = (slot.dtype, slot.sizes.clone(), slot.dynamic);
+        outs.push(Out { dtype, sizes, order: &slot.order, dynamic, memory });
+    }
+    run(values, &Reader { divided: &divided }, &mut outs)?;
+    let sizes: Vec<Vec<usize>> = outs.into_iter().map(|out| out.sizes).collect();
+    for ((part, aside), (&index, sizes)) in
+        written.iter().zip(&aside).zip(outputs.iter().zip(sizes))
+    {
+        if let Slot::Tensor(slot) = &mut values[index] {
+            slot.sizes = sizes;
+            if let Some(aside) = aside {
+                let length = slot.length();
+                let start = part.range.start;
+                spaces[part.space].bytes_mut()[start..start + length]
+                    .copy_from_slice(&aside.bytes()[..length]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The parts of spaces in which what is read lies.
+fn read_parts(values: &[Slot], inputs: &[usize]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut add = |index: usize| {
+        if let Some(Slot::Tensor(slot)) = values.get(index) {
+            parts.extend(part(slot, slot.length()));
+        }
+    };
+    for &index in inputs {
+        match &values[index] {
+            Slot::Tensors(list) => list.iter().flatten().for_each(|index| add(*index)),
+            _ => add(index),
+        }
+    }
+    parts
+}
+
+/// Calls a kernel.
+fn call(
+    kernel: &Kernel,
+    (inputs, outputs, result): (&[usize], &[usize], usize),
+    values: &mut [Slot],
+    spaces: &mut [Space],
+    (machine, seed): (&Machine, u64),
+) -> Result {
+    // What a kernel changes is not read through another argument.
+    let is_read = |place: usize| kernel.inputs().as_bytes().get(place) != Some(&b'M');
+    let read: Vec<usize> = inputs
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| is_read(*place))
+        .map(|(_, index)| *index)
+        .collect();
+    let mut number = None;
+    with_tensors(&read, outputs, values, spaces, |values, reader, outs| {
+        let mut list = Vec::with_capacity(inputs.len());
+        for (place, &index) in inputs.iter().enumerate() {
+            list.push(match is_read(place) {
+                true => reader.argument(values, index)?,
+                false => Argument::Null,
+            });
+        }
+        let arguments = Arguments { list, machine, seed };
+        match kernel.run {
+            Run::Tensors(run) => run(&arguments, outs),
+            Run::Number(run) => {
+                number = Some(run(&arguments)?);
+                Ok(())
+            }
+        }
+    })?;
+    if let Some(number) = number {
+        values[result] = Slot::Scalar(number);
+    }
+    Ok(())
+}
+
+/// Makes a tensor lie where another does, with other sizes.
+fn make_view(values: &mut [Slot], from: usize, sizes: usize, to: usize) -> Result {
+    let source = tensor(values, from)?.clone();
+    let Slot::Ints(list) = &values[sizes] else { fail!("value %{sizes} is no list of integers") };
+    let count = source.sizes.iter().product();
+    let sizes = crate::kernels::inferred_sizes(&ints(values, list)?, count)?;
+    let wanted = crate::view::count(&sizes)?;
+    ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
+    let Some(Slot::Tensor(target)) = values.get_mut(to) else { fail!("value %{to} is no tensor") };
+    ensure!(
+        target.dtype == source.dtype && target.order.len() == sizes.len(),
+        "a view of `{:?}` and the sizes {sizes:?} is asked of `{:?}`",
+        target.dtype,
+        source.dtype
+    );
+    target.sizes = sizes;
+    target.place = source.place;
+    target.capacity = source.capacity;
+    Ok(())
+}
+
+/// Whether a condition holds: a truth value, or a tensor of nothing but true ones.
+fn is_true(values: &[Slot], spaces: &mut [Space], index: usize) -> Result<bool> {
+    match &values[index] {
+        Slot::Scalar(Scalar::Bool(value)) => Ok(*value),
+        Slot::Tensor(slot) if slot.dtype == ScalarType::Bool => {
+            let divided = Divided::new(spaces, &[])?;
+            let view = Reader { divided: &divided }.tensor(values, index)?;
+            Ok(view.bytes.iter().all(|byte| *byte != 0))
+        }
+        _ => fail!("value %{index} decides where to go on; accepted are truth values"),
+    }
+}

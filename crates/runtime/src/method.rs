@@ -1,0 +1,410 @@
+use coremill_pte::Data;
+use coremill_pte::program::{
+    Dynamism, Instruction, Place as PlannedPlace, Placement, Plan, ScalarType,
+    Tensor as PlannedTensor, Value as PlannedValue, ValueId,
+};
+use coremill_tensor::Buffer;
+
+use crate::delegate::{self, Delegate, DelegatedPart};
+use crate::error::{Error, Result, ensure, fail};
+use crate::kernels::{self, Kernel, Run};
+use crate::limits::MAX_RANK;
+use crate::memory::Space;
+use crate::number::{Scalar, size_of};
+use crate::program::{Port, Program, is_dynamic, sizes};
+use crate::value::Value;
+
+/// A method that is ready to run. It has its own memory, so what it keeps from run to run is its own, too.
+pub struct Method {
+    pub(crate) program: Program,
+    pub(crate) name: String,
+    pub(crate) values: Vec<Slot>,
+    pub(crate) inputs: Vec<usize>,
+    pub(crate) outputs: Vec<usize>,
+    pub(crate) chains: Vec<Vec<Step>>,
+    pub(crate) spaces: Vec<Space>,
+    pub(crate) delegates: Vec<PreparedDelegate>,
+    pub(crate) seed: u64,
+}
+
+/// A value at run time.
+#[derive(Clone, Debug)]
+pub(crate) enum Slot {
+    Null,
+    Scalar(Scalar),
+    Text(String),
+    /// Integers, each a value of its own.
+    Ints(Vec<usize>),
+    Doubles(Vec<f64>),
+    Bools(Vec<bool>),
+    Tensor(TensorSlot),
+    Tensors(Vec<Option<usize>>),
+}
+
+/// A tensor at run time.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorSlot {
+    pub(crate) dtype: ScalarType,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) order: Vec<u8>,
+    pub(crate) dynamic: bool,
+    /// The bytes that the sizes may need at most.
+    pub(crate) capacity: usize,
+    pub(crate) place: Place,
+}
+
+/// Where elements lie.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Nowhere yet: the caller says where.
+    Unset,
+    /// In a space of the method.
+    Space { space: usize, offset: usize },
+    /// In the program, or with the caller; nobody writes there.
+    Shared(Buffer),
+}
+
+impl TensorSlot {
+    /// The bytes of all elements.
+    pub(crate) fn length(&self) -> usize {
+        self.sizes.iter().product::<usize>() * size_of(self.dtype)
+    }
+}
+
+/// An instruction with all that it refers to looked up.
+pub(crate) enum Step {
+    Kernel { kernel: &'static Kernel, inputs: Vec<usize>, outputs: Vec<usize>, result: usize },
+    View { from: usize, sizes: usize, to: usize },
+    Delegate { delegate: usize, arguments: Vec<usize> },
+    Move { from: usize, to: usize },
+    JumpFalse { condition: usize, target: usize },
+    /// Memory belongs to the method, and is given back with it.
+    Free,
+}
+
+impl Step {
+    /// What the step is called in errors.
+    pub(crate) fn name<'a>(&self, delegates: &'a [PreparedDelegate]) -> &'a str {
+        match self {
+            Step::Kernel { kernel, .. } => kernel.name,
+            Step::View { .. } => "executorch_prim::et_view.default",
+            Step::Delegate { delegate, .. } => &delegates[*delegate].id,
+            Step::Move { .. } => "move",
+            Step::JumpFalse { .. } => "jump if false",
+            Step::Free => "free",
+        }
+    }
+}
+
+pub(crate) struct PreparedDelegate {
+    pub(crate) id: String,
+    pub(crate) delegate: Box<dyn Delegate>,
+}
+
+impl Method {
+    pub(crate) fn new(program: Program, index: usize) -> Result<Method> {
+        let shared = std::sync::Arc::clone(&program.shared);
+        let plan = &shared.program.plans[index];
+        let mut memory = 0u64;
+        let mut spaces = Vec::with_capacity(plan.arenas.len());
+        for &length in &plan.arenas {
+            spaces.push(allocate(length, &mut memory, shared.limits.memory)?);
+        }
+        let mut values = Vec::with_capacity(plan.values.len());
+        for (index, value) in plan.values.iter().enumerate() {
+            let slot = match value {
+                PlannedValue::Tensor(tensor) => {
+                    let of_value = |error: Error| Error::new(format!("value %{index}: {error}"));
+                    Slot::Tensor(load(tensor, &program, &mut spaces).map_err(of_value)?)
+                }
+                value => slot(value),
+            };
+            values.push(slot);
+        }
+        let mut delegates = Vec::with_capacity(plan.delegates.len());
+        for planned in &plan.delegates {
+            let backend = delegate::find(&shared.backends, &planned.id)?;
+            let part = DelegatedPart {
+                program: &shared.program,
+                method: &plan.name,
+                delegate: planned,
+                threads: shared.threads,
+            };
+            let id = planned.id.clone();
+            delegates.push(PreparedDelegate { id, delegate: backend.prepare(&part)? });
+        }
+        let index = |id: &ValueId| known(*id, plan);
+        let inputs = plan.inputs.iter().map(index).collect::<Result<Vec<usize>>>()?;
+        let outputs = plan.outputs.iter().map(index).collect::<Result<Vec<usize>>>()?;
+        let chains = resolve(plan)?;
+        // What kernels write and the plan has no place for gets one of its own.
+        for step in chains.iter().flatten() {
+            let written = match step {
+                Step::Kernel { outputs, .. } => &outputs[..],
+                Step::Delegate { delegate, arguments } => {
+                    let inputs = delegates[*delegate].delegate.inputs();
+                    ensure!(
+                        inputs <= arguments.len(),
+                        "`{}` takes {inputs} inputs; {} values are given",
+                        delegates[*delegate].id,
+                        arguments.len()
+                    );
+                    &arguments[inputs..]
+                }
+                _ => &[],
+            };
+            for &index in written {
+                if let Slot::Tensor(tensor) = &mut values[index]
+                    && matches!(tensor.place, Place::Unset)
+                    && !inputs.contains(&index)
+                {
+                    let space = spaces.len();
+                    let length = tensor.capacity as u64;
+                    spaces.push(allocate(length, &mut memory, shared.limits.memory)?);
+                    tensor.place = Place::Space { space, offset: 0 };
+                }
+            }
+        }
+        let name = plan.name.clone();
+        let seed = seed();
+        Ok(Method { program, name, values, inputs, outputs, chains, spaces, delegates, seed })
+    }
+
+    /// The method's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it takes.
+    pub fn inputs(&self) -> Result<Vec<Port>> {
+        self.program.inputs(&self.name)
+    }
+
+    /// What it gives.
+    pub fn outputs(&self) -> Result<Vec<Port>> {
+        self.program.outputs(&self.name)
+    }
+
+    /// Runs the method. Inputs that the plan has no place for are used where they lie.
+    pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
+        let result = self.run(inputs);
+        result.map_err(|error| error.of_method(&self.name))
+    }
+}
+
+/// A number that no other run began with, probably.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+fn allocate(length: u64, memory: &mut u64, most: u64) -> Result<Space> {
+    *memory = memory.saturating_add(length);
+    match usize::try_from(length) {
+        Ok(length) if *memory <= most => Ok(Space::new(length)),
+        _ => fail!("the method asks for {memory} bytes of memory; at most {most} go"),
+    }
+}
+
+fn known(id: ValueId, plan: &Plan) -> Result<usize> {
+    ensure!(id.index() < plan.values.len(), "there is no value {id}");
+    Ok(id.index())
+}
+
+fn slot(value: &PlannedValue) -> Slot {
+    match value {
+        PlannedValue::Null | PlannedValue::Tensor(_) => Slot::Null,
+        PlannedValue::Int(value) => Slot::Scalar(Scalar::Int(*value)),
+        PlannedValue::Bool(value) => Slot::Scalar(Scalar::Bool(*value)),
+        PlannedValue::Double(value) => Slot::Scalar(Scalar::Double(*value)),
+        PlannedValue::String(text) => Slot::Text(text.clone()),
+        PlannedValue::IntList(ids) => Slot::Ints(ids.iter().map(|id| id.index()).collect()),
+        PlannedValue::DoubleList(list) => Slot::Doubles(list.clone()),
+        PlannedValue::BoolList(list) => Slot::Bools(list.clone()),
+        PlannedValue::TensorList(ids) => {
+            Slot::Tensors(ids.iter().map(|id| Some(id.index())).collect())
+        }
+        PlannedValue::OptionalTensorList(ids) => {
+            Slot::Tensors(ids.iter().map(|id| id.map(ValueId::index)).collect())
+        }
+    }
+}
+
+/// Gives a tensor its place.
+fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Result<TensorSlot> {
+    let shared = &program.shared;
+    let sizes = sizes(tensor)?;
+    let length = tensor.byte_length().and_then(|length| usize::try_from(length).ok());
+    let Some(length) = length else { fail!("the sizes {sizes:?} are those of no tensor") };
+    let mut axes = tensor.dim_order.clone();
+    axes.sort_unstable();
+    let ordered = axes.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8));
+    ensure!(
+        sizes.len() <= MAX_RANK && ordered,
+        "the order {:?} is none of {} dimensions",
+        tensor.dim_order,
+        sizes.len()
+    );
+    ensure!(
+        tensor.dynamism != Dynamism::Unbound,
+        "the tensor's sizes have no bound; accepted are tensors whose largest sizes are known"
+    );
+    let in_space = |place: PlannedPlace, spaces: &[Space]| -> Result<Place> {
+        let (space, offset) = (place.arena as usize, usize::try_from(place.offset).ok());
+        let fits = |offset: &usize| {
+            let end = offset.checked_add(length);
+            end.zip(spaces.get(space)).is_some_and(|(end, space)| end <= space.len())
+        };
+        match offset.filter(fits) {
+            Some(offset) => Ok(Place::Space { space, offset }),
+            None => fail!("{length} bytes at {} reach out of arena {space}", place.offset),
+        }
+    };
+    let of_program = |data: Option<&Data>, what: &str, index: u32| -> Result<Buffer> {
+        let Some(data) = data else { fail!("there is no {what} {index}") };
+        match data.to_buffer().slice(0..length) {
+            Some(buffer) => Ok(buffer),
+            None => fail!("the tensor has {length} bytes; {what} {index} has {}", data.len()),
+        }
+    };
+    let external = || -> Result<Buffer> {
+        let name = tensor.name.as_deref().unwrap_or_default();
+        let Some(data) = shared.external.get(name) else {
+            fail!("the elements of `{name}` lie in another file; give the `.ptd` file that holds them")
+        };
+        match data.to_buffer().slice(0..length) {
+            Some(buffer) => Ok(buffer),
+            None => fail!("`{name}` has {length} bytes; the file has {} for it", data.len()),
+        }
+    };
+    let place = match tensor.placement {
+        Placement::GivenAtRunTime => Place::Unset,
+        Placement::Constant(index) => {
+            let data = shared.program.constants.get(index as usize);
+            Place::Shared(of_program(data, "constant", index)?)
+        }
+        Placement::Planned(place) => in_space(place, spaces)?,
+        Placement::Initialized { initial, place } => {
+            let data = shared.program.mutable_data.get(initial as usize);
+            let initial = of_program(data, "initial value", initial)?;
+            put(in_space(place, spaces)?, &initial, spaces)?
+        }
+        Placement::External(None) => Place::Shared(external()?),
+        Placement::External(Some(place)) => put(in_space(place, spaces)?, &external()?, spaces)?,
+    };
+    let (dtype, order) = (tensor.scalar_type, tensor.dim_order.clone());
+    Ok(TensorSlot { dtype, sizes, order, dynamic: is_dynamic(tensor), capacity: length, place })
+}
+
+/// Writes what a tensor holds at first.
+fn put(place: Place, initial: &Buffer, spaces: &mut [Space]) -> Result<Place> {
+    if let Place::Space { space, offset } = place {
+        let target = &mut spaces[space].bytes_mut()[offset..][..initial.len()];
+        let read = initial.read_at(0, target);
+        read.map_err(|error| Error::new(format!("the initial value cannot be read: {error}")))?;
+    }
+    Ok(place)
+}
+
+/// Looks up what the instructions of a plan refer to.
+fn resolve(plan: &Plan) -> Result<Vec<Vec<Step>>> {
+    let mut missing: Vec<String> = Vec::new();
+    let found: Vec<Option<&'static Kernel>> = plan
+        .operators
+        .iter()
+        .map(|operator| {
+            let name = operator.to_string();
+            let kernel = kernels::find(&name);
+            if kernel.is_none() {
+                missing.push(format!("`{name}`"));
+            }
+            kernel
+        })
+        .collect();
+    ensure!(missing.is_empty(), "there are no kernels for {}", missing.join(", "));
+    let mut chains = Vec::with_capacity(plan.chains.len());
+    for chain in &plan.chains {
+        let mut steps = Vec::with_capacity(chain.instructions.len());
+        for (index, instruction) in chain.instructions.iter().enumerate() {
+            let step = match instruction {
+                Instruction::KernelCall { operator, arguments } => {
+                    let kernel = found.get(*operator as usize).copied().flatten();
+                    let Some(kernel) = kernel else { fail!("there is no operator {operator}") };
+                    let step = kernel_step(kernel, arguments, plan);
+                    step.map_err(|error| error.of_instruction(index, kernel.name))?
+                }
+                Instruction::DelegateCall { delegate, arguments } => {
+                    ensure!(
+                        (*delegate as usize) < plan.delegates.len(),
+                        "there is no delegate {delegate}"
+                    );
+                    let arguments = arguments.iter().map(|id| known(*id, plan));
+                    let arguments = arguments.collect::<Result<Vec<usize>>>()?;
+                    Step::Delegate { delegate: *delegate as usize, arguments }
+                }
+                Instruction::Move { from, to } => {
+                    Step::Move { from: known(*from, plan)?, to: known(*to, plan)? }
+                }
+                Instruction::JumpFalse { condition, target } => {
+                    let target = *target as usize;
+                    ensure!(
+                        target <= chain.instructions.len(),
+                        "instruction {index} jumps to {target} of {}",
+                        chain.instructions.len()
+                    );
+                    Step::JumpFalse { condition: known(*condition, plan)?, target }
+                }
+                Instruction::Free(id) => {
+                    known(*id, plan)?;
+                    Step::Free
+                }
+            };
+            steps.push(step);
+        }
+        chains.push(steps);
+    }
+    Ok(chains)
+}
+
+/// A call of a kernel: what it reads by the places of the schema, what it writes, where a number goes.
+fn kernel_step(kernel: &'static Kernel, arguments: &[ValueId], plan: &Plan) -> Result<Step> {
+    ensure!(
+        arguments.len() == kernel.arity(),
+        "{} values are given; the kernel takes {}",
+        arguments.len(),
+        kernel.arity()
+    );
+    let all = arguments.iter().map(|id| known(*id, plan)).collect::<Result<Vec<usize>>>()?;
+    let inputs = all[..kernel.inputs().len()].to_vec();
+    if matches!(kernel.run, Run::Number(_)) {
+        let result = all[inputs.len()];
+        return Ok(Step::Kernel { kernel, inputs, outputs: Vec::new(), result });
+    }
+    if kernel.outputs() == "V" {
+        return Ok(Step::View { from: all[0], sizes: all[1], to: all[2] });
+    }
+    let mut outputs = Vec::new();
+    let tensor = |index: usize| match &plan.values[index] {
+        PlannedValue::Tensor(_) => Ok(index),
+        _ => Err(Error::new(format!("value %{index} is written; it is no tensor"))),
+    };
+    for (letter, index) in kernel.inputs().chars().zip(&all) {
+        if letter == 'M' {
+            outputs.push(tensor(*index)?);
+        }
+    }
+    for (letter, &index) in kernel.outputs().chars().zip(&all[inputs.len()..]) {
+        match (letter, &plan.values[index]) {
+            ('L', PlannedValue::TensorList(ids)) => {
+                for id in ids {
+                    outputs.push(tensor(known(*id, plan)?)?);
+                }
+            }
+            ('L', _) => fail!("value %{index} is written; it is no list of tensors"),
+            // An output that nobody wants may be nothing where several are written.
+            _ => outputs.push(tensor(index)?),
+        }
+    }
+    let result = all.last().copied().unwrap_or_default();
+    Ok(Step::Kernel { kernel, inputs, outputs, result })
+}

@@ -1,0 +1,155 @@
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use coremill_pte::Data;
+use coremill_pte::program::{Plan, ScalarType, Tensor as PlannedTensor, Value as PlannedValue};
+use coremill_tensor::{Isa, Pool};
+
+use crate::delegate::Backend;
+use crate::error::{Error, Result, fail};
+use crate::kernels::Machine;
+use crate::limits::Limits;
+use crate::method::Method;
+
+/// How a program is to be run.
+#[derive(Clone, Default)]
+pub struct LoadOptions {
+    /// Files with the elements of tensors that are not in the program: `.ptd`.
+    pub data: Vec<PathBuf>,
+    /// What runs the parts that were delegated, beside the backends that this crate has.
+    pub backends: Vec<Arc<dyn Backend>>,
+    /// How many threads share the work; 0 stands for one for each processor.
+    pub threads: usize,
+    /// What the program may ask for.
+    pub limits: Limits,
+}
+
+/// A program in memory. Clones share it; any number of threads may run methods of it at once.
+#[derive(Clone)]
+pub struct Program {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) program: coremill_pte::Program,
+    pub(crate) external: HashMap<String, Data>,
+    pub(crate) backends: Vec<Arc<dyn Backend>>,
+    pub(crate) machine: Machine,
+    pub(crate) threads: usize,
+    pub(crate) limits: Limits,
+}
+
+/// What a method takes or gives, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Port {
+    /// A tensor.
+    Tensor {
+        /// The type of its elements.
+        scalar_type: ScalarType,
+        /// The dimensions; where they change, the largest.
+        sizes: Vec<usize>,
+        /// The dimensions in the order in which they lie in memory, the outermost first.
+        dim_order: Vec<u8>,
+        /// Whether the sizes change from run to run.
+        dynamic: bool,
+    },
+    /// Something else; inputs have to be just this, which the program was made with.
+    Fixed(PlannedValue),
+}
+
+impl Program {
+    /// Loads a program from a file, which is mapped: it must not be shortened while the program is in use.
+    pub fn load(path: impl AsRef<Path>) -> Result<Program> {
+        Program::load_with(path, LoadOptions::default())
+    }
+
+    /// The same, with options.
+    pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Program> {
+        let path = path.as_ref();
+        let program = coremill_pte::read(path);
+        let program = program.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+        Program::new(program, options)
+    }
+
+    /// Prepares a program that was read, or made.
+    pub fn new(program: coremill_pte::Program, options: LoadOptions) -> Result<Program> {
+        let LoadOptions { data, mut backends, threads, limits } = options;
+        let mut external = HashMap::new();
+        for path in &data {
+            let tensors = crate::external::read(path)?;
+            external.extend(tensors);
+        }
+        #[cfg(feature = "host")]
+        backends.push(Arc::new(crate::host::HostBackend::default()));
+        let count = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let machine = Machine { isa: Isa::detect(), pool: Pool::new(count) };
+        let shared = Shared { program, external, backends, machine, threads, limits };
+        Ok(Program { shared: Arc::new(shared) })
+    }
+
+    /// The names of the methods.
+    pub fn methods(&self) -> impl Iterator<Item = &str> {
+        self.shared.program.plans.iter().map(|plan| &*plan.name)
+    }
+
+    /// What was read.
+    pub fn source(&self) -> &coremill_pte::Program {
+        &self.shared.program
+    }
+
+    /// What a method takes, without loading it.
+    pub fn inputs(&self, method: &str) -> Result<Vec<Port>> {
+        let plan = self.plan(method)?.1;
+        plan.inputs.iter().map(|id| port(plan, id.index())).collect()
+    }
+
+    /// What a method gives, without loading it.
+    pub fn outputs(&self, method: &str) -> Result<Vec<Port>> {
+        let plan = self.plan(method)?.1;
+        plan.outputs.iter().map(|id| port(plan, id.index())).collect()
+    }
+
+    /// Loads a method: gives it memory, and prepares what it delegates.
+    pub fn method(&self, name: &str) -> Result<Method> {
+        let (index, _) = self.plan(name)?;
+        Method::new(self.clone(), index).map_err(|error| error.of_method(name))
+    }
+
+    fn plan(&self, name: &str) -> Result<(usize, &Plan)> {
+        let plans = &self.shared.program.plans;
+        match plans.iter().enumerate().find(|(_, plan)| plan.name == name) {
+            Some(found) => Ok(found),
+            None => {
+                let names: Vec<String> = self.methods().map(|name| format!("`{name}`")).collect();
+                fail!("there is no method `{name}`; there are {}", names.join(", "));
+            }
+        }
+    }
+}
+
+fn port(plan: &Plan, index: usize) -> Result<Port> {
+    Ok(match plan.values.get(index) {
+        Some(PlannedValue::Tensor(tensor)) => Port::Tensor {
+            scalar_type: tensor.scalar_type,
+            sizes: sizes(tensor)?,
+            dim_order: tensor.dim_order.clone(),
+            dynamic: is_dynamic(tensor),
+        },
+        Some(value) => Port::Fixed(value.clone()),
+        None => fail!("there is no value %{index}"),
+    })
+}
+
+/// The sizes of a tensor that the program plans.
+pub(crate) fn sizes(tensor: &PlannedTensor) -> Result<Vec<usize>> {
+    let sizes: Vec<i64> = tensor.sizes.iter().map(|size| i64::from(*size)).collect();
+    crate::view::sizes_of(&sizes)
+}
+
+pub(crate) fn is_dynamic(tensor: &PlannedTensor) -> bool {
+    tensor.dynamism != coremill_pte::program::Dynamism::Static
+}
