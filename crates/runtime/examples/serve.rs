@@ -43,7 +43,8 @@ impl Session {
             ["load", path, data @ ..] => {
                 self.method = None;
                 let data = data.iter().map(Into::into).collect();
-                let program = Program::load_with(path, LoadOptions { data, ..LoadOptions::default() })?;
+                let program =
+                    Program::load_with(path, LoadOptions { data, ..LoadOptions::default() })?;
                 let methods = program.methods().map(str::to_owned).collect();
                 self.program = Some(program);
                 Ok(methods)
@@ -54,7 +55,8 @@ impl Session {
                 Ok(Vec::new())
             }
             ["run", folder, values @ ..] => {
-                let values = values.iter().map(|value| read(value)).collect::<Result<Vec<_>, _>>()?;
+                let values =
+                    values.iter().map(|value| read(value)).collect::<Result<Vec<_>, _>>()?;
                 let method = self.method.as_mut().ok_or("no method is loaded")?;
                 let outputs = method.execute(&values)?;
                 let written = outputs.iter().enumerate();
@@ -91,7 +93,8 @@ fn write(value: &Value, file: &str) -> Result<String, Failure> {
     Ok(match value {
         Value::Tensor(tensor) => {
             fs::write(file, tensor.data().as_bytes())?;
-            let order: Vec<usize> = tensor.dim_order().iter().map(|axis| usize::from(*axis)).collect();
+            let order: Vec<usize> =
+                tensor.dim_order().iter().map(|axis| usize::from(*axis)).collect();
             format!("{:?}:{}:{}:{file}", tensor.scalar_type(), join(tensor.sizes()), join(&order))
         }
         Value::None => "none".to_owned(),

@@ -129,7 +129,10 @@ mod tests {
             &[part(0, 16..24), part(1, 0..8), part(0, 8..16), part(0, 3..3)],
         )
         .expect("they do not overlap");
-        assert_eq!(divided.written.iter().map(|bytes| bytes.len()).collect::<Vec<_>>(), [8, 8, 8, 0]);
+        assert_eq!(
+            divided.written.iter().map(|bytes| bytes.len()).collect::<Vec<_>>(),
+            [8, 8, 8, 0]
+        );
         let read = divided.read(&part(0, 4..8)).expect("nothing writes there");
         divided.written[0][..4].copy_from_slice(read);
         assert_eq!(divided.read(&part(0, 24..32)).expect("nothing writes there").len(), 8);

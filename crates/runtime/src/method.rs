@@ -73,11 +73,29 @@ impl TensorSlot {
 
 /// An instruction with all that it refers to looked up.
 pub(crate) enum Step {
-    Kernel { kernel: &'static Kernel, inputs: Vec<usize>, outputs: Vec<usize>, result: usize },
-    View { from: usize, sizes: usize, to: usize },
-    Delegate { delegate: usize, arguments: Vec<usize> },
-    Move { from: usize, to: usize },
-    JumpFalse { condition: usize, target: usize },
+    Kernel {
+        kernel: &'static Kernel,
+        inputs: Vec<usize>,
+        outputs: Vec<usize>,
+        result: usize,
+    },
+    View {
+        from: usize,
+        sizes: usize,
+        to: usize,
+    },
+    Delegate {
+        delegate: usize,
+        arguments: Vec<usize>,
+    },
+    Move {
+        from: usize,
+        to: usize,
+    },
+    JumpFalse {
+        condition: usize,
+        target: usize,
+    },
     /// Memory belongs to the method, and is given back with it.
     Free,
 }
@@ -270,7 +288,9 @@ fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Resu
     let external = || -> Result<Buffer> {
         let name = tensor.name.as_deref().unwrap_or_default();
         let Some(data) = shared.external.get(name) else {
-            fail!("the elements of `{name}` lie in another file; give the `.ptd` file that holds them")
+            fail!(
+                "the elements of `{name}` lie in another file; give the `.ptd` file that holds them"
+            )
         };
         match data.to_buffer().slice(0..length) {
             Some(buffer) => Ok(buffer),

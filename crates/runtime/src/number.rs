@@ -41,15 +41,6 @@ impl Scalar {
     pub(crate) fn is_bool(self) -> bool {
         matches!(self, Scalar::Bool(_))
     }
-
-    /// The type of which the number is one.
-    pub(crate) fn dtype(self) -> ScalarType {
-        match self {
-            Scalar::Int(_) => ScalarType::Long,
-            Scalar::Bool(_) => ScalarType::Bool,
-            Scalar::Double(_) => ScalarType::Double,
-        }
-    }
 }
 
 /// `static_cast<int64_t>` of a float.
@@ -79,11 +70,6 @@ pub(crate) fn is_integral(dtype: ScalarType) -> bool {
 pub(crate) fn is_complex(dtype: ScalarType) -> bool {
     use ScalarType::*;
     matches!(dtype, ComplexHalf | ComplexFloat | ComplexDouble)
-}
-
-/// Whether kernels can compute with elements of that type: integers, floats and truth values.
-pub(crate) fn is_number(dtype: ScalarType) -> bool {
-    is_floating(dtype) || is_integral(dtype) || dtype == ScalarType::Bool
 }
 
 pub(crate) fn size_of(dtype: ScalarType) -> usize {
@@ -163,7 +149,9 @@ impl Compute {
             Half | BFloat16 | Float => Compute::F32,
             Double => Compute::F64,
             Byte | Char | Short | Int | Long | Bool => Compute::I64,
-            _ => fail!("elements of type `{dtype:?}` cannot be computed with; accepted are integers, floats and truth values"),
+            _ => fail!(
+                "elements of type `{dtype:?}` cannot be computed with; accepted are integers, floats and truth values"
+            ),
         })
     }
 

@@ -68,20 +68,21 @@ impl Program {
     pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Program> {
         let path = path.as_ref();
         let program = coremill_pte::read(path);
-        let program = program.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+        let program =
+            program.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
         Program::new(program, options)
     }
 
     /// Prepares a program that was read, or made.
     pub fn new(program: coremill_pte::Program, options: LoadOptions) -> Result<Program> {
-        let LoadOptions { data, mut backends, threads, limits } = options;
+        let LoadOptions { data, backends, threads, limits } = options;
         let mut external = HashMap::new();
         for path in &data {
             let tensors = crate::external::read(path)?;
             external.extend(tensors);
         }
         #[cfg(feature = "host")]
-        backends.push(Arc::new(crate::host::HostBackend::default()));
+        let backends = with_host(backends);
         let count = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -129,6 +130,13 @@ impl Program {
             }
         }
     }
+}
+
+/// What this machine runs comes last, so that callers can put something else in its place.
+#[cfg(feature = "host")]
+fn with_host(mut backends: Vec<Arc<dyn Backend>>) -> Vec<Arc<dyn Backend>> {
+    backends.push(Arc::new(crate::host::HostBackend::default()));
+    backends
 }
 
 fn port(plan: &Plan, index: usize) -> Result<Port> {

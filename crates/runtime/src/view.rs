@@ -313,7 +313,10 @@ pub(crate) fn broadcast_strides(view: &View, sizes: &[usize]) -> Result<Vec<usiz
         view.sizes.iter().zip(&sizes[lead..]).all(|(own, size)| own == size || *own == 1)
     });
     let Some(lead) = lead.filter(|_| fits) else {
-        crate::error::fail!("a tensor of the sizes {:?} does not broadcast to {sizes:?}", view.sizes);
+        crate::error::fail!(
+            "a tensor of the sizes {:?} does not broadcast to {sizes:?}",
+            view.sizes
+        );
     };
     let stride = |axis: usize| match axis.checked_sub(lead) {
         Some(axis) if view.sizes[axis] != 1 => own[axis],

@@ -81,9 +81,7 @@ impl Lifted {
             Scalar::Double(value) => {
                 Lifted { bytes: value.to_le_bytes(), dtype: ScalarType::Double }
             }
-            scalar => {
-                Lifted { bytes: scalar.as_i64().to_le_bytes(), dtype: ScalarType::Long }
-            }
+            scalar => Lifted { bytes: scalar.as_i64().to_le_bytes(), dtype: ScalarType::Long },
         }
     }
 
@@ -93,11 +91,7 @@ impl Lifted {
 }
 
 /// Calls `run` with the first two arguments, after the output took its sizes.
-fn with_pair(
-    x: &Arguments,
-    out: &mut Out,
-    run: impl FnOnce(Pair, &mut Out) -> Result,
-) -> Result {
+fn with_pair(x: &Arguments, out: &mut Out, run: impl FnOnce(Pair, &mut Out) -> Result) -> Result {
     let lifted;
     let pair = match (x.scalar(0), x.scalar(1)) {
         (Ok(scalar), _) => {
@@ -358,7 +352,13 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
             result
         }
         (1, _) => 1,
-        (-1, exponent) => if exponent % 2 == 0 { 1 } else { -1 },
+        (-1, exponent) => {
+            if exponent % 2 == 0 {
+                1
+            } else {
+                -1
+            }
+        }
         _ => 0,
     }
 }

@@ -98,9 +98,15 @@ impl Geometry {
         };
         let mut output = [0; 2];
         for axis in 0..2 {
-            let [size, kernel, stride, padding, dilation, extra] =
-                [size[axis], kernel[axis], stride[axis], padding[axis], dilation[axis], extra[axis]]
-                    .map(|number| number as i128);
+            let [size, kernel, stride, padding, dilation, extra] = [
+                size[axis],
+                kernel[axis],
+                stride[axis],
+                padding[axis],
+                dilation[axis],
+                extra[axis],
+            ]
+            .map(|number| number as i128);
             let reach = dilation * (kernel - 1) + 1;
             let length = if transposed {
                 (size - 1) * stride - 2 * padding + reach + extra
@@ -108,12 +114,24 @@ impl Geometry {
                 (size + 2 * padding - reach).div_euclid(stride) + 1
             };
             let Some(length) = usize::try_from(length).ok().filter(|length| *length > 0) else {
-                fail!("{size} elements are too few for windows of {reach} and padding of {padding}");
+                fail!(
+                    "{size} elements are too few for windows of {reach} and padding of {padding}"
+                );
             };
             output[axis] = length;
         }
         let batch = input.sizes[0];
-        Ok(Geometry { batch, groups, channels, input: size, output, kernel, stride, padding, dilation })
+        Ok(Geometry {
+            batch,
+            groups,
+            channels,
+            input: size,
+            output,
+            kernel,
+            stride,
+            padding,
+            dilation,
+        })
     }
 
     fn output_sizes(&self, rank: usize) -> Vec<usize> {
@@ -137,7 +155,8 @@ impl Geometry {
     fn visit(&self, transposed: bool, mut visit: impl FnMut(usize, usize, usize)) {
         let [in_channels, out_channels] = self.channels;
         // Backwards, windows go over the output, and the weight's filters are those of the input.
-        let (windows, whole) = if transposed { (self.input, self.output) } else { (self.output, self.input) };
+        let (windows, whole) =
+            if transposed { (self.input, self.output) } else { (self.output, self.input) };
         let (per_filter, filters) = match transposed {
             true => (out_channels / self.groups, in_channels),
             false => (in_channels / self.groups, out_channels),
@@ -162,7 +181,8 @@ impl Geometry {
                                 if x >= whole[1] {
                                     continue;
                                 }
-                                let small = ((image * filters + filter) * windows[0] + row) * windows[1]
+                                let small = ((image * filters + filter) * windows[0] + row)
+                                    * windows[1]
                                     + column;
                                 let others = per_filter * self.groups;
                                 let large =
@@ -189,7 +209,11 @@ fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
     let transposed = x.bool(6)?;
     let channels = geometry.channels[1];
     if let Some(bias) = bias {
-        ensure!(bias.sizes == [channels], "the bias has the sizes {:?}, not [{channels}]", bias.sizes);
+        ensure!(
+            bias.sizes == [channels],
+            "the bias has the sizes {:?}, not [{channels}]",
+            bias.sizes
+        );
         Compute::of(bias.dtype)?;
     }
     out[0].resize(&geometry.output_sizes(input.rank()))?;
@@ -224,7 +248,11 @@ fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// Elements with their channels last.
-fn with_channels_last(machine: &Machine, view: View, [batch, channels, pixels]: [usize; 3]) -> Vec<f32> {
+fn with_channels_last(
+    machine: &Machine,
+    view: View,
+    [batch, channels, pixels]: [usize; 3],
+) -> Vec<f32> {
     if view.order == [0, 2, 3, 1] {
         return view.numbers();
     }

@@ -43,9 +43,14 @@ fn between(x: &Arguments, out: &mut [Out]) -> Result {
         [ref outer @ .., rows, columns] => Some((outer.to_vec(), rows, columns)),
         _ => None,
     };
-    let (Some((lefts, rows, columns)), Some((rights, others, depth))) = (split(&left), split(&right))
+    let (Some((lefts, rows, columns)), Some((rights, others, depth))) =
+        (split(&left), split(&right))
     else {
-        fail!("the tensors have the sizes {:?} and {:?}; accepted are matrices", left.sizes, right.sizes);
+        fail!(
+            "the tensors have the sizes {:?} and {:?}; accepted are matrices",
+            left.sizes,
+            right.sizes
+        );
     };
     ensure!(columns == depth, "vectors of {columns} and {depth} elements have no distance");
     let batch = broadcast(&lefts, &rights)?;

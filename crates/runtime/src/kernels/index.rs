@@ -365,7 +365,9 @@ impl Named {
     fn places(&self, strides: &[usize]) -> Vec<usize> {
         let within = self.first..self.first + self.rank;
         let mut places = Vec::with_capacity(self.starts.len());
-        crate::view::walk(&self.sizes[within.clone()], &strides[within], |place| places.push(place));
+        crate::view::walk(&self.sizes[within.clone()], &strides[within], |place| {
+            places.push(place)
+        });
         places
     }
 }

@@ -225,7 +225,8 @@ pub(crate) fn take_by_tables(view: View, tables: &[Vec<usize>], out: &mut Out) {
             target += coordinate * to[axis];
         }
         if is_somewhere {
-            bytes[target * width..][..width].copy_from_slice(&view.bytes[source * width..][..width]);
+            bytes[target * width..][..width]
+                .copy_from_slice(&view.bytes[source * width..][..width]);
         }
         let mut axis = tables.len();
         loop {

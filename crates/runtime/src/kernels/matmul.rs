@@ -52,9 +52,9 @@ fn multiply<N: Number>(extents: Extents, left: &[N], right: &[N]) -> Vec<N> {
                     right[matrix * inner * columns + within]
                 };
                 let terms = left.iter().enumerate();
-                results.push(terms.fold(N::ZERO, |sum, (depth, left)| {
-                    sum.add(left.multiply(right(depth)))
-                }));
+                results.push(
+                    terms.fold(N::ZERO, |sum, (depth, left)| sum.add(left.multiply(right(depth)))),
+                );
             }
         }
     }
@@ -82,11 +82,7 @@ fn multiply_floats(
         machine.isa,
         BatchShape { batch: [1, batch], rows, inputs: inner, outputs: columns },
         1.0,
-        Batch {
-            elements: &floats(left),
-            batch_strides: [0, rows * inner],
-            strides: [inner, 1],
-        },
+        Batch { elements: &floats(left), batch_strides: [0, rows * inner], strides: [inner, 1] },
         Batch {
             elements: &floats(right),
             batch_strides: [0, inner * columns],
@@ -176,13 +172,8 @@ fn product(x: &Arguments, out: &mut [Out]) -> Result {
     if inner != depth {
         return mismatch(left, right);
     }
-    let extents = Extents {
-        batch: 1,
-        rows: *rows,
-        inner: *inner,
-        columns: *columns,
-        transposed: false,
-    };
+    let extents =
+        Extents { batch: 1, rows: *rows, inner: *inner, columns: *columns, transposed: false };
     out[0].resize(&[*rows, *columns])?;
     multiply_into(x, extents, left, right, None, &mut out[0])
 }
@@ -196,13 +187,8 @@ fn batch_product(x: &Arguments, out: &mut [Out]) -> Result {
     if inner != depth || batch != other {
         return mismatch(left, right);
     }
-    let extents = Extents {
-        batch: *batch,
-        rows: *rows,
-        inner: *inner,
-        columns: *columns,
-        transposed: false,
-    };
+    let extents =
+        Extents { batch: *batch, rows: *rows, inner: *inner, columns: *columns, transposed: false };
     out[0].resize(&[*batch, *rows, *columns])?;
     multiply_into(x, extents, left, right, None, &mut out[0])
 }
@@ -218,7 +204,11 @@ fn linear(x: &Arguments, out: &mut [Out]) -> Result {
     }
     if let Some(bias) = bias {
         same_type(&bias, &out[0])?;
-        ensure!(bias.sizes == [*columns], "the bias has the sizes {:?}, not [{columns}]", bias.sizes);
+        ensure!(
+            bias.sizes == [*columns],
+            "the bias has the sizes {:?}, not [{columns}]",
+            bias.sizes
+        );
     }
     let rows = outer.iter().product();
     let extents = Extents { batch: 1, rows, inner, columns: *columns, transposed: true };
@@ -242,13 +232,8 @@ fn add_product(x: &Arguments, out: &mut [Out]) -> Result {
     let out = &mut out[0];
     out.resize(&[*rows, *columns])?;
     broadcast_strides(&addend, &out.sizes)?;
-    let extents = Extents {
-        batch: 1,
-        rows: *rows,
-        inner: *inner,
-        columns: *columns,
-        transposed: false,
-    };
+    let extents =
+        Extents { batch: 1, rows: *rows, inner: *inner, columns: *columns, transposed: false };
     let is_plain = beta.as_f64() == 1.0 && alpha.as_f64() == 1.0;
     let is_bias = matches!(addend.sizes, [size] | [1, size] if size == columns);
     if is_plain && is_bias && Compute::of(out.dtype)? == Compute::F32 {

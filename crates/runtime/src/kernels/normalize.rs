@@ -140,8 +140,12 @@ fn layer_norm(x: &Arguments, out: &mut [Out]) -> Result {
     let lead = view.rank() - shape.len();
     let [weight, bias] = affine(x, 2, length)?;
     out[0].resize(view.sizes)?;
-    let kept: Vec<usize> =
-        view.sizes.iter().enumerate().map(|(axis, size)| if axis < lead { *size } else { 1 }).collect();
+    let kept: Vec<usize> = view
+        .sizes
+        .iter()
+        .enumerate()
+        .map(|(axis, size)| if axis < lead { *size } else { 1 })
+        .collect();
     out[1].resize(&kept)?;
     out[2].resize(&kept)?;
     let mut numbers = view.contiguous::<f64>();

@@ -71,7 +71,9 @@ impl Windows {
                 length -= 1;
             }
             let Some(length) = usize::try_from(length).ok().filter(|length| *length > 0) else {
-                fail!("{size} elements are too few for windows of {reach} and padding of {padding}");
+                fail!(
+                    "{size} elements are too few for windows of {reach} and padding of {padding}"
+                );
             };
             output[axis] = length;
         }

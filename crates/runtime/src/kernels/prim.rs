@@ -51,7 +51,9 @@ pub(super) const TABLE: &[Kernel] = &[
     number_kernel("executorch_prim::sym_float.Scalar", "S", |x| {
         Ok(Scalar::Double(x.scalar(0)?.as_f64()))
     }),
-    number_kernel("executorch_prim::sym_int.Scalar", "S", |x| Ok(Scalar::Int(x.scalar(0)?.as_i64()))),
+    number_kernel("executorch_prim::sym_int.Scalar", "S", |x| {
+        Ok(Scalar::Int(x.scalar(0)?.as_i64()))
+    }),
     number_kernel("executorch_prim::sym_ite.Scalar", "BSS", |x| {
         if x.bool(0)? { x.scalar(1) } else { x.scalar(2) }
     }),
@@ -106,7 +108,11 @@ fn floor_divide(a: f64, b: f64) -> f64 {
     }
     let rest = a % b;
     let quotient = (a - rest) / b;
-    if rest != 0.0 && b.is_sign_negative() != rest.is_sign_negative() { quotient - 1.0 } else { quotient }
+    if rest != 0.0 && b.is_sign_negative() != rest.is_sign_negative() {
+        quotient - 1.0
+    } else {
+        quotient
+    }
 }
 
 fn modulo(x: &Arguments) -> Result<Scalar> {

@@ -25,7 +25,9 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::cumsum.out", "TIi>T", cumulative_sum),
     kernel("aten::max.dim_max", "TIB>TT", |x, out| select_with_values(x, out, true)),
     kernel("aten::max.unary_out", "T>T", |x, out| extremum_of_all(x, out, true)),
-    kernel("aten::mean.dtype_out", "Ti>T", |x, out| mean(x, Axes::All, false, x.optional_dtype(1)?, out)),
+    kernel("aten::mean.dtype_out", "Ti>T", |x, out| {
+        mean(x, Axes::All, false, x.optional_dtype(1)?, out)
+    }),
     kernel("aten::mean.out", "TnBi>T", |x, out| {
         mean(x, list_or_all(x.optional_ints(1)?), x.bool(2)?, x.optional_dtype(3)?, out)
     }),
@@ -34,7 +36,9 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::prod.int_out", "TIBi>T", |x, out| {
         product(x, Axes::One(x.int(1)?), x.bool(2)?, x.optional_dtype(3)?, out)
     }),
-    kernel("aten::prod.out", "Ti>T", |x, out| product(x, Axes::All, false, x.optional_dtype(1)?, out)),
+    kernel("aten::prod.out", "Ti>T", |x, out| {
+        product(x, Axes::All, false, x.optional_dtype(1)?, out)
+    }),
     kernel("aten::sum.IntList_out", "TnBi>T", sum),
     kernel("aten::var.correction_out", "TnsB>T", |x, out| {
         let correction = x.optional_scalar(2)?.map_or(1.0, Scalar::as_f64);
@@ -114,8 +118,13 @@ fn plan(view: &View, axes: Axes, keep: bool) -> Result<Plan> {
 
 impl Plan {
     /// What folding gives for each element of the result.
-    fn fold<N: Copy, T>(&self, numbers: &[N], fold: impl Fn(&mut dyn Iterator<Item = N>) -> T) -> Vec<T> {
-        let of = |start: &usize| fold(&mut self.offsets.iter().map(|offset| numbers[start + offset]));
+    fn fold<N: Copy, T>(
+        &self,
+        numbers: &[N],
+        fold: impl Fn(&mut dyn Iterator<Item = N>) -> T,
+    ) -> Vec<T> {
+        let of =
+            |start: &usize| fold(&mut self.offsets.iter().map(|offset| numbers[start + offset]));
         self.starts.iter().map(of).collect()
     }
 }

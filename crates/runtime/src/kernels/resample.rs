@@ -19,7 +19,10 @@ fn images(view: &View) -> Result<[usize; 4]> {
         [batch, channels, height, width] if height > 0 && width > 0 => {
             Ok([batch, channels, height, width])
         }
-        _ => fail!("the tensor has the sizes {:?}; accepted are images of four dimensions", view.sizes),
+        _ => fail!(
+            "the tensor has the sizes {:?}; accepted are images of four dimensions",
+            view.sizes
+        ),
     }
 }
 
@@ -163,9 +166,8 @@ fn bilinear_antialiased(x: &Arguments, out: &mut [Out]) -> Result {
             let center = scale * (index as f32 + 0.5);
             let first = (center - support + 0.5).max(0.0) as usize;
             let last = ((center + support + 0.5).max(0.0) as usize).min(size);
-            let weight = |place: usize| {
-                (1.0 - ((place as f32 - center + 0.5) / support).abs()).max(0.0)
-            };
+            let weight =
+                |place: usize| (1.0 - ((place as f32 - center + 0.5) / support).abs()).max(0.0);
             let total: f32 = (first..last).map(weight).sum();
             if total <= 0.0 {
                 return vec![((center.max(0.0) as usize).min(size - 1), 1.0)];
@@ -241,7 +243,10 @@ impl Grid {
                 let place = self.padded(place, size);
                 let first = place.floor();
                 let weight = place - first;
-                vec![(self.pixel(first, size), 1.0 - weight), (self.pixel(first + 1.0, size), weight)]
+                vec![
+                    (self.pixel(first, size), 1.0 - weight),
+                    (self.pixel(first + 1.0, size), weight),
+                ]
             }
             1 => {
                 let place = self.padded(place, size).round_ties_even();
@@ -274,7 +279,10 @@ fn grid_sampler(x: &Arguments, out: &mut [Out]) -> Result {
     same_type(&grid, &out[0])?;
     float_output(&out[0])?;
     let [grids, rows, columns, 2] = *grid.sizes else {
-        fail!("the grid has the sizes {:?}; accepted are four dimensions, the last of 2", grid.sizes);
+        fail!(
+            "the grid has the sizes {:?}; accepted are four dimensions, the last of 2",
+            grid.sizes
+        );
     };
     ensure!(grids == batch, "there are {batch} images and {grids} grids");
     resize(&view, [rows, columns], &mut out[0])?;

@@ -23,9 +23,8 @@ fn clamp(x: &Arguments, out: &mut [Out]) -> Result {
     let view = x.tensor(0)?;
     let bounds = [x.optional_scalar(1)?, x.optional_scalar(2)?];
     ensure!(bounds.iter().any(Option::is_some), "neither `min` nor `max` is given");
-    let common = bounds.iter().flatten().fold(view.dtype, |dtype, &bound| {
-        promote_scalar(dtype, bound)
-    });
+    let common =
+        bounds.iter().flatten().fold(view.dtype, |dtype, &bound| promote_scalar(dtype, bound));
     let dtype = out[0].dtype;
     ensure!(common == dtype, "the result is of `{common:?}`, the output of `{dtype:?}`");
     for bound in bounds.into_iter().flatten() {

@@ -113,7 +113,8 @@ fn repeat(x: &Arguments, out: &mut [Out]) -> Result {
     let Some(lead) = lead else {
         fail!("{repeats:?} repeat a tensor of the rank {}", view.rank());
     };
-    let sizes: Vec<usize> = std::iter::repeat_n(1, lead).chain(view.sizes.iter().copied()).collect();
+    let sizes: Vec<usize> =
+        std::iter::repeat_n(1, lead).chain(view.sizes.iter().copied()).collect();
     let mut repeated = Vec::with_capacity(sizes.len());
     for (size, times) in sizes.iter().zip(&repeats) {
         repeated.push(crate::view::count(&[*size, *times])?);
@@ -146,9 +147,10 @@ fn repeat_interleave(x: &Arguments, out: &mut [Out]) -> Result {
         fail!("`output_size` is {expected:?}, which is not the sum of the repeats");
     };
     out[0].resize(&[total as usize])?;
-    let numbers = repeats.iter().enumerate().flat_map(|(index, times)| {
-        std::iter::repeat_n(index as i64, *times as usize)
-    });
+    let numbers = repeats
+        .iter()
+        .enumerate()
+        .flat_map(|(index, times)| std::iter::repeat_n(index as i64, *times as usize));
     out[0].put_all(&numbers.collect::<Vec<i64>>());
     Ok(())
 }
@@ -188,7 +190,8 @@ fn roll(x: &Arguments, out: &mut [Out]) -> Result {
         let width = view.width();
         let mut moved = vec![0; bytes.len()];
         for (target, source) in shifted(view.count(), shift).into_iter().enumerate() {
-            moved[target * width..][..width].copy_from_slice(&flat.bytes[source * width..][..width]);
+            moved[target * width..][..width]
+                .copy_from_slice(&flat.bytes[source * width..][..width]);
         }
         out[0].put_contiguous_bytes(&moved);
         return Ok(());
@@ -207,12 +210,7 @@ fn roll(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// Writes a part along a dimension: so many elements from the start on, in steps.
-fn take_part(
-    view: View,
-    axis: usize,
-    [start, length, step]: [usize; 3],
-    out: &mut Out,
-) -> Result {
+fn take_part(view: View, axis: usize, [start, length, step]: [usize; 3], out: &mut Out) -> Result {
     let mut sizes = view.sizes.to_vec();
     sizes[axis] = length;
     out.resize(&sizes)?;
@@ -446,7 +444,8 @@ fn concatenate(x: &Arguments, out: &mut [Out]) -> Result {
     let axis = axis_of(&first, x.int(1)?)?;
     for view in &views {
         let fits = view.rank() == first.rank()
-            && (0..first.rank()).all(|other| other == axis || view.sizes[other] == first.sizes[other]);
+            && (0..first.rank())
+                .all(|other| other == axis || view.sizes[other] == first.sizes[other]);
         ensure!(
             fits,
             "tensors of the sizes {:?} and {:?} cannot be joined along dimension {axis}",
@@ -486,7 +485,8 @@ fn diagonal(x: &Arguments, out: &mut [Out]) -> Result {
     let [first, second] = [axis_of(&view, x.int(2)?)?, axis_of(&view, x.int(3)?)?];
     ensure!(first != second, "the diagonal is one of dimension {first} and itself");
     let [down, right] = [(-offset).max(0), offset.max(0)].map(|start| start as usize);
-    let length = view.sizes[first].saturating_sub(down).min(view.sizes[second].saturating_sub(right));
+    let length =
+        view.sizes[first].saturating_sub(down).min(view.sizes[second].saturating_sub(right));
     let strides = view.strides();
     let rest = |list: &[usize]| -> Vec<usize> {
         let kept = list.iter().enumerate().filter(|(axis, _)| *axis != first && *axis != second);

@@ -237,7 +237,9 @@ fn gelu(x: &Arguments, out: &mut [Out]) -> Result {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
             limited(x, 0.5 * x * (1.0 + inner.tanh()))
         }),
-        _ => crate::error::fail!("`approximate` is `{approximate}`; accepted are `none` and `tanh`"),
+        _ => {
+            crate::error::fail!("`approximate` is `{approximate}`; accepted are `none` and `tanh`")
+        }
     }
 }
 
