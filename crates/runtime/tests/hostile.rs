@@ -1,0 +1,36 @@
+//! Programs of any bytes are refused or run; nothing panics.
+
+#[path = "../../../fuzz/src/methods.rs"]
+mod methods;
+
+/// splitmix64
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[test]
+fn programs_of_random_calls() {
+    let mut state = 5;
+    let mut runs = 0;
+    let count = 6000;
+    for _ in 0..count {
+        let data: Vec<u8> = (0..40).flat_map(|_| next(&mut state).to_le_bytes()).collect();
+        runs += usize::from(methods::methods(&data));
+    }
+    // Most are refused; those that run show that the test reaches kernels.
+    assert!(runs > count / 50, "only {runs} of {count} programs run");
+}
+
+#[test]
+fn random_bytes() {
+    assert!(!methods::program(b"ET12 but nothing else"));
+    let mut state = 9;
+    for _ in 0..200 {
+        let data: Vec<u8> = (0..40).flat_map(|_| next(&mut state).to_le_bytes()).collect();
+        assert!(!methods::program(&data));
+    }
+}

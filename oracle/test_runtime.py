@@ -1,0 +1,290 @@
+"""The runtime computes what ExecuTorch's own does, and eager torch."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from oracle.conftest import ROOT, TARGET
+
+#: Of each element type, how far results may lie from what is right, relative to the larger of the result and 1.
+TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 2e-5, torch.float64: 1e-5}
+NAMES = {
+    torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
+    torch.float16: "Half", torch.float32: "Float", torch.float64: "Double", torch.bool: "Bool",
+    torch.bfloat16: "BFloat16", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+}
+TYPES = {name: dtype for dtype, name in NAMES.items()}
+#: How many methods a program has.
+METHODS = 400
+
+
+class Runtime:
+    """Our runtime, as an example of the crate serves it."""
+
+    def __init__(self, folder: Path) -> None:
+        command = ["cargo", "build", "--quiet", "--package", "coremill-runtime", "--example", "serve"]
+        subprocess.run(command, cwd=ROOT, check=True)
+        program = TARGET / "debug" / "examples" / "serve"
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.folder = folder
+
+    def ask(self, *words: Any) -> list[str]:
+        """An answer's parts; what is wrong, as an error."""
+        self.process.stdin.write("\t".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, f"the runtime ended at {words}"
+        kind, *parts = line.rstrip("\n").split("\t")
+        if kind != "ok":
+            raise RuntimeError(parts[0])
+        return [part for part in parts if part]
+
+    def run(self, values: list[Any]) -> list[Any]:
+        """What the method that was loaded gives."""
+        words = []
+        for index, value in enumerate(values):
+            words.append(self.write(value, self.folder / f"input{index}"))
+        return [self.read(word) for word in self.ask("run", self.folder, *words)]
+
+    def write(self, value: Any, file: Path) -> str:
+        if not isinstance(value, torch.Tensor):
+            return f"{type(value).__name__.replace('float', 'double').replace('NoneType', 'none')}:{str(value).lower()}"
+        order = list(range(value.dim()))
+        elements = value.detach()
+        if not value.is_contiguous():
+            order = [0, 2, 3, 1]
+            elements = elements.permute(order)
+        file.write_bytes(bytes_of(elements.contiguous()))
+        sizes = ",".join(map(str, value.shape))
+        return f"{NAMES[value.dtype]}:{sizes}:{','.join(map(str, order))}:{file}"
+
+    def read(self, word: str) -> Any:
+        kind, _, rest = word.partition(":")
+        if kind in ("int", "double", "bool", "none"):
+            return {"int": int, "double": float, "bool": lambda text: text == "true", "none": lambda _: None}[kind](rest)
+        sizes, order, file = rest.split(":", 2)
+        sizes, order = ([int(one) for one in text.split(",") if one] for text in (sizes, order))
+        data = Path(file).read_bytes()
+        shape = [sizes[axis] for axis in order]
+        flat = torch.frombuffer(bytearray(data), dtype=TYPES[kind]) if data else torch.empty(0, dtype=TYPES[kind])
+        inverse = [order.index(axis) for axis in range(len(order))]
+        return flat.reshape(shape).permute(inverse)
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """The elements' bytes."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    served = Runtime(tmp_path_factory.mktemp("runtime"))
+    yield served
+    served.process.stdin.close()
+    served.process.wait()
+
+
+def close(ours: Any, other: Any) -> bool:
+    """Whether results are the same, as far as their types can tell."""
+    if not isinstance(other, torch.Tensor) or not isinstance(ours, torch.Tensor):
+        return ours == other
+    if ours.dtype != other.dtype or ours.shape != other.shape:
+        return False
+    if not (other.dtype.is_floating_point or other.dtype.is_complex):
+        return torch.equal(ours, other)
+    tolerance = TOLERANCES.get(other.dtype, 2e-5)
+    wide = torch.complex128 if other.dtype.is_complex else torch.float64
+    return torch.allclose(ours.to(wide), other.to(wide), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def peer(program: Path, inputs: dict[str, list[Any]], folder: Path) -> dict[str, Any]:
+    """What ExecuTorch's runtime gives for each method: results, or what it says is wrong."""
+    folder.mkdir(exist_ok=True)
+    given = folder / "inputs.pt"
+    torch.save(inputs, given)
+    results: dict[str, Any] = {}
+    left = list(inputs)
+    while left:
+        command = [sys.executable, "-m", "oracle.peer", program, given, folder, ",".join(left)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
+        before = len(left)
+        for name in list(left):
+            file = folder / f"{name}.pt"
+            if file.exists():
+                results[name] = torch.load(file)
+                left.remove(name)
+            elif file.with_suffix(".begun").exists():
+                results[name] = "the process ended"
+                left.remove(name)
+        assert len(left) < before, done.stderr
+    return results
+
+
+def signature(schema: "torch._C.FunctionSchema") -> str:
+    """What the runtime's tables have for a schema."""
+    letters = {
+        "Tensor": "T", "Optional[Tensor]": "t", "List[Tensor]": "L", "List[Optional[Tensor]]": "O", "int": "I",
+        "Optional[int]": "i", "bool": "B", "Optional[bool]": "b", "float": "D", "Optional[float]": "d", "number": "S",
+        "Optional[number]": "s", "str": "C", "Optional[str]": "c", "List[int]": "N", "Optional[List[int]]": "n",
+        "List[bool]": "A", "Optional[List[float]]": "F",
+    }
+    before, after = "", ""
+    for argument in schema.arguments:
+        letter = letters[str(argument.type)]
+        if argument.alias_info is None:
+            before += letter
+        elif argument.kwarg_only:
+            after += letter
+        else:
+            before += "M"
+    written = after or "M" in before
+    return f"{before}>{after}" if written else before
+
+
+def test_there_is_a_kernel_for_each_operator(runtime: Runtime) -> None:
+    from executorch.runtime import Runtime as Peer
+
+    import oracle.kernel_programs  # noqa: F401  registers the operators of orders of dimensions
+
+    ours = dict(line.split(" ") for line in runtime.ask("operators"))
+    theirs = Peer.get().operator_registry.operator_names
+    assert sorted(ours) == sorted(theirs)
+    wrong = {}
+    for name, found in ours.items():
+        space, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        if space == "executorch_prim":
+            continue
+        operator = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
+        expected = signature(operator._schema)
+        if found != expected:
+            wrong[name] = (found, expected)
+    assert not wrong
+
+
+def test_kernels(runtime: Runtime, tmp_path: Path) -> None:
+    from oracle.kernel_cases import cases
+    from oracle.kernel_programs import build, write
+
+    every = cases()
+    called = set()
+    faults, agreed, alone = [], 0, []
+    for start in range(0, len(every), METHODS):
+        part = every[start : start + METHODS]
+        eager = {case.name: case.eager() for case in part}
+        builders = [build(case, eager[case.name]) for case in part]
+        called.update(f"{op.name}.{op.overload}" if op.overload else op.name for one in builders for op in one.plan.operators)
+        program = tmp_path / f"{start}.pte"
+        write(program, builders)
+        given = {builder.plan.name: builder.given for builder in builders}
+        theirs = peer(program, given, tmp_path / str(start))
+        runtime.ask("load", program)
+        for case in part:
+            expected = eager[case.name]
+            try:
+                runtime.ask("method", case.name)
+                ours = runtime.run(given[case.name])
+                # A method can be run again.
+                again = runtime.run(given[case.name])
+                if case.compare == "all" and not all(map(same_bits, ours, again)):
+                    faults.append(f"{case.name}: the second run differs from the first")
+            except RuntimeError as error:
+                ours = str(error)
+            fault = judge(case.compare, ours, theirs[case.name], expected)
+            if fault:
+                faults.append(f"{case.name}: {fault}\n    {describe(case)}")
+            elif isinstance(theirs[case.name], str):
+                alone.append(case.name)
+            else:
+                agreed += 1
+    missing = set(dict(line.split(" ") for line in runtime.ask("operators"))) - called
+    print(f"{agreed} cases agree; {len(alone)} are refused by ExecuTorch; not called here: {sorted(missing)}")
+    assert not faults, f"{len(faults)} of {len(every)}:\n" + "\n".join(faults)
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    return close(one, other)
+
+
+def describe(case: Any) -> str:
+    """The arguments, without the elements."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return f"{str(value.dtype)[6:]}{list(value.shape)}"
+        return [short(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    return f"{case.operator} {short(case.arguments)} {case.keywords}"
+
+
+def judge(compare: str, ours: Any, theirs: Any, eager: list[torch.Tensor]) -> str | None:
+    """What is wrong with our results: they have to be torch's, or ExecuTorch's where those differ."""
+    if isinstance(ours, str):
+        return None if isinstance(theirs, str) else f"we say: {ours}"
+    if [one.shape for one in ours] != [one.shape for one in eager] and isinstance(theirs, str):
+        return f"shapes {[list(one.shape) for one in ours]}, torch {[list(one.shape) for one in eager]}"
+    if compare == "shape":
+        return None
+    as_torch = all(map(close, ours, eager))
+    if isinstance(theirs, str):
+        return None if as_torch else f"ours {ours}\n  torch {eager}\n  (ExecuTorch: {theirs})"
+    as_peer = all(map(close, ours, theirs))
+    peer_as_torch = all(map(close, theirs, eager))
+    if as_torch or (as_peer and not peer_as_torch):
+        return None
+    return f"ours {ours}\n  theirs {theirs}\n  torch {eager}"
+
+
+PROGRAMS = [
+    "convolutions", "attention", "growing", "condition", "mapped", "scanned", "counter", "cache", "unplanned", "mixed",
+    "spectrum", "several", "external",
+]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str, runtime: Runtime, tmp_path: Path) -> None:
+    from executorch.runtime import Runtime as Peer
+
+    from oracle.runtime_programs import programs
+
+    made = programs(tmp_path)[name]()
+    data = {"data_path": str(made.data[0])} if made.data else {}
+    theirs = Peer.get().load_program(str(made.path), **data)
+    methods = {method: theirs.load_method(method) for method, _, _ in made.runs}
+    assert sorted(runtime.ask("load", made.path, *made.data)) == sorted(theirs.method_names)
+    loaded = None
+    for method, values, eager in made.runs:
+        if method != loaded:
+            runtime.ask("method", method)
+            loaded = method
+        ours = runtime.run(values)
+        peer_results = methods[method].execute(values)
+        assert len(ours) == len(eager) == len(peer_results)
+        for one, other, right in zip(ours, peer_results, eager, strict=True):
+            assert close(one, right), f"ours {one}\ntorch {right}\nExecuTorch {other}"
+            assert close(one, other), f"ours {one}\ntorch {right}\nExecuTorch {other}"
+
+
+def test_state_belongs_to_a_loaded_method(runtime: Runtime, tmp_path: Path) -> None:
+    from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
+
+    from oracle.runtime_programs import Counter, EdgeCompileConfig, ExecutorchBackendConfig, to_edge
+
+    counter = Counter()
+    counter.total += torch.tensor([1.0, 2.0, 3.0])
+    exported = torch.export.export(counter, (torch.ones(3),))
+    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
+    config = ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(["total"])])
+    path = tmp_path / "counter.pte"
+    path.write_bytes(edge.to_executorch(config).buffer)
+    runtime.ask("load", path)
+    for _ in range(2):
+        runtime.ask("method", "forward")
+        for step in (1, 2, 3):
+            [found] = runtime.run([torch.ones(3)])
+            assert torch.equal(found, (torch.tensor([1.0, 2.0, 3.0]) + step) * 2)
