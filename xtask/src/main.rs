@@ -8,6 +8,7 @@ mod kernels;
 mod ops;
 mod oracle;
 mod pt2;
+mod pte;
 mod schemas;
 mod test;
 mod workspace;
@@ -38,6 +39,9 @@ enum Command {
     /// Print what is read from `.pt2` archives as JSON.
     #[command(name = "pt2-dump")]
     Pt2Dump(pt2::Arguments),
+    /// Print what is read from ExecuTorch programs as JSON.
+    #[command(name = "pte-dump")]
+    PteDump(pte::Arguments),
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
     /// Convert every exported program, and judge what came of it.
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::Schemas(arguments) => schemas::run(&arguments),
         Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
+        Command::PteDump(arguments) => pte::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Zoo(arguments) => zoo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

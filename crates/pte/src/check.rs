@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::error::{Error, shown};
 use crate::limits;
 use crate::program::{
-    Chain, Dynamism, Instruction, Place, Placement, Plan, Program, Tensor, Value, ValueId,
+    Chain, Dynamism, Instruction, Place, Placement, Plan, Program, ScalarType, Tensor, Value,
+    ValueId, byte_length,
 };
 
 type Result<T> = std::result::Result<T, Error>;
@@ -115,24 +116,26 @@ fn value(value: &Value, index: usize, plan: &Plan, program: &Program) -> Result<
     }
 }
 
-fn tensor(tensor: &Tensor, plan: &Plan, program: &Program) -> Result<()> {
-    let rank = tensor.sizes.len();
+/// Checks what says how a tensor's elements lie, and gives the bytes that they take.
+pub(crate) fn shape(scalar_type: ScalarType, sizes: &[i32], dim_order: &[u8]) -> Result<u64> {
+    let rank = sizes.len();
     if rank > limits::RANK {
-        let message = format!("the tensor has rank {rank}; at most {} goes", limits::RANK);
-        return Err(Error::limit(message));
+        let limit = limits::RANK;
+        return Err(Error::limit(format!("the tensor has rank {rank}; at most {limit} goes")));
     }
-    let axes: BTreeSet<usize> = tensor.dim_order.iter().map(|axis| usize::from(*axis)).collect();
-    if tensor.dim_order.len() != rank || axes.len() != rank || axes.iter().any(|axis| *axis >= rank)
-    {
-        let order = &tensor.dim_order;
+    let axes: BTreeSet<usize> = dim_order.iter().map(|axis| usize::from(*axis)).collect();
+    if dim_order.len() != rank || axes.len() != rank || axes.iter().any(|axis| *axis >= rank) {
         let message =
-            format!("the dimensions lie in the order {order:?}; there are {rank} of them");
+            format!("the dimensions lie in the order {dim_order:?}; there are {rank} of them");
         return Err(Error::malformed(message));
     }
-    let Some(length) = tensor.byte_length().filter(|length| *length < 1 << 63) else {
-        let message = format!("the sizes {:?} are those of no tensor", tensor.sizes);
-        return Err(Error::malformed(message));
-    };
+    byte_length(scalar_type, sizes)
+        .filter(|length| *length < 1 << 63)
+        .ok_or_else(|| Error::malformed(format!("the sizes {sizes:?} are those of no tensor")))
+}
+
+fn tensor(tensor: &Tensor, plan: &Plan, program: &Program) -> Result<()> {
+    let length = shape(tensor.scalar_type, &tensor.sizes, &tensor.dim_order)?;
     let held = |index: u32, data: &[crate::Data], what: &str| {
         refer(index, data.len(), what)?;
         let found = data[index as usize].len() as u64;

@@ -11,6 +11,7 @@
 //! | `data` | [`Data`]: bytes in parts, of which none is copied together |
 //! | `read`, `write` | files and programs |
 //! | [`coreml`] | the models that Core ML's delegates are given |
+//! | `external` | [`ExternalData`]: `.ptd` files of tensors that programs refer to by name |
 //! | [`limits`] | what readers refuse as too much |
 //!
 //! ```
@@ -34,6 +35,7 @@ mod check;
 pub mod coreml;
 mod data;
 mod error;
+mod external;
 mod flatbuffer;
 pub mod limits;
 pub mod program;
@@ -44,6 +46,7 @@ mod write;
 
 pub use data::Data;
 pub use error::{Error, ErrorKind};
+pub use external::{ExternalData, ExternalEntry, TensorLayout};
 pub use program::Program;
 pub use read::{from_buffer, is_program, read};
 pub use segments::{SEGMENT_ALIGNMENT, WriteOptions};

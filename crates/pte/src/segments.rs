@@ -13,12 +13,19 @@ use coremill_tensor::Buffer;
 use crate::Data;
 use crate::error::{Error, ErrorKind};
 use crate::flatbuffer::{Bytes, Fields, Offset, Table};
+use crate::program::Unknown;
 use crate::schema;
 
 type Result<T> = std::result::Result<T, Error>;
 
 /// Segments begin at multiples of this, from the beginning of the file and of the first segment.
 pub const SEGMENT_ALIGNMENT: u64 = 128;
+
+/// Fields beyond this are no fields that a schema could have come to have.
+const UNKNOWN_SLOTS: u16 = 256;
+
+/// Bytes of a field that is not known.
+const UNKNOWN_BYTES: usize = 64;
 
 /// What a thread that writes holds at a time.
 const WINDOW: usize = 1 << 20;
@@ -137,6 +144,67 @@ fn same_place(left: &Data, right: &Data) -> bool {
     let parts = || left.parts().iter().zip(right.parts());
     left.parts().len() == right.parts().len()
         && parts().all(|(left, right)| left.identity() == right.identity())
+}
+
+/// The alignment of a segment that asks for one.
+pub(crate) fn alignment(asked: u32) -> Result<u64> {
+    if !asked.is_power_of_two() {
+        let message = format!("an alignment of {asked} is asked for, which is no power of two");
+        return Err(Error::new(ErrorKind::Unwritable, message));
+    }
+    Ok(SEGMENT_ALIGNMENT.max(u64::from(asked)))
+}
+
+impl Unknown {
+    /// Refuses what cannot be written again, because nobody knows what it refers to.
+    pub(crate) fn check_writable(&self, what: &str) -> Result<()> {
+        for field in &self.0 {
+            let problem = if field.may_refer {
+                "may refer to something elsewhere in the file"
+            } else if field.slot >= UNKNOWN_SLOTS || field.bytes.len() > UNKNOWN_BYTES {
+                "is too large"
+            } else {
+                continue;
+            };
+            let slot = field.slot;
+            let message = format!(
+                "{what} has a field {slot} that this version does not know, and it {problem}"
+            );
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        }
+        Ok(())
+    }
+}
+
+/// Segments that were read, and which of them something refers to.
+pub(crate) struct Used {
+    all: Vec<Data>,
+    used: Vec<bool>,
+}
+
+impl Used {
+    pub(crate) fn new(all: Vec<Data>) -> Used {
+        Used { used: vec![false; all.len()], all }
+    }
+
+    pub(crate) fn get(&mut self, index: u32, at: u64) -> Result<Data> {
+        let found = self.all.get(index as usize).cloned().ok_or_else(|| {
+            let count = self.all.len();
+            Error::malformed(format!("segment {index} of {count} is referred to")).at(at)
+        })?;
+        self.used[index as usize] = true;
+        Ok(found)
+    }
+
+    /// A segment that was got before.
+    pub(crate) fn peek(&self, index: usize) -> Data {
+        self.all[index].clone()
+    }
+
+    pub(crate) fn others(self) -> Vec<Data> {
+        let others = self.all.into_iter().zip(self.used);
+        others.filter(|(data, used)| !used && !data.is_empty()).map(|(data, _)| data).collect()
+    }
 }
 
 /// How to write a file.

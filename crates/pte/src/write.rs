@@ -7,8 +7,7 @@ use crate::check::check;
 use crate::error::{Error, ErrorKind, shown};
 use crate::flatbuffer::{Builder, Fields, Offset};
 use crate::program::{
-    Chain, Delegate, Frame, Instruction, Place, Placement, Plan, Program, Tensor, Unknown, Value,
-    ValueId,
+    Chain, Delegate, Frame, Instruction, Place, Placement, Plan, Program, Tensor, Value, ValueId,
 };
 use crate::read::{HEADER_BYTES, HEADER_MAGIC, IDENTIFIER};
 use crate::schema;
@@ -21,12 +20,6 @@ const CONSTANT_ALIGNMENT: u64 = 16;
 
 /// What the length of the tables is a multiple of: the largest alignment that the schema asks for.
 const TABLE_ALIGNMENT: usize = 16;
-
-/// Fields beyond this are no fields that a schema could have come to have.
-const UNKNOWN_SLOTS: u16 = 256;
-
-/// Bytes of a field that is not known.
-const UNKNOWN_BYTES: usize = 64;
 
 /// Writes a program, replacing a file that is there in one step. Its bytes depend on the program alone.
 pub fn write(path: &Path, program: &Program, options: &WriteOptions) -> Result<()> {
@@ -57,28 +50,9 @@ pub fn to_data(program: &Program) -> Result<Data> {
     Ok(segments.behind(bytes))
 }
 
-/// Refuses what cannot be written again, because nobody knows what it refers to.
-fn known(unknown: &Unknown, what: &str) -> Result<()> {
-    for field in &unknown.0 {
-        let problem = if field.may_refer {
-            "may refer to something elsewhere in the file"
-        } else if field.slot >= UNKNOWN_SLOTS || field.bytes.len() > UNKNOWN_BYTES {
-            "is too large"
-        } else {
-            continue;
-        };
-        let message = format!(
-            "{what} has a field {} that this version does not know, and it {problem}",
-            field.slot
-        );
-        return Err(Error::new(ErrorKind::Unwritable, message));
-    }
-    Ok(())
-}
-
 fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) -> Result<Offset> {
     use schema::program as slot;
-    known(&program.unknown, "the program")?;
+    program.unknown.check_writable("the program")?;
     // ExecuTorch's reader expects the segment of constants even where there are none.
     let constants = subsegments(&program.constants, CONSTANT_ALIGNMENT, builder, segments)?;
     let mutable = match program.mutable_data.as_slice() {
@@ -102,12 +76,8 @@ fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) ->
     let mut named_data = Vec::new();
     for named in &program.named_data {
         let within = |error: Error| error.within(format!("named data `{}`", shown(&named.key)));
-        known(&named.unknown, "the name").map_err(within)?;
-        if !named.alignment.is_power_of_two() {
-            let message = format!("an alignment of {} is asked for", named.alignment);
-            return Err(within(Error::new(ErrorKind::Unwritable, message)));
-        }
-        let alignment = SEGMENT_ALIGNMENT.max(u64::from(named.alignment));
+        named.unknown.check_writable("the name").map_err(within)?;
+        let alignment = segments::alignment(named.alignment).map_err(within)?;
         let segment = segments.add(&named.data, alignment)?;
         let key = builder.string(&named.key);
         let mut fields = Fields::default();
@@ -166,7 +136,7 @@ fn subsegments(
 /// Writes a method. `references` says where each piece of delegates' data lies.
 fn plan(plan: &Plan, references: &[(i8, u32)], builder: &mut Builder) -> Result<Offset> {
     use schema::plan as slot;
-    known(&plan.unknown, "the method")?;
+    plan.unknown.check_writable("the method")?;
     let container = plan.container.as_ref().map(|container| {
         let inputs = builder.optional_string(container.inputs.as_deref());
         let outputs = builder.optional_string(container.outputs.as_deref());
@@ -182,7 +152,7 @@ fn plan(plan: &Plan, references: &[(i8, u32)], builder: &mut Builder) -> Result<
     }
     let mut chains = Vec::new();
     for chain in &plan.chains {
-        known(&chain.unknown, "the chain")?;
+        chain.unknown.check_writable("the chain")?;
         chains.push(self::chain(chain, builder));
     }
     let operators: Vec<Offset> = plan
@@ -198,7 +168,7 @@ fn plan(plan: &Plan, references: &[(i8, u32)], builder: &mut Builder) -> Result<
         .collect();
     let mut delegates = Vec::new();
     for delegate in &plan.delegates {
-        known(&delegate.unknown, "the delegate")?;
+        delegate.unknown.check_writable("the delegate")?;
         delegates.push(self::delegate(delegate, references[delegate.data as usize], builder));
     }
     let devices: Vec<Offset> = plan
@@ -388,7 +358,7 @@ fn value(value: &Value, builder: &mut Builder) -> Result<Offset> {
             kind::OPTIONAL_TENSOR_LIST
         }
         Value::Tensor(tensor) => {
-            known(&tensor.unknown, "the tensor")?;
+            tensor.unknown.check_writable("the tensor")?;
             fields = self::tensor(tensor, builder);
             kind::TENSOR
         }

@@ -13,7 +13,8 @@ use crate::check::check;
 use crate::error::{Error, ErrorKind, shown};
 use crate::flatbuffer::Table;
 use crate::program::{NamedData, Placement, Program, Value};
-use crate::{schema, segments};
+use crate::schema;
+use crate::segments::{self, Used};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -114,7 +115,7 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
     })?;
     let data_of = |(inline, index): &(bool, usize)| match inline {
         true => delegate_data.inline[*index].clone(),
-        false => segments.all[*index].clone(),
+        false => segments.peek(*index),
     };
     program.delegate_data = delegate_data.found.iter().map(data_of).collect();
 
@@ -168,32 +169,6 @@ fn inline_data(table: &Table<'_>, file: &Buffer) -> Result<Data> {
     table.expect_known(schema::single::COUNT, "data in the tables")?;
     let range = table.byte_range(schema::single::VALUE)?.unwrap_or_default();
     Ok(file.slice(range).map(Data::from).unwrap_or_default())
-}
-
-/// Segments, and which of them something refers to.
-pub(crate) struct Used {
-    all: Vec<Data>,
-    used: Vec<bool>,
-}
-
-impl Used {
-    pub(crate) fn new(all: Vec<Data>) -> Used {
-        Used { used: vec![false; all.len()], all }
-    }
-
-    pub(crate) fn get(&mut self, index: u32, at: u64) -> Result<Data> {
-        let found = self.all.get(index as usize).cloned().ok_or_else(|| {
-            let count = self.all.len();
-            Error::malformed(format!("segment {index} of {count} is referred to")).at(at)
-        })?;
-        self.used[index as usize] = true;
-        Ok(found)
-    }
-
-    pub(crate) fn others(self) -> Vec<Data> {
-        let others = self.all.into_iter().zip(self.used);
-        others.filter(|(data, used)| !used && !data.is_empty()).map(|(data, _)| data).collect()
-    }
 }
 
 /// What delegates are given, each once.

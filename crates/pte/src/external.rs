@@ -1,0 +1,256 @@
+//! External data: `.ptd` files, in which tensors lie that a program refers to by name.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use crate::Data;
+use crate::check::shape;
+use crate::error::{Error, ErrorKind, shown};
+use crate::flatbuffer::{Builder, Fields, Offset, Table};
+use crate::program::{ScalarType, Unknown};
+use crate::schema;
+use crate::segments::{self, SEGMENT_ALIGNMENT, Segments, Used, WriteOptions};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// What every file begins with, behind the offset of its root table.
+const IDENTIFIER: [u8; 4] = *b"FT01";
+
+/// What the header behind it begins with.
+const HEADER_MAGIC: [u8; 4] = *b"FH01";
+
+/// The bytes of the header, its magic included.
+const HEADER_BYTES: usize = 40;
+
+/// What the length of the tables is a multiple of.
+const TABLE_ALIGNMENT: usize = 16;
+
+/// A file of named bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExternalData {
+    /// The version of the schema; every file so far says 0.
+    pub version: u32,
+    /// The bytes, each with a name.
+    pub entries: Vec<ExternalEntry>,
+    /// Segments of the file that nothing known refers to.
+    pub other_segments: Vec<Data>,
+    /// What newer writers may have said.
+    pub unknown: Unknown,
+}
+
+/// Bytes with a name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExternalEntry {
+    /// The name, which no two have.
+    pub key: String,
+    /// The bytes.
+    pub data: Data,
+    /// What they are, if they are a tensor.
+    pub layout: Option<TensorLayout>,
+    /// Bytes to whose multiple the data is aligned in the file, a power of two. The file does not say so; what was
+    /// read has 1. The least is that of segments, 128, in any case.
+    pub alignment: u32,
+    /// What newer writers may have said.
+    pub unknown: Unknown,
+}
+
+/// What a tensor's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorLayout {
+    /// The type of the elements.
+    pub scalar_type: ScalarType,
+    /// The dimensions.
+    pub sizes: Vec<i32>,
+    /// The dimensions in the order in which they lie in memory, the outermost first.
+    pub dim_order: Vec<u8>,
+}
+
+impl ExternalData {
+    /// Reads a file. The bytes stay in it; it must not be shortened while they are in memory.
+    pub fn read(path: &Path) -> Result<ExternalData> {
+        let mapped = Buffer::map(path);
+        let mapped = mapped.map_err(|error| Error::io(format!("map {}", path.display()), error))?;
+        ExternalData::from_buffer(&mapped)
+    }
+
+    /// Reads a file that is in memory or mapped.
+    pub fn from_buffer(file: &Buffer) -> Result<ExternalData> {
+        let whole = file.as_bytes();
+        if whole.get(4..8) != Some(&IDENTIFIER) {
+            let error = Error::new(ErrorKind::OtherFormat, "this is no file of external data");
+            return Err(error.with_hint("such files begin with 4 bytes and `FT01`"));
+        }
+        let (tables, base) = header(whole)?;
+        let tables = segments::tables(file, tables)?;
+        let data = data(&tables.root()?, file, base)?;
+        check(&data)?;
+        Ok(data)
+    }
+
+    /// The bytes of a name.
+    pub fn get(&self, key: &str) -> Option<&ExternalEntry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    /// Writes a file, replacing one that is there in one step. Its bytes depend on the data alone.
+    pub fn write(&self, path: &Path, options: &WriteOptions) -> Result<()> {
+        segments::write(path, &self.to_data()?, options)
+    }
+
+    /// The bytes of the file, of which those that have names are not copied.
+    pub fn to_data(&self) -> Result<Data> {
+        check(self).map_err(|error| error.with_kind(ErrorKind::Unwritable))?;
+        let mut segments = Segments::default();
+        let mut builder = Builder::default();
+        let root = write(self, &mut builder, &mut segments)?;
+        let mut header = [0; HEADER_BYTES];
+        let too_large = || Error::new(ErrorKind::Unwritable, "the tables exceed 2^31 bytes");
+        let bytes = builder.finish(root, IDENTIFIER, &header, TABLE_ALIGNMENT);
+        let mut bytes = bytes.ok_or_else(too_large)?;
+        let size = bytes.len() as u64;
+        // Here the size of the tables is that from where they begin, which is behind the header.
+        let start = 8 + HEADER_BYTES as u64;
+        let words = [start, size - start, size.next_multiple_of(SEGMENT_ALIGNMENT), segments.len()];
+        header[..4].copy_from_slice(&HEADER_MAGIC);
+        header[4..8].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+        for (at, word) in words.into_iter().enumerate() {
+            header[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[8..8 + HEADER_BYTES].copy_from_slice(&header);
+        Ok(segments.behind(bytes))
+    }
+}
+
+/// Where the tables end, and where the segments begin.
+fn header(file: &[u8]) -> Result<(u64, Option<u64>)> {
+    let header =
+        file.get(8..8 + HEADER_BYTES).and_then(|header| header.first_chunk::<HEADER_BYTES>());
+    let Some(header) = header else {
+        return Err(Error::malformed("the file ends within its header"));
+    };
+    let length = u64::from(u32::from_le_bytes([header[4], header[5], header[6], header[7]]));
+    if header[..4] != HEADER_MAGIC || length < HEADER_BYTES as u64 {
+        let found = shown(&String::from_utf8_lossy(&header[..4]));
+        let message = format!("the header is `{found}` of {length} bytes; `FH01` of 40 is read");
+        return Err(Error::malformed(message).at(8));
+    }
+    let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    let (offset, size, base, data) = (word(8), word(16), word(24), word(32));
+    let end = offset.checked_add(size);
+    let all = file.len() as u64;
+    let sound =
+        end.is_some_and(|end| end <= all) && base.checked_add(data).is_some_and(|end| end <= all);
+    match end {
+        Some(end) if sound => Ok((end, (base != 0).then_some(base))),
+        _ => {
+            let message = format!(
+                "the file has {all} bytes; its header speaks of {size} bytes of tables at {offset}, and of \
+                 {data} bytes at {base}"
+            );
+            let error = Error::malformed(message).at(16);
+            Err(error.with_hint("the file was cut short on its way here, perhaps"))
+        }
+    }
+}
+
+fn data(table: &Table<'_>, file: &Buffer, base: Option<u64>) -> Result<ExternalData> {
+    use schema::flat_tensor as slot;
+    let mut segments = Used::new(segments::read(table, slot::SEGMENTS, file, base)?);
+    let entries = table.tables(slot::NAMED_DATA, |_, named| {
+        use schema::named_data as slot;
+        let index = named.u32(slot::SEGMENT, 0)?;
+        let layout = match named.table(slot::TENSOR_LAYOUT)? {
+            Some(layout) => Some(self::layout(&layout)?),
+            None => None,
+        };
+        Ok(ExternalEntry {
+            key: named.string(slot::KEY)?.unwrap_or_default(),
+            data: segments.get(index, named.offset())?,
+            layout,
+            alignment: 1,
+            unknown: named.unknown(slot::COUNT)?,
+        })
+    })?;
+    Ok(ExternalData {
+        version: table.u32(slot::VERSION, 0)?,
+        entries,
+        other_segments: segments.others(),
+        unknown: table.unknown(slot::COUNT)?,
+    })
+}
+
+fn layout(table: &Table<'_>) -> Result<TensorLayout> {
+    use schema::tensor_layout as slot;
+    table.expect_known(slot::COUNT, "a tensor")?;
+    let number = table.i8(slot::SCALAR_TYPE, 0)?;
+    let scalar_type = ScalarType::from_number(number).ok_or_else(|| {
+        let message = format!("the elements are of type {number}, which is not known");
+        Error::unsupported(message).at(table.offset())
+    })?;
+    Ok(TensorLayout {
+        scalar_type,
+        sizes: table.i32s(slot::SIZES)?.unwrap_or_default(),
+        dim_order: table.u8s(slot::DIM_ORDER)?.unwrap_or_default().to_vec(),
+    })
+}
+
+/// What must hold, whether it was read or is to be written.
+fn check(data: &ExternalData) -> Result<()> {
+    let mut keys = BTreeSet::new();
+    for entry in &data.entries {
+        let within = |error: Error| error.within(format!("`{}`", shown(&entry.key)));
+        if !keys.insert(&entry.key) {
+            return Err(within(Error::malformed("there are two entries of the name")));
+        }
+        if let Some(layout) = &entry.layout {
+            check_layout(layout, entry.data.len() as u64).map_err(within)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_layout(layout: &TensorLayout, found: u64) -> Result<()> {
+    let sizes = &layout.sizes;
+    let length = shape(layout.scalar_type, sizes, &layout.dim_order)?;
+    if length != found {
+        let message = format!("the tensor has the sizes {sizes:?} and {found} bytes");
+        return Err(Error::malformed(message));
+    }
+    Ok(())
+}
+
+fn write(data: &ExternalData, builder: &mut Builder, segments: &mut Segments) -> Result<Offset> {
+    use schema::flat_tensor as slot;
+    data.unknown.check_writable("the file")?;
+    let mut entries = Vec::new();
+    for entry in &data.entries {
+        use schema::named_data as slot;
+        let within = |error: Error| error.within(format!("`{}`", shown(&entry.key)));
+        entry.unknown.check_writable("the entry").map_err(within)?;
+        let alignment = segments::alignment(entry.alignment).map_err(within)?;
+        let segment = segments.add(&entry.data, alignment)?;
+        let key = builder.string(&entry.key);
+        let layout = entry.layout.as_ref().map(|layout| {
+            use schema::tensor_layout as slot;
+            let sizes = builder.vector(&layout.sizes);
+            let order = builder.vector(&layout.dim_order);
+            let mut fields = Fields::default();
+            fields.scalar(slot::SCALAR_TYPE, layout.scalar_type as i8);
+            builder.table(fields.offset(slot::SIZES, sizes).offset(slot::DIM_ORDER, order))
+        });
+        let mut fields = Fields::default();
+        fields.offset(slot::KEY, key).scalar(slot::SEGMENT, segment);
+        fields.offset(slot::TENSOR_LAYOUT, layout).unknown(&entry.unknown);
+        entries.push(builder.table(&mut fields));
+    }
+    for other in &data.other_segments {
+        segments.add_new(other, SEGMENT_ALIGNMENT)?;
+    }
+    let mut fields = Fields::default();
+    fields.scalar(slot::VERSION, data.version);
+    fields.offset(slot::SEGMENTS, segments.tables(builder));
+    fields.offset(slot::NAMED_DATA, builder.vector_of_tables(&entries));
+    Ok(builder.table(fields.unknown(&data.unknown)))
+}

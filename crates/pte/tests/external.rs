@@ -1,0 +1,70 @@
+//! Files of external data.
+
+use coremill_pte::program::ScalarType;
+use coremill_pte::{Data, ErrorKind, ExternalData, ExternalEntry, TensorLayout};
+use coremill_tensor::Buffer;
+
+fn sample() -> ExternalData {
+    let shared = Data::from(vec![1; 24]);
+    let entry = |key: &str, data: &Data, sizes: &[i32]| ExternalEntry {
+        key: key.to_owned(),
+        data: data.clone(),
+        layout: Some(TensorLayout {
+            scalar_type: ScalarType::Float,
+            sizes: sizes.to_vec(),
+            dim_order: (0..sizes.len() as u8).rev().collect(),
+        }),
+        alignment: 1,
+        ..ExternalEntry::default()
+    };
+    let plain = ExternalEntry {
+        key: "plain".to_owned(),
+        data: Data::from(b"bytes".to_vec()),
+        alignment: 1,
+        ..ExternalEntry::default()
+    };
+    let entries = vec![entry("weight", &shared, &[2, 3]), entry("tied", &shared, &[6]), plain];
+    ExternalData { entries, ..ExternalData::default() }
+}
+
+#[test]
+fn what_is_written_reads_the_same() {
+    let data = sample();
+    let bytes = data.to_data().expect("written").to_buffer();
+    assert_eq!(ExternalData::from_buffer(&bytes).expect("read"), data);
+    assert_eq!(data.get("tied").map(|entry| entry.data.len()), Some(24));
+    assert_eq!(data.get("other"), None);
+    let ones = [1; 24];
+    let found = bytes.as_bytes().windows(24).filter(|window| *window == ones).count();
+    assert_eq!(found, 1, "what is shared lies there once");
+
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("weights.ptd");
+    data.write(&path, &Default::default()).expect("written");
+    assert_eq!(ExternalData::read(&path).expect("read"), data);
+}
+
+#[test]
+fn what_is_not_sound_is_refused() {
+    let bytes = sample().to_data().expect("written").to_buffer().as_bytes().to_vec();
+    for length in 0..bytes.len() {
+        let error = ExternalData::from_buffer(&Buffer::from(bytes[..length].to_vec()));
+        error.expect_err("it is cut short");
+    }
+    let mut wrong = sample();
+    wrong.entries[1].key = "weight".to_owned();
+    let error = wrong.to_data().expect_err("two of a name");
+    assert_eq!(error.to_string(), "`weight`: there are two entries of the name");
+    let mut wrong = sample();
+    wrong.entries[1].layout.as_mut().expect("a tensor").sizes[0] = 7;
+    let error = wrong.to_data().expect_err("another size");
+    assert_eq!(error.kind(), ErrorKind::Unwritable);
+    assert_eq!(error.to_string(), "`tied`: the tensor has the sizes [7] and 24 bytes");
+    let mut wrong = sample();
+    wrong.entries[2].alignment = 24;
+    let error = wrong.to_data().expect_err("no alignment");
+    assert!(error.to_string().contains("24 is asked for"), "{error}");
+    let mut wrong = sample();
+    wrong.entries[0].layout.as_mut().expect("a tensor").dim_order = vec![0, 0];
+    assert!(wrong.to_data().is_err());
+}
