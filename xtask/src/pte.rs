@@ -109,10 +109,16 @@ fn plan(plan: &Plan, program: &Program) -> Result<Json, coremill_pte::Error> {
 
 fn chain(chain: &Chain) -> Json {
     let instruction = |instruction: &Instruction| match instruction {
-        Instruction::KernelCall { operator, arguments } => json!(["KernelCall", operator, ids(arguments)]),
-        Instruction::DelegateCall { delegate, arguments } => json!(["DelegateCall", delegate, ids(arguments)]),
+        Instruction::KernelCall { operator, arguments } => {
+            json!(["KernelCall", operator, ids(arguments)])
+        }
+        Instruction::DelegateCall { delegate, arguments } => {
+            json!(["DelegateCall", delegate, ids(arguments)])
+        }
         Instruction::Move { from, to } => json!(["MoveCall", from.0, to.0]),
-        Instruction::JumpFalse { condition, target } => json!(["JumpFalseCall", condition.0, target]),
+        Instruction::JumpFalse { condition, target } => {
+            json!(["JumpFalseCall", condition.0, target])
+        }
         Instruction::Free(value) => json!(["FreeCall", value.0]),
     };
     json!({

@@ -270,4 +270,27 @@ mod tests {
         assert_eq!(tables.expect("tables"), [inner.clone(), (0, None), inner]);
         assert_eq!(root.unknown(8).expect("fields"), unknown);
     }
+
+    #[test]
+    fn tables_that_many_offsets_lead_to_have_a_limit() {
+        let mut builder = Builder::default();
+        let leaf = builder.table(&mut Fields::default());
+        let leaves = builder.vector_of_tables(&vec![leaf; 10_000]);
+        let branch = builder.table(Fields::default().offset(0, leaves));
+        let branches = builder.vector_of_tables(&vec![branch; 10_000]);
+        let root = builder.table(Fields::default().offset(0, branches));
+        let bytes = builder.finish(root, *b"TEST", &[], 16).expect("short");
+        assert!(bytes.len() < 100_000);
+        let bytes = Bytes::new(&bytes);
+        let mut seen = 0u64;
+        let read = bytes.root().expect("a table").tables(0, |_, branch| {
+            branch.tables(0, |_, _| {
+                seen += 1;
+                Ok(())
+            })
+        });
+        let error = read.expect_err("10^8 tables are too many");
+        assert_eq!(error.kind(), crate::ErrorKind::Limit);
+        assert!(seen < 1_000_000, "{seen}");
+    }
 }

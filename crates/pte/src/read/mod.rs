@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> Result<Program> {
 
 /// Whether bytes are the beginning of a program, whatever its version; 8 are enough.
 pub fn is_program(start: &[u8]) -> bool {
-    start.get(4..6) == Some(b"ET")
+    start.get(4..).is_some_and(|start| start.starts_with(b"ET"))
 }
 
 /// Reads a program whose file is in memory or mapped.
@@ -46,8 +46,8 @@ pub fn from_buffer(file: &Buffer) -> Result<Program> {
     let whole = file.as_bytes();
     if whole.get(4..8) != Some(&IDENTIFIER) {
         let mut error = Error::new(ErrorKind::OtherFormat, "this is no ExecuTorch program");
-        if is_program(whole) {
-            let found = shown(&String::from_utf8_lossy(&whole[4..8]));
+        if let Some(found) = whole.get(4..8).filter(|found| found.starts_with(b"ET")) {
+            let found = shown(&String::from_utf8_lossy(found));
             error = Error::unsupported(format!("programs of version `{found}` are not read"));
         }
         return Err(error.with_hint("programs begin with 4 bytes and `ET12`"));

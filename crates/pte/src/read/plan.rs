@@ -136,6 +136,7 @@ fn instruction(table: &Table<'_>) -> Result<Instruction> {
     let (found, member) = member(table, "an instruction")?;
     let known = match found {
         kind::FREE => single::COUNT,
+        kind::MOVE | kind::JUMP_FALSE => pair::COUNT,
         _ => call::COUNT,
     };
     member.expect_known(known, "an instruction")?;
