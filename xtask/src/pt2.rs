@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// Print the program as calls of ExecuTorch's kernels
     #[arg(long, conflicts_with = "prepared")]
     portable: bool,
+    /// Say nothing of weights: to read all their bytes takes long
+    #[arg(long)]
+    no_weights: bool,
 }
 
 /// Prints one line for each file.
@@ -45,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             }
         }
         let expressions = arguments.prepared || arguments.portable;
-        let dump = Dump { program: &program, expressions };
+        let dump = Dump { program: &program, expressions, weights: !arguments.no_weights };
         let dump = dump.program().map_err(name)?;
         serde_json::to_writer(io::stdout().lock(), &dump).map_err(|error| error.to_string())?;
         println!();
@@ -57,6 +60,8 @@ struct Dump<'a> {
     program: &'a ExportedProgram,
     /// Whether symbolic sizes are told as such, beside their values.
     expressions: bool,
+    /// Whether weights are told.
+    weights: bool,
 }
 
 /// Symbolic sizes are compared by their values: each symbol gets two, from the letters of its name.
@@ -66,7 +71,7 @@ impl Dump<'_> {
     fn program(&self) -> Result<Value, coremill_pt2::Error> {
         let program = self.program;
         let mut tensors = Map::new();
-        for (name, stored) in &program.tensors {
+        for (name, stored) in program.tensors.iter().filter(|_| self.weights) {
             tensors.insert(name.clone(), stored_tensor(stored)?);
         }
         let signature = program.modules.iter().find_map(|module| module.signature.as_ref());

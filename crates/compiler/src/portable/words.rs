@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::call::{Call, Tensor};
-use super::dtype::{beside, fractional, promote_ranked, summed};
+use super::dtype::{beside, fractional, is_integer, promote_ranked, summed};
 use super::size;
 use crate::error::{Refusal, refuse};
 
@@ -17,6 +17,20 @@ pub(crate) fn list(values: impl IntoIterator<Item = i64>) -> Argument {
 /// Positions as an argument.
 pub(crate) fn places(values: &[usize]) -> Argument {
     list(values.iter().map(|value| *value as i64))
+}
+
+/// The number as a type has it: one that rounds to the type's largest is not out of its range.
+fn rounded(value: Argument, dtype: ScalarType) -> Argument {
+    match (value, dtype) {
+        (Argument::Float(value), ScalarType::Float32) => Argument::Float(f64::from(value as f32)),
+        (Argument::Float(value), ScalarType::Float16) => {
+            Argument::Float(half::f16::from_f64(value).to_f64())
+        }
+        (Argument::Float(value), ScalarType::BFloat16) => {
+            Argument::Float(half::bf16::from_f64(value).to_f64())
+        }
+        (value, _) => value,
+    }
 }
 
 fn tensors(all: &[Tensor]) -> Argument {
@@ -122,10 +136,14 @@ impl Call<'_> {
 
     /// Between two numbers, either of which may be missing.
     pub(crate) fn clamp(&mut self, x: &Tensor, low: Option<f64>, high: Option<f64>) -> Maybe {
-        let bound = |bound: Option<f64>| bound.map_or(Argument::None, Argument::Float);
+        let whole = is_integer(x.dtype)
+            && [low, high].into_iter().flatten().all(|bound| bound.fract() == 0.0);
+        let number = |bound: f64| {
+            if whole { Argument::Int(bound as i64) } else { Argument::Float(bound) }
+        };
+        let bound = |bound: Option<f64>| bound.map_or(Argument::None, number);
         let given = [("self", x.argument()), ("min", bound(low)), ("max", bound(high))];
-        let some = low.is_some() || high.is_some();
-        let dtype = if some { beside(ScalarType::Float32, x.dtype) } else { x.dtype };
+        let dtype = if whole { x.dtype } else { beside(ScalarType::Float32, x.dtype) };
         self.emit("aten.clamp.default", &given, dtype, x.sizes.clone())
     }
 
@@ -158,6 +176,7 @@ impl Call<'_> {
     /// One number everywhere.
     pub(crate) fn full(&mut self, sizes: Vec<Size>, value: Argument, dtype: ScalarType) -> Maybe {
         let wanted = self.sizes_argument(&sizes)?;
+        let value = rounded(value, dtype);
         let given =
             [("size", wanted), ("fill_value", value), ("dtype", Argument::ScalarType(dtype))];
         self.emit("aten.full.default", &given, dtype, sizes)

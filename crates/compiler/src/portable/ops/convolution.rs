@@ -126,7 +126,7 @@ fn volume(
     sizes: Vec<Size>,
 ) -> Maybe {
     if shape.transposed {
-        refuse!("the transpose of a convolution of volumes has no kernel");
+        return transposed_volume(call, x, weight, bias, shape, sizes);
     }
     let x = call.pad(x, &[0, 0, 0, 0, shape.padding[0], shape.padding[0]], Argument::Int(0))?;
     let depth = sizes[2].fixed();
@@ -178,6 +178,64 @@ fn volume(
         ],
     )?;
     call.permute(&apart, &[0, 2, 1, 3, 4])
+}
+
+/// The transpose of a convolution of volumes is a plain one, of an image with zeros in between, by the kernel from its
+/// other end.
+fn transposed_volume(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    shape: &Shape,
+    sizes: Vec<Size>,
+) -> Maybe {
+    let mut spread = x.clone();
+    let mut pads = Vec::with_capacity(6);
+    for at in 0..3 {
+        let (Some(length), Some(kernel)) = (x.sizes[at + 2].fixed(), weight.sizes[at + 2].fixed())
+        else {
+            refuse!("the sizes of a convolution of volumes are not known");
+        };
+        let stride = shape.stride[at];
+        if stride > 1 {
+            // Zeros behind each place; those behind the last one go.
+            let apart = call.unsqueeze(&spread, at + 3)?;
+            let behind = apart.rank() - (at + 3) - 1;
+            let mut wide = vec![0; 2 * behind];
+            wide.extend([0, stride - 1]);
+            let padded = call.pad(&apart, &wide, Argument::Int(0))?;
+            let mut joined = spread.sizes.clone();
+            joined[at + 2] = Size::Fixed(length * stride);
+            let joined = call.view(&padded, joined)?;
+            spread = call.slice(&joined, at + 2, 0, (length - 1) * stride + 1, 1)?;
+        }
+        let reach = shape.dilation[at] * (kernel - 1) - shape.padding[at];
+        pads.splice(0..0, [reach, reach + shape.output_padding[at]]);
+    }
+    let padded = call.pad(&spread, &pads, Argument::Int(0))?;
+    let turned = call.flip(weight, &[2, 3, 4])?;
+    // Input channels by groups, output channels of each: to output channels, input channels of each.
+    let groups = Size::Fixed(shape.groups);
+    let (inner, outer) = (&weight.sizes[0], &weight.sizes[1]);
+    let Some(inner) = inner.fixed().map(|inner| Size::Fixed(inner / shape.groups.max(1))) else {
+        refuse!("the number of channels is not known");
+    };
+    let rest = &weight.sizes[2..];
+    let apart =
+        call.view(&turned, [&[groups.clone(), inner.clone(), outer.clone()], rest].concat())?;
+    let swapped = call.transpose(&apart, 1, 2)?;
+    let joined = [&[size::multiply(&groups, outer), inner], rest].concat();
+    let weight = call.view(&swapped, joined)?;
+    let plain = Shape {
+        stride: vec![1; 3],
+        padding: vec![0; 3],
+        dilation: shape.dilation.clone(),
+        output_padding: vec![0; 3],
+        groups: shape.groups,
+        transposed: false,
+    };
+    volume(call, &padded, &weight, bias, &plain, sizes)
 }
 
 /// Time, batch, channels.

@@ -31,20 +31,22 @@ pub(crate) fn einsum(call: &mut Call<'_>) -> Results {
     if terms.len() != tensors.len() {
         refuse!("`{equation}` has {} terms for {} tensors", terms.len(), tensors.len());
     }
-    let mut operands = Vec::with_capacity(tensors.len());
-    for (term, tensor) in terms.into_iter().zip(tensors) {
-        let labels = labels(term, Some(tensor.rank()))?;
-        operands.push(without_repeats(call, Labelled { tensor, labels })?);
+    let mut all = Vec::with_capacity(tensors.len());
+    for (term, tensor) in terms.into_iter().zip(&tensors) {
+        all.push(labels(term, Some(tensor.rank()))?);
     }
-    let ellipsis = operands
-        .iter()
-        .map(|one| one.labels.iter().filter(|l| matches!(l, Label::Ellipsis(_))).count())
-        .max()
-        .unwrap_or(0);
+    let in_ellipsis = |labels: &Vec<Label>| {
+        labels.iter().filter(|label| matches!(label, Label::Ellipsis(_))).count()
+    };
+    let ellipsis = all.iter().map(in_ellipsis).max().unwrap_or(0);
     let wanted = match right {
         Some(right) => output_labels(right, ellipsis)?,
-        None => implicit(&operands, ellipsis),
+        None => implicit(&all, ellipsis),
     };
+    let mut operands = Vec::with_capacity(tensors.len());
+    for (labels, tensor) in all.into_iter().zip(tensors) {
+        operands.push(without_repeats(call, Labelled { tensor, labels })?);
+    }
     let mut rest = operands.into_iter();
     let Some(mut sum) = rest.next() else { refuse!("there is nothing to sum") };
     let rest: Vec<_> = rest.collect();
@@ -90,9 +92,8 @@ fn output_labels(text: &str, ellipsis: usize) -> Result<Vec<Label>, Refusal> {
 }
 
 /// Without an arrow the result has what occurs once, in alphabetical order, after the ellipsis.
-fn implicit(operands: &[Labelled], ellipsis: usize) -> Vec<Label> {
-    let mut letters: Vec<Label> =
-        operands.iter().flat_map(|one| one.labels.iter().copied()).collect();
+fn implicit(terms: &[Vec<Label>], ellipsis: usize) -> Vec<Label> {
+    let mut letters: Vec<Label> = terms.iter().flatten().copied().collect();
     letters.retain(|label| matches!(label, Label::Letter(_)));
     letters.sort_unstable();
     let all = letters.clone();

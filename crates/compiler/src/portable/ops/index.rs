@@ -236,8 +236,11 @@ fn scatter_reduce(call: &mut Call<'_>) -> Results {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
     let how = call.text("reduce")?.to_owned();
     let include = !matches!(call.node.argument("include_self"), Some(Argument::Bool(false)));
-    if call.has("value") || !matches!(how.as_str(), "sum" | "add" | "mean") {
-        refuse!("values that meet at one place can be added; `{how}` of them has no kernel");
+    if call.has("value") {
+        refuse!("one value that is written by `{how}` has no kernel");
+    }
+    if !matches!(how.as_str(), "sum" | "add" | "mean") {
+        return meeting(call, &x, &index, &how, include);
     }
     let index = long(call, &index)?;
     let source = call.tensor("src")?;
@@ -275,6 +278,88 @@ fn scatter_reduce(call: &mut Call<'_>) -> Results {
         return one(call.divide(&sum, &count)?);
     }
     one(call.join("aten.floor_divide.default", &sum, &count)?)
+}
+
+/// Places that a decomposition asks each value for.
+const MOST_PLACES: i64 = 1 << 12;
+
+/// The extreme or the product of the values that meet at each place: every place sees all of them, and those that are
+/// for others as what changes nothing.
+fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: bool) -> Results {
+    let neutral = match (how, crate::portable::dtype::is_float(x.dtype)) {
+        ("prod" | "multiply", _) => Argument::Int(1),
+        ("amax", true) => Argument::Float(f64::NEG_INFINITY),
+        ("amin", true) => Argument::Float(f64::INFINITY),
+        _ => refuse!("`{how}` of integers that meet at one place has no kernel"),
+    };
+    let source = call.tensor("src")?;
+    let at = x.dimension(call.int("dim")?)?;
+    let index = long(call, index)?;
+    let (Some(sizes), Some(counts)) = (
+        x.sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>(),
+        index.sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>(),
+    ) else {
+        refuse!("the sizes are known when the program runs only");
+    };
+    if x.rank() == 0 || sizes[at] > MOST_PLACES {
+        refuse!("values meet along a dimension of at most {MOST_PLACES} places");
+    }
+    // The part of the source that the indices are for, and the part of the tensor that they can reach.
+    let (mut source, mut base) = (source, x.clone());
+    for (axis, count) in counts.iter().enumerate() {
+        source = call.slice(&source, axis, 0, *count, 1)?;
+        if axis != at {
+            base = call.slice(&base, axis, 0, *count, 1)?;
+        }
+    }
+    // The values run along a new last dimension, the places along the old one.
+    let apart = |call: &mut Call<'_>, tensor: &Tensor| {
+        let wide = call.unsqueeze(tensor, tensor.rank())?;
+        let last = wide.rank() - 1;
+        call.transpose(&wide, at, last)
+    };
+    let (index, source) = (apart(call, &index)?, apart(call, &source)?);
+    let count = call.count(&x.sizes[at], ScalarType::Int64)?;
+    let mut shape = vec![Size::Fixed(1); x.rank() + 1];
+    shape[at] = x.sizes[at].clone();
+    let places = call.view(&count, shape)?;
+    let here = call.compare("eq", &index, &places)?;
+    let neutral = call.full(Vec::new(), neutral, x.dtype)?;
+    let seen = call.choose(&here, &source, &neutral)?;
+    let last = x.rank();
+    let product = matches!(how, "prod" | "multiply");
+    let met = if product {
+        let given = [
+            ("self", seen.argument()),
+            ("dim", Argument::Int(last as i64)),
+            ("dtype", Argument::ScalarType(x.dtype)),
+        ];
+        call.emit("aten.prod.dim_int", &given, x.dtype, base.sizes.clone())?
+    } else {
+        call.extreme(how, &seen, &[last], false)?
+    };
+    let both = match how {
+        "amax" => call.join("aten.maximum.default", &base, &met)?,
+        "amin" => call.join("aten.minimum.default", &base, &met)?,
+        _ => call.multiply(&base, &met)?,
+    };
+    let mut done = both;
+    if !include {
+        let any = call.any(&here, &[last], false)?;
+        done = call.choose(&any, &met, &base)?;
+    }
+    // What lies outside of the indices' reach stays.
+    for axis in (0..counts.len()).rev().filter(|axis| *axis != at && counts[*axis] < sizes[*axis]) {
+        let mut rest = x.clone();
+        for (other, count) in counts.iter().enumerate().take(axis) {
+            if other != at {
+                rest = call.slice(&rest, other, 0, *count, 1)?;
+            }
+        }
+        let after = call.slice(&rest, axis, counts[axis], sizes[axis] - counts[axis], 1)?;
+        done = call.concatenate(&[done, after], axis)?;
+    }
+    one(done)
 }
 
 fn chosen(call: &mut Call<'_>) -> Results {

@@ -7,6 +7,7 @@ mod cast;
 mod convolution;
 mod creation;
 mod einsum;
+mod experts;
 mod index;
 mod join;
 mod linear;
@@ -14,6 +15,7 @@ mod loss;
 mod normalization;
 mod order;
 mod pooling;
+mod recurrent;
 mod reduction;
 mod resize;
 mod scalars;
@@ -29,6 +31,7 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     cast::ROWS,
     convolution::ROWS,
     creation::ROWS,
+    experts::ROWS,
     index::ROWS,
     join::ROWS,
     linear::ROWS,
@@ -36,6 +39,7 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     normalization::ROWS,
     order::ROWS,
     pooling::ROWS,
+    recurrent::ROWS,
     reduction::ROWS,
     resize::ROWS,
     scalars::ROWS,

@@ -19,6 +19,13 @@ pub(crate) const ROWS: &[Row] = &[
             "aten.native_batch_norm.default",
         ],
     ),
+    by(
+        batch_norm_training,
+        &[
+            "aten._native_batch_norm_legit_functional.default",
+            "aten._native_batch_norm_legit.no_stats",
+        ],
+    ),
     by(layer_norm, &["aten.layer_norm.default", "aten.native_layer_norm.default"]),
     by(group_norm, &["aten.group_norm.default", "aten.native_group_norm.default"]),
     by(instance_norm, &["aten.instance_norm.default"]),
@@ -46,30 +53,7 @@ fn batch_norm(call: &mut Call<'_>) -> Results {
     let statistics = (call.optional_tensor("running_mean")?, call.optional_tensor("running_var")?);
     let done = match statistics {
         (Some(mean), Some(variance)) if !call.bool("training")? => {
-            let channels =
-                |tensor: Option<Tensor>| tensor.map_or(Argument::None, |tensor| tensor.argument());
-            let mut same = Vec::with_capacity(4);
-            for tensor in [weight, bias, Some(mean), Some(variance)] {
-                same.push(match tensor {
-                    Some(tensor) => Some(call.cast(&tensor, x.dtype)?),
-                    None => None,
-                });
-            }
-            let mut same = same.into_iter().map(channels);
-            let mut next = || same.next().unwrap_or(Argument::None);
-            let given = [
-                ("input", x.argument()),
-                ("weight", next()),
-                ("bias", next()),
-                ("running_mean", next()),
-                ("running_var", next()),
-                ("momentum", Argument::Float(0.1)),
-                ("eps", Argument::Float(epsilon)),
-            ];
-            let none = vec![Size::Fixed(0)];
-            let types = vec![(x.dtype, x.sizes.clone()), (x.dtype, none.clone()), (x.dtype, none)];
-            let operator = "aten._native_batch_norm_legit_no_training.default";
-            call.emit_several(operator, &given, types)?.swap_remove(0)
+            by_given(call, &x, [weight, bias, Some(mean), Some(variance)], epsilon)?
         }
         _ => {
             let over: Vec<usize> = (0..x.rank()).filter(|at| *at != 1).collect();
@@ -78,6 +62,27 @@ fn batch_norm(call: &mut Call<'_>) -> Results {
         }
     };
     first(call, done)
+}
+
+/// By weight, bias, mean and variance of each channel.
+fn by_given(call: &mut Call<'_>, x: &Tensor, channels: [Option<Tensor>; 4], epsilon: f64) -> Maybe {
+    let names = ["weight", "bias", "running_mean", "running_var"];
+    let mut given = vec![
+        ("input", x.argument()),
+        ("momentum", Argument::Float(0.1)),
+        ("eps", Argument::Float(epsilon)),
+    ];
+    for (name, tensor) in names.into_iter().zip(channels) {
+        let argument = match tensor {
+            Some(tensor) => call.cast(&tensor, x.dtype)?.argument(),
+            None => Argument::None,
+        };
+        given.push((name, argument));
+    }
+    let none = vec![Size::Fixed(0)];
+    let types = vec![(x.dtype, x.sizes.clone()), (x.dtype, none.clone()), (x.dtype, none)];
+    let operator = "aten._native_batch_norm_legit_no_training.default";
+    Ok(call.emit_several(operator, &given, types)?.swap_remove(0))
 }
 
 /// Without its mean, divided by its deviation.
@@ -89,6 +94,48 @@ fn standard(call: &mut Call<'_>, x: &Tensor, over: &[usize], epsilon: f64) -> Ma
     let safe = call.add_number(&variance, epsilon)?;
     let inverse = call.map("rsqrt", &safe)?;
     call.multiply(&centered, &inverse)
+}
+
+/// By the statistics of the input; they move those that are kept, too.
+fn batch_norm_training(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("input")?;
+    let (weight, bias) = (call.optional_tensor("weight")?, call.optional_tensor("bias")?);
+    let (epsilon, momentum) = (call.float("eps")?, call.float("momentum")?);
+    if !call.bool("training")? {
+        let (mean, variance) = (call.tensor("running_mean")?, call.tensor("running_var")?);
+        let channels = [weight, bias, Some(mean.clone()), Some(variance.clone())];
+        let done = by_given(call, &x, channels, epsilon)?;
+        let unused = [Made::Nothing, Made::Nothing];
+        let kept = [Made::Tensor(mean), Made::Tensor(variance)];
+        return Ok([Made::Tensor(done)].into_iter().chain(unused).chain(kept).collect());
+    }
+    let over: Vec<usize> = (0..x.rank()).filter(|at| *at != 1).collect();
+    let plain = standard(call, &x, &over, epsilon)?;
+    let done = scaled(call, &plain, weight.as_ref(), bias.as_ref())?;
+    let mean = call.mean(&x, &over, false)?;
+    let variance = |call: &mut Call<'_>, correction: f64| {
+        let given = [
+            ("self", x.argument()),
+            ("dim", crate::portable::words::places(&over)),
+            ("correction", Argument::Float(correction)),
+        ];
+        call.emit("aten.var.correction", &given, x.dtype, vec![x.sizes[1].clone()])
+    };
+    let own = variance(call, 0.0)?;
+    let safe = call.add_number(&own, epsilon)?;
+    let inverse = call.map("rsqrt", &safe)?;
+    let mut results = vec![Made::Tensor(done), Made::Tensor(mean.clone()), Made::Tensor(inverse)];
+    let unbiased = variance(call, 1.0)?;
+    for (name, new) in [("running_mean", mean), ("running_var", unbiased)] {
+        if results.len() == call.node.outputs.len() {
+            break;
+        }
+        let old = call.tensor(name)?;
+        let kept = call.times(&old, 1.0 - momentum)?;
+        let added = call.times(&new, momentum)?;
+        results.push(Made::Tensor(call.add(&kept, &added)?));
+    }
+    Ok(results)
 }
 
 /// Times a weight for each channel, plus a bias.

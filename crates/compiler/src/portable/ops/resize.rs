@@ -231,7 +231,8 @@ fn weights(
     let rows = call.count(after, ScalarType::Float32)?;
     let rows = call.unsqueeze(&rows, 1)?;
     let columns = call.count(before, ScalarType::Float32)?;
-    let place = if align {
+    // Windows do not follow the corners.
+    let place = if align && !antialias {
         call.times(&rows, step)?
     } else {
         let middle = call.add_number(&rows, 0.5)?;
