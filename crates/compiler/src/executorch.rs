@@ -22,6 +22,8 @@ pub struct LowerOptions {
     pub skip_ops: Vec<String>,
     /// Whether everything has to be delegated.
     pub full_graph: bool,
+    /// Whether nothing is delegated: the program then runs wherever ExecuTorch's portable kernels do.
+    pub portable: bool,
     /// Whether buffers that the program writes to become states of a delegate, which needs iOS 18.
     pub take_over_mutable_buffer: bool,
     /// Whether weights become part of the delegates that use them; otherwise they are given to them.
@@ -40,6 +42,7 @@ impl Default for LowerOptions {
             options: Options::default(),
             skip_ops: Vec::new(),
             full_graph: false,
+            portable: false,
             take_over_mutable_buffer: true,
             take_over_constant_data: true,
             compile_specs: Vec::new(),
@@ -118,6 +121,7 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
     if options.full_graph {
         let wanted = [
             (!options.skip_ops.is_empty(), "operators are to be left outside"),
+            (options.portable, "nothing is to be delegated"),
             (!options.take_over_constant_data, "weights are not to be taken over"),
             (!options.take_over_mutable_buffer, "buffers are not to be taken over"),
         ];
@@ -147,6 +151,7 @@ fn method(
             floor,
             skipped: &skipped,
             whole: options.full_graph,
+            nothing: options.portable,
             take_over_buffers: options.take_over_mutable_buffer,
             take_over_constants: options.take_over_constant_data,
             without_kernel: &without_kernel,

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Delegate everything, or nothing
     #[arg(long)]
     full_graph: bool,
+    /// Delegate nothing: the program then runs wherever ExecuTorch's portable kernels do
+    #[arg(long, conflicts_with_all = ["full_graph", "skip_ops"])]
+    portable: bool,
     /// Hand weights to the delegates instead of storing them there
     #[arg(long)]
     keep_constant_data: bool,
@@ -94,6 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut options = LowerOptions {
         skip_ops: args.skip_ops.clone(),
         full_graph: args.full_graph,
+        portable: args.portable,
         take_over_constant_data: !args.keep_constant_data,
         take_over_mutable_buffer: !args.keep_mutable_buffers,
         weight_sharing: args.weight_sharing,

@@ -49,6 +49,8 @@ pub(crate) struct Wishes<'o> {
     pub(crate) skipped: &'o [String],
     /// Whether every call has to be delegated.
     pub(crate) whole: bool,
+    /// Whether no call is delegated.
+    pub(crate) nothing: bool,
     /// Whether buffers that are written to become states.
     pub(crate) take_over_buffers: bool,
     /// Whether weights become part of the delegates.
@@ -114,7 +116,7 @@ pub(crate) fn divide(
     };
     let mut outside = vec![None; graph.nodes.len()];
     for (call, node) in graph.nodes.iter().enumerate() {
-        if !flow.is_number[call] && asked(&node.target) {
+        if !flow.is_number[call] && (wishes.nothing || asked(&node.target)) {
             outside[call] = Some(Why::Asked);
         }
     }
