@@ -2,9 +2,12 @@
 
 use coremill_pte::Program as Source;
 use coremill_pte::program::{
-    Chain, Dynamism, Instruction, Operator, Place, Placement, Plan, ScalarType, Tensor, Value, ValueId,
+    Chain, Dynamism, Instruction, Operator, Place, Placement, Plan, ScalarType, Tensor, Value,
+    ValueId,
 };
-use coremill_runtime::{Limits, LoadOptions, Program, Tensor as Given, Value as GivenValue, operators};
+use coremill_runtime::{
+    Limits, LoadOptions, Program, Tensor as Given, Value as GivenValue, operators,
+};
 use coremill_tensor::Buffer;
 
 /// The bytes of the only arena.
@@ -79,11 +82,8 @@ impl Maker<'_> {
         let rank = self.choices.below(5);
         let sizes: Vec<i32> = (0..rank).map(|_| self.choices.below(5) as i32).collect();
         let offset = 16 * self.choices.below(200) as u64;
-        let mut tensor = Tensor::new(
-            scalar_type,
-            sizes,
-            Placement::Planned(Place { arena: 0, offset }),
-        );
+        let mut tensor =
+            Tensor::new(scalar_type, sizes, Placement::Planned(Place { arena: 0, offset }));
         let kind = self.choices.byte();
         if kind & 1 == 1 {
             tensor.dynamism = Dynamism::Bound;
@@ -125,7 +125,8 @@ impl Maker<'_> {
             }
             'O' => {
                 let count = self.choices.below(4);
-                let one = |maker: &mut Self| (maker.choices.byte() & 1 == 1).then(|| maker.tensor());
+                let one =
+                    |maker: &mut Self| (maker.choices.byte() & 1 == 1).then(|| maker.tensor());
                 Value::OptionalTensorList((0..count).map(|_| one(self)).collect())
             }
             'I' => Value::Int(self.choices.int()),
@@ -167,7 +168,8 @@ impl Maker<'_> {
             };
         }
         let all: Vec<(&str, &str)> = operators().collect();
-        let (name, signature) = all[(usize::from(decision) << 3 | self.choices.below(8)) % all.len()];
+        let (name, signature) =
+            all[(usize::from(decision) << 3 | self.choices.below(8)) % all.len()];
         let (inputs, outputs) = signature.split_once('>').unwrap_or((signature, ""));
         let mut arguments: Vec<ValueId> =
             inputs.chars().chain(outputs.chars()).map(|letter| self.argument(letter)).collect();

@@ -32,6 +32,8 @@ pub struct LowerOptions {
     pub compile_specs: Vec<CompileSpec>,
     /// The form of the models.
     pub model_type: ModelType,
+    /// Whether delegates are told which call each of their operations comes from, for profilers.
+    pub debug_info: bool,
     /// Whether methods share weights; none for ExecuTorch's default, which is that they do.
     pub weight_sharing: Option<WeightSharing>,
 }
@@ -47,6 +49,7 @@ impl Default for LowerOptions {
             take_over_constant_data: true,
             compile_specs: Vec::new(),
             model_type: ModelType::default(),
+            debug_info: true,
             weight_sharing: None,
         }
     }
@@ -84,7 +87,7 @@ pub fn lower(
     options: &LowerOptions,
 ) -> Result<Lowered, Error> {
     check(&programs, options).map_err(Error::Program)?;
-    let is_shared = programs.len() > 1 && options.weight_sharing != Some(WeightSharing::Disabled);
+    let is_shared = is_shared(&programs, options);
     let floor = if is_shared { Opset::Ios18 } else { Opset::Ios15 };
     let mut methods = Vec::with_capacity(programs.len());
     for (name, program) in programs {
@@ -109,6 +112,11 @@ pub fn lower(
     Ok(Lowered { program: lowered, reports })
 }
 
+/// Whether the methods share weights, as ExecuTorch has it if nothing is said.
+fn is_shared(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> bool {
+    programs.len() > 1 && options.weight_sharing != Some(WeightSharing::Disabled)
+}
+
 fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Result<(), Refusal> {
     if programs.is_empty() {
         return Err(Refusal::new("there is no program to lower"));
@@ -117,6 +125,14 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
         if programs[..at].iter().any(|(other, _)| other == name) {
             return Err(Refusal::new(format!("two methods are to be called `{name}`")));
         }
+    }
+    let is_shared = is_shared(programs, options);
+    let target = options.options.target;
+    if let Some(target) = target.filter(|target| is_shared && *target < Opset::Ios18) {
+        let what = "weights that methods share";
+        let refusal = Refusal::needs(what, Opset::Ios18, target);
+        let hint = "pass `--target ios18`, or let each method have its own weights (`--weight-sharing disabled`)";
+        return Err(refusal.hint(hint));
     }
     if options.full_graph {
         let wanted = [
@@ -223,7 +239,8 @@ fn apart(
         let mut delegates = Vec::new();
         for delegated in &method.division.delegated {
             let model = described(vec![delegated.function.clone()], options)?;
-            let made = payload(&model, options.model_type, "lowered_module")?;
+            let origins = options.debug_info.then_some(&delegated.origins);
+            let made = payload(&model, options.model_type, "lowered_module", origins)?;
             delegates.push(delegate(made.data, options, program)?);
         }
         all.push(delegates);
@@ -263,7 +280,7 @@ fn shared(
         });
         let model = described(functions.collect(), options)?;
         let made =
-            payload(&model, options.model_type, &format!("lowered_module_partition_{part}"))?;
+            payload(&model, options.model_type, &format!("lowered_module_partition_{part}"), None)?;
         let key = format!("coreml_{}", made.identifier);
         if !program.named_data.iter().any(|data| data.key == key) {
             let data = NamedData {

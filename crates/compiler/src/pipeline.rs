@@ -1,5 +1,7 @@
 //! The whole way from an archive to a model.
 
+use std::collections::HashMap;
+
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::pass::{self, Draft, KeepFp32};
@@ -51,6 +53,8 @@ pub(crate) struct Lowered {
     pub(crate) draft: Result<(Draft, Opset), Error>,
     /// The calls that are refused, one for each refusal.
     pub(crate) refused_nodes: Vec<usize>,
+    /// By the name of a value in the draft, the call that it was made for.
+    pub(crate) origins: HashMap<String, usize>,
     /// Why that release was chosen.
     pub(crate) demands: Demands,
 }
@@ -60,9 +64,11 @@ pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset
     let mut target = options.target.unwrap_or(floor);
     let mut demands = Demands::default();
     loop {
-        let Attempt { draft, refused_nodes } = attempt(program, target, options);
+        let Attempt { draft, refused_nodes, origins } = attempt(program, target, options);
         let error = match draft {
-            Ok(draft) => return Lowered { draft: Ok((draft, target)), refused_nodes, demands },
+            Ok(draft) => {
+                return Lowered { draft: Ok((draft, target)), refused_nodes, origins, demands };
+            }
             Err(error) => error,
         };
         match needed(&error).filter(|_| options.target.is_none()) {
@@ -70,7 +76,7 @@ pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset
                 target = needed;
                 demands = demanding(error, needed);
             }
-            _ => return Lowered { draft: Err(error), refused_nodes, demands },
+            _ => return Lowered { draft: Err(error), refused_nodes, origins, demands },
         }
     }
 }

@@ -17,6 +17,16 @@ impl<'m> Emitter<'m> {
         let Some(schema) = kernel(&node.target) else {
             refuse!("ExecuTorch's runtime has no kernel for `{}`", node.target);
         };
+        // Where elements lie one after the other, a view of them is no work.
+        if schema.name == "aten::view_copy.out"
+            && let (Some(Argument::Value(base)), [Output::Value(id)]) =
+                (node.argument("self"), node.outputs.as_slice())
+        {
+            let base = self.slot(frame, *base)?;
+            if self.view(frame, base, *id)?.is_some() {
+                return Ok(());
+            }
+        }
         let (name, overload) = schema.name.split_once('.').unwrap_or((&schema.name, ""));
         let mut outputs = node.outputs.iter();
         let mut arguments = Vec::with_capacity(schema.arguments.len() + 1);

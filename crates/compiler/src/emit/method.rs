@@ -45,6 +45,7 @@ pub(crate) fn plan(
         storage_of: HashMap::new(),
         literals: HashMap::new(),
         operators: HashMap::new(),
+        reordered: HashMap::new(),
     };
     let mut frame = Frame::new(&program.graph);
     emitter.enter(&mut frame).map_err(Error::Program)?;
@@ -74,11 +75,14 @@ pub(super) struct Emitter<'m> {
     /// Values that stand for themselves; many calls share one.
     literals: HashMap<Literal, ValueId>,
     operators: HashMap<Operator, u32>,
+    /// Inputs whose elements lie in another order than that of their dimensions, which copies stand for inside.
+    reordered: HashMap<TorchId, ValueId>,
 }
 
 /// A tensor that needs a place.
 pub(super) struct Storage {
-    value: ValueId,
+    /// The tensor, and views of it.
+    values: Vec<ValueId>,
     bytes: u64,
     pub(super) first: usize,
     pub(super) last: usize,
@@ -118,13 +122,20 @@ impl<'m> Frame<'m> {
 impl<'m> Emitter<'m> {
     fn enter(&mut self, frame: &mut Frame<'m>) -> Result<(), Refusal> {
         let program = self.program;
+        let mut reordered = Vec::new();
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
             match (kind, argument) {
                 (InputKind::User | InputKind::Constant(_), Argument::Value(id)) => {
-                    let value = self.new_value(&program.graph.value(*id).meta)?;
+                    let meta = &program.graph.value(*id).meta;
+                    let value = self.new_value(meta)?;
                     self.touch(value);
                     self.plan.inputs.push(value);
                     frame.slots[id.index()] = Some(value);
+                    if let Meta::Tensor(tensor) = meta
+                        && let Some(order) = self.dim_order(tensor)
+                    {
+                        reordered.push((*id, value, order));
+                    }
                 }
                 (InputKind::User | InputKind::Constant(_), argument) => {
                     let value = match argument {
@@ -139,7 +150,71 @@ impl<'m> Emitter<'m> {
                 _ => {}
             }
         }
+        // Inside of the program elements lie in the order of the dimensions.
+        for (id, value, order) in reordered {
+            let inside = self.copy_in_order(value, None)?;
+            if let Value::Tensor(tensor) = &mut self.plan.values[value.index()] {
+                tensor.dim_order = order;
+            }
+            frame.slots[id.index()] = Some(inside);
+            self.reordered.insert(id, value);
+        }
         Ok(())
+    }
+
+    /// The dimensions of an input as they lie in memory, the outermost first; none if they lie in their order.
+    fn dim_order(&self, meta: &TensorMeta) -> Option<Vec<u8>> {
+        let symbols = &self.program.symbols;
+        let number = |size: &Size| match size {
+            Size::Fixed(extent) => Some(*extent),
+            Size::Symbolic(symbolic) => {
+                symbolic.expression.evaluate(&|id| symbols.get(id).hint)?.integer()
+            }
+        };
+        let sizes: Vec<i64> = meta.sizes.iter().map(number).collect::<Option<_>>()?;
+        let strides: Vec<i64> = meta.strides.iter().map(number).collect::<Option<_>>()?;
+        let is_dense = |order: &[u8]| {
+            let mut wanted = 1i64;
+            order.iter().rev().all(|&axis| {
+                let (size, stride) = (sizes[usize::from(axis)], strides[usize::from(axis)]);
+                let fits = size == 1 || stride == wanted;
+                wanted = wanted.saturating_mul(size);
+                fits
+            })
+        };
+        let mut order: Vec<u8> = (0..sizes.len()).map(|axis| axis as u8).collect();
+        if sizes.len() != strides.len() || sizes.contains(&0) || is_dense(&order) {
+            return None;
+        }
+        order.sort_by_key(|&axis| {
+            let axis = usize::from(axis);
+            (std::cmp::Reverse(strides[axis]), std::cmp::Reverse(sizes[axis]))
+        });
+        is_dense(&order).then_some(order)
+    }
+
+    /// A tensor whose elements lie in the order of the dimensions, or what is there in the order that it has.
+    fn copy_in_order(&mut self, from: ValueId, to: Option<ValueId>) -> Result<ValueId, Refusal> {
+        let to = match to {
+            Some(to) => to,
+            None => match self.plan.values[from.index()].clone() {
+                Value::Tensor(tensor) => self.add_planned(tensor)?,
+                _ => refuse!("has an order, but is no tensor"),
+            },
+        };
+        let Value::Tensor(tensor) = &self.plan.values[to.index()] else {
+            refuse!("has an order, but is no tensor")
+        };
+        let order = tensor.dim_order.clone();
+        let mut items = Vec::with_capacity(order.len());
+        for axis in order {
+            items.push(self.literal(Literal::Int(axis.into()))?);
+        }
+        let order = self.literal(Literal::IntList(items))?;
+        let blocking = self.literal(Literal::Bool(false))?;
+        let arguments = vec![from, blocking, order, to, to];
+        self.call("dim_order_ops::_to_dim_order_copy", "out", arguments)?;
+        Ok(to)
     }
 
     /// Emits the calls of a graph.
@@ -204,7 +279,12 @@ impl<'m> Emitter<'m> {
                 refuse!("the program writes to something that is no input of it");
             };
             if place != *new {
-                changes.push((self.slot(frame, place)?, self.slot(frame, *new)?));
+                let new = self.slot(frame, *new)?;
+                let place = match self.reordered.get(&place) {
+                    Some(&input) => input,
+                    None => self.slot(frame, place)?,
+                };
+                changes.push((place, new));
             }
         }
         let changed: Vec<ValueId> = changes.iter().map(|(place, _)| *place).collect();
@@ -228,7 +308,12 @@ impl<'m> Emitter<'m> {
             let value = if changed.contains(&value) { self.copy(value)? } else { value };
             self.plan.outputs.push(value);
         }
+        let reordered: Vec<ValueId> = self.reordered.values().copied().collect();
         for (place, new) in changes {
+            if reordered.contains(&place) {
+                self.copy_in_order(new, Some(place))?;
+                continue;
+            }
             let blocking = self.literal(Literal::Bool(false))?;
             self.call("aten::copy_", "", vec![place, new, blocking, place])?;
         }
@@ -262,11 +347,13 @@ impl<'m> Emitter<'m> {
         };
         for (storage, offset) in storages.iter().zip(offsets) {
             let place = Place { arena: 0, offset };
-            if let Value::Tensor(tensor) = &mut plan.values[storage.value.index()] {
-                tensor.placement = match storage.initial {
-                    Some(initial) => Placement::Initialized { initial, place },
-                    None => Placement::Planned(place),
-                };
+            for value in &storage.values {
+                if let Value::Tensor(tensor) = &mut plan.values[value.index()] {
+                    tensor.placement = match storage.initial {
+                        Some(initial) => Placement::Initialized { initial, place },
+                        None => Placement::Planned(place),
+                    };
+                }
             }
         }
         if !storages.is_empty() {
@@ -394,7 +481,13 @@ impl<'m> Emitter<'m> {
         let value = self.add(Value::Tensor(tensor))?;
         let now = self.instructions.len();
         self.storage_of.insert(value, self.storages.len());
-        self.storages.push(Storage { value, bytes, first: now, last: now, initial: None });
+        self.storages.push(Storage {
+            values: vec![value],
+            bytes,
+            first: now,
+            last: now,
+            initial: None,
+        });
         Ok(value)
     }
 
@@ -431,6 +524,36 @@ impl<'m> Emitter<'m> {
         };
         self.literals.insert(literal, value);
         Ok(value)
+    }
+
+    /// A tensor of other dimensions in the place of one that is there already; none where that cannot be.
+    ///
+    /// Buffers change while what was made of them stays, and so do variables of loops, which only nested graphs
+    /// see.
+    pub(super) fn view(
+        &mut self,
+        frame: &mut Frame<'m>,
+        of: ValueId,
+        id: TorchId,
+    ) -> Result<Option<ValueId>, Refusal> {
+        let Some(&storage) = self.storage_of.get(&of) else { return Ok(None) };
+        let Meta::Tensor(meta) = &frame.graph.value(id).meta else { return Ok(None) };
+        let tensor = self.tensor(meta)?;
+        let Value::Tensor(base) = &self.plan.values[of.index()] else { return Ok(None) };
+        let is_same = base.scalar_type == tensor.scalar_type
+            && base.byte_length() == tensor.byte_length()
+            && [base, &tensor].iter().all(|one| one.dynamism == Dynamism::Static);
+        if !is_same
+            || !std::ptr::eq(frame.graph, &self.program.graph)
+            || self.storages[storage].last == usize::MAX
+        {
+            return Ok(None);
+        }
+        let value = self.add(Value::Tensor(tensor))?;
+        self.storages[storage].values.push(value);
+        self.storage_of.insert(value, storage);
+        frame.slots[id.index()] = Some(value);
+        Ok(Some(value))
     }
 
     /// Notes that the next instruction uses a value.

@@ -1,11 +1,15 @@
 //! What a delegate is given: a model, and what ExecuTorch's backend wants to know of it.
 
+use std::collections::HashMap;
+
+use coremill_mil::ir::Operator;
 use coremill_mil::model::{FeatureDescription, Model, Signature};
 use coremill_mil::verify::verify;
 use coremill_mil::{compiled, package};
 use coremill_pte::Data;
 use coremill_pte::coreml::{
-    COMPILED, Directory, Interface, METADATA, Metadata, Methods, PACKAGE, identifier,
+    COMPILED, DEBUG_INFO, DebugInfo, Directory, Interface, METADATA, Metadata, Methods, PACKAGE,
+    PathPart, identifier,
 };
 
 use crate::error::{Error, Refusal};
@@ -28,7 +32,14 @@ pub(crate) struct Payload {
 }
 
 /// The payload of a model. With several functions it is described by method.
-pub(crate) fn payload(model: &Model, kind: ModelType, name: &str) -> Result<Payload, Error> {
+///
+/// `origins` says by the name of a value which call it was made for.
+pub(crate) fn payload(
+    model: &Model,
+    kind: ModelType,
+    name: &str,
+    origins: Option<&HashMap<String, usize>>,
+) -> Result<Payload, Error> {
     let verified = verify(model).map_err(|report| {
         let first = report.diagnostics.first();
         Error::Fault(first.map_or_else(String::new, |diagnostic| diagnostic.message.clone()))
@@ -54,7 +65,41 @@ pub(crate) fn payload(model: &Model, kind: ModelType, name: &str) -> Result<Payl
     for path in tree.empty_directories {
         directory.insert_directory(format!("{root}/{path}")).map_err(fault)?;
     }
+    if let Some(origins) = origins {
+        let info = debug_info(model, origins);
+        directory.insert(DEBUG_INFO, info.to_bytes()).map_err(fault)?;
+    }
     Ok(Payload { identifier: metadata.identifier, data: directory.to_data().map_err(fault)? })
+}
+
+/// Which calls the operations come from. Calls count from 1, in the order of the program.
+fn debug_info(model: &Model, origins: &HashMap<String, usize>) -> DebugInfo {
+    let mut info =
+        DebugInfo { version_info: env!("CARGO_PKG_VERSION").to_owned(), ..DebugInfo::default() };
+    for function in &model.program.functions {
+        let path = vec![PathPart::Program, PathPart::Function(function.name.clone())];
+        let mut pending = vec![(path, function.body)];
+        while let Some((mut path, block)) = pending.pop() {
+            path.push(PathPart::Block);
+            for &op in &function.block(block).ops {
+                let op = function.op(op);
+                let Some(&first) = op.outputs.first() else { continue };
+                let output = function.value(first).name.clone();
+                let origin = origins.get(&output).copied();
+                let operator = match &op.operator {
+                    Operator::Known(kind) => kind.name().to_owned(),
+                    Operator::Unknown(name) => name.clone(),
+                };
+                let mut path = path.clone();
+                path.push(PathPart::Operation { operator, output });
+                if let Some(handle) = origin.and_then(|call| i64::try_from(call + 1).ok()) {
+                    info.insert(&path, vec![handle]);
+                }
+                pending.extend(op.blocks.iter().map(|&inner| (path.clone(), inner)));
+            }
+        }
+    }
+    info
 }
 
 fn methods(model: &Model) -> Methods {

@@ -54,6 +54,8 @@ pub(crate) struct Lowering<'p> {
     refused: Vec<Refused>,
     /// For each refusal the call of the outermost graph that it belongs to.
     refused_nodes: Vec<usize>,
+    /// For each call of the outermost graph the values that were made for it, by their places in the function.
+    made: Vec<std::ops::Range<usize>>,
     /// The calls of the outermost graph that are to be looked at each for itself.
     probe: Option<&'p Probe<'p>>,
     /// The shapes that inputs may have, where they may have several.
@@ -96,6 +98,8 @@ pub(crate) struct Attempt {
     pub(crate) draft: Result<Draft, Error>,
     /// One for each refusal, none for what concerns the whole program.
     pub(crate) refused_nodes: Vec<usize>,
+    /// By the name of a value in the draft, the call that it was made for.
+    pub(crate) origins: HashMap<String, usize>,
 }
 
 /// Lowers a program to a function called `main`, or tells which calls are refused.
@@ -103,17 +107,31 @@ pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options
     let mut lowering = Lowering::new(program, opset, options, None);
     let mut frame = Frame::new(&program.graph);
     if let Err(refusal) = lowering.enter(&mut frame) {
-        return Attempt { draft: Err(Error::Program(refusal)), refused_nodes: Vec::new() };
+        return Attempt::failed(Error::Program(refusal), Vec::new());
     }
     lowering.run(&mut frame);
     if !lowering.refused.is_empty() {
         let Lowering { refused, refused_nodes, .. } = lowering;
-        return Attempt { draft: Err(Error::Refused(refused)), refused_nodes };
+        return Attempt::failed(Error::Refused(refused), refused_nodes);
     }
-    let left = lowering.leave(&mut frame).map_err(Error::Program);
+    if let Err(refusal) = lowering.leave(&mut frame) {
+        return Attempt::failed(Error::Program(refusal), Vec::new());
+    }
     let Builder { function, analysis, exact_values, .. } = lowering.builder;
-    let draft = left.map(|()| Draft { function, analysis, exact: exact_values });
-    Attempt { draft, refused_nodes: Vec::new() }
+    let mut origins = HashMap::new();
+    for (node, values) in lowering.made.into_iter().enumerate() {
+        for value in values {
+            origins.insert(function.value(ValueId::from_index(value)).name.clone(), node);
+        }
+    }
+    let draft = Draft { function, analysis, exact: exact_values };
+    Attempt { draft: Ok(draft), refused_nodes: Vec::new(), origins }
+}
+
+impl Attempt {
+    fn failed(error: Error, refused_nodes: Vec<usize>) -> Attempt {
+        Attempt { draft: Err(error), refused_nodes, origins: HashMap::new() }
+    }
 }
 
 /// Asks every call whether it can be lowered: what a refused one gives is an input to those that take it. Gives
@@ -155,6 +173,7 @@ impl<'p> Lowering<'p> {
             table: Table::new(),
             refused: Vec::new(),
             refused_nodes: Vec::new(),
+            made: Vec::new(),
             probe,
             shapes: FlexibleShapes::default(),
             buffers: Vec::new(),
@@ -168,6 +187,7 @@ impl<'p> Lowering<'p> {
         let is_outermost = std::ptr::eq(frame.graph, &self.program.graph);
         for (index, node) in frame.graph.nodes.iter().enumerate() {
             let before = self.refused.len();
+            let first = self.builder.function.value_count();
             if let Some(probe) = self.probe.filter(|_| is_outermost)
                 && probe.passed[index]
             {
@@ -181,6 +201,7 @@ impl<'p> Lowering<'p> {
             if !is_outermost {
                 continue;
             }
+            self.made.push(first..self.builder.function.value_count());
             if self.probe.is_some() {
                 if self.refused.len() == before && is_given_up(frame, node) {
                     let reason = "takes something that nothing outside of Core ML can hand over";

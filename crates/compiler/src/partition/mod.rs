@@ -64,6 +64,8 @@ pub(crate) struct Wishes<'o> {
 pub(crate) struct Delegated {
     pub(crate) part: Part,
     pub(crate) function: Function,
+    /// By the name of a value, the call of the program that it was made for; passes have names of their own.
+    pub(crate) origins: HashMap<String, usize>,
     pub(crate) target: Opset,
 }
 
@@ -341,7 +343,10 @@ impl Divider<'_> {
                     Ok(function) => function,
                     Err(error) => return Err(Stands::Whole(error)),
                 };
-                self.known.insert(calls.to_vec(), Delegated { part, function, target });
+                let of_program = |(name, node): (String, usize)| (name, part.nodes[node]);
+                let origins = attempt.origins.into_iter().map(of_program).collect();
+                let delegated = Delegated { part, function, origins, target };
+                self.known.insert(calls.to_vec(), delegated);
                 Ok(())
             }
             Err(Error::Refused(all)) => {
