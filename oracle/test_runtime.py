@@ -26,10 +26,11 @@ METHODS = 400
 class Runtime:
     """Our runtime, as an example of the crate serves it."""
 
-    def __init__(self, folder: Path) -> None:
-        command = ["cargo", "build", "--quiet", "--package", "coremill-runtime", "--example", "serve"]
-        subprocess.run(command, cwd=ROOT, check=True)
-        program = TARGET / "debug" / "examples" / "serve"
+    def __init__(self, folder: Path, program: Path | None = None) -> None:
+        if program is None:
+            command = ["cargo", "build", "--quiet", "--package", "coremill-runtime", "--example", "serve"]
+            subprocess.run(command, cwd=ROOT, check=True)
+            program = TARGET / "debug" / "examples" / "serve"
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.folder = folder
 

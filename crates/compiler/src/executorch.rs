@@ -161,6 +161,7 @@ fn method(
     let mut program = coremill_pt2::prepare(program)?;
     let skipped: Vec<String> = options.skip_ops.iter().map(|name| name.to_lowercase()).collect();
     let mut without_kernel: Vec<String> = Vec::new();
+    let mut kept = Vec::new();
     loop {
         let wishes = Wishes {
             options: &options.options,
@@ -176,19 +177,27 @@ fn method(
         let around = around(&divided, &division)?;
         match portable(around.program, &around.outside) {
             Ok(portable) => {
-                let report = report(&name, &divided, &division, &skipped);
+                let mut report = report(&name, &divided, &division, &skipped);
+                report.delegated_all_the_same = kept;
                 return Ok(Method { name, division, around: portable.program, report });
             }
             Err(Error::Refused(refused)) => {
-                let crumbs: Vec<String> = refused
-                    .iter()
-                    .filter(|call| matches!(why(&divided, &division, call), Some(Why::Crumb)))
-                    .map(|call| call.node.clone())
-                    .collect();
-                if crumbs.is_empty() {
+                // What a delegate could do goes back to one.
+                let willing = |call: &&Refused| match why(&divided, &division, call) {
+                    Some(Why::Crumb) => true,
+                    Some(Why::Asked) => !options.portable,
+                    Some(Why::Refused(_)) | None => false,
+                };
+                let back: Vec<&Refused> = refused.iter().filter(willing).collect();
+                if back.is_empty() {
                     return Err(Error::Refused(with_reasons(refused, &divided, &division)));
                 }
-                without_kernel.extend(crumbs);
+                for call in back {
+                    without_kernel.push(call.node.clone());
+                    if let Some(Why::Asked) = why(&divided, &division, call) {
+                        kept.push(call.clone());
+                    }
+                }
                 program = divided;
             }
             Err(error) => return Err(error),

@@ -118,7 +118,8 @@ pub(crate) fn divide(
     };
     let mut outside = vec![None; graph.nodes.len()];
     for (call, node) in graph.nodes.iter().enumerate() {
-        if !flow.is_number[call] && (wishes.nothing || asked(&node.target)) {
+        let is_asked = wishes.nothing || asked(&node.target);
+        if !flow.is_number[call] && is_asked && !wishes.without_kernel.contains(&node.name) {
             outside[call] = Some(Why::Asked);
         }
     }

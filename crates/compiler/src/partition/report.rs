@@ -19,6 +19,8 @@ pub struct Report {
     pub parts: Vec<PartReport>,
     /// The calls that stay outside, in the order of the program.
     pub outside: Vec<Outside>,
+    /// Calls that were to be left outside, but that no kernel can do.
+    pub delegated_all_the_same: Vec<Refused>,
     /// Names of operators to be left outside that no call has.
     pub skipped_in_vain: Vec<String>,
 }
@@ -134,6 +136,7 @@ pub(crate) fn report(
         method: method.to_owned(),
         parts: parts.collect(),
         outside,
+        delegated_all_the_same: Vec::new(),
         skipped_in_vain: in_vain.cloned().collect(),
     }
 }

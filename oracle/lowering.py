@@ -1,0 +1,170 @@
+"""Judges programs that `coremill lower` wrote: ExecuTorch's reader and runtime take them, and both runtimes compute what
+eager torch does.
+
+    python -m oracle.lowering EXPORTS COREMILL SERVE NAME ...
+
+lowers exports of the zoo (see `oracle.zoo.exports`) three times: as they are, with some operators kept outside of
+delegates, and with kernels alone, and prints what is wrong.
+"""
+
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from executorch.exir._serialize._program import deserialize_pte_binary
+from executorch.runtime import Runtime as Peer
+from executorch.runtime import Verification
+
+from oracle.test_runtime import Runtime
+
+#: How far a float output may lie from eager torch, in parts of the largest: halves are computed in elsewhere.
+BOUND = 2e-3
+SECONDS = 300
+
+
+@dataclass
+class Call:
+    """What a method is called with, and what eager torch gives."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+def loads(path: Path) -> Any:
+    """The program as ExecuTorch reads it, once its verifier has taken it."""
+    data = path.read_bytes()
+    Peer.get().load_program(data, verification=Verification.InternalConsistency)
+    return deserialize_pte_binary(data).program
+
+
+def delegates(program: Any) -> int:
+    """How many delegates all methods have."""
+    return sum(len(plan.delegates) for plan in program.execution_plan)
+
+
+def error(found: Any, wanted: Any) -> float:
+    """How far a result lies from what it should be."""
+    if not isinstance(wanted, torch.Tensor):
+        found = found.item() if isinstance(found, torch.Tensor) else found
+        return 0.0 if found == wanted or (found is None and wanted is None) else float("inf")
+    if not isinstance(found, torch.Tensor) or found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return float("inf")
+    if wanted.numel() == 0:
+        return 0.0
+    if not wanted.dtype.is_floating_point:
+        return (found != wanted).double().mean().item()
+    found, wanted = found.double(), wanted.double()
+    finite = wanted.isfinite()
+    if not torch.equal(finite, found.isfinite()) or not torch.equal(wanted.isnan(), found.isnan()):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    return ((found - wanted)[finite].abs().max() / wanted[finite].abs().max().clamp(min=1e-6)).item()
+
+
+def compare(results: list[Any], call: Call) -> float:
+    """The largest error of all outputs."""
+    if len(results) != len(call.outputs):
+        return float("inf")
+    return max((error(*pair) for pair in zip(results, call.outputs, strict=True)), default=0.0)
+
+
+def errors_in_ours(runtime: Runtime, path: Path, calls: list[Call], method: str = "forward") -> list[float]:
+    """How far each call is off in our runtime, delegates on the engine."""
+    runtime.ask("load", path)
+    runtime.ask("method", method)
+    return [compare(runtime.run(call.inputs), call) for call in calls]
+
+
+def errors_in_peer(path: Path, calls: list[Call], method: str = "forward") -> list[float]:
+    """How far each call is off in ExecuTorch's runtime, which has no Core ML here."""
+    program = Peer.get().load_program(path.read_bytes())
+    loaded = program.load_method(method)
+    found = []
+    for call in calls:
+        results = loaded.execute([one.clone() if isinstance(one, torch.Tensor) else one for one in call.inputs])
+        found.append(compare([one.clone() if isinstance(one, torch.Tensor) else one for one in results], call))
+    return found
+
+
+def operators(archive: Path) -> list[str]:
+    """The operators of an archive, by the names that ExecuTorch skips them by."""
+    found = set()
+    with zipfile.ZipFile(archive) as entries:
+        for entry in entries.namelist():
+            if re.search(r"models/\w+\.json$|serialized_exported_program\.json$", entry):
+                nodes = json.loads(entries.read(entry))["graph_module"]["graph"]["nodes"]
+                found |= {node["target"].removeprefix("torch.ops.") for node in nodes}
+    # What writes to its inputs has become what does not.
+    return sorted({re.sub(r"_(\.\w+)$", r"\1", name) for name in found if name.startswith("aten.")})
+
+
+def recorded(exports: Path, name: str) -> Iterator[Call]:
+    """The calls that an export of the zoo comes with."""
+    with numpy.load(exports / f"{name}.npz") as arrays:
+        count = max((int(key.partition("@")[2] or 0) for key in arrays.files), default=0) + 1
+        for at in range(count):
+            suffix = f"@{at}" if at else ""
+
+            def side(kind: str, suffix: str = suffix) -> list[torch.Tensor]:
+                keys = (f"{kind}{index}{suffix}" for index in range(len(arrays.files)))
+                return [torch.from_numpy(arrays[key].copy()) for key in keys if key in arrays.files]
+
+            yield Call(side("in"), side("out"))
+
+
+def judge(exports: Path, command: str, runtime: Runtime, name: str, folder: Path) -> list[str]:
+    """What is wrong with the lowered forms of an export."""
+    archive = exports / f"{name}.pt2"
+    calls = list(recorded(exports, name))
+    known = operators(archive)
+    skipped = random.Random(name).sample(known, min(5, len(known)))
+    forms = {
+        "delegated": ["--precision", "fp32"],
+        f"without {','.join(skipped)}": ["--precision", "fp32", "--skip-ops", ",".join(skipped)],
+        "portable": ["--portable"],
+    }
+    wrong = []
+    for form, options in forms.items():
+        path = folder / f"{name}.pte"
+        path.unlink(missing_ok=True)
+        line = [command, "lower", str(archive), "-o", str(path), *options]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False)
+        if done.returncode != 0:
+            wrong.append(f"{name} {form}: {done.stderr.strip()[:600]}")
+            continue
+        try:
+            program = loads(path)
+            outside = {one.name for one in program.execution_plan[0].operators} - {"aten::copy_"}
+            if form == "delegated" and (delegates(program) != 1 or outside):
+                wrong.append(f"{name} {form}: {delegates(program)} delegates, outside {outside}")
+            found = {"ours": errors_in_ours(runtime, path, calls)}
+            if delegates(program) == 0:
+                found["ExecuTorch"] = errors_in_peer(path, calls)
+            wrong += [f"{name} {form}: {who} is off by {e}" for who, all in found.items() for e in all if not e <= BOUND]
+        except (RuntimeError, AssertionError, ValueError) as problem:
+            wrong.append(f"{name} {form}: {str(problem)[:600]}")
+    return wrong
+
+
+def main() -> None:
+    exports, command, serve, *names = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        runtime = Runtime(folder, Path(serve))
+        for name in names:
+            print(name, *judge(Path(exports), command, runtime, name, folder) or ["fine"], sep="\n  ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
