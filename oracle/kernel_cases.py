@@ -53,16 +53,15 @@ def last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(memory_format=torch.channels_last)
 
 
-def cases() -> list[Case]:
-    """All cases, with names that are identifiers."""
+def cases(family: str) -> list[Case]:
+    """All cases of a family, with names that are identifiers."""
     made: list[Case] = []
     seen: dict[str, int] = {}
-    for family in (unary, binary, choices, created, shapes, indices, padded, reduced, pooled, normalized, products, resampled, dynamic):
-        for case in family(Maker()):
-            number = seen.get(case.name, 0)
-            seen[case.name] = number + 1
-            case.name = f"{case.name}_{number}"
-            made.append(case)
+    for case in FAMILIES[family](Maker()):
+        number = seen.get(case.name, 0)
+        seen[case.name] = number + 1
+        case.name = f"{case.name}_{number}"
+        made.append(case)
     return made
 
 
@@ -527,3 +526,12 @@ def dynamic(x: Maker) -> Iterator[Case]:
         call(ATEN._softmax.default, x(3, 5), -1, False),
     ):
         yield grown(case)
+
+
+#: What makes the cases of each family.
+FAMILIES = {
+    made.__name__: made
+    for made in (
+        unary, binary, choices, created, shapes, indices, padded, reduced, pooled, normalized, products, resampled, dynamic,
+    )
+}

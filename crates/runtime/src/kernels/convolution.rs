@@ -328,7 +328,7 @@ fn convolve_floats(
         return out.put_all(&sums);
     }
     let mut moved = vec![0.0; sums.len()];
-    channels_to_first(&machine.pool, [batch, out_channels, results], &sums, &mut moved);
+    channels_to_first(&machine.pool, [batch, results, out_channels], &sums, &mut moved);
     out.put_contiguous(&moved);
 }
 
