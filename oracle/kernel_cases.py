@@ -423,6 +423,20 @@ def pooled(x: Maker) -> Iterator[Case]:
     yield Case("max_pool_backward", backward.default, [x(*values.shape), a, [3, 2], [2, 2], [1, 1], [1, 1], False, places], kernel=backward.grad_input)
 
 
+def complex_numbers(x: Maker) -> Iterator[Case]:
+    for dtype in (torch.complex64, torch.complex128):
+        a, b = torch.complex(x(3, 4), x(3, 4)).to(dtype), torch.complex(x(3, 4), x(3, 4)).to(dtype)
+        yield call(ATEN._conj_physical.default, a)
+        yield call(ATEN.view_as_real_copy.default, a)
+        yield call(ATEN.abs.default, a)
+        yield call(ATEN.add.Tensor, a, b)
+        yield call(ATEN.mul.Tensor, a, b)
+        yield call(ATEN.permute_copy.default, a, [1, 0])
+        yield call(ATEN.cat.default, [a, b], 1)
+        yield call(ATEN.mm.default, a, b.T.contiguous())
+        yield call(ATEN.sum.dim_IntList, a, [1])
+
+
 def normalized(x: Maker) -> Iterator[Case]:
     for dtype in FLOATS:
         a = x(2, 6, 4, 3, dtype=dtype)
@@ -470,11 +484,9 @@ def products(x: Maker) -> Iterator[Case]:
     yield call(ATEN._cdist_forward.default, x(3, 5), x(4, 5), math.inf, None)
     for norm in (0.0, 1.0, 2.0, 3.0, math.inf):
         yield call(ATEN._pdist_forward.default, x(5, 4), norm)
-    for mask in ([True, True, True], [True, False, False], [False, True, True]):
-        gradient, i, w = x(2, 4, 4, 7), x(2, 6, 7, 8), x(4, 3, 3, 2)
-        arguments = [gradient, i, w, [4], [2, 1], [1, 0], [1, 1], False, [0, 0], 2, mask]
-        if all(mask):
-            yield Case("convolution_backward", ATEN.convolution_backward.default, arguments)
+    gradient, i, w = x(2, 4, 4, 7), x(2, 6, 7, 8), x(4, 3, 3, 2)
+    arguments = [gradient, i, w, [4], [2, 1], [1, 0], [1, 1], False, [0, 0], 2, [True, True, True]]
+    yield Case("convolution_backward", ATEN.convolution_backward.default, arguments)
 
 
 def convolved(i: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any, transposed: bool = False, extra: Any = None, groups: int = 1) -> Case:
@@ -532,6 +544,7 @@ def dynamic(x: Maker) -> Iterator[Case]:
 FAMILIES = {
     made.__name__: made
     for made in (
-        unary, binary, choices, created, shapes, indices, padded, reduced, pooled, normalized, products, resampled, dynamic,
+        unary, binary, choices, created, shapes, indices, padded, reduced, pooled, complex_numbers, normalized, products,
+        resampled, dynamic,
     )
 }

@@ -21,8 +21,6 @@ class Made:
     path: Path
     runs: list[tuple[str, list[Any], list[Any]]]
     data: list[Path] = field(default_factory=list)
-    #: How far floats may lie from eager torch.
-    tolerance: float | None = None
 
 
 class Convolutions(nn.Module):
@@ -91,7 +89,7 @@ class Cache(nn.Module):
         self.register_buffer("keys", torch.zeros(1, 4, 2))
 
     def forward(self, place: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        self.keys.index_put_([None, place], key)
+        self.keys[:, place] = key
         return self.keys.sum(1)
 
 

@@ -21,8 +21,13 @@ NAMES = {
 TYPES = {name: dtype for dtype, name in NAMES.items()}
 #: How many methods a program has.
 METHODS = 400
-#: Kernels that have no functional form, or are not ExecuTorch's portable ones: `test_numbers` and whole programs call them.
-ELSEWHERE: list[str] = []
+#: Kernels without a functional form beside those of numbers, which other tests here call, and those that need another device,
+#: statistics that change, or types that only whole programs have.
+ELSEWHERE = [
+    "aten::_fft_c2r.out", "aten::_fft_r2c.out", "aten::_local_scalar_dense", "aten::_native_batch_norm_legit.out",
+    "aten::copy_", "aten::index_put_", "aten::sym_numel", "aten::sym_size.int", "et_copy::_d2h_copy.out",
+    "et_copy::_h2d_copy.out", "executorch_prim::et_copy_index.tensor", "executorch_prim::et_view.default",
+]
 
 
 class Runtime:
@@ -172,8 +177,8 @@ def test_there_is_a_kernel_for_each_operator(runtime: Runtime) -> None:
 
 #: Those of `oracle.kernel_cases`, which takes long to import.
 FAMILIES = [
-    "unary", "binary", "choices", "created", "shapes", "indices", "padded", "reduced", "pooled", "normalized", "products",
-    "resampled", "dynamic",
+    "unary", "binary", "choices", "created", "shapes", "indices", "padded", "reduced", "pooled", "complex_numbers",
+    "normalized", "products", "resampled", "dynamic",
 ]
 
 
@@ -217,6 +222,7 @@ def test_every_kernel_has_a_case(runtime: Runtime) -> None:
     assert list(MAKERS) == FAMILIES
     schemas = [kernel_of(case) for family in FAMILIES for case in cases(family)]
     called = {f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name for schema in schemas}
+    called.update(f"executorch_prim::{name}" for name, _, _ in NUMBERS)
     kernels = {line.split(" ")[0] for line in runtime.ask("operators")}
     assert sorted(kernels - called) == sorted(ELSEWHERE)
 
@@ -248,6 +254,121 @@ def judge(compare: str, ours: Any, theirs: Any, eager: list[torch.Tensor]) -> st
     if as_torch or (as_peer and not peer_as_torch):
         return None
     return f"ours {ours}\n  theirs {theirs}\n  torch {eager}"
+
+
+NUMBERS: list[tuple[str, list[Any], Any]] = [
+    ("add.Scalar", [3, 4], 7), ("add.Scalar", [3, 0.5], 3.5), ("sub.Scalar", [3, 4], -1), ("mul.Scalar", [3, -4], -12),
+    ("mul.Scalar", [0.5, 4], 2.0), ("floordiv.Scalar", [-7, 2], -4), ("floordiv.Scalar", [7, 2], 3),
+    ("floordiv.Scalar", [-7.0, 2], -4.0), ("floordiv.int", [7, 2], 3), ("truediv.Scalar", [7, 2], 3.5),
+    ("mod.Scalar", [7, 4], 3), ("mod.int", [9, 4], 1), ("sym_float.Scalar", [3], 3.0), ("sym_int.Scalar", [2.75], 2),
+    ("sym_int.Scalar", [True], 1), ("eq.Scalar", [3, 3], True), ("eq.Scalar", [True, False], False), ("gt.Scalar", [3, 2.5], True),
+    ("lt.Scalar", [3, 2.5], False), ("ge.Scalar", [3, 3], True), ("le.Scalar", [4, 3], False), ("neg.Scalar", [3], -3),
+    ("neg.Scalar", [0.5], -0.5), ("sym_not.Scalar", [True], False), ("sym_ite.Scalar", [True, 3, 4], 3),
+    ("sym_ite.Scalar", [False, 3, 0.5], 0.5), ("sym_max.Scalar", [3, 4], 4), ("sym_min.Scalar", [3, 4], 3),
+    ("ceil.Scalar", [2.25], 3), ("round.Scalar", [2.5], 2), ("round.Scalar", [3.5], 4), ("trunc.Scalar", [-2.75], -2),
+]
+
+
+def test_numbers(runtime: Runtime, tmp_path: Path) -> None:
+    from executorch.exir import schema
+
+    from oracle.kernel_programs import Builder, write
+
+    builders, expected = [], {}
+
+    def begin(name: str, right: Any) -> Builder:
+        builder = Builder(f"{name.replace('.', '_')}_{len(builders)}")
+        builders.append(builder)
+        expected[builder.plan.name] = right
+        return builder
+
+    def finish(builder: Builder, name: str, overload: str, places: list[int]) -> None:
+        out = builder.add(schema.Int(0))
+        builder.call(name, overload, [*places, out])
+        builder.plan.outputs = [out]
+
+    for name, values, right in NUMBERS:
+        builder = begin(name, right)
+        places = [builder.value(value, "") for value in values]
+        finish(builder, f"executorch_prim::{name.partition('.')[0]}", name.partition(".")[2], places)
+    tensor = torch.randn(3, 5)
+    builder = begin("size", 5)
+    finish(builder, "aten::sym_size", "int", [builder.input(tensor), builder.add(schema.Int(1))])
+    builder = begin("numel", 15)
+    finish(builder, "aten::sym_numel", "", [builder.input(tensor)])
+    for value in (torch.tensor(7), torch.tensor([0.5]), torch.tensor(True)):
+        builder = begin("item", value.item())
+        finish(builder, "aten::_local_scalar_dense", "", [builder.input(value)])
+
+    write(tmp_path / "numbers.pte", builders)
+    given = {builder.plan.name: builder.given for builder in builders}
+    theirs = peer(tmp_path / "numbers.pte", given, tmp_path / "peer")
+    runtime.ask("load", tmp_path / "numbers.pte")
+    for name, right in expected.items():
+        runtime.ask("method", name)
+        [ours] = runtime.run(given[name])
+        assert ours == right and type(ours) is type(right), f"{name}: {ours}, not {right}"
+        assert theirs[name] == [right], f"{name}: ExecuTorch says {theirs[name]}"
+
+
+def test_kernels_that_write_to_their_arguments(runtime: Runtime, tmp_path: Path) -> None:
+    from executorch.exir import schema
+
+    from oracle.kernel_programs import Builder, write
+
+    x, row = torch.randn(4, 3), torch.randn(3)
+    builders, expected = [], {}
+
+    def finish(builder: Builder, name: str, overload: str, places: list[int], out: int, right: torch.Tensor) -> None:
+        builder.call(name, overload, places)
+        builder.plan.outputs = [out]
+        builders.append(builder)
+        expected[builder.plan.name] = right
+
+    builder = Builder("copy")
+    to = builder.input(x)
+    places = [to, builder.input(row), builder.add(schema.Bool(False)), to]
+    finish(builder, "aten::copy_", "", places, to, row.expand(4, 3))
+
+    builder = Builder("put")
+    to, index = builder.input(x), torch.tensor([2, 0])
+    places = [to, builder.list([index], "List[Optional[Tensor]]"), builder.input(torch.stack([row, -row])), builder.add(schema.Bool(False))]
+    right = x.clone()
+    right[index] = torch.stack([row, -row])
+    finish(builder, "aten::index_put_", "", [*places, to], to, right)
+
+    builder = Builder("view")
+    source, out = builder.input(x), builder.tensor(torch.empty(2, 6))
+    places = [source, builder.list([2, -1], "List[int]"), out]
+    finish(builder, "executorch_prim::et_view", "default", places, out, x.reshape(2, 6))
+
+    builder = Builder("add_in_place")
+    to = builder.input(x)
+    # The sum lies where an operand does, as a plan may have it.
+    place = builder.plan.values[to].val.allocation_info.memory_offset
+    out = builder.tensor(x, place=place)
+    places = [to, builder.input(row), builder.add(schema.Int(1)), out, out]
+    finish(builder, "aten::add", "out", places, out, x + row)
+
+    builder = Builder("transpose_in_place")
+    square = torch.randn(4, 4)
+    to = builder.input(square)
+    place = builder.plan.values[to].val.allocation_info.memory_offset
+    out = builder.tensor(square, place=place)
+    finish(builder, "aten::t_copy", "out", [to, out, out], out, square.T)
+
+    for builder in builders:
+        write(tmp_path / "written.pte", [builder])
+        runtime.ask("load", tmp_path / "written.pte")
+        runtime.ask("method", builder.plan.name)
+        for _ in range(2):
+            [ours] = runtime.run(builder.given)
+            assert close(ours, expected[builder.plan.name]), builder.plan.name
+        if "in_place" not in builder.plan.name:
+            # ExecuTorch's kernels read what they have overwritten.
+            theirs = peer(tmp_path / "written.pte", {builder.plan.name: builder.given}, tmp_path / builder.plan.name)
+            [found] = theirs[builder.plan.name]
+            assert close(found, expected[builder.plan.name]), builder.plan.name
 
 
 PROGRAMS = [

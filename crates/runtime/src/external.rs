@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use coremill_pte::Data;
+use coremill_pte::{Data, ExternalData};
 
 use crate::error::{Error, Result};
 
-/// The elements of tensors by their names.
+/// The elements of tensors by their names, mapped from the file.
 pub(crate) fn read(path: &Path) -> Result<Vec<(String, Data)>> {
-    Err(Error::new(format!("{}: files of tensors are not read yet", path.display())))
+    let file = ExternalData::read(path);
+    let file = file.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+    Ok(file.entries.into_iter().map(|entry| (entry.key, entry.data)).collect())
 }
