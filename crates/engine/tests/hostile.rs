@@ -72,6 +72,52 @@ fn huge_results_are_refused() {
     }
 }
 
+/// Runs eight sums of 2¹⁶ numbers, each of the one before, and gives what `rest` makes of them as `outputs`.
+fn run_sums(bytes: usize, rest: &str, outputs: &str) -> Result<(), Error> {
+    let ty = "tensor<fp32, [65536]>";
+    let sums: String = (0..8)
+        .map(|at| {
+            let x = if at == 0 { "x".to_owned() } else { format!("s{}", at - 1) };
+            format!("{ty} s{at} = cumsum(x = {x}, axis = int32(0)); ")
+        })
+        .collect();
+    let program =
+        format!("program(1.3) {{ func main<ios18>({ty} x) {{ {sums} {rest} }} -> ({outputs}); }}");
+    let program = text::parse(&program, &text::NoWeights).expect("it is MIL");
+    let model = model::describe(program).expect("it is complete");
+    let verified = verify::verify(&model).unwrap_or_else(|_| panic!("{rest} is sound"));
+    let limits = Limits { bytes, ..LIMITS };
+    let options = LoadOptions { limits, threads: 1, ..LoadOptions::default() };
+    let mut session = Engine::load(&verified, &options)?.session("main")?;
+    session.run(&[("x", Array::floats(DType::Fp32, [65536], vec![1e-30; 65536]))]).map(drop)
+}
+
+#[test]
+fn values_may_take_so_many_bytes_at_a_time() {
+    const EACH: usize = 65536 * 4;
+    let ty = "tensor<fp32, [65536]>";
+    // A sum, and the next one.
+    assert!(run_sums(5 * EACH / 2, "", "s7").is_ok());
+    let refused = |bytes: usize, rest: &str, outputs: &str| {
+        let error = run_sums(bytes, rest, outputs).expect_err("values take more").to_string();
+        assert!(error.contains(&format!("accepted are {bytes}")), "{error}");
+        assert!(error.contains("`Limits::bytes`"), "{error}");
+    };
+    refused(3 * EACH / 2, "", "s7");
+    // Results, and what is read after the last sum, are all there at once.
+    let outputs = "s0, s1, s2, s3, s4, s5, s6, s7";
+    assert!(run_sums(17 * EACH / 2, "", outputs).is_ok());
+    refused(15 * EACH / 2, "", outputs);
+    let added: String = (1..8)
+        .map(|at| {
+            let x = if at == 1 { "s0".to_owned() } else { format!("t{}", at - 1) };
+            format!("{ty} t{at} = add(x = {x}, y = s{at}); ")
+        })
+        .collect();
+    assert!(run_sums(21 * EACH / 2, &added, "t7").is_ok());
+    refused(15 * EACH / 2, &added, "t7");
+}
+
 #[test]
 fn windows_far_larger_than_the_input_are_summed_once() {
     let all = "avg_pool(x = x, kernel_sizes = tensor<int32, [1]>([2147483647]), pad_type = string(\"same\"), \

@@ -1,51 +1,40 @@
 use std::ops::Range;
 
+use crate::memory::{LINE, Memory, as_elements, as_elements_mut};
+
 /// Zeroed floats that kernels read and write in parts, aligned to a cache line.
 #[derive(Debug, Default)]
 pub struct Arena {
-    lines: Vec<Line>,
+    memory: Memory,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Line([f32; FLOATS_PER_LINE]);
-
 /// Parts of an [`Arena`] that start at a multiple of this are aligned.
-pub const FLOATS_PER_LINE: usize = 16;
+pub const FLOATS_PER_LINE: usize = LINE;
 
 impl Arena {
     /// An arena of at least so many floats.
     pub fn new(length: usize) -> Arena {
-        Arena { lines: vec![Line([0.0; FLOATS_PER_LINE]); length.div_ceil(FLOATS_PER_LINE)] }
+        Arena { memory: Memory::zeroed(length.div_ceil(LINE)) }
     }
 
     /// How many floats it holds.
     pub fn len(&self) -> usize {
-        self.lines.len() * FLOATS_PER_LINE
+        self.memory.as_lines().len() * LINE
     }
 
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.len() == 0
     }
 
     /// All of it.
     pub fn as_slice(&self) -> &[f32] {
-        // SAFETY: a line is an array of floats without padding, and lines lie side by side.
-        #[expect(unsafe_code, reason = "lines only align the floats that they hold")]
-        unsafe {
-            std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len())
-        }
+        as_elements(self.memory.as_lines())
     }
 
     /// All of it, to change it.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
-        let length = self.len();
-        // SAFETY: as above, and the borrow is exclusive.
-        #[expect(unsafe_code, reason = "lines only align the floats that they hold")]
-        unsafe {
-            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), length)
-        }
+        as_elements_mut(self.memory.as_mut_lines())
     }
 
     /// Parts to read, which may overlap each other, and parts to write, which overlap nothing.

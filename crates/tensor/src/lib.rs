@@ -25,6 +25,7 @@ mod deferred;
 mod dtype;
 mod isa;
 pub mod kernels;
+mod memory;
 pub mod packed;
 mod pool;
 pub mod product;

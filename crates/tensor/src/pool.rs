@@ -1,13 +1,16 @@
 //! Threads that share the work of a kernel.
 //!
 //! Kernels last from ten microseconds to some milliseconds and follow each other closely, so idle workers
-//! spin a while before they sleep, and tasks are handed out one by one: a worker that the operating system
-//! stops holds up the task that it has, no more.
+//! spin a while before they sleep. Each thread begins with a range of neighbouring tasks of its own, the same
+//! part of each job: what it wrote for one kernel is in its cache for the next. Who is done takes tasks from
+//! the ends of the others' ranges, one by one: a worker that the operating system stops holds up the task that
+//! it has, no more.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,10 +30,11 @@ pub struct Pool {
 }
 
 struct Shared {
-    /// The job's number in the upper half and the number of its tasks that nobody has taken yet in the
-    /// lower. A task is taken by a compare-and-swap that counts down, so whoever holds one knows that
-    /// the job is not over and that `job` does not change.
-    untaken: AtomicU64,
+    /// The number of the newest job. Workers wait for it to change.
+    newest: AtomicU32,
+    /// The tasks that nobody has taken yet, a range for each thread, the caller's first. A task is taken by a
+    /// compare-and-swap, so whoever holds one knows that the job is not over and that `job` does not change.
+    untaken: Box<[Untaken]>,
     /// The tasks of the job that are not done.
     undone: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
@@ -43,14 +47,49 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
+/// A range of tasks: the job's number in the upper half, below it the first task and the end. On a cache line
+/// of its own, as its owner looks at it often.
+#[repr(align(128))]
+struct Untaken(AtomicU64);
+
+/// The most tasks of a range.
+const MOST_TASKS: usize = u16::MAX as usize;
+
+impl Untaken {
+    fn new() -> Untaken {
+        Untaken(AtomicU64::new(0))
+    }
+
+    fn put(&self, job: u32, tasks: Range<usize>) {
+        debug_assert!(tasks.end <= MOST_TASKS);
+        let tasks = (tasks.start as u64) << 16 | tasks.end as u64;
+        self.0.store(u64::from(job) << 32 | tasks, Ordering::Release);
+    }
+
+    /// Takes the first task, or the last.
+    fn take(&self, first: bool) -> Option<usize> {
+        let mut seen = self.0.load(Ordering::Acquire);
+        loop {
+            let (start, end) = (seen >> 16 & 0xffff, seen & 0xffff);
+            if start >= end {
+                return None;
+            }
+            let left = if first { seen + (1 << 16) } else { seen - 1 };
+            match self.0.compare_exchange_weak(seen, left, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(if first { start } else { end - 1 } as usize),
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Job {
-    tasks: usize,
     body: *const (dyn Fn(usize) + Sync),
 }
 
 // SAFETY: `job` is written by the thread that holds `busy` while no task is undone, and read by threads
-// that have taken a task, which keeps it from being written. The release store of `untaken` and the
+// that have taken a task, which keeps it from being written. The release store of a range and the
 // acquiring compare-and-swap on it order the two. The body that it points to is `Sync`.
 #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
 unsafe impl Sync for Shared {}
@@ -62,7 +101,8 @@ impl Pool {
     /// A pool of so many threads, the calling one included; at least that one.
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
-            untaken: AtomicU64::new(0),
+            newest: AtomicU32::new(0),
+            untaken: (0..threads.max(1)).map(|_| Untaken::new()).collect(),
             undone: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
             busy: AtomicBool::new(false),
@@ -76,7 +116,7 @@ impl Pool {
             .map_while(|index| {
                 let shared = Arc::clone(&shared);
                 let builder = std::thread::Builder::new().name(format!("coremill-{index}"));
-                builder.spawn(move || shared.work()).ok()
+                builder.spawn(move || shared.work(index)).ok()
             })
             .collect();
         Pool { shared, workers }
@@ -87,20 +127,31 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `body(0)`, `body(1)` up to `body(tasks - 1)`, each once, in any order, on all threads.
+    /// Runs `body(0)`, `body(1)` up to `body(tasks - 1)`, each once, in any order, on all threads. Tasks that
+    /// are near each other are mostly run by the same one.
     ///
     /// While another thread's job runs, the calling thread does everything itself. A panic in the body
     /// reaches the caller once all tasks are over.
     pub fn run(&self, tasks: usize, body: impl Fn(usize) + Sync) {
-        if tasks <= 1 || self.workers.is_empty() || tasks > u32::MAX as usize {
+        if tasks <= 1 || self.workers.is_empty() {
             return (0..tasks).for_each(body);
         }
+        if tasks > MOST_TASKS {
+            let step = tasks.div_ceil(MOST_TASKS);
+            return self.share(tasks.div_ceil(step), &|part| {
+                (part * step..((part + 1) * step).min(tasks)).for_each(&body);
+            });
+        }
+        self.share(tasks, &body);
+    }
+
+    /// [`run`](Self::run) of at most [`MOST_TASKS`].
+    fn share(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
         if shared.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return (0..tasks).for_each(body);
         }
-        let body: &(dyn Fn(usize) + Sync) = &body;
         // SAFETY: only the lifetime changes. `finish` below returns when no task is undone, after which
         // nobody looks at the body any more.
         #[expect(unsafe_code, reason = "workers outlive the borrow, their use of it does not")]
@@ -113,16 +164,20 @@ impl Pool {
         // SAFETY: this thread holds `busy`, and the job before has no undone task.
         #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
         unsafe {
-            *shared.job.get() = Some(Job { tasks, body });
+            *shared.job.get() = Some(Job { body });
         }
         shared.undone.store(tasks, Ordering::Relaxed);
-        let number = (shared.untaken.load(Ordering::Relaxed) >> 32) + 1;
-        shared.untaken.store(number << 32 | tasks as u64, Ordering::SeqCst);
+        let number = shared.newest.load(Ordering::Relaxed).wrapping_add(1);
+        let threads = self.threads();
+        for (index, untaken) in shared.untaken[..threads].iter().enumerate() {
+            untaken.put(number, index * tasks / threads..(index + 1) * tasks / threads);
+        }
+        shared.newest.store(number, Ordering::SeqCst);
         if shared.sleepers.load(Ordering::SeqCst) > 0 {
             let _gate = shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
             shared.wake.notify_all();
         }
-        while shared.step() {}
+        while shared.step(0) {}
         shared.finish();
         let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         shared.busy.store(false, Ordering::Release);
@@ -163,30 +218,32 @@ impl Drop for Pool {
 
 impl Shared {
     /// What a worker does until the pool is dropped.
-    fn work(&self) {
+    fn work(&self, index: usize) {
+        let mut seen = 0;
         loop {
-            while self.step() {}
-            if self.spin() {
-                continue;
+            if !self.spin(seen) {
+                let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+                self.sleepers.fetch_add(1, Ordering::SeqCst);
+                while !self.is_newer(seen) && !self.stop.load(Ordering::SeqCst) {
+                    gate = self.wake.wait(gate).unwrap_or_else(PoisonError::into_inner);
+                }
+                self.sleepers.fetch_sub(1, Ordering::SeqCst);
             }
-            let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            while !self.has_work() && !self.stop.load(Ordering::SeqCst) {
-                gate = self.wake.wait(gate).unwrap_or_else(PoisonError::into_inner);
-            }
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
+            // A job that comes while this one's tasks are looked for is seen as a newer one.
+            seen = self.newest.load(Ordering::SeqCst);
+            while self.step(index) {}
         }
     }
 
-    /// Waits a short while for work; whether some came.
-    fn spin(&self) -> bool {
+    /// Waits a short while for a newer job; whether one came.
+    fn spin(&self, seen: u32) -> bool {
         let start = Instant::now();
         loop {
             for _ in 0..LOOKS {
-                if self.has_work() {
+                if self.is_newer(seen) {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -197,36 +254,22 @@ impl Shared {
         }
     }
 
-    fn has_work(&self) -> bool {
-        self.untaken.load(Ordering::SeqCst) as u32 > 0
+    fn is_newer(&self, seen: u32) -> bool {
+        self.newest.load(Ordering::SeqCst) != seen
     }
 
-    /// Takes a task and runs it; whether there was one.
-    fn step(&self) -> bool {
-        let mut untaken = self.untaken.load(Ordering::Acquire);
-        loop {
-            if untaken as u32 == 0 {
-                return false;
-            }
-            match self.untaken.compare_exchange_weak(
-                untaken,
-                untaken - 1,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => break,
-                Err(now) => untaken = now,
-            }
-        }
+    /// Takes a task, of the own range or else of another, and runs it; whether there was one.
+    fn step(&self, own: usize) -> bool {
+        let take = |at: usize| self.untaken[(own + at) % self.untaken.len()].take(at == 0);
+        let Some(task) = (0..self.untaken.len()).find_map(take) else { return false };
         // SAFETY: a task of the job has been taken and is not done, so `job` is not written.
         #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
         let job = unsafe { *self.job.get() };
         if let Some(job) = job {
-            let index = job.tasks - untaken as u32 as usize;
             // SAFETY: the thread that owns the body waits until this task is done.
             #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
             let body = unsafe { &*job.body };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(index))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(task))) {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
             }
         }
@@ -253,7 +296,7 @@ mod tests {
     #[test]
     fn every_task_runs_once() {
         let pool = Pool::new(4);
-        for tasks in [0, 1, 2, 3, 17, 100] {
+        for tasks in [0, 1, 2, 3, 17, 100, if cfg!(miri) { 1 } else { 70_000 }] {
             let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
             pool.run(tasks, |task| {
                 counts[task].fetch_add(1, Ordering::Relaxed);

@@ -12,9 +12,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use coremill::arrays::read_npz;
-use coremill::engine::{Array, Engine, Hooks, LoadOptions, Session};
+use coremill::engine::{Array, Engine, Hooks, LoadOptions, Session, Span};
 use serde_json::Value;
 
+use super::start;
 use crate::oracle;
 use crate::workspace::{execute, root};
 
@@ -39,9 +40,12 @@ pub(crate) struct Arguments {
     /// Compare the shortest runs instead of the median ones
     #[arg(long)]
     shortest: bool,
-    /// Print what the engine's steps take, and measure no peers
+    /// Print what the engine's steps take, each in its shortest run, and measure no peers
     #[arg(long)]
     profile: bool,
+    /// Print each step by itself, not each kind of them
+    #[arg(long, requires = "profile")]
+    each: bool,
 }
 
 /// A promise: the most that the engine may take, in times of a peer.
@@ -108,6 +112,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             row.print(name, threads);
             broken.extend(row.broken(name, threads));
         }
+    }
+    if !arguments.profile {
+        broken.extend(start::run(&directory, &names)?);
     }
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
 }
@@ -237,22 +244,33 @@ fn profile(
     inputs: &[(&str, Array)],
     error: Option<f32>,
 ) -> Result<Row, String> {
-    let mut kinds: BTreeMap<String, (usize, Duration, u64, u64)> = BTreeMap::new();
+    let mut steps: Vec<Span> = Vec::new();
     let mut own = Vec::new();
-    let rounds = arguments.rounds * arguments.runs;
-    for _ in 0..rounds {
+    for _ in 0..arguments.rounds * arguments.runs {
         let mut spans = Vec::new();
         let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
         let start = Instant::now();
         session.run_with(inputs, &mut hooks).map_err(|error| error.to_string())?;
         own.push(start.elapsed().as_secs_f64() * 1e3);
-        for span in spans {
-            let kind = kinds.entry(span.label).or_default();
-            kind.0 += 1;
-            kind.1 += span.elapsed;
-            kind.2 += span.operations;
-            kind.3 += span.bytes;
+        if steps.len() != spans.len() {
+            steps = spans;
+            continue;
         }
+        for (step, span) in steps.iter_mut().zip(spans) {
+            step.elapsed = step.elapsed.min(span.elapsed);
+        }
+    }
+    let mut kinds: BTreeMap<String, (usize, Duration, u64, u64)> = BTreeMap::new();
+    for (index, step) in steps.into_iter().enumerate() {
+        let label = match arguments.each {
+            true => format!("{index:>4} {} {}", step.label, step.value),
+            false => step.label,
+        };
+        let kind = kinds.entry(label).or_default();
+        kind.0 += 1;
+        kind.1 += step.elapsed;
+        kind.2 += step.operations;
+        kind.3 += step.bytes;
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, (_, elapsed, ..))| std::cmp::Reverse(*elapsed));
@@ -262,8 +280,8 @@ fn profile(
         println!(
             "{:<44} {:>6} {:>9.3} {:>9.1} {:>8.1}",
             label.chars().take(44).collect::<String>(),
-            count / rounds,
-            seconds * 1e3 / rounds as f64,
+            count,
+            seconds * 1e3,
             operations as f64 / seconds / 1e9,
             bytes as f64 / seconds / 1e9
         );
@@ -289,13 +307,13 @@ fn time(
 
 /// The time that this process has computed for, where the system says.
 #[cfg(unix)]
-fn own_time() -> Option<Duration> {
+pub(super) fn own_time() -> Option<Duration> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
 #[cfg(not(unix))]
-fn own_time() -> Option<Duration> {
+pub(super) fn own_time() -> Option<Duration> {
     None
 }
 
@@ -326,7 +344,11 @@ fn error_of(
     Ok(Some(worst))
 }
 
-fn arrays(directory: &Path, name: &str, kind: &str) -> Result<Vec<(String, Array)>, String> {
+pub(super) fn arrays(
+    directory: &Path,
+    name: &str,
+    kind: &str,
+) -> Result<Vec<(String, Array)>, String> {
     read_npz(directory.join(format!("{name}.{kind}.npz"))).map_err(|error| error.to_string())
 }
 

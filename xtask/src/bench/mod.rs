@@ -4,6 +4,7 @@ mod cast;
 mod compile;
 mod engine;
 mod package;
+mod start;
 
 use clap::Subcommand;
 
@@ -24,6 +25,9 @@ enum Subject {
     Lower(compile::Arguments),
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
+    /// One measured start of a model, in a process of its own.
+    #[command(hide = true)]
+    EngineRun(start::RunArguments),
     /// One measured run of `package`, in a process of its own.
     #[command(hide = true)]
     PackageRun(package::RunArguments),
@@ -39,6 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Convert(arguments) => compile::run("convert", arguments),
         Subject::Lower(arguments) => compile::run("lower", arguments),
         Subject::Engine(arguments) => engine::run(arguments),
+        Subject::EngineRun(arguments) => start::run_once(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
         Subject::CastRun(arguments) => cast::run_once(arguments),
     }

@@ -40,6 +40,7 @@ pub(super) fn place(graph: &mut Graph) -> Places {
     let mut body = std::mem::take(&mut graph.body);
     note_releases(&mut body, graph.slots.len());
 
+    let given = given(&body, graph.slots.len());
     let mut tenants: Vec<Tenant> = Vec::new();
     // The tenant whose elements a slot shows.
     let mut shown: Vec<Option<usize>> = vec![None; graph.slots.len()];
@@ -56,7 +57,7 @@ pub(super) fn place(graph: &mut Graph) -> Places {
                 }
             }
             NodeKind::Kernel(kernel) => {
-                for &output in &node.outputs {
+                for &output in node.outputs.iter().filter(|output| !given[output.index()]) {
                     let slot = graph.slot(output);
                     let count = slot.shape.as_ref().map(|shape| shape.iter().product::<usize>());
                     if let (Some(length), Holds::Tensor, true) =
@@ -74,12 +75,6 @@ pub(super) fn place(graph: &mut Graph) -> Places {
             _ => {}
         }
     }
-    for slot in body.outputs.iter().filter_map(Operand::slot) {
-        if let Some(tenant) = shown[slot.index()] {
-            tenants[tenant].life.end = body.nodes.len() + 1;
-        }
-    }
-
     let length = settle(&mut tenants);
     let mut places = Places {
         slots: shown.iter().map(|tenant| tenant.map(|at| tenants[at].place.clone())).collect(),
@@ -94,6 +89,23 @@ pub(super) fn place(graph: &mut Graph) -> Places {
     }
     graph.body = body;
     places
+}
+
+/// Whether the elements of a slot, by [`SlotId::index`], are among the results. These are written where the
+/// caller gets them.
+fn given(body: &Region, slots: usize) -> Vec<bool> {
+    let mut given = vec![false; slots];
+    for slot in body.outputs.iter().filter_map(Operand::slot) {
+        given[slot.index()] = true;
+    }
+    for node in body.nodes.iter().rev() {
+        if let (NodeKind::Alias, [Operand::Slot(from)], [to]) =
+            (&node.kind, &node.inputs[..], &node.outputs[..])
+        {
+            given[from.index()] |= given[to.index()];
+        }
+    }
+    given
 }
 
 /// Finds a place for each tenant; how much they need in all.

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::kernels::math::lanes;
 use crate::kernels::reduce::{Reduction, reduce};
 use crate::kernels::shared::SharedMut;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
@@ -22,56 +21,36 @@ pub enum Pooling {
     L2,
 }
 
-/// The extents of a pooling. Those of fewer than three axes are 1, with a padding of 0, along the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolingExtents {
+/// What a window covers along an axis: the pixels inside of the input, and how many there are with padding.
+pub type Reach = (Range<usize>, usize);
+
+/// The extents of a pooling. Those of fewer than three axes are 1 along the others.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolingExtents<'a> {
     /// How many images there are.
     pub batch: usize,
     /// The input's size.
     pub input: [usize; 3],
-    /// The output's size.
-    pub output: [usize; 3],
+    /// What the window covers along each axis, once for each pixel of the output.
+    pub windows: [&'a [Reach]; 3],
     /// The channels of both.
     pub channels: usize,
-    /// The window's size.
-    pub kernel: [usize; 3],
-    /// The input pixels from one window to the next.
-    pub stride: [usize; 3],
-    /// The padding before the input.
-    pub before: [usize; 3],
-    /// The padding behind it. Windows that reach farther, as those of an output rounded up may, have
-    /// nothing there, not even padding.
-    pub after: [usize; 3],
 }
 
-impl PoolingExtents {
-    /// The pixels along an axis that a window has, and how many it has with padding.
-    #[inline(always)]
-    fn window(&self, axis: usize, at: usize) -> (Range<usize>, usize) {
-        // All in the coordinates of the padded input.
-        let first = at * self.stride[axis];
-        let last = first + self.kernel[axis];
-        let (start, end) = (self.before[axis], self.before[axis] + self.input[axis]);
-        let padded = last.min(end + self.after[axis]).saturating_sub(first);
-        let inner = first.max(start)..last.min(end);
-        (inner.start - start..inner.end.max(inner.start) - start, padded)
-    }
-
+impl PoolingExtents<'_> {
     fn check(&self, input: &[f32], output: &[f32]) {
         let length = |size: [usize; 3]| {
             let lengths = [self.batch, size[0], size[1], size[2], self.channels];
             lengths.iter().try_fold(1usize, |product, &length| product.checked_mul(length))
         };
+        let size = self.windows.map(<[Reach]>::len);
         assert_eq!(Some(input.len()), length(self.input), "the input has other extents");
-        assert_eq!(Some(output.len()), length(self.output), "the output has other extents");
-        for axis in 0..3 {
-            let reach = self.output[axis]
-                .checked_mul(self.stride[axis])
-                .and_then(|reach| reach.checked_add(self.kernel[axis]));
-            let padded = self.before[axis]
-                .checked_add(self.input[axis])
-                .and_then(|end| end.checked_add(self.after[axis]));
-            assert!(reach.is_some() && padded.is_some(), "extents overflow");
+        assert_eq!(Some(output.len()), length(size), "the output has other extents");
+        for (windows, &length) in self.windows.iter().zip(&self.input) {
+            assert!(
+                windows.iter().all(|(inside, _)| inside.end <= length),
+                "windows leave the input"
+            );
         }
     }
 }
@@ -84,7 +63,7 @@ pub fn pool_windows(
     isa: Isa,
     pool: &Pool,
     pooling: Pooling,
-    extents: &PoolingExtents,
+    extents: &PoolingExtents<'_>,
     input: &[f32],
     output: &mut [f32],
 ) {
@@ -92,9 +71,11 @@ pub fn pool_windows(
     if output.is_empty() {
         return;
     }
-    let [depth, height, width] = extents.output;
+    let [depth, height, _] = extents.windows.map(<[Reach]>::len);
     let rows = extents.batch * depth * height;
-    let work = width * extents.channels * extents.kernel.iter().product::<usize>();
+    let covered = |axis: usize| extents.windows[axis].iter().map(|(inside, _)| inside.len());
+    let most = |axis: usize| covered(axis).max().unwrap_or(0);
+    let work = covered(2).sum::<usize>() * most(0) * most(1) * extents.channels;
     let shared = SharedMut::new(output);
     pool.run_ranges(rows, (32_768 / work.max(1)).max(1), |range| {
         dispatch(isa, Rows { pooling, extents, input, output: &shared, rows: range });
@@ -117,7 +98,7 @@ pub fn global_average(
 
 struct Rows<'a> {
     pooling: Pooling,
-    extents: &'a PoolingExtents,
+    extents: &'a PoolingExtents<'a>,
     input: &'a [f32],
     output: &'a SharedMut<'a>,
     rows: Range<usize>,
@@ -186,11 +167,17 @@ impl<V: Vector> Window<V> for L2 {
     }
     #[inline(always)]
     fn step(pooled: V, x: V) -> V {
-        pooled.add(lanes::square(x))
+        // Squares could overflow where the root of their sum does not.
+        let x = x.abs();
+        let (most, least) = (pooled.max_nan(x), pooled.min(x));
+        let ratio = least.div(most);
+        let norm = most.mul(ratio.mul_add(ratio, V::splat(1.0)).sqrt());
+        let divides = V::both(V::zero().less(most), most.less_equal(V::splat(f32::MAX)));
+        V::select(divides, norm, pooled.add(x))
     }
     #[inline(always)]
     fn end(pooled: V, _count: V) -> V {
-        pooled.sqrt()
+        pooled
     }
 }
 
@@ -199,7 +186,7 @@ const TOGETHER: usize = 4;
 
 #[inline(always)]
 fn pool_rows<V: Vector, W: Window<V>>(
-    extents: &PoolingExtents,
+    extents: &PoolingExtents<'_>,
     counts_padding: bool,
     input: &[f32],
     output: &SharedMut<'_>,
@@ -207,19 +194,19 @@ fn pool_rows<V: Vector, W: Window<V>>(
 ) {
     let channels = extents.channels;
     let [in_depth, in_height, in_width] = extents.input;
-    let [depth, height, width] = extents.output;
+    let [depth, height, width] = extents.windows.map(<[Reach]>::len);
     for row in rows {
         let (image, z, y) = (row / height / depth, row / height % depth, row % height);
-        let (planes, padded_planes) = extents.window(0, z);
-        let (lines, padded_lines) = extents.window(1, y);
-        for x in 0..width {
-            let (columns, padded_columns) = extents.window(2, x);
+        let (planes, padded_planes) = &extents.windows[0][z];
+        let (lines, padded_lines) = &extents.windows[1][y];
+        for (x, (columns, padded_columns)) in extents.windows[2].iter().enumerate() {
             let count = if counts_padding {
-                padded_planes * padded_lines * padded_columns
+                padded_planes.saturating_mul(*padded_lines).saturating_mul(*padded_columns)
             } else {
                 planes.len() * lines.len() * columns.len()
             };
-            let count = V::splat(count as f32);
+            // A window that holds nothing has nothing to average.
+            let count = V::splat(count.max(1) as f32);
             let start = (row * width + x) * channels;
             let target = output.pointer(start..start + channels);
             let mut channel = 0;
@@ -281,7 +268,36 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    fn reference(pooling: Pooling, extents: &PoolingExtents, input: &[f32]) -> Vec<f64> {
+    /// A window of one size that moves by one stride. The padding before and after the input counts; what
+    /// windows cover behind it does not.
+    #[derive(Clone, Copy, Debug)]
+    struct Sliding {
+        batch: usize,
+        input: [usize; 3],
+        output: [usize; 3],
+        channels: usize,
+        kernel: [usize; 3],
+        stride: [usize; 3],
+        before: [usize; 3],
+        after: [usize; 3],
+    }
+
+    impl Sliding {
+        fn windows(&self) -> [Vec<Reach>; 3] {
+            [0, 1, 2].map(|axis: usize| {
+                let window = |at: usize| {
+                    let first = at * self.stride[axis];
+                    let (start, end) = (self.before[axis], self.before[axis] + self.input[axis]);
+                    let last = (first + self.kernel[axis]).min(end + self.after[axis]);
+                    let inside = first.clamp(start, end) - start..last.clamp(start, end) - start;
+                    (inside.start..inside.end.max(inside.start), last.saturating_sub(first))
+                };
+                (0..self.output[axis]).map(window).collect()
+            })
+        }
+    }
+
+    fn reference(pooling: Pooling, extents: &Sliding, input: &[f32]) -> Vec<f64> {
         let mut output = vec![];
         let [in_depth, in_height, in_width] = extents.input;
         let [depth, height, width] = extents.output;
@@ -313,7 +329,7 @@ mod tests {
                 Pooling::Max => elements.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                 Pooling::Average { counts_padding } => {
                     let count = if counts_padding { padded } else { elements.len() };
-                    elements.iter().sum::<f64>() / count as f64
+                    elements.iter().sum::<f64>() / count.max(1) as f64
                 }
                 Pooling::L2 => elements.iter().map(|x| x * x).sum::<f64>().sqrt(),
             });
@@ -323,7 +339,7 @@ mod tests {
 
     #[test]
     fn pooling_agrees_with_the_definition() {
-        let base = PoolingExtents {
+        let base = Sliding {
             batch: 1,
             input: [1, 1, 5],
             output: [1, 1, 3],
@@ -335,9 +351,9 @@ mod tests {
         };
         let mut cases = vec![
             base,
-            PoolingExtents { channels: 0, ..base },
-            PoolingExtents { output: [0, 1, 3], ..base },
-            PoolingExtents {
+            Sliding { channels: 0, ..base },
+            Sliding { output: [0, 1, 3], ..base },
+            Sliding {
                 batch: 2,
                 input: [1, 4, 5],
                 output: [1, 3, 3],
@@ -347,7 +363,7 @@ mod tests {
                 before: [0, 1, 1],
                 after: [0, 0, 1],
             },
-            PoolingExtents {
+            Sliding {
                 input: [3, 4, 2],
                 output: [2, 2, 2],
                 kernel: [2, 3, 2],
@@ -359,7 +375,7 @@ mod tests {
         ];
         if !cfg!(miri) {
             cases.extend([
-                PoolingExtents {
+                Sliding {
                     input: [1, 28, 29],
                     output: [1, 14, 15],
                     channels: 64,
@@ -369,7 +385,16 @@ mod tests {
                     after: [0, 1, 1],
                     ..base
                 },
-                PoolingExtents {
+                // Windows that lie in the padding alone.
+                Sliding {
+                    input: [1, 1, 3],
+                    output: [1, 1, 4],
+                    stride: [1, 1, 3],
+                    before: [0, 0, 4],
+                    after: [0, 0, 6],
+                    ..base
+                },
+                Sliding {
                     input: [1, 7, 7],
                     output: [1, 1, 1],
                     channels: 100,
@@ -387,6 +412,11 @@ mod tests {
             }
             let length =
                 extents.batch * extents.output.iter().product::<usize>() * extents.channels;
+            let windows = extents.windows();
+            let [planes, lines, columns] = &windows;
+            let Sliding { batch, input: size, channels, .. } = extents;
+            let windows = [&planes[..], &lines[..], &columns[..]];
+            let given = PoolingExtents { batch, input: size, windows, channels };
             for isa in available() {
                 for threads in [1, 3] {
                     let pool = Pool::new(threads);
@@ -397,7 +427,7 @@ mod tests {
                         Pooling::L2,
                     ] {
                         let mut output = vec![9.0; length];
-                        pool_windows(isa, &pool, pooling, &extents, &input, &mut output);
+                        pool_windows(isa, &pool, pooling, &given, &input, &mut output);
                         let expected = reference(pooling, &extents, &input);
                         for (at, (&result, &expected)) in output.iter().zip(&expected).enumerate() {
                             assert!(
@@ -409,6 +439,25 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn norms_do_not_overflow_before_their_time() {
+        let windows: [&[Reach]; 3] = [&[(0..1, 1)], &[(0..1, 1)], &[(0..3, 3)]];
+        let extents = PoolingExtents { batch: 1, input: [1, 1, 3], windows, channels: 4 };
+        let (large, infinite) = (1e30, f32::INFINITY);
+        let input = [large, 0.0, infinite, 1e-30, large, 0.0, infinite, 1e-30, 0.0, 0.0, 1.0, 0.0];
+        for isa in available() {
+            let mut output = [0.0; 4];
+            pool_windows(isa, &Pool::new(1), Pooling::L2, &extents, &input, &mut output);
+            let expected = [large * 2f32.sqrt(), 0.0, infinite, 1e-30 * 2f32.sqrt()];
+            for (result, expected) in output.into_iter().zip(expected) {
+                assert!(
+                    (result / expected - 1.0).abs() < 1e-6 || result == expected,
+                    "{isa} {result}"
+                );
             }
         }
     }

@@ -2,17 +2,7 @@
 
 use std::cell::RefCell;
 
-/// Sixteen elements that fill a cache line.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct Line([f32; LINE]);
-
-impl Line {
-    pub(crate) const ZEROS: Line = Line([0.0; LINE]);
-}
-
-/// The elements of a [`Line`].
-pub(crate) const LINE: usize = 16;
+use crate::memory::{LINE, Line, as_elements_mut};
 
 /// Pieces of rows that are not in memory as they are needed.
 #[derive(Default)]
@@ -74,20 +64,4 @@ pub(crate) fn with_scratch<T>(body: impl FnOnce(&mut Scratch) -> T) -> T {
     let result = body(&mut scratch);
     KEPT.with_borrow_mut(|kept| kept.push(scratch));
     result
-}
-
-pub(crate) fn as_elements(lines: &[Line]) -> &[f32] {
-    // SAFETY: a line is sixteen elements without padding.
-    #[expect(unsafe_code, reason = "lines are seen as their elements")]
-    unsafe {
-        std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * LINE)
-    }
-}
-
-pub(crate) fn as_elements_mut(lines: &mut [Line]) -> &mut [f32] {
-    // SAFETY: a line is sixteen elements without padding.
-    #[expect(unsafe_code, reason = "lines are seen as their elements")]
-    unsafe {
-        std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE)
-    }
 }

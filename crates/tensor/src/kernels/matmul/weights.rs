@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::driver::Right;
 use super::tile::Shape;
-use crate::kernels::scratch::{LINE, Line, Scratch, as_elements, with_scratch};
+use crate::kernels::scratch::{Scratch, with_scratch};
 use crate::kernels::shared::Shared;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::memory::{LINE, Line, Memory, as_elements};
 use crate::{Isa, Pool};
 
 /// Weights that can be written panel by panel.
@@ -21,9 +22,9 @@ pub trait PanelSource: Send + Sync {
 /// How packed weights lie in memory.
 #[derive(Clone)]
 enum Storage {
-    F32(Arc<[Line]>),
+    F32(Arc<Memory>),
     /// Bits of halves; twice as many to a line.
-    F16(Arc<[Line]>),
+    F16(Arc<Memory>),
     /// Wherever the source has them; expanded at each use.
     Source(Arc<dyn PanelSource>),
 }
@@ -65,8 +66,8 @@ impl PackedWeights {
             Precision::F16 => 2 * LINE,
         };
         let lines = (inputs * panels.padded()).div_ceil(per_line);
-        let mut memory: Box<[std::mem::MaybeUninit<Line>]> = Box::new_uninit_slice(lines);
-        let shared = Shared(memory.as_mut_ptr());
+        let mut memory = Memory::zeroed(lines);
+        let shared = Shared(memory.as_mut_lines().as_mut_ptr());
         // A task writes some inputs of one panel: few enough to stay in the cache until they are rounded.
         let step = 256;
         let steps = inputs.div_ceil(step);
@@ -80,13 +81,10 @@ impl PackedWeights {
             let columns = panel.start..(panel.start + width).min(outputs);
             match precision {
                 Precision::F32 => {
-                    // SAFETY: the panels' inputs together are the memory, and each is one task's. Zeros
-                    // are elements, and the memory becomes initialised by writing them.
+                    // SAFETY: the panels' inputs together are the memory, and each is one task's.
                     #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
                     let target = unsafe {
-                        let target = shared.get().cast::<f32>().add(at);
-                        target.write_bytes(0, count);
-                        std::slice::from_raw_parts_mut(target, count)
+                        std::slice::from_raw_parts_mut(shared.get().cast::<f32>().add(at), count)
                     };
                     source.fill(some, columns, width, target);
                 }
@@ -96,30 +94,13 @@ impl PackedWeights {
                     // SAFETY: as above.
                     #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
                     let target = unsafe {
-                        let target = shared.get().cast::<u16>().add(at);
-                        target.write_bytes(0, count);
-                        std::slice::from_raw_parts_mut(target, count)
+                        std::slice::from_raw_parts_mut(shared.get().cast::<u16>().add(at), count)
                     };
                     dispatch(isa, Narrow { wide, target });
                 }),
             }
         });
-        let written = inputs * panels.padded();
-        // SAFETY: tasks have written all elements but those that fill the last line up, written here.
-        #[expect(unsafe_code, reason = "memory is written before it is called initialised")]
-        let memory = unsafe {
-            match precision {
-                Precision::F32 => {
-                    let start = memory.as_mut_ptr().cast::<f32>();
-                    start.add(written).write_bytes(0, lines * per_line - written);
-                }
-                Precision::F16 => {
-                    let start = memory.as_mut_ptr().cast::<u16>();
-                    start.add(written).write_bytes(0, lines * per_line - written);
-                }
-            }
-            Arc::from(memory.assume_init())
-        };
+        let memory = Arc::new(memory);
         let storage = match precision {
             Precision::F32 => Storage::F32(memory),
             Precision::F16 => Storage::F16(memory),
@@ -156,7 +137,7 @@ impl PackedWeights {
     /// The bytes that they take, besides what a source holds.
     pub fn bytes(&self) -> usize {
         match &self.storage {
-            Storage::F32(lines) | Storage::F16(lines) => size_of_val::<[Line]>(lines),
+            Storage::F32(memory) | Storage::F16(memory) => memory.bytes(),
             Storage::Source(_) => 0,
         }
     }
@@ -185,10 +166,11 @@ impl Right for PackedWeights {
         let at = panel.start * self.inputs + inputs.start * width;
         let count = inputs.len() * width;
         match &self.storage {
-            Storage::F32(lines) => &as_elements(lines)[at..at + count],
-            Storage::F16(lines) => {
+            Storage::F32(memory) => &as_elements(memory.as_lines())[at..at + count],
+            Storage::F16(memory) => {
                 let wide = scratch.elements(count);
-                dispatch(self.isa, Widen { narrow: &as_halves(lines)[at..at + count], wide });
+                let narrow = &as_halves(memory.as_lines())[at..at + count];
+                dispatch(self.isa, Widen { narrow, wide });
                 wide
             }
             Storage::Source(source) => {
@@ -205,8 +187,8 @@ impl Right for PackedWeights {
         let at = panel.start * self.inputs + inputs.start * width;
         let count = inputs.len() * width;
         match &self.storage {
-            Storage::F32(lines) => (lines.as_ptr().cast::<u8>().wrapping_add(4 * at), 4 * count),
-            Storage::F16(lines) => (lines.as_ptr().cast::<u8>().wrapping_add(2 * at), 2 * count),
+            Storage::F32(memory) => (memory.as_bytes().wrapping_add(4 * at), 4 * count),
+            Storage::F16(memory) => (memory.as_bytes().wrapping_add(2 * at), 2 * count),
             Storage::Source(_) => (std::ptr::null(), 0),
         }
     }

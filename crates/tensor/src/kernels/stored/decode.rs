@@ -24,8 +24,12 @@ pub(super) struct RowStart {
     element: usize,
 }
 
-/// A format of stored elements, which are counted from the first one of the matrix.
+/// A format of stored elements, which are counted from the first one of the matrix. What it gives of them
+/// still has to be multiplied by the block's scale.
 pub(super) trait Decoder: Copy + Sync {
+    /// Whether the elements of two vectors come faster in another order, see [`parted`](Self::parted).
+    const PARTED: bool = false;
+
     /// What is prepared for a block.
     type Block<V: Vector>: Copy;
 
@@ -49,6 +53,15 @@ pub(super) trait Decoder: Copy + Sync {
     /// The element must be under `readable`, and as many as the vector has must be in the matrix.
     unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, block: Self::Block<V>) -> V;
 
+    /// As many elements `at` some place in the row as two vectors have: those at even places, and those
+    /// between them.
+    ///
+    /// # Safety
+    /// As many elements must be in the matrix, and the format be [`PARTED`](Self::PARTED).
+    unsafe fn parted<V: Vector>(&self, _: RowStart, _: usize, _: Self::Block<V>) -> [V; 2] {
+        unreachable!("the format's elements come in order");
+    }
+
     /// # Safety
     /// The element must be in the matrix, and the palette one of the format.
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32;
@@ -63,6 +76,32 @@ pub(super) struct Data(pub *const u8, pub usize);
 
 // SAFETY: only reads through the pointer.
 unsafe impl Sync for Data {}
+
+impl Data {
+    /// The element up to which fields of so many bits can be read without leaving the bytes.
+    #[inline(always)]
+    fn readable(&self, bits: usize) -> usize {
+        match self.1.checked_sub(FIELDS_BYTES) {
+            // A vector that starts in the last of these bytes is inside.
+            Some(last) => last * 8 / bits + 1,
+            None => 0,
+        }
+    }
+
+    /// A field of at most eight bits.
+    ///
+    /// # Safety
+    /// There must be so many fields.
+    #[inline(always)]
+    unsafe fn field(&self, element: usize, bits: usize) -> usize {
+        let bit = element * bits;
+        // SAFETY: the caller vouches for the field.
+        let byte = |at: usize| u32::from(unsafe { *self.0.add(at) });
+        let straddles = bit % 8 + bits > 8;
+        let high = if straddles { byte(bit / 8 + 1) } else { 0 };
+        ((byte(bit / 8) | high << 8) >> (bit % 8) & ((1 << bits) - 1)) as usize
+    }
+}
 
 #[derive(Clone, Copy)]
 pub(super) struct F32(pub Data);
@@ -116,7 +155,7 @@ float_decoder!(Bf16, 2, |at| V::unpack_bf16(at), |bytes| half::bf16::from_le_byt
 pub(super) struct Byte<const SIGNED: bool>(pub Data);
 
 impl<const SIGNED: bool> Decoder for Byte<SIGNED> {
-    type Block<V: Vector> = (V, V);
+    type Block<V: Vector> = V;
 
     #[inline(always)]
     fn bits(&self) -> usize {
@@ -132,24 +171,24 @@ impl<const SIGNED: bool> Decoder for Byte<SIGNED> {
         RowStart { pointer: unsafe { self.0.0.add(element) }, element }
     }
     #[inline(always)]
-    unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> (V, V) {
-        (V::splat(numbers.offset), V::splat(numbers.scale))
+    unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> V {
+        V::splat(numbers.offset)
     }
     #[inline(always)]
-    unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, (offset, scale): (V, V)) -> V {
+    unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, offset: V) -> V {
         // SAFETY: the caller vouches for the elements.
         let integers = unsafe {
             let source = row.pointer.add(at);
             if SIGNED { V::unpack_i8(source) } else { V::unpack_u8(source) }
         };
-        integers.sub(offset).mul(scale)
+        integers.sub(offset)
     }
     #[inline(always)]
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
         // SAFETY: the caller vouches for the element.
         let byte = unsafe { *self.0.0.add(element) };
         let integer = if SIGNED { f32::from(byte as i8) } else { f32::from(byte) };
-        (integer - numbers.offset) * numbers.scale
+        integer - numbers.offset
     }
 }
 
@@ -204,23 +243,12 @@ macro_rules! kind {
 }
 
 kind!(
-    /// Fields of at most 4 bits, the entries as they are.
-    Palette,
-    V::Table,
-    |numbers| V::load_table(numbers.palette),
-    |source, fields, table| V::look_up(source, fields, table),
-    |entry, _numbers| entry
-);
-kind!(
-    /// Fields of at most 4 bits, the entries less an offset and scaled once for each block.
+    /// Fields of at most 4 bits, the entries less an offset.
     Affine,
     V::Table,
-    |numbers| {
-        let table = V::shift_table(V::load_table(numbers.palette), V::splat(numbers.offset));
-        V::scale_table(table, V::splat(numbers.scale))
-    },
+    |numbers| V::shift_table(V::load_table(numbers.palette), V::splat(numbers.offset)),
     |source, fields, table| V::look_up(source, fields, table),
-    |entry, numbers| (entry - numbers.offset) * numbers.scale
+    |entry, numbers| entry - numbers.offset
 );
 kind!(
     /// Fields of 6 bits, the entries as they are.
@@ -252,9 +280,9 @@ impl Kind for Gathered {
     }
 }
 
-/// Fields of bits. With `EVEN`, rows and blocks start at whole bytes.
+/// Fields of bits.
 #[derive(Clone, Copy)]
-pub(super) struct Bits<K, const EVEN: bool> {
+pub(super) struct Bits<K> {
     pub data: Data,
     pub bits: usize,
     /// For each bit of a byte that a vector may start at.
@@ -262,7 +290,7 @@ pub(super) struct Bits<K, const EVEN: bool> {
     pub kind: PhantomData<K>,
 }
 
-impl<K: Kind, const EVEN: bool> Decoder for Bits<K, EVEN> {
+impl<K: Kind> Decoder for Bits<K> {
     type Block<V: Vector> = K::Block<V>;
 
     #[inline(always)]
@@ -271,11 +299,7 @@ impl<K: Kind, const EVEN: bool> Decoder for Bits<K, EVEN> {
     }
     #[inline(always)]
     fn readable(&self) -> usize {
-        match self.data.1.checked_sub(FIELDS_BYTES) {
-            // A vector that starts in the last of these bytes is inside.
-            Some(last) => last * 8 / self.bits + 1,
-            None => 0,
-        }
+        self.data.readable(self.bits)
     }
     #[inline(always)]
     unsafe fn row(&self, element: usize) -> RowStart {
@@ -291,23 +315,57 @@ impl<K: Kind, const EVEN: bool> Decoder for Bits<K, EVEN> {
     unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, block: K::Block<V>) -> V {
         // SAFETY: the caller vouches for the elements; there are fields for each bit of a byte.
         unsafe {
-            if EVEN {
-                return K::vector::<V>(row.pointer.add(at * self.bits / 8), &self.fields[0], block);
-            }
             let bit = (row.element + at) * self.bits;
             K::vector::<V>(self.data.0.add(bit / 8), self.fields.get_unchecked(bit % 8), block)
         }
     }
     #[inline(always)]
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
-        let bit = element * self.bits;
         // SAFETY: the caller vouches for the element and the palette.
-        unsafe {
-            let low = u32::from(*self.data.0.add(bit / 8));
-            let straddles = bit % 8 + self.bits > 8;
-            let high = if straddles { u32::from(*self.data.0.add(bit / 8 + 1)) } else { 0 };
-            let index = (low | high << 8) >> (bit % 8) & ((1 << self.bits) - 1);
-            K::single(*numbers.palette.add(index as usize), numbers)
-        }
+        unsafe { K::single(*numbers.palette.add(self.data.field(element, self.bits)), numbers) }
+    }
+}
+
+/// Halves of bytes, where rows and blocks are whole pairs of vectors. Without `SHIFTED`, offsets are zero.
+#[derive(Clone, Copy)]
+pub(super) struct Halves<const SHIFTED: bool>(pub Data);
+
+impl<const SHIFTED: bool> Decoder for Halves<SHIFTED> {
+    const PARTED: bool = true;
+    type Block<V: Vector> = V::Table;
+
+    #[inline(always)]
+    fn bits(&self) -> usize {
+        4
+    }
+    #[inline(always)]
+    fn readable(&self) -> usize {
+        self.0.readable(4)
+    }
+    #[inline(always)]
+    unsafe fn row(&self, element: usize) -> RowStart {
+        // SAFETY: the caller vouches for the element.
+        RowStart { pointer: unsafe { self.0.0.add(element / 2) }, element }
+    }
+    #[inline(always)]
+    unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> V::Table {
+        // SAFETY: the caller vouches for the palette.
+        let table = unsafe { V::load_table(numbers.palette) };
+        if SHIFTED { V::shift_table(table, V::splat(numbers.offset)) } else { table }
+    }
+    #[inline(always)]
+    unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, table: V::Table) -> V {
+        // SAFETY: the caller vouches for the elements.
+        unsafe { V::look_up(row.pointer.add(at / 2), &Fields::of(4)[0], table) }
+    }
+    #[inline(always)]
+    unsafe fn parted<V: Vector>(&self, row: RowStart, at: usize, table: V::Table) -> [V; 2] {
+        // SAFETY: the caller vouches for the elements.
+        unsafe { V::look_up_halves(row.pointer.add(at / 2), table) }
+    }
+    #[inline(always)]
+    unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
+        // SAFETY: the caller vouches for the element and the palette.
+        unsafe { *numbers.palette.add(self.0.field(element, 4)) - numbers.offset }
     }
 }

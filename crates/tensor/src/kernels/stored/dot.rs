@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::decode::{BlockNumbers, Decoder};
+use super::decode::{BlockNumbers, Decoder, RowStart};
 use super::format::StoredWeights;
 use super::numbers::{Numbers, UseDecoder, with_decoder};
 use crate::kernels::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
@@ -50,6 +50,30 @@ pub fn multiply_stored(
     if rows == 0 || outputs == 0 {
         return;
     }
+    with_scratch(|scratch| {
+        let left = match weights.is_parted() {
+            true => {
+                let parted = scratch.elements(rows * inputs);
+                dispatch(isa, Part { inputs, left, parted });
+                Matrix { elements: parted, stride: inputs }
+            }
+            false => left,
+        };
+        multiply_parted(pool, isa, rows, left, weights, output, epilogue);
+    });
+}
+
+/// [`multiply_stored`] with rows in the order in which the weights come.
+fn multiply_parted(
+    pool: &Pool,
+    isa: Isa,
+    rows: usize,
+    left: Matrix,
+    weights: &StoredWeights,
+    output: MatrixMut,
+    epilogue: &Epilogue,
+) {
+    let (outputs, inputs) = (weights.rows(), weights.columns());
     let tasks = (outputs.saturating_mul(inputs) / TASK_WORK).clamp(1, pool.threads() * 8);
     let step = outputs.div_ceil(tasks).next_multiple_of(TOGETHER).min(TASK_ROWS);
     let target = Shared(output.elements.as_mut_ptr());
@@ -70,7 +94,7 @@ pub fn multiply_stored(
                 output: start,
                 output_stride: output.stride,
             };
-            with_decoder(isa, weights, WithIsa { isa, shape });
+            with_decoder(weights, WithIsa { isa, shape });
             for row in 0..rows {
                 // SAFETY: as above.
                 let elements = unsafe {
@@ -80,6 +104,31 @@ pub fn multiply_stored(
             }
         });
     });
+}
+
+/// Takes the elements at even places of rows apart from the others, two vectors at a time.
+struct Part<'a> {
+    inputs: usize,
+    left: Matrix<'a>,
+    parted: &'a mut [f32],
+}
+
+impl Kernel for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        for (row, target) in self.parted.chunks_exact_mut(self.inputs).enumerate() {
+            let source = &self.left.elements[row * self.left.stride..][..self.inputs];
+            let source = source.chunks_exact(2 * V::LANES);
+            for (source, target) in source.zip(target.chunks_exact_mut(2 * V::LANES)) {
+                let (even, odd) = target.split_at_mut(V::LANES);
+                for ((pair, even), odd) in source.as_chunks::<2>().0.iter().zip(even).zip(odd) {
+                    (*even, *odd) = (pair[0], pair[1]);
+                }
+            }
+        }
+    }
 }
 
 /// The dot products of a task.
@@ -168,49 +217,62 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
         // SAFETY: as above.
         *start = unsafe { decoder.row(column * shape.inputs) };
     }
-    // The bits of a vector.
-    let step = V::LANES * decoder.bits();
     let mut sums = [[V::zero(); M]; N];
-    // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
-    let readable =
-        decoder.readable().saturating_sub(last.min(column + (N - 1) * apart) * shape.inputs);
     let mut start = 0;
     let mut index = 0;
     while start < shape.inputs {
         let end = start + shape.block;
-        let vectors_end = (start + shape.block / V::LANES * V::LANES)
-            .min(readable.saturating_sub(start).div_ceil(V::LANES) * V::LANES + start);
         // SAFETY: palettes are those of the format.
         let mut blocks = [unsafe { decoder.block::<V>(numbers[0].get(index)) }; N];
-        for (block, numbers) in blocks.iter_mut().zip(&numbers) {
+        let mut scales = [V::zero(); N];
+        for ((block, scale), numbers) in blocks.iter_mut().zip(&mut scales).zip(&numbers) {
+            let numbers = numbers.get(index);
             // SAFETY: as above.
-            *block = unsafe { decoder.block::<V>(numbers.get(index)) };
+            *block = unsafe { decoder.block::<V>(numbers) };
+            *scale = V::splat(numbers.scale);
         }
+        // The one sum of a block is scaled as a whole; where there are several, the weights are.
+        let mut parts = if M == 1 { [[V::zero(); M]; N] } else { sums };
         let mut at = start;
-        while at < vectors_end {
-            // Each row's cache line is asked for once.
-            if at * decoder.bits() % (8 * CACHE_LINE) < step {
-                for start in &starts {
-                    prefetch(start.pointer.wrapping_add(at * decoder.bits() / 8 + DISTANCE));
-                }
+        while D::PARTED && at < end {
+            ask(decoder, &starts, at, 2 * V::LANES);
+            // SAFETY: the blocks of these weights are whole pairs of vectors.
+            let (even, odd) = unsafe { (load(&left, at), load(&left, at + V::LANES)) };
+            for (n, parts) in parts.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let weights = unsafe { decoder.parted::<V>(starts[n], at, blocks[n]) };
+                add(weights[0], scales[n], &even, parts);
+                add(weights[1], scales[n], &odd, parts);
             }
-            let mut elements = [V::zero(); M];
-            for (elements, left) in elements.iter_mut().zip(&left) {
-                // SAFETY: at least a vector's elements follow in the block.
-                *elements = unsafe { V::load(left.add(at)) };
-            }
-            for (n, sums) in sums.iter_mut().enumerate() {
+            at += 2 * V::LANES;
+        }
+        // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
+        let vectors_end = if D::PARTED {
+            end
+        } else {
+            let last = last.min(column + (N - 1) * apart);
+            let readable = decoder.readable().saturating_sub(last * shape.inputs + start);
+            start + (shape.block / V::LANES).min(readable.div_ceil(V::LANES)) * V::LANES
+        };
+        while !D::PARTED && at < vectors_end {
+            ask(decoder, &starts, at, V::LANES);
+            // SAFETY: at least a vector's elements follow in the block.
+            let elements = unsafe { load(&left, at) };
+            for (n, parts) in parts.iter_mut().enumerate() {
                 // SAFETY: as above, and it is readable.
                 let weights = unsafe { decoder.vector::<V>(starts[n], at, blocks[n]) };
-                for (sum, elements) in sums.iter_mut().zip(&elements) {
-                    *sum = weights.mul_add(*elements, *sum);
-                }
+                add(weights, scales[n], &elements, parts);
             }
             at += V::LANES;
         }
-        while at < end {
+        while !D::PARTED && at < end {
             let count = (end - at).min(V::LANES);
-            for (n, sums) in sums.iter_mut().enumerate() {
+            let mut elements = [V::zero(); M];
+            for (elements, left) in elements.iter_mut().zip(&left) {
+                // SAFETY: the elements are in the block.
+                *elements = unsafe { V::load_partial(left.add(at), count) };
+            }
+            for (n, parts) in parts.iter_mut().enumerate() {
                 let numbers = numbers[n].get(index);
                 let first = last.min(column + n * apart) * shape.inputs + at;
                 let mut lanes = [0.0; MOST_LANES];
@@ -218,13 +280,14 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
                 unsafe { singles(decoder, first, numbers, &mut lanes[..count]) };
                 // SAFETY: there are as many lanes as any vector has.
                 let weights = unsafe { V::load(lanes.as_ptr()) };
-                for (sum, left) in sums.iter_mut().zip(&left) {
-                    // SAFETY: the elements are in the block.
-                    let elements = unsafe { V::load_partial(left.add(at), count) };
-                    *sum = weights.mul_add(elements, *sum);
-                }
+                add(weights, scales[n], &elements, parts);
             }
             at += count;
+        }
+        for ((sums, parts), scale) in sums.iter_mut().zip(&parts).zip(&scales) {
+            for (sum, part) in sums.iter_mut().zip(parts) {
+                *sum = if M == 1 { part.mul_add(*scale, *sum) } else { *part };
+            }
         }
         start = end;
         index += 1;
@@ -239,6 +302,40 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
         }
     }
     M
+}
+
+/// Asks for the weights that come next but some, each cache line once: before each step of so many.
+#[inline(always)]
+fn ask<D: Decoder>(decoder: D, starts: &[RowStart], at: usize, step: usize) {
+    let bits = decoder.bits();
+    if at * bits % (8 * CACHE_LINE) < step * bits {
+        for start in starts {
+            prefetch(start.pointer.wrapping_add(at * bits / 8 + DISTANCE));
+        }
+    }
+}
+
+/// A vector of each row.
+///
+/// # Safety
+/// The rows must have as many elements at that place.
+#[inline(always)]
+unsafe fn load<V: Vector, const M: usize>(rows: &[*const f32; M], at: usize) -> [V; M] {
+    let mut vectors = [V::zero(); M];
+    for (vector, row) in vectors.iter_mut().zip(rows) {
+        // SAFETY: the caller vouches for the elements.
+        *vector = unsafe { V::load(row.add(at)) };
+    }
+    vectors
+}
+
+/// Adds products with each row's elements. What is scaled as a whole later is not yet.
+#[inline(always)]
+fn add<V: Vector, const M: usize>(weights: V, scale: V, elements: &[V; M], sums: &mut [V; M]) {
+    let weights = if M == 1 { weights } else { weights.mul(scale) };
+    for (sum, elements) in sums.iter_mut().zip(elements) {
+        *sum = weights.mul_add(*elements, *sum);
+    }
 }
 
 /// Decodes elements that are no vector, one by one. It stays a function of its own, as there are many copies

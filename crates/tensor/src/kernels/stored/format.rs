@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::kernels::vector::MOST_LANES;
 use crate::{Buffer, DType};
 
 /// A matrix of weights in memory that may be a file's, row by row, with elements of any type that Core ML
@@ -147,6 +148,18 @@ impl StoredWeights {
     /// Its columns.
     pub fn columns(&self) -> usize {
         self.columns
+    }
+
+    /// Whether they are read two vectors at a time, the elements at even places apart from the others: halves
+    /// of bytes are, if rows and blocks are whole pairs of the widest vectors.
+    pub(super) fn is_parted(&self) -> bool {
+        let halves = match &self.format {
+            Format::Float(_) => false,
+            Format::Affine { dtype, .. } => dtype.bits() == Some(4),
+            Format::Palette { bits, .. } => *bits == 4,
+        };
+        let block = self.columns / self.across().max(1);
+        halves && block.is_multiple_of(2 * MOST_LANES)
     }
 
     /// The blocks of a row.

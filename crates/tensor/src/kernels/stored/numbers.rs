@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::decode::{
-    Affine, Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, Gathered, Palette, Wide,
+    Affine, Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, Gathered, Halves, Wide,
 };
 use super::format::{Format, Palettes, Parameters, StoredWeights};
 use crate::kernels::matmul::source::widen;
@@ -160,33 +160,27 @@ pub(super) trait UseDecoder {
 }
 
 /// Does the work with the decoder of the weights.
-pub(super) fn with_decoder(isa: Isa, weights: &StoredWeights, work: impl UseDecoder) {
+pub(super) fn with_decoder(weights: &StoredWeights, work: impl UseDecoder) {
     let bytes = weights.data.as_bytes();
     let data = Data(bytes.as_ptr(), bytes.len());
+    // Where there is no scale it is 1, and where there is no offset it is 0.
     let bits = match &weights.format {
         Format::Float(DType::Fp32) => return work.run(F32(data)),
         Format::Float(DType::Fp16) => return work.run(F16(data)),
         Format::Float(_) => return work.run(Bf16(data)),
-        // Where there is no scale it is 1, and where there is no offset it is 0.
         Format::Affine { dtype: DType::Int8, .. } => return work.run(Byte::<true>(data)),
         Format::Affine { dtype: DType::UInt8, .. } => return work.run(Byte::<false>(data)),
+        Format::Affine { offset: Some(_), .. } if weights.is_parted() => {
+            return work.run(Halves::<true>(data));
+        }
+        _ if weights.is_parted() => return work.run(Halves::<false>(data)),
         Format::Affine { dtype, .. } => dtype.bits().map_or(4, |bits| bits as usize),
         Format::Palette { bits, .. } => *bits,
     };
     let fields = Fields::of(bits);
-    let lanes = if isa == Isa::Neon { 4 } else { 8 };
-    let block = weights.columns / weights.across().max(1);
-    let even = [weights.columns, block, lanes].iter().all(|count| count * bits % 8 == 0);
-    macro_rules! run {
-        ($kind:ident, $even:literal) => {
-            work.run(Bits::<$kind, $even> { data, bits, fields, kind: PhantomData })
-        };
-    }
-    match (&weights.format, bits, even) {
-        (Format::Affine { .. }, _, true) => run!(Affine, true),
-        (_, 1..=4, true) => run!(Palette, true),
-        (_, 1..=4, false) => run!(Affine, false),
-        (_, 6, _) => run!(Wide, false),
-        _ => run!(Gathered, true),
+    match bits {
+        1..=4 => work.run(Bits::<Affine> { data, bits, fields, kind: PhantomData }),
+        6 => work.run(Bits::<Wide> { data, bits, fields, kind: PhantomData }),
+        _ => work.run(Bits::<Gathered> { data, bits, fields, kind: PhantomData }),
     }
 }

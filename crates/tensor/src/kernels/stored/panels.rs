@@ -42,7 +42,7 @@ impl StoredPanels {
             let block = inputs / self.weights.across().max(1);
             let expansion =
                 Expansion { isa: self.isa, rows, columns, inputs, block, numbers, target };
-            with_decoder(self.isa, &self.weights, expansion);
+            with_decoder(&self.weights, expansion);
         });
     }
 }
@@ -127,18 +127,20 @@ impl<D: Decoder> Kernel for WithDecoder<'_, D> {
                 let numbers = row_numbers.get(at / block);
                 // SAFETY: the palette is one of the format.
                 let prepared = unsafe { decoder.block::<V>(numbers) };
+                let scale = V::splat(numbers.scale);
                 while at + V::LANES <= end && at < readable {
                     // SAFETY: the elements are in the row, the target has as many, and they are
                     // readable.
                     unsafe {
                         let weights = decoder.vector::<V>(start, at, prepared);
-                        weights.store(target.as_mut_ptr().add(at - columns.start));
+                        weights.mul(scale).store(target.as_mut_ptr().add(at - columns.start));
                     }
                     at += V::LANES;
                 }
                 while at < end {
                     // SAFETY: the element is in the row.
-                    target[at - columns.start] = unsafe { decoder.single(first + at, numbers) };
+                    let weight = unsafe { decoder.single(first + at, numbers) };
+                    target[at - columns.start] = weight * numbers.scale;
                     at += 1;
                 }
             }

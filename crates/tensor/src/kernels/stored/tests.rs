@@ -156,7 +156,7 @@ fn samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> 
 /// Blocks down and across, rows and columns of a block.
 fn sizes() -> Vec<[usize; 4]> {
     if cfg!(miri) {
-        return vec![[1, 1, 1, 1], [2, 2, 3, 9]];
+        return vec![[1, 1, 1, 1], [2, 2, 3, 9], [3, 1, 1, 32]];
     }
     vec![
         [1, 1, 1, 1],

@@ -92,13 +92,16 @@ pub(crate) trait Unpack: Copy {
     unsafe fn load_wide_table(entries: *const f32) -> Self::WideTable;
     /// Takes an offset from each entry.
     fn shift_table(table: Self::Table, offset: Self) -> Self::Table;
-    /// Multiplies each entry by a factor.
-    fn scale_table(table: Self::Table, factor: Self) -> Self::Table;
     /// The entries that fields of at most 4 bits select. The table repeats itself where they have fewer.
     ///
     /// # Safety
     /// [`FIELDS_BYTES`] bytes must be readable.
     unsafe fn look_up(source: *const u8, fields: &Fields, table: Self::Table) -> Self;
+    /// The entries that the lower four bits of bytes select, and those that the upper ones do.
+    ///
+    /// # Safety
+    /// `LANES` bytes must be readable.
+    unsafe fn look_up_halves(source: *const u8, table: Self::Table) -> [Self; 2];
     /// The entries that fields of 6 bits select.
     ///
     /// # Safety
@@ -158,10 +161,6 @@ macro_rules! unpack_by_element {
                 map_table(table, |entries: Self| entries.sub(offset))
             }
             #[inline(always)]
-            fn scale_table(table: [f32; 16], factor: Self) -> [f32; 16] {
-                map_table(table, |entries: Self| entries.mul(factor))
-            }
-            #[inline(always)]
             unsafe fn look_up_wide(source: *const u8, fields: &Fields, table: *const f32) -> Self {
                 // SAFETY: the caller vouches for the bytes and the entries.
                 unsafe { Self::gather(source, fields, table) }
@@ -170,6 +169,15 @@ macro_rules! unpack_by_element {
             unsafe fn look_up(source: *const u8, fields: &Fields, table: [f32; 16]) -> Self {
                 // SAFETY: the caller vouches for the bytes.
                 from_elements(|lane| table[unsafe { fields.get(source, lane) } & 15])
+            }
+            #[inline(always)]
+            unsafe fn look_up_halves(source: *const u8, table: [f32; 16]) -> [Self; 2] {
+                // SAFETY: the caller vouches for the bytes.
+                let byte = |lane| usize::from(unsafe { *source.add(lane) });
+                [
+                    from_elements(|lane| table[byte(lane) & 15]),
+                    from_elements(|lane| table[byte(lane) >> 4]),
+                ]
             }
             #[inline(always)]
             unsafe fn gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self {

@@ -1,31 +1,17 @@
 //! Kernels of tensors with their channels last.
 
-use std::ops::Range;
-
-use coremill_tensor::DType;
 use coremill_tensor::kernels::map::{Binary, MapInput, MapProgram, broadcast_strides, map};
+use coremill_tensor::kernels::math::round_to_fp16;
 use coremill_tensor::kernels::matmul::Rounding;
+use coremill_tensor::kernels::pooling::{
+    Pooling, PoolingExtents, Reach, global_average, pool_windows,
+};
 
 use super::super::super::kernel::{Cost, Kernel, Machine};
-use crate::array::{View, round_floats};
+use crate::array::View;
 use crate::error::Result;
 use crate::ops::pool::reach;
 use crate::ops::window::Window;
-
-/// What a pool makes of the elements under its window.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Pooling {
-    Max,
-    Mean {
-        excludes_padding: bool,
-    },
-    /// The root of the sum of squares.
-    Norm,
-}
-
-/// Along one axis, for each step: the indices inside of the input, and how many elements there are with
-/// padding.
-type Reach = Vec<(Range<usize>, usize)>;
 
 /// A pool over up to three axes.
 pub(super) struct Pools {
@@ -33,7 +19,7 @@ pub(super) struct Pools {
     images: usize,
     input: [usize; 3],
     channels: usize,
-    steps: [Reach; 3],
+    windows: [Vec<Reach>; 3],
     rounding: Rounding,
 }
 
@@ -48,64 +34,11 @@ impl Pools {
         let absent = 3 - windows.len();
         let mut input = [1; 3];
         input[absent..].copy_from_slice(&shape[2..]);
-        let steps = [0, 1, 2].map(|axis: usize| match axis.checked_sub(absent) {
+        let windows = [0, 1, 2].map(|axis: usize| match axis.checked_sub(absent) {
             Some(axis) => (0..windows[axis].output).map(|at| reach(&windows[axis], at)).collect(),
             None => vec![(0..1, 1)],
         });
-        Pools { pooling, images: shape[0], input, channels: shape[1], steps, rounding }
-    }
-
-    /// One line of the result along the last axis.
-    fn line(&self, line: usize, source: &[f32], target: &mut [f32]) {
-        let [depth, height, _] = [0, 1, 2].map(|axis| self.steps[axis].len());
-        let (image, z, y) = (line / height / depth, line / height % depth, line % height);
-        let (planes, rows) = (&self.steps[0][z], &self.steps[1][y]);
-        for ((columns, across), target) in
-            self.steps[2].iter().zip(target.chunks_exact_mut(self.channels))
-        {
-            target.fill(if self.pooling == Pooling::Max { f32::NEG_INFINITY } else { 0.0 });
-            for plane in planes.0.clone() {
-                for row in rows.0.clone() {
-                    let line =
-                        ((image * self.input[0] + plane) * self.input[1] + row) * self.input[2];
-                    let pixels = (line + columns.start) * self.channels
-                        ..(line + columns.end) * self.channels;
-                    for pixel in source[pixels].chunks_exact(self.channels) {
-                        self.gather(pixel, target);
-                    }
-                }
-            }
-            let inside = planes.0.len() * rows.0.len() * columns.len();
-            match self.pooling {
-                Pooling::Max | Pooling::Norm => {}
-                Pooling::Mean { excludes_padding } => {
-                    let count = if excludes_padding { inside } else { planes.1 * rows.1 * across };
-                    // A window that holds nothing has nothing to average.
-                    let factor = if count == 0 { 0.0 } else { 1.0 / count as f32 };
-                    target.iter_mut().for_each(|sum| *sum *= factor);
-                }
-            }
-        }
-        if self.rounding == Rounding::Fp16 {
-            round_floats(DType::Fp16, target);
-        }
-    }
-
-    fn gather(&self, pixel: &[f32], target: &mut [f32]) {
-        let pairs = target.iter_mut().zip(pixel);
-        match self.pooling {
-            // NaN is kept: it is not less than anything, and nothing is greater.
-            Pooling::Max => pairs.for_each(|(most, &element)| {
-                let keeps = *most >= element || most.is_nan();
-                *most = if keeps { *most } else { element };
-            }),
-            Pooling::Mean { .. } => pairs.for_each(|(sum, element)| *sum += element),
-            // Squares could overflow where the root of their sum does not.
-            Pooling::Norm => pairs.for_each(|(norm, &element)| {
-                let has_nan = norm.is_nan() || element.is_nan();
-                *norm = if has_nan { f32::NAN } else { norm.hypot(element) };
-            }),
-        }
+        Pools { pooling, images: shape[0], input, channels: shape[1], windows, rounding }
     }
 }
 
@@ -117,25 +50,34 @@ impl Kernel for Pools {
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
     ) -> Result<()> {
-        let source = inputs[0].floats()?;
-        let lines = outputs[0].chunks_exact_mut(self.steps[2].len() * self.channels);
-        machine.share(lines, |index, line| self.line(index, source, line));
+        let [planes, lines, columns] = &self.windows;
+        let extents = PoolingExtents {
+            batch: self.images,
+            input: self.input,
+            windows: [planes, lines, columns],
+            channels: self.channels,
+        };
+        let input = inputs[0].floats()?;
+        pool_windows(machine.isa, &machine.pool, self.pooling, &extents, input, outputs[0]);
+        if self.rounding == Rounding::Fp16 {
+            round_to_fp16(machine.isa, outputs[0]);
+        }
         Ok(())
     }
 
     fn label(&self) -> String {
         match self.pooling {
             Pooling::Max => "max_pool",
-            Pooling::Mean { .. } => "avg_pool",
-            Pooling::Norm => "l2_pool",
+            Pooling::Average { .. } => "avg_pool",
+            Pooling::L2 => "l2_pool",
         }
         .to_owned()
     }
 
     fn cost(&self) -> Cost {
-        let covered = |axis: usize| self.steps[axis].iter().map(|(inside, _)| inside.len()).sum();
+        let covered = |axis: usize| self.windows[axis].iter().map(|(inside, _)| inside.len()).sum();
         let (covered, steps): ([usize; 3], _) =
-            ([0, 1, 2].map(covered), [0, 1, 2].map(|axis| self.steps[axis].len()));
+            ([0, 1, 2].map(covered), [0, 1, 2].map(|axis| self.windows[axis].len()));
         let all = |extents: [usize; 3]| {
             (self.images * self.channels * extents.iter().product::<usize>()) as u64
         };
@@ -159,33 +101,19 @@ impl GlobalMean {
     }
 }
 
-/// Elements that are added up before the sums are, so that the error does not grow with their number.
-const BLOCK: usize = 64;
-
 impl Kernel for GlobalMean {
     fn run(
         &self,
-        _machine: &Machine,
+        machine: &Machine,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
-        scratch: &mut [f32],
+        _scratch: &mut [f32],
     ) -> Result<()> {
-        let add = |sums: &mut [f32], more: &[f32]| {
-            sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-        };
-        let channels = self.channels.max(1);
-        let images = inputs[0].floats()?.chunks_exact((self.pixels * channels).max(1));
-        for (image, target) in images.zip(outputs[0].chunks_exact_mut(channels)) {
-            target.fill(0.0);
-            for block in image.chunks(BLOCK * channels) {
-                scratch.fill(0.0);
-                block.chunks_exact(channels).for_each(|pixel| add(scratch, pixel));
-                add(target, scratch);
-            }
-            target.iter_mut().for_each(|sum| *sum /= self.pixels as f32);
-            if self.rounding == Rounding::Fp16 {
-                round_floats(DType::Fp16, target);
-            }
+        let extents = [self.images, self.pixels, self.channels];
+        let (input, output) = (inputs[0].floats()?, &mut *outputs[0]);
+        global_average(machine.isa, &machine.pool, extents, input, output);
+        if self.rounding == Rounding::Fp16 {
+            round_to_fp16(machine.isa, output);
         }
         Ok(())
     }
@@ -197,10 +125,6 @@ impl Kernel for GlobalMean {
     fn cost(&self) -> Cost {
         let count = (self.images * self.pixels * self.channels) as u64;
         Cost { operations: count, bytes: 4 * count }
-    }
-
-    fn scratch(&self) -> usize {
-        self.channels
     }
 }
 

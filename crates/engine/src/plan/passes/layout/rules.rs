@@ -6,6 +6,7 @@ use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use coremill_tensor::kernels::matmul::Rounding;
+use coremill_tensor::kernels::pooling::Pooling;
 
 use super::super::super::graph::{Graph, Node, NodeKind, Operand, Reference, Region, SlotId};
 use super::super::super::kernel::Kernel;
@@ -14,7 +15,7 @@ use super::super::Work;
 use super::super::linear::rounding;
 use super::super::parameters::parameters;
 use super::images::{InstanceNorm, Resize};
-use super::kernels::{ChannelAffine, GlobalMean, Pooling, Pools};
+use super::kernels::{ChannelAffine, GlobalMean, Pools};
 use super::permute::Permute;
 use super::shuffles::Shuffle;
 use super::{Draft, Layout, Recognised, keeps_order, may_have_twin, permuted, to_first, to_last};
@@ -546,8 +547,8 @@ fn pool(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
     })?;
     let pooling = match kind {
         OpKind::MaxPool => Pooling::Max,
-        OpKind::AvgPool => Pooling::Mean { excludes_padding: excludes },
-        _ => Pooling::Norm,
+        OpKind::AvgPool => Pooling::Average { counts_padding: !excludes },
+        _ => Pooling::L2,
     };
     let rounding = rounding(work.source, graph, node.outputs[0]);
     Some(Rule::Pool(Pools::new(pooling, input, &windows, rounding)))

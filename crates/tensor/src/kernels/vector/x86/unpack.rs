@@ -19,13 +19,11 @@ impl Unpack for F32x8 {
         unpack_u8(source: *const u8) -> Self =
             F32x8(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(source.cast()))));
         load_table(entries: *const f32) -> [F32x8; 2] = [Self::load(entries), Self::load(entries.add(8))];
-        look_up(source: *const u8, fields: &Fields, table: [F32x8; 2]) -> Self = {
-            let index = shifted8(source, fields);
-            let low = _mm256_permutevar8x32_ps(table[0].0, index);
-            let high = _mm256_permutevar8x32_ps(table[1].0, index);
-            // The fourth bit becomes the sign, by which `blendv` chooses.
-            let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
-            F32x8(_mm256_blendv_ps(low, high, choice))
+        look_up(source: *const u8, fields: &Fields, table: [F32x8; 2]) -> Self =
+            selected8(table, shifted8(source, fields));
+        look_up_halves(source: *const u8, table: [F32x8; 2]) -> [Self; 2] = {
+            let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(source.cast()));
+            [selected8(table, bytes), selected8(table, _mm256_srli_epi32::<4>(bytes))]
         };
         look_up_wide(source: *const u8, fields: &Fields, table: *const f32) -> Self =
             Self::gather(source, fields, table);
@@ -43,9 +41,21 @@ impl Unpack for F32x8 {
     fn shift_table(table: [F32x8; 2], offset: Self) -> [F32x8; 2] {
         [table[0].sub(offset), table[1].sub(offset)]
     }
-    #[inline(always)]
-    fn scale_table(table: [F32x8; 2], factor: Self) -> [F32x8; 2] {
-        [table[0].mul(factor), table[1].mul(factor)]
+}
+
+/// The entries that the lowest four bits of lanes select.
+///
+/// # Safety
+/// The machine must have AVX2.
+#[inline(always)]
+unsafe fn selected8(table: [F32x8; 2], index: __m256i) -> F32x8 {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        let low = _mm256_permutevar8x32_ps(table[0].0, index);
+        let high = _mm256_permutevar8x32_ps(table[1].0, index);
+        // The fourth bit becomes the sign, by which `blendv` chooses.
+        let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+        F32x8(_mm256_blendv_ps(low, high, choice))
     }
 }
 
@@ -80,6 +90,11 @@ impl Unpack for F32x16 {
         load_table(entries: *const f32) -> F32x16 = Self::load(entries);
         look_up(source: *const u8, fields: &Fields, table: F32x16) -> Self =
             F32x16(_mm512_permutexvar_ps(shifted16(source, fields), table.0));
+        look_up_halves(source: *const u8, table: F32x16) -> [Self; 2] = {
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(source.cast()));
+            let upper = _mm512_srli_epi32::<4>(bytes);
+            [F32x16(_mm512_permutexvar_ps(bytes, table.0)), F32x16(_mm512_permutexvar_ps(upper, table.0))]
+        };
         load_wide_table(entries: *const f32) -> [F32x16; 4] = [
             Self::load(entries),
             Self::load(entries.add(16)),
@@ -102,10 +117,6 @@ impl Unpack for F32x16 {
     #[inline(always)]
     fn shift_table(table: F32x16, offset: Self) -> F32x16 {
         table.sub(offset)
-    }
-    #[inline(always)]
-    fn scale_table(table: F32x16, factor: Self) -> F32x16 {
-        table.mul(factor)
     }
 }
 
