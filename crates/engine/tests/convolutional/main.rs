@@ -1,6 +1,7 @@
-//! Convolutional programs run with their channels last, in few steps, and give what the operations give
-//! one by one.
+//! Programs whose steps are known run in these, convolutional ones with their channels last, and give what the
+//! operations give one by one.
 
+mod caches;
 mod check;
 
 mod convolutions;

@@ -20,6 +20,7 @@ use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, Ro
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
 use super::super::kernel::{Cost, Kernel, Machine};
 use super::super::known::{Known, Source};
+use super::grown::{Grown, Joining, may_join};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::strided::{Strided, strided};
@@ -35,28 +36,58 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
         let Some(found) = recognise(work.source, work.graph, &editor, index) else { continue };
         let Some(plan) = Layout::of(work.source, work.graph, &editor, &found) else { continue };
         let place = plan.moved.last().copied().unwrap_or(found.last);
+        let kernel = Attention {
+            shape: plan.shape,
+            scale: found.scale,
+            query: (plan.query.offset, head_strides(&plan.query)),
+            key: (plan.key.offset, head_strides(&plan.key)),
+            value: (plan.value.offset, head_strides(&plan.value)),
+            mask: plan.mask.as_ref().map(|(_, strides)| *strides),
+            output: plan.output,
+            rounding: rounding(work.source, work.graph, found.output),
+        };
+        let grown = joined(work, &editor, &found, &kernel, place);
         let mut last = None;
         for &node in found.nodes.iter().chain(&plan.moved) {
             last = editor.take(node);
         }
-        if let Some(Node { op, outputs, .. }) = last {
-            let kernel = Attention {
-                shape: plan.shape,
-                scale: found.scale,
-                query: (plan.query.offset, head_strides(&plan.query)),
-                key: (plan.key.offset, head_strides(&plan.key)),
-                value: (plan.value.offset, head_strides(&plan.value)),
-                mask: plan.mask.as_ref().map(|(_, strides)| *strides),
-                output: plan.output,
-                rounding: rounding(work.source, work.graph, outputs[0]),
+        if let Some(Node { op, mut outputs, .. }) = last {
+            let mut inputs = vec![plan.query.operand];
+            let kind = match grown {
+                Some([keys, values]) => {
+                    let kernel = Joining::new(kernel, &keys, &values);
+                    for grown in [keys, values] {
+                        editor.take(grown.node);
+                        outputs.push(grown.slot);
+                        inputs.extend(grown.pieces.into_iter().map(|piece| piece.operand));
+                    }
+                    NodeKind::Kernel(Box::new(kernel))
+                }
+                None => {
+                    inputs.extend([plan.key.operand, plan.value.operand]);
+                    NodeKind::Kernel(Box::new(kernel))
+                }
             };
-            let mut inputs = vec![plan.query.operand, plan.key.operand, plan.value.operand];
             inputs.extend(plan.mask.map(|(operand, _)| operand));
-            let kind = NodeKind::Kernel(Box::new(kernel));
             editor.put(work.graph, place, Node { op, kind, inputs, outputs });
         }
     }
     Ok(editor.finish())
+}
+
+/// The keys and values, if they are joined for the attention alone and it can do that itself.
+fn joined(
+    work: &Work<'_>,
+    editor: &Editor,
+    found: &Found,
+    kernel: &Attention,
+    place: usize,
+) -> Option<[Grown; 2]> {
+    if found.key_is_transposed || !may_join(kernel) || found.key.slot() == found.value.slot() {
+        return None;
+    }
+    let grown = |operand| Grown::of(work.source, work.graph, editor, operand, &found.nodes, place);
+    Some([grown(&found.key)?, grown(&found.value)?])
 }
 
 /// Nodes that together are an attention.
@@ -266,7 +297,7 @@ impl Layout {
 }
 
 /// A tensor as sets of heads of vectors, whose elements lie side by side.
-fn four_axes(view: Strided) -> Option<Strided> {
+pub(super) fn four_axes(view: Strided) -> Option<Strided> {
     let shape = match view.shape[..] {
         [rows, depth] => [1, 1, rows, depth],
         [heads, rows, depth] => [1, heads, rows, depth],
@@ -388,16 +419,25 @@ fn follow(
     best
 }
 
-struct Attention {
-    shape: AttentionShape,
-    scale: f32,
+pub(super) struct Attention {
+    pub(super) shape: AttentionShape,
+    pub(super) scale: f32,
     /// Where the first vector is, and how far apart they are.
-    query: (usize, [usize; 3]),
+    pub(super) query: (usize, [usize; 3]),
     key: (usize, [usize; 3]),
     value: (usize, [usize; 3]),
-    mask: Option<[usize; 4]>,
-    output: [usize; 3],
+    pub(super) mask: Option<[usize; 4]>,
+    pub(super) output: [usize; 3],
     rounding: Rounding,
+}
+
+impl Attention {
+    /// Rounds results as the operation does.
+    pub(super) fn round(&self, machine: &Machine, results: &mut [f32]) {
+        if self.rounding == Rounding::Fp16 {
+            round_to_fp16(machine.isa, results);
+        }
+    }
 }
 
 impl Kernel for Attention {
@@ -426,9 +466,7 @@ impl Kernel for Attention {
             mask,
             HeadsMut { elements: outputs[0], strides: self.output },
         );
-        if self.rounding == Rounding::Fp16 {
-            round_to_fp16(machine.isa, outputs[0]);
-        }
+        self.round(machine, outputs[0]);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod dead;
 mod editor;
 mod elementwise;
 mod gather;
+mod grown;
 mod layout;
 mod linear;
 mod moves;

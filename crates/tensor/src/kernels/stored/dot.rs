@@ -118,7 +118,7 @@ impl Kernel for Part<'_> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        for (row, target) in self.parted.chunks_exact_mut(self.inputs).enumerate() {
+        for (row, target) in self.parted.chunks_exact_mut(self.inputs.max(1)).enumerate() {
             let source = &self.left.elements[row * self.left.stride..][..self.inputs];
             let source = source.chunks_exact(2 * V::LANES);
             for (source, target) in source.zip(target.chunks_exact_mut(2 * V::LANES)) {
@@ -234,55 +234,55 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
         // The one sum of a block is scaled as a whole; where there are several, the weights are.
         let mut parts = if M == 1 { [[V::zero(); M]; N] } else { sums };
         let mut at = start;
-        while D::PARTED && at < end {
-            ask(decoder, &starts, at, 2 * V::LANES);
-            // SAFETY: the blocks of these weights are whole pairs of vectors.
-            let (even, odd) = unsafe { (load(&left, at), load(&left, at + V::LANES)) };
-            for (n, parts) in parts.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let weights = unsafe { decoder.parted::<V>(starts[n], at, blocks[n]) };
-                add(weights[0], scales[n], &even, parts);
-                add(weights[1], scales[n], &odd, parts);
+        if D::PARTED {
+            while at < end {
+                ask(decoder, &starts, at, 2 * V::LANES);
+                // SAFETY: the blocks of these weights are whole pairs of vectors.
+                let (even, odd) = unsafe { (load(&left, at), load(&left, at + V::LANES)) };
+                for (n, parts) in parts.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    let weights = unsafe { decoder.parted::<V>(starts[n], at, blocks[n]) };
+                    add(weights[0], scales[n], &even, parts);
+                    add(weights[1], scales[n], &odd, parts);
+                }
+                at += 2 * V::LANES;
             }
-            at += 2 * V::LANES;
-        }
-        // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
-        let vectors_end = if D::PARTED {
-            end
         } else {
-            let last = last.min(column + (N - 1) * apart);
-            let readable = decoder.readable().saturating_sub(last * shape.inputs + start);
-            start + (shape.block / V::LANES).min(readable.div_ceil(V::LANES)) * V::LANES
-        };
-        while !D::PARTED && at < vectors_end {
-            ask(decoder, &starts, at, V::LANES);
-            // SAFETY: at least a vector's elements follow in the block.
-            let elements = unsafe { load(&left, at) };
-            for (n, parts) in parts.iter_mut().enumerate() {
-                // SAFETY: as above, and it is readable.
-                let weights = unsafe { decoder.vector::<V>(starts[n], at, blocks[n]) };
-                add(weights, scales[n], &elements, parts);
+            // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
+            let furthest = last.min(column + (N - 1) * apart) * shape.inputs + start;
+            let readable = decoder.readable().saturating_sub(furthest);
+            let vectors = (shape.block / V::LANES).min(readable.div_ceil(V::LANES));
+            let vectors_end = start + vectors * V::LANES;
+            while at < vectors_end {
+                ask(decoder, &starts, at, V::LANES);
+                // SAFETY: at least a vector's elements follow in the block.
+                let elements = unsafe { load(&left, at) };
+                for (n, parts) in parts.iter_mut().enumerate() {
+                    // SAFETY: as above, and it is readable.
+                    let weights = unsafe { decoder.vector::<V>(starts[n], at, blocks[n]) };
+                    add(weights, scales[n], &elements, parts);
+                }
+                at += V::LANES;
             }
-            at += V::LANES;
-        }
-        while !D::PARTED && at < end {
-            let count = (end - at).min(V::LANES);
-            let mut elements = [V::zero(); M];
-            for (elements, left) in elements.iter_mut().zip(&left) {
-                // SAFETY: the elements are in the block.
-                *elements = unsafe { V::load_partial(left.add(at), count) };
+            while at < end {
+                let count = (end - at).min(V::LANES);
+                let mut elements = [V::zero(); M];
+                for (elements, left) in elements.iter_mut().zip(&left) {
+                    // SAFETY: the elements are in the block.
+                    *elements = unsafe { V::load_partial(left.add(at), count) };
+                }
+                for (n, parts) in parts.iter_mut().enumerate() {
+                    let numbers = numbers[n].get(index);
+                    let first = last.min(column + n * apart) * shape.inputs + at;
+                    let mut lanes = [0.0; MOST_LANES];
+                    // SAFETY: the elements are in the block.
+                    unsafe { singles(decoder, first, numbers, &mut lanes[..count]) };
+                    // SAFETY: there are as many lanes as any vector has.
+                    let weights = unsafe { V::load(lanes.as_ptr()) };
+                    add(weights, scales[n], &elements, parts);
+                }
+                at += count;
             }
-            for (n, parts) in parts.iter_mut().enumerate() {
-                let numbers = numbers[n].get(index);
-                let first = last.min(column + n * apart) * shape.inputs + at;
-                let mut lanes = [0.0; MOST_LANES];
-                // SAFETY: the elements are in the block.
-                unsafe { singles(decoder, first, numbers, &mut lanes[..count]) };
-                // SAFETY: there are as many lanes as any vector has.
-                let weights = unsafe { V::load(lanes.as_ptr()) };
-                add(weights, scales[n], &elements, parts);
-            }
-            at += count;
         }
         for ((sums, parts), scale) in sums.iter_mut().zip(&parts).zip(&scales) {
             for (sum, part) in sums.iter_mut().zip(parts) {

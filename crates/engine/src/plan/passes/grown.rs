@@ -1,0 +1,207 @@
+//! Keys and values that are joined for an attention of few queries are joined by it, head by head: those of a
+//! head are still in the cache then.
+//!
+//! ```text
+//! k = concat(values = (past_k, new_k), axis = 2)
+//! v = concat(values = (past_v, new_v), axis = 2)
+//! o = attention(q, k, v)                          o, k, v = attention(q, past_k, new_k, past_v, new_v)
+//! ```
+
+use coremill_mil::ops::OpKind;
+use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, attend};
+
+use super::super::graph::{Graph, Operand, SlotId};
+use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::known::Source;
+use super::Editor;
+use super::attention::{Attention, four_axes};
+use super::parameters::parameters;
+use super::strided::{Strided, strided};
+use crate::array::View;
+use crate::error::{Result, fail};
+
+/// The most queries that go over keys and values as they come. More of them have these packed first.
+const FEW: usize = 4;
+
+/// Keys or values that a node joins.
+pub(super) struct Grown {
+    /// The node.
+    pub(super) node: usize,
+    pub(super) slot: SlotId,
+    /// What it joins, as `[batch, heads, rows, depth]`.
+    pub(super) pieces: Vec<Strided>,
+}
+
+impl Grown {
+    /// What a node joins along the axis of the rows, if only `nodes` read it before the place of the last.
+    pub(super) fn of(
+        source: &Source,
+        graph: &Graph,
+        editor: &Editor,
+        operand: &Operand,
+        nodes: &[usize],
+        place: usize,
+    ) -> Option<Grown> {
+        let (at, node) = editor.writer_of(operand)?;
+        if node.operation()? != OpKind::Concat {
+            return None;
+        }
+        let slot = operand.slot()?;
+        let shape = graph.slot(slot).shape.as_deref()?;
+        let rank = shape.len();
+        let axis = parameters(source, graph, node, |call| {
+            if call.bool("interleave")? {
+                fail!("interleaves");
+            }
+            call.axis("axis", rank)
+        })?;
+        let runs_regions = |at| editor.node(at).is_some_and(|node| !node.regions().is_empty());
+        if axis + 2 != rank
+            || editor.readers(slot).iter().any(|reader| *reader < place && !nodes.contains(reader))
+            || (at..place).any(runs_regions)
+        {
+            return None;
+        }
+        let mut pieces = Vec::new();
+        let mut rows = 0;
+        for operand in node.bound("values") {
+            let piece = strided(source, graph, editor, operand)?;
+            // Extents that were open may contradict each other: the reference kernel says so.
+            let extents = &piece.shape;
+            let fits = extents.len() == rank
+                && (0..rank).all(|at| at == axis || extents[at] == shape[at])
+                && graph.dtype(operand) == graph.slot(slot).dtype;
+            if !fits {
+                return None;
+            }
+            rows += extents[axis];
+            pieces.push(four_axes(piece)?);
+        }
+        (rows == shape[axis]).then_some(Grown { node: at, slot, pieces })
+    }
+}
+
+/// Whether an attention can join its keys and values itself.
+pub(super) fn may_join(attention: &Attention) -> bool {
+    let AttentionShape { heads, queries, value_depth, group, .. } = attention.shape;
+    let each = queries * value_depth;
+    queries <= FEW && group == 1 && attention.output == [heads * each, each, value_depth]
+}
+
+/// An attention that joins its keys and values.
+pub(super) struct Joining {
+    attention: Attention,
+    keys: Vec<Piece>,
+    values: Vec<Piece>,
+}
+
+/// Some rows of each head.
+struct Piece {
+    rows: usize,
+    offset: usize,
+    /// From one set, head and row to the next.
+    strides: [usize; 3],
+}
+
+impl Joining {
+    /// Inputs are the query, the pieces of the keys, those of the values, and the mask.
+    pub(super) fn new(attention: Attention, keys: &Grown, values: &Grown) -> Joining {
+        let pieces = |grown: &Grown| {
+            let piece = |view: &Strided| Piece {
+                rows: view.shape[2],
+                offset: view.offset,
+                strides: [view.strides[0], view.strides[1], view.strides[2]],
+            };
+            grown.pieces.iter().map(piece).collect()
+        };
+        Joining { keys: pieces(keys), values: pieces(values), attention }
+    }
+}
+
+impl Piece {
+    /// Copies the rows of a head; what is left of the target.
+    fn write<'t>(
+        &self,
+        source: &[f32],
+        start: usize,
+        depth: usize,
+        target: &'t mut [f32],
+    ) -> &'t mut [f32] {
+        let (target, rest) = target.split_at_mut(self.rows * depth);
+        let source = &source[self.offset + start..];
+        if self.strides[2] == depth {
+            target.copy_from_slice(&source[..target.len()]);
+        } else {
+            for (row, target) in target.chunks_exact_mut(depth).enumerate() {
+                target.copy_from_slice(&source[row * self.strides[2]..][..depth]);
+            }
+        }
+        rest
+    }
+}
+
+impl Kernel for Joining {
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[View<'_>],
+        outputs: &mut [&mut [f32]],
+        _scratch: &mut [f32],
+    ) -> Result<()> {
+        let Joining { attention, keys, values } = self;
+        let AttentionShape { heads, queries, keys: count, depth, value_depth, .. } =
+            attention.shape;
+        let floats = inputs.iter().map(View::floats).collect::<Result<Vec<_>>>()?;
+        let [output, all_keys, all_values] = outputs else {
+            fail!("an attention that joins keys and values gives them, too");
+        };
+        let shape = AttentionShape { batch: 1, heads: 1, ..attention.shape };
+        let parts = output
+            .chunks_exact_mut(queries * value_depth)
+            .zip(all_keys.chunks_exact_mut(count * depth))
+            .zip(all_values.chunks_exact_mut(count * value_depth));
+        machine.share(parts, |index, ((output, joined_keys), joined_values)| {
+            let at = |strides: &[usize]| index / heads * strides[0] + index % heads * strides[1];
+            let (mut rest, mut sources) = (&mut **joined_keys, floats[1..].iter());
+            for (piece, source) in keys.iter().zip(&mut sources) {
+                rest = piece.write(source, at(&piece.strides), depth, rest);
+            }
+            let mut rest = &mut **joined_values;
+            for (piece, source) in values.iter().zip(&mut sources) {
+                rest = piece.write(source, at(&piece.strides), value_depth, rest);
+            }
+            let (offset, strides) = &attention.query;
+            let rows = |elements, depth| Heads { elements, strides: [0, 0, depth] };
+            let mask = attention.mask.zip(sources.next()).map(|(strides, elements)| Mask {
+                elements: &elements[at(&strides)..],
+                strides: [0, 0, strides[2], strides[3]],
+            });
+            attend(
+                &machine.pool,
+                machine.isa,
+                shape,
+                attention.scale,
+                rows(&floats[0][offset + at(strides)..], strides[2]),
+                rows(joined_keys, depth),
+                rows(joined_values, value_depth),
+                mask,
+                HeadsMut { elements: output, strides: [0, 0, value_depth] },
+            );
+        });
+        attention.round(machine, outputs[0]);
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        "concat+attention".to_owned()
+    }
+
+    fn cost(&self) -> Cost {
+        let AttentionShape { batch, heads, keys, depth, value_depth, .. } = self.attention.shape;
+        let Cost { operations, bytes } = self.attention.cost();
+        Cost {
+            operations,
+            bytes: bytes + 4 * (batch * heads * keys * (depth + value_depth)) as u64,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+use super::check::check;
+
+/// Keys and values of three heads, joined from the first and the last rows of `x`, whose results are `y` with
+/// what `after` makes of them.
+fn body(queries: usize, mask: &str, after: &str) -> String {
+    format!(
+        r#"tensor<T, [2, 3, {queries}, 8]> q = slice_by_size(x = x, begin = tensor<int32, [4]>([0, 0, 1, 0]),
+                size = tensor<int32, [4]>([2, 3, {queries}, 8]));
+            tensor<T, [2, 3, 1, 8]> last = slice_by_size(x = x, begin = tensor<int32, [4]>([0, 0, 8, 0]),
+                size = tensor<int32, [4]>([2, 3, 1, 8]));
+            tensor<T, [2, 3, 9, 8]> double = mul(x = x, y = T(2));
+            tensor<T, [2, 3, 10, 8]> k = concat(values = (double, last), axis = int32(2), interleave = bool(false));
+            tensor<T, [2, 3, 10, 8]> v = concat(values = (x, last), axis = int32(-2), interleave = bool(false));
+            tensor<T, [2, 3, {queries}, 8]> o = scaled_dot_product_attention(query = q, key = k, value = v{mask});
+            {after}"#
+    )
+}
+
+#[test]
+fn an_attention_joins_what_it_reads() {
+    for (queries, joins) in [(1, true), (3, true), (5, false)] {
+        let attends: &[&str] =
+            if joins { &["concat+attention"] } else { &["concat", "concat", "attention"] };
+        for mask in ["".to_owned(), format!(", attn_mask = W[{queries}, 10]")] {
+            let steps: Vec<&str> =
+                ["mul"].into_iter().chain(attends.iter().copied()).chain(["concat"]).collect();
+            // The joined keys and values are read by others, too, later on.
+            let after = format!(
+                "tensor<T, [2, 3, {}, 8]> y = concat(values = (o, k, v), axis = int32(2), interleave = bool(false));",
+                queries + 20
+            );
+            check(&[2, 3, 9, 8], &body(queries, &mask, &after), &steps);
+        }
+    }
+}
+
+#[test]
+fn keys_that_are_read_before_are_joined_before() {
+    let after = "tensor<T, [2, 3, 1, 8]> y = add(x = o, y = most);";
+    let early = "tensor<T, [2, 3, 1, 8]> most = reduce_max(x = k, axes = tensor<int32, [1]>([2]), keep_dims = bool(true));
+            tensor<T, [2, 3, 10, 8]> v = ";
+    let body = body(1, "", after).replace("tensor<T, [2, 3, 10, 8]> v = ", early);
+    let steps = ["mul", "concat", "reduce_max", "concat", "attention", "add"];
+    check(&[2, 3, 9, 8], &body, &steps);
+}
