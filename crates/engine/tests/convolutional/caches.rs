@@ -19,11 +19,12 @@ fn body(queries: usize, mask: &str, after: &str) -> String {
 #[test]
 fn an_attention_joins_what_it_reads() {
     for (queries, joins) in [(1, true), (3, true), (5, false)] {
-        let attends: &[&str] =
-            if joins { &["concat+attention"] } else { &["concat", "concat", "attention"] };
+        let attends: &[&str] = match joins {
+            true => &["mul", "concat+attention"],
+            false => &["slice_by_size", "mul", "concat", "concat", "attention"],
+        };
         for mask in ["".to_owned(), format!(", attn_mask = W[{queries}, 10]")] {
-            let steps: Vec<&str> =
-                ["mul"].into_iter().chain(attends.iter().copied()).chain(["concat"]).collect();
+            let steps = [attends, &["concat"]].concat();
             // The joined keys and values are read by others, too, later on.
             let after = format!(
                 "tensor<T, [2, 3, {}, 8]> y = concat(values = (o, k, v), axis = int32(2), interleave = bool(false));",
@@ -40,6 +41,6 @@ fn keys_that_are_read_before_are_joined_before() {
     let early = "tensor<T, [2, 3, 1, 8]> most = reduce_max(x = k, axes = tensor<int32, [1]>([2]), keep_dims = bool(true));
             tensor<T, [2, 3, 10, 8]> v = ";
     let body = body(1, "", after).replace("tensor<T, [2, 3, 10, 8]> v = ", early);
-    let steps = ["mul", "concat", "reduce_max", "concat", "attention", "add"];
+    let steps = ["slice_by_size", "mul", "concat", "reduce_max", "concat", "attention", "add"];
     check(&[2, 3, 9, 8], &body, &steps);
 }
