@@ -40,6 +40,9 @@ pub enum Scalar {
 /// otherwise make inference compute for ever.
 pub const MAX_FOLDED_ELEMENTS: u64 = 4096;
 
+/// Constants of more floats are not looked into: these are weights, and models have thousands of them.
+const MAX_FOLDED_FLOATS: u64 = 64;
+
 impl Folded {
     /// A scalar.
     pub fn scalar(dtype: DType, element: Scalar) -> Folded {
@@ -62,7 +65,9 @@ impl Folded {
     pub fn from_constant(constant: &Constant) -> Option<Folded> {
         let tensor = constant.tensor_type()?;
         let shape = tensor.known_shape()?;
-        let count = tensor.element_count().filter(|&count| count <= MAX_FOLDED_ELEMENTS)?;
+        let is_float = tensor.dtype.is_float();
+        let most = if is_float { MAX_FOLDED_FLOATS } else { MAX_FOLDED_ELEMENTS };
+        let count = tensor.element_count().filter(|&count| count <= most)?;
         let elements = match &constant.data {
             ConstantData::Strings(strings) => {
                 strings.iter().map(|text| Scalar::Text(text.as_str().into())).collect()

@@ -9,8 +9,10 @@
 //! ```
 
 use coremill_tensor::DType;
+use half::f16;
 
 use super::Editor;
+use crate::infer::{Folded, MAX_FOLDED_ELEMENTS, Scalar};
 use crate::ir::{Binding, Constant, Dim, Op, OpId, ValueId};
 use crate::ops::OpKind;
 
@@ -233,16 +235,29 @@ fn neutral(editor: &mut Editor<'_>, id: OpId, wanted: f64, either: bool) -> bool
 /// Whether every element bound to a parameter is this number.
 fn is_all(editor: &Editor<'_>, id: OpId, name: &str, wanted: f64) -> bool {
     let Some(binding) = editor.function().op(id).binding(name) else { return false };
-    let all = |folded: &crate::infer::Folded| {
-        !folded.elements.is_empty()
-            && folded.elements.iter().all(|element| {
-                element.float().is_some_and(|float| float == wanted && !float.is_sign_negative())
-            })
+    let is_wanted = |float: f64| float == wanted && !float.is_sign_negative();
+    let Some(constant) = editor.function().bound_constant(binding) else {
+        let Binding::Value(value) = binding else { return false };
+        return editor.analysis().folded(*value).is_some_and(|folded| {
+            let all = |element: &Scalar| element.float().is_some_and(is_wanted);
+            !folded.elements.is_empty() && folded.elements.iter().all(all)
+        });
     };
-    match binding {
-        Binding::Value(value) => editor.analysis().folded(*value).is_some_and(all),
-        Binding::Literal(constant) => {
-            crate::infer::Folded::from_constant(constant).is_some_and(|folded| all(&folded))
-        }
+    let Some(ty) = constant.tensor_type() else { return false };
+    if ty.element_count().is_none_or(|count| count == 0 || count > MAX_FOLDED_ELEMENTS) {
+        return false;
     }
+    let Some(elements) = constant.elements() else { return false };
+    let all = |bytes: &[u8]| match ty.dtype {
+        DType::Fp32 => every::<4>(bytes, |raw| is_wanted(f32::from_le_bytes(raw).into())),
+        DType::Fp16 => every::<2>(bytes, |raw| is_wanted(f16::from_le_bytes(raw).into())),
+        _ => Folded::from_constant(constant).is_some_and(|folded| {
+            folded.elements.iter().all(|element| element.float().is_some_and(is_wanted))
+        }),
+    };
+    elements.with_window(0..elements.len(), all).unwrap_or(false)
+}
+
+fn every<const WIDTH: usize>(bytes: &[u8], holds: impl Fn([u8; WIDTH]) -> bool) -> bool {
+    bytes.as_chunks::<WIDTH>().0.iter().all(|&raw| holds(raw))
 }

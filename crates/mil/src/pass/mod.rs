@@ -17,6 +17,7 @@ mod padding;
 mod precision;
 mod products;
 mod transposes;
+mod updates;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -48,6 +49,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold_padding", run: padding::fold_padding },
     Pass { name: "interleave", run: interleave::interleave },
     Pass { name: "sink_transposes", run: transposes::sink_transposes },
+    Pass { name: "simplify_updates", run: updates::simplify_updates },
     Pass { name: "recognise_attention", run: attention::recognise_attention },
 ];
 

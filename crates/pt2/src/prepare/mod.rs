@@ -7,6 +7,7 @@
 //! | `inline` | puts the graphs of wrappers (`no_grad`, `autocast`, hints) in their place, drops assertions, tokens, and dropout that does nothing |
 //! | `autocast` | the casts that an `autocast` region stands for |
 //! | `vmap` | batch dimensions that `vmap` hid become dimensions |
+//! | `shared` | one tensor under two names becomes one input |
 //! | `functionalize`, `functional`, `view` | writes become new values: of what was written to, of its base, and of every other view of it |
 //! | `edit`, `meta` | what these share |
 
@@ -17,6 +18,7 @@ mod functionalize;
 mod inline;
 mod meta;
 mod parts;
+mod shared;
 mod view;
 mod vmap;
 
@@ -39,6 +41,7 @@ pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     parts::take_apart(&mut program)?;
     inline::inline(&mut program, &mut schemas)?;
     vmap::unhide(&mut program, &mut schemas)?;
+    shared::merge(&mut program);
     functionalize::functionalize(&mut program, &mut schemas)?;
     dead::remove(&mut program.graph);
     Ok(program)

@@ -7,6 +7,8 @@ const AHEAD: usize = 1024;
 pub(super) struct Narrow<'a> {
     pub(super) source: &'a [[u8; 4]],
     pub(super) target: &'a mut [[u8; 2]],
+    /// What each number is multiplied by first; 1 changes none.
+    pub(super) factor: f32,
     /// The largest number that there may be, and whether infinities are kept.
     pub(super) clamp: Option<(f32, bool)>,
 }
@@ -16,10 +18,10 @@ impl Kernel for Narrow<'_> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        let Narrow { source, target, clamp } = self;
+        let Narrow { source, target, factor, clamp } = self;
         match clamp {
-            None => narrow::<V, false>(source, target, f32::INFINITY, true),
-            Some((limit, keep)) => narrow::<V, true>(source, target, limit, keep),
+            None => narrow::<V, false>(source, target, factor, f32::INFINITY, true),
+            Some((limit, keep)) => narrow::<V, true>(source, target, factor, limit, keep),
         }
     }
 }
@@ -28,6 +30,7 @@ impl Kernel for Narrow<'_> {
 fn narrow<V: Vector, const CLAMPED: bool>(
     source: &[[u8; 4]],
     target: &mut [[u8; 2]],
+    factor: f32,
     limit: f32,
     keep_infinities: bool,
 ) {
@@ -36,9 +39,9 @@ fn narrow<V: Vector, const CLAMPED: bool>(
     let chunks = sources.chunks_exact(V::LANES).zip(targets.chunks_exact_mut(V::LANES));
     for (source, target) in chunks {
         prefetch(source.as_ptr().cast::<u8>().wrapping_add(AHEAD));
-        narrow_some::<V, CLAMPED>(source, target, limit, keep_infinities);
+        narrow_some::<V, CLAMPED>(source, target, factor, limit, keep_infinities);
     }
-    narrow_some::<V, CLAMPED>(source_rest, target_rest, limit, keep_infinities);
+    narrow_some::<V, CLAMPED>(source_rest, target_rest, factor, limit, keep_infinities);
 }
 
 /// Rounds at most as many numbers as a vector has lanes.
@@ -46,6 +49,7 @@ fn narrow<V: Vector, const CLAMPED: bool>(
 fn narrow_some<V: Vector, const CLAMPED: bool>(
     source: &[[u8; 4]],
     target: &mut [[u8; 2]],
+    factor: f32,
     limit: f32,
     keep_infinities: bool,
 ) {
@@ -53,6 +57,7 @@ fn narrow_some<V: Vector, const CLAMPED: bool>(
     for (number, bytes) in numbers.iter_mut().zip(source) {
         *number = f32::from_le_bytes(*bytes);
     }
+    numbers[..V::LANES].iter_mut().for_each(|number| *number *= factor);
     if CLAMPED {
         for number in &mut numbers[..V::LANES] {
             let kept = keep_infinities & number.is_infinite();

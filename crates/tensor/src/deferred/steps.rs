@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::{bf16, f16};
@@ -20,6 +21,9 @@ const SOURCE_WINDOW: usize = 2 << 20;
 
 /// Bytes of a source that is deferred itself, which are computed together.
 const NESTED_WINDOW: usize = 128 << 10;
+
+/// Elements with one factor, from which on they are rounded to half precision where they lie.
+const LONG_RUN: usize = 64;
 
 /// What is done to each element, in single precision.
 #[derive(Clone)]
@@ -110,14 +114,25 @@ impl Elements {
     /// Computes elements of which `first` is the first.
     fn compute(&self, first: usize, source: &[u8], target: &mut [u8]) {
         let (from, to, isa) = (self.view.dtype, self.dtype, self.isa);
-        let clamp = match self.steps.as_slice() {
+        let (scale, steps) = match self.steps.as_slice() {
+            [Step::Scale(along), steps @ ..] if along.inner >= LONG_RUN => (Some(along), steps),
+            steps => (None, steps),
+        };
+        let clamp = match steps {
             [] => Some(None),
             [Step::Clamp { limit, keep_infinities }] => Some(Some((*limit, *keep_infinities))),
             _ => None,
         };
         if let (DType::Fp32, DType::Fp16, Some(clamp)) = (from, to, clamp) {
             let (source, target) = (source.as_chunks().0, target.as_chunks_mut().0);
-            return dispatch(isa, Narrow { source, target, clamp });
+            let Some(along) = scale else {
+                return dispatch(isa, Narrow { source, target, factor: 1.0, clamp });
+            };
+            for (run, factor) in along.runs(first, source.len()) {
+                let (source, target) = (&source[run.clone()], &mut target[run]);
+                dispatch(isa, Narrow { source, target, factor, clamp });
+            }
+            return;
         }
         let chunks = || {
             let sources = source.chunks(CHUNK * self.view.width);
@@ -263,9 +278,8 @@ impl Kernel for Clamp<'_> {
 impl Along {
     #[inline(always)]
     fn apply(&self, first: usize, numbers: &mut [f32], change: impl Fn(f32, f32) -> f32) {
-        let mut place = first / self.inner % self.numbers.len();
-        let mut start = 0;
         if self.inner == 1 {
+            let (mut place, mut start) = (first % self.numbers.len(), 0);
             while start < numbers.len() {
                 let along = &self.numbers[place..];
                 let length = along.len().min(numbers.len() - start);
@@ -275,14 +289,25 @@ impl Along {
             }
             return;
         }
-        let mut left = self.inner - first % self.inner;
-        while start < numbers.len() {
-            let end = numbers.len().min(start.saturating_add(left));
-            let other = self.numbers[place];
-            numbers[start..end].iter_mut().for_each(|number| *number = change(*number, other));
-            (start, left) = (end, self.inner);
-            place = if place + 1 == self.numbers.len() { 0 } else { place + 1 };
+        for (run, other) in self.runs(first, numbers.len()) {
+            numbers[run].iter_mut().for_each(|number| *number = change(*number, other));
         }
+    }
+
+    /// Runs of elements with the same number, of `count` elements of which `first` is the first.
+    #[inline(always)]
+    fn runs(&self, first: usize, count: usize) -> impl Iterator<Item = (Range<usize>, f32)> {
+        let mut place = first / self.inner % self.numbers.len();
+        let (mut start, mut left) = (0, self.inner - first % self.inner);
+        std::iter::from_fn(move || {
+            if start == count {
+                return None;
+            }
+            let (run, number) = (start..count.min(start.saturating_add(left)), self.numbers[place]);
+            (start, left) = (run.end, self.inner);
+            place = if place + 1 == self.numbers.len() { 0 } else { place + 1 };
+            Some((run, number))
+        })
     }
 
     fn identify(&self, identity: Identity) -> Identity {

@@ -162,8 +162,7 @@ fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> Result<Value
         return builder.binary(OpKind::Add, scores, mask);
     }
     // Not minus infinity, whose softmax is none where all of a row is masked.
-    builder
-        .emit(OpKind::Select, [("cond", mask.into()), ("a", scores.into()), ("b", f32::MIN.into())])
+    builder.select(mask, scores, f32::MIN)
 }
 
 /// A mask that lets a softmax be taken of every row: nothing in it is minus infinity, unless it is added and
