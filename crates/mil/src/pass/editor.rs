@@ -86,6 +86,11 @@ impl<'f> Editor<'f> {
         self.parents[id.index()].map(|_| self.function.op(id))
     }
 
+    /// The block that holds an operation, if it has not been taken out.
+    pub fn block_of(&self, id: OpId) -> Option<BlockId> {
+        self.parents[id.index()]
+    }
+
     /// An operation of a kind, if it has not been taken out.
     pub fn op_of(&self, id: OpId, kind: OpKind) -> Option<&Op> {
         self.op(id).filter(|op| op.kind() == Some(kind))

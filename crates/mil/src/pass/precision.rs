@@ -15,7 +15,7 @@
 
 use std::collections::HashSet;
 
-use coremill_tensor::{DType, Overflow, Recipe};
+use coremill_tensor::{Buffer, DType, Overflow, Recipe, Statistics};
 use half::f16;
 
 use crate::infer::{Analysis, Refusal};
@@ -28,6 +28,9 @@ use crate::pass::{Draft, Error};
 
 /// Numbers beyond this are meant as infinities.
 const INFINITE: f32 = 1e30;
+
+/// The largest finite number of half precision.
+const MAX_HALF: f64 = 65504.0;
 
 /// Constants with more elements are not searched for numbers that halves cannot hold: weights have none.
 const MAX_SEARCHED: u64 = 1 << 16;
@@ -482,13 +485,22 @@ fn exceeds_half(function: &Function, op: &Op) -> bool {
             is_fp32(&constant.ty)
                 && small.is_some_and(|count| count <= MAX_SEARCHED)
                 && constant.elements().is_some_and(|elements| {
-                    let (floats, _) = elements.as_bytes().as_chunks::<4>();
-                    floats.iter().any(|&raw| {
-                        let size = f32::from_le_bytes(raw).abs();
-                        size > f32::from(f16::MAX) && size < INFINITE
-                    })
+                    let far = |elements: &Buffer| elements.with_window(0..elements.len(), has_far);
+                    // A look at the extremes is quick, and nearly always enough.
+                    let found = Statistics::of(elements, DType::Fp32).ok().flatten();
+                    found.is_some_and(|found| found.min.abs().max(found.max.abs()) > MAX_HALF)
+                        && far(elements).unwrap_or(false)
                 })
         })
+}
+
+/// Whether there is a number beyond the finite ones of half precision that is no mask.
+fn has_far(bytes: &[u8]) -> bool {
+    let (floats, _) = bytes.as_chunks::<4>();
+    floats.iter().any(|&raw| {
+        let size = f32::from_le_bytes(raw).abs();
+        f64::from(size) > MAX_HALF && size < INFINITE
+    })
 }
 
 /// A constant in `fp16`.

@@ -12,7 +12,7 @@ use coremill_tensor::Buffer;
 
 /// What a thread holds at a time. It stays in the cache between being computed, hashed and written, and
 /// as a power of two it is a subtree of the hash.
-const WINDOW: usize = 1 << 20;
+const WINDOW: usize = 256 << 10;
 
 /// More threads than this wait for the file system.
 const MAX_THREADS: usize = 8;
