@@ -316,6 +316,16 @@ impl Builder {
         }
     }
 
+    /// States what the open dimensions of a tensor are, which then need not be read off it.
+    pub(crate) fn note_dims(&mut self, value: ValueId, dims: &[Int]) {
+        let scope = self.blocks.last_mut().expect("the body is never closed");
+        for (axis, dim) in dims.iter().enumerate() {
+            if let Int::Computed(dim) = dim {
+                scope.dims.insert((value, axis), *dim);
+            }
+        }
+    }
+
     /// All dimensions of a tensor.
     pub(crate) fn dims(&mut self, value: ValueId) -> Result<Vec<Int>, Refusal> {
         (0..self.rank(value)).map(|axis| self.dim(value, axis)).collect()

@@ -26,6 +26,7 @@ pub(super) fn cancel(editor: &mut Editor<'_>) -> usize {
             OpKind::Identity => argument_stands(editor, id, "x"),
             OpKind::Reshape | OpKind::Squeeze | OpKind::ExpandDims => reshape(editor, id),
             OpKind::Transpose => transpose(editor, id),
+            OpKind::Tile if repeats_needlessly(editor, id) => argument_stands_smaller(editor, id),
             OpKind::SliceByIndex | OpKind::SliceBySize | OpKind::Pad | OpKind::Tile => {
                 same_shape(editor, id) && only_moves(editor, id) && argument_stands(editor, id, "x")
             }
@@ -201,6 +202,63 @@ fn only_moves(editor: &Editor<'_>, id: OpId) -> bool {
         Some(OpKind::Tile) => all("reps", 1),
         _ => false,
     }
+}
+
+/// Whether all that takes a tensor that is repeated along axes of extent 1 would repeat it by itself.
+fn repeats_needlessly(editor: &Editor<'_>, id: OpId) -> bool {
+    let y = output(editor, id);
+    let Some(x) = editor.argument(id, "x") else { return false };
+    let (before, after) = (editor.shape(x), editor.shape(y));
+    let only_ones = before.len() == after.len()
+        && before.iter().zip(after).all(|(before, after)| {
+            before == after && *after != Dim::Unknown || before.known() == Some(1)
+        });
+    only_ones
+        && !editor.is_output(y)
+        && editor.uses(y).ops.iter().all(|&user| {
+            let Some(op) = editor.op(user) else { return false };
+            let other = match (editor.argument(user, "x"), editor.argument(user, "y")) {
+                (Some(one), Some(other)) if one == y => other,
+                (Some(other), Some(one)) if one == y => other,
+                _ => return false,
+            };
+            // What is tiled to has to come from the other operand alone.
+            let reaches =
+                editor.shape(other) == after && after.iter().all(|dim| *dim != Dim::Unknown);
+            op.kind().is_some_and(repeats) && other != y && reaches
+        })
+}
+
+/// Whether an operation repeats operands along axes of extent 1.
+fn repeats(kind: OpKind) -> bool {
+    use OpKind::*;
+    matches!(
+        kind,
+        Add | Sub
+            | Mul
+            | RealDiv
+            | FloorDiv
+            | Mod
+            | Pow
+            | Maximum
+            | Minimum
+            | Equal
+            | NotEqual
+            | Less
+            | LessEqual
+            | Greater
+            | GreaterEqual
+            | LogicalAnd
+            | LogicalOr
+            | LogicalXor
+    )
+}
+
+/// Puts what is repeated in the place of what comes of it, for operations that repeat it by themselves.
+fn argument_stands_smaller(editor: &mut Editor<'_>, id: OpId) -> bool {
+    let (Some(x), y) = (editor.argument(id, "x"), output(editor, id)) else { return false };
+    editor.replace(y, x);
+    true
 }
 
 fn concat(editor: &mut Editor<'_>, id: OpId) -> bool {

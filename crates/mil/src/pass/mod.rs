@@ -16,6 +16,7 @@ mod norms;
 mod padding;
 mod precision;
 mod products;
+mod slices;
 mod transposes;
 mod updates;
 
@@ -42,6 +43,7 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass { name: "cancel", run: cancel::cancel },
     Pass { name: "merge_duplicates", run: duplicates::merge_duplicates },
+    Pass { name: "merge_slices", run: slices::merge_slices },
     Pass { name: "shape_products", run: products::shape_products },
     Pass { name: "fold_affine", run: affine::fold_affine },
     Pass { name: "recognise_activations", run: activations::recognise_activations },

@@ -397,10 +397,13 @@ fn wide_ops(
         if keep.ops.iter().any(|kept| kept == op.type_name()) || op.outputs.iter().any(named) {
             wide.insert(id);
         }
-        // An output that is a constant needs no other type on its way.
-        let stated = op.kind() == Some(OpKind::Identity)
-            && op.binding("x").is_some_and(|x| function.bound_constant(x).is_some());
-        if stated || exceeds_half(function, op) {
+        // An output that is a constant or an input needs no other type on its way.
+        let passed = op.kind() == Some(OpKind::Identity)
+            && op.binding("x").is_some_and(|x| match x {
+                Binding::Value(value) if function.inputs().contains(value) => true,
+                _ => function.bound_constant(x).is_some(),
+            });
+        if passed || exceeds_half(function, op) {
             wide.insert(id);
         }
         let exact = match op.kind() {

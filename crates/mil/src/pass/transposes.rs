@@ -17,6 +17,9 @@ use super::cancel::order_of;
 use crate::ir::{Binding, Constant, Op, OpId, ValueId};
 use crate::ops::OpKind;
 
+/// How far before an operand its transpose may stand, to be moved there first.
+const MAX_STEPS: usize = 6;
+
 /// Runs the pass, and says how many transposes it moved.
 pub(super) fn sink_transposes(editor: &mut Editor<'_>) -> usize {
     let ops = editor.ops();
@@ -49,12 +52,13 @@ fn sink(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         let Some(value) = editor.argument(id, name) else { continue };
         let Some(transpose) = editor.produced_by(value, OpKind::Transpose) else { continue };
         let found = order_of(editor, transpose)?;
-        match &order {
-            Some(order) if *order != found => return None,
-            _ => order = Some(found),
-        }
         let users = &editor.uses(value).ops;
-        freed |= !editor.is_output(value) && users.iter().all(|&user| lets_pass(editor, user));
+        freed |=
+            !editor.is_output(value) && users.iter().all(|&user| will_pass(editor, user, &found));
+        if order.is_some_and(|order| order != found) {
+            return None;
+        }
+        order = Some(found);
     }
     let order = order.filter(|order| freed && order.len() == editor.shape(output).len())?;
     let mut operands = Vec::with_capacity(names.len());
@@ -104,6 +108,32 @@ fn lets_pass(editor: &Editor<'_>, id: OpId) -> bool {
         Some(name) => op.binding(name).is_some(),
         None => is_elementwise(kind),
     }
+}
+
+/// Whether a transpose in this order will in fact be moved behind an operation: other operands are constants, or are
+/// transposed likewise.
+fn will_pass(editor: &Editor<'_>, id: OpId, order: &[usize]) -> bool {
+    let Some(&[output]) = editor.op(id).map(|op| op.outputs.as_slice()) else { return false };
+    !editor.is_output(output) && turns(editor, id, order, MAX_STEPS)
+}
+
+/// Whether an operation lets transposes pass, and each of its operands is a constant, or is transposed in this way, or
+/// will be in turn.
+fn turns(editor: &Editor<'_>, id: OpId, order: &[usize], steps: usize) -> bool {
+    let is_binary = editor.op(id).and_then(Op::kind).is_some_and(is_binary);
+    let names: &[&str] = if is_binary { &["x", "y"] } else { &["x"] };
+    let will_turn = |value: ValueId| {
+        let Some(producer) = editor.producer(value) else { return false };
+        if editor.op_of(producer, OpKind::Transpose).is_some() {
+            return order_of(editor, producer).is_some_and(|found| found == order);
+        }
+        steps > 0 && !editor.is_output(value) && turns(editor, producer, order, steps - 1)
+    };
+    lets_pass(editor, id)
+        && names.iter().all(|name| match editor.argument(id, name) {
+            Some(value) => editor.constant(value).is_some() || will_turn(value),
+            None => true,
+        })
 }
 
 /// The parameter of an operation that names axes which change with those of its source.

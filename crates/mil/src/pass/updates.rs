@@ -121,7 +121,8 @@ fn turned_update(
     }
     if let Some(constant) = editor.function().bound_constant(&binding) {
         let ty = constant.tensor_type()?;
-        let recipe = Recipe::new(constant.elements()?.clone(), ty.dtype, &ty.known_shape()?).ok()?;
+        let recipe =
+            Recipe::new(constant.elements()?.clone(), ty.dtype, &ty.known_shape()?).ok()?;
         let recipe = recipe.permute(turn).ok()?;
         let turned = Constant::by_size(ty.dtype, recipe.shape(), recipe.to_buffer());
         return Some(Binding::Value(editor.constant_before(id, turned, label)));

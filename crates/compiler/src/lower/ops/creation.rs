@@ -116,7 +116,9 @@ impl Builder {
             return Ok(self.constant(value));
         }
         let shape = self.ints(sizes)?;
-        self.emit(OpKind::Fill, [("shape", shape), ("value", value.into())])
+        let filled = self.emit(OpKind::Fill, [("shape", shape), ("value", value.into())])?;
+        self.note_dims(filled, sizes);
+        Ok(filled)
     }
 
     /// A tensor of the sizes of another with the same element everywhere.

@@ -492,12 +492,13 @@ fn short_time(call: &mut Call<'_, '_>) -> Results {
         y = call.squeeze(y, &[0])?;
     }
     let axis = rank - 1;
-    let real = call.slice(y, axis, 0, Some(frames.outputs as i64))?;
-    let imaginary = call.slice(y, axis, frames.outputs as i64, None)?;
+    let values = call.emit_many(
+        OpKind::Split,
+        [("x", y.into()), ("num_splits", 2.into()), ("axis", (axis as i32).into())],
+    )?;
     if call.result_dtype()?.is_complex() {
-        return give(call, real, imaginary);
+        return give(call, values[0], values[1]);
     }
-    let values = [real, imaginary];
     let y =
         call.emit(OpKind::Stack, [("values", values.as_slice().into()), ("axis", (-1).into())])?;
     call.give(y)
