@@ -57,20 +57,28 @@ fn narrow_some<V: Vector, const CLAMPED: bool>(
     for (number, bytes) in numbers.iter_mut().zip(source) {
         *number = f32::from_le_bytes(*bytes);
     }
-    numbers[..V::LANES].iter_mut().for_each(|number| *number *= factor);
-    if CLAMPED {
-        for number in &mut numbers[..V::LANES] {
-            let kept = keep_infinities & number.is_infinite();
-            *number = if kept { *number } else { number.clamp(-limit, limit) };
-        }
-    }
     let mut halves = [0u16; MOST_LANES];
     // SAFETY: no vector has more lanes than the arrays.
     #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
     unsafe {
-        V::load(numbers.as_ptr()).store_f16(halves.as_mut_ptr());
+        let numbers = V::load(numbers.as_ptr()).mul(V::splat(factor));
+        let numbers = if CLAMPED { clamped(numbers, limit, keep_infinities) } else { numbers };
+        numbers.store_f16(halves.as_mut_ptr());
     }
     for (bytes, half) in target.iter_mut().zip(halves) {
         *bytes = half.to_le_bytes();
+    }
+}
+
+/// Numbers brought to a limit if they are beyond; infinities only if they are not to be kept.
+#[inline(always)]
+pub(super) fn clamped<V: Vector>(numbers: V, limit: f32, keep_infinities: bool) -> V {
+    // The second operand comes out where one is NaN.
+    let limited = V::splat(-limit).max(V::splat(limit).min(numbers));
+    if keep_infinities {
+        let infinite = numbers.abs().equal(V::splat(f32::INFINITY));
+        V::select(infinite, numbers, limited)
+    } else {
+        limited
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::deferred::narrow::Narrow;
+use crate::deferred::narrow::{Narrow, clamped};
 use crate::deferred::view::View;
 use crate::deferred::{Identity, Produce};
 use crate::kernels::math::{
@@ -268,9 +268,15 @@ impl Kernel for Clamp<'_> {
 
     #[inline(always)]
     fn run<V: Vector>(self) {
-        for number in self.numbers {
-            let kept = self.keep_infinities & number.is_infinite();
-            *number = if kept { *number } else { number.clamp(-self.limit, self.limit) };
+        let Clamp { numbers, limit, keep_infinities } = self;
+        for numbers in numbers.chunks_mut(V::LANES) {
+            let (numbers, count) = (numbers.as_mut_ptr(), numbers.len());
+            // SAFETY: as many numbers are there, and no more than a vector has lanes.
+            #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
+            unsafe {
+                let limited = clamped(V::load_partial(numbers, count), limit, keep_infinities);
+                limited.store_partial(numbers, count);
+            }
         }
     }
 }
