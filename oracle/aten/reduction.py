@@ -138,6 +138,15 @@ def moments() -> Iterator[Case]:
         yield case("aten.linalg_vector_norm.default", real(2, 3, 4), order, [1], True)
         yield case("aten.linalg_vector_norm.default", real(2, 3, 4), order, [0, -1])
     yield case("aten.linalg_vector_norm.default", free(real, (3, 4), (6, 4)), 2, [1])
+    yield case("aten.linalg_norm.default", real(2, 3, 4))
+    yield case("aten.linalg_norm.default", real(2, 3, 4), None, [2, 0], True)
+    yield case("aten.linalg_norm.default", real(2, 3, 4), 2, [-1], True)
+    yield case("aten.linalg_norm.default", real(5), 3)
+    for order in (1, -1, float("inf"), -float("inf")):
+        yield case("aten.linalg_norm.default", real(3, 4), order)
+        yield case("aten.linalg_matrix_norm.default", real(2, 3, 4), order, [2, 0], True)
+    yield case("aten.linalg_norm.ord_str", real(2, 3, 4), "fro", [0, 2])
+    yield case("aten.linalg_matrix_norm.str_ord", real(2, 3, 4))
     yield case("aten.renorm.default", real(3, 4), 2, 0, 1.0, settings={"impossible": {"*": "no lowering is known"}})
 
 

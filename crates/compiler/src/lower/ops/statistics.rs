@@ -8,7 +8,7 @@ use super::reduction::Axes;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::table::{Row, all, some};
 use crate::lower::value::Int;
 
 pub(crate) const ROWS: &[Row] = &[
@@ -18,6 +18,10 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.std_mean", |call| spread(call, true, true)),
     all("aten.norm", |call| norm(call, "p")),
     all("aten.linalg_vector_norm", |call| norm(call, "ord")),
+    some("aten.linalg_norm", &["default"], either_norm),
+    some("aten.linalg_norm", &["ord_str"], named_norm),
+    some("aten.linalg_matrix_norm", &["default"], matrix_norm),
+    some("aten.linalg_matrix_norm", &["str_ord"], named_norm),
     all("aten.dist", distance),
     all("aten.pairwise_distance", pairwise_distance),
     all("aten.cdist", distances),
@@ -98,6 +102,51 @@ fn norm(call: &mut Call<'_, '_>, order: &str) -> Results {
     let order = if call.has(order) { call.float(order)? } else { 2.0 };
     let axes = call.reduced_axes(call.rank(value))?;
     let y = call.norm(value, order, &axes)?;
+    call.give(y)
+}
+
+/// The norm of vectors along one axis, or that of matrices along two.
+fn either_norm(call: &mut Call<'_, '_>) -> Results {
+    let x = call.any_tensor("self")?.value;
+    let rank = call.rank(x);
+    let axes = call.reduced_axes(rank)?;
+    if call.has("ord") && axes.axes.len() == 2 { matrix_norm(call) } else { norm(call, "ord") }
+}
+
+/// The Frobenius norm, which is that of all elements as a vector.
+fn named_norm(call: &mut Call<'_, '_>) -> Results {
+    match call.text("ord")? {
+        Some("fro") => {}
+        other => refuse!("`ord` is {other:?}, whose norm is one of singular values; accepted is `fro`"),
+    }
+    let x = call.float_tensor("self")?;
+    let axes = call.reduced_axes(call.rank(x))?;
+    let y = call.norm(x, 2.0, &axes)?;
+    call.give(y)
+}
+
+/// The largest or smallest of the sums of magnitudes along rows or columns.
+fn matrix_norm(call: &mut Call<'_, '_>) -> Results {
+    let x = call.float_tensor("self")?;
+    let rank = call.rank(x);
+    let order = call.float("ord")?;
+    let Axes { axes, keep } = call.reduced_axes(rank)?;
+    let &[rows, columns] = axes.as_slice() else {
+        refuse!("`dim` names {} axes; a norm of matrices has two", axes.len());
+    };
+    let (summed, other) = match order.abs() {
+        1.0 => (rows, columns),
+        f64::INFINITY => (columns, rows),
+        _ => refuse!(
+            "`ord` is {order}, whose norm is one of singular values; accepted are 1, -1, infinity and `fro`"
+        ),
+    };
+    let reduction = if order > 0.0 { OpKind::ReduceMax } else { OpKind::ReduceMin };
+    let sums = call.reduce(OpKind::ReduceL1Norm, x, &Axes { axes: vec![summed], keep: true })?;
+    let mut y = call.reduce(reduction, sums, &Axes { axes: vec![other], keep: true })?;
+    if !keep {
+        y = call.squeeze(y, &[rows as i32, columns as i32])?;
+    }
     call.give(y)
 }
 
