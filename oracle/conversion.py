@@ -109,9 +109,12 @@ def largest_error(
     if carried:
         # All buffers of the zoo are of zeros at first.
         buffers = {one.name: zeros(one) for one in inputs if one.name in carried}
-        found = []
+        found: list[dict[str, numpy.ndarray]] = []
+        calls_so_far: list[dict[str, numpy.ndarray]] = []
         for call in given:
-            found += run(package, [call | buffers], precision)
+            # States are kept within a run, so that what came before is run again.
+            calls_so_far.append(call | buffers)
+            found.append(run(package, calls_so_far, precision)[-1])
             buffers = {name: found[-1][out].astype(buffers[name].dtype) for name, out in carried.items()}
     else:
         found = run(package, given, precision)
@@ -189,7 +192,7 @@ def adapted(given: list[numpy.ndarray], inputs: list[Any], carried: dict[str, st
 def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
     """The largest difference relative to the largest magnitude; of whole numbers and truth values the share that differs.
 
-    NaN and infinities are where torch has them, or the error is infinite.
+    NaN and infinities are where torch has them, or the error is the largest number: JSON has no infinity.
     """
     if not wanted.shape and found.shape == (1,):
         found = found.reshape(())
@@ -207,7 +210,7 @@ def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
         not numpy.array_equal(found[~finite], wanted[~finite], equal_nan=True)
         or not numpy.isfinite(found[finite]).all()
     ):
-        return float("inf")
+        return sys.float_info.max
     if not finite.any():
         return 0.0
     scale = numpy.abs(wanted[finite]).max()

@@ -80,11 +80,15 @@ impl Context {
             return Err(Error::limit(format!("a tensor has more than {MAX_RANK} dimensions")));
         }
         let layout = layout(wire.layout)?;
-        let sizes: Result<_, _> = wire.sizes.into_iter().map(|size| self.size(size)).collect();
+        let sizes = wire.sizes.into_iter().map(|size| self.size(size));
+        let sizes: Vec<Size> = sizes.collect::<Result<_, _>>()?;
+        if let Some(size) = sizes.iter().filter_map(Size::fixed).find(|&size| size < 0) {
+            return Err(Error::malformed(format!("a tensor has the size {size}")));
+        }
         let strides: Result<_, _> = wire.strides.into_iter().map(|size| self.size(size)).collect();
         Ok(TensorMeta {
             dtype: self.scalar_type(wire.dtype)?,
-            sizes: sizes?,
+            sizes,
             strides: strides?,
             storage_offset: self.size(wire.storage_offset)?,
             layout,

@@ -224,6 +224,10 @@ impl Lowering<'_> {
             Some(Hint::Int(value)) => narrow(value),
             _ => at(&|symbol| symbol.hint).map_or(lowest, narrow),
         };
-        (default.max(lowest), [lowest, highest])
+        if highest == UNBOUNDED {
+            return (default.max(lowest), [lowest, highest]);
+        }
+        let highest = highest.max(lowest);
+        (default.clamp(lowest, highest), [lowest, highest])
     }
 }

@@ -17,8 +17,8 @@ use super::cancel::order_of;
 use crate::ir::{Binding, Constant, Op, OpId, ValueId};
 use crate::ops::OpKind;
 
-/// How far before an operand its transpose may stand, to be moved there first.
-const MAX_STEPS: usize = 6;
+/// How many operations are looked at to find out whether operands will be transposed likewise.
+const MAX_LOOKS: usize = 64;
 
 /// Runs the pass, and says how many transposes it moved.
 pub(super) fn sink_transposes(editor: &mut Editor<'_>) -> usize {
@@ -114,26 +114,30 @@ fn lets_pass(editor: &Editor<'_>, id: OpId) -> bool {
 /// transposed likewise.
 fn will_pass(editor: &Editor<'_>, id: OpId, order: &[usize]) -> bool {
     let Some(&[output]) = editor.op(id).map(|op| op.outputs.as_slice()) else { return false };
-    !editor.is_output(output) && turns(editor, id, order, MAX_STEPS)
+    let mut looks = MAX_LOOKS;
+    !editor.is_output(output) && turns(editor, id, order, &mut looks)
 }
 
 /// Whether an operation lets transposes pass, and each of its operands is a constant, or is transposed in this way, or
 /// will be in turn.
-fn turns(editor: &Editor<'_>, id: OpId, order: &[usize], steps: usize) -> bool {
+fn turns(editor: &Editor<'_>, id: OpId, order: &[usize], looks: &mut usize) -> bool {
+    if *looks == 0 || !lets_pass(editor, id) {
+        return false;
+    }
+    *looks -= 1;
     let is_binary = editor.op(id).and_then(Op::kind).is_some_and(is_binary);
     let names: &[&str] = if is_binary { &["x", "y"] } else { &["x"] };
-    let will_turn = |value: ValueId| {
+    names.iter().all(|name| {
+        let Some(value) = editor.argument(id, name) else { return true };
+        if editor.constant(value).is_some() {
+            return true;
+        }
         let Some(producer) = editor.producer(value) else { return false };
         if editor.op_of(producer, OpKind::Transpose).is_some() {
             return order_of(editor, producer).is_some_and(|found| found == order);
         }
-        steps > 0 && !editor.is_output(value) && turns(editor, producer, order, steps - 1)
-    };
-    lets_pass(editor, id)
-        && names.iter().all(|name| match editor.argument(id, name) {
-            Some(value) => editor.constant(value).is_some() || will_turn(value),
-            None => true,
-        })
+        !editor.is_output(value) && turns(editor, producer, order, looks)
+    })
 }
 
 /// The parameter of an operation that names axes which change with those of its source.

@@ -136,7 +136,7 @@ pub(super) fn apply(builder: &mut Builder, op: Op, along: Along) -> Result<Vec<V
         // As many axes as the indices have come into the result; they are one until then.
         let value = only(&op, "indices")?;
         indices = dims_of(builder, value)?;
-        let flat = grouped(builder, value, &indices, &[0..indices.len()])?;
+        let flat = grouped(builder, value, &indices, std::slice::from_ref(&(0..indices.len())))?;
         low.set_input("indices".into(), vec![Binding::Value(flat)]);
     }
     let places: Vec<_> = axes.iter().map(|&axis| place(axis) as i32).collect();

@@ -477,13 +477,13 @@ fn weight_norm(call: &mut Call<'_, '_>) -> Results {
     let factor = call.binary(OpKind::RealDiv, g, norm)?;
     let y = call.binary(OpKind::Mul, v, factor)?;
     let mut results = vec![Lowered::tensor(y, call.result_dtype()?)];
-    if call.node.outputs.len() > 1 {
-        if let Ok(meta) = call.result_tensor(1) {
-            let sizes: Vec<_> =
-                meta.sizes.iter().map(|size| Int::Known(size.fixed().unwrap_or(-1))).collect();
-            let norm = call.reshape(norm, &sizes)?;
-            results.push(Lowered::tensor(norm, meta.dtype));
-        }
+    if call.node.outputs.len() > 1
+        && let Ok(meta) = call.result_tensor(1)
+    {
+        let sizes: Vec<_> =
+            meta.sizes.iter().map(|size| Int::Known(size.fixed().unwrap_or(-1))).collect();
+        let norm = call.reshape(norm, &sizes)?;
+        results.push(Lowered::tensor(norm, meta.dtype));
     }
     Ok(results)
 }

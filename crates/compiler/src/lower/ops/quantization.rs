@@ -73,6 +73,9 @@ fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64, Refus
     known.ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs")))
 }
 
+/// Scale, zero point and axis.
+type Native = (ValueId, Option<ValueId>, Option<i32>);
+
 impl Scheme {
     fn new(
         call: &mut Call<'_, '_>,
@@ -221,11 +224,7 @@ impl Scheme {
     }
 
     /// Scale, zero point and axis for Core ML's operations, if one scale or one vector of them will do.
-    fn native(
-        &self,
-        builder: &mut Builder,
-        byte: DType,
-    ) -> Result<Option<(ValueId, Option<ValueId>, Option<i32>)>, Refusal> {
+    fn native(&self, builder: &mut Builder, byte: DType) -> Result<Option<Native>, Refusal> {
         let Some(scale) = builder.fixed_shape(self.scale) else { return Ok(None) };
         let several: Vec<_> = (0..scale.len()).filter(|&axis| scale[axis] != 1).collect();
         let axis = match several.as_slice() {

@@ -158,7 +158,7 @@ fn all_weights(
     let biased = call.flag("has_biases")?;
     let params: Vec<_> = call.tensors("params")?.into_iter().map(|param| param.value).collect();
     let count = call.known_int("num_layers")?.max(0) as usize * directions;
-    let each = if count == 0 { 0 } else { params.len() / count };
+    let each = params.len().checked_div(count).unwrap_or(0);
     let plain = if biased { 4 } else { 2 };
     let projected = kind == Kind::Lstm && each == plain + 1;
     if params.len() != count * each || !(each == plain || projected) {

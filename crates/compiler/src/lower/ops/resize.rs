@@ -37,6 +37,9 @@ pub(crate) const ROWS: &[Row] = &[
 /// Matrices of more elements are not written into a program where something else does.
 const MAX_MATRIX_ELEMENTS: i64 = 1 << 20;
 
+/// Elements along an axis of a result; places and weights are listed for each.
+const MAX_EXTENT: i64 = 1 << 24;
+
 /// One axis that is resized.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
@@ -86,9 +89,8 @@ impl Resizing {
         let factors = factors(call, spatial)?;
         let sizes = call.int_list("output_size")?;
         let mut axes = Vec::with_capacity(spatial);
-        for axis in 0..spatial {
+        for (axis, factor) in factors.into_iter().enumerate() {
             let input = call.dim(x, axis + 2)?;
-            let factor = factors[axis];
             let output = match (sizes.get(axis), factor, input.known()) {
                 (Some(size), ..) => *size,
                 (None, Some(factor), Some(input)) => {
@@ -97,6 +99,13 @@ impl Resizing {
                 (None, Some(factor), None) => computed_size(call, input, factor)?,
                 (None, None, _) => refuse!("neither sizes nor factors are given"),
             };
+            if let Int::Known(extent) = output
+                && !(1..=MAX_EXTENT).contains(&extent)
+            {
+                refuse!(
+                    "resizes to {extent} elements along an axis; accepted are 1 to {MAX_EXTENT}"
+                );
+            }
             axes.push(Axis { input, output, factor });
         }
         Ok(Resizing { x, axes })

@@ -78,7 +78,7 @@ fn inverse_erf(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
         0.005_739_507_7,
         -0.007_622_461_3,
         0.009_438_870_5,
-        1.001_674_1,
+        1.001_674,
         2.832_976_8,
     ];
     let below = builder.binary(OpKind::Sub, 1.0_f32, x)?;
@@ -329,7 +329,7 @@ const ORDER_0: Bessel = Bessel {
         -0.001_575_65,
         0.002_253_19,
         0.013_285_92,
-        0.398_942_28,
+        0.398_942_3,
     ],
     odd: false,
 };
@@ -345,7 +345,7 @@ const ORDER_1: Bessel = Bessel {
         0.001_638_01,
         -0.003_620_18,
         -0.039_880_24,
-        0.398_942_28,
+        0.398_942_3,
     ],
     odd: true,
 };

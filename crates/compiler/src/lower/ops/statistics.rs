@@ -117,7 +117,9 @@ fn either_norm(call: &mut Call<'_, '_>) -> Results {
 fn named_norm(call: &mut Call<'_, '_>) -> Results {
     match call.text("ord")? {
         Some("fro") => {}
-        other => refuse!("`ord` is {other:?}, whose norm is one of singular values; accepted is `fro`"),
+        other => {
+            refuse!("`ord` is {other:?}, whose norm is one of singular values; accepted is `fro`")
+        }
     }
     let x = call.float_tensor("self")?;
     let axes = call.reduced_axes(call.rank(x))?;

@@ -196,14 +196,20 @@ impl<'p> Layout<'p> {
     }
 }
 
+/// The code of the element type, the bytes, and the bits that fill the last of them.
+type Size = (u32, u64, u64);
+
+/// A size and what was sampled.
+type Sampled = (Size, Vec<u8>);
+
 /// The index of the first weight that each one equals, often itself.
 ///
 /// Elements that are computed when they are read are worth not computing: those that come about alike are
 /// equal, those whose samples differ are not, and only what is left is hashed.
 fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>> {
     let mut equal: Vec<usize> = (0..described.len()).collect();
-    let mut alike: HashMap<((u32, u64, u64), Identity), usize> = HashMap::new();
-    let mut sizes: HashMap<(u32, u64, u64), Vec<usize>> = HashMap::new();
+    let mut alike: HashMap<(Size, Identity), usize> = HashMap::new();
+    let mut sizes: HashMap<Size, Vec<usize>> = HashMap::new();
     for (index, (_, record, data)) in described.iter().enumerate() {
         let size = (record.code, record.bytes, record.padding_bits);
         match alike.entry((size, data.identity())) {
@@ -214,7 +220,7 @@ fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>
             }
         }
     }
-    let mut sampled: HashMap<((u32, u64, u64), Vec<u8>), Vec<usize>> = HashMap::new();
+    let mut sampled: HashMap<Sampled, Vec<usize>> = HashMap::new();
     for (size, indices) in sizes.into_iter().filter(|(_, indices)| indices.len() > 1) {
         for index in indices {
             let sample = sample_of(described[index].2)?;
@@ -238,10 +244,11 @@ fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>
 /// Some of the bytes, all of them if they are few.
 fn sample_of(data: &Buffer) -> io::Result<Vec<u8>> {
     let length = data.len();
-    let places = match length {
-        0..=SAMPLE => vec![0..length],
-        _ => [0, length / 2, length - SAMPLE].map(|at| at..length.min(at + SAMPLE)).into(),
+    let starts: &[usize] = match length {
+        0..=SAMPLE => &[0],
+        _ => &[0, length / 2, length - SAMPLE],
     };
+    let places = starts.iter().map(|&at| at..length.min(at + SAMPLE));
     let mut sample = Vec::with_capacity(3 * SAMPLE);
     for place in places {
         let from = sample.len();

@@ -63,7 +63,7 @@ fn put_by_mask(
     let rest = call.rank(x).saturating_sub(axis + call.rank(mask));
     let only_one = call.extents(values).iter().all(|&extent| extent == Some(1));
     // Values that have an axis of their own for the places that are true are one for each of them.
-    if axis > 0 && !only_one || call.rank(values) > rest && !only_one {
+    if !only_one && (axis > 0 || call.rank(values) > rest) {
         return Ok(None);
     }
     let values = if only_one {

@@ -13,9 +13,9 @@ use crate::lower::table::{Row, all};
 use crate::lower::value::{Int, Lowered, Tensor};
 
 pub(super) const ROWS: &[Row] = &[
-    all("aten.cat", |call| concatenate(call)),
-    all("aten.concat", |call| concatenate(call)),
-    all("aten.concatenate", |call| concatenate(call)),
+    all("aten.cat", concatenate),
+    all("aten.concat", concatenate),
+    all("aten.concatenate", concatenate),
     all("aten.stack", stack),
     all("aten.hstack", |call| stack_along(call, 1)),
     all("aten.vstack", |call| stack_along(call, 2)),

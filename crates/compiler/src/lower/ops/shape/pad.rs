@@ -87,12 +87,15 @@ fn pad(call: &mut Call<'_, '_>, name: &str, mode: Mode) -> Results {
     call.give(y)
 }
 
+/// What is added before and after the elements of an axis.
+type Pad = (usize, Int, Int);
+
 /// The tensor without what negative pads take off, and the pads that are left.
 fn cropped(
     builder: &mut Builder,
     x: ValueId,
-    pads: &[(usize, Int, Int)],
-) -> Result<(ValueId, Vec<(usize, Int, Int)>), Refusal> {
+    pads: &[Pad],
+) -> Result<(ValueId, Vec<Pad>), Refusal> {
     let negative = |amount: Int| amount.known().is_some_and(|amount| amount < 0);
     let mut x = x;
     let mut left = Vec::with_capacity(pads.len());
