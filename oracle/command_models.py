@@ -26,6 +26,18 @@ class Digits(nn.Module):
         return self.head(self.features(image).flatten(1))
 
 
+class Total(nn.Module):
+    """Keeps a sum, and calls what is not delegated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1, 4))
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        self.total.add_(value)
+        return (self.total * 2).relu()
+
+
 def coarse(*shape: int, steps: int = 4) -> torch.Tensor:
     """Random numbers of few bits."""
     return torch.round(torch.randn(*shape) * steps) / steps
@@ -71,6 +83,23 @@ def save(folder: Path, name: str, module: nn.Module, inputs: tuple, samples: boo
     torch.export.save(program, folder / f"{name}.pt2")
 
 
+def lower(path: Path, module: nn.Module, inputs: tuple) -> None:
+    """Lowers a module with ExecuTorch's own backend for Core ML."""
+    # Importing these takes long.
+    import coremltools
+    from executorch.backends.apple.coreml.compiler import CoreMLBackend
+    from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=coremltools.target.iOS18)
+    partitioner = CoreMLPartitioner(
+        skip_ops_for_coreml_delegation=["aten.relu.default"], compile_specs=specs
+    )
+    program = torch.export.export(module.eval(), inputs)
+    lowered = to_edge_transform_and_lower(program, partitioner=[partitioner]).to_executorch()
+    path.write_bytes(lowered.buffer)
+
+
 def main() -> None:
     """Writes all files."""
     folder = Path("crates/cli/tests/files")
@@ -84,6 +113,7 @@ def main() -> None:
         # The deviation is 2 then.
         norm.running_var.fill_(4.0 - norm.eps)
         save(Path("examples"), "digits", digits, (image,))
+        lower(folder / "total.pte", Total(), (torch.randn(1, 4),))
         save(folder, "bare", nn.Linear(4, 3), (torch.randn(2, 4),), samples=False)
         save(folder, "refused", Refused(), (torch.randn(4, 4),))
         save(folder, "overflow", Overflow(), (torch.tensor([0.5, -1.0, 2.0]),))

@@ -35,6 +35,7 @@ enum Command {
     Compare(commands::compare::Args),
     Text(commands::text::Args),
     Pack(commands::pack::Args),
+    Extract(commands::extract::Args),
     Ops(commands::ops::Args),
     Completions(commands::completions::Args),
 }
@@ -69,6 +70,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Text(args) => commands::text::run(&args),
         Command::Pack(args) => commands::pack::run(&args),
+        Command::Extract(args) => commands::extract::run(&args),
         Command::Ops(args) => commands::ops::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }

@@ -32,9 +32,11 @@
 //! |---|---|
 //! | [`convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
 //! | [`compare`] | how far two models lie apart, value by value |
+//! | [`executorch`] | ExecuTorch programs: the models inside of them, and what they compute |
 //! | [`compiler`] | lowers PyTorch programs to MIL |
 //! | [`pt2`] | what `torch.export` saved |
 //! | [`pte`] | ExecuTorch programs |
+//! | [`runtime`] | runs ExecuTorch programs |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
 //! | [`images`] | pictures for inputs that are images |
@@ -46,6 +48,7 @@ pub mod arrays;
 pub mod compare;
 pub mod convert;
 mod error;
+pub mod executorch;
 mod files;
 pub mod images;
 pub mod summary;
@@ -57,6 +60,7 @@ pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
 pub use coremill_pt2 as pt2;
 pub use coremill_pte as pte;
+pub use coremill_runtime as runtime;
 pub use coremill_tensor as tensor;
 pub use error::Error;
 pub use files::{

@@ -1,7 +1,9 @@
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use coremill::mil::verify::{RenderOptions, Severity};
+use coremill::mil::verify::{JsonReport, RenderOptions, Severity};
+use coremill::{Opened, Report, executorch};
+use serde::Serialize;
 
 use crate::output::{self, Failure};
 
@@ -11,7 +13,7 @@ use crate::output::{self, Failure};
     after_help = "Exits with 1 if there is an error.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --deny-warnings --json"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Leave out the warnings
@@ -26,22 +28,76 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if executorch::is_program(&args.model) {
+        return run_program(args);
+    }
     let opened = super::open_with_source(&args.model)?;
+    let report = report(args, &opened);
+    if args.json {
+        output::print_json(&report.to_json())?;
+    } else {
+        output::print(&render(&opened, &report))?;
+    }
+    verdict(args, [&report])
+}
+
+/// The diagnostics of each Core ML model of a program. Its JSON form is stable: fields are only added while
+/// `format_version` stays.
+#[derive(Serialize)]
+struct ProgramReport {
+    format_version: u32,
+    models: Vec<ModelReport>,
+}
+
+#[derive(Serialize)]
+struct ModelReport {
+    name: String,
+    report: JsonReport,
+}
+
+fn run_program(args: &Args) -> Result<(), Failure> {
+    let failed = |error: coremill::Error| super::failure(&error);
+    let program = executorch::open(&args.model).map_err(failed)?;
+    let mut reports = Vec::new();
+    let mut told = Vec::new();
+    for model in executorch::models(&program).map_err(failed)? {
+        let name = format!("{}/{}", args.model.display(), model.name);
+        let opened = Opened::made(model.read().map_err(failed)?, Path::new(&name));
+        let report = report(args, &opened);
+        if !args.json {
+            output::print(&render(&opened, &report))?;
+        }
+        told.push(ModelReport { name: model.name, report: report.to_json() });
+        reports.push(report);
+    }
+    if args.json {
+        output::print_json(&ProgramReport { format_version: 1, models: told })?;
+    } else if reports.is_empty() {
+        output::print(&format!("{}: no fault, and no Core ML model\n", args.model.display()))?;
+    }
+    verdict(args, &reports)
+}
+
+fn report(args: &Args, opened: &Opened) -> Report {
     let mut report = coremill::check(&opened.model);
     if args.no_warnings {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
     }
-    if args.json {
-        output::print_json(&report.to_json())?;
-    } else {
-        let options = RenderOptions {
-            // Whether colour is wanted is decided where it is printed, which strips it.
-            color: true,
-            width: if std::io::stdout().is_terminal() { output::width() } else { 120 },
-            ..RenderOptions::default()
-        };
-        output::print(&opened.render(&report, &options))?;
-    }
-    let denied = args.deny_warnings && report.warning_count() > 0;
-    if report.is_sound() && !denied { Ok(()) } else { Err(Failure::told()) }
+    report
+}
+
+fn render(opened: &Opened, report: &Report) -> String {
+    let options = RenderOptions {
+        // Whether colour is wanted is decided where it is printed, which strips it.
+        color: true,
+        width: if std::io::stdout().is_terminal() { output::width() } else { 120 },
+        ..RenderOptions::default()
+    };
+    opened.render(report, &options)
+}
+
+fn verdict<'r>(args: &Args, reports: impl IntoIterator<Item = &'r Report>) -> Result<(), Failure> {
+    let denied = |report: &Report| args.deny_warnings && report.warning_count() > 0;
+    let sound = reports.into_iter().all(|report| report.is_sound() && !denied(report));
+    if sound { Ok(()) } else { Err(Failure::told()) }
 }

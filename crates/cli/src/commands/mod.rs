@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod convert;
+pub(crate) mod extract;
 pub(crate) mod inspect;
 pub(crate) mod lower;
 pub(crate) mod ops;

@@ -63,7 +63,10 @@ fn read_package(source: &Source<'_>) -> Result<Model> {
         .read(manifest::FILE, limits::MANIFEST_BYTES)
         .map_err(|error| error.in_file(manifest::FILE))?;
     let manifest = manifest::parse(&bytes)?;
-    for item in manifest.items.iter().chain([&manifest.root]) {
+    // Files in memory do not say which directories have nothing in them.
+    let is_seen = matches!(source, Source::Directory(_));
+    let items = manifest.items.iter().filter(|_| is_seen);
+    for item in items.chain([&manifest.root]) {
         if !listing.contains(&format!("{}/{}", manifest::DATA, item.path)) {
             let message = format!(
                 "the item `{}` lies at `{}`, where the package has nothing",

@@ -1,14 +1,15 @@
 //! Packages and compiled models that lie in memory, or inside of other files, instead of in a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
 use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::directory::{self, Listing};
+use super::directory::{self, Listing, Staging};
 use super::error::{Error, ErrorKind, shortened};
-use super::limits;
-use super::weights::WeightFiles;
+use super::weights::{self, WeightFiles};
+use super::{WriteOptions, limits};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -32,6 +33,69 @@ pub struct TreeFile {
     pub path: String,
     /// What the file holds, part after part.
     pub parts: Vec<Buffer>,
+}
+
+impl Tree {
+    /// Writes the files into a directory, replacing a model that is there, in one step.
+    pub fn write(&self, path: &Path, options: &WriteOptions) -> Result<()> {
+        write_files(path, &self.files, &self.empty_directories, options)
+    }
+}
+
+/// Writes files, and directories with nothing in them, into a directory: at any moment there is either what stood
+/// there or all of them. Only a package or compiled model is replaced.
+pub fn write_files(
+    path: &Path,
+    files: &[TreeFile],
+    empty_directories: &[String],
+    options: &WriteOptions,
+) -> Result<()> {
+    check_target(path)?;
+    let paths = files.iter().map(|file| &file.path).chain(empty_directories);
+    for path in paths {
+        if let Err(problem) = directory::check_path(path) {
+            let message = format!("the path `{}` of a file {problem}", shortened(path));
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        }
+    }
+    let staging = Staging::new(path)?;
+    for empty in empty_directories {
+        let made = fs::create_dir_all(staging.path().join(empty));
+        made.map_err(|error| Error::io(format!("make {empty}"), error))?;
+    }
+    for TreeFile { path, parts } in files {
+        let write = || {
+            let path = staging.path().join(path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let file = File::create_new(path)?;
+            parts.iter().try_for_each(|part| weights::copy_file(part, &file))?;
+            if options.durable { file.sync_all() } else { Ok(()) }
+        };
+        write().map_err(|error| Error::io(format!("write {path}"), error))?;
+    }
+    if options.durable {
+        let listing = directory::list(staging.path())?;
+        for path in listing.directories.iter().map(String::as_str).chain([""]) {
+            let synced = directory::sync_directory(Some(&staging.path().join(path)));
+            synced.map_err(|error| Error::io("bring the files to the disk", error))?;
+        }
+    }
+    staging.commit(options.durable)
+}
+
+/// Refuses to replace what is no model: a mistyped path must not cost anybody a directory.
+fn check_target(path: &Path) -> Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let is_model = ["Manifest.json", "coremldata.bin"].iter().any(|name| path.join(name).is_file());
+    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    if found.is_dir() && (is_model || is_empty()) {
+        return Ok(());
+    }
+    let message = format!("{} is there already, and no model", path.display());
+    let hint = "remove it, or write to another path";
+    Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
 }
 
 /// Where a model is read from.

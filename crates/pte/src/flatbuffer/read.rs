@@ -9,6 +9,9 @@ type Result<T> = std::result::Result<T, Error>;
 /// What a table costs of the memory that reading may take, its values aside.
 const TABLE_COST: u64 = 128;
 
+/// The bytes of the widest numbers.
+const WIDEST: usize = 8;
+
 /// A file's bytes, none of which are trusted.
 pub(crate) struct Bytes<'b> {
     bytes: &'b [u8],
@@ -219,9 +222,12 @@ impl<'b> Table<'b> {
             }
             let start = self.at as usize + usize::from(place);
             let mut bytes = self.bytes.bytes[start..self.at as usize + usize::from(end)].to_vec();
-            // Zeros that fill the room to the next field.
-            while !bytes.len().is_power_of_two() && bytes.last() == Some(&0) {
+            // Zeros fill the room to the next field. A number reads the same from a wider field.
+            while bytes.len() > WIDEST && bytes.last() == Some(&0) {
                 bytes.pop();
+            }
+            if bytes.len() < WIDEST {
+                bytes.resize(WIDEST, 0);
             }
             let offset = bytes.first_chunk().map(|offset| u64::from(u32::from_le_bytes(*offset)));
             let may_refer = offset.is_some_and(|offset| {

@@ -3,25 +3,24 @@
 use coremill::convert::{fit, sample_inputs};
 use coremill::engine::{Array, Port, Session};
 
-use super::{Args, Arrays, Program, Side};
-use crate::commands::run::{fill, read_npz, table};
+use super::{Args, Arrays, Program, Side, Takes};
+use crate::commands::run::{NamedShape, fill, read_npz, table, with_largest};
 use crate::output::Failure;
 
 /// The inputs of each step for both sides; none for a side that is no program.
 pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>; 2], Failure> {
-    let programs = sides.map(Side::program);
+    let programs = sides.map(Side::takes);
     let Some(first) = programs.into_iter().flatten().next() else {
         if args.inputs.is_empty() && args.random.is_none() {
             return Ok([Vec::new(), Vec::new()]);
         }
         return Err(Failure::user("two `.npz` files take no inputs"));
     };
-    let session = session(first)?;
+    let ports = first.ports()?;
     let mut steps: Vec<Arrays> = Vec::new();
     for path in &args.inputs {
         let mut arrays = read_npz(path)?;
         if args.positional {
-            let ports = session.inputs();
             if arrays.len() > ports.len() {
                 return Err(Failure::user(format_args!(
                     "{}: holds {} arrays, but there are {} inputs",
@@ -29,9 +28,9 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
                     arrays.len(),
                     ports.len()
                 ))
-                .detail(table("inputs", ports)));
+                .detail(table("inputs", &ports)));
             }
-            for ((name, _), port) in arrays.iter_mut().zip(ports) {
+            for ((name, _), port) in arrays.iter_mut().zip(&ports) {
                 name.clone_from(&port.name);
             }
         }
@@ -40,19 +39,18 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
     if steps.is_empty() {
         let samples = match args.random {
             Some(_) => None,
-            None => samples(programs, session.inputs())?,
+            None => samples(programs, &ports)?,
         };
         steps.push(samples.unwrap_or_default());
     }
     if let Some(seed) = args.random {
         for (index, step) in steps.iter_mut().enumerate() {
-            fill(&args.shape, &session, seed.wrapping_add(index as u64), step)?;
+            fill(&first.shapes(&args.shape, step), &ports, seed.wrapping_add(index as u64), step)?;
         }
     }
-    let names: Vec<&Port> = session.inputs().iter().collect();
-    let [reference, other] = [0, 1].map(|index| {
-        programs[index].map(|program| named(args, sides[index], program, &names, &steps))
-    });
+    let names: Vec<&Port> = ports.iter().collect();
+    let [reference, other] = [0, 1]
+        .map(|index| programs[index].map(|takes| named(args, sides[index], takes, &names, &steps)));
     Ok([reference.transpose()?.unwrap_or_default(), other.transpose()?.unwrap_or_default()])
 }
 
@@ -61,9 +59,49 @@ fn session(program: &Program) -> Result<Session, Failure> {
     session.map_err(|error| Failure::user(&error).hint(error.remedy()))
 }
 
+impl Takes<'_> {
+    /// The inputs, in order.
+    fn ports(self) -> Result<Vec<Port>, Failure> {
+        match self {
+            Takes::Program(program) => Ok(session(program)?.inputs().to_vec()),
+            Takes::Method(runner) => Ok(runner.borrow().ports().to_vec()),
+        }
+    }
+
+    /// The shapes for inputs that are filled by chance.
+    fn shapes(self, asked: &[NamedShape], given: &Arrays) -> Vec<NamedShape> {
+        match self {
+            Takes::Program(_) => asked.to_vec(),
+            Takes::Method(runner) => with_largest(asked, &runner.borrow(), given),
+        }
+    }
+
+    /// What is wrong with the inputs of a step, and what to do about it.
+    fn check(self, arrays: &[(String, Array)]) -> Result<(), (String, Option<String>)> {
+        match self {
+            Takes::Program(program) => {
+                let borrowed: Vec<_> =
+                    arrays.iter().map(|(name, array)| (&**name, array.clone())).collect();
+                let checked = program.engine.session(&program.function);
+                let checked = checked.and_then(|session| session.check(&borrowed));
+                let told = |error: coremill::engine::Error| {
+                    (error.to_string(), error.remedy().map(str::to_owned))
+                };
+                checked.map(drop).map_err(told)
+            }
+            Takes::Method(runner) => {
+                let told =
+                    |error: coremill::Error| (error.to_string(), error.remedy().map(str::to_owned));
+                runner.borrow().check(arrays).map_err(told)
+            }
+        }
+    }
+}
+
 /// The sample inputs of the side that is an archive, under the names of the first program.
-fn samples(programs: [Option<&Program>; 2], names: &[Port]) -> Result<Option<Arrays>, Failure> {
-    for program in programs.into_iter().flatten() {
+fn samples(sides: [Option<Takes<'_>>; 2], names: &[Port]) -> Result<Option<Arrays>, Failure> {
+    for side in sides.into_iter().flatten() {
+        let Takes::Program(program) = side else { continue };
         let Some(archive) = &program.archive else { continue };
         let session = session(program)?;
         let samples = sample_inputs(archive, session.inputs())
@@ -85,12 +123,11 @@ fn samples(programs: [Option<&Program>; 2], names: &[Port]) -> Result<Option<Arr
 fn named(
     args: &Args,
     side: &Side<'_>,
-    program: &Program,
+    takes: Takes<'_>,
     names: &[&Port],
     steps: &[Arrays],
 ) -> Result<Vec<Arrays>, Failure> {
-    let session = session(program)?;
-    let ports = session.inputs();
+    let ports = takes.ports()?;
     let find = |name: &str| match args.positional {
         true => names.iter().position(|port| port.name == name).and_then(|at| ports.get(at)),
         false => ports.iter().find(|port| port.name == name),
@@ -101,9 +138,7 @@ fn named(
             None => (name.clone(), array.clone()),
         });
         let arrays: Vec<(String, Array)> = arrays.collect();
-        let borrowed: Vec<_> =
-            arrays.iter().map(|(name, array)| (&**name, array.clone())).collect();
-        session.check(&borrowed).map_err(|error| {
+        takes.check(&arrays).map_err(|(error, remedy)| {
             let hint = if arrays.is_empty() {
                 Some("pass `--inputs FILE.npz`, or `--random SEED`")
             } else if args.positional {
@@ -112,8 +147,8 @@ fn named(
                 Some("inputs go by name; pass `--positional` to go by their order")
             };
             Failure::user(format_args!("{}: {error}", side.path.display()))
-                .hint(error.remedy().or(hint))
-                .detail(table("inputs", ports))
+                .hint(remedy.as_deref().or(hint))
+                .detail(table("inputs", &ports))
         })?;
         Ok(arrays)
     };

@@ -3,15 +3,17 @@
 mod inputs;
 mod report;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use coremill::compare::{self as library, Kind, PerOp, Running};
 use coremill::engine::{Array, Engine, LoadOptions, Outputs, Precision};
+use coremill::executorch::Runner;
 use coremill::pt2::ExportedProgram;
 use coremill::{Opened, arrays};
 
 use super::EnginePrecision;
-use super::run::{NamedShape, parts};
+use super::run::{NamedShape, load_method, parts};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 
@@ -20,14 +22,14 @@ pub(super) use report::{decibels, scientific};
 
 /// Show how far two models lie apart, and where that begins
 ///
-/// Either is an archive of `torch.export`, which is run in fp32, a model, or a `.npz` file of outputs. The first one
-/// is the reference.
+/// Either is an archive of `torch.export`, which is run in fp32, a model, an ExecuTorch program, or a `.npz` file of
+/// outputs. The first one is the reference.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exits with 1 if an output lies below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --precision fast"
+    after_help = "Exits with 1 if an output lies below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare model.pt2 model.pte --positional\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --precision fast"
 )]
 pub(crate) struct Args {
-    /// The reference: a `.pt2`, a model, or a `.npz` file of outputs
+    /// The reference: a `.pt2`, a model, a `.pte`, or a `.npz` file of outputs
     #[arg(value_name = "A")]
     reference: PathBuf,
     /// What is compared with it
@@ -50,7 +52,7 @@ pub(crate) struct Args {
     /// a model faithfully
     #[arg(long, value_enum, value_name = "PRECISION", value_delimiter = ',')]
     precision: Vec<EnginePrecision>,
-    /// The function of models; their default one if not given
+    /// The function of models, and the method of programs; the default one if not given
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
     /// Compare every value that both programs compute, in order
@@ -78,6 +80,8 @@ struct Side<'a> {
 
 enum Content {
     Program(Box<Program>),
+    /// A method of an ExecuTorch program.
+    Method(Box<RefCell<Runner>>),
     /// Outputs, by name.
     Arrays(Vec<(String, Array)>),
 }
@@ -89,6 +93,13 @@ struct Program {
     precision: Precision,
     /// What the model was made from, if it was made here.
     archive: Option<ExportedProgram>,
+}
+
+/// What takes inputs.
+#[derive(Clone, Copy)]
+enum Takes<'a> {
+    Program(&'a Program),
+    Method(&'a RefCell<Runner>),
 }
 
 /// Outputs of a step, by name.
@@ -104,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let other = open(args, &args.other, 1)?;
     if args.per_op && !(reference.program().is_some() && other.program().is_some()) {
         return Err(Failure::user(
-            "`--per-op` compares two programs; a `.npz` file holds outputs alone",
+            "`--per-op` compares two models; of arrays and ExecuTorch programs there are outputs alone",
         ));
     }
     progress.stage("gathering inputs");
@@ -163,6 +174,15 @@ impl Side<'_> {
     fn program(&self) -> Option<&Program> {
         match &self.content {
             Content::Program(program) => Some(program),
+            Content::Method(_) | Content::Arrays(_) => None,
+        }
+    }
+
+    /// What takes inputs, if something does.
+    fn takes(&self) -> Option<Takes<'_>> {
+        match &self.content {
+            Content::Program(program) => Some(Takes::Program(program)),
+            Content::Method(runner) => Some(Takes::Method(runner)),
             Content::Arrays(_) => None,
         }
     }
@@ -182,11 +202,8 @@ fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failu
             return Ok(Side { path, content: Content::Arrays(arrays) });
         }
         Kind::Executorch => {
-            return Err(Failure::user(format_args!(
-                "{} is a program of ExecuTorch, which cannot be compared yet",
-                path.display()
-            ))
-            .hint(Some("pass the `.pt2` or the `.mlpackage` that it was made from")));
+            let runner = load_method(path, args.function.as_deref(), args.threads, &[])?;
+            return Ok(Side { path, content: Content::Method(Box::new(RefCell::new(runner))) });
         }
         Kind::Archive => {
             let (program, conversion) = super::convert::reference(path)?;
@@ -224,6 +241,13 @@ fn outputs(side: &Side<'_>, steps: &[Arrays], count: usize) -> Result<Vec<Arrays
                 session.run(&inputs).map(flat).map_err(failed)
             };
             steps.iter().map(run).collect()
+        }
+        Content::Method(runner) => {
+            let run = |step: &Arrays| runner.borrow_mut().run(step);
+            let failed = |error: coremill::Error| {
+                Failure::user(format_args!("{}: {error}", side.path.display())).hint(error.remedy())
+            };
+            steps.iter().map(|step| run(step).map_err(failed)).collect()
         }
         // As `run` writes them: with several steps, `NAME@0` is the first one's.
         Content::Arrays(arrays) if count > 1 => Ok((0..count)

@@ -27,6 +27,16 @@ pub(crate) struct NamedShape {
     shape: Vec<usize>,
 }
 
+impl NamedShape {
+    pub(in crate::commands) fn new(name: String, shape: Vec<usize>) -> NamedShape {
+        NamedShape { name, shape }
+    }
+
+    pub(in crate::commands) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl FromStr for NamedFile {
     type Err = String;
 
@@ -110,7 +120,7 @@ pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failur
     for (index, (path, mut given)) in files.into_iter().enumerate() {
         given.extend(constant.iter().cloned());
         if let Some(seed) = args.random {
-            fill(&args.shape, session, seed.wrapping_add(index as u64), &mut given)?;
+            fill(&args.shape, ports, seed.wrapping_add(index as u64), &mut given)?;
         }
         let borrowed: Vec<(&str, Array)> =
             given.iter().map(|(name, array)| (&**name, array.clone())).collect();
@@ -132,11 +142,11 @@ pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failur
 /// Adds elements by chance for what is not given.
 pub(in crate::commands) fn fill(
     shapes: &[NamedShape],
-    session: &Session,
+    ports: &[Port],
     seed: u64,
     given: &mut Vec<(String, Array)>,
 ) -> Result<(), Failure> {
-    for port in session.inputs() {
+    for port in ports {
         let stated = shapes.iter().find(|named| named.name == port.name);
         if given.iter().any(|(name, _)| *name == port.name) {
             if stated.is_some() {
@@ -156,7 +166,7 @@ pub(in crate::commands) fn fill(
             let name = &port.name;
             return Err(Failure::user(format_args!("input `{name}` has no default shape"))
                 .hint(Some(format!("pass `--shape {name}=...`")))
-                .detail(table("inputs", session.inputs())));
+                .detail(table("inputs", ports)));
         };
         if !port.accepts_shape(&shape) {
             let (name, accepted) = (&port.name, port.accepted_shapes());
@@ -164,7 +174,7 @@ pub(in crate::commands) fn fill(
                 "`{name}` expects a `{}`, found the shape {shape:?}; accepted is {accepted}",
                 port.ty
             ))
-            .detail(table("inputs", session.inputs())));
+            .detail(table("inputs", ports)));
         }
         let array = random::array(port, shape, seed).map_err(Failure::user)?;
         given.push((port.name.clone(), array));

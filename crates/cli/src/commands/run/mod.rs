@@ -3,6 +3,7 @@
 mod inputs;
 mod outputs;
 mod profile;
+mod program;
 mod random;
 mod report;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session, Span};
+use coremill::executorch;
 
 use super::EnginePrecision;
 use crate::output::{self, Failure};
@@ -19,6 +21,7 @@ use inputs::{NamedFile, Step};
 
 pub(super) use inputs::{NamedShape, fill, read_npz, table};
 pub(super) use outputs::parts;
+pub(super) use program::{load as load_method, with_largest};
 
 /// Run a model on this machine's processor
 ///
@@ -29,7 +32,7 @@ pub(super) use outputs::parts;
     after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// A `.npz` file of arrays by input name; `-` is standard input. Each one is a step, run in order on
@@ -64,9 +67,12 @@ pub(crate) struct Args {
     /// Where to write what the states hold at last
     #[arg(long, value_name = "FILE")]
     state_out: Option<PathBuf>,
-    /// The function; the default one if not given
+    /// The function, or the method of a program; the default one if not given
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
+    /// A file of tensors that an ExecuTorch program refers to; any number
+    #[arg(long, value_name = "FILE.ptd")]
+    data: Vec<PathBuf>,
     /// Where results are rounded
     #[arg(long, value_enum, default_value_t = EnginePrecision::Fast)]
     precision: EnginePrecision,
@@ -116,6 +122,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "standard input is read once, but `-` stands for it several times",
         ));
     }
+    if executorch::is_program(&args.model) {
+        return program::run(args);
+    }
+    if !args.data.is_empty() {
+        return Err(Failure::user("`--data` is for ExecuTorch programs"));
+    }
     let start = Instant::now();
     let opened = super::open_with_source(&args.model)?;
     let verified = super::verify(&opened)?;
@@ -158,9 +170,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         profile::write_trace(path, spans.last().map_or(&[][..], Vec::as_slice))?;
     }
-    let report = report::Report::new(args, &engine, function, &results, &times, &spans);
+    let report =
+        report::Report::new(args, report::Ran::of(&engine, function), &results, &times, &spans);
+    tell(args, &report)
+}
+
+/// Says what came of it, where standard output does not hold the arrays.
+fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
     if args.output.as_deref().is_some_and(is_standard) {
-        // Standard output holds the arrays.
         if args.json || args.repeat.is_some() || args.profile {
             anstream::eprint!("{}", report.text(args)?);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coremill::engine::{Engine, Outputs, Precision, Span};
+use coremill::tensor::Isa;
 use serde::Serialize;
 
 use super::outputs::OutputSummary;
@@ -37,11 +38,30 @@ struct Repeat {
     p95_milliseconds: f64,
 }
 
+/// What ran, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Ran<'a> {
+    pub(super) function: &'a str,
+    pub(super) precision: Precision,
+    pub(super) threads: usize,
+    pub(super) isa: Isa,
+}
+
+impl<'a> Ran<'a> {
+    pub(super) fn of(engine: &Engine, function: &'a str) -> Ran<'a> {
+        Ran {
+            function,
+            precision: engine.precision(),
+            threads: engine.threads(),
+            isa: engine.isa(),
+        }
+    }
+}
+
 impl Report {
     pub(super) fn new(
         args: &Args,
-        engine: &Engine,
-        function: &str,
+        ran: Ran<'_>,
         results: &[Outputs],
         times: &Times,
         spans: &[Vec<Span>],
@@ -49,13 +69,13 @@ impl Report {
         Report {
             format_version: 1,
             model: args.model.display().to_string(),
-            function: function.to_owned(),
-            precision: match engine.precision() {
+            function: ran.function.to_owned(),
+            precision: match ran.precision {
                 Precision::Fast => "fast",
                 Precision::Faithful => "faithful",
             },
-            threads: engine.threads(),
-            instructions: engine.isa().to_string(),
+            threads: ran.threads,
+            instructions: ran.isa.to_string(),
             load_milliseconds: milliseconds(times.load),
             first_run_milliseconds: milliseconds(times.first),
             repeat: repeat(&times.repeats),

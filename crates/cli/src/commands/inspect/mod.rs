@@ -1,6 +1,9 @@
+mod program;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use coremill::executorch;
 use coremill::summary::{FeatureSummary, FunctionSummary, Summary, WeightSummary};
 
 use crate::output::{self, BAR, Cell, FAINT, Failure, STRONG, Table, paint};
@@ -11,7 +14,7 @@ use crate::output::{self, BAR, Cell, FAINT, Failure, STRONG, Table, paint};
     after_help = "Examples:\n  coremill inspect Model.mlpackage\n  coremill inspect Model.mlmodelc --json | jq .weights.bytes"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// How many operations and weights to list; 0 lists all
@@ -23,13 +26,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let top = if args.top == 0 { usize::MAX } else { args.top };
+    let name = args.model.file_name().unwrap_or(args.model.as_os_str()).to_string_lossy();
+    if executorch::is_program(&args.model) {
+        let summary = executorch::open(&args.model)
+            .and_then(|program| executorch::summarize(&program))
+            .map_err(|error| super::failure(&error))?;
+        return match args.json {
+            true => output::print_json(&summary),
+            false => output::print(&program::render(&name, &summary, top)),
+        };
+    }
     let model = super::open(&args.model)?;
     let summary = coremill::summary::summarize(&model);
     if args.json {
         return output::print_json(&summary);
     }
-    let top = if args.top == 0 { usize::MAX } else { args.top };
-    let name = args.model.file_name().unwrap_or(args.model.as_os_str()).to_string_lossy();
     output::print(&render(&name, &summary, top))
 }
 

@@ -1,0 +1,98 @@
+use std::path::PathBuf;
+
+use coremill::executorch::{self, Extracted, Use};
+use coremill::{SaveOptions, executorch::open};
+use serde::Serialize;
+
+use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
+
+/// Write the Core ML models inside of an ExecuTorch program out
+///
+/// Each is written byte for byte, as a package or a compiled model, whichever it is. One that several methods share is
+/// written once.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill extract model.pte -o models\n  coremill inspect models/forward.mlpackage"
+)]
+pub(crate) struct Args {
+    /// The program
+    #[arg(value_name = "MODEL.pte")]
+    program: PathBuf,
+    /// Where to write the models; made if it is not there
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Wait until everything is on the disk
+    #[arg(long)]
+    sync: bool,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was written. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+struct Report {
+    format_version: u32,
+    models: Vec<Written>,
+}
+
+#[derive(Serialize)]
+struct Written {
+    path: String,
+    bytes: u64,
+    uses: Vec<User>,
+}
+
+#[derive(Serialize)]
+struct User {
+    method: String,
+    delegate: usize,
+    function: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let program = open(&args.program).map_err(|error| super::failure(&error))?;
+    let options = SaveOptions { durable: args.sync };
+    let extracted = executorch::extract(&program, &args.output, &options);
+    let extracted = extracted.map_err(|error| super::failure(&error))?;
+    if extracted.is_empty() && !args.json {
+        let name = args.program.display();
+        return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
+    }
+    if args.json {
+        let models = extracted.iter().map(written).collect();
+        return output::print_json(&Report { format_version: 1, models });
+    }
+    let mut table = Table::new(0);
+    for model in &extracted {
+        table.row([
+            Cell::text(model.path.display()).style(STRONG),
+            Cell::number(output::bytes(model.bytes)),
+            Cell::text(users(&model.uses)).style(FAINT),
+        ]);
+    }
+    output::print(&table.render())
+}
+
+fn written(model: &Extracted) -> Written {
+    let user = |user: &Use| User {
+        method: user.method.clone(),
+        delegate: user.delegate,
+        function: user.function.clone(),
+    };
+    Written {
+        path: model.path.display().to_string(),
+        bytes: model.bytes,
+        uses: model.uses.iter().map(user).collect(),
+    }
+}
+
+/// Who uses a model, for people.
+pub(super) fn users(uses: &[Use]) -> String {
+    let shown = |user: &Use| {
+        let function = user.function.iter().filter(|function| **function != user.method);
+        let function: String = function.map(|name| format!(" by `{name}`")).collect();
+        format!("{}, delegate {}{function}", user.method, user.delegate)
+    };
+    uses.iter().map(shown).collect::<Vec<_>>().join("; ")
+}

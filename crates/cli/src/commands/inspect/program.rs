@@ -1,0 +1,103 @@
+//! What is shown of an ExecuTorch program.
+
+use std::fmt::Write as _;
+
+use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary};
+
+use super::rest;
+use crate::output::{self, BAR, Cell, FAINT, STRONG, Table, paint};
+
+pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "{}", paint(STRONG, name));
+    let _ = writeln!(text, "  ExecuTorch program");
+    let mut table = Table::new(2);
+    let sizes = [
+        ("constants", summary.constant_bytes),
+        ("initial values", summary.initial_bytes),
+        ("for delegates", summary.delegate_bytes),
+        ("named data", summary.named_bytes),
+    ];
+    for (what, bytes) in sizes.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        table.row([Cell::text(what).style(FAINT), Cell::number(output::bytes(bytes))]);
+    }
+    text += &table.render();
+    for method in &summary.methods {
+        text += &render_method(method, top);
+    }
+    for (model, summary) in &summary.models {
+        let _ = writeln!(text);
+        text += &super::render(&format!("{name}/{model}"), summary, top);
+    }
+    text
+}
+
+fn render_method(method: &MethodSummary, top: usize) -> String {
+    let mut text = String::new();
+    let memory = format!("({} of memory)", output::bytes(method.memory));
+    let _ = writeln!(text, "\nmethod {} {}", paint(STRONG, &method.name), paint(FAINT, memory));
+    let mut table = Table::new(2);
+    for (role, values) in [("input", &method.inputs), ("output", &method.outputs)] {
+        for (index, value) in values.iter().enumerate() {
+            table.row([
+                Cell::text(role).style(FAINT),
+                Cell::text(index).style(STRONG),
+                Cell::text(&value.ty),
+            ]);
+        }
+    }
+    for name in &method.external {
+        table.row([Cell::text("external").style(FAINT), Cell::text(""), Cell::text(name)]);
+    }
+    text += &table.render();
+    if method.instructions > 0 {
+        let plural = if method.instructions == 1 { "" } else { "s" };
+        let _ = writeln!(text, "\n  {} instruction{plural}", method.instructions);
+    }
+    for (index, delegate) in method.delegates.iter().enumerate() {
+        let mut table = Table::new(2);
+        let calls =
+            if delegate.calls == 1 { String::new() } else { format!("{} calls", delegate.calls) };
+        table.row([
+            Cell::text(format_args!("delegate {index}")).style(FAINT),
+            Cell::text(&delegate.backend).style(STRONG),
+            Cell::text(model(delegate)),
+            Cell::number(output::bytes(delegate.bytes)),
+            Cell::text(calls).style(FAINT),
+        ]);
+        text += &table.render();
+        let mut table = Table::new(4);
+        for (key, value) in &delegate.compile_specs {
+            table.row([Cell::text(key).style(FAINT), Cell::text(short(value))]);
+        }
+        text += &table.render();
+    }
+    let most = method.kernels.first().map_or(1, |kernel| kernel.count);
+    let mut table = Table::new(2);
+    for kernel in method.kernels.iter().take(top) {
+        table.row([
+            Cell::text(&kernel.operator),
+            Cell::number(kernel.count),
+            Cell::text(output::bar(kernel.count as f64 / most as f64, 24)).style(BAR),
+        ]);
+    }
+    text += &table.render();
+    text + &rest(method.kernels.len(), top)
+}
+
+/// The model that a delegate runs.
+fn model(delegate: &DelegateSummary) -> String {
+    match &delegate.model {
+        Some((model, Some(function))) => format!("{model}: {function}"),
+        Some((model, None)) => model.clone(),
+        None => String::new(),
+    }
+}
+
+/// The value of a compile spec, which may be JSON of any length.
+fn short(value: &str) -> String {
+    const MOST: usize = 72;
+    let more = if value.chars().nth(MOST).is_some() { "…" } else { "" };
+    let shown = value.chars().take(MOST).map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    shown.collect::<String>() + more
+}

@@ -1,0 +1,58 @@
+use std::path::{Path, PathBuf};
+
+use coremill_mil::package::{self, TreeFile};
+use coremill_pte::Program;
+use coremill_pte::coreml::{COMPILED, PACKAGE};
+
+use super::{Use, models};
+use crate::error::Error;
+use crate::files::SaveOptions;
+
+/// A model that was written out.
+#[derive(Clone, Debug)]
+pub struct Extracted {
+    /// Where it stands now.
+    pub path: PathBuf,
+    /// Which delegates use it.
+    pub uses: Vec<Use>,
+    /// The bytes of its files.
+    pub bytes: u64,
+}
+
+/// Writes each Core ML model of a program out, byte for byte: into the directory, which is made if it is not there, as
+/// `NAME.mlpackage` or `NAME.mlmodelc`. A model that several methods share is written once.
+///
+/// What stood at a path is replaced in one step, if it was a model.
+pub fn extract(
+    program: &Program,
+    directory: impl AsRef<Path>,
+    options: &SaveOptions,
+) -> Result<Vec<Extracted>, Error> {
+    let directory = directory.as_ref();
+    let models = models(program)?;
+    let made = std::fs::create_dir_all(directory);
+    made.map_err(|error| Error::io("make the directory", directory, &error))?;
+    let options = package::WriteOptions { durable: options.durable };
+    let mut extracted = Vec::with_capacity(models.len());
+    for model in models {
+        let (root, extension) = match model.is_compiled()? {
+            true => (COMPILED, "mlmodelc"),
+            false => (PACKAGE, "mlpackage"),
+        };
+        let files: Vec<TreeFile> = model
+            .payload
+            .directory
+            .below(root)
+            .into_iter()
+            .map(|(path, data)| TreeFile { path: path.to_owned(), parts: data.parts().to_vec() })
+            .collect();
+        let empty: Vec<String> =
+            model.payload.directory.empty_below(root).into_iter().map(str::to_owned).collect();
+        let path = directory.join(format!("{}.{extension}", model.name));
+        package::write_files(&path, &files, &empty, &options)
+            .map_err(|error| Error::of_package(&path, &error))?;
+        let bytes = files.iter().flat_map(|file| &file.parts).map(|part| part.len() as u64).sum();
+        extracted.push(Extracted { path, uses: model.uses, bytes });
+    }
+    Ok(extracted)
+}

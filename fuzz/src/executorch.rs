@@ -1,0 +1,45 @@
+//! What the fuzz targets of ExecuTorch's files check: no reader panics, and what was read is written so that it
+//! reads the same.
+
+use coremill_pte::coreml::{Directory, Payload, Reference};
+use coremill_pte::{ExternalData, from_buffer, to_data};
+use coremill_tensor::Buffer;
+
+pub(crate) fn program(data: &[u8]) {
+    let Ok(program) = from_buffer(&Buffer::from(data.to_vec())) else { return };
+    for delegate in program.plans.iter().flat_map(|plan| &plan.delegates) {
+        if let Ok(payload) = Payload::of(&program, delegate) {
+            let _ = (payload.interface().is_ok(), payload.model().is_ok(), payload.debug_info().is_ok());
+        }
+    }
+    // Fields that may refer to something cannot be written.
+    let Ok(written) = to_data(&program) else { return };
+    let again = from_buffer(&written.to_buffer()).expect("what is written is sound");
+    // Programs may hold numbers that do not equal themselves; bytes do.
+    assert!(to_data(&again).expect("what was written is writable") == written, "it reads the same");
+}
+
+pub(crate) fn payload(data: &[u8]) {
+    let data = Buffer::from(data.to_vec());
+    if let Ok(Some(reference)) = Reference::read(&data) {
+        let again = Reference::read(&Buffer::from(reference.to_bytes()));
+        assert_eq!(again.expect("what is written is sound"), Some(reference));
+    }
+    let Ok(directory) = Directory::read(&data) else { return };
+    let written = directory.to_data().expect("what was read is writable");
+    let again = Directory::read(&written.to_buffer()).expect("what is written is sound");
+    assert_eq!(again, directory);
+    if let Ok(payload) = Payload::read(&data) {
+        let _ = (payload.interface().is_ok(), payload.model().is_ok(), payload.debug_info().is_ok());
+        let metadata = Buffer::from(payload.metadata.to_bytes());
+        let again = coremill_pte::coreml::Metadata::read(&metadata);
+        assert_eq!(again.expect("what is written is sound"), payload.metadata);
+    }
+}
+
+pub(crate) fn external(data: &[u8]) {
+    let Ok(read) = ExternalData::from_buffer(&Buffer::from(data.to_vec())) else { return };
+    let Ok(written) = read.to_data() else { return };
+    let again = ExternalData::from_buffer(&written.to_buffer()).expect("what is written is sound");
+    assert!(again.to_data().expect("what was written is writable") == written, "it reads the same");
+}
