@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import final
 
+import coremltools
 import pytest
 import torch
 from executorch import exir
+from executorch.backends.apple.coreml import executorchcoreml
 from executorch.exir import schema
 from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
@@ -22,7 +24,7 @@ from executorch.runtime import Runtime, Verification
 from torch import nn
 from torch.export import Dim
 
-from oracle.conftest import ROOT
+from oracle.conftest import ROOT, Command
 
 
 class Convolutions(nn.Module):
@@ -379,3 +381,78 @@ def test_external_data(tmp_path: Path) -> None:
     loaded = Runtime.get().load_program(tmp_path / "again/model.pte", data_path=written)
     (result,) = loaded.load_method("forward").execute((x,))
     assert torch.allclose(result, module(x), atol=1e-6)
+
+
+def unpacked(data: bytes, directory: Path) -> dict[str, list | None]:
+    """The files of a directory in one piece, as ExecuTorch takes it apart; nothing for an empty directory."""
+    assert executorchcoreml.unflatten_directory_contents(data, str(directory))
+    (root,) = directory.iterdir()
+    found = {}
+    for path in root.rglob("*"):
+        name = str(path.relative_to(root))
+        if path.is_file():
+            found[name] = digest(path.read_bytes())
+        elif not any(path.iterdir()):
+            found[name] = None
+    return found
+
+
+def blob(program: bytes, method: int = 0, delegate: int = 0) -> bytes:
+    """What a delegate is given, named data included."""
+    file = deserialize_pte_binary(program)
+    held = file.program.execution_plan[method].delegates[delegate]
+    data = bytes(file.program.backend_delegate_data[held.processed.index].data)
+    if data.startswith(b"CMJR"):
+        entry = file.named_data.pte_data[json.loads(data[4:])["key"]]
+        return bytes(file.named_data.buffers[entry.buffer_index])
+    return data
+
+
+def test_models_that_executorch_packed(tmp_path: Path) -> None:
+    file = ROOT / "crates/cli/tests/files/total.pte"
+    (found,) = dump(file)
+    (delegate,) = found["plans"][0]["delegates"]
+    model = delegate["model"]
+    assert model["files"] == unpacked(blob(file.read_bytes()), tmp_path)
+    metadata = json.loads((tmp_path / "lowered_module/metadata.json").read_text())
+    assert metadata == {
+        "inputNames": model["inputs"],
+        "outputNames": model["outputs"],
+        "identifier": model["identifier"],
+    }
+    debug = json.loads((tmp_path / "lowered_module/debug_info.json").read_text())
+    assert model["symbols"] == len(debug["debugSymbolToHandles"])
+
+
+@pytest.mark.parametrize("sharing", ["positional", "disabled"])
+def test_models_that_we_packed(coremill: Command, tmp_path: Path, sharing: str) -> None:
+    archive = ROOT / "examples/digits.pt2"
+    file = tmp_path / "digits.pte"
+    methods = [f"{name}={archive}" for name in ("one", "two")]
+    coremill("lower", *methods, "-o", file, "--weight-sharing", sharing)
+    (found,) = dump(file)
+    for method, plan in enumerate(found["plans"]):
+        model = plan["delegates"][0]["model"]
+        directory = tmp_path / plan["name"]
+        directory.mkdir()
+        assert model["files"] == unpacked(blob(file.read_bytes(), method), directory)
+        root = directory / model["name"]
+        metadata = json.loads((root / "metadata.json").read_text())
+        metadata = metadata.get("methods", {plan["name"]: metadata})[plan["name"]]
+        assert (metadata["inputNames"], metadata["outputNames"]) == (model["inputs"], model["outputs"])
+        spec = coremltools.models.MLModel(str(root / "model.mlpackage"), skip_model_load=True).get_spec()
+        functions = [spec.description, *spec.description.functions]
+        assert any([feature.name for feature in one.input] == model["inputs"] for one in functions)
+
+
+def test_what_is_extracted_is_what_executorch_packed(coremill: Command, tmp_path: Path) -> None:
+    file = ROOT / "crates/cli/tests/files/total.pte"
+    coremill("extract", file, "-o", tmp_path / "ours")
+    (tmp_path / "theirs").mkdir()
+    unpacked(blob(file.read_bytes()), tmp_path / "theirs")
+    ours, theirs = tmp_path / "ours/forward.mlpackage", tmp_path / "theirs/lowered_module/model.mlpackage"
+    names = sorted(path.relative_to(theirs) for path in theirs.rglob("*"))
+    assert names == sorted(path.relative_to(ours) for path in ours.rglob("*"))
+    for name in names:
+        if (theirs / name).is_file():
+            assert (ours / name).read_bytes() == (theirs / name).read_bytes()

@@ -20,7 +20,8 @@ use crate::error::Error;
 pub use extract::{Extracted, extract};
 pub use runner::Runner;
 pub use summary::{
-    CallCount, DelegateSummary, MethodSummary, ProgramSummary, ValueSummary, summarize,
+    CallCount, DelegateSummary, MethodSummary, ModelSummary, ProgramSummary, SpecSummary,
+    ValueSummary, summarize,
 };
 
 /// A Core ML model in a program. Several methods may share it.

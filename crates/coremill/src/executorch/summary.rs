@@ -27,8 +27,8 @@ pub struct ProgramSummary {
     pub delegate_bytes: u64,
     /// The bytes of data with names.
     pub named_bytes: u64,
-    /// The Core ML models, by their names.
-    pub models: Vec<(String, Summary)>,
+    /// The Core ML models.
+    pub models: Vec<ModelSummary>,
 }
 
 /// A method.
@@ -53,10 +53,18 @@ pub struct MethodSummary {
 }
 
 /// An input or an output.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ValueSummary {
-    /// `float32 [1, 3]` for a tensor, dimensions that change with `≤` before their bound; else the value itself.
-    pub ty: String,
+    /// What it is: `tensor`, `int`, `nothing`, ...
+    pub kind: &'static str,
+    /// The type of a tensor's elements.
+    pub dtype: Option<String>,
+    /// A tensor's dimensions; where they change, the largest.
+    pub shape: Option<Vec<i32>>,
+    /// Whether the dimensions change from run to run.
+    pub dynamic: bool,
+    /// What it always is, for all but tensors and lists.
+    pub value: Option<String>,
 }
 
 /// What is given to a backend.
@@ -68,10 +76,30 @@ pub struct DelegateSummary {
     pub calls: usize,
     /// The bytes that it is given, named data included.
     pub bytes: u64,
-    /// The model among [`ProgramSummary::models`], and its function, for Core ML.
-    pub model: Option<(String, Option<String>)>,
+    /// The model among [`ProgramSummary::models`], for Core ML.
+    pub model: Option<String>,
+    /// The function of the model; none is the only one.
+    pub function: Option<String>,
     /// How it is to be run.
-    pub compile_specs: Vec<(String, String)>,
+    pub compile_specs: Vec<SpecSummary>,
+}
+
+/// A compile spec.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpecSummary {
+    /// The name.
+    pub key: String,
+    /// The value as text.
+    pub value: String,
+}
+
+/// A Core ML model of a program.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelSummary {
+    /// The name, as `extract` gives it.
+    pub name: String,
+    /// What it holds.
+    pub summary: Summary,
 }
 
 /// How often a kernel is called.
@@ -90,7 +118,8 @@ pub fn summarize(program: &Program) -> Result<ProgramSummary, Error> {
         |lengths: &mut dyn Iterator<Item = usize>| lengths.map(|length| length as u64).sum();
     let mut summaries = Vec::with_capacity(models.len());
     for model in &models {
-        summaries.push((model.name.clone(), summarize_model(&model.read()?)));
+        let summary = summarize_model(&model.read()?);
+        summaries.push(ModelSummary { name: model.name.clone(), summary });
     }
     Ok(ProgramSummary {
         format_version: 1,
@@ -104,9 +133,7 @@ pub fn summarize(program: &Program) -> Result<ProgramSummary, Error> {
 }
 
 fn method(plan: &Plan, program: &Program, models: &[DelegatedModel]) -> MethodSummary {
-    let values = |ids: &[ValueId]| {
-        ids.iter().map(|id| ValueSummary { ty: shown(&plan.values[id.index()]) }).collect()
-    };
+    let values = |ids: &[ValueId]| ids.iter().map(|id| value(&plan.values[id.index()])).collect();
     let instructions = || plan.chains.iter().flat_map(|chain| &chain.instructions);
     let mut calls: BTreeMap<u32, usize> = BTreeMap::new();
     let mut delegated: BTreeMap<u32, usize> = BTreeMap::new();
@@ -166,42 +193,43 @@ fn delegate(
     let key = model.and_then(|(model, _)| Some(&model.payload.reference.as_ref()?.key));
     let named = program.named_data.iter().find(|named| Some(&named.key) == key);
     let spec = |spec: &coremill_pte::program::CompileSpec| {
-        let value = String::from_utf8_lossy(&spec.value);
-        (spec.key.clone(), value.into_owned())
+        let value = String::from_utf8_lossy(&spec.value).into_owned();
+        SpecSummary { key: spec.key.clone(), value }
     };
     debug_assert!(delegate.id != BACKEND || model.is_some(), "each of Core ML's has its model");
     DelegateSummary {
         backend: delegate.id.clone(),
         calls,
         bytes: own + named.map_or(0, |named| named.data.len() as u64),
-        model: model.map(|(model, user)| (model.name.clone(), user.function.clone())),
+        model: model.map(|(model, _)| model.name.clone()),
+        function: model.and_then(|(_, user)| user.function.clone()),
         compile_specs: delegate.compile_specs.iter().map(spec).collect(),
     }
 }
 
-/// A value for people.
-fn shown(value: &Value) -> String {
+fn value(value: &Value) -> ValueSummary {
+    let always =
+        |kind, value: String| ValueSummary { kind, value: Some(value), ..ValueSummary::default() };
+    let list = |kind| ValueSummary { kind, ..ValueSummary::default() };
     match value {
-        Value::Null => "nothing".to_owned(),
-        Value::Int(number) => number.to_string(),
-        Value::Bool(truth) => truth.to_string(),
-        Value::Double(number) => format!("{number:?}"),
-        Value::String(text) => format!("{text:?}"),
-        Value::Tensor(tensor) => {
-            let sizes: Vec<String> = tensor.sizes.iter().map(i32::to_string).collect();
-            let sizes = sizes.join(" × ");
-            let bound = if tensor.dynamism == Dynamism::Static { "" } else { "up to " };
-            let dtype = match tensor.scalar_type.dtype() {
+        Value::Null => list("nothing"),
+        Value::Int(number) => always("int", number.to_string()),
+        Value::Bool(truth) => always("bool", truth.to_string()),
+        Value::Double(number) => always("float", format!("{number:?}")),
+        Value::String(text) => always("text", text.clone()),
+        Value::Tensor(tensor) => ValueSummary {
+            kind: "tensor",
+            dtype: Some(match tensor.scalar_type.dtype() {
                 Some(dtype) => dtype.name().to_owned(),
                 None => format!("{:?}", tensor.scalar_type).to_lowercase(),
-            };
-            let sizes = if sizes.is_empty() { "scalar".to_owned() } else { sizes };
-            format!("{dtype}  {bound}{sizes}")
-        }
-        Value::IntList(items) => format!("{} integers", items.len()),
-        Value::DoubleList(items) => format!("{} floats", items.len()),
-        Value::BoolList(items) => format!("{} truth values", items.len()),
-        Value::TensorList(items) => format!("{} tensors", items.len()),
-        Value::OptionalTensorList(items) => format!("{} tensors", items.len()),
+            }),
+            shape: Some(tensor.sizes.clone()),
+            dynamic: tensor.dynamism != Dynamism::Static,
+            value: None,
+        },
+        Value::IntList(_) => list("ints"),
+        Value::DoubleList(_) => list("floats"),
+        Value::BoolList(_) => list("bools"),
+        Value::TensorList(_) | Value::OptionalTensorList(_) => list("tensors"),
     }
 }

@@ -102,6 +102,24 @@ enum Takes<'a> {
     Method(&'a RefCell<Runner>),
 }
 
+impl Takes<'_> {
+    /// The function or method that runs.
+    fn function(self) -> String {
+        match self {
+            Takes::Program(program) => program.function.clone(),
+            Takes::Method(runner) => runner.borrow().method().to_owned(),
+        }
+    }
+
+    /// Where results are rounded. Methods run as fast as they can.
+    fn precision(self) -> Precision {
+        match self {
+            Takes::Program(program) => program.precision,
+            Takes::Method(_) => Precision::Fast,
+        }
+    }
+}
+
 /// Outputs of a step, by name.
 type Arrays = Vec<(String, Array)>;
 

@@ -6,7 +6,7 @@ use coremill::compare::{Figures, PerOp, Step};
 use coremill::engine::Precision;
 use serde::Serialize;
 
-use super::{Args, Side};
+use super::{Args, Side, Takes};
 use crate::output::{self, BAR, Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// Where the bars of `--per-op` end: what `fp16` keeps of a number is some 70 dB.
@@ -84,8 +84,8 @@ impl Report {
     ) -> Report {
         let [reference, other] = sides.map(|side| SideReport {
             path: side.path.display().to_string(),
-            function: side.program().map(|program| program.function.clone()),
-            precision: side.program().map(|program| match program.precision {
+            function: side.takes().map(Takes::function),
+            precision: side.takes().map(|takes| match takes.precision() {
                 Precision::Fast => "fast",
                 Precision::Faithful => "faithful",
             }),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary};
+use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary, ValueSummary};
 
 use super::rest;
 use crate::output::{self, BAR, Cell, FAINT, STRONG, Table, paint};
@@ -25,9 +25,9 @@ pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String
     for method in &summary.methods {
         text += &render_method(method, top);
     }
-    for (model, summary) in &summary.models {
+    for model in &summary.models {
         let _ = writeln!(text);
-        text += &super::render(&format!("{name}/{model}"), summary, top);
+        text += &super::render(&format!("{name}/{}", model.name), &model.summary, top);
     }
     text
 }
@@ -42,7 +42,8 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
             table.row([
                 Cell::text(role).style(FAINT),
                 Cell::text(index).style(STRONG),
-                Cell::text(&value.ty),
+                Cell::text(value.dtype.as_deref().unwrap_or(value.kind)),
+                Cell::text(extent(value)),
             ]);
         }
     }
@@ -67,8 +68,8 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
         ]);
         text += &table.render();
         let mut table = Table::new(4);
-        for (key, value) in &delegate.compile_specs {
-            table.row([Cell::text(key).style(FAINT), Cell::text(short(value))]);
+        for spec in &delegate.compile_specs {
+            table.row([Cell::text(&spec.key).style(FAINT), Cell::text(short(&spec.value))]);
         }
         text += &table.render();
     }
@@ -85,12 +86,20 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
     text + &rest(method.kernels.len(), top)
 }
 
+/// The dimensions of a tensor, or what else a value always is.
+fn extent(value: &ValueSummary) -> String {
+    let Some(shape) = &value.shape else { return value.value.clone().unwrap_or_default() };
+    let sizes: Vec<String> = shape.iter().map(i32::to_string).collect();
+    let bound = if value.dynamic { "up to " } else { "" };
+    format!("{bound}{}", sizes.join(" × "))
+}
+
 /// The model that a delegate runs.
 fn model(delegate: &DelegateSummary) -> String {
-    match &delegate.model {
-        Some((model, Some(function))) => format!("{model}: {function}"),
-        Some((model, None)) => model.clone(),
-        None => String::new(),
+    match (&delegate.model, &delegate.function) {
+        (Some(model), Some(function)) => format!("{model}: {function}"),
+        (Some(model), None) => model.clone(),
+        (None, _) => String::new(),
     }
 }
 
