@@ -108,7 +108,7 @@ impl Method {
         let Method { program, values, spaces, delegates, chains, seed, .. } = self;
         match &chains[chain][index] {
             Step::Kernel { kernel, inputs, outputs, result } => {
-                let machine = &program.shared.machine;
+                let machine = program.shared.machine();
                 *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 call(kernel, (inputs, outputs, *result), values, spaces, (machine, *seed))?;
             }

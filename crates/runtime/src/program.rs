@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use coremill_pte::Data;
 use coremill_pte::program::{Plan, ScalarType, Tensor as PlannedTensor, Value as PlannedValue};
@@ -35,9 +35,22 @@ pub(crate) struct Shared {
     pub(crate) program: coremill_pte::Program,
     pub(crate) external: HashMap<String, Data>,
     pub(crate) backends: Vec<Arc<dyn Backend>>,
-    pub(crate) machine: Machine,
+    /// Made when the first kernel is called.
+    machine: OnceLock<Machine>,
     pub(crate) threads: usize,
     pub(crate) limits: Limits,
+}
+
+impl Shared {
+    pub(crate) fn machine(&self) -> &Machine {
+        self.machine.get_or_init(|| {
+            let threads = match self.threads {
+                0 => std::thread::available_parallelism().map_or(1, usize::from),
+                threads => threads,
+            };
+            Machine { isa: Isa::detect(), pool: Pool::new(threads) }
+        })
+    }
 }
 
 /// What a method takes or gives, in order.
@@ -83,11 +96,7 @@ impl Program {
         }
         #[cfg(feature = "host")]
         let backends = with_host(backends);
-        let count = match threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
-        let machine = Machine { isa: Isa::detect(), pool: Pool::new(count) };
+        let machine = OnceLock::new();
         let shared = Shared { program, external, backends, machine, threads, limits };
         Ok(Program { shared: Arc::new(shared) })
     }
