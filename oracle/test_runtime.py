@@ -430,6 +430,10 @@ DELEGATED = {
 }
 
 
+#: Calls with a dimension of 1, where torch has lowered for 2 and more: Core ML refuses them, too.
+OUT_OF_RANGE = {("dynamic", 1), ("dynamic", 2)}
+
+
 @pytest.fixture(scope="module")
 def delegated() -> Path:
     """The folder of the programs, made unless an earlier run has."""
@@ -454,6 +458,11 @@ def test_delegated(name: str, runtime: Runtime, delegated: Path) -> None:
             while (key := f"{method}.in{index}{at(call)}") in arrays:
                 values.append(torch.from_numpy(arrays[key]))
                 index += 1
+            if (name, call) in OUT_OF_RANGE:
+                with pytest.raises(RuntimeError, match="accepted is"):
+                    runtime.run(values)
+                call += 1
+                continue
             for index, ours in enumerate(runtime.run(values)):
                 right = torch.from_numpy(arrays[f"{method}.out{index}{at(call)}"])
                 assert ours.shape == right.shape and ours.dtype == right.dtype, f"{ours}\n{right}"
