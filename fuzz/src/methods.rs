@@ -57,6 +57,8 @@ struct Maker<'a> {
     choices: Choices<'a>,
     plan: Plan,
     given: Vec<GivenValue>,
+    /// The type and the sizes of the tensor before, which many kernels want the next one to have.
+    before: (ScalarType, Vec<i32>),
 }
 
 impl Maker<'_> {
@@ -76,11 +78,19 @@ impl Maker<'_> {
             ScalarType::Double,
         ];
         let scalar_type = match self.choices.byte() {
-            byte @ 0..32 => types[usize::from(byte) % types.len()],
-            byte => common[usize::from(byte) % common.len()],
+            byte @ 0..16 => types[usize::from(byte) % types.len()],
+            byte @ 16..96 => common[usize::from(byte) % common.len()],
+            _ => self.before.0,
         };
-        let rank = self.choices.below(5);
-        let sizes: Vec<i32> = (0..rank).map(|_| self.choices.below(5) as i32).collect();
+        let sizes = match self.choices.byte() {
+            byte @ 0..128 => {
+                let rank = usize::from(byte) % 5;
+                (0..rank).map(|_| self.choices.below(5) as i32).collect()
+            }
+            _ => self.before.1.clone(),
+        };
+        let rank = sizes.len();
+        self.before = (scalar_type, sizes.clone());
         let offset = 16 * self.choices.below(200) as u64;
         let mut tensor =
             Tensor::new(scalar_type, sizes, Placement::Planned(Place { arena: 0, offset }));
@@ -191,7 +201,8 @@ impl Maker<'_> {
 /// Runs a program that the bytes describe, twice; whether it could be run.
 pub(crate) fn methods(data: &[u8]) -> bool {
     let plan = Plan { name: "forward".to_owned(), arenas: vec![ARENA], ..Plan::default() };
-    let mut maker = Maker { choices: Choices { bytes: data }, plan, given: Vec::new() };
+    let before = (ScalarType::Float, vec![2, 3]);
+    let mut maker = Maker { choices: Choices { bytes: data }, plan, given: Vec::new(), before };
     let count = 1 + maker.choices.below(3);
     let mut instructions: Vec<Instruction> = (0..count).map(|_| maker.instruction()).collect();
     for instruction in &mut instructions {
