@@ -5,7 +5,8 @@ use coremill_mil::model::{
     ArrayType, DefaultElement, FeatureDescription, FeatureType, ImageSizes, ImageType,
     ShapeFlexibility, SizeRange,
 };
-use coremill_tensor::DType;
+use coremill_tensor::kernels::math::round_to_fp16;
+use coremill_tensor::{DType, Isa};
 
 use crate::array::{Array, Elements, int_range, is_float, round_floats};
 use crate::call::count_within;
@@ -243,20 +244,25 @@ fn image_accepts(image: &ImageType, height: usize, width: usize) -> bool {
 }
 
 /// An array as elements of the type; the element that is finite but for that, if there is one.
-fn round_to(ty: &TensorType, mut array: Array) -> std::result::Result<Array, f32> {
-    let was: Vec<f32> = match (ty.dtype, array.as_floats()) {
+fn round_to(ty: &TensorType, array: Array) -> std::result::Result<Array, f32> {
+    let was = match (ty.dtype, array.as_floats()) {
         // Nothing that is held as fp32 overflows in the others.
-        (DType::Fp16 | DType::Bf16, Some(floats)) => floats.to_vec(),
+        (DType::Fp16 | DType::Bf16, Some(floats)) => floats,
         _ => return Ok(array.retyped(ty.dtype)),
     };
-    if let Some(floats) = array.floats_mut() {
-        round_floats(ty.dtype, floats);
-        let overflows = |(was, is): &(&f32, &f32)| was.is_finite() && !is.is_finite();
-        if let Some((outside, _)) = was.iter().zip(floats.iter()).find(overflows) {
-            return Err(*outside);
-        }
+    let mut rounded = was.to_vec();
+    match ty.dtype {
+        DType::Fp16 => round_to_fp16(Isa::detect(), &mut rounded),
+        dtype => round_floats(dtype, &mut rounded),
     }
-    Ok(array.retyped(ty.dtype))
+    let overflows = |(was, is): (&f32, &f32)| was.is_finite() & !is.is_finite();
+    // All are looked at, many at once; the one that is at fault is looked for only if there is one.
+    if was.iter().zip(&rounded).fold(false, |any, pair| any | overflows(pair))
+        && let Some((outside, _)) = was.iter().zip(&rounded).find(|&pair| overflows(pair))
+    {
+        return Err(*outside);
+    }
+    Ok(Array::floats(ty.dtype, array.shape(), rounded))
 }
 
 fn filled(dtype: DType, shape: Vec<usize>, element: DefaultElement) -> Result<Array> {
