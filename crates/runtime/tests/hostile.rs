@@ -2,6 +2,18 @@
 
 #[path = "../../../fuzz/src/methods.rs"]
 mod methods;
+#[path = "../../../fuzz/src/seeds.rs"]
+mod seeds;
+
+#[test]
+fn seeds_of_the_fuzz_target() {
+    seeds::run(env!("CARGO_MANIFEST_DIR"), "runtime", |data| {
+        if let Some((_, rest)) = data.split_first() {
+            methods::methods(rest);
+            methods::program(rest);
+        }
+    });
+}
 
 /// splitmix64
 fn next(state: &mut u64) -> u64 {
