@@ -72,15 +72,28 @@ def all_packages(zoo: tuple[Path, dict[str, str]]) -> list[Path]:
 @pytest.fixture(scope="session")
 def coremill() -> Command:
     """The command under test."""
+    return lambda *arguments: run(arguments, 0).stdout
+
+
+@pytest.fixture(scope="session")
+def coremill_told() -> Command:
+    """The command under test, whose standard error is of interest."""
+    return lambda *arguments: run(arguments, 0).stderr
+
+
+@pytest.fixture(scope="session")
+def coremill_fails() -> Command:
+    """The command under test, which is to find fault with what it is given; what it says."""
+    return lambda *arguments: run(arguments, 1).stderr
+
+
+def run(arguments: tuple[object, ...], code: int) -> "subprocess.CompletedProcess[str]":
+    """Runs `coremill`; fails the test unless it exits with the code."""
     binary = os.environ.get("COREMILL")
     if not binary:
         pytest.fail("the variable COREMILL does not say where the `coremill` command is; `cargo xtask test` sets it")
-
-    def run(*arguments: object) -> str:
-        line = [binary, *map(str, arguments)]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False)
-        if done.returncode != 0:
-            pytest.fail(f"{' '.join(line)}: exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
-        return done.stdout
-
-    return run
+    line = [binary, *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode != code:
+        pytest.fail(f"{' '.join(line)}: exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
+    return done

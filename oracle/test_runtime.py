@@ -61,6 +61,8 @@ class Runtime:
         return [self.read(word) for word in self.ask("run", self.folder, *words)]
 
     def write(self, value: Any, file: Path) -> str:
+        if value is None:
+            return "none"
         if not isinstance(value, torch.Tensor):
             return f"{type(value).__name__.replace('float', 'double').replace('NoneType', 'none')}:{str(value).lower()}"
         order = list(range(value.dim()))

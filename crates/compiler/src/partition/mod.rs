@@ -162,6 +162,7 @@ fn edge_name(target: &Target) -> (String, String) {
             let name = if name == "reshape" { "view" } else { name };
             format!("{namespace}.{name}_copy.{overload}").to_lowercase()
         }
+        Target::HigherOrder(name) => name.to_lowercase(),
         _ => name.clone(),
     };
     (name, edge)

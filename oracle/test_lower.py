@@ -1,0 +1,183 @@
+"""`coremill lower` on exported programs: ExecuTorch takes what it writes, and both runtimes compute what torch does."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from oracle.conftest import Command
+from oracle.lowered_programs import ROWS, Apply, Row, export
+from oracle.lowering import BOUND, Call, delegates, errors_in_ours, errors_in_peer, loads
+from oracle.test_runtime import Runtime
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    served = Runtime(tmp_path_factory.mktemp("runtime"))
+    yield served
+    served.process.stdin.close()
+    served.process.wait()
+
+
+def check(path: Path, calls: list[Call], runtime: Runtime, method: str = "forward") -> Any:
+    """Both runtimes compute what eager torch does; ExecuTorch's has no Core ML here."""
+    program = loads(path)
+    assert max(errors_in_ours(runtime, path, calls, method)) <= BOUND
+    if delegates(program) == 0:
+        assert max(errors_in_peer(path, calls, method)) <= BOUND
+    return program
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_forms(row: Row, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """As one delegate, in parts, and with kernels alone."""
+    program, calls = export(row)
+    archive, path = tmp_path / "model.pt2", tmp_path / "model.pte"
+    torch.export.save(program, archive)
+    coremill("lower", archive, "-o", path, "--precision", "fp32", *row.options)
+    assert delegates(check(path, calls, runtime)) == row.delegates
+    first = path.read_bytes()
+    coremill("lower", archive, "-o", path, "--precision", "fp32", *row.options)
+    assert path.read_bytes() == first
+    if row.skip:
+        coremill("lower", archive, "-o", path, "--precision", "fp32", "--skip-ops", row.skip, *row.options)
+        assert delegates(check(path, calls, runtime)) == row.parts
+    if row.portable:
+        coremill("lower", archive, "-o", path, "--portable", *row.options)
+        assert delegates(check(path, calls, runtime)) == 0
+
+
+def save(module: torch.nn.Module, inputs: tuple[Any, ...], path: Path, dynamic: Any = None) -> list[Call]:
+    """Exports a module, and computes what it gives."""
+    torch.export.save(torch.export.export(module, inputs, dynamic_shapes=dynamic), path)
+    with torch.no_grad():
+        return [Call(list(inputs), [module(*inputs)])]
+
+
+def network(self: Any, value: torch.Tensor) -> torch.Tensor:
+    return torch.sinh(self.linear(value)) @ self.linear.weight
+
+
+@pytest.mark.parametrize(("strategy", "shared"), [(None, True), ("positional", True), ("disabled", False)])
+def test_methods(strategy: str | None, shared: bool, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """Methods share weights partition by partition, or have models of their own."""
+    module = Apply(network)
+    module.linear = torch.nn.Linear(64, 64)
+    calls = {
+        name: save(module, (torch.randn(rows, 64),), tmp_path / f"{name}.pt2") for name, rows in [("prefill", 8), ("forward", 1)]
+    }
+    path = tmp_path / "model.pte"
+    models = [f"{name}={tmp_path / name}.pt2" for name in calls]
+    options = ["--weight-sharing", strategy] if strategy else []
+    coremill("lower", *models, "-o", path, "--precision", "fp32", "--skip-ops", "aten.sinh.default", *options)
+    for name, expected in calls.items():
+        program = check(path, expected, runtime, name)
+    assert [plan.name for plan in program.execution_plan] == ["forward", "prefill"]
+    assert [len(plan.delegates) for plan in program.execution_plan] == [2, 2]
+    weight = module.linear.weight.detach().numpy().tobytes()
+    turned = module.linear.weight.detach().t().contiguous().numpy().tobytes()
+    found = sum(path.read_bytes().count(one) for one in (weight, turned))
+    # Two partitions use the weight.
+    assert found == (2 if shared else 4)
+    assert len(program.named_data) == (2 if shared else 0)
+
+
+def test_methods_that_do_not_line_up(coremill_fails: Command, tmp_path: Path) -> None:
+    """What is told when methods cannot share weights."""
+    save(Apply(network), (torch.randn(2, 4),), tmp_path / "one.pt2")
+    save(Apply(lambda self, value: self.linear(value)), (torch.randn(2, 4),), tmp_path / "two.pt2")
+    models = [f"{name}={tmp_path / name}.pt2" for name in ("one", "two")]
+    told = coremill_fails("lower", *models, "-o", tmp_path / "m.pte", "--skip-ops", "aten.sinh.default")
+    assert "`one` has 2 (and 1 calls outside), `two` has 1 (and 0 calls outside)" in told
+    assert "--weight-sharing disabled" in told
+
+
+def test_weights_are_given(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """Weights that are not taken over are constants of the program."""
+    calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
+    path = tmp_path / "m.pte"
+    coremill("lower", tmp_path / "m.pt2", "-o", path, "--precision", "fp32", "--keep-constant-data")
+    program = check(path, calls, runtime)
+    assert delegates(program) == 1
+    assert len(program.constant_buffer) == 3
+
+
+SPECS = {
+    "compute_units": "cpu_and_ne",
+    "min_deployment_target": "9",
+    "model_compute_precision": "float32",
+    "model_type": "compiled_model",
+}
+
+
+def test_specs(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """Compile specs have ExecuTorch's meaning, and are there for the device."""
+    calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
+    path = tmp_path / "m.pte"
+    specs = [part for key, value in SPECS.items() for part in ("--compile-spec", f"{key}={value}")]
+    coremill("lower", tmp_path / "m.pt2", "-o", path, *specs)
+    program = check(path, calls, runtime)
+    found = program.execution_plan[0].delegates[0].compile_specs
+    assert {spec.key: spec.value.decode() for spec in found} == SPECS
+    blob = path.read_bytes()
+    assert b"model.mlmodelc" not in blob
+    assert json.dumps("model.mlmodelc")[::-1].encode() in blob
+
+
+def test_enumerated_shapes(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """Shapes in the form that ExecuTorch's own generator gives."""
+    from executorch.backends.apple.coreml.compiler import CoreMLBackend
+    from torch.export import Dim
+
+    module, archive, path = Apply(network), tmp_path / "m.pt2", tmp_path / "m.pte"
+    save(module, (torch.randn(3, 4),), archive, {"values": ({0: Dim("rows", min=2, max=8)},)})
+    loaded = torch.export.load(archive)
+    name = loaded.graph_signature.user_inputs[0]
+    spec = CoreMLBackend.generate_enumerated_shapes_compile_spec(loaded, {name: [[2, 4], [5, 4]]})
+    options = ["--full-graph", "--precision", "fp32", "--compile-spec", f"enumerated_shapes={spec.value.decode()}"]
+    coremill("lower", archive, "-o", path, *options)
+    with torch.no_grad():
+        inputs = [torch.randn(rows, 4) for rows in (5, 2)]
+        check(path, [Call([one], [module(one)]) for one in inputs], runtime)
+        runtime.ask("method", "forward")
+        with pytest.raises(RuntimeError):
+            runtime.run([torch.randn(4, 4)])
+
+
+def test_full_graph_is_refused(coremill_fails: Command, tmp_path: Path) -> None:
+    """A call that cannot be delegated is told with its place."""
+    save(Apply(lambda self, value: torch.linalg.norm(value, dim=1)), (torch.randn(2, 4),), tmp_path / "m.pt2")
+    told = coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--full-graph")
+    assert "aten.linalg" in told
+    assert "lowered_programs.py" in told
+    assert not (tmp_path / "m.pte").exists()
+
+
+def test_report(coremill: Command, coremill_told: Command, tmp_path: Path) -> None:
+    """The report says what stays outside, why, where, and what it costs."""
+    save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
+    options = ["--skip-ops", "aten.sinh.default,aten.no_such_operator.default", "--partition-report"]
+    told = coremill_told("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *options)
+    for part in ("aten.sinh.default", "as was asked for", "lowered_programs.py", "aten.no_such_operator.default"):
+        assert part in told, told
+
+
+def test_identifiers_derive_from_content(coremill: Command, tmp_path: Path) -> None:
+    """Equal programs have equal identifiers, others have others."""
+    found = {}
+    for at, scale in enumerate((1.0, 1.0, 2.0)):
+        module = Apply(network)
+        module.linear = torch.nn.Linear(64, 64)
+        torch.nn.init.constant_(module.linear.weight, scale)
+        torch.nn.init.zeros_(module.linear.bias)
+        save(module, (torch.zeros(2, 64),), tmp_path / f"{at}.pt2")
+        coremill("lower", tmp_path / f"{at}.pt2", "-o", tmp_path / f"{at}.pte")
+        data = (tmp_path / f"{at}.pte").read_bytes()
+        start = data.index(b"executorch_")
+        found[at] = (data[start : start + 47], hashlib.sha256(data).hexdigest())
+    assert found[0][0] == found[1][0]
+    assert found[0][0] != found[2][0]
