@@ -162,7 +162,7 @@ ROWS = [
     Row("sizes", of(sizes), [(x(n, 4),) for n in (4, 9, 3)], ({0: rows},), skip="aten.sinh.default", parts=1),
     Row("several_sizes", of(lambda self, x, y: torch.cat([x, y]).sinh().reshape(-1) * 2),
         [(x(n, 4), x(2, 4)) for n in (4, 9, 3)], ({0: rows}, None), skip="aten.sinh.default", parts=2),
-    Row("branch", of(branch), [(torch.ones(3),), (-torch.ones(3),), (torch.ones(3),)], skip="cond"),
+    Row("branch", of(branch), [(torch.ones(3),), (-torch.ones(3),), (torch.ones(3),)], skip="cond", parts=1),
     Row("mapped", of(mapped), [(x(4, 3), x(3)), (x(4, 3), x(3))]),
     Row("scanned", of(scanned), [(x(3), x(5, 3)), (x(3), x(5, 3))]),
     Row("repeated", of(repeated), [(torch.ones(3), torch.zeros(3)), (x(3).abs(), torch.zeros(3))]),

@@ -114,6 +114,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let hint = error.hint().map(str::to_owned);
         Failure::user(&error).hint(hint.as_deref())
     })?;
+    for report in &lowered.reports {
+        for name in &report.skipped_in_vain {
+            anstream::eprintln!("warning: no call of `{}` is `{name}`", report.method);
+        }
+        for call in &report.delegated_all_the_same {
+            anstream::eprintln!(
+                "warning: `{}` ({}) is delegated all the same: {}",
+                call.operator,
+                call.node,
+                call.refusal.reason
+            );
+        }
+    }
     for report in lowered.reports.iter().filter(|_| args.partition_report) {
         anstream::eprintln!(
             "{}: {} delegates, {} calls outside",
