@@ -98,6 +98,31 @@ def test_methods_that_do_not_line_up(coremill_fails: Command, tmp_path: Path) ->
     assert "--weight-sharing disabled" in told
 
 
+def test_constant_methods(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """Methods that compute nothing."""
+    calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
+    path = tmp_path / "m.pte"
+    wanted = {"answer": 42, "ratio": 0.5, "ready": True}
+    options = [part for name, value in wanted.items() for part in ("--constant", f"{name}={str(value).lower()}")]
+    coremill("lower", tmp_path / "m.pt2", "-o", path, "--portable", *options)
+    check(path, calls, runtime)
+    for name, value in wanted.items():
+        assert errors_in_ours(runtime, path, [Call([], [value])], name) == [0.0]
+        assert errors_in_peer(path, [Call([], [value])], name) == [0.0]
+
+
+@pytest.mark.parametrize("name", ["count", "swap", "old_value", "cache"])
+def test_buffers_stay_outside(name: str, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """Buffers that delegates do not take over are the program's."""
+    program, calls = export(next(row for row in ROWS if row.name == name))
+    torch.export.save(program, tmp_path / "m.pt2")
+    path = tmp_path / "m.pte"
+    coremill("lower", tmp_path / "m.pt2", "-o", path, "--precision", "fp32", "--keep-mutable-buffers")
+    lowered = check(path, calls, runtime)
+    assert delegates(lowered) == 1
+    assert "aten::copy_" in {operator.name for operator in lowered.execution_plan[0].operators}
+
+
 def test_weights_are_given(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Weights that are not taken over are constants of the program."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")

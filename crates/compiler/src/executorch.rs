@@ -5,7 +5,9 @@ use coremill_mil::model::{self, Model};
 use coremill_pt2::ExportedProgram;
 use coremill_pte::Data;
 use coremill_pte::coreml::{BACKEND, Reference};
-use coremill_pte::program::{CompileSpec, Delegate, NamedData, Plan, Program};
+use coremill_pte::program::{
+    Chain, CompileSpec, ContainerMetadata, Delegate, NamedData, Plan, Program, Value, ValueId,
+};
 
 use crate::emit::{Calls, ModelType, Pool, payload, plan};
 use crate::error::{Error, Refusal, Refused};
@@ -34,6 +36,8 @@ pub struct LowerOptions {
     pub model_type: ModelType,
     /// Whether delegates are told which call each of their operations comes from, for profilers.
     pub debug_info: bool,
+    /// Methods that give a number or a text and compute nothing, as apps ask for: a model's vocabulary size.
+    pub constant_methods: Vec<(String, Constant)>,
     /// Whether methods share weights; none for ExecuTorch's default, which is that they do.
     pub weight_sharing: Option<WeightSharing>,
 }
@@ -50,9 +54,23 @@ impl Default for LowerOptions {
             compile_specs: Vec::new(),
             model_type: ModelType::default(),
             debug_info: true,
+            constant_methods: Vec::new(),
             weight_sharing: None,
         }
     }
+}
+
+/// What a method gives that computes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Constant {
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Double(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A text.
+    Text(String),
 }
 
 /// Whether methods share weights.
@@ -104,12 +122,30 @@ pub fn lower(
     for (method, delegates) in methods.iter().zip(delegates) {
         plans.push(plan(&method.name, &method.around, Calls { delegates }, &mut pool)?);
     }
+    plans.extend(options.constant_methods.iter().map(constant_method));
     plans.sort_by(|left, right| left.name.cmp(&right.name));
     lowered.plans = plans;
     lowered.constants = pool.constants;
     lowered.mutable_data = pool.initial;
     let reports = methods.into_iter().map(|method| method.report).collect();
     Ok(Lowered { program: lowered, reports })
+}
+
+fn constant_method((name, constant): &(String, Constant)) -> Plan {
+    let value = match constant {
+        Constant::Int(number) => Value::Int(*number),
+        Constant::Double(number) => Value::Double(*number),
+        Constant::Bool(truth) => Value::Bool(*truth),
+        Constant::Text(text) => Value::String(text.clone()),
+    };
+    Plan {
+        name: name.clone(),
+        container: Some(ContainerMetadata::default()),
+        values: vec![value],
+        outputs: vec![ValueId(0)],
+        chains: vec![Chain::default()],
+        ..Plan::default()
+    }
 }
 
 /// Whether the methods share weights, as ExecuTorch has it if nothing is said.
@@ -121,8 +157,13 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
     if programs.is_empty() {
         return Err(Refusal::new("there is no program to lower"));
     }
-    for (at, (name, _)) in programs.iter().enumerate() {
-        if programs[..at].iter().any(|(other, _)| other == name) {
+    let names: Vec<&String> = programs
+        .iter()
+        .map(|(name, _)| name)
+        .chain(options.constant_methods.iter().map(|(name, _)| name))
+        .collect();
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
             return Err(Refusal::new(format!("two methods are to be called `{name}`")));
         }
     }

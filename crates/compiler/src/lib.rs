@@ -27,7 +27,7 @@ mod specs;
 
 pub use emit::ModelType;
 pub use error::{Error, Refusal, Refused};
-pub use executorch::{LowerOptions, Lowered, WeightSharing, lower};
+pub use executorch::{Constant, LowerOptions, Lowered, WeightSharing, lower};
 pub use lower::identifier;
 pub use options::{Options, Precision, States};
 pub use partition::{Cost, Outside, PartReport, Reason, Report};

@@ -156,3 +156,85 @@ fn without_passes(value: &str) -> Result<Vec<String>, Refusal> {
     let skipped = PASSES.iter().filter(|(_, theirs)| is_left_out(theirs));
     Ok(skipped.map(|(ours, _)| (*ours).to_owned()).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(specs: &[(&str, &str)], full_graph: bool) -> Result<LowerOptions, Refusal> {
+        let spec = |&(key, value): &(&str, &str)| CompileSpec {
+            key: key.to_owned(),
+            value: value.as_bytes().to_vec(),
+        };
+        let specs: Vec<_> = specs.iter().map(spec).collect();
+        let mut options = LowerOptions { full_graph, ..LowerOptions::default() };
+        options.apply_specs(&specs)?;
+        assert_eq!(options.compile_specs, specs);
+        Ok(options)
+    }
+
+    #[test]
+    fn specs_of_executorch_are_understood() {
+        let options = applied(
+            &[
+                ("compute_units", "cpu_and_ne"),
+                ("min_deployment_target", "8"),
+                ("model_compute_precision", "float32"),
+                ("model_type", "compiled_model"),
+                ("multimethod_weight_sharing_strategy", "disabled"),
+            ],
+            false,
+        );
+        let options = options.expect("as ExecuTorch writes them");
+        assert_eq!(options.options.target, Some(Opset::Ios17));
+        assert_eq!(options.options.precision, Precision::Fp32);
+        assert_eq!(options.model_type, ModelType::CompiledModel);
+        assert_eq!(options.weight_sharing, Some(WeightSharing::Disabled));
+        let none = applied(&[("min_deployment_target", "")], false).expect("none is asked for");
+        assert_eq!(none.options.target, None);
+    }
+
+    #[test]
+    fn shapes_are_enumerated_for_each_input() {
+        let text = r#"[[{"shape":[{"key_name":"s77","low":2,"high":4},{"key_name":"s27","low":5,"high":null},10]},
+            [[[1,5,10],[4,6,10]],["x","y"]]],[{"shape":[{"key_name":"s17","low":3,"high":5},11]},[[[3,11],[5,11]],["z"]]]]"#;
+        let options = applied(&[("enumerated_shapes", text)], true).expect("as it writes them");
+        let shapes: Vec<_> = options.options.shapes.iter().collect();
+        assert_eq!(shapes.len(), 3);
+        assert_eq!(shapes[1], (&"y".to_owned(), &vec![vec![1, 5, 10], vec![4, 6, 10]]));
+        assert_eq!(shapes[2], (&"z".to_owned(), &vec![vec![3, 11], vec![5, 11]]));
+        let refusal =
+            applied(&[("enumerated_shapes", text)], false).expect_err("parts have others");
+        assert_eq!(refusal.hint.as_deref(), Some("ask for the full graph to be lowered"));
+    }
+
+    #[test]
+    fn passes_that_are_not_listed_are_left_out() {
+        let list = r#"["common::cast_optimization", "common::fuse_pad_conv"]"#;
+        let options = applied(&[("pass_pipeline", list)], false).expect("a list of names");
+        let skipped = options.options.skipped_passes;
+        assert!(skipped.iter().any(|pass| pass == "recognise_norms"));
+        assert!(!skipped.iter().any(|pass| pass == "cancel" || pass == "fold_padding"));
+        let passes = coremill_mil::pass::PASSES;
+        let exists = |name: &str| passes.iter().any(|pass| pass.name == name);
+        assert!(PASSES.iter().all(|(ours, _)| exists(ours)));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_what_is() {
+        let cases = [
+            ("compute_units", "gpu", "found `gpu`; accepted are `all`"),
+            ("min_deployment_target", "5", "found 5, which is iOS 13 or 14"),
+            ("min_deployment_target", "iOS18", "accepted are 6 (iOS 15)"),
+            ("model_compute_precision", "int8", "accepted are `float16` and `float32`"),
+            ("model_type", "mlmodel", "accepted are `model` and `compiled_model`"),
+            ("pass_pipeline", "[", "is no list of names"),
+            ("enumerated_shapes", "{}", "not what ExecuTorch writes"),
+            ("compute_unit", "all", "`compute_unit` is no key; there are compute_units"),
+        ];
+        for (key, value, expected) in cases {
+            let refusal = applied(&[(key, value)], true).expect_err("not understood");
+            assert!(refusal.reason.contains(expected), "{}", refusal.reason);
+        }
+    }
+}

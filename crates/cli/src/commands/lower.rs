@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coremill::compiler::{self, CompileSpec, LowerOptions, Precision, WeightSharing};
+use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, Precision, WeightSharing};
 use coremill::convert;
 use coremill::mil::ir::Opset;
 use coremill::pte;
@@ -47,6 +47,12 @@ pub(crate) struct Args {
     /// Whether methods share their weights: `positional` or `disabled`
     #[arg(long, value_name = "STRATEGY", value_parser = parse_sharing)]
     weight_sharing: Option<WeightSharing>,
+    /// A method that gives a number or a text; any number
+    #[arg(long = "constant", value_name = "METHOD=VALUE", value_parser = parse_constant)]
+    constants: Vec<(String, Constant)>,
+    /// Leave out which call of the program each operation comes from
+    #[arg(long)]
+    no_debug_info: bool,
     /// A compile spec of ExecuTorch's Core ML backend; any number
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_spec)]
     compile_spec: Vec<CompileSpec>,
@@ -75,6 +81,22 @@ fn parse_sharing(text: &str) -> Result<WeightSharing, String> {
     }
 }
 
+fn parse_constant(text: &str) -> Result<(String, Constant), String> {
+    let Some((name, value)) = text.split_once('=') else {
+        return Err("expects `METHOD=VALUE`".to_owned());
+    };
+    let constant = match value {
+        "true" => Constant::Bool(true),
+        "false" => Constant::Bool(false),
+        value => match (value.parse(), value.parse()) {
+            (Ok(number), _) => Constant::Int(number),
+            (_, Ok(number)) => Constant::Double(number),
+            _ => Constant::Text(value.to_owned()),
+        },
+    };
+    Ok((name.to_owned(), constant))
+}
+
 fn parse_spec(text: &str) -> Result<CompileSpec, String> {
     match text.split_once('=') {
         Some((key, value)) => {
@@ -101,6 +123,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         take_over_constant_data: !args.keep_constant_data,
         take_over_mutable_buffer: !args.keep_mutable_buffers,
         weight_sharing: args.weight_sharing,
+        constant_methods: args.constants.clone(),
+        debug_info: !args.no_debug_info,
         ..LowerOptions::default()
     };
     options.options.target = args.target;

@@ -111,3 +111,145 @@ pub(crate) fn bytes(graph: &Graph, id: ValueId) -> u64 {
     let sizes = meta.sizes.iter().map(extent);
     sizes.fold(meta.dtype.bytes(), u64::saturating_mul)
 }
+
+#[cfg(test)]
+mod tests {
+    use coremill_pt2::{
+        Argument, Device, Layout, Node, Origin, Output, ScalarType, Target, TensorMeta,
+    };
+
+    use super::*;
+
+    fn meta() -> Meta {
+        Meta::Tensor(TensorMeta {
+            dtype: ScalarType::Float32,
+            sizes: vec![Size::Fixed(4)],
+            strides: vec![Size::Fixed(1)],
+            storage_offset: Size::Fixed(0),
+            layout: Layout::Strided,
+            device: Device { kind: "cpu".to_owned(), index: None },
+            requires_grad: false,
+        })
+    }
+
+    /// A graph in which each call uses the results of the calls that are listed for it, or else the input. What
+    /// nobody uses is a result.
+    fn graph(uses: &[Vec<usize>]) -> Graph {
+        let mut graph = Graph::default();
+        let input = graph.define("x".to_owned(), meta()).expect("few values");
+        graph.inputs.push(Argument::Value(input));
+        let mut results = Vec::new();
+        for (call, used) in uses.iter().enumerate() {
+            let name = format!("call_{call}");
+            let result = graph.define(name.clone(), meta()).expect("few values");
+            let arguments: Vec<_> = match used.as_slice() {
+                [] => vec![Argument::Value(input)],
+                used => used.iter().map(|&from| Argument::Value(results[from])).collect(),
+            };
+            results.push(result);
+            graph.nodes.push(Node {
+                name,
+                target: Target::Function("f".to_owned()),
+                schema: None,
+                arguments,
+                keywords: Vec::new(),
+                outputs: vec![Output::Value(result)],
+                single_return: None,
+                origin: Origin::default(),
+            });
+        }
+        let is_used = |call: usize| uses.iter().any(|used| used.contains(&call));
+        let unused = (0..uses.len()).filter(|&call| !is_used(call));
+        graph.outputs = unused.map(|call| Argument::Value(results[call])).collect();
+        graph
+    }
+
+    fn divided(uses: &[Vec<usize>], is_inside: &[bool]) -> Vec<Vec<usize>> {
+        let graph = graph(uses);
+        let flow = Flow::of(&graph);
+        Stages::of(&graph, &flow, is_inside).partitions(&flow, is_inside)
+    }
+
+    /// Whether partitions and the calls outside can run one after the other.
+    fn can_run(uses: &[Vec<usize>], partitions: &[Vec<usize>]) -> bool {
+        let mut unit: Vec<usize> = (0..uses.len()).map(|call| partitions.len() + call).collect();
+        for (number, calls) in partitions.iter().enumerate() {
+            calls.iter().for_each(|&call| unit[call] = number);
+        }
+        let mut done = vec![false; uses.len()];
+        while !done.iter().all(|done| *done) {
+            let ready = (0..uses.len()).filter(|&call| !done[call]).find(|&call| {
+                let own = (0..uses.len()).filter(|&other| unit[other] == unit[call]);
+                own.flat_map(|own| &uses[own]).all(|&from| done[from] || unit[from] == unit[call])
+            });
+            let Some(ready) = ready else { return false };
+            let number = unit[ready];
+            (0..uses.len()).filter(|&call| unit[call] == number).for_each(|call| done[call] = true);
+        }
+        true
+    }
+
+    /// The most that a path goes in, which no division can do with fewer partitions than.
+    fn least(uses: &[Vec<usize>], is_inside: &[bool]) -> usize {
+        let mut entered = vec![0usize; uses.len()];
+        for call in 0..uses.len() {
+            let before = uses[call]
+                .iter()
+                .map(|&from| entered[from] + usize::from(is_inside[call] && !is_inside[from]));
+            entered[call] = before.max().unwrap_or(usize::from(is_inside[call]));
+            if is_inside[call] {
+                entered[call] = entered[call].max(1);
+            }
+        }
+        entered.into_iter().max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_partition_never_waits_for_itself() {
+        // 0 and 3 are inside, and 3 waits for 0 both directly and through what is outside.
+        let uses = [vec![], vec![0], vec![], vec![0, 1], vec![2]];
+        let is_inside = [true, false, true, true, true];
+        let partitions = divided(&uses, &is_inside);
+        assert_eq!(partitions, [vec![0, 2, 4], vec![3]]);
+    }
+
+    #[test]
+    fn what_is_made_of_constants_goes_where_it_is_used() {
+        // 0 comes from the input that everybody has; 3 alone uses it, after 2, which is outside.
+        let uses = [vec![], vec![], vec![1], vec![0, 2]];
+        let partitions = divided(&uses, &[true, true, false, true]);
+        assert_eq!(partitions, [vec![1], vec![0, 3]]);
+    }
+
+    #[test]
+    fn divisions_are_sound_and_as_small_as_can_be() {
+        let mut seed = 3u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        for _ in 0..300 {
+            let count = 2 + random(14);
+            let uses: Vec<Vec<usize>> = (0..count)
+                .map(|call| {
+                    let mut used: Vec<usize> =
+                        (0..random(3)).filter(|_| call > 0).map(|_| random(call.max(1))).collect();
+                    used.sort_unstable();
+                    used.dedup();
+                    used
+                })
+                .collect();
+            let is_inside: Vec<bool> = (0..count).map(|_| random(3) > 0).collect();
+            let partitions = divided(&uses, &is_inside);
+            let mut found: Vec<usize> = partitions.iter().flatten().copied().collect();
+            found.sort_unstable();
+            let wanted: Vec<usize> = (0..count).filter(|&call| is_inside[call]).collect();
+            assert_eq!(found, wanted);
+            assert!(can_run(&uses, &partitions), "{uses:?} {is_inside:?} {partitions:?}");
+            assert!(
+                partitions.len() <= least(&uses, &is_inside),
+                "{uses:?} {is_inside:?} {partitions:?}"
+            );
+        }
+    }
+}
