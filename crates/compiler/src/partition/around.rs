@@ -9,7 +9,6 @@ use coremill_pt2::{
 
 use super::Division;
 use super::flow::{defined, for_each_use};
-use super::value_of;
 use crate::error::{Error, Refusal};
 
 /// The operator that stands for a partition: its number, then what it takes.
@@ -137,7 +136,7 @@ impl Maker {
             let value = self.graph.value(output).clone();
             match &value.meta {
                 Meta::Tensor(meta) if taken_as(meta.dtype) != meta.dtype => {
-                    let meta = contiguous(meta, taken_as(meta.dtype));
+                    let meta = of_type(meta, taken_as(meta.dtype));
                     let given = self.define(&format!("{}_given", value.name), meta)?;
                     leaving.push(Output::Value(given));
                     after.push((given, output));
@@ -195,7 +194,7 @@ impl Maker {
         };
         let (meta, operator, parameter) = match &value.meta {
             Meta::Tensor(meta) if taken_as(meta.dtype) != meta.dtype => {
-                (contiguous(meta, taken_as(meta.dtype)), "_to_copy", "self")
+                (of_type(meta, taken_as(meta.dtype)), "_to_copy", "self")
             }
             Meta::Int(_) => scalar(ScalarType::Int64),
             Meta::Float(_) => scalar(ScalarType::Float32),
@@ -248,7 +247,6 @@ impl Maker {
             single_return: None,
             origin: self.origin.clone(),
         };
-        debug_assert!(node.arguments.iter().any(|argument| value_of(argument).is_some()));
         self.push(node, true);
         Ok(())
     }
@@ -263,6 +261,6 @@ fn taken_as(dtype: ScalarType) -> ScalarType {
     }
 }
 
-fn contiguous(meta: &TensorMeta, dtype: ScalarType) -> TensorMeta {
+fn of_type(meta: &TensorMeta, dtype: ScalarType) -> TensorMeta {
     TensorMeta { dtype, ..meta.clone() }
 }

@@ -25,7 +25,7 @@ mod stages;
 use std::collections::HashMap;
 
 use coremill_mil::ir::{Function, Opset};
-use coremill_pt2::{Argument, ExportedProgram, Graph, InputKind, Target};
+use coremill_pt2::{ExportedProgram, Graph, InputKind, Target};
 
 pub(crate) use self::around::{DELEGATE, around};
 use self::flow::Flow;
@@ -264,7 +264,8 @@ impl Divider<'_> {
             if !stands {
                 continue;
             }
-            let delegated = partitions.iter().map(|calls| self.known[calls].clone()).collect();
+            let known = |calls| self.known.remove(calls).expect("each was lowered above");
+            let delegated = partitions.iter().map(known).collect();
             let mut outside = self.outside;
             for (call, why) in outside.iter_mut().enumerate() {
                 if self.flow.is_number[call] {
@@ -425,12 +426,4 @@ pub(crate) fn partitions_with(
         .collect();
     let stages = Stages::of(&program.graph, &division.flow, &is_inside);
     stages.partitions(&division.flow, &is_inside).len()
-}
-
-/// The value that an argument is.
-fn value_of(argument: &Argument) -> Option<coremill_pt2::ValueId> {
-    match argument {
-        Argument::Value(id) => Some(*id),
-        _ => None,
-    }
 }
