@@ -63,8 +63,6 @@ impl fmt::Display for Error {
         }
         if let Some((instruction, operator)) = self.instruction() {
             write!(f, "instruction {instruction} (`{operator}`): ")?;
-        } else if self.method().is_some() {
-            f.write_str("")?;
         }
         f.write_str(&self.0.message)
     }
@@ -83,7 +81,9 @@ pub(crate) use fail;
 /// Returns an error unless a condition holds.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)*) => {
-        if !$condition {
+        // Not negated: comparisons with NaN do not hold either way.
+        if $condition {
+        } else {
             $crate::error::fail!($($message)*);
         }
     };

@@ -45,11 +45,8 @@ impl Scalar {
 
 /// `static_cast<int64_t>` of a float.
 pub(crate) fn long(value: f64) -> i64 {
-    if value >= -9.223_372_036_854_775_8e18 && value < 9.223_372_036_854_775_8e18 {
-        value as i64
-    } else {
-        i64::MIN
-    }
+    const END: f64 = (1u64 << 63) as f64;
+    if (-END..END).contains(&value) { value as i64 } else { i64::MIN }
 }
 
 /// `static_cast<int32_t>` of a float; narrower types take its lower bits.

@@ -448,7 +448,7 @@ fn topk(x: &Arguments, out: &mut [Out]) -> Result {
         let inner = dense(view.sizes).get(axis).copied().unwrap_or(1);
         let count = out[0].count();
         let (mut values, mut indices) = (vec![N::ZERO; count], vec![0i64; count]);
-        for line in 0..if size == 0 { 0 } else { numbers.len() / size } {
+        for line in 0..numbers.len().checked_div(size).unwrap_or(0) {
             let (outer, within) = (line / inner, line % inner);
             let at = |index: usize| numbers[(outer * size + index) * inner + within];
             let mut order: Vec<usize> = (0..size).collect();
