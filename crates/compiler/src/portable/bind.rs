@@ -160,7 +160,7 @@ fn of_use(
     kept
 }
 
-fn each(argument: &mut Argument, visit: &dyn Fn(&mut ValueId)) {
+pub(super) fn each(argument: &mut Argument, visit: &dyn Fn(&mut ValueId)) {
     match argument {
         Argument::Value(id) => visit(id),
         Argument::List(items) => items.iter_mut().for_each(|item| each(item, visit)),

@@ -11,6 +11,7 @@
 
 mod bind;
 mod call;
+mod constants;
 mod dtype;
 mod kernels;
 mod numbers;
@@ -27,6 +28,7 @@ use coremill_pt2::{
 };
 
 use self::call::Call;
+use self::bind::each;
 use self::kernels::Kernels;
 pub use self::kernels::kernel;
 use self::table::{Rule, Table};
@@ -65,7 +67,9 @@ pub fn portable(mut program: ExportedProgram, outside: &[bool]) -> Result<Portab
         return Err(Error::Refused(rewrite.refused));
     }
     program.graph = done.graph;
-    Ok(Portable { program, sources: done.sources })
+    let mut sources = done.sources;
+    constants::turn(&mut program, &mut sources, outside);
+    Ok(Portable { program, sources })
 }
 
 /// What all graphs of a program share.

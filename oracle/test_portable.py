@@ -1,0 +1,77 @@
+"""What stays outside of delegates becomes calls of ExecuTorch's kernels that compute what eager torch computes.
+
+The cases are those of `oracle.aten`. Each is rewritten as if nothing were delegated, and then interpreted in torch, and run
+by ExecuTorch's own runtime, whose kernels have limits of their own.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oracle.aten import FAMILIES, kernels, portable
+from oracle.aten.make import family_cases, make
+from oracle.conftest import ROOT, TARGET
+
+#: Every so many cases are made; `python -m oracle.aten.portable` and `.kernels` take all that are in a folder.
+STRIDE = 6
+#: Words of the reasons for which calls are refused, with the families whose cases meet them.
+REFUSED = {
+    "activation": [],
+    "binary": ["aten.lcm.default", "aten.gcd.default", "aten.nextafter.default"],
+    "complex_numbers": [""],
+    "creation": ["aten.normal_functional.default", "aten.randint", "aten.bartlett_window", "aten.kaiser_window", "aten.randperm", "aten.bernoulli", "aten.multinomial", "aten.complex"],
+    "index": ["aten.nonzero_numpy.default"],
+    "padding": ["known when the program runs only"],
+    "pool": ["the places of the largest elements"],
+    "reduction": ["aten.bincount.default", "aten.mode.default", "aten.renorm.default"],
+    "resize": ["aten.grid_sampler_3d.default", "volumes have no kernel"],
+    "sizes": ["_operator.pow"],
+    "unary": ["gamma", "aten.special_", "aten.polygamma"],
+}  # fmt: skip
+
+
+def test_kernels() -> None:
+    """The list of kernels is what the pinned executorch has."""
+    line = [sys.executable, "-m", "oracle.kernels"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert portable.KERNELS.read_text() == done.stdout
+
+
+@pytest.fixture(scope="session")
+def xtask() -> str:
+    subprocess.run(["cargo", "build", "--quiet", "--package", "xtask"], cwd=ROOT, check=True)
+    return str(TARGET / "debug/xtask")
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A family, and where its archives are."""
+    directory = tmp_path_factory.mktemp("portable")
+    assert make(family_cases(request.param)[::STRIDE], directory / request.param) == {}
+    return request.param, directory
+
+
+def tell(family: str, found: dict[str, str]) -> None:
+    """Fails where something is wrong that is not expected to be refused."""
+    words = REFUSED.get(family, [])
+    wrong = {
+        name: reason
+        for name, reason in found.items()
+        if not (reason.startswith("refused") and any(word in reason for word in words))
+    }
+    report = "\n".join(f"  {name}: {reason}" for name, reason in wrong.items())
+    assert not wrong, f"{len(wrong)} cases are wrong:\n{report}"
+
+
+def test_interpreted(family: tuple[str, Path], xtask: str) -> None:
+    """The rewritten graph in torch: every value of the type that it is said to have."""
+    name, directory = family
+    tell(name, portable.faults(name, directory, xtask)[1])
+
+
+def test_run(family: tuple[str, Path], coremill: object) -> None:
+    """The program in ExecuTorch's runtime."""
+    name, directory = family
+    tell(name, kernels.faults(name, directory)[1])
