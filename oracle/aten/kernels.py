@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy
 import torch
+from executorch.runtime import Runtime
 
 from . import FAMILIES
 from .case import Case
@@ -30,8 +31,7 @@ SECONDS = 60
 
 def serve(pipe: Connection) -> None:
     """Runs programs until there are no more; the runtime ends the process where a kernel refuses."""
-    from executorch.runtime import Runtime
-
+    torch.set_num_threads(1)
     runtime = Runtime.get()
     while True:
         try:
@@ -50,7 +50,7 @@ class Runner:
     """A process that has the runtime, and another one after each that ended."""
 
     def __init__(self) -> None:
-        self.context = multiprocessing.get_context("spawn")
+        self.context = multiprocessing.get_context("fork")
         self.process: Any = None
 
     def run(self, path: Path, calls: list[list[torch.Tensor]]) -> Any:
@@ -66,6 +66,7 @@ class Runner:
             return self.pipe.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self.process.kill()
+            self.process.join()
             self.process = None
             return "the runtime ended the process"
 

@@ -47,6 +47,14 @@ class Kernels(Interpreter):
         return super().call(node, values)
 
 
+class Weights(dict):
+    """The tensors of a program, and those that are stored with their dimensions in another order."""
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        base, _, order = name.rpartition(".permuted_")
+        return self[base].permute([int(digit) for digit in order.split("_")])
+
+
 PRIMITIVES = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -90,7 +98,7 @@ def wrong(one: Case, dump: dict, archive: Path, arrays: dict[str, numpy.ndarray]
     if "refused" in dump:
         return "refused: " + dump["refused"].splitlines()[1 if "\n" in dump["refused"] else 0][:300]
     program = torch.export.load(archive)
-    tensors = {**program.state_dict, **program.constants}
+    tensors = Weights({**program.state_dict, **program.constants})
     allowed = max(one.tolerance.get("fp32", 0.0), 1e-4, *(TOLERANCE.get(kind, 0.0) for kind in kinds))
     for index, call in enumerate([one.inputs, *one.further]):
         ending = f"@{index}" if index else ""

@@ -36,9 +36,8 @@ pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outs
     if turned.is_empty() {
         return;
     }
-    let is_turned = |node: &Node| {
-        permutation(node).is_some_and(|(_, result, _)| turned.contains_key(&result))
-    };
+    let is_turned =
+        |node: &Node| permutation(node).is_some_and(|(_, result, _)| turned.contains_key(&result));
     let mut kept = program.graph.nodes.iter().map(|node| !is_turned(node));
     sources.retain(|_| kept.next() == Some(true));
     program.graph.nodes.retain(|node| !is_turned(node));

@@ -27,8 +27,8 @@ use coremill_pt2::{
     Symbols, Target, Value, ValueId,
 };
 
-use self::call::Call;
 use self::bind::each;
+use self::call::Call;
 use self::kernels::Kernels;
 pub use self::kernels::kernel;
 use self::table::{Rule, Table};

@@ -116,6 +116,8 @@ impl Call<'_> {
         if function == "div" {
             dtype = fractional(dtype);
         }
+        // Kernels want a tensor of the type that they give.
+        let x = &self.cast(x, dtype)?;
         let given = [("self", x.argument()), ("other", number)];
         self.emit(&format!("aten.{function}.Scalar"), &given, dtype, x.sizes.clone())
     }
@@ -328,17 +330,36 @@ impl Call<'_> {
         self.emit("aten.flip.default", &given, x.dtype, x.sizes.clone())
     }
 
-    /// Padded at both ends of dimensions: pairs for the last dimension first, as torch has them.
+    /// Padded at both ends of dimensions: pairs for the last dimension first, as torch has them. Less than nothing is cut
+    /// off; the kernel only adds.
     pub(crate) fn pad(&mut self, x: &Tensor, pads: &[i64], value: Argument) -> Maybe {
+        let mut x = x.clone();
+        for (back, pair) in pads.chunks(2).enumerate() {
+            let cut: i64 = pair.iter().map(|pad| (*pad).min(0)).sum();
+            if let ([before, after], true) = (pair, cut < 0) {
+                let at = x.rank() - 1 - back;
+                let mut sizes = x.sizes.clone();
+                sizes[at] = size::add(&sizes[at], &Size::Fixed(cut));
+                let end = if *after < 0 { *after } else { i64::MAX };
+                let given = [
+                    ("self", x.argument()),
+                    ("dim", Argument::Int(at as i64)),
+                    ("start", Argument::Int((-before).max(0))),
+                    ("end", Argument::Int(end)),
+                ];
+                x = self.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)?;
+            }
+        }
+        let pads: Vec<i64> = pads.iter().map(|pad| (*pad).max(0)).collect();
         if pads.iter().all(|pad| *pad == 0) {
-            return Ok(x.clone());
+            return Ok(x);
         }
         let mut sizes = x.sizes.clone();
         for (back, pair) in pads.chunks(2).enumerate() {
             let at = x.rank() - 1 - back;
             sizes[at] = size::add(&sizes[at], &Size::Fixed(pair.iter().sum()));
         }
-        let given = [("self", x.argument()), ("pad", list(pads.iter().copied())), ("value", value)];
+        let given = [("self", x.argument()), ("pad", list(pads)), ("value", value)];
         self.emit("aten.constant_pad_nd.default", &given, x.dtype, sizes)
     }
 

@@ -1,6 +1,6 @@
 //! Activations.
 
-use coremill_pt2::{Argument, Size};
+use coremill_pt2::{Argument, ScalarType, Size};
 
 use crate::error::{Refusal, refuse};
 use crate::portable::call::{Call, Results, Tensor, one};
@@ -187,12 +187,25 @@ fn softmax(call: &mut Call<'_>) -> Results {
 
 fn log_softmax(call: &mut Call<'_>) -> Results {
     let (x, at) = along(call)?;
+    one(log_softmax_of(call, &x, at)?)
+}
+
+/// The kernel has no floats of 64 bits.
+pub(crate) fn log_softmax_of(call: &mut Call<'_>, x: &Tensor, at: usize) -> Maybe {
+    if x.dtype == ScalarType::Float64 {
+        let most = if x.rank() == 0 { x.clone() } else { call.extreme("amax", x, &[at], true)? };
+        let moved = call.subtract(x, &most)?;
+        let power = call.map("exp", &moved)?;
+        let sum = if x.rank() == 0 { power } else { call.sum(&power, &[at], true)? };
+        let log = call.map("log", &sum)?;
+        return call.subtract(&moved, &log);
+    }
     let given = [
         ("self", x.argument()),
         ("dim", Argument::Int(at as i64)),
         ("half_to_float", Argument::Bool(false)),
     ];
-    one(call.emit("aten._log_softmax.default", &given, x.dtype, x.sizes.clone())?)
+    call.emit("aten._log_softmax.default", &given, x.dtype, x.sizes.clone())
 }
 
 /// Rows in which everything is masked are zeros.

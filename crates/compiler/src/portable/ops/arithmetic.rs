@@ -25,20 +25,25 @@ pub(crate) const ROWS: &[Row] = &[
             "aten.le.Tensor",
             "aten.gt.Tensor",
             "aten.ge.Tensor",
-            "aten.remainder.Tensor",
             "aten.fmod.Tensor",
+            "aten.fmod.Scalar",
+            "aten.add.Scalar",
+            "aten.sub.Scalar",
+            "aten.mul.Scalar",
+            "aten.rsub.Scalar",
+            "aten.multiply.Tensor",
+            "aten.multiply.Scalar",
+            "aten.subtract.Tensor",
+            "aten.subtract.Scalar",
+            "aten.divide.Tensor",
+            "aten.divide.Tensor_mode",
+            "aten.true_divide.Tensor",
             "aten.bitwise_and.Tensor",
             "aten.bitwise_or.Tensor",
             "aten.bitwise_xor.Tensor",
         ],
     ),
-    to("aten.mul.Tensor", &["aten.multiply.Tensor"]),
-    to("aten.mul.Scalar", &["aten.multiply.Scalar"]),
-    to("aten.sub.Tensor", &["aten.subtract.Tensor"]),
-    to("aten.sub.Scalar", &["aten.subtract.Scalar"]),
-    to("aten.div.Tensor", &["aten.divide.Tensor", "aten.true_divide.Tensor"]),
     to("aten.div.Scalar", &["aten.divide.Scalar", "aten.true_divide.Scalar"]),
-    to("aten.div.Tensor_mode", &["aten.divide.Tensor_mode"]),
     to("aten.div.Scalar_mode", &["aten.divide.Scalar_mode"]),
     to("aten.gt.Tensor", &["aten.greater.Tensor"]),
     to("aten.gt.Scalar", &["aten.greater.Scalar"]),
@@ -89,7 +94,10 @@ pub(crate) const ROWS: &[Row] = &[
     to("aten.round.default", &["aten.special_round.default"]),
     to("aten.sigmoid.default", &["aten.special_expit.default"]),
     by(reversed, &["aten.rsub.Tensor"]),
-    by(truth_of, &["aten.remainder.Scalar_Tensor"]),
+    by(
+        remainder,
+        &["aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor"],
+    ),
     by(floor_divided, &["aten.floor_divide.default", "aten.floor_divide.Scalar"]),
     by(
         powered,
@@ -141,17 +149,42 @@ pub(crate) const ROWS: &[Row] = &[
     by(erfinv, &["aten.erfinv.default", "aten.special_erfinv.default"]),
 ];
 
-/// A number in the place of the second tensor has a kernel of its own.
+/// A number in the place of the second tensor has a kernel of its own, which wants a tensor of the type that it gives.
 fn with_numbers(call: &mut Call<'_>) -> Results {
-    let operator = call.node.target.to_string();
-    let is_tensor = |call: &Call<'_>, name: &str| {
-        Ok::<_, crate::error::Refusal>(matches!(call.argument(name)?, Argument::Value(id)
-            if matches!(call.frame.graph.value(*id).meta, Meta::Tensor(_))))
+    const NAMES: [(&str, &str); 4] = [
+        ("multiply.", "mul."),
+        ("subtract.", "sub."),
+        ("true_divide.", "div."),
+        ("divide.", "div."),
+    ];
+    let mut operator = call.node.target.to_string();
+    for (name, plain) in NAMES {
+        operator = operator.replace(name, plain);
+    }
+    let is_tensor = |argument: &Argument| {
+        matches!(argument, Argument::Value(id)
+            if matches!(call.frame.graph.value(*id).meta, Meta::Tensor(_)))
     };
-    if is_tensor(call, "other")? || !is_tensor(call, "self")? {
+    if is_tensor(call.argument("other")?) || !is_tensor(call.argument("self")?) {
         return call.renamed(&operator);
     }
-    call.renamed(&operator.replace(".Tensor", ".Scalar"))
+    let operator = operator.replace(".Tensor", ".Scalar");
+    let x = call.tensor("self")?;
+    let noted = call.result(0)?;
+    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
+    // Truth is what comparisons give, and a quotient of integers has fractions.
+    let is_plain = ["add", "sub", "mul", "rsub", "fmod"]
+        .iter()
+        .any(|name| operator.starts_with(&format!("aten.{name}.")));
+    if !is_plain || x.dtype == dtype {
+        return call.renamed(&operator);
+    }
+    let x = call.cast(&x, dtype)?;
+    let mut given = vec![("self", x.argument()), ("other", call.argument("other")?.clone())];
+    if call.has("alpha") {
+        given.push(("alpha", call.number("alpha")?));
+    }
+    one(call.emit(&operator, &given, dtype, sizes)?)
 }
 
 /// An operand: a tensor, or a number that the others' types are kept beside.
@@ -210,9 +243,15 @@ fn reversed(call: &mut Call<'_>) -> Results {
     one(call.emit("aten.sub.Tensor", &given, dtype, sizes)?)
 }
 
-fn truth_of(call: &mut Call<'_>) -> Results {
-    let (x, y, _) = operands(call, ["self", "other"])?;
-    one(call.join("aten.remainder.Tensor", &x, &y)?)
+/// Of integers the kernel gives what has the sign of the dividend, and torch what has that of the divisor.
+fn remainder(call: &mut Call<'_>) -> Results {
+    let (x, y, dtype) = operands(call, ["self", "other"])?;
+    if is_float(dtype) {
+        return one(call.join("aten.remainder.Tensor", &x, &y)?);
+    }
+    let quotient = call.join("aten.floor_divide.default", &x, &y)?;
+    let whole = call.multiply(&quotient, &y)?;
+    one(call.subtract(&x, &whole)?)
 }
 
 fn floor_divided(call: &mut Call<'_>) -> Results {

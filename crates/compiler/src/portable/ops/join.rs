@@ -156,6 +156,11 @@ fn pad(call: &mut Call<'_>) -> Results {
             Some(value) => value.clone(),
         };
         let wanted = call.argument("pad")?.clone();
+        if let Ok(pads) = pads(call)
+            && pads.iter().any(|pad| *pad < 0)
+        {
+            return one(call.pad(&x, &pads, value)?);
+        }
         let noted = call.result(0)?;
         let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
         let given = [("self", x.argument()), ("pad", wanted), ("value", value)];

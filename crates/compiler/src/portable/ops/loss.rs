@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use super::activation::log_softmax_of;
 use crate::error::{Refusal, refuse};
 use crate::portable::call::{Call, Made, Results, Tensor, one};
 use crate::portable::size;
@@ -211,12 +212,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
     let (x, target) = (call.tensor("self")?, call.tensor("target")?);
     let smoothing = call.float_or("label_smoothing", 0.0)?;
     let at = usize::from(x.rank() > 1);
-    let given = [
-        ("self", x.argument()),
-        ("dim", Argument::Int(at as i64)),
-        ("half_to_float", Argument::Bool(false)),
-    ];
-    let log = call.emit("aten._log_softmax.default", &given, x.dtype, x.sizes.clone())?;
+    let log = log_softmax_of(call, &x, at)?;
     let Some(classes) = x.sizes[at].fixed() else {
         refuse!("the number of classes is known when the program runs only");
     };

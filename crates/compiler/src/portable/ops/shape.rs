@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, Size};
 
 use crate::error::refuse;
-use crate::portable::call::{Call, Made, Results, one, position};
+use crate::portable::call::{Call, Made, Results, Tensor, one, position};
 use crate::portable::size;
 use crate::portable::table::{Row, by, to};
 
@@ -19,12 +19,7 @@ pub(crate) const ROWS: &[Row] = &[
     to("aten.select_copy.int", &["aten.select.int"]),
     to("aten.slice_copy.Tensor", &["aten.slice.Tensor"]),
     to("aten.narrow_copy.default", &["aten.narrow.default"]),
-    to("aten.split_copy.Tensor", &["aten.split.Tensor", "aten.unsafe_split.Tensor"]),
-    to(
-        "aten.split_with_sizes_copy.default",
-        &["aten.split_with_sizes.default", "aten.unsafe_split_with_sizes.default"],
-    ),
-    to("aten.unbind_copy.int", &["aten.unbind.int"]),
+    by(unbound, &["aten.unbind.int", "aten.unbind_copy.int"]),
     to("aten.diagonal_copy.default", &["aten.diagonal.default"]),
     to("aten.unfold_copy.default", &["aten.unfold.default"]),
     to("aten.as_strided_copy.default", &["aten.as_strided.default"]),
@@ -59,6 +54,12 @@ pub(crate) const ROWS: &[Row] = &[
         in_parts,
         &[
             "aten.chunk.default",
+            "aten.split.Tensor",
+            "aten.unsafe_split.Tensor",
+            "aten.split_copy.Tensor",
+            "aten.split_with_sizes.default",
+            "aten.unsafe_split_with_sizes.default",
+            "aten.split_with_sizes_copy.default",
             "aten.split.sizes",
             "aten.tensor_split.sections",
             "aten.tensor_split.indices",
@@ -171,6 +172,10 @@ fn in_parts(call: &mut Call<'_>) -> Results {
     for index in 0..count {
         lengths.push(call.result(index)?.sizes[at].clone());
     }
+    // Kernels that give lists do not resize what they give.
+    if x.sizes.iter().chain(&lengths).any(|size| size.fixed().is_none()) {
+        return runs(call, &x, at, &lengths);
+    }
     let types = lengths.iter().map(|length| {
         let mut sizes = x.sizes.clone();
         sizes[at] = length.clone();
@@ -182,4 +187,41 @@ fn in_parts(call: &mut Call<'_>) -> Results {
         [("self", x.argument()), ("split_sizes", wanted), ("dim", Argument::Int(at as i64))];
     let parts = call.emit_list("aten.split_with_sizes_copy.default", &given, types)?;
     Ok(parts.into_iter().map(Made::Tensor).collect())
+}
+
+/// Each part for itself.
+fn runs(call: &mut Call<'_>, x: &Tensor, at: usize, lengths: &[Size]) -> Results {
+    let mut start = Size::Fixed(0);
+    let mut parts = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let end = size::add(&start, length);
+        let mut sizes = x.sizes.clone();
+        sizes[at] = length.clone();
+        let given = [
+            ("self", x.argument()),
+            ("dim", Argument::Int(at as i64)),
+            ("start", call.size_argument(&start)?),
+            ("end", call.size_argument(&end)?),
+        ];
+        let part = call.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)?;
+        parts.push(Made::Tensor(part));
+        start = end;
+    }
+    Ok(parts)
+}
+
+fn unbound(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let at = x.dimension(call.int("dim")?)?;
+    if x.sizes.iter().all(|size| size.fixed().is_some()) {
+        return call.renamed("aten.unbind_copy.int");
+    }
+    let Some(count) = x.sizes[at].fixed() else {
+        refuse!("the number of parts is known when the program runs only");
+    };
+    let mut parts = Vec::new();
+    for index in 0..count {
+        parts.push(Made::Tensor(call.select(&x, at, Argument::Int(index))?));
+    }
+    Ok(parts)
 }

@@ -1,0 +1,92 @@
+//! What stays outside of delegates has kernels, whatever the rest is, and every value is there before it is used.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use coremill_compiler::portable::{kernel, portable};
+use coremill_pt2::{Argument, ExportedProgram, Node, Output, Target, ValueId};
+
+/// The exports that the reader's tests have.
+fn archives() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pt2/tests/archives");
+    let entries = directory.read_dir().expect("the archives are there");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths
+}
+
+fn arguments(node: &Node) -> impl Iterator<Item = &Argument> {
+    node.arguments.iter().chain(node.keywords.iter().map(|(_, argument)| argument))
+}
+
+fn defined(node: &Node) -> Vec<ValueId> {
+    let of = |output: &Output| match output {
+        Output::Value(id) => vec![*id],
+        Output::List(ids) => ids.clone(),
+        Output::Unused | Output::None => Vec::new(),
+    };
+    node.outputs.iter().flat_map(of).collect()
+}
+
+/// Every value is defined once, and before it is used.
+fn is_in_order(program: &ExportedProgram) {
+    let mut known = HashSet::new();
+    for input in &program.graph.inputs {
+        input.for_each_value(&mut |id| assert!(known.insert(id), "an input is there twice"));
+    }
+    for node in &program.graph.nodes {
+        for argument in arguments(node) {
+            argument.for_each_value(&mut |id| {
+                assert!(known.contains(&id), "{} uses {id} before it is there", node.name);
+            });
+        }
+        for id in defined(node) {
+            assert!(known.insert(id), "{id} is defined twice");
+        }
+    }
+    for output in &program.graph.outputs {
+        output.for_each_value(&mut |id| assert!(known.contains(&id), "{id} is given, not made"));
+    }
+    assert_eq!(program.inputs.len(), program.graph.inputs.len());
+}
+
+fn divided(program: &ExportedProgram, is_outside: impl Fn(usize) -> bool) {
+    let outside: Vec<bool> = (0..program.graph.nodes.len()).map(is_outside).collect();
+    let done = portable(program.clone(), &outside).expect("every call has a decomposition");
+    let nodes = &done.program.graph.nodes;
+    assert_eq!(done.sources.len(), nodes.len());
+    assert!(done.sources.is_sorted());
+    is_in_order(&done.program);
+    for (node, source) in nodes.iter().zip(&done.sources) {
+        let before = &program.graph.nodes[*source];
+        if outside[*source] {
+            let stays = matches!(node.target, Target::HigherOrder(_));
+            assert!(stays || kernel(&node.target).is_some(), "{} has no kernel", node.target);
+        } else {
+            assert_eq!((&node.target, &node.name), (&before.target, &before.name));
+            assert_eq!(defined(node), defined(before));
+        }
+    }
+    let kept = (0..outside.len()).filter(|index| !outside[*index]);
+    for index in kept {
+        assert_eq!(done.sources.iter().filter(|source| **source == index).count(), 1);
+    }
+}
+
+#[test]
+fn any_part_of_a_program_can_stay_outside() {
+    for path in archives() {
+        let program = coremill_pt2::read(&path).expect("the archive is read");
+        let program = coremill_pt2::prepare(program).expect("the program becomes functional");
+        is_in_order(&program);
+        divided(&program, |_| true);
+        divided(&program, |_| false);
+        for step in 2..5 {
+            for offset in 0..step {
+                divided(&program, |index| index % step == offset);
+            }
+        }
+    }
+}
