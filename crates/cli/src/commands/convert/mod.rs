@@ -1,6 +1,6 @@
 //! `coremill convert`: from what `torch.export` saved to a package.
 
-mod refusals;
+pub(super) mod refusals;
 mod report;
 mod shapes;
 

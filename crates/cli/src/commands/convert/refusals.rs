@@ -13,7 +13,7 @@ const MOST_PLACES: usize = 3;
 const MOST_MODULES: usize = 3;
 
 /// Everything that cannot be lowered, and the sum.
-pub(super) fn render(path: &Path, refused: &[Refused]) -> String {
+pub(in crate::commands) fn render(path: &Path, refused: &[Refused]) -> String {
     let groups = convert::groups(refused);
     let mut text = String::new();
     let mut hints: Vec<&str> = Vec::new();
@@ -52,7 +52,8 @@ pub(super) fn sum(path: &Path, calls: usize, reasons: usize) -> String {
     format!("{}: {calls} cannot be lowered{reasons}", path.display())
 }
 
-fn render_place(place: &Place<'_>) -> String {
+/// A line of the model's code, and the modules whose calls come from there.
+pub(in crate::commands) fn render_place(place: &Place<'_>) -> String {
     let mut text = String::new();
     let bar = paint(FAINT, "|");
     let mut modules = place.modules.iter().take(MOST_MODULES).map(|module| format!("`{module}`"));

@@ -1,13 +1,17 @@
 //! `coremill lower`: from what `torch.export` saved to an ExecuTorch program.
 
-use std::path::PathBuf;
+mod report;
+
+use std::path::{Path, PathBuf};
 
 use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, Precision, WeightSharing};
 use coremill::convert;
 use coremill::mil::ir::Opset;
 use coremill::pte;
 
-use crate::output::Failure;
+use super::convert::refusals;
+use crate::output::{self, Failure};
+use report::Made;
 
 /// Lower PyTorch programs to an ExecuTorch program
 ///
@@ -59,6 +63,12 @@ pub(crate) struct Args {
     /// Say what stays outside of delegates, why, and what it costs
     #[arg(long)]
     partition_report: bool,
+    /// Wait until everything is on the disk
+    #[arg(long)]
+    sync: bool,
+    /// Print how the methods were divided as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 fn parse_target(text: &str) -> Result<Opset, String> {
@@ -107,13 +117,19 @@ fn parse_spec(text: &str) -> Result<CompileSpec, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let parent = args.output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        return Err(Failure::user(format_args!("there is no directory {}", parent.display())));
+    }
     let mut programs = Vec::new();
+    let mut sources = Vec::new();
     for model in &args.models {
         let (method, path) = match model.split_once('=') {
             Some((method, path)) if !method.contains('/') => (method, path),
             _ => ("forward", model.as_str()),
         };
         let program = convert::read(path).map_err(|error| super::failure(&error))?;
+        sources.push((method, path));
         programs.push((method.to_owned(), program));
     }
     let mut options = LowerOptions {
@@ -135,48 +151,25 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     options.apply_specs(&args.compile_spec).map_err(refusal)?;
     let lowered = compiler::lower(programs, &options).map_err(|error| {
+        if let compiler::Error::Refused(refused) = &error {
+            let names = args.models.join(", ");
+            anstream::eprint!("{}", refusals::render(Path::new(&names), refused));
+            return Failure::told();
+        }
         let hint = error.hint().map(str::to_owned);
         Failure::user(&error).hint(hint.as_deref())
     })?;
-    for report in &lowered.reports {
-        for name in &report.skipped_in_vain {
-            anstream::eprintln!("warning: no call of `{}` is `{name}`", report.method);
-        }
-        for call in &report.delegated_all_the_same {
-            anstream::eprintln!(
-                "warning: `{}` ({}) is delegated all the same: {}",
-                call.operator,
-                call.node,
-                call.refusal.reason
-            );
-        }
+    pte::write(&args.output, &lowered.program, &pte::WriteOptions { durable: args.sync }).map_err(
+        |error| {
+            let hint = error.hint().map(str::to_owned);
+            Failure::user(&error).hint(hint)
+        },
+    )?;
+    let bytes = std::fs::metadata(&args.output).map_or(0, |written| written.len());
+    let made = Made { path: &args.output, bytes, sources: &sources, reports: &lowered.reports };
+    anstream::eprint!("{}", report::render(&made, args.partition_report));
+    if args.json {
+        output::print_json(&report::to_json(&made))?;
     }
-    for report in lowered.reports.iter().filter(|_| args.partition_report) {
-        anstream::eprintln!(
-            "{}: {} delegates, {} calls outside",
-            report.method,
-            report.parts.len(),
-            report.outside.len()
-        );
-        for (at, part) in report.parts.iter().enumerate() {
-            anstream::eprintln!(
-                "  delegate {at}: {} calls, {} in, {} out, {} bytes, {}, states {:?}",
-                part.calls,
-                part.inputs,
-                part.outputs,
-                part.bytes,
-                part.target,
-                part.states
-            );
-        }
-        for outside in &report.outside {
-            anstream::eprintln!("  {}", outside.call);
-            anstream::eprintln!(
-                "    costs {} bytes a run, {} delegates",
-                outside.cost.bytes,
-                outside.cost.delegates
-            );
-        }
-    }
-    pte::write(&args.output, &lowered.program, &pte::WriteOptions::default()).map_err(Failure::user)
+    Ok(())
 }

@@ -1,0 +1,232 @@
+//! How programs were divided between delegates and kernels: as text, or JSON.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use coremill::compiler::{Outside, Reason, Refused, Report};
+use coremill::convert;
+use serde::Serialize;
+
+use crate::commands::convert::refusals::render_place;
+use crate::output::{self, Cell, ERROR, FAINT, STRONG, Table, paint};
+
+/// How many lines of the model's code are shown for one reason.
+const MOST_PLACES: usize = 3;
+
+/// What was written.
+pub(super) struct Made<'a> {
+    pub(super) path: &'a Path,
+    pub(super) bytes: u64,
+    /// Methods, and the archives that they come from.
+    pub(super) sources: &'a [(&'a str, &'a str)],
+    pub(super) reports: &'a [Report],
+}
+
+impl Made<'_> {
+    /// The archive that a method comes from.
+    fn source(&self, method: &str) -> &str {
+        self.sources.iter().find(|(name, _)| *name == method).map_or("", |(_, path)| path)
+    }
+}
+
+pub(super) fn render(made: &Made<'_>, details: bool) -> String {
+    let mut text = String::new();
+    let path = made.path.display();
+    let _ = writeln!(text, "{}  {}", paint(STRONG, path), output::bytes(made.bytes));
+    let mut table = Table::new(2);
+    for report in made.reports {
+        let calls: usize = report.parts.iter().map(|part| part.calls).sum();
+        let outside = match report.outside.len() {
+            0 => "nothing outside".to_owned(),
+            count => format!("{} outside", counted(count, "call")),
+        };
+        table.row([
+            Cell::text(&report.method).style(STRONG),
+            Cell::text(counted(report.parts.len(), "delegate")),
+            Cell::text(counted(calls, "call")),
+            Cell::text(outside),
+            Cell::text(format_args!("from {}", made.source(&report.method))).style(FAINT),
+        ]);
+    }
+    text += &table.render();
+    for report in made.reports {
+        text += &render_warnings(report);
+    }
+    if details {
+        for report in made.reports {
+            if made.reports.len() > 1 {
+                let _ = writeln!(text, "\nmethod {}", paint(STRONG, &report.method));
+            }
+            text += &render_report(report);
+        }
+    }
+    text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What was asked for and did not happen.
+fn render_warnings(report: &Report) -> String {
+    let mut text = String::new();
+    let label = paint(ERROR, "warning");
+    for name in &report.skipped_in_vain {
+        let _ = writeln!(text, "{label}: no call of `{}` is one of `{name}`", report.method);
+    }
+    for group in &convert::groups(&report.delegated_all_the_same) {
+        let calls = counted(group.calls, "call");
+        let _ = writeln!(
+            text,
+            "{label}: `{}` is delegated all the same: {} ({calls})",
+            group.operator, group.reason
+        );
+    }
+    text
+}
+
+fn render_report(report: &Report) -> String {
+    let mut table = Table::new(2);
+    for (index, part) in report.parts.iter().enumerate() {
+        let states = match part.states.len() {
+            0 => String::new(),
+            _ => format!("keeps {}", part.states.join(", ")),
+        };
+        table.row([
+            Cell::text(format_args!("delegate {index}")).style(FAINT),
+            Cell::text(counted(part.calls, "call")),
+            Cell::text(part.target),
+            Cell::text(format_args!("{} in, {} out", part.inputs, part.outputs)),
+            Cell::text(format_args!("{} a run", output::bytes(part.bytes))),
+            Cell::text(states).style(FAINT),
+        ]);
+    }
+    let mut text = table.render();
+    let refused: Vec<Refused> = report.outside.iter().map(|outside| outside.call.clone()).collect();
+    for group in &convert::groups(&refused) {
+        let count = match group.calls {
+            1 => String::new(),
+            calls => format!(" {}", paint(FAINT, format!("({calls} calls)"))),
+        };
+        let label = paint(STRONG, "outside");
+        let _ = writeln!(text, "{label}: `{}`: {}{count}", group.operator, group.reason);
+        for place in group.places.iter().take(MOST_PLACES) {
+            text += &render_place(place);
+        }
+        if let more @ 1.. = group.places.len().saturating_sub(MOST_PLACES) {
+            let lines = if more == 1 { "line" } else { "lines" };
+            let _ = writeln!(text, "  {}", paint(FAINT, format!("and from {more} more {lines}")));
+        }
+        let is_one = |outside: &&Outside| {
+            outside.call.operator == group.operator && outside.call.refusal.reason == group.reason
+        };
+        let ones = || report.outside.iter().filter(is_one);
+        let bytes = ones().map(|outside| outside.cost.bytes).fold(0, u64::saturating_add);
+        let delegates = ones().map(|outside| outside.cost.delegates).max().unwrap_or(0);
+        let also = match delegates {
+            0 => String::new(),
+            count => format!(" and {}", counted(count, "delegate")),
+        };
+        let _ = writeln!(text, "  costs {} a run{also}", output::bytes(bytes));
+    }
+    text
+}
+
+/// How methods were divided. The form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+pub(super) struct Json {
+    format_version: u32,
+    path: String,
+    bytes: u64,
+    methods: Vec<JsonMethod>,
+}
+
+#[derive(Serialize)]
+struct JsonMethod {
+    name: String,
+    source: String,
+    delegates: Vec<JsonDelegate>,
+    outside: Vec<JsonOutside>,
+    /// Operators that were to be left outside, of which there are no calls.
+    skipped_in_vain: Vec<String>,
+    /// Operators that were to be left outside, which no kernel can do.
+    delegated_all_the_same: BTreeSet<String>,
+}
+
+#[derive(Serialize)]
+struct JsonDelegate {
+    calls: usize,
+    target: &'static str,
+    inputs: usize,
+    outputs: usize,
+    bytes: u64,
+    states: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct JsonOutside {
+    node: String,
+    operator: String,
+    kind: &'static str,
+    reason: String,
+    hint: Option<String>,
+    module: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+    bytes: u64,
+    delegates: usize,
+}
+
+pub(super) fn to_json(made: &Made<'_>) -> Json {
+    let method = |report: &Report| JsonMethod {
+        name: report.method.clone(),
+        source: made.source(&report.method).to_owned(),
+        delegates: report
+            .parts
+            .iter()
+            .map(|part| JsonDelegate {
+                calls: part.calls,
+                target: part.target.tag(),
+                inputs: part.inputs,
+                outputs: part.outputs,
+                bytes: part.bytes,
+                states: part.states.clone(),
+            })
+            .collect(),
+        outside: report.outside.iter().map(outside).collect(),
+        skipped_in_vain: report.skipped_in_vain.clone(),
+        delegated_all_the_same: report
+            .delegated_all_the_same
+            .iter()
+            .map(|call| call.operator.clone())
+            .collect(),
+    };
+    Json {
+        format_version: 1,
+        path: made.path.display().to_string(),
+        bytes: made.bytes,
+        methods: made.reports.iter().map(method).collect(),
+    }
+}
+
+fn outside(outside: &Outside) -> JsonOutside {
+    let call = &outside.call;
+    let source = call.source.as_ref();
+    JsonOutside {
+        node: call.node.clone(),
+        operator: call.operator.clone(),
+        kind: match outside.reason {
+            Reason::Asked => "asked",
+            Reason::Refused => "refused",
+            Reason::TooSmall => "tooSmall",
+        },
+        reason: call.refusal.reason.clone(),
+        hint: call.refusal.hint.clone(),
+        module: call.module.clone(),
+        file: source.map(|(file, _, _)| file.clone()),
+        line: source.map(|(_, line, _)| *line),
+        bytes: outside.cost.bytes,
+        delegates: outside.cost.delegates,
+    }
+}
