@@ -27,6 +27,7 @@ REFUSED = {
     "pool": ["the places of the largest elements"],
     "reduction": ["aten.bincount.default", "aten.mode.default", "aten.renorm.default"],
     "resize": ["aten.grid_sampler_3d.default", "volumes have no kernel"],
+    "shape": ["no upper bound"],
     "sizes": ["_operator.pow"],
     "unary": ["gamma", "aten.special_", "aten.polygamma"],
 }  # fmt: skip
