@@ -9,7 +9,11 @@ pub(crate) fn program(data: &[u8]) {
     let Ok(program) = from_buffer(&Buffer::from(data.to_vec())) else { return };
     for delegate in program.plans.iter().flat_map(|plan| &plan.delegates) {
         if let Ok(payload) = Payload::of(&program, delegate) {
-            let _ = (payload.interface().is_ok(), payload.model().is_ok(), payload.debug_info().is_ok());
+            let _ = (
+                payload.interface().is_ok(),
+                payload.model().is_ok(),
+                payload.debug_info().is_ok(),
+            );
         }
     }
     // Fields that may refer to something cannot be written.
@@ -30,7 +34,8 @@ pub(crate) fn payload(data: &[u8]) {
     let again = Directory::read(&written.to_buffer()).expect("what is written is sound");
     assert_eq!(again, directory);
     if let Ok(payload) = Payload::read(&data) {
-        let _ = (payload.interface().is_ok(), payload.model().is_ok(), payload.debug_info().is_ok());
+        let _ =
+            (payload.interface().is_ok(), payload.model().is_ok(), payload.debug_info().is_ok());
         let metadata = Buffer::from(payload.metadata.to_bytes());
         let again = coremill_pte::coreml::Metadata::read(&metadata);
         assert_eq!(again.expect("what is written is sound"), payload.metadata);

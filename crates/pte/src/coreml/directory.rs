@@ -136,7 +136,7 @@ impl Directory {
         let files = self.files.iter().map(|(path, data)| (path.as_str(), Entry::File(data)));
         let empty = self.empty.iter().map(|path| (path.as_str(), Entry::EmptyDirectory));
         let mut all: Vec<_> = files.chain(empty).collect();
-        all.sort_by(|(left, _), (right, _)| left.cmp(right));
+        all.sort_by_key(|(path, _)| *path);
         all.into_iter()
     }
 

@@ -137,7 +137,7 @@ impl Builder {
 
     pub(crate) fn vector<T: Scalar>(&mut self, elements: &[T]) -> Offset {
         let size = size_of::<T>();
-        self.align(size * elements.len(), size.max(4));
+        self.align(size_of_val(elements), size.max(4));
         for element in elements.iter().rev() {
             element.push_reversed(&mut self.reversed);
         }
