@@ -112,7 +112,12 @@ impl ExternalData {
         let size = bytes.len() as u64;
         // Here the size of the tables is that from where they begin, which is behind the header.
         let start = 8 + HEADER_BYTES as u64;
-        let words = [start, size - start, size.next_multiple_of(SEGMENT_ALIGNMENT), segments.len()];
+        // Nothing lies behind the tables of a file without bytes.
+        let base = match segments.len() {
+            0 => 0,
+            _ => size.next_multiple_of(SEGMENT_ALIGNMENT),
+        };
+        let words = [start, size - start, base, segments.len()];
         header[..4].copy_from_slice(&HEADER_MAGIC);
         header[4..8].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
         for (at, word) in words.into_iter().enumerate() {

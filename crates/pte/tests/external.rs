@@ -38,6 +38,10 @@ fn what_is_written_reads_the_same() {
     let found = bytes.as_bytes().windows(24).filter(|window| *window == ones).count();
     assert_eq!(found, 1, "what is shared lies there once");
 
+    let empty = ExternalData::default();
+    let bytes = empty.to_data().expect("written").to_buffer();
+    assert_eq!(ExternalData::from_buffer(&bytes).expect("read"), empty);
+
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("weights.ptd");
     data.write(&path, &Default::default()).expect("written");
