@@ -12,7 +12,8 @@ use coremill_pte::program::{
 use crate::emit::{Calls, ModelType, Pool, payload, plan};
 use crate::error::{Error, Refusal, Refused};
 use crate::options::Options;
-use crate::partition::{Division, Report, Why, Wishes, around, divide, report};
+use crate::partition::{Delegated, Division, Report, Why, Wishes, around, divide, report};
+use crate::pipeline::{check_quantization, needed_by_options, quantize};
 use crate::portable::portable;
 
 /// How to lower programs.
@@ -107,6 +108,7 @@ pub fn lower(
     check(&programs, options).map_err(Error::Program)?;
     let is_shared = is_shared(&programs, options);
     let floor = if is_shared { Opset::Ios18 } else { Opset::Ios15 };
+    let floor = floor.max(needed_by_options(&options.options));
     let mut methods = Vec::with_capacity(programs.len());
     for (name, program) in programs {
         methods.push(method(name, program, options, floor)?);
@@ -175,6 +177,7 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
         let hint = "pass `--target ios18`, or let each method have its own weights (`--weight-sharing disabled`)";
         return Err(refusal.hint(hint));
     }
+    check_quantization(&options.options)?;
     if options.full_graph {
         let wanted = [
             (!options.skip_ops.is_empty(), "operators are to be left outside"),
@@ -214,12 +217,18 @@ fn method(
             take_over_constants: options.take_over_constant_data,
             without_kernel: &without_kernel,
         };
-        let (divided, division) = divide(program, &wishes)?;
+        let (divided, mut division) = divide(program, &wishes)?;
         let around = around(&divided, &division)?;
         match portable(around.program, &around.outside) {
             Ok(portable) => {
                 let mut report = report(&name, &divided, &division, &skipped);
                 report.delegated_all_the_same = kept;
+                let quantized = |part: Delegated| {
+                    let function = quantize(part.function, &options.options)?;
+                    Ok(Delegated { function, ..part })
+                };
+                division.delegated =
+                    division.delegated.into_iter().map(quantized).collect::<Result<_, Error>>()?;
                 return Ok(Method { name, division, around: portable.program, report });
             }
             Err(Error::Refused(refused)) => {

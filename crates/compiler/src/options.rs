@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
 
@@ -28,6 +29,8 @@ pub struct Options {
     pub decompose_sdpa: bool,
     /// Passes that are left out, by name.
     pub skipped_passes: Vec<String>,
+    /// How weights are quantized once the passes are done; none where they stay floats.
+    pub quantization: Option<linear::Config>,
     /// Notes for people.
     pub metadata: Metadata,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use coremill_mil::compress::linear;
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::pass::{self, Draft, KeepFp32};
@@ -36,10 +37,11 @@ pub struct Demands {
 /// Without a target in the options, the oldest release is chosen that has all the operations that the program
 /// needs.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
+    check_quantization(options).map_err(Error::Program)?;
     let program = coremill_pt2::prepare(program)?;
-    let Lowered { draft, demands, .. } = lowered(&program, options, Opset::Ios15);
+    let Lowered { draft, demands, .. } = lowered(&program, options, needed_by_options(options));
     let (draft, target) = draft?;
-    let function = optimise(draft, options)?;
+    let function = quantize(optimise(draft, options)?, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
@@ -96,6 +98,34 @@ pub(crate) fn optimise(mut draft: Draft, options: &Options) -> Result<Function, 
     }
     pass::state_literals(&mut draft);
     consume_inputs(&mut draft.function);
+    Ok(draft.function)
+}
+
+/// The oldest release that has what the options ask for.
+pub(crate) fn needed_by_options(options: &Options) -> Opset {
+    options.quantization.as_ref().map_or(Opset::Ios15, linear::Config::needs)
+}
+
+/// Refuses quantized weights that the target does not have.
+pub(crate) fn check_quantization(options: &Options) -> Result<(), Refusal> {
+    let Some(target) = options.target else { return Ok(()) };
+    let needed = needed_by_options(options);
+    let refusal =
+        || Refusal::needs("the quantization of weights that is asked for", needed, target);
+    if needed > target { Err(refusal()) } else { Ok(()) }
+}
+
+/// Quantizes the weights of an optimised function, if that is asked for.
+pub(crate) fn quantize(function: Function, options: &Options) -> Result<Function, Error> {
+    let Some(config) = &options.quantization else { return Ok(function) };
+    let mut draft = Draft::new(function).map_err(fault)?;
+    linear::quantize(&mut draft, config).map_err(|error| {
+        let refusal = Refusal::new(error.message);
+        Error::Program(match error.hint {
+            Some(hint) => refusal.hint(hint),
+            None => refusal,
+        })
+    })?;
     Ok(draft.function)
 }
 

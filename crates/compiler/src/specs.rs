@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
 use serde::Deserialize;
 
@@ -83,8 +84,9 @@ impl LowerOptions {
             }
             "pass_pipeline" => self.options.skipped_passes = without_passes(value)?,
             "op_linear_quantizer_config" => {
-                return Err(Refusal::new("weights are not quantized while they are lowered")
-                    .hint("quantize the model before it is exported"));
+                let config = linear::Config::from_json(value);
+                let config = config.map_err(|error| Refusal::new(error.message))?;
+                self.options.quantization = Some(config);
             }
             other => {
                 refuse!("`{other}` is no key; there are {}", KEYS.join(", "))
@@ -209,6 +211,29 @@ mod tests {
     }
 
     #[test]
+    fn quantizers_are_those_of_coremltools() {
+        use linear::{Config, Granularity, Integer, Mode};
+        let quantization = |text| {
+            let options = applied(&[("op_linear_quantizer_config", text)], false);
+            options.expect("as it writes them").options.quantization
+        };
+        assert_eq!(quantization("{}"), Some(Config::default()));
+        let found = quantization(
+            r#"{"mode": "LINEAR", "dtype": "uint4", "granularity": "per_block", "weight_threshold": 10}"#,
+        );
+        let wanted = Config {
+            mode: Mode::Linear,
+            dtype: Integer::UInt4,
+            granularity: Granularity::Block(32),
+            weight_threshold: 10,
+        };
+        assert_eq!(found, Some(wanted));
+        let found = quantization(r#"{"granularity": "per_block", "block_size": [1, 0]}"#);
+        assert_eq!(found.map(|found| found.granularity), Some(Granularity::Blocks(vec![1, 0])));
+        assert_eq!(quantization(r#"{"block_size": 8}"#), Some(Config::default()));
+    }
+
+    #[test]
     fn passes_that_are_not_listed_are_left_out() {
         let list = r#"["common::cast_optimization", "common::fuse_pad_conv"]"#;
         let options = applied(&[("pass_pipeline", list)], false).expect("a list of names");
@@ -230,6 +255,33 @@ mod tests {
             ("model_type", "mlmodel", "accepted are `model` and `compiled_model`"),
             ("pass_pipeline", "[", "is no list of names"),
             ("enumerated_shapes", "{}", "not what ExecuTorch writes"),
+            ("op_linear_quantizer_config", "[]", "is no JSON object"),
+            ("op_linear_quantizer_config", r#"{"nbits": 8}"#, "`nbits` is no key; there are mode"),
+            (
+                "op_linear_quantizer_config",
+                r#"{"mode": "log"}"#,
+                "`mode` is `log`; accepted are `linear",
+            ),
+            (
+                "op_linear_quantizer_config",
+                r#"{"dtype": "int2"}"#,
+                "`dtype` is `int2`; accepted are `int8`",
+            ),
+            (
+                "op_linear_quantizer_config",
+                r#"{"granularity": 3}"#,
+                "`granularity` is `3`; accepted are a text",
+            ),
+            (
+                "op_linear_quantizer_config",
+                r#"{"block_size": [1, -2]}"#,
+                "`block_size` is `[1,-2]`",
+            ),
+            (
+                "op_linear_quantizer_config",
+                r#"{"weight_threshold": null}"#,
+                "is `null`; accepted are a number",
+            ),
             ("compute_unit", "all", "`compute_unit` is no key; there are compute_units"),
         ];
         for (key, value, expected) in cases {

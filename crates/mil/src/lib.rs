@@ -10,9 +10,11 @@
 //! | [`text`] | MIL text, printed and parsed |
 //! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
 //! | [`pass`] | programs made smaller and faster |
+//! | [`compress`] | weights made smaller |
 //! | [`compiled`] | `.mlmodelc`: compiled models, read and written |
 
 pub mod compiled;
+pub mod compress;
 pub mod infer;
 pub mod ir;
 pub mod model;

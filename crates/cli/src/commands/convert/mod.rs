@@ -261,6 +261,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
         fp32_ops: args.fp32_ops.clone(),
         fp32_modules: args.fp32_modules.clone(),
         decompose_sdpa: args.decompose_sdpa,
+        quantization: None,
         skipped_passes: args.skipped_passes.clone(),
         metadata: Metadata {
             short_description: text(&args.description),

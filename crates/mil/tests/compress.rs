@@ -1,0 +1,113 @@
+//! Weights made smaller, case by case: a file under `compress/` has a configuration in its first line, then a program,
+//! and what becomes of it, separated by a line of `// becomes`. `BLESS=1` writes the last part anew.
+
+use std::fs;
+use std::path::Path;
+
+use coremill_mil::compress::linear::{self, Config};
+use coremill_mil::ir::{Binding, Constant, ConstantData, Function, Program};
+use coremill_mil::pass::Draft;
+use coremill_mil::text::{self, NoWeights, PrintOptions};
+use coremill_mil::verify;
+
+const SEPARATOR: &str = "// becomes\n";
+
+fn program(text: &str) -> Program {
+    let program = text::parse(text, &NoWeights).expect("cases are programs");
+    verify::verify_program(&program).expect("cases are sound");
+    program
+}
+
+fn draft(text: &str) -> Draft {
+    Draft::new(program(text).functions.remove(0)).expect("cases are sound")
+}
+
+/// Writes weights inside of the program, so that they are printed.
+fn state_weights(function: &mut Function) {
+    let state = |constant: &mut Constant| {
+        if let ConstantData::Weight(weight) = &constant.data {
+            let bytes = weight.data.clone().expect("the weight was made here");
+            constant.data = ConstantData::Bytes(bytes);
+        }
+    };
+    let ops: Vec<_> = function.all_ops().map(|(id, _)| id).collect();
+    for id in ops {
+        let op = function.op_mut(id);
+        op.attributes.values_mut().for_each(state);
+        for binding in op.inputs.iter_mut().flat_map(|input| &mut input.bindings) {
+            if let Binding::Literal(constant) = binding {
+                state(constant);
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_become_what_the_files_say() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compress");
+    let entries = fs::read_dir(&root).expect("the directory can be read");
+    let mut count = 0;
+    for entry in entries {
+        let path = entry.expect("the entry can be read").path();
+        let file = fs::read_to_string(&path).expect("the case can be read");
+        let (before, wanted) = file.split_once(SEPARATOR).unwrap_or((&file, ""));
+        let (header, text) = before.split_once('\n').expect("the first line is the configuration");
+        let header = header.strip_prefix("// ").expect("the first line is a comment");
+        let config = Config::from_json(header).expect("the configuration is one");
+        let mut program = program(text);
+        let mut draft = draft(text);
+        let outcome = linear::quantize(&mut draft, &config).expect("weights can be quantized");
+        state_weights(&mut draft.function);
+        program.functions = vec![draft.function];
+        verify::verify_program(&program).expect("quantized programs are sound");
+        let printed = text::print(&program, &PrintOptions::default());
+        let mut found = format!("{}\n", printed.text.trim_end());
+        for (name, reason) in &outcome.kept {
+            found.push_str(&format!("// `{name}` stays: {reason}\n"));
+        }
+        if bless {
+            let text = format!("{}\n{SEPARATOR}{found}", before.trim_end());
+            fs::write(&path, text).expect("the case can be written");
+        } else {
+            assert_eq!(found, wanted, "{}", path.display());
+        }
+        count += 1;
+    }
+    assert!(count > 0, "there are no cases");
+}
+
+const LINEAR: &str = "program(1.3)
+{
+    func main<TARGET>(tensor<fp32, [1, 6]> x) {
+            tensor<fp32, [2, 6]> w = const()[val = tensor<fp32, [2, 6]>([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])];
+            tensor<fp32, [1, 2]> y = linear(weight = w, x = x);
+        } -> (y);
+}
+";
+
+fn refusal(target: &str, config: &str) -> linear::Error {
+    let config = Config::from_json(config).expect("the configuration is one");
+    let mut draft = draft(&LINEAR.replace("TARGET", target));
+    linear::quantize(&mut draft, &config).expect_err("it cannot be done")
+}
+
+#[test]
+fn what_a_release_does_not_have_is_refused() {
+    let cases = [
+        ("ios15", "{}", "need iOS16; the program is for iOS15"),
+        ("ios17", r#"{"dtype": "int4"}"#, "need iOS18; the program is for iOS17"),
+        ("ios17", r#"{"granularity": "per_block"}"#, "need iOS18; the program is for iOS17"),
+    ];
+    for (target, config, expected) in cases {
+        let error = refusal(target, config);
+        assert!(error.message.contains(expected), "{}", error.message);
+    }
+}
+
+#[test]
+fn blocks_have_as_many_axes_as_weights() {
+    let config = r#"{"granularity": "per_block", "block_size": [1, 0, 0], "weight_threshold": 0}"#;
+    let error = refusal("ios18", config);
+    assert_eq!(error.message, "`block_size` has 3 elements, but `w` has 2 axes");
+}

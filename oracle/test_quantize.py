@@ -1,0 +1,143 @@
+"""Weights that `coremill lower` quantizes: the operations and the numbers are those of coremltools."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import coremltools as ct
+import coremltools.optimize as cto
+import numpy
+import pytest
+import torch
+from coremltools.converters.mil.frontend.milproto.load import load as load_program
+from executorch.backends.apple.coreml.compiler import CoreMLBackend
+from executorch.exir._serialize._program import deserialize_pte_binary
+
+from oracle.conftest import Command
+
+KEY = "op_linear_quantizer_config"
+
+
+class Dense(torch.nn.Module):
+    """Convolutions of both kinds, and layers whose weights have their channels along either axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = torch.nn.Conv2d(4, 16, 3, padding=1)
+        self.up = torch.nn.ConvTranspose2d(16, 8, 2, stride=2)
+        self.out = torch.nn.Linear(64, 40)
+        self.mix = torch.nn.Parameter(torch.randn(40, 32))
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        features = self.up(torch.relu(self.down(picture)))
+        return self.out(features.flatten(2)) @ self.mix
+
+
+class Tied(torch.nn.Module):
+    """A table that is a layer's weight, too, and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(48, 32)
+        self.places = torch.nn.Embedding(40, 32)
+        self.layer = torch.nn.Linear(32, 32)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        mixed = self.layer(self.table(words) + self.places(words))
+        return torch.nn.functional.linear(mixed, self.table.weight)
+
+
+MODELS: dict[str, tuple[type[torch.nn.Module], torch.Tensor]] = {
+    "dense": (Dense, torch.randn(1, 4, 4, 4)),
+    "tied": (Tied, torch.randint(0, 40, (1, 5))),
+}
+
+CASES: list[tuple[str, ct.target, str, dict[str, Any]]] = [
+    ("dense", ct.target.iOS16, "float32", {"weight_threshold": 500}),
+    ("dense", ct.target.iOS17, "float16", {"mode": "linear", "dtype": "uint8", "weight_threshold": 500}),
+    ("dense", ct.target.iOS16, "float16", {"mode": "linear", "granularity": "per_tensor", "weight_threshold": 500}),
+    ("dense", ct.target.iOS18, "float16", {"weight_threshold": 500}),
+    ("dense", ct.target.iOS18, "float32", {"mode": "linear", "dtype": "int4", "weight_threshold": 500}),
+    (
+        "dense",
+        ct.target.iOS18,
+        "float16",
+        {"dtype": "uint4", "granularity": "per_block", "block_size": 8, "weight_threshold": 500},
+    ),
+    (
+        "tied",
+        ct.target.iOS18,
+        "float32",
+        {"mode": "linear", "dtype": "uint4", "granularity": "per_block", "block_size": 16, "weight_threshold": 500},
+    ),
+    ("tied", ct.target.iOS16, "float16", {"dtype": "uint8", "weight_threshold": 500}),
+    ("tied", ct.target.iOS18, "float32", {}),
+]
+
+
+def weights(model: ct.models.MLModel) -> list[tuple[str, tuple[int, ...], dict[str, numpy.ndarray]]]:
+    """The quantized weights of a package: the operation, the shape, what is bound, and what it stands for."""
+    program = load_program(
+        model_spec=model.get_spec(),
+        specification_version=model.get_spec().specificationVersion,
+        file_weights_dir=model.weights_dir,
+    )
+    found = []
+    for function in program.functions.values():
+        for op in function.operations:
+            if op.op_type.startswith("constexpr_"):
+                bound = {name: numpy.asarray(value.val) for name, value in op.inputs.items() if value is not None}
+                dense = numpy.asarray(op.materialized_val_inference())
+                bound["dense"] = dense
+                found.append((op.op_type, dense.shape, bound))
+    return sorted(found, key=lambda entry: (entry[1], numpy.abs(entry[2]["dense"]).sum()))
+
+
+@pytest.mark.parametrize(("name", "target", "precision", "config"), CASES, ids=lambda value: None)
+def test_quantized(
+    name: str, target: ct.target, precision: str, config: dict[str, Any], coremill: Command, tmp_path: Path
+) -> None:
+    """Operation by operation and number by number."""
+    torch.manual_seed(0)
+    kind, example = MODELS[name]
+    program = torch.export.export(kind().eval(), (example,)).run_decompositions({})
+    archive, path = tmp_path / "model.pt2", tmp_path / "model.pte"
+    torch.export.save(program, archive)
+
+    spec = CoreMLBackend.generate_op_linear_quantizer_config_compile_spec(config)
+    specs = CoreMLBackend.generate_compile_specs(
+        compute_precision=ct.precision(precision), minimum_deployment_target=target, op_linear_quantizer_config=config
+    )
+    assert spec in specs
+    wanted = weights(CoreMLBackend._convert_to_mlmodel(program, specs))
+    assert len(wanted) >= (0 if not config else 2)
+
+    options = [part for one in specs for part in ("--compile-spec", f"{one.key}={one.value.decode()}")]
+    coremill("lower", archive, "-o", path, "--full-graph", *options)
+    delegate = deserialize_pte_binary(path.read_bytes()).program.execution_plan[0].delegates[0]
+    assert json.loads({one.key: one.value for one in delegate.compile_specs}[KEY]) == config
+    coremill("extract", path, "-o", tmp_path / "models")
+    (package,) = (tmp_path / "models").glob("*.mlpackage")
+    found = weights(ct.models.MLModel(str(package), skip_model_load=True))
+
+    assert [entry[:2] for entry in found] == [entry[:2] for entry in wanted]
+    for (_, _, ours), (_, _, theirs) in zip(found, wanted, strict=True):
+        assert ours.keys() == theirs.keys()
+        for key in theirs:
+            numpy.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
+
+
+def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
+    """What the target does not have, and what is no configuration."""
+    kind, example = MODELS["dense"]
+    torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")
+
+    def told(config: str, *options: str) -> str:
+        spec = ["--compile-spec", f"{KEY}={config}"]
+        return coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *spec, *options)
+
+    assert "needs iOS18; this program targets iOS17" in told('{"dtype": "int4"}', "--target", "ios17")
+    assert "`bits` is no key; there are mode, dtype" in told('{"bits": 4}')
+    blocks = '{"granularity": "per_block", "block_size": [1, 0], "weight_threshold": 100}'
+    assert "`block_size` has 2 elements" in told(blocks)
+    assert not (tmp_path / "m.pte").exists()
