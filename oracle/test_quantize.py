@@ -26,7 +26,8 @@ class Dense(torch.nn.Module):
         self.down = torch.nn.Conv2d(4, 16, 3, padding=1)
         self.up = torch.nn.ConvTranspose2d(16, 8, 2, stride=2)
         self.out = torch.nn.Linear(64, 40)
-        self.mix = torch.nn.Parameter(torch.randn(40, 32))
+        # More elements than are worked on together.
+        self.mix = torch.nn.Parameter(torch.randn(40, 501))
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         features = self.up(torch.relu(self.down(picture)))
@@ -52,26 +53,30 @@ MODELS: dict[str, tuple[type[torch.nn.Module], torch.Tensor]] = {
     "tied": (Tied, torch.randint(0, 40, (1, 5))),
 }
 
-CASES: list[tuple[str, ct.target, str, dict[str, Any]]] = [
-    ("dense", ct.target.iOS16, "float32", {"weight_threshold": 500}),
-    ("dense", ct.target.iOS17, "float16", {"mode": "linear", "dtype": "uint8", "weight_threshold": 500}),
-    ("dense", ct.target.iOS16, "float16", {"mode": "linear", "granularity": "per_tensor", "weight_threshold": 500}),
-    ("dense", ct.target.iOS18, "float16", {"weight_threshold": 500}),
-    ("dense", ct.target.iOS18, "float32", {"mode": "linear", "dtype": "int4", "weight_threshold": 500}),
+#: The model, the target, the precision, the quantizer, and how many weights it takes.
+CASES: list[tuple[str, ct.target, str, dict[str, Any], int]] = [
+    ("dense", ct.target.iOS16, "float32", {"weight_threshold": 500}, 4),
+    ("dense", ct.target.iOS17, "float16", {"mode": "linear", "dtype": "uint8", "weight_threshold": 500}, 4),
+    ("dense", ct.target.iOS16, "float16", {"mode": "linear", "granularity": "per_tensor", "weight_threshold": 500}, 4),
+    ("dense", ct.target.iOS18, "float16", {"weight_threshold": 500}, 4),
+    ("dense", ct.target.iOS18, "float32", {"mode": "linear", "dtype": "int4", "weight_threshold": 500}, 4),
     (
         "dense",
         ct.target.iOS18,
         "float16",
         {"dtype": "uint4", "granularity": "per_block", "block_size": 8, "weight_threshold": 500},
+        # Of the convolution of 4 channels no block is 8 long.
+        3,
     ),
     (
         "tied",
         ct.target.iOS18,
         "float32",
         {"mode": "linear", "dtype": "uint4", "granularity": "per_block", "block_size": 16, "weight_threshold": 500},
+        2,
     ),
-    ("tied", ct.target.iOS16, "float16", {"dtype": "uint8", "weight_threshold": 500}),
-    ("tied", ct.target.iOS18, "float32", {}),
+    ("tied", ct.target.iOS16, "float16", {"dtype": "uint8", "weight_threshold": 500}, 2),
+    ("dense", ct.target.iOS18, "float32", {}, 2),
 ]
 
 
@@ -93,9 +98,15 @@ def weights(model: ct.models.MLModel) -> list[tuple[str, tuple[int, ...], dict[s
     return sorted(found, key=lambda entry: (entry[1], numpy.abs(entry[2]["dense"]).sum()))
 
 
-@pytest.mark.parametrize(("name", "target", "precision", "config"), CASES, ids=lambda value: None)
+@pytest.mark.parametrize(("name", "target", "precision", "config", "count"), CASES)
 def test_quantized(
-    name: str, target: ct.target, precision: str, config: dict[str, Any], coremill: Command, tmp_path: Path
+    name: str,
+    target: ct.target,
+    precision: str,
+    config: dict[str, Any],
+    count: int,
+    coremill: Command,
+    tmp_path: Path,
 ) -> None:
     """Operation by operation and number by number."""
     torch.manual_seed(0)
@@ -110,7 +121,7 @@ def test_quantized(
     )
     assert spec in specs
     wanted = weights(CoreMLBackend._convert_to_mlmodel(program, specs))
-    assert len(wanted) >= (0 if not config else 2)
+    assert len(wanted) == count
 
     options = [part for one in specs for part in ("--compile-spec", f"{one.key}={one.value.decode()}")]
     coremill("lower", archive, "-o", path, "--full-graph", *options)
@@ -125,6 +136,8 @@ def test_quantized(
         assert ours.keys() == theirs.keys()
         for key in theirs:
             numpy.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
+    if name == "dense":
+        coremill("compare", archive, path, "--positional", "--fail-below", 15)
 
 
 def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
@@ -141,3 +154,18 @@ def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
     blocks = '{"granularity": "per_block", "block_size": [1, 0], "weight_threshold": 100}'
     assert "`block_size` has 2 elements" in told(blocks)
     assert not (tmp_path / "m.pte").exists()
+
+
+def test_the_target_follows(coremill: Command, tmp_path: Path) -> None:
+    """Without a target, the oldest release that has the integers is chosen."""
+    kind, example = MODELS["dense"]
+    torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")
+    for dtype, version in (("uint8", 7), ("uint4", 9)):
+        coremill(
+            "lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--compile-spec", f'{KEY}={{"dtype": "{dtype}"}}'
+        )
+        coremill("extract", tmp_path / "m.pte", "-o", tmp_path / dtype)
+        (package,) = (tmp_path / dtype).glob("*.mlpackage")
+        model = ct.models.MLModel(str(package), skip_model_load=True)
+        assert model.get_spec().specificationVersion == version
+        assert len(weights(model)) == 2

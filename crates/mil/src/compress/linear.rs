@@ -337,7 +337,7 @@ fn candidate(editor: &Editor<'_>, id: OpId, config: &Config) -> Option<Candidate
     let constant = op.attributes.get("val")?;
     let ty = constant.tensor_type()?;
     let shape = ty.known_shape()?;
-    let count: u64 = shape.iter().product();
+    let count = ty.element_count()?;
     let is_large = count >= MIN_ELEMENTS && count > config.weight_threshold;
     if !is_large || shape.len() < 2 || !matches!(ty.dtype, DType::Fp16 | DType::Fp32) {
         return None;
@@ -350,6 +350,9 @@ fn candidate(editor: &Editor<'_>, id: OpId, config: &Config) -> Option<Candidate
         return None;
     }
     let elements = constant.elements()?.clone();
+    if ty.storage_bytes() != Some(elements.len() as u64) {
+        return None;
+    }
     Some(Candidate { id, value, dtype: ty.dtype, shape: shape.to_vec(), elements })
 }
 
@@ -387,7 +390,7 @@ fn replacement(
         .shape
         .iter()
         .zip(&sizes)
-        .map(|(&extent, &size)| if size == 0 { 1 } else { extent / size })
+        .map(|(&extent, &size)| extent.checked_div(size).unwrap_or(1))
         .collect();
     Ok(Ok(operation(editor.opset(), weight, config, Blocked { blocks, counts, sizes, steps })))
 }
