@@ -4,12 +4,11 @@
 mod apple;
 mod bench;
 mod fuzz;
-mod kernels;
+mod generated;
 mod ops;
 mod oracle;
 mod pt2;
 mod pte;
-mod schemas;
 mod test;
 mod workspace;
 mod zoo;
@@ -33,9 +32,9 @@ enum Command {
     /// Generate the op table from coremltools' registry, and what is made of the table.
     Ops(ops::Arguments),
     /// Dump torch's operator schemas, which the reader of `.pt2` archives needs.
-    Schemas(schemas::Arguments),
+    Schemas(generated::Arguments),
     /// List the operators that ExecuTorch's runtime has kernels for.
-    Kernels(kernels::Arguments),
+    Kernels(generated::Arguments),
     /// Print what is read from `.pt2` archives as JSON.
     #[command(name = "pt2-dump")]
     Pt2Dump(pt2::Arguments),
@@ -56,8 +55,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
-        Command::Schemas(arguments) => schemas::run(&arguments),
-        Command::Kernels(arguments) => kernels::run(&arguments),
+        Command::Schemas(arguments) => generated::SCHEMAS.run(&arguments),
+        Command::Kernels(arguments) => generated::KERNELS.run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),

@@ -10,6 +10,7 @@
 //! | `zip`, `wire` | the container, and the JSON's types |
 //! | `graph`, `normalize`, `dead` | from the JSON's graph to [`Graph`] |
 //! | `program` | [`ExportedProgram`] and all that is in it |
+//! | [`promotion`] | the types of results |
 //! | `symbol` | [`Expression`]s of symbolic sizes, their ranges and values |
 //! | `schema` | the operators' schemas |
 //! | `prepare` | [`prepare()`]: from a traced program to a functional one |
@@ -33,6 +34,7 @@ mod normalize;
 mod pickle;
 mod prepare;
 mod program;
+pub mod promotion;
 mod read;
 mod saved;
 mod scalar;

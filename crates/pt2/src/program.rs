@@ -1,6 +1,7 @@
 //! What an archive holds: a graph of ATen calls over values, and all that surrounds it.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -434,6 +435,44 @@ impl Argument {
             | Argument::Graph(_)
             | Argument::Operator(_) => {}
         }
+    }
+
+    /// Puts what `change` says in the place of each value, up to the first that it has an error for.
+    pub fn try_map_values<E>(
+        &mut self,
+        change: &mut dyn FnMut(ValueId) -> Result<Argument, E>,
+    ) -> Result<(), E> {
+        match self {
+            Argument::Value(id) => *self = change(*id)?,
+            Argument::List(items) => {
+                for item in items {
+                    item.try_map_values(change)?;
+                }
+            }
+            Argument::Map(items) => {
+                for (_, item) in items {
+                    item.try_map_values(change)?;
+                }
+            }
+            Argument::None
+            | Argument::Int(_)
+            | Argument::Float(_)
+            | Argument::Bool(_)
+            | Argument::Complex(..)
+            | Argument::Text(_)
+            | Argument::ScalarType(_)
+            | Argument::MemoryFormat(_)
+            | Argument::Layout(_)
+            | Argument::Device(_)
+            | Argument::Graph(_)
+            | Argument::Operator(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Puts what `change` says in the place of each value.
+    pub fn map_values(&mut self, change: &mut dyn FnMut(ValueId) -> Argument) {
+        let Ok(()) = self.try_map_values(&mut |id| Ok::<_, Infallible>(change(id)));
     }
 }
 

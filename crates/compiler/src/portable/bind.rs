@@ -66,12 +66,14 @@ impl Call<'_> {
         }
         let mut made = of_use(made, node, &renamed, frame);
         for call in &mut made {
-            let rename = |id: &mut ValueId| *id = *renamed.get(id).unwrap_or(id);
-            call.arguments.iter_mut().for_each(|argument| each(argument, &rename));
+            let rename = |id: ValueId| *renamed.get(&id).unwrap_or(&id);
+            for argument in &mut call.arguments {
+                argument.map_values(&mut |id| Argument::Value(rename(id)));
+            }
             for output in &mut call.outputs {
                 match output {
-                    Output::Value(id) => rename(id),
-                    Output::List(ids) => ids.iter_mut().for_each(rename),
+                    Output::Value(id) => *id = rename(*id),
+                    Output::List(ids) => ids.iter_mut().for_each(|id| *id = rename(*id)),
                     Output::Unused | Output::None => {}
                 }
             }
@@ -158,24 +160,4 @@ fn of_use(
     }
     kept.reverse();
     kept
-}
-
-pub(super) fn each(argument: &mut Argument, visit: &dyn Fn(&mut ValueId)) {
-    match argument {
-        Argument::Value(id) => visit(id),
-        Argument::List(items) => items.iter_mut().for_each(|item| each(item, visit)),
-        Argument::Map(items) => items.iter_mut().for_each(|(_, item)| each(item, visit)),
-        Argument::None
-        | Argument::Int(_)
-        | Argument::Float(_)
-        | Argument::Bool(_)
-        | Argument::Complex(..)
-        | Argument::Text(_)
-        | Argument::ScalarType(_)
-        | Argument::MemoryFormat(_)
-        | Argument::Layout(_)
-        | Argument::Device(_)
-        | Argument::Graph(_)
-        | Argument::Operator(_) => {}
-    }
 }

@@ -527,7 +527,7 @@ pub(crate) fn promoted(call: &Call<'_>, operands: &[&Argument]) -> Option<Scalar
             }
         }
     }
-    match (dtype::promote_ranked(&kinds), number) {
+    match (dtype::promote_ranked(kinds), number) {
         (Some(tensors), Some(number)) => Some(dtype::beside(number, tensors)),
         (tensors, number) => tensors.or(number),
     }

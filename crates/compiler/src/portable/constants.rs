@@ -10,8 +10,6 @@ use coremill_pt2::{
     Argument, ExportedProgram, InputKind, Node, Output, OutputKind, Stored, ValueId,
 };
 
-use super::each;
-
 /// Takes permutations of weights out of the graph; `sources` belong to the nodes.
 pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outside: &[bool]) {
     let weights = weights(program);
@@ -54,7 +52,7 @@ pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outs
         let digits: Vec<_> = order.iter().map(usize::to_string).collect();
         let name = format!("{name}.permuted_{}", digits.join("_"));
         program.tensors.insert(name.clone(), Stored::Tensor(tensor));
-        each(input, &|id| *id = *result);
+        *input = Argument::Value(*result);
         *kind = InputKind::Parameter(name);
     }
 }

@@ -27,7 +27,6 @@ use coremill_pt2::{
     Symbols, Target, Value, ValueId,
 };
 
-use self::bind::each;
 use self::call::Call;
 use self::kernels::Kernels;
 pub use self::kernels::kernel;
@@ -217,31 +216,8 @@ impl Frame {
     }
 
     fn resolve_argument(&self, argument: &mut Argument) {
-        match argument {
-            Argument::Value(id) => {
-                if let Some(now) = self.replaced.get(id) {
-                    *argument = now.clone();
-                }
-            }
-            Argument::List(items) => {
-                items.iter_mut().for_each(|item| self.resolve_argument(item));
-            }
-            Argument::Map(items) => {
-                items.iter_mut().for_each(|(_, item)| self.resolve_argument(item));
-            }
-            Argument::None
-            | Argument::Int(_)
-            | Argument::Float(_)
-            | Argument::Bool(_)
-            | Argument::Complex(..)
-            | Argument::Text(_)
-            | Argument::ScalarType(_)
-            | Argument::MemoryFormat(_)
-            | Argument::Layout(_)
-            | Argument::Device(_)
-            | Argument::Graph(_)
-            | Argument::Operator(_) => {}
-        }
+        argument
+            .map_values(&mut |id| self.replaced.get(&id).cloned().unwrap_or(Argument::Value(id)));
     }
 
     /// The integer that an argument is, as an expression.

@@ -61,7 +61,7 @@ impl Call<'_> {
 
     /// A function of two tensors of the type that they compute in: `mul`, `maximum`.
     pub(crate) fn join(&mut self, operator: &str, x: &Tensor, y: &Tensor) -> Maybe {
-        let dtype = promote_ranked(&[(x.dtype, x.rank()), (y.dtype, y.rank())]);
+        let dtype = promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]);
         let dtype = dtype.unwrap_or(x.dtype);
         let given = [("self", x.argument()), ("other", y.argument())];
         let sizes = broadcast(x, y)?;
@@ -82,7 +82,7 @@ impl Call<'_> {
 
     /// The quotient with fractions.
     pub(crate) fn divide(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
-        let dtype = promote_ranked(&[(x.dtype, x.rank()), (y.dtype, y.rank())]);
+        let dtype = promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]);
         let dtype = fractional(dtype.unwrap_or(x.dtype));
         let given = [("self", x.argument()), ("other", y.argument())];
         let sizes = broadcast(x, y)?;
@@ -150,7 +150,7 @@ impl Call<'_> {
     }
 
     pub(crate) fn choose(&mut self, condition: &Tensor, x: &Tensor, y: &Tensor) -> Maybe {
-        let dtype = promote_ranked(&[(x.dtype, x.rank()), (y.dtype, y.rank())]);
+        let dtype = promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]);
         let condition = self.cast(condition, ScalarType::Bool)?;
         let given =
             [("condition", condition.argument()), ("self", x.argument()), ("other", y.argument())];

@@ -6,9 +6,10 @@
 //! `float64` ones not.
 
 use super::edit::Editor;
-use super::meta::{contiguous, is_float};
+use super::meta::contiguous;
 use crate::error::{Error, shown};
 use crate::program::{Argument, Meta, Node, Origin, Target, TensorMeta};
+use crate::promotion::is_float;
 use crate::scalar::ScalarType;
 
 /// A region in which casts are made.

@@ -66,7 +66,7 @@ impl<'a> Editor<'a> {
         if self.replaced.is_empty() {
             return;
         }
-        map_values(argument, &mut |id| Ok(self.current(id))).unwrap_or_default();
+        argument.map_values(&mut |id| self.current(id));
     }
 
     pub(super) fn resolve_node(&self, node: &mut Node) {
@@ -131,39 +131,6 @@ pub(super) fn positional(value: Argument) -> Given {
 /// An argument that goes by its name.
 pub(super) fn named(name: &str, value: Argument) -> Given {
     Given { name: name.to_owned(), by_keyword: true, value }
-}
-
-/// Puts what `change` says in the place of each value.
-pub(super) fn map_values(
-    argument: &mut Argument,
-    change: &mut dyn FnMut(ValueId) -> Result<Argument, Error>,
-) -> Result<(), Error> {
-    match argument {
-        Argument::Value(id) => *argument = change(*id)?,
-        Argument::List(items) => {
-            for item in items {
-                map_values(item, change)?;
-            }
-        }
-        Argument::Map(items) => {
-            for (_, item) in items {
-                map_values(item, change)?;
-            }
-        }
-        Argument::None
-        | Argument::Int(_)
-        | Argument::Float(_)
-        | Argument::Bool(_)
-        | Argument::Complex(..)
-        | Argument::Text(_)
-        | Argument::ScalarType(_)
-        | Argument::MemoryFormat(_)
-        | Argument::Layout(_)
-        | Argument::Device(_)
-        | Argument::Graph(_)
-        | Argument::Operator(_) => {}
-    }
-    Ok(())
 }
 
 /// The values that an output of a node defines.

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use super::edit::{Editor, defined, map_values, named, positional};
+use super::edit::{Editor, defined, named, positional};
 use super::functional::{self, Functional};
 use super::meta::{contiguous, is_contiguous, same_sizes};
 use super::view::{self, Found, Place, View, size_arguments};
@@ -261,7 +261,7 @@ impl State<'_> {
 
     /// Brings an argument up to date.
     fn read(&mut self, argument: &mut Argument, origin: &Origin) -> Result<(), Error> {
-        map_values(argument, &mut |id| {
+        argument.try_map_values(&mut |id| {
             Ok(Argument::Value(match self.by_value.get(&id) {
                 Some(alias) => self.fresh(*alias, origin)?,
                 None => id,

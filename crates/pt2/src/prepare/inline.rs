@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::autocast::{self, Cast};
-use super::edit::{Editor, map_values, positional};
+use super::edit::{Editor, positional};
 use crate::error::{Error, shown};
 use crate::graph::target;
 use crate::normalize;
@@ -315,7 +315,7 @@ fn flatten(argument: Argument, into: &mut Vec<Argument>) {
 }
 
 fn rename(argument: &mut Argument, names: &HashMap<ValueId, Argument>) -> Result<(), Error> {
-    map_values(argument, &mut |id| {
+    argument.try_map_values(&mut |id| {
         names.get(&id).cloned().ok_or_else(|| {
             Error::malformed(format!("{id} of a nested graph is used before it is defined"))
         })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::limits::MAX_STRIDE_TERMS;
 use crate::program::{Size, Symbolic, TensorMeta};
+use crate::promotion::promote_ranked;
 use crate::scalar::ScalarType;
 use crate::symbol::{Expression, Function, SymbolId};
 
@@ -148,68 +149,9 @@ fn strides_exist(old: &[i64], strides: &[i64], new: &[i64]) -> bool {
     left == 0
 }
 
-/// How far up the order of promotion a type is: bool, integers, floats, complex numbers.
-fn category(dtype: ScalarType) -> u8 {
-    use ScalarType::*;
-    match dtype {
-        Bool => 0,
-        UInt8 | Int8 | Int16 | Int32 | Int64 | UInt16 | UInt32 | UInt64 => 1,
-        Float16 | Float32 | Float64 | BFloat16 | Float8E4M3Fn | Float8E5M2 | Float8E4M3FnUz
-        | Float8E5M2FnUz | Float8E8M0Fnu => 2,
-        Complex32 | Complex64 | Complex128 => 3,
-    }
-}
-
-/// Whether the type has fractions; complex numbers not.
-pub(super) fn is_float(dtype: ScalarType) -> bool {
-    category(dtype) == 2
-}
-
-pub(super) fn is_complex(dtype: ScalarType) -> bool {
-    category(dtype) == 3
-}
-
-/// The type that a call on both computes in, ranks not considered.
-pub(super) fn promote(left: ScalarType, right: ScalarType) -> ScalarType {
-    use ScalarType::*;
-    if left == right {
-        return left;
-    }
-    let (low, high) = if category(left) <= category(right) { (left, right) } else { (right, left) };
-    match (category(low), category(high)) {
-        (3, _) if low.bytes() > high.bytes() => low,
-        (3, _) => high,
-        (2, 3) => match (low, high) {
-            (Float64, _) => Complex128,
-            (Float32 | BFloat16, Complex32) => Complex64,
-            _ => high,
-        },
-        (2, _) => match (low, high) {
-            (Float16, BFloat16) | (BFloat16, Float16) => Float32,
-            _ if low.bytes() > high.bytes() => low,
-            _ => high,
-        },
-        (1, 1) => match (low, high) {
-            (UInt8, other) | (other, UInt8) if other == Int8 => Int16,
-            _ if low.bytes() > high.bytes() => low,
-            _ => high,
-        },
-        _ => high,
-    }
-}
-
-/// The type that a call on these tensors computes in: a tensor with dimensions counts for more than one without.
+/// The type that a call on these tensors computes in.
 pub(super) fn promote_all<'a>(tensors: impl Iterator<Item = &'a TensorMeta>) -> Option<ScalarType> {
-    let (mut ranked, mut bare) = (None, None);
-    for meta in tensors {
-        let slot = if meta.sizes.is_empty() { &mut bare } else { &mut ranked };
-        *slot = Some(slot.map_or(meta.dtype, |dtype| promote(dtype, meta.dtype)));
-    }
-    match (ranked, bare) {
-        (Some(ranked), Some(bare)) if category(bare) > category(ranked) => Some(bare),
-        (Some(ranked), _) => Some(ranked),
-        (None, bare) => bare,
-    }
+    promote_ranked(tensors.map(|meta| (meta.dtype, meta.sizes.len())))
 }
 
 #[cfg(test)]
@@ -225,16 +167,5 @@ mod tests {
         assert!(strides_exist(&[4, 1, 3], &[6, 9, 1], &[4, 3]));
         assert!(!strides_exist(&[4, 3], &[6, 1], &[12]));
         assert!(strides_exist(&[], &[], &[1, 1]));
-    }
-
-    #[test]
-    fn types_are_promoted_as_torch_does() {
-        use ScalarType::*;
-        assert_eq!(promote(Float16, BFloat16), Float32);
-        assert_eq!(promote(Int8, UInt8), Int16);
-        assert_eq!(promote(Bool, UInt8), UInt8);
-        assert_eq!(promote(Int64, Float16), Float16);
-        assert_eq!(promote(Float64, Complex64), Complex128);
-        assert_eq!(promote(Int32, Int64), Int64);
     }
 }

@@ -10,8 +10,6 @@ use crate::program::{Argument, ExportedProgram, InputKind, Meta, Node, Output, V
 use crate::saved;
 use crate::tensor::Stored;
 
-use super::edit::map_values;
-
 pub(super) fn take_apart(program: &mut ExportedProgram) -> Result<(), Error> {
     if !program.graph.nodes.iter().any(takes_part) {
         return Ok(());
@@ -33,10 +31,10 @@ pub(super) fn take_apart(program: &mut ExportedProgram) -> Result<(), Error> {
     let mut kept = Vec::with_capacity(program.graph.nodes.len());
     for mut node in std::mem::take(&mut program.graph.nodes) {
         let mut rename = |argument: &mut Argument| {
-            map_values(argument, &mut |id| Ok(Argument::Value(*same.get(&id).unwrap_or(&id))))
+            argument.map_values(&mut |id| Argument::Value(*same.get(&id).unwrap_or(&id)))
         };
-        node.arguments.iter_mut().try_for_each(&mut rename)?;
-        node.keywords.iter_mut().try_for_each(|(_, argument)| rename(argument))?;
+        node.arguments.iter_mut().for_each(&mut rename);
+        node.keywords.iter_mut().for_each(|(_, argument)| rename(argument));
         let ([Argument::Value(source), Argument::Text(attribute)], [Output::Value(result)], true) =
             (node.arguments.as_slice(), node.outputs.as_slice(), takes_part(&node))
         else {
@@ -49,7 +47,7 @@ pub(super) fn take_apart(program: &mut ExportedProgram) -> Result<(), Error> {
         names.insert(id, name);
     }
     for output in &mut program.graph.outputs {
-        map_values(output, &mut |id| Ok(Argument::Value(*same.get(&id).unwrap_or(&id))))?;
+        output.map_values(&mut |id| Argument::Value(*same.get(&id).unwrap_or(&id)));
     }
     program.graph.nodes = kept;
     drop_objects(program);

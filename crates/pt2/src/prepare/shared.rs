@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use super::edit::map_values;
 use crate::program::{Argument, ExportedProgram, InputKind, OutputKind, ValueId};
 use crate::scalar::ScalarType;
 use crate::tensor::Stored;
@@ -49,15 +48,15 @@ pub(super) fn merge(program: &mut ExportedProgram) {
     let mut inputs = program.graph.inputs.iter();
     program.inputs.retain(|_| inputs.next().is_none_or(stays));
     program.graph.inputs.retain(stays);
-    let mut change = |id: ValueId| Ok(Argument::Value(*replaced.get(&id).unwrap_or(&id)));
+    let mut change = |id: ValueId| Argument::Value(*replaced.get(&id).unwrap_or(&id));
     for node in &mut program.graph.nodes {
         let keywords = node.keywords.iter_mut().map(|(_, argument)| argument);
         for argument in node.arguments.iter_mut().chain(keywords) {
-            map_values(argument, &mut change).unwrap_or_default();
+            argument.map_values(&mut change);
         }
     }
     for output in &mut program.graph.outputs {
-        map_values(output, &mut change).unwrap_or_default();
+        output.map_values(&mut change);
     }
 }
 

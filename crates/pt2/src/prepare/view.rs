@@ -1,13 +1,12 @@
 //! Views: how a tensor shares its elements with another, how it is read anew, and what a write through it means.
 
 use super::edit::{Editor, defined, positional};
-use super::meta::{
-    contiguous, expression, is_complex, is_contiguous, is_view, same_order, same_sizes,
-};
+use super::meta::{contiguous, expression, is_contiguous, is_view, same_order, same_sizes};
 use crate::error::Error;
 use crate::program::{
     Argument, Meta, Node, Origin, Output, Size, Symbolic, Target, TensorMeta, ValueId,
 };
+use crate::promotion::is_complex;
 use crate::scalar::MemoryFormat;
 use crate::symbol::{Expression, Function};
 

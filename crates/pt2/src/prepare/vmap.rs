@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use super::edit::{Editor, defined, map_values};
+use super::edit::{Editor, defined};
 use super::meta::contiguous;
 use super::view::{size_arguments, wrap};
 use crate::error::Error;
@@ -253,7 +253,7 @@ impl State<'_> {
 
     /// Puts what was shown again in an argument of a call that has nothing hidden.
     fn show_in(&self, argument: &mut Argument) -> Result<(), Error> {
-        map_values(argument, &mut |id| {
+        argument.try_map_values(&mut |id| {
             Ok(Argument::Value(match self.hidden.get(&id) {
                 Some(hidden) if hidden.levels.is_empty() => hidden.value,
                 Some(_) => {
@@ -530,7 +530,7 @@ impl State<'_> {
             let mut value = self.aligned(&tensor, levels, rank, &node.origin)?;
             // A tensor without dimensions gives way to others when types are promoted; it has some now.
             let bare = tensor.meta.sizes.is_empty() && !tensor.levels.is_empty() && rank > 0;
-            let float = |dtype| super::meta::is_float(dtype);
+            let float = |dtype| crate::promotion::is_float(dtype);
             if bare
                 && tensor.meta.dtype != result.dtype
                 && float(tensor.meta.dtype)
