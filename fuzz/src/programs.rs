@@ -329,7 +329,7 @@ impl Program<'_, '_> {
             }
             return self.folded(dtype, extents);
         }
-        let mut axis = |program: &mut Self| {
+        let axis = |program: &mut Self| {
             if rank == 0 || program.hostile() {
                 return program.integer();
             }

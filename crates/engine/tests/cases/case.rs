@@ -23,7 +23,9 @@ pub(crate) struct Case {
     /// Other operations that it shows.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    pub(crate) opset: String,
+    /// For readers of the file; the program says it, too.
+    #[serde(rename = "opset")]
+    _opset: String,
     program: String,
     #[serde(rename = "inputs", deserialize_with = "named")]
     pub(crate) inputs: Vec<(String, Array)>,
