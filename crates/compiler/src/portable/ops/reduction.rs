@@ -54,6 +54,9 @@ pub(crate) const ROWS: &[Row] = &[
         &[
             "aten.linalg_vector_norm.default",
             "aten.linalg_norm.default",
+            "aten.linalg_norm.ord_str",
+            "aten.linalg_matrix_norm.default",
+            "aten.linalg_matrix_norm.str_ord",
             "aten.norm.Scalar",
             "aten.norm.ScalarOpt_dim",
             "aten.norm.ScalarOpt_dtype",
@@ -323,20 +326,50 @@ fn length(call: &mut Call<'_>, x: &Tensor, degree: f64, dimensions: &[usize], ke
 fn norm(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let (dimensions, keep) = over(call, &x)?;
-    let name = if call.has("ord") { "ord" } else { "p" };
-    let degree = call.float_or(name, 2.0)?;
-    if call.node.target.is("aten", "linalg_norm", "default")
-        && call.has("ord")
-        && dimensions.len() == 2
-    {
-        refuse!("norms of matrices have no kernel");
-    }
     if is_complex(x.dtype) {
         refuse!("norms of complex numbers have no kernel");
     }
     let dtype = call.result(0)?.dtype;
     let x = call.cast(&x, dtype)?;
-    one(length(call, &x, degree, &dimensions, keep)?)
+    let name = if call.has("ord") { "ord" } else { "p" };
+    if call.text(name).is_ok_and(|order| order == "fro") {
+        return one(length(call, &x, 2.0, &dimensions, keep)?);
+    }
+    let degree = call.float_or(name, 2.0)?;
+    let is_of_matrices = ["linalg_norm", "linalg_matrix_norm"]
+        .iter()
+        .any(|name| call.node.target.is("aten", name, "default"));
+    match dimensions[..] {
+        [row, column] if is_of_matrices && call.has("ord") => {
+            one(matrix_norm(call, &x, degree, [row, column], keep)?)
+        }
+        _ => one(length(call, &x, degree, &dimensions, keep)?),
+    }
+}
+
+/// The norm of an order of matrices: the largest or smallest of the sums along the other dimension.
+fn matrix_norm(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    order: f64,
+    [row, column]: [usize; 2],
+    keep: bool,
+) -> Maybe {
+    let (along, other) = match order.abs() {
+        1.0 => (row, column),
+        f64::INFINITY => (column, row),
+        _ => refuse!(
+            "norms of matrices of order {order} need singular values, which no kernel computes"
+        ),
+    };
+    let size = call.map("abs", x)?;
+    let sums = sum_as(call, &size, &[along], true, x.dtype)?;
+    let function = if order > 0.0 { "amax" } else { "amin" };
+    let found = call.extreme(function, &sums, &[other], true)?;
+    if keep {
+        return Ok(found);
+    }
+    call.view(&found, left(x, &[row, column], false))
 }
 
 fn logsumexp(call: &mut Call<'_>) -> Results {
