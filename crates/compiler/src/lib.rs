@@ -29,7 +29,7 @@ pub use emit::ModelType;
 pub use error::{Error, Refusal, Refused};
 pub use executorch::{Constant, LowerOptions, Lowered, WeightSharing, lower};
 pub use lower::identifier;
-pub use options::{Options, Precision, States};
+pub use options::{Options, Precision, States, is_within};
 pub use partition::{Cost, Outside, PartReport, Reason, Report};
 pub use pipeline::{Conversion, Demands, convert};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS};

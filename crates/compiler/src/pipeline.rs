@@ -1,6 +1,6 @@
 //! The whole way from an archive to a model.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use coremill_mil::compress::linear;
 use coremill_mil::ir::{Function, Opset, Program};
@@ -39,9 +39,11 @@ pub struct Demands {
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     check_quantization(options).map_err(Error::Program)?;
     let program = coremill_pt2::prepare(program)?;
-    let Lowered { draft, demands, .. } = lowered(&program, options, needed_by_options(options));
+    let Lowered { draft, demands, origins, .. } =
+        lowered(&program, options, needed_by_options(options));
     let (draft, target) = draft?;
-    let function = quantize(optimise(draft, options)?, options)?;
+    let keep = kept(&program, &origins, options);
+    let function = quantize(optimise(draft, options, &keep)?, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
@@ -83,17 +85,41 @@ pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset
     }
 }
 
+/// What of a lowered program stays in `fp32`.
+pub(crate) fn kept(
+    program: &ExportedProgram,
+    origins: &HashMap<String, usize>,
+    options: &Options,
+) -> KeepFp32 {
+    // What passes make bears the name of what it stands for; outputs bear one that says nothing of their module.
+    let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
+    let is_kept = |node: usize| {
+        let path = program.graph.nodes[node].origin.module_path();
+        path.is_some_and(|path| options.is_fp32_module(path))
+    };
+    let names = match options.fp32_modules.is_empty() {
+        true => HashSet::new(),
+        false => {
+            let made = origins.iter().filter(|(_, node)| is_kept(**node));
+            made.map(|(name, _)| name.clone()).collect()
+        }
+    };
+    KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect(), names }
+}
+
 /// Makes a lowered function small and fast, and gives it its precision.
-pub(crate) fn optimise(mut draft: Draft, options: &Options) -> Result<Function, Error> {
+pub(crate) fn optimise(
+    mut draft: Draft,
+    options: &Options,
+    keep: &KeepFp32,
+) -> Result<Function, Error> {
     let mut skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
     if options.decompose_sdpa {
         skipped.push("recognise_attention");
     }
     pass::simplify(&mut draft, &skipped);
     if options.precision == Precision::Fp16 {
-        let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
-        let keep = KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect() };
-        draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
+        draft = pass::to_fp16(&draft, keep).map_err(fault)?;
         pass::simplify(&mut draft, &skipped);
     }
     pass::state_literals(&mut draft);

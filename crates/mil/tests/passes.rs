@@ -1,6 +1,7 @@
 //! Passes, case by case: a file under `passes/` named after its pass holds a program and what becomes of it,
 //! separated by a line of `// becomes`. `BLESS=1` writes the second part anew.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,11 @@ const SEPARATOR: &str = "// becomes\n";
 fn run(name: &str, mut draft: Draft) -> Draft {
     match name {
         "to_fp16" => {
-            let keep = KeepFp32 { ops: vec!["exp".to_owned()], prefixes: vec!["kept_".to_owned()] };
+            let keep = KeepFp32 {
+                ops: vec!["exp".to_owned()],
+                prefixes: vec!["kept_".to_owned()],
+                names: HashSet::from(["wide".to_owned()]),
+            };
             return pass::to_fp16(&draft, &keep).expect("the program is sound");
         }
         "state_literals" => {

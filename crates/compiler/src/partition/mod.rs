@@ -37,7 +37,7 @@ use self::stages::Stages;
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Probe, probe};
 use crate::options::{Options, States};
-use crate::pipeline::{lowered, optimise};
+use crate::pipeline::{kept, lowered, optimise};
 
 /// How to divide a program.
 pub(crate) struct Wishes<'o> {
@@ -342,7 +342,8 @@ impl Divider<'_> {
         let attempt = lowered(&part.program, &options, self.wishes.floor);
         match attempt.draft {
             Ok((draft, target)) => {
-                let function = match optimise(draft, &options) {
+                let keep = kept(&part.program, &attempt.origins, &options);
+                let function = match optimise(draft, &options, &keep) {
                     Ok(function) => function,
                     Err(error) => return Err(Stands::Whole(error)),
                 };

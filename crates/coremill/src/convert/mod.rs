@@ -76,6 +76,14 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
         matches!(kind, OutputKind::User | OutputKind::Loss) && !matches!(argument, Argument::None)
     });
     names_fit("output", &options.output_names, outputs.count())?;
+    check_fp32([program], options)
+}
+
+/// Says what in the options is to compute in `fp32` and is in none of the programs.
+pub fn check_fp32<'p>(
+    programs: impl IntoIterator<Item = &'p ExportedProgram>,
+    options: &Options,
+) -> Result<(), Error> {
     for name in &options.fp32_ops {
         if OpKind::from_name(name).is_none() {
             return Err(Error::new(format!("Core ML has no operation `{name}`"))
@@ -86,13 +94,11 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
         return Ok(());
     }
     let mut paths = BTreeSet::new();
-    modules(&program.graph.nodes, &mut paths);
+    for program in programs {
+        modules(&program.graph.nodes, &mut paths);
+    }
     for wanted in &options.fp32_modules {
-        let inside = |path: &&str| {
-            let rest = path.strip_prefix(wanted.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        if !paths.iter().any(inside) {
+        if !paths.iter().any(|path| compiler::is_within(path, wanted)) {
             let last = wanted.rsplit('.').next().unwrap_or(wanted);
             let similar = paths.iter().filter(|path| path.rsplit('.').next() == Some(last)).take(5);
             let mut shown: Vec<_> = similar.map(|path| format!("`{path}`")).collect();

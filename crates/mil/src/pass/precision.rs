@@ -42,6 +42,8 @@ pub struct KeepFp32 {
     pub ops: Vec<String>,
     /// What values' names begin with.
     pub prefixes: Vec<String>,
+    /// Values by their whole name.
+    pub names: HashSet<String>,
 }
 
 /// The same function with floats of 16 bits inside.
@@ -391,8 +393,10 @@ fn wide_ops(
     let mut pending = Vec::new();
     for (id, op) in function.all_ops() {
         let named = |output: &ValueId| {
+            let name = &function.value(*output).name;
             exact.contains(output)
-                || keep.prefixes.iter().any(|p| function.value(*output).name.starts_with(p))
+                || keep.names.contains(name)
+                || keep.prefixes.iter().any(|prefix| name.starts_with(prefix))
         };
         if keep.ops.iter().any(|kept| kept == op.type_name()) || op.outputs.iter().any(named) {
             wide.insert(id);

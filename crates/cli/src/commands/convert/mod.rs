@@ -1,5 +1,6 @@
 //! `coremill convert`: from what `torch.export` saved to a package.
 
+pub(super) mod options;
 pub(super) mod refusals;
 mod report;
 mod shapes;
@@ -10,20 +11,17 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
-use clap::builder::PossibleValuesParser;
 use coremill::compiler::{self, Conversion, Options, Precision, States};
 use coremill::convert::{self as library, Agreement};
-use coremill::mil::ir::Opset;
 use coremill::mil::model::Metadata;
-use coremill::mil::pass::PASSES;
 use coremill::mil::text::Dialect;
 use coremill::mil::verify::{RenderOptions, Severity, Verified};
 use coremill::pt2::ExportedProgram;
 
 use crate::output::{self, Failure};
 use crate::progress::Progress;
+use options::ProgramArgs;
 use report::{Made, Reports};
-use shapes::InputShapes;
 
 /// Take PyTorch programs to Core ML
 ///
@@ -43,28 +41,8 @@ pub(crate) struct Args {
     /// Where to write a package for each archive, under its name; made if it is not there
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     output_dir: Option<PathBuf>,
-    /// The oldest release that must run it, `ios15` to `ios18` and `ios26`, or the macOS, watchOS and tvOS of these
-    /// years; the oldest that has all operations if not given
-    #[arg(long, value_name = "RELEASE", value_parser = parse_target, help_heading = "Program")]
-    target: Option<Opset>,
-    /// What floats are computed in
-    #[arg(long, value_enum, default_value_t = PrecisionArg::Fp16, help_heading = "Program")]
-    precision: PrecisionArg,
-    /// Operations that compute in fp32 all the same, by MIL's names: `softmax,reduce_mean`
-    #[arg(long, value_name = "OP", value_delimiter = ',', help_heading = "Program")]
-    fp32_ops: Vec<String>,
-    /// Modules that compute in fp32 all the same, by path: `encoder.layers.0`
-    #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Program")]
-    fp32_modules: Vec<String>,
-    /// Write attention out where Core ML has an operation for it
-    #[arg(long, help_heading = "Program")]
-    decompose_sdpa: bool,
-    /// A pass to leave out, to find out what it does
-    #[arg(long = "skip-pass", value_name = "NAME", value_parser = pass_names(), help_heading = "Program")]
-    skipped_passes: Vec<String>,
-    /// The shapes that an input may have; once for each input. Several inputs have those of one position together
-    #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
-    shapes: Vec<InputShapes>,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// What becomes of buffers that the model writes to
     #[arg(long, value_enum, default_value_t = StatesArg::Keep, help_heading = "Interface")]
     states: StatesArg,
@@ -107,14 +85,6 @@ pub(crate) struct Args {
     /// Print what was made of each archive as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum PrecisionArg {
-    /// 16 bits, which the Neural Engine needs; inputs and outputs stay in 32
-    Fp16,
-    /// 32 bits
-    Fp32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -233,10 +203,6 @@ impl From<Failure> for Stop {
     }
 }
 
-fn pass_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(PASSES.iter().map(|pass| pass.name))
-}
-
 fn options(args: &Args) -> Result<Options, Failure> {
     let mut notes = BTreeMap::new();
     for Note { key, value } in &args.metadata {
@@ -246,23 +212,12 @@ fn options(args: &Args) -> Result<Options, Failure> {
     }
     let text = |given: &Option<String>| given.clone().unwrap_or_default();
     Ok(Options {
-        target: args.target,
-        precision: match args.precision {
-            PrecisionArg::Fp16 => Precision::Fp16,
-            PrecisionArg::Fp32 => Precision::Fp32,
-        },
-        shapes: shapes::by_name(&args.shapes).map_err(Failure::user)?,
         states: match args.states {
             StatesArg::Keep => States::Keep,
             StatesArg::Io => States::Io,
         },
         input_names: args.input_names.clone(),
         output_names: args.output_names.clone(),
-        fp32_ops: args.fp32_ops.clone(),
-        fp32_modules: args.fp32_modules.clone(),
-        decompose_sdpa: args.decompose_sdpa,
-        quantization: None,
-        skipped_passes: args.skipped_passes.clone(),
         metadata: Metadata {
             short_description: text(&args.description),
             version: text(&args.model_version),
@@ -271,6 +226,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
             user_defined: notes.into_iter().collect(),
             ..Metadata::default()
         },
+        ..args.program.options()?
     })
 }
 
@@ -375,7 +331,7 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
         output: output.to_owned(),
         torch_version,
         target,
-        asked_for: args.target.is_some(),
+        asked_for: args.program.has_target(),
         demands,
         precision: options.precision,
         summary: coremill::summary::summarize(&opened.model),
@@ -429,20 +385,4 @@ pub(super) fn reference(path: &Path) -> Result<(ExportedProgram, Conversion), Fa
     let options = Options { precision: Precision::Fp32, ..Options::default() };
     let conversion = library::convert(program.clone(), &options);
     Ok((program, conversion.map_err(|error| stop(path, error).failure)?))
-}
-
-fn parse_target(text: &str) -> Result<Opset, String> {
-    library::parse_target(text).ok_or_else(|| {
-        let releases = Opset::ALL.iter().flat_map(|opset| opset.availability());
-        let names = |wanted: &str| {
-            let of = releases.clone().filter(|(system, _)| *system == wanted);
-            let major = |version: &str| version.split('.').next().unwrap_or(version).to_owned();
-            of.map(|(system, version)| system.to_lowercase() + &major(version)).collect::<Vec<_>>()
-        };
-        format!(
-            "releases are {}, and {} and their like of watchos and tvos",
-            names("iOS").join(", "),
-            names("macOS").join(", ")
-        )
-    })
 }

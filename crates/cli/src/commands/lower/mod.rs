@@ -4,13 +4,14 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, Precision, WeightSharing};
+use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, WeightSharing};
 use coremill::convert;
-use coremill::mil::ir::Opset;
 use coremill::pte;
 
+use super::convert::options::ProgramArgs;
 use super::convert::refusals;
 use crate::output::{self, Failure};
+use crate::progress::Progress;
 use report::Made;
 
 /// Lower PyTorch programs to an ExecuTorch program
@@ -27,12 +28,8 @@ pub(crate) struct Args {
     /// The program to write
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
-    /// The oldest release that must run it
-    #[arg(long, value_name = "RELEASE", value_parser = parse_target)]
-    target: Option<Opset>,
-    /// What floats are computed in: `fp16` or `fp32`
-    #[arg(long, value_name = "PRECISION", value_parser = parse_precision, default_value = "fp16")]
-    precision: Precision,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// Operators that are not delegated, by ExecuTorch's names: `aten.mm.default`
     #[arg(long, value_name = "OP", value_delimiter = ',')]
     skip_ops: Vec<String>,
@@ -69,18 +66,6 @@ pub(crate) struct Args {
     /// Print how the methods were divided as JSON
     #[arg(long)]
     json: bool,
-}
-
-fn parse_target(text: &str) -> Result<Opset, String> {
-    convert::parse_target(text).ok_or_else(|| "expects a release: `ios17`".to_owned())
-}
-
-fn parse_precision(text: &str) -> Result<Precision, String> {
-    match text {
-        "fp16" => Ok(Precision::Fp16),
-        "fp32" => Ok(Precision::Fp32),
-        _ => Err("accepted are `fp16` and `fp32`".to_owned()),
-    }
 }
 
 fn parse_sharing(text: &str) -> Result<WeightSharing, String> {
@@ -121,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(Failure::user(format_args!("there is no directory {}", parent.display())));
     }
+    let progress = Progress::start("reading the archives");
     let mut programs = Vec::new();
     let mut sources = Vec::new();
     for model in &args.models {
@@ -132,7 +118,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         sources.push((method, path));
         programs.push((method.to_owned(), program));
     }
+    let program_options = args.program.options()?;
+    let read = programs.iter().map(|(_, program)| program);
+    convert::check_fp32(read, &program_options).map_err(|error| super::failure(&error))?;
     let mut options = LowerOptions {
+        options: program_options,
         skip_ops: args.skip_ops.clone(),
         full_graph: args.full_graph,
         portable: args.portable,
@@ -143,28 +133,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         debug_info: !args.no_debug_info,
         ..LowerOptions::default()
     };
-    options.options.target = args.target;
-    options.options.precision = args.precision;
     let refusal = |refusal: compiler::Refusal| {
         let hint = refusal.hint.clone();
         Failure::user(&refusal).hint(hint.as_deref())
     };
     options.apply_specs(&args.compile_spec).map_err(refusal)?;
+    progress.stage("lowering");
     let lowered = compiler::lower(programs, &options).map_err(|error| {
         if let compiler::Error::Refused(refused) = &error {
             let names = args.models.join(", ");
-            anstream::eprint!("{}", refusals::render(Path::new(&names), refused));
-            return Failure::told();
+            return Failure::told().detail(refusals::render(Path::new(&names), refused));
         }
         let hint = error.hint().map(str::to_owned);
         Failure::user(&error).hint(hint.as_deref())
     })?;
+    progress.stage(format!("writing {}", args.output.display()));
     pte::write(&args.output, &lowered.program, &pte::WriteOptions { durable: args.sync }).map_err(
         |error| {
             let hint = error.hint().map(str::to_owned);
             Failure::user(&error).hint(hint)
         },
     )?;
+    drop(progress);
     let bytes = std::fs::metadata(&args.output).map_or(0, |written| written.len());
     let made = Made { path: &args.output, bytes, sources: &sources, reports: &lowered.reports };
     anstream::eprint!("{}", report::render(&made, args.partition_report));
