@@ -12,7 +12,7 @@ use crate::value::{Tensor, Value};
 use crate::view::{Out, View};
 
 impl Method {
-    pub(crate) fn run(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
+    pub(crate) fn run(&mut self, inputs: &[Value]) -> Result {
         self.set_inputs(inputs)?;
         let mut budget = self.program.shared.limits.instructions;
         for chain in 0..self.chains.len() {
@@ -25,7 +25,7 @@ impl Method {
                 })?;
             }
         }
-        self.outputs.iter().map(|index| self.value(*index, true)).collect()
+        Ok(())
     }
 
     fn set_inputs(&mut self, inputs: &[Value]) -> Result {
@@ -46,8 +46,7 @@ impl Method {
         let index = self.inputs[place];
         let Slot::Tensor(slot) = &mut self.values[index] else {
             // Programs are made for one value of what is no tensor; it has become part of them.
-            let plan = self.program.shared.program.plans.iter().find(|plan| plan.name == self.name);
-            let planned = plan.and_then(|plan| plan.values.get(index));
+            let planned = self.planned(index);
             let same = match (planned, value) {
                 (Some(PlannedValue::Null), Value::None | Value::String(_)) => true,
                 (Some(PlannedValue::Int(planned)), Value::Int(given)) => planned == given,
@@ -77,13 +76,14 @@ impl Method {
             false => view.sizes == slot.sizes,
             true => view.rank() == slot.sizes.len() && view.bytes.len() <= slot.capacity,
         };
-        ensure!(
-            fits,
-            "the tensor has the sizes {:?}; accepted are {:?}{}",
-            view.sizes,
-            slot.sizes,
-            if slot.dynamic { ", or others that need no more memory" } else { "" }
-        );
+        if !fits {
+            let or_less = if slot.dynamic { ", or others that need no more memory" } else { "" };
+            let largest = match self.planned(index) {
+                Some(PlannedValue::Tensor(tensor)) => tensor.sizes.clone(),
+                _ => Vec::new(),
+            };
+            fail!("the tensor has the sizes {:?}; accepted are {largest:?}{or_less}", view.sizes);
+        }
         slot.sizes = view.sizes.to_vec();
         match &slot.place {
             Place::Space { space, offset } => {
@@ -101,6 +101,12 @@ impl Method {
                 Ok(())
             }
         }
+    }
+
+    /// What the program says of a value.
+    fn planned(&self, index: usize) -> Option<&PlannedValue> {
+        let plan = self.program.shared.program.plans.iter().find(|plan| plan.name == self.name);
+        plan?.values.get(index)
     }
 
     /// Performs an instruction, and says which one is next.
@@ -134,7 +140,7 @@ impl Method {
     }
 
     /// A value for the caller; what the method writes in the next run is copied.
-    fn value(&self, index: usize, nested: bool) -> Result<Value> {
+    pub(crate) fn value(&self, index: usize, nested: bool) -> Result<Value> {
         Ok(match &self.values[index] {
             Slot::Null => Value::None,
             Slot::Scalar(Scalar::Int(value)) => Value::Int(*value),
@@ -154,22 +160,29 @@ impl Method {
             }
             Slot::Tensors(_) => fail!("value %{index} is a list within a list"),
             Slot::Tensor(slot) => {
-                let data = match &slot.place {
-                    Place::Shared(buffer) => {
-                        let part = buffer.slice(0..slot.length());
-                        part.ok_or_else(|| Error::new(format!("value %{index} is too large")))?
-                    }
-                    Place::Space { space, offset } => {
-                        let bytes = self.spaces[*space].bytes();
-                        Buffer::from(bytes[*offset..][..slot.length()].to_vec())
-                    }
-                    Place::Unset if slot.length() == 0 => Buffer::from(Vec::new()),
-                    Place::Unset => fail!("value %{index} was never written"),
+                let view = self.view(index)?;
+                let shared = match &slot.place {
+                    Place::Shared(buffer) => buffer.slice(0..view.bytes.len()),
+                    Place::Space { .. } | Place::Unset => None,
                 };
+                let data = shared.unwrap_or_else(|| Buffer::from(view.bytes.to_vec()));
                 let (sizes, order) = (slot.sizes.clone(), slot.order.clone());
                 Value::Tensor(Tensor::with_order(slot.dtype, sizes, order, data)?)
             }
         })
+    }
+
+    /// A tensor where it lies.
+    pub(crate) fn view(&self, index: usize) -> Result<View<'_>> {
+        let slot = tensor(&self.values, index)?;
+        let length = slot.length();
+        let bytes = match &slot.place {
+            Place::Shared(buffer) => shared(buffer, index, length)?,
+            Place::Space { space, offset } => &self.spaces[*space].bytes()[*offset..][..length],
+            Place::Unset if length == 0 => &[],
+            Place::Unset => fail!("value %{index} was never written"),
+        };
+        Ok(slot.view(bytes))
     }
 }
 
@@ -197,6 +210,12 @@ fn ints(values: &[Slot], list: &[usize]) -> Result<Vec<i64>> {
     list.iter().map(int).collect()
 }
 
+/// The bytes of a value that lies in the program, or with the caller.
+fn shared(buffer: &Buffer, index: usize, length: usize) -> Result<&[u8]> {
+    let bytes = buffer.as_bytes().get(..length);
+    bytes.ok_or_else(|| Error::new(format!("value %{index} is too large")))
+}
+
 /// The part of a space in which a tensor lies, if it lies in one.
 fn part(tensor: &TensorSlot, length: usize) -> Option<Part> {
     match tensor.place {
@@ -218,15 +237,12 @@ impl<'r, 'a> Reader<'r, 'a> {
         let slot = tensor(values, index)?;
         let length = slot.length();
         let bytes: &'v [u8] = match (&slot.place, part(slot, length)) {
-            (Place::Shared(buffer), _) => {
-                let bytes = buffer.as_bytes().get(..length);
-                bytes.ok_or_else(|| Error::new(format!("value %{index} is too large")))?
-            }
+            (Place::Shared(buffer), _) => shared(buffer, index, length)?,
             (_, Some(part)) => self.divided.read(&part)?,
             (_, None) if length == 0 => &[],
             (_, None) => fail!("value %{index} was never written"),
         };
-        Ok(View { dtype: slot.dtype, sizes: &slot.sizes, order: &slot.order, bytes })
+        Ok(slot.view(bytes))
     }
 
     fn argument<'v>(&self, values: &'v [Slot], index: usize) -> Result<Argument<'v>>

@@ -17,7 +17,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `program` | [`Program`]: what a file holds |
-//! | `method`, `execute` | [`Method`]: what one run needs, and how instructions are performed |
+//! | `method`, `execute`, `results` | [`Method`]: what one run needs, how instructions are performed, and what comes out |
 //! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
 //! | `kernels` | what operators compute |
 //! | `delegate`, `host` | what runs delegated parts |
@@ -35,6 +35,7 @@ mod memory;
 mod method;
 mod number;
 mod program;
+mod results;
 mod value;
 mod view;
 
@@ -44,6 +45,7 @@ pub use error::Error;
 pub use limits::Limits;
 pub use method::Method;
 pub use program::{LoadOptions, Port, Program};
+pub use results::Results;
 pub use value::{Tensor, Value};
 pub use view::{Out, View};
 

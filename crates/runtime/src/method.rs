@@ -12,7 +12,9 @@ use crate::limits::MAX_RANK;
 use crate::memory::Space;
 use crate::number::{Scalar, size_of};
 use crate::program::{Port, Program, is_dynamic, sizes};
+use crate::results::Results;
 use crate::value::Value;
+use crate::view::View;
 
 /// A method that is ready to run. It has its own memory, so what it keeps from run to run is its own, too.
 pub struct Method {
@@ -68,6 +70,11 @@ impl TensorSlot {
     /// The bytes of all elements.
     pub(crate) fn length(&self) -> usize {
         self.sizes.iter().product::<usize>() * size_of(self.dtype)
+    }
+
+    /// The tensor with these bytes.
+    pub(crate) fn view<'v>(&'v self, bytes: &'v [u8]) -> View<'v> {
+        View { dtype: self.dtype, sizes: &self.sizes, order: &self.order, bytes }
     }
 }
 
@@ -205,8 +212,15 @@ impl Method {
 
     /// Runs the method. Inputs that the plan has no place for are used where they lie.
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
+        self.execute_in_place(inputs)?.values()
+    }
+
+    /// Runs the method, and leaves its results where they are: they can be looked at there, or written to memory of
+    /// the caller's.
+    pub fn execute_in_place(&mut self, inputs: &[Value]) -> Result<Results<'_>> {
         let result = self.run(inputs);
-        result.map_err(|error| error.of_method(&self.name))
+        result.map_err(|error| error.of_method(&self.name))?;
+        Ok(Results { method: self })
     }
 }
 

@@ -29,6 +29,26 @@ pub struct Out<'a> {
 }
 
 impl<'a> View<'a> {
+    /// The type of the elements.
+    pub fn scalar_type(&self) -> ScalarType {
+        self.dtype
+    }
+
+    /// The dimensions.
+    pub fn sizes(&self) -> &'a [usize] {
+        self.sizes
+    }
+
+    /// The dimensions in the order in which they lie in memory, the outermost first.
+    pub fn dim_order(&self) -> &'a [u8] {
+        self.order
+    }
+
+    /// The elements' bytes, as they lie in memory.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     pub(crate) fn rank(&self) -> usize {
         self.sizes.len()
     }
@@ -73,7 +93,7 @@ impl<'a> View<'a> {
     }
 
     /// The elements' bytes in the order of the dimensions.
-    pub(crate) fn contiguous_bytes(&self) -> std::borrow::Cow<'a, [u8]> {
+    pub fn contiguous_bytes(&self) -> std::borrow::Cow<'a, [u8]> {
         if self.is_contiguous() {
             return self.bytes.into();
         }
@@ -92,6 +112,21 @@ impl<'a> View<'a> {
 }
 
 impl Out<'_> {
+    /// The type of the elements.
+    pub fn scalar_type(&self) -> ScalarType {
+        self.dtype
+    }
+
+    /// The dimensions.
+    pub fn sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// The dimensions in the order in which they lie in memory, the outermost first.
+    pub fn dim_order(&self) -> &[u8] {
+        self.order
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.sizes.iter().product()
     }
@@ -108,14 +143,14 @@ impl Out<'_> {
         size_of(self.dtype)
     }
 
-    /// The bytes of the elements.
-    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+    /// The bytes of the elements, as they lie in memory.
+    pub fn bytes(&mut self) -> &mut [u8] {
         let length = self.count() * self.width();
         &mut self.memory[..length]
     }
 
     /// Takes other sizes, if the tensor may have them: the rank stays, and there is memory for so many.
-    pub(crate) fn resize(&mut self, sizes: &[usize]) -> Result {
+    pub fn resize(&mut self, sizes: &[usize]) -> Result {
         if self.sizes == sizes {
             return Ok(());
         }

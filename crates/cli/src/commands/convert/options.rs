@@ -1,0 +1,89 @@
+//! How a program becomes one of Core ML: the options that `convert` and `lower` share.
+
+use clap::builder::PossibleValuesParser;
+use coremill::compiler::{Options, Precision};
+use coremill::convert;
+use coremill::mil::ir::Opset;
+use coremill::mil::pass::PASSES;
+
+use super::shapes::{self, InputShapes};
+use crate::output::Failure;
+
+/// What is said of a program, whatever it is written as.
+#[derive(clap::Args)]
+pub(in crate::commands) struct ProgramArgs {
+    /// The oldest release that must run it, `ios15` to `ios18` and `ios26`, or the macOS, watchOS and tvOS of these
+    /// years; the oldest that has all operations if not given
+    #[arg(long, value_name = "RELEASE", value_parser = parse_target, help_heading = "Program")]
+    target: Option<Opset>,
+    /// What floats are computed in
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Fp16, help_heading = "Program")]
+    precision: PrecisionArg,
+    /// Operations that compute in fp32 all the same, by MIL's names: `softmax,reduce_mean`
+    #[arg(long, value_name = "OP", value_delimiter = ',', help_heading = "Program")]
+    fp32_ops: Vec<String>,
+    /// Modules that compute in fp32 all the same, by path: `encoder.layers.0`
+    #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Program")]
+    fp32_modules: Vec<String>,
+    /// Write attention out where Core ML has an operation for it
+    #[arg(long, help_heading = "Program")]
+    decompose_sdpa: bool,
+    /// A pass to leave out, to find out what it does
+    #[arg(long = "skip-pass", value_name = "NAME", value_parser = pass_names(), help_heading = "Program")]
+    skipped_passes: Vec<String>,
+    /// The shapes that an input may have; once for each input. Several inputs have those of one position together
+    #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
+    shapes: Vec<InputShapes>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PrecisionArg {
+    /// 16 bits, which the Neural Engine needs; inputs and outputs stay in 32
+    Fp16,
+    /// 32 bits
+    Fp32,
+}
+
+impl ProgramArgs {
+    /// Whether the target was asked for.
+    pub(in crate::commands) fn has_target(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// The options of the compiler; what is not said here is as it is if nothing is said.
+    pub(in crate::commands) fn options(&self) -> Result<Options, Failure> {
+        Ok(Options {
+            target: self.target,
+            precision: match self.precision {
+                PrecisionArg::Fp16 => Precision::Fp16,
+                PrecisionArg::Fp32 => Precision::Fp32,
+            },
+            fp32_ops: self.fp32_ops.clone(),
+            fp32_modules: self.fp32_modules.clone(),
+            decompose_sdpa: self.decompose_sdpa,
+            skipped_passes: self.skipped_passes.clone(),
+            shapes: shapes::by_name(&self.shapes).map_err(Failure::user)?,
+            ..Options::default()
+        })
+    }
+}
+
+fn pass_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(PASSES.iter().map(|pass| pass.name))
+}
+
+fn parse_target(text: &str) -> Result<Opset, String> {
+    convert::parse_target(text).ok_or_else(|| {
+        let releases = Opset::ALL.iter().flat_map(|opset| opset.availability());
+        let names = |wanted: &str| {
+            let of = releases.clone().filter(|(system, _)| *system == wanted);
+            let major = |version: &str| version.split('.').next().unwrap_or(version).to_owned();
+            of.map(|(system, version)| system.to_lowercase() + &major(version)).collect::<Vec<_>>()
+        };
+        format!(
+            "releases are {}, and {} and their like of watchos and tvos",
+            names("iOS").join(", "),
+            names("macOS").join(", ")
+        )
+    })
+}

@@ -1,0 +1,153 @@
+//! Backends of others run what was delegated to them, and results are where the caller wants them.
+
+use std::sync::Arc;
+
+use coremill_pte::program::{
+    Chain, Delegate as Planned, Dynamism, Instruction, Place, Placement, Plan, ScalarType,
+    Tensor as PlannedTensor, Value as PlannedValue, ValueId,
+};
+use coremill_pte::{Data, Program as Source};
+use coremill_runtime::{
+    Backend, Delegate, DelegatedPart, Error, LoadOptions, Out, Program, Tensor, Value, View,
+};
+
+/// Multiplies by what it was given when it was made, and adds how often it ran.
+struct Scaling;
+
+struct Scale {
+    factor: f32,
+    runs: f32,
+}
+
+impl Backend for Scaling {
+    fn id(&self) -> &str {
+        "ScalingBackend"
+    }
+
+    fn prepare(&self, part: &DelegatedPart<'_>) -> Result<Box<dyn Delegate>, Error> {
+        let data = part.program.delegate_data[part.delegate.data as usize].to_buffer();
+        let factor = data.as_bytes().try_into().map(f32::from_le_bytes);
+        let factor = factor.map_err(|_| Error::new("the factor takes four bytes"))?;
+        Ok(Box::new(Scale { factor, runs: 0.0 }))
+    }
+}
+
+impl Delegate for Scale {
+    fn inputs(&self) -> usize {
+        1
+    }
+
+    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<(), Error> {
+        let ([input], [output]) = (inputs, outputs) else {
+            return Err(Error::new("one tensor becomes one"));
+        };
+        if input.sizes().first() == Some(&7) {
+            return Err(Error::new("seven is too much"));
+        }
+        assert_eq!(input.scalar_type(), ScalarType::Float);
+        assert_eq!(output.dim_order(), input.dim_order());
+        output.resize(input.sizes())?;
+        self.runs += 1.0;
+        for (from, to) in input.bytes().chunks_exact(4).zip(output.bytes().chunks_exact_mut(4)) {
+            let number = f32::from_le_bytes(from.try_into().expect("four bytes"));
+            to.copy_from_slice(&(number * self.factor + self.runs).to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// A method whose only instruction calls a delegate, on up to 8 × 2 floats.
+fn program(backend: &str, placement: Placement) -> Source {
+    let tensor = |placement| {
+        let mut tensor = PlannedTensor::new(ScalarType::Float, vec![8, 2], placement);
+        tensor.dynamism = Dynamism::Bound;
+        PlannedValue::Tensor(tensor)
+    };
+    let plan = Plan {
+        name: "forward".to_owned(),
+        values: vec![tensor(Placement::GivenAtRunTime), tensor(placement)],
+        inputs: vec![ValueId(0)],
+        outputs: vec![ValueId(1)],
+        delegates: vec![Planned { id: backend.to_owned(), ..Planned::default() }],
+        chains: vec![Chain {
+            instructions: vec![Instruction::DelegateCall {
+                delegate: 0,
+                arguments: vec![ValueId(0), ValueId(1)],
+            }],
+            ..Chain::default()
+        }],
+        arenas: vec![0, 64],
+        ..Plan::default()
+    };
+    let mut factor = Data::new();
+    factor.push(2f32.to_le_bytes().to_vec());
+    Source { plans: vec![plan], delegate_data: vec![factor], ..Source::default() }
+}
+
+fn loaded(source: Source) -> Program {
+    let options = LoadOptions { backends: vec![Arc::new(Scaling)], ..LoadOptions::default() };
+    Program::new(source, options).expect("a sound program")
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let float = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    bytes.chunks_exact(4).map(float).collect()
+}
+
+fn input(rows: usize) -> Value {
+    let elements: Vec<f32> = (0..rows * 2).map(|element| element as f32).collect();
+    Value::Tensor(Tensor::floats(vec![rows, 2], &elements).expect("a tensor"))
+}
+
+#[test]
+fn backends_of_others_run_their_parts() {
+    for placement in [Placement::Planned(Place { arena: 1, offset: 0 }), Placement::GivenAtRunTime]
+    {
+        let program = loaded(program("ScalingBackend", placement));
+        let mut method = program.method("forward").expect("it has the method");
+        let results = method.execute_in_place(&[input(2)]).expect("it runs");
+        let view = results.view(0).expect("a tensor");
+        assert_eq!((view.sizes(), view.dim_order()), (&[2, 2][..], &[0, 1][..]));
+        assert_eq!(floats(view.bytes()), [1.0, 3.0, 5.0, 7.0]);
+
+        // The caller's memory may have more room, but not less, and is left alone where it does not do.
+        let mut memory = [9u8; 20];
+        assert_eq!(results.copy_to(0, &mut memory).expect("it fits"), [2, 2]);
+        assert_eq!(floats(&memory[..16]), [1.0, 3.0, 5.0, 7.0]);
+        assert_eq!(memory[16..], [9; 4]);
+        let error = results.copy_to(0, &mut [9; 15]).expect_err("it does not fit");
+        assert_eq!(error.message(), "result 0 takes 16 bytes; there is memory for 15");
+        let error = results.value(1).expect_err("there is one result");
+        assert_eq!(error.message(), "there is no result 1; there are 1");
+
+        // What a method keeps is its own, and what it gave away stays as it was.
+        let kept = results.value(0).expect("a tensor");
+        assert_eq!(method.execute(&[input(1)]).expect("it runs").len(), 1);
+        let mut other = program.method("forward").expect("it has the method");
+        let first = other.execute(&[input(2)]).expect("it runs");
+        assert_eq!(first, [kept]);
+        let third = method.execute(&[input(3)]).expect("it runs");
+        let third = third[0].as_tensor().expect("a tensor");
+        assert_eq!(floats(&third.contiguous_bytes()), [3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
+    }
+}
+
+#[test]
+fn delegates_that_fail_are_named() {
+    let program = loaded(program("ScalingBackend", Placement::GivenAtRunTime));
+    let mut method = program.method("forward").expect("it has the method");
+    let error = method.execute(&[input(7)]).expect_err("the delegate refuses");
+    assert_eq!(error.message(), "seven is too much");
+    assert_eq!(error.method(), Some("forward"));
+    assert_eq!(error.instruction(), Some((0, "ScalingBackend")));
+    let error = method.execute(&[input(9)]).expect_err("there is no memory for so many");
+    assert!(error.message().contains("accepted are [8, 2]"), "{error}");
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_named() {
+    let program = loaded(program("OtherBackend", Placement::GivenAtRunTime));
+    let error = program.method("forward").map(drop).expect_err("nobody runs it");
+    assert!(error.message().contains("there is no backend `OtherBackend`"), "{error}");
+    assert!(error.message().contains("`ScalingBackend`"), "{error}");
+}
