@@ -4,11 +4,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use coremill_tensor::Buffer;
+use coremill_tensor::{Buffer, SharedFile, for_each_window};
 
 use crate::Data;
 use crate::error::{Error, ErrorKind};
@@ -29,9 +26,6 @@ const UNKNOWN_BYTES: usize = 64;
 
 /// What a thread that writes holds at a time.
 const WINDOW: usize = 1 << 20;
-
-/// More threads than this wait for the file system.
-const MAX_THREADS: usize = 8;
 
 /// Reads the segments that a table lists; each must lie in the file, behind `base`.
 pub(crate) fn read(
@@ -256,57 +250,12 @@ fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Fills an empty file, window by window, on all processors: bytes may have to be computed.
+/// Fills an empty file.
 fn fill(file: &File, content: &Data) -> io::Result<()> {
     file.set_len(content.len() as u64)?;
-    let next = AtomicUsize::new(0);
-    // File systems let one thread write to a file at a time, and others spin meanwhile.
-    let writing = Mutex::new(());
-    let work = || -> io::Result<()> {
-        let mut window = vec![0; WINDOW.min(content.len())];
-        loop {
-            let start = next.fetch_add(1, Ordering::Relaxed).saturating_mul(WINDOW);
-            if start >= content.len() {
-                return Ok(());
-            }
-            let window = &mut window[..WINDOW.min(content.len() - start)];
-            let written = content.read_at(start, window).and_then(|()| {
-                let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
-                write_at(file, start as u64, window)
-            });
-            if let Err(error) = written {
-                // Nobody needs the windows that are left.
-                next.store(usize::MAX / 2, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-    };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = processors.min(MAX_THREADS).min(content.len().div_ceil(WINDOW)).max(1);
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let own = work();
-        others.into_iter().fold(own, |result, other| {
-            let failed = || Err(io::Error::other("a thread that writes panicked"));
-            result.and(other.join().unwrap_or_else(|_| failed()))
-        })
+    let shared = SharedFile::new(file);
+    for_each_window(content.len() as u64, WINDOW, |offset, window| {
+        content.read_at(offset as usize, window)?;
+        shared.write_at(offset, window)
     })
-}
-
-#[cfg(unix)]
-fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
-}
-
-#[cfg(windows)]
-fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let count = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        offset += count as u64;
-        bytes = &bytes[count..];
-    }
-    Ok(())
 }

@@ -1,12 +1,11 @@
 use std::io;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use half::f16;
 
 use super::steps::{is_numeric, read_double};
 use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::windows::share;
 use crate::{Buffer, DType, Isa};
 
 /// What a thread looks at in a step.
@@ -111,25 +110,20 @@ pub(super) fn map_windows<T: Send>(
     if buffer.len() < SHARED_FROM {
         return starts.map(one).collect();
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(starts.len());
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= starts.len() {
-                return;
-            }
-            let result = (index, one(index * WINDOW));
+    let done = Mutex::new(Vec::new());
+    share(
+        starts.len(),
+        usize::MAX,
+        || (),
+        |(), index| {
+            let result = (index, one(index * WINDOW)?);
             done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-        }
-    };
-    std::thread::scope(|scope| {
-        (1..threads).for_each(|_| drop(scope.spawn(work)));
-        work();
-    });
+            Ok(())
+        },
+    )?;
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
 fn doubles(dtype: DType, width: usize, bytes: &[u8]) -> Statistics {

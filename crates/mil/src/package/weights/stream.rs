@@ -2,20 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
-use coremill_tensor::Buffer;
+use coremill_tensor::{Buffer, SharedFile, for_each_window};
 
 /// What a thread holds at a time. It stays in the cache between being computed, hashed and written, and
 /// as a power of two it is a subtree of the hash.
 const WINDOW: usize = 256 << 10;
-
-/// More threads than this wait for the file system.
-const MAX_THREADS: usize = 8;
 
 /// Fills a window with the bytes from an offset on.
 type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
@@ -26,14 +22,12 @@ type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
 /// zeros.
 pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
     file.set_len(length)?;
-    // File systems let one thread write to a file at a time, and others spin meanwhile.
-    let writing = Mutex::new(());
+    let shared = SharedFile::new(file);
     flow(length, fill, &|offset, bytes| {
         if bytes.iter().all(|&byte| byte == 0) {
             return Ok(());
         }
-        let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
-        write_at(file, offset, bytes)
+        shared.write_at(offset, bytes)
     })
 }
 
@@ -53,49 +47,23 @@ fn flow(
     fill: &Fill<'_>,
     take: &(dyn Fn(u64, &[u8]) -> io::Result<()> + Sync),
 ) -> io::Result<blake3::Hash> {
-    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
-    let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
-    if count <= 1 {
+    if length <= WINDOW as u64 {
         let mut window = vec![0; length as usize];
         fill(0, &mut window)?;
         take(0, &window)?;
         return Ok(blake3::hash(&window));
     }
-    let next = AtomicUsize::new(0);
+    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
+    let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
     let subtrees = Mutex::new(vec![ChainingValue::default(); count]);
-    let work = || -> io::Result<()> {
-        let mut window = vec![0; WINDOW];
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return Ok(());
-            }
-            let offset = index as u64 * WINDOW as u64;
-            let size = usize::try_from(length - offset).map_or(WINDOW, |left| left.min(WINDOW));
-            let window = &mut window[..size];
-            let done = fill(offset, window).and_then(|()| {
-                let mut hasher = blake3::Hasher::new();
-                hasher.set_input_offset(offset).update(window);
-                let subtree = hasher.finalize_non_root();
-                subtrees.lock().unwrap_or_else(PoisonError::into_inner)[index] = subtree;
-                take(offset, window)
-            });
-            if let Err(error) = done {
-                // Nobody needs the windows that are left.
-                next.store(count, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-    };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let threads = processors.min(MAX_THREADS).min(count);
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let own = work();
-        others.into_iter().fold(own, |result, other| {
-            let failed = || Err(io::Error::other("a thread that writes weights panicked"));
-            result.and(other.join().unwrap_or_else(|_| failed()))
-        })
+    for_each_window(length, WINDOW, |offset, window| {
+        fill(offset, window)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.set_input_offset(offset).update(window);
+        let subtree = hasher.finalize_non_root();
+        let index = (offset / WINDOW as u64) as usize;
+        subtrees.lock().unwrap_or_else(PoisonError::into_inner)[index] = subtree;
+        take(offset, window)
     })?;
     let subtrees = subtrees.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (left, right) = subtrees.split_at(left_of(count));
@@ -114,24 +82,6 @@ fn merged(subtrees: &[ChainingValue]) -> ChainingValue {
 /// How many of some windows make the left subtree: the largest power of two that leaves some.
 fn left_of(count: usize) -> usize {
     count.div_ceil(2).next_power_of_two()
-}
-
-#[cfg(unix)]
-fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
-}
-
-#[cfg(windows)]
-fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let count = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        offset += count as u64;
-        bytes = &bytes[count..];
-    }
-    Ok(())
 }
 
 #[cfg(test)]

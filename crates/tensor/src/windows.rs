@@ -1,0 +1,134 @@
+//! Bytes on their way into a file, window by window, on all processors: bytes may have to be computed.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// More threads than this wait for the file system.
+const MAX_THREADS: usize = 8;
+
+/// Calls `visit` for each window of `length` bytes, on several threads: with its offset, and with room for its
+/// bytes, in which those of an earlier window may stand. The first failure ends it.
+pub fn for_each_window(
+    length: u64,
+    window: usize,
+    visit: impl Fn(u64, &mut [u8]) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
+    let count = usize::try_from(length.div_ceil(window as u64)).map_err(|_| too_long())?;
+    let size_at =
+        |offset: u64| usize::try_from(length - offset).map_or(window, |left| left.min(window));
+    let room = || vec![0; size_at(0)];
+    share(count, MAX_THREADS, room, |room, index| {
+        let offset = index as u64 * window as u64;
+        visit(offset, &mut room[..size_at(offset)])
+    })
+}
+
+/// Calls `visit` with each number below `count` on as many threads as there are processors, and no more than
+/// `most`, each with its own `scratch`. The first failure ends it.
+pub(crate) fn share<S>(
+    count: usize,
+    most: usize,
+    scratch: impl Fn() -> S + Sync,
+    visit: impl Fn(&mut S, usize) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || -> io::Result<()> {
+        let mut scratch = scratch();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return Ok(());
+            }
+            if let Err(error) = visit(&mut scratch, index) {
+                // Nobody needs what is left.
+                next.store(count, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let threads = processors.min(most).min(count);
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        others.into_iter().fold(own, |result, other| {
+            let failed = || Err(io::Error::other("a thread that computes bytes panicked"));
+            result.and(other.join().unwrap_or_else(|_| failed()))
+        })
+    })
+}
+
+/// A file that several threads write parts of.
+///
+/// File systems let one thread write to a file at a time, and others would spin meanwhile: here they sleep.
+pub struct SharedFile<'f> {
+    file: &'f File,
+    writing: Mutex<()>,
+}
+
+impl<'f> SharedFile<'f> {
+    /// A file that nobody writes to otherwise.
+    pub fn new(file: &'f File) -> SharedFile<'f> {
+        SharedFile { file, writing: Mutex::default() }
+    }
+
+    /// Writes all of the bytes to their place in the file.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        write_at(self.file, offset, bytes)
+    }
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        offset += count as u64;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_window_is_visited_once_and_lands_in_its_place() {
+        let bytes: Vec<u8> = (0..1000_u32).map(|at| (at % 251) as u8).collect();
+        for length in [0, 1, 63, 64, 65, 128, 1000] {
+            let file = tempfile::NamedTempFile::new().expect("a temporary file");
+            let shared = SharedFile::new(file.as_file());
+            let visited = AtomicUsize::new(0);
+            for_each_window(length as u64, 64, |offset, window| {
+                visited.fetch_add(window.len(), Ordering::Relaxed);
+                window.copy_from_slice(&bytes[offset as usize..][..window.len()]);
+                shared.write_at(offset, window)
+            })
+            .expect("written");
+            assert_eq!(visited.into_inner(), length);
+            assert!(std::fs::read(file.path()).expect("a file") == bytes[..length], "{length}");
+        }
+    }
+
+    #[test]
+    fn a_failure_ends_it() {
+        // Nobody would live to see all of them.
+        let error = for_each_window(u64::MAX >> 1, 64, |offset, _| match offset {
+            640 => Err(io::Error::other("the disk is gone")),
+            _ => Ok(()),
+        });
+        assert_eq!(error.expect_err("it fails").to_string(), "the disk is gone");
+    }
+}
