@@ -9,7 +9,7 @@ use coremill_pte::program::{
     Chain, CompileSpec, ContainerMetadata, Delegate, NamedData, Plan, Program, Value, ValueId,
 };
 
-use crate::emit::{Calls, ModelType, Pool, payload, plan};
+use crate::emit::{ModelType, Pool, payload, plan};
 use crate::error::{Error, Refusal, Refused};
 use crate::options::Options;
 use crate::partition::{Delegated, Division, Report, Why, Wishes, around, divide, report};
@@ -122,7 +122,7 @@ pub fn lower(
     };
     let mut plans: Vec<Plan> = Vec::with_capacity(methods.len());
     for (method, delegates) in methods.iter().zip(delegates) {
-        plans.push(plan(&method.name, &method.around, Calls { delegates }, &mut pool)?);
+        plans.push(plan(&method.name, &method.around, delegates, &mut pool)?);
     }
     plans.extend(options.constant_methods.iter().map(constant_method));
     plans.sort_by(|left, right| left.name.cmp(&right.name));

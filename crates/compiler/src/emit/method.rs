@@ -19,16 +19,11 @@ use crate::partition::{DELEGATE, written};
 /// Buffers of more bytes are not stored if they are zero, which is what memory holds at first.
 const MAX_STORED_ZEROS: usize = 64 << 10;
 
-/// The delegates that a method may call, by number.
-pub(crate) struct Calls {
-    pub(crate) delegates: Vec<Delegate>,
-}
-
-/// The plan of a method. All calls of the program have kernels, or call delegates.
+/// The plan of a method. All calls of the program have kernels, or call delegates by number.
 pub(crate) fn plan(
     name: &str,
     program: &ExportedProgram,
-    calls: Calls,
+    delegates: Vec<Delegate>,
     pool: &mut Pool,
 ) -> Result<Plan, Error> {
     let mut emitter = Emitter {
@@ -37,7 +32,7 @@ pub(crate) fn plan(
         plan: Plan {
             name: name.to_owned(),
             container: Some(container(program)),
-            delegates: calls.delegates,
+            delegates,
             ..Plan::default()
         },
         instructions: Vec::new(),
@@ -643,28 +638,9 @@ pub(super) fn largest(size: &Size, symbols: &Symbols) -> Option<i64> {
 }
 
 fn scalar_type(meta: &TensorMeta) -> Result<ScalarType, Refusal> {
-    use coremill_pt2::ScalarType as Torch;
-    Ok(match meta.dtype {
-        Torch::UInt8 => ScalarType::Byte,
-        Torch::Int8 => ScalarType::Char,
-        Torch::Int16 => ScalarType::Short,
-        Torch::Int32 => ScalarType::Int,
-        Torch::Int64 => ScalarType::Long,
-        Torch::Float16 => ScalarType::Half,
-        Torch::Float32 => ScalarType::Float,
-        Torch::Float64 => ScalarType::Double,
-        Torch::Bool => ScalarType::Bool,
-        Torch::BFloat16 => ScalarType::BFloat16,
-        Torch::UInt16 => ScalarType::UInt16,
-        Torch::UInt32 => ScalarType::UInt32,
-        Torch::UInt64 => ScalarType::UInt64,
-        Torch::Float8E5M2 => ScalarType::Float8E5M2,
-        Torch::Float8E4M3Fn => ScalarType::Float8E4M3Fn,
-        Torch::Float8E5M2FnUz => ScalarType::Float8E5M2Fnuz,
-        Torch::Float8E4M3FnUz => ScalarType::Float8E4M3Fnuz,
-        other
-        @ (Torch::Complex32 | Torch::Complex64 | Torch::Complex128 | Torch::Float8E8M0Fnu) => {
-            refuse!("ExecuTorch has no tensors of `{other}`")
-        }
-    })
+    let number = i8::try_from(meta.dtype.c10()).ok();
+    match number.and_then(ScalarType::from_number) {
+        Some(known) if !meta.dtype.is_complex() => Ok(known),
+        _ => refuse!("ExecuTorch has no tensors of `{}`", meta.dtype),
+    }
 }

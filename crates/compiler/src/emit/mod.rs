@@ -16,7 +16,7 @@ mod method;
 mod payload;
 mod pool;
 
-pub(crate) use self::method::{Calls, plan};
+pub(crate) use self::method::plan;
 pub use self::payload::ModelType;
 pub(crate) use self::payload::payload;
 pub(crate) use self::pool::Pool;

@@ -7,6 +7,7 @@ use coremill_pte::Data;
 use coremill_tensor::Recipe;
 
 use crate::error::{Error, Refusal};
+use crate::lower::plain;
 
 /// What hashing looks at in a step.
 const HASHED: usize = 1 << 20;
@@ -61,18 +62,7 @@ pub(super) fn hash(data: &Data) -> Result<blake3::Hash, Error> {
 
 /// The elements of a stored tensor in the order of its dimensions.
 pub(super) fn elements(name: &str, stored: &Stored) -> Result<Data, Refusal> {
-    let tensor = match stored {
-        Stored::Tensor(tensor) => tensor,
-        Stored::Missing { .. } => {
-            return Err(Refusal::new(format!("the archive has no elements for `{name}`"))
-                .hint("export the model with real weights, not under a fake or meta device"));
-        }
-        Stored::Object(_) => {
-            return Err(Refusal::new(format!(
-                "`{name}` is a Python object or a tensor of a Python class, not a plain tensor"
-            )));
-        }
-    };
+    let tensor = plain(name, stored)?;
     if let Some(run) = tensor.contiguous() {
         return Ok(Data::from(run));
     }

@@ -30,20 +30,15 @@ impl<'p> Lowering<'p> {
         users = 0;
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
             let Argument::Value(id) = argument else { continue };
-            let slot = match kind {
-                InputKind::Parameter(name)
-                | InputKind::TensorConstant(name)
-                | InputKind::Buffer { name, .. } => Slot::Weight(name),
-                InputKind::CustomObject(_) | InputKind::Token => Slot::Done(Lowered::Nothing),
-                InputKind::Constant(_) => Slot::Empty,
-                InputKind::User => {
+            frame.values[id.index()] = match slot(kind) {
+                Some(slot) => slot,
+                None => {
                     let value = program.graph.value(*id);
                     let name = self.options.input_names.get(users).unwrap_or(&value.name);
                     users += 1;
                     Slot::Done(self.user_input(&identifier(name), &value.meta)?)
                 }
             };
-            frame.values[id.index()] = slot;
         }
         // After the user's inputs, which callers know the positions of.
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
@@ -67,19 +62,11 @@ impl<'p> Lowering<'p> {
         let program = self.program;
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
             let Argument::Value(id) = argument else { continue };
-            let slot = match kind {
-                InputKind::Parameter(name)
-                | InputKind::TensorConstant(name)
-                | InputKind::Buffer { name, .. } => Slot::Weight(name),
-                InputKind::CustomObject(_) | InputKind::Token => Slot::Done(Lowered::Nothing),
-                InputKind::Constant(_) => Slot::Empty,
-                InputKind::User => {
-                    let value = program.graph.value(*id);
-                    let given = self.user_input(&identifier(&value.name), &value.meta);
-                    Slot::Done(given.unwrap_or(Lowered::Refused))
-                }
-            };
-            frame.values[id.index()] = slot;
+            frame.values[id.index()] = slot(kind).unwrap_or_else(|| {
+                let value = program.graph.value(*id);
+                let given = self.user_input(&identifier(&value.name), &value.meta);
+                Slot::Done(given.unwrap_or(Lowered::Refused))
+            });
         }
     }
 
@@ -270,6 +257,18 @@ impl<'p> Lowering<'p> {
 
     fn is_computed(&self, value: ValueId) -> bool {
         !self.builder.function.inputs().contains(&value) && self.builder.known(value).is_none()
+    }
+}
+
+/// What an input of the graph stands for at first; none if the user gives it.
+fn slot(kind: &InputKind) -> Option<Slot<'_>> {
+    match kind {
+        InputKind::Parameter(name)
+        | InputKind::TensorConstant(name)
+        | InputKind::Buffer { name, .. } => Some(Slot::Weight(name)),
+        InputKind::CustomObject(_) | InputKind::Token => Some(Slot::Done(Lowered::Nothing)),
+        InputKind::Constant(_) => Some(Slot::Empty),
+        InputKind::User => None,
     }
 }
 

@@ -10,20 +10,23 @@ use crate::error::{Refusal, refuse};
 /// Elements that take more are not kept in memory.
 const MAX_KEPT_BYTES: usize = 16 << 10;
 
-/// The constant for a stored tensor.
-pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal> {
-    let tensor = match stored {
-        Stored::Tensor(tensor) => tensor,
+/// A stored tensor that is there, elements and all.
+pub(crate) fn plain<'s>(name: &str, stored: &'s Stored) -> Result<&'s Tensor, Refusal> {
+    match stored {
+        Stored::Tensor(tensor) => Ok(tensor),
         Stored::Missing { .. } => {
-            return Err(Refusal::new(format!("the archive has no elements for `{name}`"))
-                .hint("export the model with real weights, not under a fake or meta device"));
+            Err(Refusal::new(format!("the archive has no elements for `{name}`"))
+                .hint("export the model with real weights, not under a fake or meta device"))
         }
         Stored::Object(_) => {
-            return Err(Refusal::new(format!(
-                "`{name}` is a Python object or a tensor of a Python class, not a plain tensor"
-            )));
+            refuse!("`{name}` is a Python object or a tensor of a Python class, not a plain tensor")
         }
-    };
+    }
+}
+
+/// The constant for a stored tensor.
+pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal> {
+    let tensor = plain(name, stored)?;
     let dtype = core_dtype(tensor.dtype)?;
     let bytes = elements(name, tensor, dtype)?;
     Ok(Constant::by_size(dtype, &tensor.sizes, bytes))

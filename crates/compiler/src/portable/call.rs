@@ -430,6 +430,15 @@ impl<'a> Call<'a> {
         Ok(tensor)
     }
 
+    fn new_tensors(
+        &mut self,
+        operator: &str,
+        types: Vec<(ScalarType, Vec<Size>)>,
+    ) -> Result<Vec<Tensor>, Refusal> {
+        let new = |(dtype, sizes)| self.new_tensor(operator, dtype, sizes);
+        types.into_iter().map(new).collect()
+    }
+
     /// Calls an operator that gives one tensor.
     pub(crate) fn emit(
         &mut self,
@@ -450,10 +459,7 @@ impl<'a> Call<'a> {
         given: &[(&str, Argument)],
         types: Vec<(ScalarType, Vec<Size>)>,
     ) -> Result<Vec<Tensor>, Refusal> {
-        let mut tensors = Vec::with_capacity(types.len());
-        for (dtype, sizes) in types {
-            tensors.push(self.new_tensor(operator, dtype, sizes)?);
-        }
+        let tensors = self.new_tensors(operator, types)?;
         let outputs = tensors.iter().map(|tensor| Output::Value(tensor.id)).collect();
         self.call(operator, given, outputs)?;
         Ok(tensors)
@@ -466,10 +472,7 @@ impl<'a> Call<'a> {
         given: &[(&str, Argument)],
         types: Vec<(ScalarType, Vec<Size>)>,
     ) -> Result<Vec<Tensor>, Refusal> {
-        let mut tensors = Vec::with_capacity(types.len());
-        for (dtype, sizes) in types {
-            tensors.push(self.new_tensor(operator, dtype, sizes)?);
-        }
+        let tensors = self.new_tensors(operator, types)?;
         let outputs = vec![Output::List(tensors.iter().map(|tensor| tensor.id).collect())];
         self.call(operator, given, outputs)?;
         Ok(tensors)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use coremill::compiler::Refused;
-use coremill::convert::{self, Place};
+use coremill::convert::{self, Group, Place};
 
 use crate::output::{ERROR, FAINT, GOOD, STRONG, paint};
 
@@ -18,19 +18,7 @@ pub(in crate::commands) fn render(path: &Path, refused: &[Refused]) -> String {
     let mut text = String::new();
     let mut hints: Vec<&str> = Vec::new();
     for group in &groups {
-        let count = match group.calls {
-            1 => String::new(),
-            calls => format!(" {}", paint(FAINT, format!("({calls} calls)"))),
-        };
-        let label = paint(ERROR, "error");
-        let _ = writeln!(text, "{label}: `{}`: {}{count}", group.operator, group.reason);
-        for place in group.places.iter().take(MOST_PLACES) {
-            text += &render_place(place);
-        }
-        if let more @ 1.. = group.places.len().saturating_sub(MOST_PLACES) {
-            let lines = if more == 1 { "line" } else { "lines" };
-            let _ = writeln!(text, "  {}", paint(FAINT, format!("and from {more} more {lines}")));
-        }
+        text += &render_group(&paint(ERROR, "error"), group);
         match group.hint {
             // Said once, where it is new.
             Some(hint) if !hints.contains(&hint) => {
@@ -45,6 +33,24 @@ pub(in crate::commands) fn render(path: &Path, refused: &[Refused]) -> String {
     text
 }
 
+/// Calls of an operator that share a reason, and where they come from.
+pub(in crate::commands) fn render_group(label: &str, group: &Group<'_>) -> String {
+    let mut text = String::new();
+    let count = match group.calls {
+        1 => String::new(),
+        calls => format!(" {}", paint(FAINT, format!("({calls} calls)"))),
+    };
+    let _ = writeln!(text, "{label}: `{}`: {}{count}", group.operator, group.reason);
+    for place in group.places.iter().take(MOST_PLACES) {
+        text += &render_place(place);
+    }
+    if let more @ 1.. = group.places.len().saturating_sub(MOST_PLACES) {
+        let lines = if more == 1 { "line" } else { "lines" };
+        let _ = writeln!(text, "  {}", paint(FAINT, format!("and from {more} more {lines}")));
+    }
+    text
+}
+
 /// `model.pt2: 12 calls cannot be lowered, for 2 reasons`.
 pub(super) fn sum(path: &Path, calls: usize, reasons: usize) -> String {
     let calls = if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") };
@@ -53,7 +59,7 @@ pub(super) fn sum(path: &Path, calls: usize, reasons: usize) -> String {
 }
 
 /// A line of the model's code, and the modules whose calls come from there.
-pub(in crate::commands) fn render_place(place: &Place<'_>) -> String {
+fn render_place(place: &Place<'_>) -> String {
     let mut text = String::new();
     let bar = paint(FAINT, "|");
     let mut modules = place.modules.iter().take(MOST_MODULES).map(|module| format!("`{module}`"));

@@ -93,17 +93,27 @@ fn render_function(function: &FunctionSummary, default: bool, top: usize) -> Str
 
     let constants = format!("and {} constants", function.constants);
     let _ = writeln!(text, "\n  {} operations {}", function.operations, paint(FAINT, constants));
-    let most = function.histogram.first().map_or(1, |entry| entry.count);
+    let counts = function.histogram.iter().map(|entry| (&*entry.op, entry.count));
+    text + &render_counts(counts, top)
+}
+
+/// How often each of some things occurs, the most frequent of which is first.
+fn render_counts<'n>(
+    counts: impl ExactSizeIterator<Item = (&'n str, usize)>,
+    top: usize,
+) -> String {
+    let all = counts.len();
+    let mut most = None;
     let mut table = Table::new(2);
-    for entry in function.histogram.iter().take(top) {
+    for (name, count) in counts.take(top) {
+        let most = *most.get_or_insert(count);
         table.row([
-            Cell::text(&entry.op),
-            Cell::number(entry.count),
-            Cell::text(output::bar(entry.count as f64 / most as f64, 24)).style(BAR),
+            Cell::text(name),
+            Cell::number(count),
+            Cell::text(output::bar(count as f64 / most as f64, 24)).style(BAR),
         ]);
     }
-    text += &table.render();
-    text + &rest(function.histogram.len(), top)
+    table.render() + &rest(all, top)
 }
 
 /// What a function takes and gives, as lines of a table.

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary, ValueSummary};
 
-use super::rest;
-use crate::output::{self, BAR, Cell, FAINT, STRONG, Table, paint};
+use super::render_counts;
+use crate::output::{self, Cell, FAINT, STRONG, Table, paint};
 
 pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String {
     let mut text = String::new();
@@ -73,17 +73,8 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
         }
         text += &table.render();
     }
-    let most = method.kernels.first().map_or(1, |kernel| kernel.count);
-    let mut table = Table::new(2);
-    for kernel in method.kernels.iter().take(top) {
-        table.row([
-            Cell::text(&kernel.operator),
-            Cell::number(kernel.count),
-            Cell::text(output::bar(kernel.count as f64 / most as f64, 24)).style(BAR),
-        ]);
-    }
-    text += &table.render();
-    text + &rest(method.kernels.len(), top)
+    let counts = method.kernels.iter().map(|kernel| (&*kernel.operator, kernel.count));
+    text + &render_counts(counts, top)
 }
 
 /// The dimensions of a tensor, or what else a value always is.

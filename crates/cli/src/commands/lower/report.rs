@@ -8,11 +8,8 @@ use coremill::compiler::{Outside, Reason, Refused, Report};
 use coremill::convert;
 use serde::Serialize;
 
-use crate::commands::convert::refusals::render_place;
+use crate::commands::convert::refusals::render_group;
 use crate::output::{self, Cell, ERROR, FAINT, STRONG, Table, paint};
-
-/// How many lines of the model's code are shown for one reason.
-const MOST_PLACES: usize = 3;
 
 /// What was written.
 pub(super) struct Made<'a> {
@@ -105,19 +102,7 @@ fn render_report(report: &Report) -> String {
     let mut text = table.render();
     let refused: Vec<Refused> = report.outside.iter().map(|outside| outside.call.clone()).collect();
     for group in &convert::groups(&refused) {
-        let count = match group.calls {
-            1 => String::new(),
-            calls => format!(" {}", paint(FAINT, format!("({calls} calls)"))),
-        };
-        let label = paint(STRONG, "outside");
-        let _ = writeln!(text, "{label}: `{}`: {}{count}", group.operator, group.reason);
-        for place in group.places.iter().take(MOST_PLACES) {
-            text += &render_place(place);
-        }
-        if let more @ 1.. = group.places.len().saturating_sub(MOST_PLACES) {
-            let lines = if more == 1 { "line" } else { "lines" };
-            let _ = writeln!(text, "  {}", paint(FAINT, format!("and from {more} more {lines}")));
-        }
+        text += &render_group(&paint(STRONG, "outside"), group);
         let is_one = |outside: &&Outside| {
             outside.call.operator == group.operator && outside.call.refusal.reason == group.reason
         };
