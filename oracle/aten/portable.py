@@ -47,12 +47,15 @@ class Kernels(Interpreter):
         return super().call(node, values)
 
 
-class Weights(dict):
-    """The tensors of a program, and those that are stored with their dimensions in another order."""
-
-    def __missing__(self, name: str) -> torch.Tensor:
-        base, _, order = name.rpartition(".permuted_")
-        return self[base].permute([int(digit) for digit in order.split("_")])
+def made(dump: dict) -> dict[str, torch.Tensor]:
+    """The weights that a program got beside those of its archive."""
+    found = {}
+    for name, told in dump["tensors"].items():
+        if "bytes" in told:
+            dtype = getattr(torch, told["dtype"])
+            flat = torch.frombuffer(bytearray.fromhex(told["bytes"]), dtype=dtype) if told["bytes"] else torch.empty(0, dtype=dtype)
+            found[name] = flat.reshape(told["sizes"])
+    return found
 
 
 PRIMITIVES = {
@@ -98,7 +101,7 @@ def wrong(one: Case, dump: dict, archive: Path, arrays: dict[str, numpy.ndarray]
     if "refused" in dump:
         return "refused: " + dump["refused"].splitlines()[1 if "\n" in dump["refused"] else 0][:300]
     program = torch.export.load(archive)
-    tensors = Weights({**program.state_dict, **program.constants})
+    tensors = {**program.state_dict, **program.constants, **made(dump)}
     allowed = max(one.tolerance.get("fp32", 0.0), 1e-4, *(TOLERANCE.get(kind, 0.0) for kind in kinds))
     for index, call in enumerate([one.inputs, *one.further]):
         ending = f"@{index}" if index else ""

@@ -1,8 +1,10 @@
 //! `cargo xtask pt2-dump`: what our reader finds in a `.pt2` archive, as JSON for the oracle tests.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
+use coremill::compiler;
 use coremill_pt2::{
     Argument, Dialect, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Saved,
     Size, Stored, SymbolId, Symbolic, TensorMeta, TreeSpec,
@@ -32,14 +34,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     for file in &arguments.files {
         let name = |error| format!("{}: {error}", file.display());
         let mut program = coremill_pt2::read(file).map_err(name)?;
+        let mut archived = None;
         if arguments.prepared {
             program = coremill_pt2::prepare(program).map_err(name)?;
         }
         if arguments.portable {
             let prepared = coremill_pt2::prepare(program).map_err(name)?;
-            let outside = vec![true; prepared.graph.nodes.len()];
-            match coremill::compiler::portable::portable(prepared, &outside) {
-                Ok(portable) => program = portable.program,
+            archived = Some(prepared.tensors.keys().cloned().collect());
+            match kernels_alone(prepared) {
+                Ok(portable) => program = portable,
                 Err(error) => {
                     // One program's refusals are no reason to say nothing of the others.
                     println!("{}", json!({ "refused": error.to_string() }));
@@ -48,12 +51,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             }
         }
         let expressions = arguments.prepared || arguments.portable;
-        let dump = Dump { program: &program, expressions, weights: !arguments.no_weights };
+        let weights = !arguments.no_weights;
+        let dump = Dump { program: &program, expressions, weights, archived };
         let dump = dump.program().map_err(name)?;
         serde_json::to_writer(io::stdout().lock(), &dump).map_err(|error| error.to_string())?;
         println!();
     }
     Ok(())
+}
+
+/// The program if nothing of it is delegated.
+fn kernels_alone(prepared: ExportedProgram) -> Result<ExportedProgram, compiler::Error> {
+    let paired = compiler::portable::pairs(&prepared)?;
+    let real = paired.map_or(prepared, |paired| paired.program);
+    let outside = vec![true; real.graph.nodes.len()];
+    Ok(compiler::portable::portable(real, &outside)?.program)
 }
 
 struct Dump<'a> {
@@ -62,6 +74,8 @@ struct Dump<'a> {
     expressions: bool,
     /// Whether weights are told.
     weights: bool,
+    /// The weights that the archive has; the bytes of others are told. None for all.
+    archived: Option<HashSet<String>>,
 }
 
 /// Symbolic sizes are compared by their values: each symbol gets two, from the letters of its name.
@@ -72,7 +86,13 @@ impl Dump<'_> {
         let program = self.program;
         let mut tensors = Map::new();
         for (name, stored) in program.tensors.iter().filter(|_| self.weights) {
-            tensors.insert(name.clone(), stored_tensor(stored)?);
+            let mut told = stored_tensor(stored)?;
+            if let (Some(archived), Stored::Tensor(tensor)) = (&self.archived, stored)
+                && !archived.contains(name)
+            {
+                told["bytes"] = json!(hexadecimal(&tensor.bytes()?));
+            }
+            tensors.insert(name.clone(), told);
         }
         let signature = program.modules.iter().find_map(|module| module.signature.as_ref());
         let samples = match program.sample_inputs()? {
@@ -234,19 +254,21 @@ fn float(value: f64) -> Value {
 fn stored_tensor(stored: &Stored) -> Result<Value, coremill_pt2::Error> {
     Ok(match stored {
         Stored::Tensor(tensor) => {
-            let hash = Sha256::digest(tensor.bytes()?);
-            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
             json!({
                 "dtype": tensor.dtype.name(),
                 "sizes": tensor.sizes,
                 "strides": tensor.strides,
                 "offset": tensor.offset,
-                "sha256": hash,
+                "sha256": hexadecimal(&Sha256::digest(tensor.bytes()?)),
             })
         }
         Stored::Missing { dtype, sizes } => json!({ "missing": dtype.name(), "sizes": sizes }),
         Stored::Object(bytes) => json!({ "object": bytes.len() }),
     })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn tree(spec: &TreeSpec) -> Value {

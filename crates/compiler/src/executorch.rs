@@ -202,7 +202,7 @@ fn method(
     options: &LowerOptions,
     floor: Opset,
 ) -> Result<Method, Error> {
-    let mut program = coremill_pt2::prepare(program)?;
+    let program = coremill_pt2::prepare(program)?;
     let skipped: Vec<String> = options.skip_ops.iter().map(|name| name.to_lowercase()).collect();
     let mut without_kernel: Vec<String> = Vec::new();
     let mut kept = Vec::new();
@@ -217,12 +217,15 @@ fn method(
             take_over_constants: options.take_over_constant_data,
             without_kernel: &without_kernel,
         };
-        let (divided, mut division) = divide(program, &wishes)?;
+        let (divided, mut division) = divide(program.clone(), &wishes)?;
+        if options.portable && !division.complex.is_empty() {
+            return Err(Error::Refused(division.complex));
+        }
         let around = around(&divided, &division)?;
         match portable(around.program, &around.outside) {
             Ok(portable) => {
-                let mut report = report(&name, &divided, &division, &skipped);
-                report.delegated_all_the_same = kept;
+                let mut report = report(&name, &divided, &division);
+                report.delegated_all_the_same.extend(kept);
                 let quantized = |part: Delegated| {
                     let function = quantize(part.function, &options.options)?;
                     Ok(Delegated { function, ..part })
@@ -238,21 +241,36 @@ fn method(
                     Some(Why::Asked) => !options.portable,
                     Some(Why::Refused(_)) | None => false,
                 };
-                let back: Vec<&Refused> = refused.iter().filter(willing).collect();
+                let mut back: Vec<Refused> = refused.iter().filter(willing).cloned().collect();
+                if back.is_empty() && !options.portable {
+                    back = beside(&refused, &divided, &division);
+                }
                 if back.is_empty() {
                     return Err(Error::Refused(with_reasons(refused, &divided, &division)));
                 }
                 for call in back {
                     without_kernel.push(call.node.clone());
-                    if let Some(Why::Asked) = why(&divided, &division, call) {
-                        kept.push(call.clone());
+                    if let Some(Why::Asked) = why(&divided, &division, &call) {
+                        kept.push(call);
                     }
                 }
-                program = divided;
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The calls that were to stay outside on whose account these can be neither delegated nor done by kernels.
+fn beside(refused: &[Refused], program: &ExportedProgram, division: &Division) -> Vec<Refused> {
+    let nodes = &program.graph.nodes;
+    let at = |call: &Refused| nodes.iter().position(|node| node.name == call.node);
+    let calls: Vec<usize> = refused.iter().filter_map(at).collect();
+    let reason = |call: usize| {
+        let first = refused.first().map_or("", |call| call.operator.as_str());
+        let reason = format!("beside it `{first}` could be neither delegated nor done by a kernel");
+        Refused::of(&nodes[call], Refusal::new(reason))
+    };
+    division.asked_beside(program, &calls).into_iter().map(reason).collect()
 }
 
 /// Why a call is outside that no kernel can do.

@@ -13,16 +13,20 @@
 //! | `emit` | a program as ExecuTorch's runtime runs it |
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
 //! | `specs` | ExecuTorch's compile specs |
+//! | `fourier` | Fourier transforms as matrices |
+//! | `special` | special functions by series |
 //! | `error` | [`Refused`] calls, with their reasons and their places in the model |
 
 mod emit;
 mod error;
 mod executorch;
+mod fourier;
 mod lower;
 mod options;
 mod partition;
 mod pipeline;
 pub mod portable;
+mod special;
 mod specs;
 
 pub use emit::ModelType;

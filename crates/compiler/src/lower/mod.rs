@@ -42,7 +42,7 @@ pub(crate) use self::interface::consume_inputs;
 pub use self::interface::identifier;
 use self::table::Table;
 use self::value::{Int, Lowered, Tensor};
-pub(crate) use self::weights::plain;
+pub(crate) use self::weights::{part_of, plain, stored_parts};
 use crate::error::{Error, Refusal, Refused, refuse};
 use crate::options::Options;
 

@@ -32,29 +32,42 @@ pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal>
     Ok(Constant::by_size(dtype, &tensor.sizes, bytes))
 }
 
-/// The real and the imaginary part of a stored tensor that is complex.
+/// The real and the imaginary part of a stored tensor that is complex, as constants.
 pub(crate) fn complex_parts(name: &str, stored: &Stored) -> Result<Option<[Constant; 2]>, Refusal> {
-    let Stored::Tensor(tensor) = stored else { return Ok(None) };
-    let part = match tensor.dtype {
-        ScalarType::Complex32 => ScalarType::Float16,
-        ScalarType::Complex64 => ScalarType::Float32,
-        ScalarType::Complex128 => ScalarType::Float64,
-        _ => return Ok(None),
+    let Some(parts) = stored_parts(name, stored)? else { return Ok(None) };
+    let constant = |tensor: &Tensor| -> Result<Constant, Refusal> {
+        let bytes = elements(name, tensor, DType::Fp32)?;
+        Ok(Constant::by_size(DType::Fp32, &tensor.sizes, bytes))
     };
-    // The parts take turns: each is as if it were a tensor of which every second element counts.
+    Ok(Some([constant(&parts[0])?, constant(&parts[1])?]))
+}
+
+/// The real and the imaginary part of a stored tensor that is complex: the parts take turns, and each is a tensor of
+/// which every second element counts.
+pub(crate) fn stored_parts(name: &str, stored: &Stored) -> Result<Option<[Tensor; 2]>, Refusal> {
+    let Stored::Tensor(tensor) = stored else { return Ok(None) };
+    let Some(dtype) = part_of(tensor.dtype) else { return Ok(None) };
     let doubled = |count: u64, more: u64| {
         let doubled = count.checked_mul(2).and_then(|doubled| doubled.checked_add(more));
         doubled.ok_or_else(|| Refusal::new(format!("`{name}` lies beyond every archive")))
     };
     let strides = tensor.strides.iter().map(|&stride| doubled(stride, 0));
     let strides = strides.collect::<Result<Vec<_>, _>>()?;
-    let constant = |which: u64| -> Result<Constant, Refusal> {
+    let part = |which: u64| -> Result<Tensor, Refusal> {
         let offset = doubled(tensor.offset, which)?;
-        let tensor = Tensor { dtype: part, strides: strides.clone(), offset, ..tensor.clone() };
-        let bytes = elements(name, &tensor, DType::Fp32)?;
-        Ok(Constant::by_size(DType::Fp32, &tensor.sizes, bytes))
+        Ok(Tensor { dtype, strides: strides.clone(), offset, ..tensor.clone() })
     };
-    Ok(Some([constant(0)?, constant(1)?]))
+    Ok(Some([part(0)?, part(1)?]))
+}
+
+/// The type of both parts of complex numbers.
+pub(crate) fn part_of(dtype: ScalarType) -> Option<ScalarType> {
+    match dtype {
+        ScalarType::Complex32 => Some(ScalarType::Float16),
+        ScalarType::Complex64 => Some(ScalarType::Float32),
+        ScalarType::Complex128 => Some(ScalarType::Float64),
+        _ => None,
+    }
 }
 
 /// The elements in the type that Core ML computes with. Few are computed at once, so that all may look at

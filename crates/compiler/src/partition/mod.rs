@@ -28,7 +28,7 @@ use coremill_mil::ir::{Function, Opset};
 use coremill_pt2::{ExportedProgram, Graph, InputKind, Target};
 
 pub(crate) use self::around::{DELEGATE, around};
-use self::flow::Flow;
+use self::flow::{Flow, defined};
 pub(crate) use self::part::written;
 use self::part::{Part, TakeOver, crosses, cut};
 pub(crate) use self::report::report;
@@ -38,6 +38,7 @@ use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Probe, probe};
 use crate::options::{Options, States};
 use crate::pipeline::{kept, lowered, optimise};
+use crate::portable::{has_complex, pairs};
 
 /// How to divide a program.
 pub(crate) struct Wishes<'o> {
@@ -75,6 +76,12 @@ pub(crate) struct Division {
     pub(crate) delegated: Vec<Delegated>,
     /// By call why it stays outside; none for those inside, and for numbers.
     pub(crate) outside: Vec<Option<Why>>,
+    /// Calls on complex numbers that are not written with real ones, so that all such calls go together.
+    pub(crate) complex: Vec<Refused>,
+    /// Calls that were to stay outside, and do not for that reason.
+    pub(crate) kept: Vec<Refused>,
+    /// Names of operators to be left outside that no call has.
+    pub(crate) in_vain: Vec<String>,
     stages: Stages,
     flow: Flow,
 }
@@ -107,29 +114,41 @@ pub(crate) fn divide(
     program: ExportedProgram,
     wishes: &Wishes<'_>,
 ) -> Result<(ExportedProgram, Division), Error> {
-    let mut frame = program.clone();
-    frame.graph = Graph::default();
-    frame.tensors.clear();
-    let graph = &program.graph;
-    let flow = Flow::of(graph);
-    let asked = |target: &Target| {
-        let name = edge_name(target);
-        wishes.skipped.iter().any(|skipped| *skipped == name.0 || *skipped == name.1)
-    };
-    let mut outside = vec![None; graph.nodes.len()];
-    for (call, node) in graph.nodes.iter().enumerate() {
-        let is_asked = wishes.nothing || asked(&node.target);
-        if !flow.is_number[call] && is_asked && !wishes.without_kernel.contains(&node.name) {
-            outside[call] = Some(Why::Asked);
+    let mut is_asked = vec![wishes.nothing; program.graph.nodes.len()];
+    let mut in_vain = Vec::new();
+    let names: Vec<_> = program.graph.nodes.iter().map(|node| edge_name(&node.target)).collect();
+    for skipped in wishes.skipped {
+        let before = is_asked.clone();
+        for (is_asked, name) in is_asked.iter_mut().zip(&names) {
+            *is_asked |= *skipped == name.0 || *skipped == name.1;
+        }
+        if before == is_asked && !names.iter().any(|name| *skipped == name.0 || *skipped == name.1)
+        {
+            in_vain.push(skipped.clone());
         }
     }
-    let mut divider = Divider { program, frame, wishes, flow, outside, known: HashMap::new() };
+    let mut divider = Divider::new(program, wishes, &is_asked);
+    let (mut complex, mut kept) = (Vec::new(), Vec::new());
     if !divider.is_one()? {
+        match pairs(&divider.program) {
+            Ok(None) => {}
+            Ok(Some(paired)) => {
+                let is_asked: Vec<bool> =
+                    paired.sources.iter().map(|source| is_asked[*source]).collect();
+                divider = Divider::new(paired.program, wishes, &is_asked);
+            }
+            Err(Error::Refused(refused)) => {
+                complex = refused;
+                kept = divider.keep_complex();
+            }
+            Err(error) => return Err(error),
+        }
         sizes::from_inputs(&mut divider.program);
         divider.flow = Flow::of(&divider.program.graph);
         divider.probe();
     }
-    Ok(divider.finish())
+    let (program, division) = divider.finish();
+    Ok((program, Division { complex, kept, in_vain, ..division }))
 }
 
 /// What ExecuTorch's partitioner calls an operator, in torch's form and in that of the edge dialect.
@@ -168,7 +187,39 @@ fn edge_name(target: &Target) -> (String, String) {
     (name, edge)
 }
 
-impl Divider<'_> {
+impl<'w> Divider<'w> {
+    fn new(program: ExportedProgram, wishes: &'w Wishes<'w>, is_asked: &[bool]) -> Divider<'w> {
+        let mut frame = program.clone();
+        frame.graph = Graph::default();
+        frame.tensors.clear();
+        let flow = Flow::of(&program.graph);
+        let nodes = program.graph.nodes.iter().enumerate();
+        let outside = nodes.map(|(call, node)| {
+            let is_outside = is_asked[call]
+                && !flow.is_number[call]
+                && !wishes.without_kernel.contains(&node.name);
+            is_outside.then_some(Why::Asked)
+        });
+        let outside = outside.collect();
+        Divider { program, frame, wishes, flow, outside, known: HashMap::new() }
+    }
+
+    /// Lets calls on complex numbers be delegated that were to stay outside: their operands cannot leave a delegate.
+    fn keep_complex(&mut self) -> Vec<Refused> {
+        let mut kept = Vec::new();
+        for (call, node) in self.program.graph.nodes.iter().enumerate() {
+            if self.outside[call].is_some()
+                && !self.wishes.nothing
+                && has_complex(&self.program.graph, node)
+            {
+                self.outside[call] = None;
+                let reason = "complex numbers cannot cross the edge of a delegate";
+                kept.push(Refused::of(node, Refusal::new(reason)));
+            }
+        }
+        kept
+    }
+
     /// Whether all calls make one partition, which is then known.
     fn is_one(&mut self) -> Result<bool, Error> {
         if self.outside.iter().any(Option::is_some) {
@@ -272,7 +323,15 @@ impl Divider<'_> {
                     *why = None;
                 }
             }
-            let division = Division { delegated, outside, stages, flow: self.flow };
+            let division = Division {
+                delegated,
+                outside,
+                complex: Vec::new(),
+                kept: Vec::new(),
+                in_vain: Vec::new(),
+                stages,
+                flow: self.flow,
+            };
             return (self.program, division);
         }
     }
@@ -410,6 +469,28 @@ impl Stands {
             }
             Stands::Whole(error) => error,
         }
+    }
+}
+
+impl Division {
+    /// The calls that were to stay outside and whose tensors one of these calls takes or gives, directly or by way of
+    /// others that are outside; all of them, if that is none.
+    pub(crate) fn asked_beside(&self, program: &ExportedProgram, calls: &[usize]) -> Vec<usize> {
+        let is_asked = |call: &usize| matches!(self.outside[*call], Some(Why::Asked));
+        let mut seen = vec![false; self.outside.len()];
+        let mut pending = calls.to_vec();
+        while let Some(call) = pending.pop() {
+            if self.outside[call].is_none() || std::mem::replace(&mut seen[call], true) {
+                continue;
+            }
+            let producers = self.flow.operands[call].iter();
+            pending.extend(producers.filter_map(|id| self.flow.producer[id.index()]));
+            let given = defined(&program.graph.nodes[call]);
+            pending.extend(given.flat_map(|id| self.flow.users[id.index()].iter().copied()));
+        }
+        let all = || (0..self.outside.len()).filter(is_asked);
+        let beside: Vec<usize> = all().filter(|call| seen[*call]).collect();
+        if beside.is_empty() { all().collect() } else { beside }
     }
 }
 

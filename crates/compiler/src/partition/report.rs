@@ -74,12 +74,7 @@ pub struct Cost {
 }
 
 /// Describes a division.
-pub(crate) fn report(
-    method: &str,
-    program: &ExportedProgram,
-    division: &Division,
-    skipped: &[String],
-) -> Report {
+pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Division) -> Report {
     let graph = &program.graph;
     let parts = division.delegated.iter().map(|delegated| {
         let part = &delegated.part;
@@ -125,18 +120,11 @@ pub(crate) fn report(
         let call = Refused::of(node, refusal);
         outside.push(Outside { call, reason, cost: Cost { bytes, delegates } });
     }
-    let in_vain = skipped.iter().filter(|name| {
-        let has = |target| {
-            let (own, edge) = super::edge_name(target);
-            own == **name || edge == **name
-        };
-        !graph.nodes.iter().any(|node| has(&node.target))
-    });
     Report {
         method: method.to_owned(),
         parts: parts.collect(),
         outside,
-        delegated_all_the_same: Vec::new(),
-        skipped_in_vain: in_vain.cloned().collect(),
+        delegated_all_the_same: division.kept.clone(),
+        skipped_in_vain: division.in_vain.clone(),
     }
 }

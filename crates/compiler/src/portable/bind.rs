@@ -46,6 +46,10 @@ impl Call<'_> {
         for (old, result) in wanted.into_iter().zip(results) {
             let Some(old) = old else { continue };
             let now = match result {
+                Made::Pair(pair) => {
+                    frame.pairs.insert(old, *pair);
+                    continue;
+                }
                 Made::Tensor(tensor) => {
                     agree(frame, old, &tensor)?;
                     Argument::Value(tensor.id)
@@ -146,6 +150,7 @@ fn of_use(
         if let Some(Argument::Value(id)) = frame.replaced.get(&old) {
             used.insert(*id);
         }
+        used.extend(frame.pairs.get(&old).into_iter().flatten().map(|part| part.id));
     }
     let mut kept = Vec::with_capacity(made.len());
     for call in made.into_iter().rev() {

@@ -47,6 +47,8 @@ pub(crate) fn position(dimension: i64, rank: usize) -> Result<usize, Refusal> {
 #[derive(Clone, Debug)]
 pub(crate) enum Made {
     Tensor(Tensor),
+    /// The parts of a complex number, which are kept for those who use it.
+    Pair(Box<[Tensor; 2]>),
     /// A number, or a value of another type.
     Number(Argument),
     /// What nothing can use.
@@ -89,7 +91,9 @@ impl<'a> Call<'a> {
         let mut at_hand = Vec::new();
         for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, one)| one)) {
             argument.for_each_value(&mut |id| {
-                if let Meta::Tensor(meta) = &frame.value(id).meta {
+                if let Some([part, _]) = frame.pairs.get(&id) {
+                    at_hand.push(part.clone());
+                } else if let Meta::Tensor(meta) = &frame.value(id).meta {
                     at_hand.push(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() });
                 }
             });
@@ -417,7 +421,7 @@ impl<'a> Call<'a> {
     }
 
     /// Defines a tensor.
-    fn new_tensor(
+    pub(crate) fn new_tensor(
         &mut self,
         operator: &str,
         dtype: ScalarType,

@@ -11,6 +11,7 @@
 
 mod bind;
 mod call;
+mod complex;
 mod constants;
 mod dtype;
 mod kernels;
@@ -27,7 +28,9 @@ use coremill_pt2::{
     Symbols, Target, Value, ValueId,
 };
 
-use self::call::Call;
+use self::call::{Call, Tensor};
+pub(crate) use self::complex::has_complex;
+pub use self::complex::{Paired, pairs};
 use self::kernels::Kernels;
 pub use self::kernels::kernel;
 use self::table::{Rule, Table};
@@ -89,6 +92,10 @@ pub(crate) struct Frame {
     replaced: HashMap<ValueId, Argument>,
     /// Inputs that tell the value of a symbol: the tensor and its dimension, or the number.
     symbols: HashMap<SymbolId, Place>,
+    /// The parts of complex values.
+    pairs: HashMap<ValueId, [Tensor; 2]>,
+    /// Constants that were made, which become inputs.
+    constants: Vec<complex::Constant>,
 }
 
 /// Where the value of an expression is found when the program runs.
@@ -103,15 +110,7 @@ pub(crate) enum Place {
 impl Rewrite {
     fn graph(&mut self, mut graph: Graph, outside: &dyn Fn(usize) -> bool) -> Frame {
         let nodes = std::mem::take(&mut graph.nodes);
-        let names = graph.values.iter().map(|value| value.name.clone()).collect();
-        let mut frame = Frame {
-            graph,
-            sources: Vec::with_capacity(nodes.len()),
-            names,
-            replaced: HashMap::new(),
-            symbols: HashMap::new(),
-        };
-        frame.find_symbols();
+        let mut frame = Frame::of(graph);
         for (index, mut node) in nodes.into_iter().enumerate() {
             frame.resolve(&mut node);
             let made = if outside(index) {
@@ -125,12 +124,9 @@ impl Rewrite {
             } else {
                 vec![node]
             };
-            frame.sources.extend(std::iter::repeat_n(index, made.len()));
-            frame.graph.nodes.extend(made);
+            frame.push(index, made);
         }
-        let mut outputs = std::mem::take(&mut frame.graph.outputs);
-        outputs.iter_mut().for_each(|output| frame.resolve_argument(output));
-        frame.graph.outputs = outputs;
+        frame.resolve_outputs();
         frame
     }
 
@@ -170,6 +166,34 @@ impl Rewrite {
 }
 
 impl Frame {
+    /// A graph whose nodes are to come.
+    fn of(graph: Graph) -> Frame {
+        let names = graph.values.iter().map(|value| value.name.clone()).collect();
+        let mut frame = Frame {
+            graph,
+            sources: Vec::new(),
+            names,
+            replaced: HashMap::new(),
+            symbols: HashMap::new(),
+            pairs: HashMap::new(),
+            constants: Vec::new(),
+        };
+        frame.find_symbols();
+        frame
+    }
+
+    /// Appends what was made of a node.
+    fn push(&mut self, source: usize, made: Vec<Node>) {
+        self.sources.extend(std::iter::repeat_n(source, made.len()));
+        self.graph.nodes.extend(made);
+    }
+
+    fn resolve_outputs(&mut self) {
+        let mut outputs = std::mem::take(&mut self.graph.outputs);
+        outputs.iter_mut().for_each(|output| self.resolve_argument(output));
+        self.graph.outputs = outputs;
+    }
+
     fn find_symbols(&mut self) {
         for input in &self.graph.inputs {
             let Argument::Value(id) = input else { continue };

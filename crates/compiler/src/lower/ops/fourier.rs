@@ -12,6 +12,7 @@ use coremill_tensor::DType;
 use super::complex::give;
 use super::linear::affine;
 use crate::error::{Refusal, refuse};
+use crate::fourier::{self, Kind, MAX_MATRIX, Transform, Way};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::table::{Row, all};
@@ -21,20 +22,20 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten._fft_c2c", complex_to_complex),
     all("aten._fft_r2c", real_to_complex),
     all("aten._fft_c2r", complex_to_real),
-    all("aten.fft_fft", |call| one_axis(call, Kind::Complex, Way::Forward)),
-    all("aten.fft_ifft", |call| one_axis(call, Kind::Complex, Way::Backward)),
-    all("aten.fft_rfft", |call| one_axis(call, Kind::FromReal, Way::Forward)),
-    all("aten.fft_irfft", |call| one_axis(call, Kind::ToReal, Way::Backward)),
-    all("aten.fft_hfft", |call| one_axis(call, Kind::ToReal, Way::Forward)),
-    all("aten.fft_ihfft", |call| one_axis(call, Kind::FromReal, Way::Backward)),
-    all("aten.fft_fft2", |call| several_axes(call, Kind::Complex, Way::Forward)),
-    all("aten.fft_ifft2", |call| several_axes(call, Kind::Complex, Way::Backward)),
-    all("aten.fft_rfft2", |call| several_axes(call, Kind::FromReal, Way::Forward)),
-    all("aten.fft_irfft2", |call| several_axes(call, Kind::ToReal, Way::Backward)),
-    all("aten.fft_fftn", |call| several_axes(call, Kind::Complex, Way::Forward)),
-    all("aten.fft_ifftn", |call| several_axes(call, Kind::Complex, Way::Backward)),
-    all("aten.fft_rfftn", |call| several_axes(call, Kind::FromReal, Way::Forward)),
-    all("aten.fft_irfftn", |call| several_axes(call, Kind::ToReal, Way::Backward)),
+    all("aten.fft_fft", one_axis),
+    all("aten.fft_ifft", one_axis),
+    all("aten.fft_rfft", one_axis),
+    all("aten.fft_irfft", one_axis),
+    all("aten.fft_hfft", one_axis),
+    all("aten.fft_ihfft", one_axis),
+    all("aten.fft_fft2", several_axes),
+    all("aten.fft_ifft2", several_axes),
+    all("aten.fft_rfft2", several_axes),
+    all("aten.fft_irfft2", several_axes),
+    all("aten.fft_fftn", several_axes),
+    all("aten.fft_ifftn", several_axes),
+    all("aten.fft_rfftn", several_axes),
+    all("aten.fft_irfftn", several_axes),
     all("aten.fft_fftfreq", |call| frequencies(call, false)),
     all("aten.fft_rfftfreq", |call| frequencies(call, true)),
     all("aten.fft_fftshift", |call| shifted(call, false)),
@@ -42,36 +43,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.stft", short_time),
     all("aten.istft", short_time_inverse),
 ];
-
-/// A matrix of more elements than this is larger than what it stands for is worth.
-const MAX_MATRIX: u64 = 1 << 26;
-
-/// What a transform takes and gives.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Complex,
-    /// Of a real tensor, and only the half that tells all.
-    FromReal,
-    /// Of half a spectrum, the other half of which is its mirror image.
-    ToReal,
-}
-
-/// The sign of the exponent: minus forward.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Forward,
-    Backward,
-}
-
-/// A transform along one axis.
-struct Transform {
-    kind: Kind,
-    way: Way,
-    axis: usize,
-    /// How many points it is of; the extent of the result, or of what a result of half of them tells.
-    points: u64,
-    scale: f64,
-}
 
 /// A tensor of one or two parts.
 #[derive(Clone, Copy)]
@@ -94,43 +65,6 @@ impl Parts {
 }
 
 impl Transform {
-    /// The angle of output `k` at input `t`, reduced so that it keeps its precision.
-    fn angle(&self, k: u64, t: u64) -> f64 {
-        2.0 * PI * (k * t % self.points) as f64 / self.points as f64
-    }
-
-    /// The matrix, a row for each output: of `inputs` real parts, then of as many imaginary ones.
-    fn matrix(&self, inputs: u64, complex: bool) -> (u64, Vec<f32>) {
-        let sign = if self.way == Way::Forward { 1.0 } else { -1.0 };
-        let outputs = match self.kind {
-            Kind::FromReal => self.points / 2 + 1,
-            _ => self.points,
-        };
-        let mut rows = Vec::new();
-        let weight = |t: u64| match self.kind {
-            // What has a mirror image counts twice.
-            Kind::ToReal if t != 0 && 2 * t != self.points => 2.0 * self.scale,
-            _ => self.scale,
-        };
-        let mut row = |of_real: &dyn Fn(f64) -> f64, of_imaginary: &dyn Fn(f64) -> f64, k| {
-            rows.extend((0..inputs).map(|t| (weight(t) * of_real(self.angle(k, t))) as f32));
-            if complex {
-                rows.extend(
-                    (0..inputs).map(|t| (weight(t) * of_imaginary(self.angle(k, t))) as f32),
-                );
-            }
-        };
-        for k in 0..outputs {
-            row(&|angle| angle.cos(), &|angle| sign * angle.sin(), k);
-        }
-        if self.kind != Kind::ToReal {
-            for k in 0..outputs {
-                row(&|angle| -sign * angle.sin(), &|angle| angle.cos(), k);
-            }
-        }
-        (outputs, rows)
-    }
-
     /// Transforms what has at least as many elements along the axis as are needed, or fewer, which counts as
     /// zeros after them.
     fn apply(&self, builder: &mut Builder, x: Parts) -> Result<Parts, Refusal> {
@@ -141,8 +75,7 @@ impl Transform {
                 self.axis
             );
         };
-        let needed = if self.kind == Kind::ToReal { self.points / 2 + 1 } else { self.points };
-        let inputs = extent.min(needed);
+        let inputs = extent.min(self.inputs());
         let mut x = x;
         if inputs < extent {
             x.real = builder.slice(x.real, self.axis, 0, Some(inputs as i64))?;
@@ -186,169 +119,76 @@ impl Transform {
     }
 }
 
-/// The factor of a transform of that many points, by the number that torch has for it.
-fn factor(normalization: i64, points: f64) -> Result<f64, Refusal> {
-    Ok(match normalization {
-        0 => 1.0,
-        1 => 1.0 / points.sqrt(),
-        2 => 1.0 / points,
-        other => refuse!("normalization {other} is none that is known"),
-    })
-}
-
-/// The factor by its name: which direction is divided by the number of points.
-fn named_factor(norm: Option<&str>, way: Way, points: f64) -> Result<f64, Refusal> {
-    Ok(match (norm.unwrap_or("backward"), way) {
-        ("ortho", _) => 1.0 / points.sqrt(),
-        ("backward", Way::Backward) | ("forward", Way::Forward) => 1.0 / points,
-        ("backward" | "forward", _) => 1.0,
-        (other, _) => {
-            refuse!("`norm` is `{other}`; `backward`, `ortho` and `forward` are accepted")
-        }
-    })
-}
-
-/// Transforms along each of the axes in turn. Half spectra are those of the last one.
-fn along(
-    builder: &mut Builder,
-    x: Parts,
-    axes: &[(usize, u64, f64)],
-    kind: Kind,
-    way: Way,
-) -> Result<Parts, Refusal> {
-    let Some((&last, others)) = axes.split_last() else { return Ok(x) };
-    let complex = |&(axis, points, scale): &(usize, u64, f64)| Transform {
-        kind: Kind::Complex,
-        way,
-        axis,
-        points,
-        scale,
-    };
-    let (axis, points, scale) = last;
-    let last = Transform { kind, way, axis, points, scale };
-    let mut x = x;
-    if kind == Kind::FromReal {
-        x = last.apply(builder, x)?;
+/// All transforms in turn.
+fn along(call: &mut Call<'_, '_>, x: Tensor, transforms: &[Transform]) -> Result<Parts, Refusal> {
+    let mut x = Parts::of(call, x)?;
+    for transform in transforms {
+        x = transform.apply(call, x)?;
     }
-    for axis in others {
-        x = complex(axis).apply(builder, x)?;
-    }
-    if kind != Kind::FromReal { last.apply(builder, x) } else { Ok(x) }
+    Ok(x)
 }
 
-/// An extent that has to be known.
-fn points(builder: &Builder, x: ValueId, axis: usize) -> Result<u64, Refusal> {
-    match builder.extents(x).get(axis) {
-        Some(Some(extent)) => Ok(*extent),
-        _ => refuse!(
-            "a Fourier transform along axis {axis} needs an extent that is known before the program runs"
-        ),
-    }
-}
-
-/// The axes that `dim` names, each with its points and its share of the factor.
-fn planned(call: &mut Call<'_, '_>, x: ValueId) -> Result<Vec<(usize, u64, f64)>, Refusal> {
-    let rank = call.rank(x);
+/// Transforms along the axes that `dim` names, the factor by its number.
+fn numbered_axes(call: &mut Call<'_, '_>, kind: Kind, way: Way, last: Option<i64>) -> Results {
+    let x = call.any_tensor("self")?;
+    let rank = call.rank(x.value);
+    let axes = call.known_ints("dim")?.into_iter().map(|axis| normalized(axis, rank));
+    let axes = axes.collect::<Result<Vec<_>, _>>()?;
     let normalization = call.known_int("normalization")?;
-    let mut axes = Vec::new();
-    for axis in call.known_ints("dim")? {
-        let axis = normalized(axis, rank)?;
-        let points = points(call, x, axis)?;
-        axes.push((axis, points, factor(normalization, points as f64)?));
-    }
-    Ok(axes)
+    let extents = call.extents(x.value);
+    let transforms = fourier::numbered(&extents, &axes, normalization, last, kind, way)?;
+    along(call, x, &transforms)?.give(call)
 }
 
 fn complex_to_complex(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    let axes = planned(call, x.value)?;
     let way = if call.flag("forward")? { Way::Forward } else { Way::Backward };
-    let x = Parts::of(call, x)?;
-    let y = along(call, x, &axes, Kind::Complex, way)?;
-    y.give(call)
+    numbered_axes(call, Kind::Complex, way, None)
 }
 
 fn real_to_complex(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    let axes = planned(call, x.value)?;
     let kind = if call.flag("onesided")? { Kind::FromReal } else { Kind::Complex };
-    let x = Parts::of(call, x)?;
-    let y = along(call, x, &axes, kind, Way::Forward)?;
-    y.give(call)
+    numbered_axes(call, kind, Way::Forward, None)
 }
 
 fn complex_to_real(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    let mut axes = planned(call, x.value)?;
-    if let Some(last) = axes.last_mut() {
-        let size = call.known_int("last_dim_size")?;
-        last.1 = size as u64;
-        last.2 = factor(call.known_int("normalization")?, size as f64)?;
-    }
-    let x = Parts::of(call, x)?;
-    let y = along(call, x, &axes, Kind::ToReal, Way::Backward)?;
-    y.give(call)
+    let size = call.known_int("last_dim_size")?;
+    numbered_axes(call, Kind::ToReal, Way::Backward, Some(size))
 }
 
-/// How many points a transform is of: what is asked for, or what there are.
-fn wanted_points(size: Option<i64>, extent: u64, kind: Kind) -> Result<u64, Refusal> {
-    match size {
-        Some(size @ 1..) => Ok(size as u64),
-        Some(-1) | None if kind == Kind::ToReal => Ok(2 * extent.saturating_sub(1)),
-        Some(-1) | None => Ok(extent),
-        Some(size) => refuse!("a Fourier transform of {size} points is none"),
-    }
+/// Transforms of named factors.
+fn transformed(call: &mut Call<'_, '_>, x: Tensor, axes: &[usize], sizes: &[i64]) -> Results {
+    let Some((kind, way)) = fourier::function(&call.node.target) else {
+        refuse!("`{}` is no Fourier transform that is known", call.node.target);
+    };
+    let extents = call.extents(x.value);
+    let transforms = fourier::named(&extents, axes, sizes, call.text("norm")?, kind, way)?;
+    along(call, x, &transforms)?.give(call)
 }
 
-fn one_axis(call: &mut Call<'_, '_>, kind: Kind, way: Way) -> Results {
+fn one_axis(call: &mut Call<'_, '_>) -> Results {
     let x = call.any_tensor("self")?;
     let axis = call.axis("dim", call.rank(x.value))?;
-    let size = if call.has("n") { Some(call.known_int("n")?) } else { None };
-    let extent = points(call, x.value, axis)?;
-    let points = wanted_points(size, extent, kind)?;
-    let scale = named_factor(call.text("norm")?, way, points as f64)?;
-    let x = Parts::of(call, x)?;
-    let y = along(call, x, &[(axis, points, scale)], kind, way)?;
-    y.give(call)
+    let size = if call.has("n") { vec![call.known_int("n")?] } else { Vec::new() };
+    transformed(call, x, &[axis], &size)
 }
 
-fn several_axes(call: &mut Call<'_, '_>, kind: Kind, way: Way) -> Results {
+fn several_axes(call: &mut Call<'_, '_>) -> Results {
     let x = call.any_tensor("self")?;
     let rank = call.rank(x.value);
     let sizes = call.known_ints("s")?;
     let named = call.known_ints("dim")?;
     let axes: Vec<usize> = if named.is_empty() {
-        let count = if sizes.is_empty() { rank } else { sizes.len().min(rank) };
-        (rank - count..rank).collect()
+        fourier::last_axes(rank, &sizes)
     } else {
         named.into_iter().map(|axis| normalized(axis, rank)).collect::<Result<_, _>>()?
     };
-    let mut planned = Vec::new();
-    for (index, &axis) in axes.iter().enumerate() {
-        let last = index + 1 == axes.len();
-        let extent = points(call, x.value, axis)?;
-        let kind = if last { kind } else { Kind::Complex };
-        let points = wanted_points(sizes.get(index).copied(), extent, kind)?;
-        planned.push((axis, points, named_factor(call.text("norm")?, way, points as f64)?));
-    }
-    let x = Parts::of(call, x)?;
-    let y = along(call, x, &planned, kind, way)?;
-    y.give(call)
+    transformed(call, x, &axes, &sizes)
 }
 
 fn frequencies(call: &mut Call<'_, '_>, half: bool) -> Results {
     let (count, distance) = (call.known_int("n")?, call.float("d")?);
-    if !(1..=1 << 24).contains(&count) {
-        refuse!("frequencies of {count} points are none");
-    }
-    let at = |index: i64| match half || index < (count + 1) / 2 {
-        true => index,
-        false => index - count,
-    };
-    let outputs = if half { count / 2 + 1 } else { count };
-    let values: Vec<f32> =
-        (0..outputs).map(|index| (at(index) as f64 / (count as f64 * distance)) as f32).collect();
-    let y = call.float_constant(&[outputs as u64], &values);
+    let values = fourier::frequencies(count, distance, half)?;
+    let y = call.float_constant(&[values.len() as u64], &values);
     call.give(y)
 }
 
@@ -358,7 +198,7 @@ fn shifted(call: &mut Call<'_, '_>, back: bool) -> Results {
     let rank = call.rank(x.value);
     let mut y = Tensor { dtype: call.result_dtype()?, ..x };
     for axis in call.axes("dim", rank)? {
-        let extent = points(call, x.value, axis)? as i64;
+        let extent = fourier::known_extent(&call.extents(x.value), axis)? as i64;
         let cut = if back { extent / 2 } else { (extent + 1) / 2 };
         let turn = |builder: &mut Builder, part: ValueId| {
             let end = builder.slice(part, axis, cut, None)?;
@@ -513,7 +353,7 @@ fn short_time_inverse(call: &mut Call<'_, '_>) -> Results {
     }
     let frames = Frames::of(call)?;
     let rank = call.rank(x.value);
-    let count = points(call, x.value, rank - 1)?;
+    let count = fourier::known_extent(&call.extents(x.value), rank - 1)?;
     let axis = rank - 2;
     let mut y = call.concat(&[x.value, imaginary], axis)?;
     if rank == 2 {

@@ -146,7 +146,6 @@ pub(crate) const ROWS: &[Row] = &[
         ],
     ),
     by(close, &["aten.isclose.default"]),
-    by(erfinv, &["aten.erfinv.default", "aten.special_erfinv.default"]),
 ];
 
 /// A number in the place of the second tensor has a kernel of its own, which wants a tensor of the type that it gives.
@@ -439,7 +438,12 @@ fn lerp(call: &mut Call<'_>) -> Results {
 
 fn hypot(call: &mut Call<'_>) -> Results {
     let (x, y, _) = operands(call, ["self", "other"])?;
-    let (x, y) = (call.map("abs", &x)?, call.map("abs", &y)?);
+    one(hypotenuse(call, &x, &y)?)
+}
+
+/// The root of the sum of squares.
+pub(crate) fn hypotenuse(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
+    let (x, y) = (call.map("abs", x)?, call.map("abs", y)?);
     // Divided by the larger one, so that squares do not overflow.
     let large = call.join("aten.maximum.default", &x, &y)?;
     let small = call.join("aten.minimum.default", &x, &y)?;
@@ -451,7 +455,7 @@ fn hypot(call: &mut Call<'_>) -> Results {
     let zero = call.compare_number("eq", &large, Argument::Float(0.0))?;
     let bound = call.compare_number("eq", &large, Argument::Float(f64::INFINITY))?;
     let plain = call.logic("logical_or", &zero, &bound)?;
-    one(call.choose(&plain, &large, &length)?)
+    call.choose(&plain, &large, &length)
 }
 
 fn logaddexp(call: &mut Call<'_>) -> Results {
@@ -566,64 +570,4 @@ fn close(call: &mut Call<'_>) -> Results {
         }
     }
     one(found)
-}
-
-/// Coefficients of Giles' approximations of the inverse error function, for small and for large arguments.
-const NEAR: [f64; 9] = [
-    2.810_226_36e-8,
-    3.432_739_39e-7,
-    -3.523_387_7e-6,
-    -4.391_506_54e-6,
-    2.185_808_7e-4,
-    -1.253_725_03e-3,
-    -4.177_681_64e-3,
-    2.466_407_27e-1,
-    1.501_409_41,
-];
-const FAR: [f64; 9] = [
-    -2.002_142_57e-4,
-    1.009_505_58e-4,
-    1.349_343_22e-3,
-    -3.673_428_44e-3,
-    5.739_507_73e-3,
-    -7.622_461_3e-3,
-    9.438_870_47e-3,
-    1.001_674_06,
-    2.832_976_82,
-];
-
-/// M. Giles, "Approximating the erfinv function": a polynomial of `-log(1 - x * x)`, and one of its root.
-fn erfinv(call: &mut Call<'_>) -> Results {
-    let x = as_result(call, "self")?;
-    let squared = call.multiply(&x, &x)?;
-    let negated = call.map("neg", &squared)?;
-    let log = call.map("log1p", &negated)?;
-    let w = call.map("neg", &log)?;
-    let near = call.add_number(&w, -2.5)?;
-    let root = call.map("sqrt", &w)?;
-    let far = call.add_number(&root, -3.0)?;
-    let near = horner(call, &near, &NEAR)?;
-    let far = horner(call, &far, &FAR)?;
-    let small = call.compare_number("lt", &w, Argument::Float(5.0))?;
-    let factor = call.choose(&small, &near, &far)?;
-    let product = call.multiply(&factor, &x)?;
-    // At -1 and 1 it is infinite.
-    let size = call.map("abs", &x)?;
-    let edge = call.compare_number("eq", &size, Argument::Float(1.0))?;
-    let infinite = call.times(&x, f64::INFINITY)?;
-    one(call.choose(&edge, &infinite, &product)?)
-}
-
-/// A polynomial, the highest coefficient first.
-fn horner(call: &mut Call<'_>, x: &Tensor, coefficients: &[f64]) -> Maybe {
-    let [highest, rest @ ..] = coefficients else { refuse!("a polynomial without coefficients") };
-    let mut sum: Option<Tensor> = None;
-    for coefficient in rest {
-        let product = match &sum {
-            None => call.times(x, *highest)?,
-            Some(sum) => call.multiply(sum, x)?,
-        };
-        sum = Some(call.add_number(&product, *coefficient)?);
-    }
-    sum.map_or_else(|| call.times(x, 0.0), Ok)
 }

@@ -167,10 +167,16 @@ fn pad(call: &mut Call<'_>) -> Results {
         return one(call.emit("aten.constant_pad_nd.default", &given, dtype, sizes)?);
     }
     let pads = pads(call)?;
-    if mode == "circular" {
-        return one(circular(call, &x, &pads)?);
+    one(padded(call, &x, &pads, &mode)?)
+}
+
+/// Padded in torch's way of that name: pairs for the last dimension first.
+pub(crate) fn padded(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe {
+    match mode {
+        "constant" => call.pad(x, pads, Argument::Float(0.0)),
+        "circular" => circular(call, x, pads),
+        mode => mirrored(call, x, pads, mode),
     }
-    one(mirrored(call, &x, &pads, &mode)?)
 }
 
 fn pad_by_name(call: &mut Call<'_>) -> Results {

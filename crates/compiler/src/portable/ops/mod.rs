@@ -20,7 +20,12 @@ mod reduction;
 mod resize;
 mod scalars;
 mod shape;
+mod special;
+mod vision;
 
+pub(crate) use self::arithmetic::hypotenuse;
+pub(crate) use self::join::padded;
+pub(crate) use self::linear::matmul;
 use super::table::Row;
 
 /// All tables.
@@ -44,4 +49,6 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     resize::ROWS,
     scalars::ROWS,
     shape::ROWS,
+    special::ROWS,
+    vision::ROWS,
 ];

@@ -1,0 +1,317 @@
+//! What is done to the real and to the imaginary part alike.
+
+use coremill_pt2::{Argument, Output};
+
+use super::{Parts, Rule, is_complex_value};
+use crate::error::{Refusal, refuse};
+use crate::lower::part_of;
+use crate::portable::call::{Call, Made, Results, Tensor};
+
+pub(super) const RULES: &[(&str, Rule)] = &[
+    ("aten.add", apart),
+    ("aten.sub", apart),
+    ("aten.rsub", apart),
+    ("aten.neg", apart),
+    ("aten.sum", apart),
+    ("aten.mean", apart),
+    ("aten.cumsum", apart),
+    ("aten.trace", apart),
+    ("aten.diff", apart),
+    ("aten.view", apart),
+    ("aten.view_copy", apart),
+    ("aten._unsafe_view", apart),
+    ("aten._reshape_alias", apart),
+    ("aten.reshape", apart),
+    ("aten.flatten", apart),
+    ("aten.ravel", apart),
+    ("aten.unflatten", apart),
+    ("aten.permute", apart),
+    ("aten.permute_copy", apart),
+    ("aten.transpose", apart),
+    ("aten.transpose_copy", apart),
+    ("aten.movedim", apart),
+    ("aten.moveaxis", apart),
+    ("aten.swapaxes", apart),
+    ("aten.swapdims", apart),
+    ("aten.t", apart),
+    ("aten.t_copy", apart),
+    ("aten.mT", apart),
+    ("aten.numpy_T", apart),
+    ("aten.expand", apart),
+    ("aten.expand_copy", apart),
+    ("aten.broadcast_to", apart),
+    ("aten.unsqueeze", apart),
+    ("aten.unsqueeze_copy", apart),
+    ("aten.squeeze", apart),
+    ("aten.squeeze_copy", apart),
+    ("aten.select", apart),
+    ("aten.select_copy", apart),
+    ("aten.slice", apart),
+    ("aten.slice_copy", apart),
+    ("aten.narrow", apart),
+    ("aten.narrow_copy", apart),
+    ("aten.split", apart),
+    ("aten.split_with_sizes", apart),
+    ("aten.split_with_sizes_copy", apart),
+    ("aten.split_copy", apart),
+    ("aten.chunk", apart),
+    ("aten.tensor_split", apart),
+    ("aten.unbind", apart),
+    ("aten.unbind_copy", apart),
+    ("aten.unfold", apart),
+    ("aten.unfold_copy", apart),
+    ("aten.diagonal", apart),
+    ("aten.diagonal_copy", apart),
+    ("aten.cat", apart),
+    ("aten.stack", apart),
+    ("aten.hstack", apart),
+    ("aten.vstack", apart),
+    ("aten.flip", apart),
+    ("aten.roll", apart),
+    ("aten.repeat", apart),
+    ("aten.tile", apart),
+    ("aten.repeat_interleave", apart),
+    ("aten.fft_fftshift", apart),
+    ("aten.fft_ifftshift", apart),
+    ("aten.constant_pad_nd", apart),
+    ("aten.pad", apart),
+    ("aten.index", apart),
+    ("aten.index_select", apart),
+    ("aten.index_put", apart),
+    ("aten.gather", apart),
+    ("aten.take_along_dim", apart),
+    ("aten.where", apart),
+    ("aten.masked_fill", apart),
+    ("aten.select_scatter", apart),
+    ("aten.slice_scatter", apart),
+    ("aten.scatter", apart),
+    ("aten.scatter_add", apart),
+    ("aten.copy", apart),
+    ("aten.tril", apart),
+    ("aten.triu", apart),
+    ("aten.zeros", apart),
+    ("aten.zeros_like", apart),
+    ("aten.new_zeros", apart),
+    ("aten.full", apart),
+    ("aten.full_like", apart),
+    ("aten.new_full", apart),
+    ("aten.fill", apart),
+    ("aten.scalar_tensor", apart),
+    ("aten.ones", of_reals),
+    ("aten.ones_like", of_reals),
+    ("aten.new_ones", of_reals),
+    ("aten.eye", of_reals),
+    ("aten.mul", product),
+    ("aten.matmul", product),
+    ("aten.linalg_matmul", product),
+    ("aten.mm", product),
+    ("aten.bmm", product),
+    ("aten.dot", product),
+    ("aten.mv", product),
+    ("aten.outer", product),
+    ("aten.kron", product),
+    ("aten.sym_size", of_shape),
+    ("aten.sym_numel", of_shape),
+];
+
+/// Arguments that have two parts; others are indices, conditions and the like.
+const NUMBERS: [&str; 12] = [
+    "self",
+    "input",
+    "tensor",
+    "tensors",
+    "other",
+    "src",
+    "source",
+    "value",
+    "values",
+    "fill_value",
+    "s",
+    "x",
+];
+
+/// Whose part is asked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    Real,
+    Imaginary,
+}
+
+impl Call<'_> {
+    /// The part of an argument. What is real has an imaginary part of zeros.
+    fn part(&mut self, name: &str, argument: &Argument, which: Which) -> Result<Argument, Refusal> {
+        Ok(match (argument, which) {
+            (Argument::List(items), _) => {
+                let items = items.iter().map(|item| self.part(name, item, which));
+                Argument::List(items.collect::<Result<_, _>>()?)
+            }
+            (Argument::Complex(real, _), Which::Real) => Argument::Float(*real),
+            (Argument::Complex(_, imaginary), Which::Imaginary) => Argument::Float(*imaginary),
+            (Argument::None, _) => Argument::None,
+            (Argument::Int(_) | Argument::Float(_) | Argument::Bool(_), Which::Imaginary) => {
+                Argument::Float(0.0)
+            }
+            (argument, which) => {
+                if self.number_dtype(argument).is_some() {
+                    return Ok(match which {
+                        Which::Real => argument.clone(),
+                        Which::Imaginary => Argument::Float(0.0),
+                    });
+                }
+                let Parts { real, imaginary } = self.parts_of(name, argument)?;
+                match (which, imaginary) {
+                    (Which::Real, _) => real.argument(),
+                    (Which::Imaginary, Some(imaginary)) => imaginary.argument(),
+                    (Which::Imaginary, None) => {
+                        let dtype = self.part_dtype();
+                        let zeros = self.full(real.sizes, Argument::Float(0.0), dtype)?;
+                        zeros.argument()
+                    }
+                }
+            }
+        })
+    }
+
+    /// The call with other arguments, the results real.
+    fn again(&mut self, arguments: Vec<Argument>) -> Result<Vec<Tensor>, Refusal> {
+        let mut node = self.node.clone();
+        let mut is_left = false;
+        for argument in &arguments {
+            is_left |= matches!(argument, Argument::Complex(..));
+            argument.for_each_value(&mut |id| is_left |= is_complex_value(&self.frame.graph, id));
+        }
+        if is_left {
+            refuse!("`{}` takes a complex number where only real ones are written", node.target);
+        }
+        node.arguments = arguments;
+        node.keywords = Vec::new();
+        let count = node.outputs.iter().map(|output| match output {
+            Output::List(ids) => ids.len(),
+            _ => 1,
+        });
+        let count: usize = count.sum();
+        let mut tensors = Vec::with_capacity(count);
+        for index in 0..count {
+            let noted = self.result(index)?;
+            let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
+            let name = self.node.target.to_string();
+            tensors.push(self.new_tensor(&name, part_of(dtype).unwrap_or(dtype), sizes)?);
+        }
+        let mut new = tensors.iter();
+        for output in &mut node.outputs {
+            match output {
+                Output::Value(id) => *id = new.next().map_or(*id, |tensor| tensor.id),
+                Output::List(ids) => {
+                    ids.iter_mut().zip(&mut new).for_each(|(id, tensor)| *id = tensor.id);
+                }
+                Output::Unused | Output::None => refuse!("a result has no use, and no type"),
+            }
+        }
+        self.made.push(node);
+        Ok(tensors)
+    }
+
+    /// The call's arguments, one of each of these parts.
+    fn part_arguments(
+        &mut self,
+        which: &dyn Fn(&str) -> Option<Which>,
+    ) -> Result<Vec<Argument>, Refusal> {
+        let Some(schema) = self.node.schema.clone() else {
+            refuse!("the schema of `{}` is missing", self.node.target);
+        };
+        let given = self.node.arguments.clone();
+        let mut arguments = Vec::with_capacity(given.len());
+        for (parameter, argument) in schema.arguments.iter().zip(given) {
+            arguments.push(match (&argument, which(&parameter.name)) {
+                (Argument::ScalarType(dtype), _) if parameter.name == "dtype" => {
+                    Argument::ScalarType(part_of(*dtype).unwrap_or(*dtype))
+                }
+                (_, Some(which)) => self.part(&parameter.name, &argument, which)?,
+                _ => argument,
+            });
+        }
+        Ok(arguments)
+    }
+}
+
+/// The call for each part.
+fn apart(call: &mut Call<'_>) -> Results {
+    let mut parts = Vec::with_capacity(2);
+    for which in [Which::Real, Which::Imaginary] {
+        let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(which))?;
+        parts.push(call.again(arguments)?);
+    }
+    let (Some(imaginary), Some(real)) = (parts.pop(), parts.pop()) else {
+        refuse!("a pair has two parts");
+    };
+    let pairs = real.into_iter().zip(imaginary);
+    Ok(pairs.map(|(real, imaginary)| Made::Pair(Box::new([real, imaginary]))).collect())
+}
+
+/// The call for the real part; the other one is zeros.
+fn of_reals(call: &mut Call<'_>) -> Results {
+    let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
+    let made = call.again(arguments)?;
+    let [real] = made.as_slice() else { refuse!("the call has not one result") };
+    let zeros = call.zeros(real)?;
+    call.pair(real.clone(), zeros)
+}
+
+/// What is linear in both of its operands: each part of one with each of the other.
+fn product(call: &mut Call<'_>) -> Results {
+    const PAIRS: [[&str; 2]; 6] = [
+        ["self", "other"],
+        ["self", "mat2"],
+        ["self", "tensor"],
+        ["self", "vec"],
+        ["self", "vec2"],
+        ["input", "vec2"],
+    ];
+    let Some(names) = PAIRS.into_iter().find(|names| names.iter().all(|name| call.has(name)))
+    else {
+        refuse!("the operands of `{}` are not known", call.node.target);
+    };
+    let is_real = |call: &Call<'_>, name: &str| match call.node.argument(name) {
+        Some(Argument::Value(id)) => !is_complex_value(&call.frame.graph, *id),
+        Some(Argument::Complex(..)) => false,
+        _ => true,
+    };
+    let reals = names.map(|name| is_real(call, name));
+    let of = |call: &mut Call<'_>, first: Which, second: Which| {
+        let skipped =
+            first == Which::Imaginary && reals[0] || second == Which::Imaginary && reals[1];
+        if skipped {
+            return Ok(None);
+        }
+        let which = |name: &str| {
+            (name == names[0]).then_some(first).or((name == names[1]).then_some(second))
+        };
+        let arguments = call.part_arguments(&which)?;
+        Ok::<_, Refusal>(call.again(arguments)?.pop())
+    };
+    let (real, imaginary) = (Which::Real, Which::Imaginary);
+    let plus = of(call, real, real)?;
+    let minus = of(call, imaginary, imaginary)?;
+    let left = of(call, imaginary, real)?;
+    let right = of(call, real, imaginary)?;
+    let real = match (plus, minus) {
+        (Some(plus), Some(minus)) => call.subtract(&plus, &minus)?,
+        (Some(plus), None) => plus,
+        (None, _) => refuse!("a product lacks its real part"),
+    };
+    let imaginary = match (left, right) {
+        (Some(left), Some(right)) => call.add(&left, &right)?,
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => call.zeros(&real)?,
+    };
+    call.pair(real, imaginary)
+}
+
+/// Sizes are those of either part.
+fn of_shape(call: &mut Call<'_>) -> Results {
+    let mut node = call.node.clone();
+    node.arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
+    let results = crate::portable::bind::as_given(&node, call.frame)?;
+    call.made.push(node);
+    Ok(results)
+}
