@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torchvision
 from functorch.experimental.control_flow import map as map_over
 from torch import nn
 from torch.export import Dim
@@ -135,6 +136,31 @@ def mixed(self: Any, x: torch.Tensor, flag: bool, scale: int, shift: float, noth
     return (x * scale + shift if flag else x), 7, None, True, 2.5
 
 
+def rotated(self: Any, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    turns = torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(torch.view_as_complex(x.reshape(3, 2, 2)) * turns * self.turn).flatten(1) + 1
+
+
+def spectrum(self: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """There, and back."""
+    waves = torch.stft(x.sinh(), 8, 2, window=self.window, return_complex=True)
+    return waves.abs().sinh(), torch.istft(waves, 8, 2, window=self.window, length=24)
+
+
+def boxes(self: Any, x: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+    return torchvision.ops.roi_align(x * 2, boxes, 2, 0.5, 2, True) + 1
+
+
+def deformed(self: Any, x: torch.Tensor, offset: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    weight = self.linear.weight[:, :, None, None].expand(4, 4, 3, 3)
+    return torchvision.ops.deform_conv2d(x * 2, offset, weight, self.linear.bias, 2, 1, 1, mask) + 1
+
+
+def together(self: Any, x: torch.Tensor) -> torch.Tensor:
+    z = torch.complex(x, x * 2)
+    return torch.cond(x.sum() > 0, lambda z: z * z, lambda z: z * 2j, (z,)).real + 1
+
+
 rows = Dim("rows", min=1, max=9)
 x = torch.randn
 torch.manual_seed(5)
@@ -179,6 +205,18 @@ ROWS = [
     Row("channels_last", of(lambda self, x: torch.sinh(x.mean(1)) + x[:, 0]),
         [(x(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),)], skip="aten.sinh.default", parts=2),
     Row("crumb", of(lambda self, x: torch.sinh(torch.sinh(x).reshape(4, 3).t())), [(x(3, 4),)], skip="aten.sinh.default"),
+    Row("rotated", of(rotated, turn=torch.complex(x(2), x(2))), [(x(3, 4), x(3, 2))], skip="aten.mul.Tensor", parts=2),
+    Row("spectrum", of(spectrum, window=torch.hann_window(8)), [(x(24),)], skip="aten.sinh.default", parts=1),
+    Row("transform", of(lambda self, x: torch.fft.irfft(torch.fft.rfft(x * 2)).sinh() + 1), [(x(3, 8),)],
+        skip="aten.fft_rfft.default", parts=2),
+    # A branch is not written with pairs: complex numbers stay together, whatever is asked for.
+    Row("together", of(together), [(x(5),), (x(5),)], skip="aten.complex.default,aten.add.Tensor", parts=1, portable=False),
+    Row("boxes", of(boxes), [(x(2, 3, 8, 8), torch.tensor([[0.0, 1, 1, 9, 7], [1, 0, 2, 12, 15]]))],
+        skip="torchvision.roi_align.default", parts=2),
+    Row("deformed", of(deformed), [(x(2, 4, 6, 5), x(2, 18, 3, 3), x(2, 9, 3, 3))],
+        skip="torchvision.deform_conv2d.default", parts=2),
+    Row("gammas", of(lambda self, x: torch.lgamma(x * 2) + torch.special.i0(x)), [(x(8),)],
+        skip="aten.lgamma.default,aten.special_i0.default", parts=2),
     Row("no_lowering", of(lambda self, x: torch.linalg.vander(x + 1) * 2), [(x(3, 4),)], delegates=2),
 ]
 

@@ -20,8 +20,7 @@ STRIDE = 6
 REFUSED = {
     "activation": [],
     "binary": ["aten.lcm.default", "aten.gcd.default", "aten.nextafter.default"],
-    "complex_numbers": [""],
-    "creation": ["aten.normal_functional.default", "aten.randint", "aten.bartlett_window", "aten.kaiser_window", "aten.randperm", "aten.bernoulli", "aten.multinomial", "aten.complex"],
+    "creation": ["aten.normal_functional.default", "aten.randint", "aten.bartlett_window", "aten.kaiser_window", "aten.randperm", "aten.bernoulli", "aten.multinomial"],
     "index": ["aten.nonzero_numpy.default"],
     "padding": ["known when the program runs only"],
     "pool": ["the places of the largest elements"],
@@ -29,7 +28,7 @@ REFUSED = {
     "resize": ["aten.grid_sampler_3d.default", "volumes have no kernel"],
     "shape": ["no upper bound"],
     "sizes": ["_operator.pow"],
-    "unary": ["gamma", "aten.special_", "aten.polygamma"],
+    "unary": ["aten.bernoulli.p"],
 }  # fmt: skip
 
 

@@ -21,6 +21,10 @@ UNARY: dict[str, Function] = {
     "expand.default": lambda z: z[:1].expand(3, -1) * 2, "flip.default": lambda z: z.flip(0), "stack.default": lambda z: torch.stack([z, z.conj()]),
     "select.int": lambda z: z[1] * z[0], "sqrt.default": torch.sqrt, "log.default": torch.log, "cumsum.default": lambda z: z.cumsum(0),
     "where.self": lambda z: torch.where(z.real > 0, z, z * 2), "addmm.default": lambda z: torch.addmm(z[:3, :3], z, z.mT),
+    "einsum.default": lambda z: torch.einsum("ij,kj->ik", z, z.conj()), "linear.default": lambda z: torch.nn.functional.linear(z, z[:2], z[0, :2]),
+    "pow.Tensor_Tensor": lambda z: z ** (z * 0.5), "vdot.default": lambda z: torch.vdot(z[0], z[1])[None],
+    "baddbmm.default": lambda z: torch.baddbmm(z[None, :, :3], z[None], z.mT[None]), "conv1d.default": lambda z: torch.nn.functional.conv1d(z[None], z[None, :, :2]),
+    "linalg_vector_norm.default": lambda z: torch.linalg.vector_norm(z, dim=1) + 0j, "inner.default": lambda z: torch.inner(z, z),
 }  # fmt: skip
 #: Transforms of a matrix of reals.
 TRANSFORMS: dict[str, Function] = {

@@ -224,14 +224,14 @@ fn method(
         let around = around(&divided, &division)?;
         match portable(around.program, &around.outside) {
             Ok(portable) => {
-                let mut report = report(&name, &divided, &division);
-                report.delegated_all_the_same.extend(kept);
                 let quantized = |part: Delegated| {
-                    let function = quantize(part.function, &options.options)?;
-                    Ok(Delegated { function, ..part })
+                    let (function, weights) = quantize(part.function, &options.options)?;
+                    Ok(Delegated { function, weights, ..part })
                 };
                 division.delegated =
                     division.delegated.into_iter().map(quantized).collect::<Result<_, Error>>()?;
+                let mut report = report(&name, &divided, &division);
+                report.delegated_all_the_same.extend(kept);
                 return Ok(Method { name, division, around: portable.program, report });
             }
             Err(Error::Refused(refused)) => {
@@ -244,6 +244,9 @@ fn method(
                 let mut back: Vec<Refused> = refused.iter().filter(willing).cloned().collect();
                 if back.is_empty() && !options.portable {
                     back = beside(&refused, &divided, &division);
+                }
+                if back.is_empty() && !division.complex.is_empty() {
+                    return Err(Error::Refused(division.complex));
                 }
                 if back.is_empty() {
                     return Err(Error::Refused(with_reasons(refused, &divided, &division)));

@@ -11,6 +11,7 @@ use coremill_pt2::ExportedProgram;
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Attempt, attempt, consume_inputs, identifier};
 use crate::options::{Options, Precision};
+use crate::portable::pairs;
 
 /// A converted program.
 #[derive(Clone, Debug)]
@@ -39,11 +40,22 @@ pub struct Demands {
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     check_quantization(options).map_err(Error::Program)?;
     let program = coremill_pt2::prepare(program)?;
-    let Lowered { draft, demands, origins, .. } =
-        lowered(&program, options, needed_by_options(options));
+    let floor = needed_by_options(options);
+    let mut program = program;
+    let mut attempt = lowered(&program, options, floor);
+    // Operators that are lowered for real numbers only can do complex ones part by part.
+    if let Err(Error::Refused(_)) = attempt.draft
+        && let Ok(Some(paired)) = pairs(&program)
+    {
+        let second = lowered(&paired.program, options, floor);
+        if second.draft.is_ok() {
+            (program, attempt) = (paired.program, second);
+        }
+    }
+    let Lowered { draft, demands, origins, .. } = attempt;
     let (draft, target) = draft?;
     let keep = kept(&program, &origins, options);
-    let function = quantize(optimise(draft, options, &keep)?, options)?;
+    let (function, _) = quantize(optimise(draft, options, &keep)?, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
@@ -141,18 +153,21 @@ pub(crate) fn check_quantization(options: &Options) -> Result<(), Refusal> {
     if needed > target { Err(refusal()) } else { Ok(()) }
 }
 
-/// Quantizes the weights of an optimised function, if that is asked for.
-pub(crate) fn quantize(function: Function, options: &Options) -> Result<Function, Error> {
-    let Some(config) = &options.quantization else { return Ok(function) };
+/// Quantizes the weights of an optimised function, if that is asked for, and tells what became of them.
+pub(crate) fn quantize(
+    function: Function,
+    options: &Options,
+) -> Result<(Function, Option<linear::Outcome>), Error> {
+    let Some(config) = &options.quantization else { return Ok((function, None)) };
     let mut draft = Draft::new(function).map_err(fault)?;
-    linear::quantize(&mut draft, config).map_err(|error| {
+    let outcome = linear::quantize(&mut draft, config).map_err(|error| {
         let refusal = Refusal::new(error.message);
         Error::Program(match error.hint {
             Some(hint) => refusal.hint(hint),
             None => refusal,
         })
     })?;
-    Ok(draft.function)
+    Ok((draft.function, Some(outcome)))
 }
 
 fn fault(error: pass::Error) -> Error {

@@ -106,8 +106,17 @@ impl<'p> Call<'_, 'p> {
         Ok(tensors)
     }
 
-    /// The tensors of a list.
+    /// The tensors of a list, which have to be real.
     pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>, Refusal> {
+        let tensors = self.any_tensors(name)?;
+        if tensors.iter().any(|tensor| tensor.imaginary.is_some()) {
+            refuse!("`{name}` holds complex tensors, which this operator is not lowered for");
+        }
+        Ok(tensors)
+    }
+
+    /// The tensors of a list, some of which may be complex.
+    pub(crate) fn any_tensors(&mut self, name: &str) -> Result<Vec<Tensor>, Refusal> {
         let tensors = self.optional_tensors(name)?.into_iter().collect::<Option<Vec<_>>>();
         tensors.ok_or_else(|| Refusal::new(format!("`{name}` lacks one of its tensors")))
     }

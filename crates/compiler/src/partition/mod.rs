@@ -24,6 +24,7 @@ mod stages;
 
 use std::collections::HashMap;
 
+use coremill_mil::compress::linear::Outcome;
 use coremill_mil::ir::{Function, Opset};
 use coremill_pt2::{ExportedProgram, Graph, InputKind, Target};
 
@@ -68,6 +69,8 @@ pub(crate) struct Delegated {
     /// By the name of a value, the call of the program that it was made for; passes have names of their own.
     pub(crate) origins: HashMap<String, usize>,
     pub(crate) target: Opset,
+    /// What became of its weights, if they were to be quantized.
+    pub(crate) weights: Option<Outcome>,
 }
 
 /// A program that is divided.
@@ -408,7 +411,7 @@ impl<'w> Divider<'w> {
                 };
                 let of_program = |(name, node): (String, usize)| (name, part.nodes[node]);
                 let origins = attempt.origins.into_iter().map(of_program).collect();
-                let delegated = Delegated { part, function, origins, target };
+                let delegated = Delegated { part, function, origins, target, weights: None };
                 self.known.insert(calls.to_vec(), delegated);
                 Ok(())
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coremill_mil::compress::linear::Outcome;
 use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
 
@@ -40,6 +41,8 @@ pub struct PartReport {
     pub bytes: u64,
     /// The buffers that it keeps between runs.
     pub states: Vec<String>,
+    /// What became of its weights, if they were to be quantized.
+    pub weights: Option<Outcome>,
 }
 
 /// A call that stays outside.
@@ -86,6 +89,7 @@ pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Divisio
             outputs: part.outputs.len(),
             bytes: crossing.map(|id| bytes(graph, *id)).fold(0, u64::saturating_add),
             states: part.states.clone(),
+            weights: delegated.weights.clone(),
         }
     });
     let flow = &division.flow;

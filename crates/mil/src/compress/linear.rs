@@ -83,7 +83,7 @@ pub enum Granularity {
 pub struct Outcome {
     /// How many were quantized.
     pub quantized: usize,
-    /// Those that are large enough and stay all the same, each with the reason.
+    /// Those that stay as they are, each with the reason.
     pub kept: Vec<(String, &'static str)>,
 }
 
@@ -313,9 +313,13 @@ pub fn quantize(draft: &mut Draft, config: &Config) -> Result<Outcome, Error> {
     }
     let mut outcome = Outcome::default();
     for id in editor.ops() {
-        let Some(candidate) = candidate(&editor, id, config) else { continue };
-        match replacement(&editor, &candidate, config)? {
-            Ok(op) => {
+        let Some((value, candidate)) = candidate(&editor, id, config) else { continue };
+        let replaced = match candidate {
+            Ok(candidate) => replacement(&editor, &candidate, config)?.map(|op| (candidate, op)),
+            Err(reason) => Err(reason),
+        };
+        match replaced {
+            Ok((candidate, op)) => {
                 let label = format!("{}_quantized", editor.name(candidate.value));
                 let inserted = editor.insert(candidate.id, op, &label).map_err(|refusals| {
                     let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
@@ -324,36 +328,48 @@ pub fn quantize(draft: &mut Draft, config: &Config) -> Result<Outcome, Error> {
                 editor.replace(candidate.value, inserted[0]);
                 outcome.quantized += 1;
             }
-            Err(reason) => outcome.kept.push((editor.name(candidate.value).to_owned(), reason)),
+            Err(reason) => outcome.kept.push((editor.name(value).to_owned(), reason)),
         }
     }
     Ok(outcome)
 }
 
-/// The constant that an operation is, if it is a weight of the kind that is quantized.
-fn candidate(editor: &Editor<'_>, id: OpId, config: &Config) -> Option<Candidate> {
+/// The constant that an operation is, if it is one that could be a weight, or why it is none that is quantized.
+fn candidate(
+    editor: &Editor<'_>,
+    id: OpId,
+    config: &Config,
+) -> Option<(ValueId, Result<Candidate, &'static str>)> {
     let op = editor.op_of(id, OpKind::Const)?;
     let value = *op.outputs.first()?;
     let constant = op.attributes.get("val")?;
     let ty = constant.tensor_type()?;
     let shape = ty.known_shape()?;
     let count = ty.element_count()?;
-    let is_large = count >= MIN_ELEMENTS && count > config.weight_threshold;
-    if !is_large || shape.len() < 2 || !matches!(ty.dtype, DType::Fp16 | DType::Fp32) {
+    let is_matrix = shape.len() >= 2 && matches!(ty.dtype, DType::Fp16 | DType::Fp32);
+    if count < MIN_ELEMENTS || !is_matrix {
         return None;
+    }
+    if count <= config.weight_threshold {
+        return Some((value, Err("it has no more elements than `weight_threshold`")));
     }
     // What a block gives is no constant of this kind, and what is compressed already stays.
     let kinds = || editor.uses(value).ops.iter().map(|&user| editor.op(user).and_then(Op::kind));
     let is_compressed = kinds().any(|kind| kind.is_some_and(OpKind::is_constexpr));
     let is_table = kinds().all(|kind| kind == Some(OpKind::Gather));
-    if editor.is_output(value) || is_compressed || is_table {
-        return None;
+    let stays = [
+        (editor.is_output(value), "it is a result"),
+        (is_compressed, "it is compressed already"),
+        (is_table, "it is a table that rows are looked up in"),
+    ];
+    if let Some((_, reason)) = stays.into_iter().find(|(stays, _)| *stays) {
+        return Some((value, Err(reason)));
     }
     let elements = constant.elements()?.clone();
     if ty.storage_bytes() != Some(elements.len() as u64) {
         return None;
     }
-    Some(Candidate { id, value, dtype: ty.dtype, shape: shape.to_vec(), elements })
+    Some((value, Ok(Candidate { id, value, dtype: ty.dtype, shape: shape.to_vec(), elements })))
 }
 
 /// The operation in a weight's place, or why there is none.

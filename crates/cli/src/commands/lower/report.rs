@@ -1,15 +1,18 @@
 //! How programs were divided between delegates and kernels: as text, or JSON.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use coremill::compiler::{Outside, Reason, Refused, Report};
+use coremill::compiler::{Outside, PartReport, Reason, Refused, Report};
 use coremill::convert;
 use serde::Serialize;
 
 use crate::commands::convert::refusals::render_group;
 use crate::output::{self, Cell, ERROR, FAINT, STRONG, Table, paint};
+
+/// How many weights are named for one reason.
+const MOST_NAMES: usize = 3;
 
 /// What was written.
 pub(super) struct Made<'a> {
@@ -100,6 +103,9 @@ fn render_report(report: &Report) -> String {
         ]);
     }
     let mut text = table.render();
+    for (index, part) in report.parts.iter().enumerate() {
+        text += &render_weights(index, part);
+    }
     let refused: Vec<Refused> = report.outside.iter().map(|outside| outside.call.clone()).collect();
     for group in &convert::groups(&refused) {
         text += &render_group(&paint(STRONG, "outside"), group);
@@ -114,6 +120,29 @@ fn render_report(report: &Report) -> String {
             count => format!(" and {}", counted(count, "delegate")),
         };
         let _ = writeln!(text, "  costs {} a run{also}", output::bytes(bytes));
+    }
+    text
+}
+
+/// Which weights of a delegate were to be quantized and stay as they are.
+fn render_weights(index: usize, part: &PartReport) -> String {
+    let Some(weights) = &part.weights else { return String::new() };
+    let label = paint(STRONG, "weights");
+    let mut text = String::new();
+    let quantized = counted(weights.quantized, "weight");
+    let _ = writeln!(text, "{label} of delegate {index}: {quantized} quantized");
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, reason) in &weights.kept {
+        reasons.entry(reason).or_default().push(name);
+    }
+    for (reason, names) in reasons {
+        let shown: Vec<_> = names.iter().take(MOST_NAMES).map(|name| format!("`{name}`")).collect();
+        let more = match names.len().saturating_sub(MOST_NAMES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let stay = if names.len() == 1 { "stays" } else { "stay" };
+        let _ = writeln!(text, "  {}{more} {stay}: {reason}", shown.join(", "));
     }
     text
 }
@@ -147,6 +176,16 @@ struct JsonDelegate {
     outputs: usize,
     bytes: u64,
     states: Vec<String>,
+    /// What became of weights that were to be quantized.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<JsonWeights>,
+}
+
+#[derive(Serialize)]
+struct JsonWeights {
+    quantized: usize,
+    /// Those that stay as they are, by name.
+    kept: BTreeMap<String, &'static str>,
 }
 
 #[derive(Serialize)]
@@ -177,6 +216,10 @@ pub(super) fn to_json(made: &Made<'_>) -> Json {
                 outputs: part.outputs,
                 bytes: part.bytes,
                 states: part.states.clone(),
+                weights: part.weights.as_ref().map(|weights| JsonWeights {
+                    quantized: weights.quantized,
+                    kept: weights.kept.iter().cloned().collect(),
+                }),
             })
             .collect(),
         outside: report.outside.iter().map(outside).collect(),

@@ -350,7 +350,7 @@ fn added_and_activated(call: &mut Call<'_, '_>) -> Results {
 /// Products from the left to the right.
 fn chain(call: &mut Call<'_, '_>, name: &str) -> Results {
     let dtype = call.result_dtype()?;
-    let mut tensors = call.tensors(name)?.into_iter();
+    let mut tensors = call.any_tensors(name)?.into_iter();
     let Some(mut product) = tensors.next() else { refuse!("`{name}` is empty") };
     for tensor in tensors {
         product = multiplied(call, product, tensor, dtype, matmul)?;

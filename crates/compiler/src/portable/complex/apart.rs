@@ -1,6 +1,6 @@
 //! What is done to the real and to the imaginary part alike.
 
-use coremill_pt2::{Argument, Output};
+use coremill_pt2::{Argument, Output, Size};
 
 use super::{Parts, Rule, is_complex_value};
 use crate::error::{Refusal, refuse};
@@ -110,6 +110,16 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten.mv", product),
     ("aten.outer", product),
     ("aten.kron", product),
+    ("aten.inner", product),
+    ("aten.tensordot", product),
+    ("aten.einsum", product),
+    ("aten.linear", product),
+    ("aten.conv1d", product),
+    ("aten.conv2d", product),
+    ("aten.conv3d", product),
+    ("aten.convolution", product),
+    ("aten.vdot", conjugated_product),
+    ("aten.linalg_vecdot", conjugated_product),
     ("aten.sym_size", of_shape),
     ("aten.sym_numel", of_shape),
 ];
@@ -211,6 +221,16 @@ impl Call<'_> {
         Ok(tensors)
     }
 
+    /// The call of another tensor.
+    pub(super) fn with_self(&mut self, x: &Tensor) -> Result<Vec<Tensor>, Refusal> {
+        let mut arguments = self.node.arguments.clone();
+        match arguments.first_mut() {
+            Some(first) => *first = x.argument(),
+            None => refuse!("`{}` takes nothing", self.node.target),
+        }
+        self.again(arguments)
+    }
+
     /// The call's arguments, one of each of these parts.
     fn part_arguments(
         &mut self,
@@ -257,36 +277,74 @@ fn of_reals(call: &mut Call<'_>) -> Results {
     call.pair(real.clone(), zeros)
 }
 
-/// What is linear in both of its operands: each part of one with each of the other.
+/// The operands of what is linear in both: arguments by name, or the two tensors of a list.
+const OPERANDS: [[&str; 2]; 7] = [
+    ["self", "other"],
+    ["self", "mat2"],
+    ["self", "tensor"],
+    ["self", "vec"],
+    ["self", "vec2"],
+    ["x", "y"],
+    ["input", "weight"],
+];
+
 fn product(call: &mut Call<'_>) -> Results {
-    const PAIRS: [[&str; 2]; 6] = [
-        ["self", "other"],
-        ["self", "mat2"],
-        ["self", "tensor"],
-        ["self", "vec"],
-        ["self", "vec2"],
-        ["input", "vec2"],
-    ];
-    let Some(names) = PAIRS.into_iter().find(|names| names.iter().all(|name| call.has(name)))
-    else {
-        refuse!("the operands of `{}` are not known", call.node.target);
-    };
-    let is_real = |call: &Call<'_>, name: &str| match call.node.argument(name) {
-        Some(Argument::Value(id)) => !is_complex_value(&call.frame.graph, *id),
-        Some(Argument::Complex(..)) => false,
+    let [real, imaginary] = multiplied(call, Which::Real)?;
+    call.pair(real, imaginary)
+}
+
+/// The first operand conjugated.
+fn conjugated_product(call: &mut Call<'_>) -> Results {
+    let [real, imaginary] = multiplied(call, Which::Imaginary)?;
+    call.pair(real, imaginary)
+}
+
+/// Each part of one operand with each of the other; the sign is turned of the products with the imaginary part of the
+/// first, if that is the one which is `turned`.
+fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2], Refusal> {
+    let is_real = |call: &Call<'_>, argument: &Argument| match argument {
+        Argument::Value(id) => !is_complex_value(&call.frame.graph, *id),
+        Argument::Complex(..) => false,
         _ => true,
     };
-    let reals = names.map(|name| is_real(call, name));
+    let names = OPERANDS.into_iter().find(|names| names.iter().all(|name| call.has(name)));
+    let operands: [&Argument; 2] = match (names, call.node.argument("tensors")) {
+        (Some([first, second]), _) => [call.argument(first)?, call.argument(second)?],
+        (None, Some(Argument::List(items))) => match items.as_slice() {
+            [first, second] => [first, second],
+            items => refuse!("{} complex tensors are contracted; accepted are 2", items.len()),
+        },
+        _ => refuse!("the operands of `{}` are not known", call.node.target),
+    };
+    let reals = operands.map(|operand| is_real(call, operand));
     let of = |call: &mut Call<'_>, first: Which, second: Which| {
-        let skipped =
-            first == Which::Imaginary && reals[0] || second == Which::Imaginary && reals[1];
-        if skipped {
+        let is_zero = |which, is_real| which == Which::Imaginary && is_real;
+        if is_zero(first, reals[0]) || is_zero(second, reals[1]) {
             return Ok(None);
         }
-        let which = |name: &str| {
-            (name == names[0]).then_some(first).or((name == names[1]).then_some(second))
+        let mut arguments = match names {
+            Some(names) => call.part_arguments(&|name| {
+                (name == names[0]).then_some(first).or((name == names[1]).then_some(second))
+            })?,
+            None => call.node.arguments.clone(),
         };
-        let arguments = call.part_arguments(&which)?;
+        if names.is_none() {
+            let pair = vec![
+                call.part("tensors", operands[0], first)?,
+                call.part("tensors", operands[1], second)?,
+            ];
+            let is_list = |argument: &&mut Argument| matches!(argument, Argument::List(_));
+            if let Some(list) = arguments.iter_mut().find(is_list) {
+                *list = Argument::List(pair);
+            }
+        }
+        // What is added is added once.
+        let bias = call.node.schema.as_ref().and_then(|schema| {
+            schema.arguments.iter().position(|parameter| parameter.name == "bias")
+        });
+        if let Some(bias) = bias.and_then(|at| arguments.get_mut(at)) {
+            *bias = Argument::None;
+        }
         Ok::<_, Refusal>(call.again(arguments)?.pop())
     };
     let (real, imaginary) = (Which::Real, Which::Imaginary);
@@ -294,17 +352,38 @@ fn product(call: &mut Call<'_>) -> Results {
     let minus = of(call, imaginary, imaginary)?;
     let left = of(call, imaginary, real)?;
     let right = of(call, real, imaginary)?;
-    let real = match (plus, minus) {
+    let is_turned = turned == Which::Imaginary;
+    let mut real = match (plus, minus) {
+        (Some(plus), Some(minus)) if is_turned => call.add(&plus, &minus)?,
         (Some(plus), Some(minus)) => call.subtract(&plus, &minus)?,
         (Some(plus), None) => plus,
         (None, _) => refuse!("a product lacks its real part"),
     };
-    let imaginary = match (left, right) {
+    let left = match left {
+        Some(left) if is_turned => Some(call.map("neg", &left)?),
+        left => left,
+    };
+    let mut imaginary = match (left, right) {
         (Some(left), Some(right)) => call.add(&left, &right)?,
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => call.zeros(&real)?,
     };
-    call.pair(real, imaginary)
+    if call.has("bias") {
+        let bias = call.both_parts("bias")?;
+        // After the channels of a convolution there are its places.
+        let places = if call.node.target.to_string().contains("linear") {
+            0
+        } else {
+            real.rank().saturating_sub(2)
+        };
+        for (sum, part) in [&mut real, &mut imaginary].into_iter().zip(bias) {
+            let mut sizes = part.sizes.clone();
+            sizes.resize(sizes.len() + places, Size::Fixed(1));
+            let part = call.view(&part, sizes)?;
+            *sum = call.add(sum, &part)?;
+        }
+    }
+    Ok([real, imaginary])
 }
 
 /// Sizes are those of either part.

@@ -6,7 +6,7 @@ use super::{Parts, Rule};
 use crate::error::{Refusal, refuse};
 use crate::portable::call::{Call, Made, Results, Tensor, one};
 use crate::portable::dtype::is_complex;
-use crate::portable::ops::hypotenuse;
+use crate::portable::ops::{hypotenuse, matmul};
 use crate::portable::words::Maybe;
 
 pub(super) const RULES: &[(&str, Rule)] = &[
@@ -96,6 +96,10 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten.eq", |call| compared(call, "eq", "logical_and")),
     ("aten.ne", |call| compared(call, "ne", "logical_or")),
     ("aten.addmm", added_product),
+    ("aten.baddbmm", added_product),
+    ("aten.linalg_vector_norm", norm),
+    ("aten.norm", norm),
+    ("aten.isfinite", finite),
 ];
 
 /// A number from its magnitude and its angle.
@@ -186,23 +190,35 @@ fn quotient(call: &mut Call<'_>) -> Results {
     call.pair(real, imaginary)
 }
 
-/// Powers with small whole exponents, as products.
+/// Powers with small whole exponents as products, others by logarithm and exponential.
 fn power(call: &mut Call<'_>) -> Results {
     const MOST: f64 = 8.0;
-    let exponent = match call.argument("exponent")? {
-        Argument::Int(exponent) => *exponent as f64,
-        Argument::Float(exponent) => *exponent,
-        _ => refuse!("powers of complex numbers have known exponents"),
+    let whole = match call.argument("exponent")? {
+        Argument::Int(exponent) => Some(*exponent as f64),
+        Argument::Float(exponent) => Some(*exponent),
+        _ => None,
     };
-    if exponent.fract() != 0.0 || !(1.0..=MOST).contains(&exponent) {
-        refuse!("powers of complex numbers have whole exponents from 1 to {MOST}");
-    }
     let base = call.both_parts("self")?;
-    let mut total = base.clone();
-    for _ in 1..exponent as u32 {
-        total = times(call, &total, &base)?;
+    if let Some(exponent) = whole.filter(|one| one.fract() == 0.0 && (1.0..=MOST).contains(one)) {
+        let mut total = base.clone();
+        for _ in 1..exponent as u32 {
+            total = times(call, &total, &base)?;
+        }
+        let [real, imaginary] = total;
+        return call.pair(real, imaginary);
     }
-    let [real, imaginary] = total;
+    let magnitude = hypotenuse(call, &base[0], &base[1])?;
+    let logarithm = [call.map("log", &magnitude)?, angle(call, &base[0], &base[1])?];
+    let exponent = call.parts("exponent")?;
+    let [growth, turn] = match exponent.imaginary {
+        Some(imaginary) => times(call, &logarithm, &[exponent.real, imaginary])?,
+        None => [
+            call.multiply(&logarithm[0], &exponent.real)?,
+            call.multiply(&logarithm[1], &exponent.real)?,
+        ],
+    };
+    let magnitude = call.map("exp", &growth)?;
+    let (real, imaginary) = turned(call, &magnitude, &turn)?;
     call.pair(real, imaginary)
 }
 
@@ -260,20 +276,44 @@ fn compared(call: &mut Call<'_>, function: &str, both: &str) -> Results {
 
 /// A product of matrices, and what is added to it.
 fn added_product(call: &mut Call<'_>) -> Results {
-    let mut sums = Vec::with_capacity(2);
-    let (x, y) = (call.both_parts("mat1")?, call.both_parts("mat2")?);
+    let names = if call.has("mat1") { ["mat1", "mat2"] } else { ["batch1", "batch2"] };
+    let (x, y) = (call.both_parts(names[0])?, call.both_parts(names[1])?);
     let (beta, alpha) = (call.float_or("beta", 1.0)?, call.float_or("alpha", 1.0)?);
-    let added = call.both_parts("self")?;
-    let (plus, minus) = (call.mm(&x[0], &y[0])?, call.mm(&x[1], &y[1])?);
-    let (left, right) = (call.mm(&x[0], &y[1])?, call.mm(&x[1], &y[0])?);
-    let products = [call.subtract(&plus, &minus)?, call.add(&left, &right)?];
-    for (added, product) in added.iter().zip(&products) {
-        let added = if beta == 1.0 { added.clone() } else { call.times(added, beta)? };
-        let product = if alpha == 1.0 { product.clone() } else { call.times(product, alpha)? };
-        sums.push(call.add(&added, &product)?);
+    let [plus, minus] = [matmul(call, &x[0], &y[0])?, matmul(call, &x[1], &y[1])?];
+    let [left, right] = [matmul(call, &x[0], &y[1])?, matmul(call, &x[1], &y[0])?];
+    let real = call.subtract(&plus, &minus)?;
+    let imaginary = call.add(&left, &right)?;
+    let [added_real, added_imaginary] = call.both_parts("self")?;
+    let real = weighted(call, &added_real, beta, &real, alpha)?;
+    let imaginary = weighted(call, &added_imaginary, beta, &imaginary, alpha)?;
+    call.pair(real, imaginary)
+}
+
+fn weighted(call: &mut Call<'_>, x: &Tensor, of_x: f64, y: &Tensor, of_y: f64) -> Maybe {
+    let x = if of_x == 1.0 { x.clone() } else { call.times(x, of_x)? };
+    let y = if of_y == 1.0 { y.clone() } else { call.times(y, of_y)? };
+    call.add(&x, &y)
+}
+
+/// Of the magnitudes.
+fn norm(call: &mut Call<'_>) -> Results {
+    let magnitude = magnitude(call)?;
+    let mut results = call.with_self(&magnitude)?;
+    match (results.pop(), results.pop()) {
+        (Some(norm), None) => one(norm),
+        _ => refuse!("a norm has one result"),
     }
-    match sums.as_slice() {
-        [real, imaginary] => call.pair(real.clone(), imaginary.clone()),
-        _ => refuse!("a pair has two parts"),
+}
+
+/// Whether both parts are finite.
+fn finite(call: &mut Call<'_>) -> Results {
+    let parts = call.both_parts("self")?;
+    let mut tests = Vec::with_capacity(2);
+    for part in &parts {
+        tests.extend(call.with_self(part)?);
+    }
+    match tests.as_slice() {
+        [real, imaginary] => one(call.logic("logical_and", real, imaginary)?),
+        _ => refuse!("a test has one result"),
     }
 }

@@ -14,7 +14,7 @@ mod apart;
 mod arithmetic;
 mod fourier;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use coremill_pt2::{
     Argument, ExportedProgram, Graph, InputKind, Meta, Node, OutputKind, Schemas, Size, Stored,
@@ -66,10 +66,16 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
     let nodes = std::mem::take(&mut given.nodes);
     let mut frame = Frame::of(given);
     split_weights(&mut program, &mut frame).map_err(Error::Program)?;
+    let mut lost: HashSet<ValueId> = HashSet::new();
     for (index, mut node) in nodes.into_iter().enumerate() {
         frame.resolve(&mut node);
         if !is_involved_now(&frame, &node) {
             frame.push(index, vec![node]);
+            continue;
+        }
+        // What a call that is refused would give is not there; one reason is enough.
+        if uses(&node).any(|id| lost.contains(&id)) {
+            lost.extend(super::defined(&node));
             continue;
         }
         let mut call = Call::new(&mut rewrite, &mut frame, &node);
@@ -82,11 +88,16 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
         };
         match made {
             Ok(made) => frame.push(index, made),
-            Err(refusal) => rewrite.refused.push(Refused::of(&node, refusal)),
+            Err(refusal) => {
+                lost.extend(super::defined(&node));
+                rewrite.refused.push(Refused::of(&node, refusal));
+            }
         }
     }
     frame.resolve_outputs();
-    refuse_outputs(&program, &frame, &mut rewrite.refused);
+    if rewrite.refused.is_empty() {
+        refuse_outputs(&program, &frame, &mut rewrite.refused);
+    }
     if !rewrite.refused.is_empty() {
         return Err(Error::Refused(rewrite.refused));
     }
@@ -110,11 +121,16 @@ fn is_complex_value(graph: &Graph, id: ValueId) -> bool {
 
 /// Whether a call takes or gives complex numbers.
 pub(crate) fn has_complex(graph: &Graph, node: &Node) -> bool {
-    let mut found = super::defined(node).any(|id| is_complex_value(graph, id));
+    super::defined(node).chain(uses(node)).any(|id| is_complex_value(graph, id))
+}
+
+/// The values that a call uses.
+fn uses(node: &Node) -> impl Iterator<Item = ValueId> {
+    let mut used = Vec::new();
     for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, one)| one)) {
-        argument.for_each_value(&mut |id| found |= is_complex_value(graph, id));
+        argument.for_each_value(&mut |id| used.push(id));
     }
-    found
+    used.into_iter()
 }
 
 fn is_involved_now(frame: &Frame, node: &Node) -> bool {
