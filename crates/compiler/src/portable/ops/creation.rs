@@ -4,7 +4,8 @@ use std::f64::consts::PI;
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::error::refuse;
+use super::special::bessel_0;
+use crate::error::{Refusal, refuse};
 use crate::portable::call::{Call, Made, Results, Tensor, one};
 use crate::portable::dtype::is_float;
 use crate::portable::size;
@@ -46,6 +47,11 @@ pub(crate) const ROWS: &[Row] = &[
             "aten.blackman_window.periodic",
         ],
     ),
+    by(bartlett_window, &["aten.bartlett_window.default", "aten.bartlett_window.periodic"]),
+    by(
+        kaiser_window,
+        &["aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta"],
+    ),
     by(one_hot, &["aten.one_hot.default"]),
     by(meshgrid, &["aten.meshgrid.default", "aten.meshgrid.indexing"]),
     by(cartesian, &["aten.cartesian_prod.default"]),
@@ -53,7 +59,6 @@ pub(crate) const ROWS: &[Row] = &[
     by(diag, &["aten.diag.default"]),
     by(diag_embed, &["aten.diag_embed.default"]),
     by(block_diag, &["aten.block_diag.default"]),
-    by(random, &["aten.rand_like.default", "aten.randn_like.default"]),
 ];
 
 fn filled(call: &mut Call<'_>) -> Results {
@@ -214,6 +219,49 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
         });
     }
     one(call.stack(&both, 0)?)
+}
+
+/// Where each element of a window is, from -1 to 1; none if there are not two.
+fn window_places(call: &mut Call<'_>) -> Result<Option<Tensor>, Refusal> {
+    let noted = call.result(0)?;
+    let (dtype, size) = (noted.dtype, noted.sizes[0].clone());
+    let length = call.int("window_length")?;
+    if length <= 1 {
+        return Ok(None);
+    }
+    let periodic = !matches!(call.node.argument("periodic"), Some(Argument::Bool(false)));
+    let around = if periodic { length } else { length - 1 };
+    let count = call.count(&size, dtype)?;
+    let scaled = call.times(&count, 2.0 / around as f64)?;
+    call.add_number(&scaled, -1.0).map(Some)
+}
+
+/// A window of one element, or of none.
+fn single(call: &mut Call<'_>) -> Results {
+    let noted = call.result(0)?;
+    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
+    one(call.full(sizes, Argument::Int(1), dtype)?)
+}
+
+fn bartlett_window(call: &mut Call<'_>) -> Results {
+    let Some(places) = window_places(call)? else { return single(call) };
+    let distance = call.map("abs", &places)?;
+    one(call.with("rsub", &distance, Argument::Float(1.0))?)
+}
+
+fn kaiser_window(call: &mut Call<'_>) -> Results {
+    let beta = call.float_or("beta", 12.0)?;
+    let Some(places) = window_places(call)? else { return single(call) };
+    let squared = call.multiply(&places, &places)?;
+    let rest = call.with("rsub", &squared, Argument::Float(1.0))?;
+    // Rounding could leave less than nothing.
+    let rest = call.clamp(&rest, Some(0.0), None)?;
+    let root = call.map("sqrt", &rest)?;
+    let above = call.times(&root, beta)?;
+    let above = bessel_0(call, &above)?;
+    let most = call.full(Vec::new(), Argument::Float(beta), places.dtype)?;
+    let below = bessel_0(call, &most)?;
+    one(call.divide(&above, &below)?)
 }
 
 fn window(call: &mut Call<'_>) -> Results {
@@ -405,14 +453,4 @@ fn block_diag(call: &mut Call<'_>) -> Results {
         done += columns;
     }
     one(call.concatenate(&rows, 0)?)
-}
-
-fn random(call: &mut Call<'_>) -> Results {
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let wanted = call.sizes_argument(&sizes)?;
-    let normal = call.node.target.is("aten", "randn_like", "default");
-    let operator = if normal { "aten.randn.default" } else { "aten.rand.default" };
-    let given = [("size", wanted), ("dtype", Argument::ScalarType(dtype))];
-    one(call.emit(operator, &given, dtype, sizes)?)
 }

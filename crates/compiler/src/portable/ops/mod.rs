@@ -15,6 +15,7 @@ mod loss;
 mod normalization;
 mod order;
 mod pooling;
+mod random;
 mod recurrent;
 mod reduction;
 mod resize;
@@ -44,6 +45,7 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     normalization::ROWS,
     order::ROWS,
     pooling::ROWS,
+    random::ROWS,
     recurrent::ROWS,
     reduction::ROWS,
     resize::ROWS,

@@ -26,7 +26,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// The first of a dimension in order, and their places.
-fn topk(
+pub(super) fn topk(
     call: &mut Call<'_>,
     x: &Tensor,
     at: usize,

@@ -6,7 +6,7 @@ use crate::error::{Refusal, refuse};
 use crate::portable::call::{Call, Made, Results, Tensor, one};
 use crate::portable::dtype::{is_complex, is_float, is_integer};
 use crate::portable::size;
-use crate::portable::table::{Row, by};
+use crate::portable::table::{Row, by, to};
 use crate::portable::words::Maybe;
 
 pub(crate) const ROWS: &[Row] = &[
@@ -24,6 +24,8 @@ pub(crate) const ROWS: &[Row] = &[
             "aten.any.dims",
         ],
     ),
+    to("aten.nonzero.default", &["aten.argwhere.default"]),
+    by(renormed, &["aten.renorm.default"]),
     by(count_nonzero, &["aten.count_nonzero.default", "aten.count_nonzero.dim_IntList"]),
     by(
         extremes,
@@ -345,6 +347,23 @@ fn norm(call: &mut Call<'_>) -> Results {
         }
         _ => one(length(call, &x, degree, &dimensions, keep)?),
     }
+}
+
+/// Parts along a dimension whose norm is more than is allowed, made that long.
+fn renormed(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let (degree, most) = (call.float("p")?, call.float("maxnorm")?);
+    let kept = x.dimension(call.int("dim")?)?;
+    let over: Vec<usize> = (0..x.rank()).filter(|at| *at != kept).collect();
+    let norm = length(call, &x, degree, &over, true)?;
+    // As torch has it, so that nothing is divided by zero.
+    let divisor = call.add_number(&norm, 1e-7)?;
+    let allowed = call.number_beside(Argument::Float(most), &norm)?;
+    let share = call.divide(&allowed, &divisor)?;
+    let long = call.compare_number("gt", &norm, Argument::Float(most))?;
+    let ones = call.number_beside(Argument::Float(1.0), &norm)?;
+    let factor = call.choose(&long, &share, &ones)?;
+    one(call.multiply(&x, &factor)?)
 }
 
 /// The norm of an order of matrices: the largest or smallest of the sums along the other dimension.

@@ -218,6 +218,12 @@ fn mapped<'a>(
     one(call.cast(&y, dtype)?)
 }
 
+/// The modified Bessel function of order 0.
+pub(super) fn bessel_0(call: &mut Call<'_>, x: &Tensor) -> Result<Tensor, Refusal> {
+    let y = bessel(call, x.id, &ORDER_0, false)?;
+    call.made_tensor(y)
+}
+
 fn several_gammas(call: &mut Call<'_>) -> Results {
     let p = call.int("p")?;
     mapped(call, |call, x| multivariate_log_gamma(call, x, p))
