@@ -213,6 +213,8 @@ impl Inliner<'_> {
                 Output::Unused | Output::None => ids.push(None),
             }
         }
+        // What nothing uses need not be given.
+        ids.truncate(ids.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
         let mut flat = Vec::new();
         values.into_iter().for_each(|value| flatten(value, &mut flat));
         if ids.len() > flat.len() {
