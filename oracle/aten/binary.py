@@ -161,11 +161,7 @@ def others() -> Iterator[Case]:
             yield case(target, real(*left), real(*right))
         yield case(target, free(real, (3, 4), (5, 4)), real(4))
     for name in ("gcd", "lcm"):
-        # As many steps as the numbers need, element by element, are no program worth having.
-        unknown = {"impossible": {"*": "no lowering is known"}}
-        yield case(
-            f"aten.{name}.default", whole(3, 4, low=1, high=30), whole(3, 4, low=1, high=30), settings=unknown
-        )
+        yield case(f"aten.{name}.default", whole(3, 4, low=1, high=30), whole(3, 4, low=1, high=30))
     signs = torch.tensor([1.0, 1.0, -1.0, -1.0, 0.0, 0.0, 0.0])
     yield case("aten.atan2.default", signs, torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 0.0]))
     yield case("aten.xlogy.Tensor", torch.tensor([0.0, 1.0, 2.5]), positive(3))
@@ -206,9 +202,23 @@ def others() -> Iterator[Case]:
     yield case("aten.pairwise_distance.default", real(3, 4), real(3, 4))
 
 
+def divisors() -> Iterator[Case]:
+    """Common divisors and multiples, of zeros and negative numbers, too."""
+    for name in ("gcd", "lcm"):
+        target = f"aten.{name}.default"
+        for left, right in (((5,), (5,)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (3,)), ((), ())):
+            yield case(target, whole(*left, low=-60, high=60), whole(*right, low=-60, high=60))
+        for kind in (torch.int32, torch.int16, torch.uint8):
+            yield case(target, whole(3, 4, low=0, high=12, kind=kind), whole(4, low=0, high=12, kind=kind))
+        yield case(target, torch.tensor([0, 0, 5, -5, 2**20, 46368]), torch.tensor([0, 7, 0, 10, 2**9, 28657]))
+        yield case(target, free(whole, (3, 4), (5, 4)), whole(4))
+        yield case(f"aten.{name}_.default", whole(3, 4), whole(4))
+
+
 def cases() -> Iterator[Case]:
     yield from arithmetic()
     yield from division()
     yield from powers()
     yield from bits()
     yield from others()
+    yield from divisors()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .case import Case, Weight, case, flags, free, of, positive, program, real, whole
+from .case import Case, Weight, case, flags, free, of, positive, program, real, unit, whole
 
 KINDS = (torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
 END = 2**63 - 1
@@ -188,8 +188,18 @@ def triangles() -> Iterator[Case]:
     )
 
 
+def powers() -> Iterator[Case]:
+    """The powers of each element."""
+    for shape, count in (((4,), None), ((2, 3), None), ((2, 3), 6), ((2, 3), 2)):
+        yield case("aten.linalg_vander.default", unit(*shape), N=count)
+    yield case("aten.linalg_vander.default", whole(5, low=-3, high=3))
+    yield case("aten.linalg_vander.default", whole(3, low=0, high=9, kind=torch.uint8), N=4)
+    yield case("aten.linalg_vander.default", free(unit, (2, 3), (5, 3)))
+
+
 def cases() -> Iterator[Case]:
     yield from slices()
     yield from gathers()
     yield from scatters()
     yield from triangles()
+    yield from powers()

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy
 
-from oracle.conversion import Mismatch, largest_error
+from oracle.conversion import KIND_TOLERANCE, Mismatch, largest_error
 from oracle.programs import loads_in_coremltools
 
 from .case import Case
 
 #: The largest error by the precision of the program.
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
-#: The largest error by the least precise element type that torch computes in, whatever the program's precision.
-KIND_TOLERANCE = {"bfloat16": 2e-2, "float16": 4e-3}
 SECONDS = 600
 #: coremltools keeps what it is reading in globals.
 READER = threading.Lock()

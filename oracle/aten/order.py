@@ -2,16 +2,63 @@
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
-from .case import Case, case, free, program, whole
+from .case import Case, case, free, program, real, whole
 
 
 def distinct(*shape: int) -> torch.Tensor:
     """Numbers of which no two are equal, so that places are certain."""
     count = torch.Size(shape).numel()
     return torch.randperm(count).reshape(shape) / 4 - count / 8
+
+
+def without_repetitions() -> Iterator[Case]:
+    """What is there, each once, in order or as it comes."""
+    options = [(False, False), (True, False), (False, True), (True, True)]
+    for inverse, counts in options:
+        for values in (whole(9, low=-2, high=2), whole(3, 4, low=0, high=5), real(2, 5).round()):
+            yield program(
+                "aten._unique2.default", lambda x, i=inverse, c=counts: torch.unique(x, True, i, c), values
+            )
+            yield program(
+                "aten.unique_consecutive.default",
+                lambda x, i=inverse, c=counts: torch.unique_consecutive(x, return_inverse=i, return_counts=c),
+                values,
+            )
+        for axis, values in (
+            (0, whole(6, 2, low=0, high=1)),
+            (1, whole(2, 7, low=0, high=1)),
+            (2, real(2, 2, 5, scale=0.5).round()),
+            (0, whole(9, low=-2, high=2)),
+        ):
+            yield program(
+                "aten.unique_dim.default",
+                lambda x, a=axis, i=inverse, c=counts: torch.unique(x, True, i, c, dim=a),
+                values,
+            )
+            yield program(
+                "aten.unique_consecutive.default",
+                lambda x, a=axis, i=inverse, c=counts: torch.unique_consecutive(x, return_inverse=i, return_counts=c, dim=a),
+                values,
+            )
+    for kind in (torch.int32, torch.uint8, torch.float16, torch.float64):
+        yield case("aten._unique2.default", whole(8, low=0, high=3).to(kind), True, True, True)
+    yield case("aten._unique2.default", torch.tensor([True, False, True, True]), True, True, True)
+    yield case("aten._unique2.default", torch.tensor([False, False]), taken=slice(0, 1))
+    yield case("aten._unique.default", whole(8, low=0, high=3), True, True)
+    yield case("aten._unique2.default", torch.tensor([3.0]), True, True, True)
+    yield case("aten._unique2.default", torch.tensor(3.0), True, True, True)
+    yield case("aten.unique_consecutive.default", torch.tensor([[3.0, 4.0]]), True, True, 0)
+    # Nearer to each other than fp16 can tell.
+    yield case("aten._unique2.default", torch.tensor([1.0001, 1.0, 1.0001, 1.0002]), True, True, True)
+    small = partial(whole, low=0, high=3)
+    yield case("aten._unique2.default", free(small, (6,), (11,), least=2), True, True, True)
+    yield case("aten.unique_dim.default", free(small, (6, 2), (11, 2), least=2), 0, True, True, True)
+    yield case("aten.unique_consecutive.default", free(small, (6,), (11,), least=2), True, True)
+    yield program("aten._unique2.default", lambda x: torch.unique(x).float().mean(), whole(9, low=-2, high=2))
 
 
 def cases() -> Iterator[Case]:
@@ -44,3 +91,4 @@ def cases() -> Iterator[Case]:
     yield case("aten.sort.default", distinct(1, 1))
     for axis, index in ((1, 1), (1, 3), (0, 2)):
         yield case("aten.kthvalue.default", distinct(3, 5), index, axis)
+    yield from without_repetitions()

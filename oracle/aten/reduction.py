@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Iterator
 
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
 
-from .case import FLOATS, Case, case, flags, free, of, positive, real, unit, whole
+from .case import FLOATS, Case, case, flags, free, of, positive, program, real, unit, whole
 
 #: Shape and dimensions.
 OVER = [
@@ -18,6 +19,8 @@ OVER = [
     ((2, 1, 3, 2, 2), [1, -1]),
 ]
 WIDE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def over_many() -> Iterator[Case]:
@@ -147,7 +150,7 @@ def moments() -> Iterator[Case]:
         yield case("aten.linalg_matrix_norm.default", real(2, 3, 4), order, [2, 0], True)
     yield case("aten.linalg_norm.ord_str", real(2, 3, 4), "fro", [0, 2])
     yield case("aten.linalg_matrix_norm.str_ord", real(2, 3, 4))
-    yield case("aten.renorm.default", real(3, 4), 2, 0, 1.0, settings={"impossible": {"*": "no lowering is known"}})
+    yield case("aten.renorm.default", real(3, 4), 2, 0, 1.0)
 
 
 def cumulative() -> Iterator[Case]:
@@ -176,9 +179,53 @@ def cumulative() -> Iterator[Case]:
     )
 
 
+def bounded() -> Iterator[Case]:
+    """Slices scaled down to a norm."""
+    for order, axis, bound in ((1, 1, 2.5), (3, -1, 1.0), (float("inf"), 0, 1.5), (2, 1, 100.0), (2, 0, 0.0)):
+        yield case("aten.renorm.default", real(2, 3, 4), order, axis, bound)
+    yield case("aten.renorm.default", torch.tensor([[0.0, 0.0], [3.0, 4.0]]), 2, 0, 2.0)
+    yield case("aten.renorm.default", free(real, (3, 4), (6, 4)), 2, 0, 1.0)
+    yield case("aten.renorm_.default", real(3, 4), 2, 0, 1.0)
+
+
+def scans() -> Iterator[Case]:
+    """Rows joined with all before them by a function of two."""
+
+    def line(first: Pair, second: Pair) -> Pair:
+        return first[0] * second[0], first[1] * second[0] + second[1]
+
+    for shape, axis in (((5,), 0), ((3, 4), 1), ((7, 2, 3), 0), ((1, 4), 0)):
+        for backward in (False, True):
+            yield program(
+                "aten.associative_scan.sum",
+                lambda x, a=axis, b=backward: associative_scan(lambda left, right: left + right, x, a, b),
+                real(*shape),
+            )
+            yield program(
+                "aten.associative_scan.line",
+                lambda x, y, a=axis, b=backward: associative_scan(line, (x, y), a, b),
+                unit(*shape),
+                real(*shape),
+            )
+    # What is not commutative, in whole numbers, and with something from around.
+    yield program(
+        "aten.associative_scan.last",
+        lambda x: associative_scan(lambda left, right: torch.where(right == 0, left, right), x, 0),
+        whole(9, 3, low=0, high=2),
+    )
+    yield program(
+        "aten.associative_scan.bounded",
+        lambda x, y: associative_scan(lambda left, right: torch.minimum(torch.maximum(left, right), y), x, 0),
+        real(6, 4),
+        real(4) + 1,
+    )
+
+
 def cases() -> Iterator[Case]:
     yield from over_many()
     yield from whole_tensor()
     yield from over_one()
     yield from moments()
     yield from cumulative()
+    yield from bounded()
+    yield from scans()

@@ -175,9 +175,20 @@ def parts() -> Iterator[Case]:
         yield case("aten.unfold.default", real(4, 6), axis, size, step)
 
 
+def parts_by_tensor() -> Iterator[Case]:
+    """Parts of which a tensor says how many or where."""
+    for axis, where in ((0, [1, 3]), (1, [2]), (-1, [0, 6]), (1, [2, 9])):
+        yield case("aten.tensor_split.tensor_indices_or_sections", real(5, 6), torch.tensor(where), axis)
+    for count in (1, 2, 4):
+        yield program("aten.tensor_split.sections", lambda x, n=count: x.tensor_split(torch.tensor(n), 1), real(2, 6))
+    yield program("aten.tensor_split.indices", lambda x: x.tensor_split(torch.tensor([1, 4]), 1), real(2, 6))
+    yield program("aten.tensor_split.indices", lambda x: x.tensor_split(torch.tensor([2, -1])), whole(6))
+
+
 def cases() -> Iterator[Case]:
     yield from views()
     yield from permutations()
     yield from repeats()
     yield from joins()
     yield from parts()
+    yield from parts_by_tensor()

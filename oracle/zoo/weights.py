@@ -50,6 +50,9 @@ def redraw(part: nn.Module, name: str, parameter: torch.Tensor) -> None:
         parameter.uniform_(-bound, bound)
     elif isinstance(part, nn.PReLU):
         parameter.uniform_(0.05, 0.5)
+    elif name == "alpha":
+        # What snake activations divide by.
+        parameter.normal_(1, 0.2)
     elif parameter.dim() >= 2 and parameter.shape[0] == 1 and "weight" not in name:
         # What is added to every example: positions, tokens that stand for a class.
         parameter.normal_(0, 0.5)

@@ -25,6 +25,8 @@ struct Question<'a> {
 pub(super) struct Verdict {
     pub(super) operations: u64,
     pub(super) error: Option<f64>,
+    /// Why the error may be larger than that of others, if it is.
+    pub(super) excuse: Option<String>,
     pub(super) faults: Vec<String>,
 }
 

@@ -2,7 +2,8 @@
 //! it beside what coremltools makes of the same programs.
 //!
 //! The exports are those of `oracle/zoo/exports`, the judge is `oracle/conversion.py`, and the peer's
-//! results are in `oracle/zoo/peer.json`.
+//! results are in `oracle/zoo/peer.json`. They are of programs in fp16 for iOS 18; operations of other forms are not
+//! compared with them. `oracle/zoo/longer.json` says why a few programs have more.
 
 mod judge;
 mod report;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::oracle::interpreter;
@@ -99,12 +101,20 @@ struct Row {
     milliseconds: f64,
     operations: Option<u64>,
     error: Option<f64>,
+    /// Why the error may be larger than that of others, if it is.
+    excuse: Option<String>,
     /// What is wrong with the package.
     faults: Vec<String>,
+    /// What coremltools needs where it converts to the same form.
     peer_operations: Option<u64>,
+    /// Why there may be more operations than that.
+    longer: Option<String>,
     peer_seconds: Option<f64>,
     peer_failed: Option<String>,
 }
+
+/// The form in which coremltools converted.
+const PEER_FORM: (&str, &str) = ("ios18", "fp16");
 
 /// Converts and judges; the error says what was wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
@@ -123,7 +133,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let coremill = command(&root)?;
     let (found, impossible) = listed(&exports, arguments)?;
-    let peers = peers(&root)?;
+    let Peers { models: peers } = known(&root, "peer.json")?;
+    let longer: BTreeMap<String, String> = known(&root, "longer.json")?;
+    let is_peers_form = (arguments.target.as_str(), arguments.precision.as_str()) == PEER_FORM;
     let packages = root
         .join(&arguments.packages)
         .join(format!("{}-{}", arguments.target, arguments.precision));
@@ -149,16 +161,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             milliseconds,
             operations: None,
             error: None,
+            excuse: None,
             faults: Vec::new(),
-            peer_operations: peer.and_then(|peer| peer.operations),
+            peer_operations: peer.filter(|_| is_peers_form).and_then(|peer| peer.operations),
+            longer: longer.get(model).cloned(),
             peer_seconds: peer.and_then(|peer| peer.seconds),
             peer_failed: peer.and_then(|peer| peer.failed.clone()),
         };
         if let (None, Some(judge)) = (&row.refused, &mut judge) {
-            let Verdict { operations, error, faults } =
+            let Verdict { operations, error, excuse, faults } =
                 judge.ask(model, &package, &arguments.precision)?;
             row.operations = Some(operations);
             row.error = error;
+            row.excuse = excuse;
             row.faults = faults;
         }
         if !arguments.json {
@@ -238,13 +253,12 @@ fn listed(
     Ok((found, impossible))
 }
 
-/// What is known of coremltools; programs that it was not asked about have no line.
-fn peers(root: &Path) -> Result<BTreeMap<String, Peer>, String> {
-    let path = root.join("oracle/zoo/peer.json");
+/// What one of the zoo's files says; programs of which nothing is known have no line there.
+fn known<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T, String> {
+    let path = root.join("oracle/zoo").join(name);
     let text = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;
-    let peers: Peers = serde_json::from_str(&text)
-        .map_err(|error| format!("`{}` cannot be read: {error}", path.display()))?;
-    Ok(peers.models)
+    serde_json::from_str(&text)
+        .map_err(|error| format!("`{}` cannot be read: {error}", path.display()))
 }
 
 /// Runs the conversion; the reason if it was refused, and how long it took.

@@ -23,11 +23,15 @@ pub(super) fn line(row: &Row) -> String {
         (Some(_), _) => "fails".to_owned(),
         (None, operations) => number(operations),
     };
-    let outcome = match (&row.refused, row.faults.first()) {
-        (Some(reason), _) => format!("refused: {reason}"),
-        (None, Some(fault)) => format!("FAULT: {fault}"),
-        (None, None) if more(row) => "more operations than the peer".to_owned(),
-        (None, None) => "ok".to_owned(),
+    let outcome = match (&row.refused, row.faults.first(), &row.excuse) {
+        (Some(reason), _, _) => format!("refused: {reason}"),
+        (None, Some(fault), _) => format!("FAULT: {fault}"),
+        (None, None, _) if more(row) => match &row.longer {
+            Some(reason) => format!("ok, although longer: {reason}"),
+            None => "more operations than the peer".to_owned(),
+        },
+        (None, None, Some(excuse)) => format!("ok: {excuse}"),
+        (None, None, None) => "ok".to_owned(),
     };
     let outcome: String = outcome.chars().take(ROOM).collect();
     format!(
@@ -56,8 +60,12 @@ pub(super) struct Totals {
     peer_converted: usize,
     /// Programs that both convert.
     compared: usize,
-    /// Of these, those for which we need more operations.
+    /// Of these, those for which we need more operations, with and without a reason.
     more_operations: usize,
+    /// Those with more operations for no reason that is known.
+    needless_operations: usize,
+    /// Packages with an error that others may not have.
+    excused: usize,
     operations: u64,
     peer_operations: u64,
     /// The median of how many times as long the peer takes; one run of each, on other days.
@@ -80,9 +88,11 @@ impl Totals {
             converted: count(&|row| row.refused.is_none()),
             faulty: count(&|row| !row.faults.is_empty()),
             peer_asked: count(&|row| row.peer_failed.is_some() || row.peer_operations.is_some()),
-            peer_converted: count(&|row| row.peer_operations.is_some()),
+            peer_converted: count(&|row| row.peer_seconds.is_some()),
             compared: both.len(),
             more_operations: count(&more),
+            needless_operations: count(&|row| more(row) && row.longer.is_none()),
+            excused: count(&|row| row.faults.is_empty() && row.excuse.is_some()),
             operations: both.iter().map(|(ours, _)| ours).sum(),
             peer_operations: both.iter().map(|(_, theirs)| theirs).sum(),
             speedup: ratios.get(ratios.len() / 2).copied(),
@@ -103,8 +113,14 @@ pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
     list("refused", refusals.collect());
     let faults = rows.iter().filter(|row| !row.faults.is_empty());
     list("faulty", faults.map(|row| format!("{}: {}", row.model, row.faults.join("; "))).collect());
+    let excused = rows.iter().filter(|row| row.faults.is_empty()).filter_map(|row| {
+        Some(format!("{}: {:.1e}; {}", row.model, row.error?, row.excuse.as_ref()?))
+    });
+    list("less exact than others, for a reason", excused.collect());
     let longer = rows.iter().filter(|row| more(row)).filter_map(|row| {
-        Some(format!("{}: {} against {}", row.model, row.operations?, row.peer_operations?))
+        let reason = row.longer.as_deref().unwrap_or("no reason is known");
+        let (ours, theirs) = (row.operations?, row.peer_operations?);
+        Some(format!("{}: {ours} against {theirs}; {reason}", row.model))
     });
     list("more operations than coremltools", longer.collect());
     let unexported = impossible
@@ -115,10 +131,17 @@ pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
         "\n{} of {} converted, {} faulty; coremltools converts {} of {}",
         totals.converted, totals.programs, totals.faulty, totals.peer_converted, totals.peer_asked
     );
-    println!(
-        "operations where both convert ({} programs): {} against {}; more than the peer's in {}",
-        totals.compared, totals.operations, totals.peer_operations, totals.more_operations
-    );
+    if totals.compared > 0 {
+        println!(
+            "operations where both convert ({} programs): {} against {}; more than the peer's in {}, \
+             in {} of them for no reason that is known",
+            totals.compared,
+            totals.operations,
+            totals.peer_operations,
+            totals.more_operations,
+            totals.needless_operations
+        );
+    }
     if let Some(speedup) = totals.speedup {
         println!(
             "coremltools takes {speedup:.0} times as long (median; not measured side by side)"
@@ -180,8 +203,10 @@ mod tests {
             milliseconds: 2.0,
             operations,
             error: None,
+            excuse: None,
             faults: Vec::new(),
             peer_operations: peer,
+            longer: None,
             peer_seconds: peer.map(|_| 1.0),
             peer_failed: None,
         }
@@ -197,9 +222,27 @@ mod tests {
         ];
         let totals = Totals::of(&rows);
         assert_eq!((totals.programs, totals.converted), (4, 3));
-        assert_eq!((totals.compared, totals.more_operations), (2, 1));
+        assert_eq!(
+            (totals.compared, totals.more_operations, totals.needless_operations),
+            (2, 1, 1)
+        );
         assert_eq!((totals.operations, totals.peer_operations), (19, 20));
         assert_eq!(totals.speedup, Some(500.0));
+    }
+
+    #[test]
+    fn exceptions_come_with_their_reasons() {
+        let mut longer = row(Some(9), Some(8), None);
+        assert!(line(&longer).ends_with("more operations than the peer"));
+        longer.longer = Some("it is safer".to_owned());
+        assert!(line(&longer).ends_with("ok, although longer: it is safer"));
+        let totals = Totals::of(&[longer]);
+        assert_eq!((totals.more_operations, totals.needless_operations), (1, 0));
+        let mut rough = row(Some(8), Some(8), None);
+        rough.excuse = Some("so is torch".to_owned());
+        assert!(line(&rough).ends_with("ok: so is torch"));
+        rough.faults.push("wrong".to_owned());
+        assert!(line(&rough).ends_with("FAULT: wrong"));
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub(crate) struct Frame<'p> {
     graph: &'p Graph,
     /// What each value of the graph became, by [`coremill_pt2::ValueId::index`].
     values: Vec<Slot<'p>>,
+    /// Whether a tensor may stand for many, as the rows of one with an axis in front that the graph knows nothing of.
+    in_rows: bool,
 }
 
 #[derive(Clone)]
@@ -152,7 +154,7 @@ pub(crate) fn probe(
 
 impl<'p> Frame<'p> {
     fn new(graph: &'p Graph) -> Frame<'p> {
-        Frame { graph, values: vec![Slot::Empty; graph.values.len()] }
+        Frame { graph, values: vec![Slot::Empty; graph.values.len()], in_rows: false }
     }
 
     fn set(&mut self, id: coremill_pt2::ValueId, lowered: Lowered) {
@@ -239,7 +241,25 @@ impl<'p> Lowering<'p> {
         graph: &'p Graph,
         inputs: Vec<Lowered>,
     ) -> Result<Vec<Lowered>, Refusal> {
-        let mut frame = Frame::new(graph);
+        self.inline_in(Frame::new(graph), inputs)
+    }
+
+    /// The same for many rows at once of what the graph takes; its calls compute each element from those at its
+    /// place.
+    pub(crate) fn inline_rows(
+        &mut self,
+        graph: &'p Graph,
+        inputs: Vec<Lowered>,
+    ) -> Result<Vec<Lowered>, Refusal> {
+        self.inline_in(Frame { in_rows: true, ..Frame::new(graph) }, inputs)
+    }
+
+    fn inline_in(
+        &mut self,
+        mut frame: Frame<'p>,
+        inputs: Vec<Lowered>,
+    ) -> Result<Vec<Lowered>, Refusal> {
+        let graph = frame.graph;
         if inputs.len() != graph.inputs.len() {
             refuse!(
                 "a nested graph takes {} values, but gets {}",
@@ -311,13 +331,15 @@ impl<'p> Lowering<'p> {
             match output {
                 Output::Value(id) => {
                     let Some(lowered) = results.next() else { continue };
-                    let lowered = self.checked(lowered, &frame.graph.value(*id).meta)?;
+                    let lowered =
+                        self.checked(lowered, &frame.graph.value(*id).meta, frame.in_rows)?;
                     frame.set(*id, lowered);
                 }
                 Output::List(ids) => {
                     for id in ids {
                         let Some(lowered) = results.next() else { continue };
-                        let lowered = self.checked(lowered, &frame.graph.value(*id).meta)?;
+                        let lowered =
+                            self.checked(lowered, &frame.graph.value(*id).meta, frame.in_rows)?;
                         frame.set(*id, lowered);
                     }
                 }
@@ -329,7 +351,12 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn checked(&mut self, lowered: Lowered, meta: &Meta) -> Result<Lowered, Refusal> {
+    fn checked(
+        &mut self,
+        lowered: Lowered,
+        meta: &Meta,
+        in_rows: bool,
+    ) -> Result<Lowered, Refusal> {
         let (Lowered::Tensor(tensor), Meta::Tensor(meta)) = (&lowered, meta) else {
             return Ok(lowered);
         };
@@ -344,8 +371,13 @@ impl<'p> Lowering<'p> {
             checked.imaginary = Some(zero);
         }
         for part in [Some(checked.value), checked.imaginary].into_iter().flatten() {
-            agrees(self.builder.shape(part), meta)?;
-            self.refine(part, meta);
+            match self.builder.shape(part) {
+                [_, row @ ..] if in_rows && row.len() == meta.sizes.len() => agrees(row, meta)?,
+                shape => {
+                    agrees(shape, meta)?;
+                    self.refine(part, meta);
+                }
+            }
         }
         Ok(Lowered::Tensor(checked))
     }

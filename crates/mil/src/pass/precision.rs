@@ -401,12 +401,21 @@ fn wide_ops(
         if keep.ops.iter().any(|kept| kept == op.type_name()) || op.outputs.iter().any(named) {
             wide.insert(id);
         }
-        // An output that is a constant or an input needs no other type on its way.
-        let passed = op.kind() == Some(OpKind::Identity)
-            && op.binding("x").is_some_and(|x| match x {
-                Binding::Value(value) if function.inputs().contains(value) => true,
-                _ => function.bound_constant(x).is_some(),
-            });
+        // An output that is a constant or an input needs no other type on its way, and neither does an input that
+        // stands for truth values.
+        let of_input = op.binding("x").is_some_and(
+            |x| matches!(x, Binding::Value(value) if function.inputs().contains(value)),
+        );
+        let passed = match op.kind() {
+            Some(OpKind::Identity) => {
+                of_input || op.binding("x").is_some_and(|x| function.bound_constant(x).is_some())
+            }
+            Some(OpKind::Cast) => {
+                of_input
+                    && !op.outputs.iter().any(|&output| analysis.ty(output).is_some_and(is_fp32))
+            }
+            _ => false,
+        };
         if passed || exceeds_half(function, op) {
             wide.insert(id);
         }

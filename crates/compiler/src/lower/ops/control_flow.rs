@@ -11,6 +11,7 @@ use coremill_pt2::{Argument, ScalarType, Subgraph};
 use coremill_tensor::DType;
 
 use super::index::written_along;
+use super::scan::accumulated_together;
 use super::shape::{Range, full, replaced, taken_at, to_sizes};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Arg;
@@ -25,6 +26,9 @@ pub(super) const ROWS: &[Row] = &[
     all("higher_order.scan", scan),
     all("higher_order.map_impl", map),
     all("higher_order.map", map),
+    all("higher_order.associative_scan", associative_scan),
+    all("higher_order.auto_functionalized", custom_operator),
+    all("higher_order.auto_functionalized_v2", custom_operator),
 ];
 
 /// Turns of a loop up to here are written out: a loop costs more than it saves then.
@@ -238,7 +242,7 @@ fn while_loop(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// A loop over what it carries; none if something in it was refused.
-fn looped<'p>(
+pub(super) fn looped<'p>(
     call: &mut Call<'_, 'p>,
     carried: &[Lowered],
     condition: impl FnOnce(&mut Call<'_, 'p>, Vec<Lowered>) -> Result<Option<Lowered>, Refusal>,
@@ -333,6 +337,48 @@ fn map(call: &mut Call<'_, '_>) -> Results {
     let graph = call.subgraph(0)?;
     let (rows, around) = (list(call, 1)?, list(call, 2)?);
     over_rows(call, graph, Vec::new(), rows, around)
+}
+
+/// The rows of some tensors, each joined with all before it. torch has the graph that joins two rows compute each
+/// element from those at its place, so that it joins many rows with as many others at once.
+fn associative_scan(call: &mut Call<'_, '_>) -> Results {
+    let graph = call.subgraph(0)?;
+    let (rows, around) = (list(call, 1)?, list(call, 2)?);
+    let mut values = Vec::new();
+    let mut shapes = Vec::with_capacity(rows.len());
+    for row in &rows {
+        shapes.push(taken_apart(call, row, &mut values)?);
+    }
+    let joined = accumulated_together(call, values, 0, |call, earlier, later| {
+        let mut inputs = all_together(&shapes, earlier)?;
+        inputs.extend(all_together(&shapes, later)?);
+        inputs.extend(around.iter().cloned());
+        let results = call.lowering.inline_rows(&graph.graph, inputs)?;
+        if is_refused(&results) {
+            refuse!("joins rows by calls that are refused themselves");
+        }
+        let mut joined = Vec::new();
+        for (result, shape) in results.iter().zip(&shapes) {
+            let found = taken_apart(call, result, &mut joined)?;
+            if found != *shape {
+                refuse!("joins rows that are {shape:?} to one that is {found:?}");
+            }
+        }
+        Ok(joined)
+    })?;
+    all_together(&shapes, joined)
+}
+
+/// An operator of the model's own that writes to its arguments: only its name is in the program.
+fn custom_operator(call: &mut Call<'_, '_>) -> Results {
+    let name = match call.node.arguments.first() {
+        Some(Argument::Operator(name) | Argument::Text(name)) => format!("`{name}`"),
+        _ => "an operator".to_owned(),
+    };
+    Err(Refusal::new(format!(
+        "calls {name}, which is the model's own: the program has only its name"
+    ))
+    .hint("compute it with operators of torch where the model is exported"))
 }
 
 /// Runs a graph for each row of some tensors: it takes what the turn before gave, the rows, and what is around; it

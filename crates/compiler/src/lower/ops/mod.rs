@@ -12,6 +12,7 @@ mod contraction;
 mod control_flow;
 mod convolution;
 mod creation;
+mod divisors;
 mod experts;
 mod fourier;
 mod index;
@@ -58,6 +59,7 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     control_flow::ROWS,
     convolution::ROWS,
     creation::ROWS,
+    divisors::ROWS,
     experts::ROWS,
     fourier::ROWS,
     inverse::ROWS,

@@ -1,6 +1,8 @@
 //! What accumulates along an axis, and differences of neighbours.
 
-use coremill_mil::ir::ValueId;
+use std::ops::DerefMut;
+
+use coremill_mil::ir::{Constant, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
@@ -21,6 +23,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.diff", differences),
     some("aten.trapezoid", &["dx"], trapezoid),
     some("aten.trapz", &["dx"], trapezoid),
+    all("aten.linalg_vander", powers),
 ];
 
 /// What is accumulated, in the type of the result, `bool`s as integers.
@@ -56,8 +59,6 @@ fn sums(call: &mut Call<'_, '_>) -> Results {
     call.give(y)
 }
 
-/// Accumulates in as many steps as the extent has binary digits: each joins every element with what is
-/// accumulated half as far before it.
 fn accumulated(
     builder: &mut Builder,
     x: ValueId,
@@ -67,21 +68,42 @@ fn accumulated(
     if builder.rank(x) == 0 {
         return Ok(x);
     }
-    let Some(extent) = builder.extents(x)[axis] else {
+    let mut builder = builder;
+    let joined = accumulated_together(&mut builder, vec![x], axis, |builder, earlier, later| {
+        Ok(vec![join(builder, earlier[0], later[0])?])
+    })?;
+    Ok(joined[0])
+}
+
+/// Accumulates tensors of which the elements are joined together, in as many steps as the extent has binary digits:
+/// each joins every element with what is accumulated half as far before it.
+pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
+    builder: &mut T,
+    mut all: Vec<ValueId>,
+    axis: usize,
+    mut join: impl FnMut(&mut T, Vec<ValueId>, Vec<ValueId>) -> Result<Vec<ValueId>, Refusal>,
+) -> Result<Vec<ValueId>, Refusal> {
+    let Some(extent) = all.first().and_then(|&x| builder.extents(x)[axis]) else {
         refuse!("what accumulates along axis {axis} is lowered for an axis of a fixed extent");
     };
-    let mut y = x;
     let mut reach = 1;
     while reach < extent {
         let distance = reach as i64;
-        let first = builder.slice(y, axis, 0, Some(distance))?;
-        let earlier = builder.slice(y, axis, 0, Some(extent as i64 - distance))?;
-        let later = builder.slice(y, axis, distance, None)?;
+        let mut parts = [Vec::new(), Vec::new(), Vec::new()];
+        for &x in &all {
+            parts[0].push(builder.slice(x, axis, 0, Some(distance))?);
+            parts[1].push(builder.slice(x, axis, 0, Some(extent as i64 - distance))?);
+            parts[2].push(builder.slice(x, axis, distance, None)?);
+        }
+        let [first, earlier, later] = parts;
         let joined = join(builder, earlier, later)?;
-        y = builder.concat(&[first, joined], axis)?;
+        all.clear();
+        for (first, joined) in first.into_iter().zip(joined) {
+            all.push(builder.concat(&[first, joined], axis)?);
+        }
         reach *= 2;
     }
-    Ok(y)
+    Ok(all)
 }
 
 fn products(call: &mut Call<'_, '_>) -> Results {
@@ -115,7 +137,7 @@ fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     })?;
     // The last place at which an element was as good as the best so far.
     let places = if rank == 0 {
-        call.constant(coremill_mil::ir::Constant::int32(0))
+        call.constant(Constant::int32(0))
     } else {
         let extent = call.dim(value, axis)?;
         let counting = call.counting(extent)?;
@@ -130,6 +152,34 @@ fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let best =
         if x.dtype == ScalarType::Bool { call.truthful_cast(best, DType::Bool)? } else { best };
     call.give_all(&[best, places])
+}
+
+/// The powers of each element from 0 on, side by side.
+fn powers(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("x")?;
+    let result = call.result_dtype()?;
+    let x = call.converted(x.value, x.dtype, result)?;
+    let Some(Some(count)) = call.result_sizes(0)?.last().copied() else {
+        refuse!("`N` is not known before the program runs");
+    };
+    let one = match call.dtype(x) {
+        DType::Int32 => Constant::int32(1),
+        _ => Constant::fp32(1.0),
+    };
+    let mut powers = vec![call.filled_like(x, one)?, x];
+    for exponent in 2..count as usize {
+        let half = exponent / 2;
+        powers.push(call.binary(OpKind::Mul, powers[half], powers[exponent - half])?);
+    }
+    powers.truncate(count as usize);
+    let axis = call.rank(x) as i32;
+    let y = match powers[..] {
+        [] => refuse!("gives no power of its elements; accepted are 1 and more"),
+        [only] => call.expand_dims(only, &[axis])?,
+        ref all => call.emit(OpKind::Stack, [("values", all.into()), ("axis", axis.into())])?,
+    };
+    let y = call.wrapped(y, result)?;
+    call.give(y)
 }
 
 /// The area under the lines between points at equal distances.

@@ -22,6 +22,7 @@ pub(crate) const ROWS: &[Row] = &[
     some("aten.linalg_norm", &["ord_str"], named_norm),
     some("aten.linalg_matrix_norm", &["default"], matrix_norm),
     some("aten.linalg_matrix_norm", &["str_ord"], named_norm),
+    all("aten.renorm", renormalized),
     all("aten.dist", distance),
     all("aten.pairwise_distance", pairwise_distance),
     all("aten.cdist", distances),
@@ -180,6 +181,25 @@ impl Builder {
         let sum = self.reduce(OpKind::ReduceSum, power, axes)?;
         self.binary(OpKind::Pow, sum, (1.0 / order) as f32)
     }
+}
+
+/// Slices along an axis, those whose norm is above a bound scaled down to it.
+fn renormalized(call: &mut Call<'_, '_>) -> Results {
+    let x = call.float_tensor("self")?;
+    let rank = call.rank(x);
+    let (order, axis) = (call.float("p")?, call.axis("dim", rank)?);
+    let bound = call.float("maxnorm")? as f32;
+    let axes = (0..rank).filter(|&other| other != axis).collect();
+    let norm = call.norm(x, order, &Axes { axes, keep: true })?;
+    let factor = if bound > 0.0 {
+        let larger = call.binary(OpKind::Maximum, norm, bound)?;
+        call.binary(OpKind::RealDiv, bound, larger)?
+    } else {
+        // Nothing is left of what has a norm, nor of what has none.
+        call.binary(OpKind::Mul, norm, 0.0_f32)?
+    };
+    let y = call.binary(OpKind::Mul, x, factor)?;
+    call.give(y)
 }
 
 fn distance(call: &mut Call<'_, '_>) -> Results {

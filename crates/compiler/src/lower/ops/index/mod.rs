@@ -7,6 +7,7 @@ mod places;
 mod scatter;
 mod sort;
 mod tensor;
+mod unique;
 mod write;
 
 use coremill_mil::ir::ValueId;
@@ -28,6 +29,7 @@ pub(super) const ROWS: &[&[Row]] = &[
     scatter::ROWS,
     sort::ROWS,
     tensor::ROWS,
+    unique::ROWS,
     write::ROWS,
 ];
 

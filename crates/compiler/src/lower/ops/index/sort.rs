@@ -47,7 +47,7 @@ fn first(
 }
 
 /// All along an axis, in order, and where they were.
-fn sorted(
+pub(super) fn sorted(
     builder: &mut Builder,
     x: ValueId,
     axis: usize,
@@ -60,7 +60,7 @@ fn sorted(
     Ok([gathered_along(builder, x, places, axis)?, places])
 }
 
-fn places_in_order(
+pub(super) fn places_in_order(
     builder: &mut Builder,
     x: ValueId,
     axis: usize,
@@ -73,7 +73,7 @@ fn places_in_order(
 }
 
 /// `self` as numbers, which alone have an order for Core ML.
-fn numbers(call: &mut Call<'_, '_>) -> Result<ValueId, Refusal> {
+pub(super) fn numbers(call: &mut Call<'_, '_>) -> Result<ValueId, Refusal> {
     let x = call.tensor("self")?.value;
     match call.dtype(x) {
         DType::Bool => call.cast(x, DType::Int32),

@@ -32,6 +32,7 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.unsafe_chunk", chunk),
     some("aten.tensor_split", &["sections"], |call| split_sections(call, "sections", None)),
     some("aten.tensor_split", &["indices"], |call| split_at(call, None)),
+    some("aten.tensor_split", &["tensor_indices_or_sections"], split_by_tensor),
     some("aten.hsplit", &["int"], |call| split_sections(call, "sections", Some(1))),
     some("aten.hsplit", &["array"], |call| split_at(call, Some(1))),
     some("aten.vsplit", &["int"], |call| split_sections(call, "sections", Some(0))),
@@ -292,11 +293,15 @@ fn chunk(call: &mut Call<'_, '_>) -> Results {
     })
 }
 
-/// The first parts are larger by one where the extent cannot be divided.
 fn split_sections(call: &mut Call<'_, '_>, name: &str, axis: Option<usize>) -> Results {
+    let sections = call.known_int(name)?;
+    split_into(call, sections, axis)
+}
+
+/// The first parts are larger by one where the extent cannot be divided.
+fn split_into(call: &mut Call<'_, '_>, sections: i64, axis: Option<usize>) -> Results {
     mapped_to_all(call, "self", |call, x| {
         let axis = axis_or(call, x, axis)?;
-        let sections = call.known_int(name)?;
         let Some(extent) = call.shape(x)[axis].known() else {
             refuse!("splits an axis of unknown extent into {sections} parts of different sizes");
         };
@@ -316,17 +321,39 @@ fn axis_or(call: &mut Call<'_, '_>, x: ValueId, axis: Option<usize>) -> Result<u
 }
 
 fn split_at(call: &mut Call<'_, '_>, axis: Option<usize>) -> Results {
+    let ends = call.int_list("indices")?;
+    split_before(call, &ends, axis)
+}
+
+/// Parts of which each but the last ends at an index.
+fn split_before(call: &mut Call<'_, '_>, ends: &[Int], axis: Option<usize>) -> Results {
     mapped_to_all(call, "self", |call, x| {
         let axis = axis_or(call, x, axis)?;
         let mut begin = Int::Known(0);
         let mut values = Vec::new();
-        for end in call.int_list("indices")? {
+        for &end in ends {
             values.push(sliced(call, x, axis, Range::between(begin, end))?);
             begin = end;
         }
         values.push(sliced(call, x, axis, Range::from(begin))?);
         Ok(values)
     })
+}
+
+/// A tensor without axes says how many parts there are, which the program has noted, too; a vector says where each
+/// ends.
+fn split_by_tensor(call: &mut Call<'_, '_>) -> Results {
+    let indices = call.tensor("tensor_indices_or_sections")?.value;
+    let count = parts(call) as i64;
+    if call.rank(indices) == 0 {
+        return split_into(call, count, None);
+    }
+    let mut ends = Vec::new();
+    for at in 0..count - 1 {
+        let end = taken_at(call, indices, 0, Int::Known(at))?;
+        ends.push(call.int_of(end));
+    }
+    split_before(call, &ends, None)
 }
 
 /// Parts of these sizes one after the other; the last takes what is left.

@@ -1,0 +1,227 @@
+//! What is left when everything that is there before is left out. How much that is only the running program knows.
+//!
+//! Elements are put in order, so that equal ones are neighbours, and the first of each run stands for it. Rows have
+//! no order in Core ML; each is compared with every other. All of it stays in `fp32`: what differs by less than
+//! `fp16` can tell apart would become one.
+
+use coremill_mil::ir::{Constant, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_pt2::ScalarType;
+use coremill_tensor::DType;
+
+use super::sort::{numbers, places_in_order, sorted};
+use super::{cumulative, gathered, summed, written_along};
+use crate::error::{Refusal, refuse};
+use crate::lower::builder::Builder;
+use crate::lower::call::{Call, Results};
+use crate::lower::ops::reduction::Axes;
+use crate::lower::ops::shape::to_sizes;
+use crate::lower::table::{Row, all};
+use crate::lower::value::{Int, Lowered};
+
+pub(super) const ROWS: &[Row] = &[
+    all("aten._unique", elements),
+    all("aten._unique2", elements),
+    all("aten.unique_dim", rows),
+    all("aten.unique_consecutive", consecutive),
+    all("aten.unique_dim_consecutive", consecutive),
+];
+
+/// How many pairs of elements are compared at most to find equal rows.
+const MAX_COMPARISONS: i64 = 1 << 24;
+
+/// What a call of this family computes beside the elements.
+struct Unique {
+    /// The elements or rows that are left.
+    values: ValueId,
+    /// For each that was given the place of its equal in `values`.
+    inverse: ValueId,
+    counts: ValueId,
+}
+
+/// Gives what the call asks for.
+fn give(call: &Call<'_, '_>, dtype: ScalarType, unique: &Unique) -> Results {
+    let wanted = |name: &str, value: ValueId| {
+        let is_wanted = call.node.argument(name).is_some() && call.flag(name)?;
+        // In place of what is not wanted torch has a tensor without elements, which nothing can use.
+        let whole = Lowered::tensor(value, ScalarType::Int64);
+        Ok(if is_wanted { whole } else { Lowered::Nothing })
+    };
+    Ok(vec![
+        Lowered::tensor(unique.values, dtype),
+        wanted("return_inverse", unique.inverse)?,
+        wanted("return_counts", unique.counts)?,
+    ])
+}
+
+/// Neighbours that are equal.
+struct Runs {
+    /// Where each begins.
+    places: ValueId,
+    counts: ValueId,
+    /// For each element the number of its run.
+    numbers: ValueId,
+}
+
+impl Runs {
+    /// The runs between neighbours of which it is known whether they differ.
+    fn between(builder: &mut Builder, differ: ValueId) -> Result<Runs, Refusal> {
+        let differ = builder.cast(differ, DType::Int32)?;
+        let one = builder.constant(Constant::int32s(&[1]));
+        let first = builder.concat(&[one, differ], 0)?;
+        let last = builder.concat(&[differ, one], 0)?;
+        let places = set_places(builder, first)?;
+        let ends = set_places(builder, last)?;
+        let lengths = builder.binary(OpKind::Sub, ends, places)?;
+        let counts = builder.binary(OpKind::Add, lengths, 1)?;
+        let numbers = cumulative(builder, first, 0)?;
+        let numbers = builder.binary(OpKind::Sub, numbers, 1)?;
+        Ok(Runs { places, counts, numbers })
+    }
+
+    /// One run of one element.
+    fn single(builder: &mut Builder) -> Runs {
+        let mut vector = |element| builder.constant(Constant::int32s(&[element]));
+        Runs { places: vector(0), counts: vector(1), numbers: vector(0) }
+    }
+}
+
+/// Where a vector is not zero.
+fn set_places(builder: &mut Builder, flags: ValueId) -> Result<ValueId, Refusal> {
+    let rows = builder.unary(OpKind::NonZero, flags)?;
+    builder.squeeze(rows, &[1])
+}
+
+/// Which neighbours along an axis differ; none if there is one alone.
+fn differing(builder: &mut Builder, x: ValueId, axis: usize) -> Result<Option<ValueId>, Refusal> {
+    let last = match builder.extents(x)[axis] {
+        Some(1) => return Ok(None),
+        Some(extent) => extent as i64 - 1,
+        None => -1,
+    };
+    let later = builder.slice(x, axis, 1, None)?;
+    let earlier = builder.slice(x, axis, 0, Some(last))?;
+    builder.binary(OpKind::NotEqual, later, earlier).map(Some)
+}
+
+fn runs(builder: &mut Builder, differ: Option<ValueId>) -> Result<Runs, Refusal> {
+    match differ {
+        Some(differ) => Runs::between(builder, differ),
+        None => Ok(Runs::single(builder)),
+    }
+}
+
+fn elements(call: &mut Call<'_, '_>) -> Results {
+    call.exact = true;
+    let (x, dtype) = (numbers(call)?, call.tensor("self")?.dtype);
+    let dims = call.dims(x)?;
+    let line = to_sizes(call, x, &[Int::Known(-1)])?;
+    let [line, order] = sorted(call, line, 0, true)?;
+    let differ = differing(call, line, 0)?;
+    let runs = runs(call, differ)?;
+    let values = gathered(call, line, runs.places, 0)?;
+    // The order names each place once, so that nothing is left of what is written over.
+    let inverse = written_along(call, runs.numbers, order, runs.numbers, 0, "update")?;
+    let inverse = to_sizes(call, inverse, &dims)?;
+    give(call, dtype, &Unique { values, inverse, counts: runs.counts })
+}
+
+fn consecutive(call: &mut Call<'_, '_>) -> Results {
+    call.exact = true;
+    let (x, dtype) = (numbers(call)?, call.tensor("self")?.dtype);
+    let rank = call.rank(x);
+    if !call.has("dim") {
+        let dims = call.dims(x)?;
+        let line = to_sizes(call, x, &[Int::Known(-1)])?;
+        let differ = differing(call, line, 0)?;
+        let runs = runs(call, differ)?;
+        let values = gathered(call, line, runs.places, 0)?;
+        let inverse = to_sizes(call, runs.numbers, &dims)?;
+        return give(call, dtype, &Unique { values, inverse, counts: runs.counts });
+    }
+    let axis = call.axis("dim", rank)?;
+    let differ = match differing(call, x, axis)? {
+        Some(differ) if rank > 1 => {
+            let axes = (0..rank).filter(|&other| other != axis).collect();
+            let differ = call.cast(differ, DType::Int32)?;
+            Some(call.reduce(OpKind::ReduceMax, differ, &Axes { axes, keep: false })?)
+        }
+        differ => differ,
+    };
+    let runs = runs(call, differ)?;
+    let values = gathered(call, x, runs.places, axis)?;
+    give(call, dtype, &Unique { values, inverse: runs.numbers, counts: runs.counts })
+}
+
+fn rows(call: &mut Call<'_, '_>) -> Results {
+    call.exact = true;
+    let (x, dtype) = (numbers(call)?, call.tensor("self")?.dtype);
+    let rank = call.rank(x);
+    let axis = call.axis("dim", rank)?;
+    let order: Vec<_> =
+        std::iter::once(axis).chain((0..rank).filter(|&other| other != axis)).collect();
+    let front = call.transpose(x, &order)?;
+    let count = call.dim(front, 0)?;
+    let length = match call.dims(front)?.get(1..) {
+        Some(others) => call.product(others)?,
+        None => Int::Known(1),
+    };
+    if let (Int::Known(count), Int::Known(length)) = (count, length)
+        && count.saturating_mul(count).saturating_mul(length) > MAX_COMPARISONS
+    {
+        refuse!(
+            "compares each of {count} rows of {length} elements with every other; up to \
+             {MAX_COMPARISONS} comparisons are lowered"
+        );
+    }
+    let flat = to_sizes(call, front, &[count, length])?;
+    let Compared { before, same } = Compared::of(call, flat)?;
+
+    // A row stands for its equals if none of them is above it.
+    let counting = call.counting(count)?;
+    let (upper, lower) = (call.expand_dims(counting, &[0])?, call.expand_dims(counting, &[1])?);
+    let above = call.binary(OpKind::Less, upper, lower)?;
+    let above = call.cast(above, DType::Int32)?;
+    let above = call.binary(OpKind::Mul, same, above)?;
+    let repeated = call.reduce(OpKind::ReduceMax, above, &Axes { axes: vec![1], keep: false })?;
+    let leads = call.binary(OpKind::Sub, 1, repeated)?;
+    // Its number is how many others come before it that stand for something.
+    let smaller = call.binary(OpKind::Mul, before, leads)?;
+    let inverse = summed(call, smaller, 1)?;
+    let leaders = set_places(call, leads)?;
+    let ranks = gathered(call, inverse, leaders, 0)?;
+    let in_order = places_in_order(call, ranks, 0, true)?;
+    let chosen = gathered(call, leaders, in_order, 0)?;
+    let values = gathered(call, x, chosen, axis)?;
+    let counts = summed(call, same, 1)?;
+    let counts = gathered(call, counts, chosen, 0)?;
+    give(call, dtype, &Unique { values, inverse, counts })
+}
+
+/// What comes of comparing each row with every other: whether the row of the second axis comes before that of the
+/// first, and whether they are the same.
+struct Compared {
+    before: ValueId,
+    same: ValueId,
+}
+
+impl Compared {
+    fn of(builder: &mut Builder, rows: ValueId) -> Result<Compared, Refusal> {
+        let one = builder.expand_dims(rows, &[1])?;
+        let other = builder.expand_dims(rows, &[0])?;
+        let along = Axes { axes: vec![2], keep: false };
+        let differ = builder.binary(OpKind::NotEqual, one, other)?;
+        let differ = builder.cast(differ, DType::Int32)?;
+        // The first element that differs decides: there alone one has differed so far.
+        let so_far = cumulative(builder, differ, 2)?;
+        let so_far = builder.binary(OpKind::Mul, so_far, differ)?;
+        let decides = builder.binary(OpKind::Equal, so_far, 1)?;
+        let less = builder.binary(OpKind::Less, other, one)?;
+        let before = builder.binary(OpKind::LogicalAnd, decides, less)?;
+        let before = builder.cast(before, DType::Int32)?;
+        let before = builder.reduce(OpKind::ReduceMax, before, &along)?;
+        let any = builder.reduce(OpKind::ReduceMax, differ, &along)?;
+        let same = builder.binary(OpKind::Sub, 1, any)?;
+        Ok(Compared { before, same })
+    }
+}
