@@ -1,6 +1,5 @@
 """Converts the cases of a folder, runs the packages, and says what is wrong."""
 
-import json
 import os
 import subprocess
 import threading
@@ -13,6 +12,7 @@ from oracle.conversion import KIND_TOLERANCE, Mismatch, largest_error
 from oracle.programs import loads_in_coremltools
 
 from .case import Case
+from .make import made
 
 #: The largest error by the precision of the program.
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
@@ -62,12 +62,7 @@ def faults(cases: list[Case], directory: Path, packages: Path, target: str, prec
     """What is wrong, by the name of the case."""
     chosen = [one for one in cases if precision in one.precisions and (directory / f"{one.name}.pt2").exists()]
     refused = convert(chosen, directory, packages, target, precision)
-    with numpy.load(directory / "reference.npz") as file:
-        references: dict[str, dict[str, numpy.ndarray]] = {}
-        for key in file:
-            name, _, place = key.rpartition("/")
-            references.setdefault(name, {})[place] = file[key]
-    kinds = json.loads((directory / "kinds.json").read_text())
+    references, kinds = made(directory)
 
     def fault(one: Case) -> str | None:
         words = one.impossible.get(target) or one.impossible.get("*")

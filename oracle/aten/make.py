@@ -68,6 +68,16 @@ def make(cases: list[Case], directory: Path) -> dict[str, str]:
     return errors
 
 
+def made(directory: Path) -> tuple[dict[str, dict[str, numpy.ndarray]], dict[str, list[str]]]:
+    """What `make` wrote beside the archives, by the name of the case: what goes in and out, and the element types."""
+    with numpy.load(directory / "reference.npz") as file:
+        references: dict[str, dict[str, numpy.ndarray]] = collections.defaultdict(dict)
+        for key in file:
+            name, _, place = key.rpartition("/")
+            references[name][place] = file[key]
+    return references, json.loads((directory / "kinds.json").read_text())
+
+
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """The results in order, numbers among them."""
     return [torch.as_tensor(one).detach().clone() for one in _pytree.tree_leaves(value) if one is not None]

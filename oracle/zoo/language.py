@@ -12,6 +12,14 @@ from .entry import Call, Source
 
 VOCABULARY = 320
 SMALL = {"vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+VISION = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 64,
+    "patch_size": 16,
+}
 
 
 class FirstOutput(nn.Module):
@@ -31,6 +39,11 @@ class FirstOutput(nn.Module):
 def tokens(length: int = 16) -> torch.Tensor:
     """Token numbers of one sentence."""
     return torch.randint(0, VOCABULARY, (1, length), dtype=torch.int32)
+
+
+def picture() -> tuple[torch.Tensor]:
+    """The colours of one picture."""
+    return (torch.rand(1, 3, 64, 64),)
 
 
 def transformer(
@@ -148,34 +161,19 @@ segformer = transformer(
         depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 48, 64], decoder_hidden_size=32, num_labels=4
     ),
     ("pixel_values",),
-    lambda: (torch.rand(1, 3, 64, 64),),
+    picture,
 )
 clip_vision = transformer(
     "CLIPVisionModelWithProjection",
-    lambda: transformers.CLIPVisionConfig(
-        hidden_size=64,
-        intermediate_size=128,
-        projection_dim=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        image_size=64,
-        patch_size=16,
-    ),
+    lambda: transformers.CLIPVisionConfig(**VISION, projection_dim=32),
     ("pixel_values",),
-    lambda: (torch.rand(1, 3, 64, 64),),
+    picture,
 )
 vit = transformer(
     "ViTModel",
-    lambda: transformers.ViTConfig(
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        image_size=64,
-        patch_size=16,
-    ),
+    lambda: transformers.ViTConfig(**VISION),
     ("pixel_values",),
-    lambda: (torch.rand(1, 3, 64, 64),),
+    picture,
 )
 clip_text = transformer(
     "CLIPTextModel",

@@ -36,12 +36,12 @@ pub(crate) struct Transform {
     pub(crate) scale: f64,
 }
 
-impl Transform {
-    /// The angle of output `k` at input `t`, reduced so that it keeps its precision.
-    pub(crate) fn angle(&self, k: u64, t: u64) -> f64 {
-        2.0 * PI * (k * t % self.points) as f64 / self.points as f64
-    }
+/// The angle of output `k` at input `t` of a transform, reduced so that it keeps its precision.
+pub(crate) fn angle(points: u64, k: u64, t: u64) -> f64 {
+    2.0 * PI * (k * t % points) as f64 / points as f64
+}
 
+impl Transform {
     /// How many elements along the axis are looked at.
     pub(crate) fn inputs(&self) -> u64 {
         if self.kind == Kind::ToReal { self.points / 2 + 1 } else { self.points }
@@ -61,11 +61,10 @@ impl Transform {
             _ => self.scale,
         };
         let mut row = |of_real: &dyn Fn(f64) -> f64, of_imaginary: &dyn Fn(f64) -> f64, k| {
-            rows.extend((0..inputs).map(|t| (weight(t) * of_real(self.angle(k, t))) as f32));
+            let angle = |t| angle(self.points, k, t);
+            rows.extend((0..inputs).map(|t| (weight(t) * of_real(angle(t))) as f32));
             if complex {
-                rows.extend(
-                    (0..inputs).map(|t| (weight(t) * of_imaginary(self.angle(k, t))) as f32),
-                );
+                rows.extend((0..inputs).map(|t| (weight(t) * of_imaginary(angle(t))) as f32));
             }
         };
         for k in 0..outputs {

@@ -15,6 +15,8 @@ mod compare;
 mod hostile;
 #[path = "inference/messages.rs"]
 mod messages;
+#[path = "support/random.rs"]
+mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

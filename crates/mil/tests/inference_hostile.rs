@@ -1,12 +1,17 @@
 //! Inference of programs that nobody in their right mind would write: it may refuse them, but it neither
 //! panics nor takes long nor fills memory, whatever the shapes and constants.
 
+#[path = "support/random.rs"]
+mod random;
+
 use coremill_mil::infer::{Folded, Scalar, analyze};
 use coremill_mil::ir::{
     Binding, Constant, ConstantData, Dim, Function, Op, Opset, TensorType, Type, Weight,
 };
 use coremill_mil::ops::{Accepts, OpKind, Parameter};
 use coremill_tensor::DType;
+
+use self::random::Draw;
 
 /// Programs of each operation in each opset.
 const ROUNDS: usize = 60;
@@ -99,22 +104,6 @@ fn nested_loops_do_not_multiply() {
     function.block_mut(body).outputs = given;
     let (_, problems) = analyze(&function);
     assert_eq!(problems, []);
-}
-
-/// A generator of numbers that are the same in every run (xorshift).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, count: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % count
-    }
-
-    fn of<T: Clone>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())].clone()
-    }
 }
 
 fn program(kind: OpKind, opset: Opset, draw: &mut Draw) -> Function {

@@ -3,20 +3,23 @@
 //! This test is its own child: called with paths it writes two packages over each other without end,
 //! until it is killed at a moment that nobody chose.
 
+#[path = "support/files.rs"]
+mod files;
+#[path = "support/layers.rs"]
+mod layers;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use coremill_mil::ir::{Binding, Constant, Function, Op, Opset, Type};
-use coremill_mil::model::{
-    ArrayDataType, ArrayType, FeatureDescription, FeatureType, Metadata, Model,
-};
-use coremill_mil::ops::OpKind;
-use coremill_mil::package::{self, WriteOptions};
-use coremill_mil::verify::verify;
-use coremill_tensor::DType;
+use coremill_mil::model::{Metadata, Model};
+use coremill_mil::package;
+use coremill_tensor::Buffer;
+
+use self::files::files;
+use self::layers::write;
 
 /// How often the writer is killed.
 const ROUNDS: u64 = 60;
@@ -30,59 +33,16 @@ const LONGEST: u64 = 40_000;
 /// A model of some megabytes, so that writing it takes a while.
 fn model(version: u8) -> Model {
     const WIDTH: u64 = 1024;
-    let mut function = Function::new("main", Opset::Ios18);
-    let body = function.body;
-    let ty = Type::tensor(DType::Fp16, &[1, WIDTH]);
-    let mut value = function.add_input(body, "x", ty.clone());
-    for layer in 0..3 {
-        let bytes = vec![version + layer; (WIDTH * WIDTH * 2) as usize];
-        let weight = Constant::weight(DType::Fp16, &[WIDTH, WIDTH], bytes);
-        let weight_ty = weight.ty.clone();
-        let weight =
-            function.add_op(body, Op::constant(weight), [(format!("w{layer}"), weight_ty)]);
-        let weight = function.op(weight).outputs[0];
-        let op = Op::new(OpKind::Linear)
-            .with("x", Binding::Value(value))
-            .with("weight", Binding::Value(weight));
-        let op = function.add_op(body, op, [(format!("y{layer}"), ty.clone())]);
-        value = function.op(op).outputs[0];
-    }
-    function.block_mut(body).outputs.push(value);
-
-    let feature = |name: &str| {
-        let array = ArrayType::fixed(ArrayDataType::Float16, &[1, WIDTH.cast_signed()]);
-        FeatureDescription::new(name, FeatureType::MultiArray(array))
-    };
-    let mut model = Model { specification_version: 9, ..Model::default() };
-    model.program.functions.push(function);
-    model.description.inputs.push(feature("x"));
-    model.description.outputs.push(feature("y2"));
+    let weights = (0..3).map(|layer| vec![version + layer; (WIDTH * WIDTH * 2) as usize]);
+    let mut model = layers::model(WIDTH, weights.map(Buffer::from));
     model.description.metadata =
         Some(Metadata { version: version.to_string(), ..Metadata::default() });
     model
 }
 
-fn write(path: &Path, model: &Model) {
-    let verified = verify(model).unwrap_or_else(|report| panic!("{}", report.summary()));
-    package::write(path, &verified, &WriteOptions::default()).expect("written");
-}
-
-/// Every file under a directory with the hash of its bytes.
-fn content(root: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
-    let mut found = BTreeMap::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(directory).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                pending.push(path);
-            } else {
-                let hash = blake3::hash(&fs::read(&path).expect("a file"));
-                found.insert(path.strip_prefix(root).expect("below").to_owned(), hash);
-            }
-        }
-    }
-    found
+/// The hash of every file under a directory.
+fn content(root: &Path) -> BTreeMap<String, blake3::Hash> {
+    files(root, |bytes| blake3::hash(&bytes))
 }
 
 fn write_without_end(target: &Path, sources: [&Path; 2]) -> ! {

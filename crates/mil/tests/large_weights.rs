@@ -3,16 +3,15 @@
 //! This test is its own child: called with paths it makes a package of a file of floats, and prints the most
 //! memory that it took. Source and package have holes, so they take next to no space.
 
+#[path = "support/layers.rs"]
+mod layers;
+
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 
-use coremill_mil::ir::{Binding, Constant, Function, Op, Opset, Type};
-use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model};
-use coremill_mil::ops::OpKind;
-use coremill_mil::package::{self, WriteOptions};
-use coremill_mil::verify::verify;
+use coremill_mil::package;
 use coremill_tensor::{Buffer, DType, Recipe};
 
 /// Inputs and outputs of each layer.
@@ -89,37 +88,13 @@ fn fill(path: &Path) -> std::io::Result<()> {
 /// What the child does.
 fn write(source: &Path, target: &Path) {
     let source = Buffer::map(source).expect("a source");
-    let mut function = Function::new("main", Opset::Ios18);
-    let body = function.body;
-    let ty = Type::tensor(DType::Fp16, &[1, WIDTH]);
-    let mut value = function.add_input(body, "x", ty.clone());
-    for layer in 0..LAYERS {
+    let weights = (0..LAYERS).map(|layer| {
         let bytes = layer * LAYER_BYTES..(layer + 1) * LAYER_BYTES;
         let bytes = source.slice(bytes.start as usize..bytes.end as usize).expect("a layer");
         let weight = Recipe::new(bytes, DType::Fp32, &[WIDTH, WIDTH]).expect("a layer");
-        let weight = weight.cast(DType::Fp16).expect("floats").to_buffer();
-        let weight = Constant::weight(DType::Fp16, &[WIDTH, WIDTH], weight);
-        let weight_ty = weight.ty.clone();
-        let weight =
-            function.add_op(body, Op::constant(weight), [(format!("w{layer}"), weight_ty)]);
-        let weight = function.op(weight).outputs[0];
-        let op = Op::new(OpKind::Linear)
-            .with("x", Binding::Value(value))
-            .with("weight", Binding::Value(weight));
-        let op = function.add_op(body, op, [(format!("y{layer}"), ty.clone())]);
-        value = function.op(op).outputs[0];
-    }
-    function.block_mut(body).outputs.push(value);
-    let feature = |name: String| {
-        let array = ArrayType::fixed(ArrayDataType::Float16, &[1, WIDTH.cast_signed()]);
-        FeatureDescription::new(name, FeatureType::MultiArray(array))
-    };
-    let mut model = Model { specification_version: 9, ..Model::default() };
-    model.program.functions.push(function);
-    model.description.inputs.push(feature("x".to_owned()));
-    model.description.outputs.push(feature(format!("y{}", LAYERS - 1)));
-    let verified = verify(&model).unwrap_or_else(|report| panic!("{}", report.summary()));
-    package::write(target, &verified, &WriteOptions::default()).expect("a place to write to");
+        weight.cast(DType::Fp16).expect("floats").to_buffer()
+    });
+    layers::write(target, &layers::model(WIDTH, weights));
 
     let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -3,6 +3,9 @@
 //! `oracle/make_golden.py` made `packages/`. That coremltools takes what is written here is for the
 //! oracle tests to say.
 
+#[path = "support/files.rs"]
+mod files;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,20 +33,7 @@ fn all_golden() -> Vec<PathBuf> {
 
 /// Every file under a directory with its bytes.
 fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(directory).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                pending.push(path);
-            } else {
-                let name = path.strip_prefix(root).expect("below").to_string_lossy().into_owned();
-                files.insert(name, fs::read(path).expect("a file"));
-            }
-        }
-    }
-    files
+    files::files(root, |bytes| bytes)
 }
 
 fn write(path: &Path, model: &Model) {

@@ -7,6 +7,7 @@ from .hugging_face import PICTURE, model, pixels, row
 SEEN = ("pixel_values",)
 SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
 STAGES = {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1]}
+PYRAMID = {**STAGES, "image_size": 64, "num_attention_heads": [1, 2, 3, 4]}
 RESNET = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "basic"}
 BACKBONE = (
     "ResNetConfig",
@@ -157,12 +158,7 @@ ROWS = [
         model(
             "PvtForImageClassification",
             "PvtConfig",
-            {
-                "image_size": 64,
-                "depths": [1, 1, 1, 1],
-                "hidden_sizes": [16, 32, 48, 64],
-                "num_attention_heads": [1, 2, 3, 4],
-            },
+            PYRAMID,
             {"pixel_values": large},
         ),
     ),
@@ -172,12 +168,7 @@ ROWS = [
         model(
             "PvtV2ForImageClassification",
             "PvtV2Config",
-            {
-                "image_size": 64,
-                "depths": [1, 1, 1, 1],
-                "hidden_sizes": [16, 32, 48, 64],
-                "num_attention_heads": [1, 2, 3, 4],
-            },
+            PYRAMID,
             {"pixel_values": large},
         ),
     ),

@@ -29,6 +29,7 @@ SPEECH = {
     "eos_token_id": 2,
     "decoder_start_token_id": 1,
 }
+WHISPER = {**SPEECH, "num_mel_bins": 16, "max_source_positions": 50, "max_target_positions": 16}
 
 
 def wave() -> torch.Tensor:
@@ -100,7 +101,7 @@ ROWS = [
         model(
             "WhisperForConditionalGeneration",
             "WhisperConfig",
-            {**SPEECH, "num_mel_bins": 16, "max_source_positions": 50, "max_target_positions": 16},
+            WHISPER,
             {"input_features": lambda: torch.randn(1, 16, 100), "decoder_input_ids": words},
         ),
         dialects=True,
@@ -112,7 +113,7 @@ ROWS = [
         model(
             "WhisperForAudioClassification",
             "WhisperConfig",
-            {**SPEECH, "num_mel_bins": 16, "max_source_positions": 50, "max_target_positions": 16},
+            WHISPER,
             {"input_features": lambda: torch.randn(1, 16, 100)},
         ),
     ),

@@ -6,30 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use coremill_mil::infer::{MAX_FOLDED_ELEMENTS, MAX_RANK, analyze};
 use serde_json::Value as Json;
 
+use crate::random::Draw;
 use crate::{build, families, report, text};
 
 /// How many programs are made of each instance.
 const VARIANTS: u64 = 6;
 
-/// A sequence of numbers that look random and are the same on every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
-        choices[(self.next() % choices.len() as u64) as usize].clone()
-    }
-}
-
 #[test]
 fn hostile_numbers_neither_panic_nor_grow() {
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
     let (mut accepted, mut refused) = (0, 0);
     let mut failures = Vec::new();
     for instance in families().iter().flat_map(|family| &family.instances) {
@@ -40,7 +25,7 @@ fn hostile_numbers_neither_panic_nor_grow() {
             program.remove("outputs");
             for part in ["inputs", "attributes"] {
                 if let Some(operands) = program.get_mut(part).and_then(Json::as_object_mut) {
-                    operands.values_mut().for_each(|operand| spoil(operand, &mut numbers));
+                    operands.values_mut().for_each(|operand| spoil(operand, &mut draw));
                 }
             }
             let run = catch_unwind(AssertUnwindSafe(|| {
@@ -69,12 +54,12 @@ fn hostile_numbers_neither_panic_nor_grow() {
 }
 
 /// Puts extreme numbers in place of some of an operand's: elements of a constant, extents of an input.
-fn spoil(operand: &mut Json, numbers: &mut Numbers) {
+fn spoil(operand: &mut Json, draw: &mut Draw) {
     let Some(entries) = operand.as_object_mut() else { return };
     for part in ["values", "inputs"] {
         match entries.get_mut(part) {
-            Some(Json::Array(parts)) => parts.iter_mut().for_each(|part| spoil(part, numbers)),
-            Some(Json::Object(parts)) => parts.values_mut().for_each(|part| spoil(part, numbers)),
+            Some(Json::Array(parts)) => parts.iter_mut().for_each(|part| spoil(part, draw)),
+            Some(Json::Object(parts)) => parts.values_mut().for_each(|part| spoil(part, draw)),
             _ => {}
         }
     }
@@ -96,8 +81,8 @@ fn spoil(operand: &mut Json, numbers: &mut Numbers) {
     };
     let numbers_of = entries.get_mut(if constant { "value" } else { "shape" });
     for number in numbers_of.and_then(Json::as_array_mut).into_iter().flatten() {
-        if numbers.next().is_multiple_of(3) {
-            *number = numbers.one_of(&extremes);
+        if draw.below(3) == 0 {
+            *number = draw.of(&extremes);
         }
     }
 }

@@ -99,8 +99,23 @@ fn each_line(
     }
 }
 
+/// What normalized numbers are multiplied by, and what is added to them, if there is any.
+struct Affine {
+    weight: Option<Vec<f64>>,
+    bias: Option<Vec<f64>>,
+}
+
+impl Affine {
+    /// `(number - mean) · inverse · weight + bias`.
+    fn normalized(&self, number: f64, [mean, inverse]: [f64; 2], index: usize) -> f64 {
+        let weight = self.weight.as_ref().map_or(1.0, |weight| weight[index]);
+        let bias = self.bias.as_ref().map_or(0.0, |bias| bias[index]);
+        (number - mean) * inverse * weight + bias
+    }
+}
+
 /// The factor and the addend of each of so many elements.
-fn affine(x: &Arguments, first: usize, count: usize) -> Result<[Option<Vec<f64>>; 2]> {
+fn affine(x: &Arguments, first: usize, count: usize) -> Result<Affine> {
     let of = |view: Option<View>| match view {
         Some(view) => {
             ensure!(
@@ -112,7 +127,8 @@ fn affine(x: &Arguments, first: usize, count: usize) -> Result<[Option<Vec<f64>>
         }
         None => Ok(None),
     };
-    Ok([of(x.optional_tensor(first)?)?, of(x.optional_tensor(first + 1)?)?])
+    let weight = of(x.optional_tensor(first)?)?;
+    Ok(Affine { weight, bias: of(x.optional_tensor(first + 1)?)? })
 }
 
 /// The mean, and 1 over the root of the variance and epsilon.
@@ -138,7 +154,7 @@ fn layer_norm(x: &Arguments, out: &mut [Out]) -> Result {
     );
     let length: usize = shape.iter().product();
     let lead = view.rank() - shape.len();
-    let [weight, bias] = affine(x, 2, length)?;
+    let affine = affine(x, 2, length)?;
     out[0].resize(view.sizes)?;
     let kept: Vec<usize> = view
         .sizes
@@ -148,22 +164,8 @@ fn layer_norm(x: &Arguments, out: &mut [Out]) -> Result {
         .collect();
     out[1].resize(&kept)?;
     out[2].resize(&kept)?;
-    let mut numbers = view.contiguous::<f64>();
-    let (mut means, mut inverses) = (Vec::new(), Vec::new());
-    for row in 0..view.sizes[..lead].iter().product() {
-        let row = &mut numbers[row * length..][..length];
-        let [mean, inverse] = statistics(row, epsilon);
-        for (index, number) in row.iter_mut().enumerate() {
-            let weight = weight.as_ref().map_or(1.0, |weight| weight[index]);
-            let bias = bias.as_ref().map_or(0.0, |bias| bias[index]);
-            *number = (*number - mean) * inverse * weight + bias;
-        }
-        means.push(mean);
-        inverses.push(inverse);
-    }
-    out[0].put_contiguous(&numbers);
-    out[1].put_contiguous(&means);
-    out[2].put_contiguous(&inverses);
+    let rows = view.sizes[..lead].iter().product();
+    normalize_rows(&view, [rows, length], epsilon, &affine, |_, index| index, out);
     Ok(())
 }
 
@@ -180,29 +182,40 @@ fn group_norm(x: &Arguments, out: &mut [Out]) -> Result {
          sizes {:?}",
         view.sizes
     );
-    let [weight, bias] = affine(x, 1, channels)?;
+    let affine = affine(x, 1, channels)?;
     out[0].resize(view.sizes)?;
     out[1].resize(&[batch, groups])?;
     out[2].resize(&[batch, groups])?;
+    let width = channels / groups;
+    let channel = |group, index| group % groups * width + index / pixels;
+    normalize_rows(&view, [batch * groups, width * pixels], epsilon, &affine, channel, out);
+    Ok(())
+}
+
+/// Normalizes each of so many rows of so many elements, and gives the rows, their means, and 1 over the roots of
+/// their variances. `place` says which weight and bias an element of a row has.
+fn normalize_rows(
+    view: &View,
+    [rows, length]: [usize; 2],
+    epsilon: f64,
+    affine: &Affine,
+    place: impl Fn(usize, usize) -> usize,
+    out: &mut [Out],
+) {
     let mut numbers = view.contiguous::<f64>();
-    let length = channels / groups * pixels;
     let (mut means, mut inverses) = (Vec::new(), Vec::new());
-    for group in 0..batch * groups {
-        let elements = &mut numbers[group * length..][..length];
-        let [mean, inverse] = statistics(elements, epsilon);
+    for row in 0..rows {
+        let elements = &mut numbers[row * length..][..length];
+        let found = statistics(elements, epsilon);
         for (index, number) in elements.iter_mut().enumerate() {
-            let channel = group % groups * (channels / groups) + index / pixels;
-            let weight = weight.as_ref().map_or(1.0, |weight| weight[channel]);
-            let bias = bias.as_ref().map_or(0.0, |bias| bias[channel]);
-            *number = (*number - mean) * inverse * weight + bias;
+            *number = affine.normalized(*number, found, place(row, index));
         }
-        means.push(mean);
-        inverses.push(inverse);
+        means.push(found[0]);
+        inverses.push(found[1]);
     }
     out[0].put_contiguous(&numbers);
     out[1].put_contiguous(&means);
     out[2].put_contiguous(&inverses);
-    Ok(())
 }
 
 /// The channels, and the elements of each in an image.
@@ -221,14 +234,11 @@ fn apply_to_channels(
     out: &mut Out,
 ) -> Result {
     let [channels, inner] = channels(&view);
-    let [weight, bias] = affine(x, 1, channels)?;
+    let affine = affine(x, 1, channels)?;
     let mut numbers = view.contiguous::<f64>();
     for (index, number) in numbers.iter_mut().enumerate() {
         let channel = index / inner % channels;
-        let [mean, inverse] = statistics(channel);
-        let weight = weight.as_ref().map_or(1.0, |weight| weight[channel]);
-        let bias = bias.as_ref().map_or(0.0, |bias| bias[channel]);
-        *number = (*number - mean) * inverse * weight + bias;
+        *number = affine.normalized(*number, statistics(channel), channel);
     }
     out.put_contiguous(&numbers);
     Ok(())

@@ -156,11 +156,7 @@ fn sum(x: &Arguments, out: &mut [Out]) -> Result {
         return super::complex::put(&sums, &mut out[0]);
     }
     Compute::of(view.dtype)?;
-    compute!(accumulates(out[0].dtype), N => {
-        let sums = plan.fold(&view.contiguous::<N>(), |numbers| numbers.fold(N::ZERO, N::add));
-        out[0].put_contiguous(&sums);
-        Ok(())
-    })
+    accumulate(view, &plan, false, &mut out[0])
 }
 
 fn product(
@@ -175,9 +171,16 @@ fn product(
     let plan = plan(&view, axes, keep)?;
     out[0].resize(&plan.sizes)?;
     Compute::of(view.dtype)?;
-    compute!(accumulates(out[0].dtype), N => {
-        let products = plan.fold(&view.contiguous::<N>(), |numbers| numbers.fold(N::ONE, N::multiply));
-        out[0].put_contiguous(&products);
+    accumulate(view, &plan, true, &mut out[0])
+}
+
+/// Products, or sums.
+fn accumulate(view: View, plan: &Plan, multiply: bool, out: &mut Out) -> Result {
+    compute!(accumulates(out.dtype), N => {
+        let found = plan.fold(&view.contiguous::<N>(), |numbers| {
+            if multiply { numbers.fold(N::ONE, N::multiply) } else { numbers.fold(N::ZERO, N::add) }
+        });
+        out.put_contiguous(&found);
         Ok(())
     })
 }

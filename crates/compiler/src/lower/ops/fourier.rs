@@ -3,8 +3,6 @@
 //! A complex tensor is transformed as one real product: both parts stand side by side along the axis, and so
 //! do those of the result.
 
-use std::f64::consts::PI;
-
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
@@ -266,8 +264,39 @@ impl Frames {
         })
     }
 
-    fn angle(&self, k: u64, t: u64) -> f64 {
-        2.0 * PI * (k * t % self.points) as f64 / self.points as f64
+    /// A convolution, or a transposed one, with a filter for the cosine of each frequency and one for its sine:
+    /// the wave under the window, times the factor of the frequency.
+    fn convolved(
+        &self,
+        builder: &mut Builder,
+        kind: OpKind,
+        x: ValueId,
+        factor: impl Fn(u64) -> f64,
+    ) -> Result<ValueId, Refusal> {
+        let mut filters = Vec::new();
+        for sine in [false, true] {
+            for k in 0..self.outputs {
+                let factor = factor(k);
+                for (t, &weight) in self.window.iter().enumerate() {
+                    let angle = fourier::angle(self.points, k, t as u64);
+                    let wave = if sine { -angle.sin() } else { angle.cos() };
+                    filters.push((factor * weight * wave) as f32);
+                }
+            }
+        }
+        let filters = builder.float_constant(&[2 * self.outputs, 1, self.points], &filters);
+        builder.emit(
+            kind,
+            [
+                ("x", x.into()),
+                ("weight", filters.into()),
+                ("strides", [self.hop as i32].into()),
+                ("pad_type", "valid".into()),
+                ("pad", [0, 0].into()),
+                ("dilations", [1].into()),
+                ("groups", 1.into()),
+            ],
+        )
     }
 }
 
@@ -305,29 +334,7 @@ fn short_time(call: &mut Call<'_, '_>) -> Results {
             ],
         )?;
     }
-    let mut filters = Vec::new();
-    for sine in [false, true] {
-        for k in 0..frames.outputs {
-            for (t, &weight) in frames.window.iter().enumerate() {
-                let angle = frames.angle(k, t as u64);
-                let wave = if sine { -angle.sin() } else { angle.cos() };
-                filters.push((frames.scale * weight * wave) as f32);
-            }
-        }
-    }
-    let filters = call.float_constant(&[2 * frames.outputs, 1, frames.points], &filters);
-    let mut y = call.emit(
-        OpKind::Conv,
-        [
-            ("x", x.into()),
-            ("weight", filters.into()),
-            ("strides", [frames.hop as i32].into()),
-            ("pad_type", "valid".into()),
-            ("pad", [0, 0].into()),
-            ("dilations", [1].into()),
-            ("groups", 1.into()),
-        ],
-    )?;
+    let mut y = frames.convolved(call, OpKind::Conv, x, |_| frames.scale)?;
     if rank == 1 {
         y = call.squeeze(y, &[0])?;
     }
@@ -361,31 +368,10 @@ fn short_time_inverse(call: &mut Call<'_, '_>) -> Results {
     }
     let onesided = frames.outputs != frames.points || frames.points == 1;
     let scale = 1.0 / (frames.points as f64 * frames.scale);
-    let mut filters = Vec::new();
-    for sine in [false, true] {
-        for k in 0..frames.outputs {
-            let mirrored = onesided && k != 0 && 2 * k != frames.points;
-            let weight = scale * if mirrored { 2.0 } else { 1.0 };
-            for (t, &window) in frames.window.iter().enumerate() {
-                let angle = frames.angle(k, t as u64);
-                let wave = if sine { -angle.sin() } else { angle.cos() };
-                filters.push((weight * window * wave) as f32);
-            }
-        }
-    }
-    let filters = call.float_constant(&[2 * frames.outputs, 1, frames.points], &filters);
-    let y = call.emit(
-        OpKind::ConvTranspose,
-        [
-            ("x", y.into()),
-            ("weight", filters.into()),
-            ("strides", [frames.hop as i32].into()),
-            ("pad_type", "valid".into()),
-            ("pad", [0, 0].into()),
-            ("dilations", [1].into()),
-            ("groups", 1.into()),
-        ],
-    )?;
+    let y = frames.convolved(call, OpKind::ConvTranspose, y, |k| {
+        let mirrored = onesided && k != 0 && 2 * k != frames.points;
+        scale * if mirrored { 2.0 } else { 1.0 }
+    })?;
     let total = frames.points as usize + frames.hop as usize * (count as usize - 1);
     let mut envelope = vec![0.0; total];
     for frame in 0..count as usize {

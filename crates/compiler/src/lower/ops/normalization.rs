@@ -48,6 +48,29 @@ impl Affine {
         [self.weight, self.bias].into_iter().flatten().all(|value| builder.is_constant(value))
     }
 
+    /// A normalization that multiplies and adds itself what is constant; it can take nothing else.
+    fn built_into(
+        self,
+        builder: &mut Builder,
+        kind: OpKind,
+        x: ValueId,
+        axes: Option<&[i32]>,
+        epsilon: f64,
+    ) -> Result<ValueId, Refusal> {
+        let bound = self.is_constant(builder);
+        let [gamma, beta] = [self.weight, self.bias].map(|value| value.filter(|_| bound));
+        builder.emit(
+            kind,
+            [
+                ("x", x.into()),
+                ("axes", axes.into()),
+                ("gamma", gamma.into()),
+                ("beta", beta.into()),
+                ("epsilon", (epsilon as f32).into()),
+            ],
+        )
+    }
+
     /// `x · weight + bias`, the channels at axis 1.
     fn by_channel(self, builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
         let rank = builder.rank(x);
@@ -270,16 +293,7 @@ fn instance_norm(call: &mut Call<'_, '_>) -> Results {
     } else {
         x
     };
-    let (weight, bias) = if bound { (affine.weight, affine.bias) } else { (None, None) };
-    let mut y = call.emit(
-        OpKind::InstanceNorm,
-        [
-            ("x", lines.into()),
-            ("gamma", weight.into()),
-            ("beta", bias.into()),
-            ("epsilon", (epsilon as f32).into()),
-        ],
-    )?;
+    let mut y = affine.built_into(call, OpKind::InstanceNorm, lines, None, epsilon)?;
     if rank > 4 {
         y = call.reshape_like(y, x)?;
     }
@@ -311,18 +325,8 @@ fn layer_norm(call: &mut Call<'_, '_>) -> Results {
         ]);
     }
     let bound = affine.is_constant(call);
-    let (weight, bias) = if bound { (affine.weight, affine.bias) } else { (None, None) };
     let axes: Vec<_> = (0..count as i32).map(|axis| axis - count as i32).collect();
-    let mut y = call.emit(
-        OpKind::LayerNorm,
-        [
-            ("x", x.into()),
-            ("axes", axes.as_slice().into()),
-            ("gamma", weight.into()),
-            ("beta", bias.into()),
-            ("epsilon", (epsilon as f32).into()),
-        ],
-    )?;
+    let mut y = affine.built_into(call, OpKind::LayerNorm, x, Some(&axes), epsilon)?;
     if !bound {
         y = affine.elementwise(call, y)?;
     }
@@ -347,10 +351,8 @@ fn group_norm(call: &mut Call<'_, '_>) -> Results {
         }
         y
     } else {
-        call.emit(
-            OpKind::LayerNorm,
-            [("x", lines.into()), ("axes", [2].into()), ("epsilon", (epsilon as f32).into())],
-        )?
+        let nothing = Affine { weight: None, bias: None };
+        nothing.built_into(call, OpKind::LayerNorm, lines, Some(&[2]), epsilon)?
     };
     let y = call.reshape_like(y, x)?;
     let y = scaled_by_channel(call, y, affine)?;

@@ -309,7 +309,7 @@ fn cubic_weights(builder: &mut Builder, distance: ValueId) -> Result<ValueId, Re
     let near = polynomial([A + 2.0, -(A + 3.0), 0.0, 1.0])?;
     let far = polynomial([A, -5.0 * A, 8.0 * A, -4.0 * A])?;
     let is_near = builder.binary(OpKind::LessEqual, distance, 1.0f32)?;
-    builder.emit(OpKind::Select, [("cond", is_near.into()), ("a", near.into()), ("b", far.into())])
+    builder.select(is_near, near, far)
 }
 
 /// The points of a grid, moved by a matrix for each picture.

@@ -366,17 +366,11 @@ fn choice(call: &mut Call<'_, '_>) -> Results {
     };
     if let (Some(yes), Some(no)) = (integer(&yes), integer(&no)) {
         let (yes, no) = (call.int_value(yes)?, call.int_value(no)?);
-        let value = call.emit(
-            OpKind::Select,
-            [("cond", condition.into()), ("a", yes.into()), ("b", no.into())],
-        )?;
+        let value = call.select(condition, yes, no)?;
         return Ok(vec![Lowered::Int(Int::Computed(value))]);
     }
     let (yes, no) = (real(call, &yes)?, real(call, &no)?);
-    let value = call.emit(
-        OpKind::Select,
-        [("cond", condition.into()), ("a", float_arg(yes)), ("b", float_arg(no))],
-    )?;
+    let value = call.select(condition, float_arg(yes), float_arg(no))?;
     given_float(value)
 }
 

@@ -114,10 +114,7 @@ fn largest(call: &mut Call<'_, '_>, rows: ValueId, members: ValueId) -> Result<V
     let bags = call.dim(members, 0)?;
     let one = Int::Known(1);
     let nothing = full(call, &[bags, one, one], DType::Fp32, f64::NEG_INFINITY)?;
-    let rows = call.emit(
-        OpKind::Select,
-        [("cond", inside.into()), ("a", rows.into()), ("b", nothing.into())],
-    )?;
+    let rows = call.select(inside, rows, nothing)?;
     let largest = call.emit(
         OpKind::ReduceMax,
         [("x", rows.into()), ("axes", [1].into()), ("keep_dims", false.into())],
@@ -127,5 +124,5 @@ fn largest(call: &mut Call<'_, '_>, rows: ValueId, members: ValueId) -> Result<V
     let empty = call.binary(OpKind::Equal, counts, 0)?;
     let empty = call.expand_dims(empty, &[1])?;
     let zero = full(call, &[], DType::Fp32, 0.0)?;
-    call.emit(OpKind::Select, [("cond", empty.into()), ("a", zero.into()), ("b", largest.into())])
+    call.select(empty, zero, largest)
 }

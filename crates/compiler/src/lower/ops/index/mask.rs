@@ -108,7 +108,6 @@ fn masked_scatter(call: &mut Call<'_, '_>) -> Results {
     let source = to_sizes(call, source, &[Int::Known(-1)])?;
     let picked = gathered(call, source, places, 0)?;
     let picked = to_sizes(call, picked, &dims)?;
-    let y =
-        call.emit(OpKind::Select, [("cond", mask.into()), ("a", picked.into()), ("b", x.into())])?;
+    let y = call.select(mask, picked, x)?;
     call.give(y)
 }

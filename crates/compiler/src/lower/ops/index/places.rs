@@ -47,10 +47,7 @@ pub(crate) fn wrapped(
     let extent = builder.int_value(extent)?;
     let moved = builder.binary(OpKind::Add, indices, extent)?;
     let negative = builder.binary(OpKind::Less, indices, 0)?;
-    builder.emit(
-        OpKind::Select,
-        [("cond", negative.into()), ("a", moved.into()), ("b", indices.into())],
-    )
+    builder.select(negative, moved, indices)
 }
 
 /// Whether no element is below zero, as far as can be told.

@@ -75,8 +75,7 @@ fn put_by_mask(
     let axes: Vec<_> = (0..rest).map(|at| (call.rank(mask) + at) as i32).collect();
     let mask = call.expand_dims(mask, &axes)?;
     let written = if accumulate { call.binary(OpKind::Add, x, values)? } else { values };
-    let y =
-        call.emit(OpKind::Select, [("cond", mask.into()), ("a", written.into()), ("b", x.into())])?;
+    let y = call.select(mask, written, x)?;
     let dims = call.dims(x)?;
     Ok(Some(expanded(call, y, &dims)?))
 }

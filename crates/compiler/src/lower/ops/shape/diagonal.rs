@@ -3,7 +3,6 @@
 //! With rows one after the other, the elements of a diagonal are one more than a row apart.
 
 use coremill_mil::ir::{Constant, ValueId};
-use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::mapped;
@@ -142,7 +141,7 @@ fn embedded(builder: &mut Builder, x: ValueId, offset: i64) -> Result<ValueId, R
     // What is chosen from has the shape of the result: Core ML repeats the condition to it, and not it to the
     // condition.
     let zero = full(builder, &[Int::Known(extent); 2], dtype, 0.0)?;
-    builder.emit(OpKind::Select, [("cond", kept.into()), ("a", rows.into()), ("b", zero.into())])
+    builder.select(kept, rows, zero)
 }
 
 fn diagonal_scatter(call: &mut Call<'_, '_>) -> Results {

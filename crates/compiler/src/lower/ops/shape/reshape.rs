@@ -147,10 +147,7 @@ fn reinterpret(call: &mut Call<'_, '_>) -> Results {
             _ => call.binary(OpKind::Less, x.value, limit)?,
         };
         let moved = call.binary(kind, x.value, by)?;
-        call.emit(
-            OpKind::Select,
-            [("cond", beyond.into()), ("a", moved.into()), ("b", x.value.into())],
-        )
+        call.select(beyond, moved, x.value)
     };
     let y = match (x.dtype, wanted) {
         (from, to) if from == to => x.value,

@@ -1,0 +1,94 @@
+"""What the judges of programs in which nothing is delegated share."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+from . import FAMILIES
+from .case import Case
+from .make import family_cases, made
+
+#: The largest error by the least precise element type that is computed in.
+TOLERANCE = {"bfloat16": 4e-2, "float16": 1e-2}
+
+
+@dataclass
+class Exported:
+    """A case of which there is an archive."""
+
+    case: Case
+    archive: Path
+    #: What eager torch takes and gives.
+    arrays: dict[str, numpy.ndarray]
+    #: The element types that it computes in.
+    kinds: list[str]
+
+    def fault(self, calls: list[list[numpy.ndarray]]) -> str | None:
+        """What is wrong with the outputs of its calls."""
+        allowed = max(self.case.tolerance.get("fp32", 0.0), 1e-4, *(TOLERANCE.get(kind, 0.0) for kind in self.kinds))
+        for index, outputs in enumerate(calls):
+            ending = f"@{index}" if index else ""
+            count = sum(key.startswith("out") and key.partition("@")[1:] == ending.partition("@")[1:] for key in self.arrays)
+            if len(outputs) != count:
+                return f"{len(outputs)} outputs, and {count} in eager torch"
+            for place, value in enumerate(outputs):
+                key = f"out{place}{ending}"
+                reason = self.difference(value, self.arrays[key], allowed)
+                if reason:
+                    return f"{key} is {reason}"
+        return None
+
+    def difference(self, value: numpy.ndarray, want: numpy.ndarray, allowed: float) -> str | None:
+        if value.shape != want.shape or value.dtype != want.dtype:
+            return f"{value.dtype} {value.shape}, and in eager torch {want.dtype} {want.shape}"
+        if not self.case.exact or not want.size:
+            return None
+        value, want = value.astype(numpy.float64), want.astype(numpy.float64)
+        if not numpy.array_equal(numpy.isnan(value), numpy.isnan(want)):
+            return "no number elsewhere"
+        finite = numpy.isfinite(want)
+        if not numpy.array_equal(value[~finite], want[~finite], equal_nan=True):
+            return "infinite elsewhere"
+        if not finite.any():
+            return None
+        error = numpy.abs(value[finite] - want[finite]).max() / max(1.0, numpy.abs(want[finite]).max())
+        return None if error <= allowed else f"wrong by {error:.2e}"
+
+
+def exported(family: str, directory: Path, only: list[str] | None = None) -> list[Exported]:
+    """The cases of a family that were exported to a folder."""
+    references, kinds = made(directory / family)
+    found = []
+    for case in sorted(family_cases(family), key=lambda case: case.name):
+        archive = directory / family / f"{case.name}.pt2"
+        if archive.exists() and (not only or any(text in case.name for text in only)):
+            found.append(Exported(case, archive, references[case.name], kinds[case.name]))
+    return found
+
+
+def judge(
+    parser: argparse.ArgumentParser, faults: Callable[[str, argparse.Namespace], tuple[int, dict[str, str]]]
+) -> int:
+    """Prints what is wrong with each family, and what all comes to; fails where it is more than refusals.
+
+    `faults` says of a family how many cases there are, and what is wrong by name.
+    """
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--only", nargs="+", metavar="TEXT")
+    options = parser.parse_args()
+    total = bad = refused = 0
+    for family in options.family:
+        if not (options.directory / family).exists():
+            continue
+        count, found = faults(family, options)
+        for name, reason in found.items():
+            print(f"  {family}/{name}: {reason}", flush=True)
+        turned_away = sum(reason.startswith("refused") for reason in found.values())
+        print(f"{family}: {count - len(found)} of {count} right, {turned_away} refused", flush=True)
+        total, bad, refused = total + count, bad + len(found), refused + turned_away
+    print(f"{total - bad} of {total} right, {refused} refused, {bad - refused} wrong")
+    return int(bad > refused)
