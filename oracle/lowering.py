@@ -135,16 +135,17 @@ def operators(archive: Path) -> list[str]:
     return sorted({re.sub(r"_(\.\w+)$", r"\1", name) for name in found if name.startswith("aten.")})
 
 
-def recorded(exports: Path, name: str) -> Iterator[Call]:
-    """The calls that an export of the zoo comes with."""
-    with numpy.load(exports / f"{name}.npz") as arrays:
-        count = max((int(key.partition("@")[2] or 0) for key in arrays.files), default=0) + 1
+def recorded(archive: Path, prefix: str = "") -> Iterator[Call]:
+    """The calls that stand in a `.npz` file beside an export of the zoo, or beside a program of several methods."""
+    with numpy.load(archive) as arrays:
+        keys = [key for key in arrays.files if key.startswith(prefix)]
+        count = max((int(key.partition("@")[2] or 0) for key in keys), default=-1) + 1
         for at in range(count):
             suffix = f"@{at}" if at else ""
 
             def side(kind: str, suffix: str = suffix) -> list[torch.Tensor]:
-                keys = (f"{kind}{index}{suffix}" for index in range(len(arrays.files)))
-                return [torch.from_numpy(arrays[key].copy()) for key in keys if key in arrays.files]
+                names = (f"{prefix}{kind}{index}{suffix}" for index in range(len(keys)))
+                return [torch.from_numpy(arrays[name].copy()) for name in names if name in keys]
 
             yield Call(side("in"), side("out"))
 
@@ -152,7 +153,7 @@ def recorded(exports: Path, name: str) -> Iterator[Call]:
 def judge(exports: Path, command: str, runtime: Runtime, name: str, folder: Path) -> list[str]:
     """What is wrong with the lowered forms of an export."""
     archive = exports / f"{name}.pt2"
-    calls = list(recorded(exports, name))
+    calls = list(recorded(exports / f"{name}.npz"))
     known = operators(archive)
     skipped = random.Random(name).sample(known, min(5, len(known)))
     forms = {

@@ -20,8 +20,7 @@ from oracle.test_runtime import Runtime
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     served = Runtime(tmp_path_factory.mktemp("runtime"))
     yield served
-    served.process.stdin.close()
-    served.process.wait()
+    served.close()
 
 
 def check(path: Path, calls: list[Call], runtime: Runtime, method: str = "forward") -> Any:

@@ -214,7 +214,7 @@ pub(crate) fn methods(data: &[u8]) -> bool {
     plan.outputs = (0..plan.values.len() as u32).map(ValueId).collect();
     plan.chains = vec![Chain { instructions, ..Chain::default() }];
     let source = Source { plans: vec![plan], ..Source::default() };
-    let limits = Limits { memory: 1 << 24, instructions: 100 };
+    let limits = Limits { memory: 1 << 24, instructions: 100, ..Limits::default() };
     let options = LoadOptions { limits, threads: 1, ..LoadOptions::default() };
     let Ok(program) = Program::new(source, options) else { return false };
     let Ok(mut method) = program.method("forward") else { return false };
@@ -226,7 +226,7 @@ pub(crate) fn methods(data: &[u8]) -> bool {
 /// Reads bytes as a program, and loads its methods.
 pub(crate) fn program(data: &[u8]) -> bool {
     let Ok(source) = coremill_pte::from_buffer(&Buffer::from(data.to_vec())) else { return false };
-    let limits = Limits { memory: 1 << 24, instructions: 1000 };
+    let limits = Limits { memory: 1 << 24, instructions: 1000, ..Limits::default() };
     let options = LoadOptions { limits, threads: 1, ..LoadOptions::default() };
     let Ok(program) = Program::new(source, options) else { return false };
     let names: Vec<String> = program.methods().map(str::to_owned).collect();

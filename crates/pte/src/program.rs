@@ -379,6 +379,11 @@ macro_rules! scalar_types {
                 }
             }
 
+            /// The type that Core ML has a name for, if there is one.
+            pub fn of(dtype: DType) -> Option<ScalarType> {
+                ScalarType::ALL.iter().copied().find(|found| found.dtype() == Some(dtype))
+            }
+
             /// The bytes of an element.
             pub fn bytes(self) -> u64 {
                 match self {

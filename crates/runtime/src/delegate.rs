@@ -3,6 +3,9 @@ use std::sync::Arc;
 use coremill_pte::Program;
 
 use crate::error::{Error, Result};
+use crate::hooks::Hooks;
+use crate::limits::Limits;
+use crate::value::Tensor;
 use crate::view::{Out, View};
 
 /// What runs the parts of methods that were delegated to it.
@@ -26,6 +29,10 @@ pub struct DelegatedPart<'a> {
     pub delegate: &'a coremill_pte::program::Delegate,
     /// The most threads that it should use; 0 stands for one for each processor.
     pub threads: usize,
+    /// Whether each result is to be rounded to its type, as a device does that stores it.
+    pub faithful: bool,
+    /// What it may ask for.
+    pub limits: Limits,
 }
 
 /// A part of a method that a backend runs.
@@ -35,6 +42,26 @@ pub trait Delegate: Send {
 
     /// Runs it. Outputs are resized before they are written, where their shapes are dynamic.
     fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<()>;
+
+    /// The same, while something looks on, which is told what the delegate knows.
+    fn execute_with(
+        &mut self,
+        inputs: &[View<'_>],
+        outputs: &mut [Out<'_>],
+        _hooks: &mut Hooks<'_>,
+    ) -> Result<()> {
+        self.execute(inputs, outputs)
+    }
+
+    /// What it keeps from run to run, by name.
+    fn states(&self) -> Result<Vec<(String, Tensor)>> {
+        Ok(Vec::new())
+    }
+
+    /// Sets what it keeps under one of these names, to a tensor of the same type and sizes.
+    fn set_state(&mut self, name: &str, _value: &Tensor) -> Result<()> {
+        Err(Error::new(format!("there is no state `{name}`; there is none")))
+    }
 }
 
 /// The backend of a name among several.

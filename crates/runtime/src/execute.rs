@@ -1,9 +1,12 @@
 //! Runs methods, instruction by instruction.
 
+use std::time::Instant;
+
 use coremill_pte::program::{ScalarType, Value as PlannedValue};
 use coremill_tensor::Buffer;
 
 use crate::error::{Error, Result, ensure, fail};
+use crate::hooks::{Hooks, Span};
 use crate::kernels::{Argument, Arguments, Kernel, Machine, Run};
 use crate::memory::{Divided, Part, Space};
 use crate::method::{Method, Place, Slot, Step, TensorSlot};
@@ -12,17 +15,26 @@ use crate::value::{Tensor, Value};
 use crate::view::{Out, View};
 
 impl Method {
-    pub(crate) fn run(&mut self, inputs: &[Value]) -> Result {
+    pub(crate) fn run(&mut self, inputs: &[Value], hooks: &mut Hooks<'_>) -> Result {
         self.set_inputs(inputs)?;
-        let mut budget = self.program.shared.limits.instructions;
+        let limit = self.program.shared.limits.instructions;
+        let mut budget = limit;
         for chain in 0..self.chains.len() {
             let mut next = 0;
             while next < self.chains[chain].len() {
-                ensure!(budget > 0, "the method performs too many instructions; does it end?");
+                ensure!(
+                    budget > 0,
+                    "the method performs more than {limit} instructions; a loop may never end"
+                );
                 budget -= 1;
-                next = self.step(chain, next).map_err(|error| {
+                let start = hooks.profile.is_some().then(Instant::now);
+                let after = self.step(chain, next, hooks).map_err(|error| {
                     error.of_instruction(next, self.chains[chain][next].name(&self.delegates))
                 })?;
+                if let (Some(start), Some(profile)) = (start, &mut hooks.profile) {
+                    profile.extend(self.span(&self.chains[chain][next], start));
+                }
+                next = after;
             }
         }
         Ok(())
@@ -92,25 +104,57 @@ impl Method {
                 let mut out = Out { dtype, sizes, order, dynamic: false, memory };
                 crate::kernels::copy_elements(view, &mut out)
             }
-            Place::Unset | Place::Shared(_) => {
+            Place::Unset | Place::Shared { .. } => {
                 let same_order = view.order == slot.order;
-                slot.place = Place::Shared(match same_order {
+                let buffer = match same_order {
                     true => tensor.data().clone(),
                     false => reordered(view, &slot.order)?,
-                });
+                };
+                slot.place = Place::Shared { buffer, origin: None };
                 Ok(())
             }
         }
     }
 
     /// What the program says of a value.
-    fn planned(&self, index: usize) -> Option<&PlannedValue> {
+    pub(crate) fn planned(&self, index: usize) -> Option<&PlannedValue> {
         let plan = self.program.shared.program.plans.iter().find(|plan| plan.name == self.name);
         plan?.values.get(index)
     }
 
+    /// What there is to tell of an instruction that was just performed.
+    fn span(&self, step: &Step, start: Instant) -> Option<Span> {
+        let elapsed = start.elapsed();
+        let (read, written, nested) = match step {
+            Step::Kernel { inputs, outputs, .. } => (&inputs[..], &outputs[..], false),
+            Step::Delegate { delegate, arguments } => {
+                let (read, written) =
+                    arguments.split_at(self.delegates[*delegate].delegate.inputs());
+                (read, written, true)
+            }
+            // They only say what happens next.
+            Step::View { .. } | Step::Move { .. } | Step::JumpFalse { .. } | Step::Free => {
+                return None;
+            }
+        };
+        let length = |index: &usize| match &self.values[*index] {
+            Slot::Tensor(tensor) => tensor.length() as u64,
+            _ => 0,
+        };
+        Some(Span {
+            label: step.name(&self.delegates).to_owned(),
+            value: written.first().map_or_else(String::new, |index| format!("%{index}")),
+            start,
+            elapsed,
+            operations: 0,
+            // What is delegated counts for itself.
+            bytes: if nested { 0 } else { read.iter().chain(written).map(length).sum() },
+            nested,
+        })
+    }
+
     /// Performs an instruction, and says which one is next.
-    fn step(&mut self, chain: usize, index: usize) -> Result<usize> {
+    fn step(&mut self, chain: usize, index: usize, hooks: &mut Hooks<'_>) -> Result<usize> {
         let Method { program, values, spaces, delegates, chains, seed, .. } = self;
         match &chains[chain][index] {
             Step::Kernel { kernel, inputs, outputs, result } => {
@@ -125,7 +169,7 @@ impl Method {
                 with_tensors(inputs, outputs, values, spaces, |values, reader, outs| {
                     let views = inputs.iter().map(|index| reader.tensor(values, *index));
                     let views = views.collect::<Result<Vec<View>>>()?;
-                    delegate.execute(&views, outs)
+                    delegate.execute_with(&views, outs, hooks)
                 })?;
             }
             Step::Move { from, to } => values[*to] = values[*from].clone(),
@@ -162,7 +206,7 @@ impl Method {
             Slot::Tensor(slot) => {
                 let view = self.view(index)?;
                 let shared = match &slot.place {
-                    Place::Shared(buffer) => buffer.slice(0..view.bytes.len()),
+                    Place::Shared { buffer, .. } => buffer.slice(0..view.bytes.len()),
                     Place::Space { .. } | Place::Unset => None,
                 };
                 let data = shared.unwrap_or_else(|| Buffer::from(view.bytes.to_vec()));
@@ -177,7 +221,7 @@ impl Method {
         let slot = tensor(&self.values, index)?;
         let length = slot.length();
         let bytes = match &slot.place {
-            Place::Shared(buffer) => shared(buffer, index, length)?,
+            Place::Shared { buffer, .. } => shared(buffer, index, length)?,
             Place::Space { space, offset } => &self.spaces[*space].bytes()[*offset..][..length],
             Place::Unset if length == 0 => &[],
             Place::Unset => fail!("value %{index} was never written"),
@@ -220,7 +264,7 @@ fn shared(buffer: &Buffer, index: usize, length: usize) -> Result<&[u8]> {
 fn part(tensor: &TensorSlot, length: usize) -> Option<Part> {
     match tensor.place {
         Place::Space { space, offset } => Some(Part { space, range: offset..offset + length }),
-        Place::Unset | Place::Shared(_) => None,
+        Place::Unset | Place::Shared { .. } => None,
     }
 }
 
@@ -237,7 +281,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         let slot = tensor(values, index)?;
         let length = slot.length();
         let bytes: &'v [u8] = match (&slot.place, part(slot, length)) {
-            (Place::Shared(buffer), _) => shared(buffer, index, length)?,
+            (Place::Shared { buffer, .. }, _) => shared(buffer, index, length)?,
             (_, Some(part)) => self.divided.read(&part)?,
             (_, None) if length == 0 => &[],
             (_, None) => fail!("value %{index} was never written"),
@@ -380,7 +424,7 @@ fn call(
                 false => Argument::Null,
             });
         }
-        let arguments = Arguments { list, machine, seed };
+        let arguments = Arguments { list, machine, seed, slots: (values, inputs) };
         match kernel.run {
             Run::Tensors(run) => run(&arguments, outs),
             Run::Number(run) => {

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use coremill_engine::{Array, Elements, Engine, LoadOptions, Port, Session};
+use coremill_engine::{Array, Elements, Engine, LoadOptions, Port, Precision, Session, Value};
 use coremill_mil::verify::verify;
 use coremill_mil::{compiled, package};
 use coremill_pte::coreml::Payload;
-use coremill_tensor::DType;
+use coremill_pte::program::ScalarType;
+use coremill_tensor::{Buffer, DType};
 use half::f16;
 
 use crate::delegate::{Backend, Delegate, DelegatedPart};
 use crate::error::{Error, Result, ensure, fail};
+use crate::hooks::{Hooks, INPUT, Span};
 use crate::number::Compute;
+use crate::value::Tensor;
 use crate::view::{Out, View};
 
 /// Runs models on this machine's processor. Methods that share a model share its weights.
@@ -98,7 +101,11 @@ impl HostBackend {
         };
         let model = model.map_err(|error| wrong(&error))?;
         let verified = verify(&model).map_err(|error| wrong(&error))?;
-        let options = LoadOptions { threads: part.threads, ..LoadOptions::default() };
+        let mut options = LoadOptions { threads: part.threads, ..LoadOptions::default() };
+        if part.faithful {
+            options.precision = Precision::Faithful;
+        }
+        options.limits.operations = part.limits.instructions;
         let engine = Engine::load(&verified, &options).map_err(|error| wrong(&error))?;
         engines.insert(source, engine.clone());
         Ok(engine)
@@ -111,6 +118,15 @@ impl Delegate for HostDelegate {
     }
 
     fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<()> {
+        self.execute_with(inputs, outputs, &mut Hooks::default())
+    }
+
+    fn execute_with(
+        &mut self,
+        inputs: &[View<'_>],
+        outputs: &mut [Out<'_>],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<()> {
         ensure!(
             inputs.len() == self.inputs.len() && outputs.len() == self.outputs.len(),
             "{} inputs and {} outputs are given; the model has {} and {}",
@@ -129,7 +145,21 @@ impl Delegate for HostDelegate {
                 array.map_err(|error| Error::new(format!("input `{name}`: {error}")))?,
             ));
         }
-        let results = self.session.run(&arrays);
+        if let Some(observe) = &mut hooks.observe {
+            for (name, array) in &arrays {
+                observe(INPUT, name, &Value::Array(array.clone()));
+            }
+        }
+        let mut spans = hooks.profile.is_some().then(Vec::new);
+        let mut inner = coremill_engine::Hooks::default();
+        inner.profile = spans.as_mut();
+        if let Some(observe) = &mut hooks.observe {
+            inner.observe = Some(&mut **observe);
+        }
+        let results = self.session.run_with(&arrays, &mut inner);
+        if let (Some(spans), Some(profile)) = (spans, &mut hooks.profile) {
+            profile.extend(spans.into_iter().map(Span::from));
+        }
         let results = results.map_err(|error| Error::new(format!("the model: {error}")))?;
         for (name, out) in self.outputs.iter().zip(outputs) {
             let Some(array) = results.array(name) else {
@@ -138,6 +168,30 @@ impl Delegate for HostDelegate {
             write(array, out).map_err(|error| Error::new(format!("output `{name}`: {error}")))?;
         }
         Ok(())
+    }
+
+    fn states(&self) -> Result<Vec<(String, Tensor)>> {
+        let mut states = Vec::new();
+        for port in self.session.states() {
+            let array = self.session.state(&port.name);
+            let tensor = array.and_then(|array| {
+                let bytes = Buffer::from(array.to_bytes()?);
+                Tensor::new(ScalarType::of(array.dtype())?, array.shape().to_vec(), bytes).ok()
+            });
+            let Some(tensor) = tensor else { fail!("the state `{}` holds no numbers", port.name) };
+            states.push((port.name.clone(), tensor));
+        }
+        Ok(states)
+    }
+
+    fn set_state(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        let dtype = value.scalar_type().dtype();
+        let bytes = value.contiguous_bytes();
+        let array = dtype.and_then(|dtype| Array::from_bytes(dtype, value.sizes(), &bytes));
+        let Some(array) = array else {
+            fail!("the state `{name}` cannot hold elements of `{:?}`", value.scalar_type())
+        };
+        self.session.set_state(name, array).map_err(|error| Error::new(error.to_string()))
     }
 }
 

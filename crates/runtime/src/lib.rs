@@ -18,15 +18,18 @@
 //! |---|---|
 //! | `program` | [`Program`]: what a file holds |
 //! | `method`, `execute`, `results` | [`Method`]: what one run needs, how instructions are performed, and what comes out |
+//! | `state` | what a method keeps from run to run |
 //! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
 //! | `kernels` | what operators compute |
 //! | `delegate`, `host` | what runs delegated parts |
+//! | `hooks` | what looks on |
 //! | `external` | tensors in files of their own |
 
 mod delegate;
 mod error;
 mod execute;
 mod external;
+mod hooks;
 #[cfg(feature = "host")]
 mod host;
 mod kernels;
@@ -36,12 +39,14 @@ mod method;
 mod number;
 mod program;
 mod results;
+mod state;
 mod value;
 mod view;
 
 pub use coremill_pte::program::ScalarType;
 pub use delegate::{Backend, Delegate, DelegatedPart};
 pub use error::Error;
+pub use hooks::{Hooks, INPUT, Span};
 pub use limits::Limits;
 pub use method::Method;
 pub use program::{LoadOptions, Port, Program};

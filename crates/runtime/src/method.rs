@@ -7,6 +7,7 @@ use coremill_tensor::Buffer;
 
 use crate::delegate::{self, Delegate, DelegatedPart};
 use crate::error::{Error, Result, ensure, fail};
+use crate::hooks::Hooks;
 use crate::kernels::{self, Kernel, Run};
 use crate::limits::MAX_RANK;
 use crate::memory::Space;
@@ -63,7 +64,20 @@ pub(crate) enum Place {
     /// In a space of the method.
     Space { space: usize, offset: usize },
     /// In the program, or with the caller; nobody writes there.
-    Shared(Buffer),
+    Shared {
+        buffer: Buffer,
+        /// Where in the program; none if it lies with the caller.
+        origin: Option<Origin>,
+    },
+}
+
+/// What in a program or beside it holds the elements of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// A constant, by its number.
+    Constant(u32),
+    /// A tensor of another file, by its name.
+    External(String),
 }
 
 impl TensorSlot {
@@ -154,6 +168,8 @@ impl Method {
                 method: &plan.name,
                 delegate: planned,
                 threads: shared.threads,
+                faithful: shared.faithful,
+                limits: shared.limits,
             };
             let id = planned.id.clone();
             delegates.push(PreparedDelegate { id, delegate: backend.prepare(&part)? });
@@ -218,7 +234,12 @@ impl Method {
     /// Runs the method, and leaves its results where they are: they can be looked at there, or written to memory of
     /// the caller's.
     pub fn execute_in_place(&mut self, inputs: &[Value]) -> Result<Results<'_>> {
-        let result = self.run(inputs);
+        self.execute_with(inputs, &mut Hooks::default())
+    }
+
+    /// The same, while something looks on.
+    pub fn execute_with(&mut self, inputs: &[Value], hooks: &mut Hooks<'_>) -> Result<Results<'_>> {
+        let result = self.run(inputs, hooks);
         result.map_err(|error| error.of_method(&self.name))?;
         Ok(Results { method: self })
     }
@@ -315,7 +336,8 @@ fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Resu
         Placement::GivenAtRunTime => Place::Unset,
         Placement::Constant(index) => {
             let data = shared.program.constants.get(index as usize);
-            Place::Shared(of_program(data, "constant", index)?)
+            let buffer = of_program(data, "constant", index)?;
+            Place::Shared { buffer, origin: Some(Origin::Constant(index)) }
         }
         Placement::Planned(place) => in_space(place, spaces)?,
         Placement::Initialized { initial, place } => {
@@ -323,7 +345,10 @@ fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Resu
             let initial = of_program(data, "initial value", initial)?;
             put(in_space(place, spaces)?, &initial, spaces)?
         }
-        Placement::External(None) => Place::Shared(external()?),
+        Placement::External(None) => {
+            let origin = tensor.name.clone().map(Origin::External);
+            Place::Shared { buffer: external()?, origin }
+        }
         Placement::External(Some(place)) => put(in_space(place, spaces)?, &external()?, spaces)?,
     };
     let (dtype, order) = (tensor.scalar_type, tensor.dim_order.clone());

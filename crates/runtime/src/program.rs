@@ -8,7 +8,7 @@ use coremill_tensor::{Isa, Pool};
 
 use crate::delegate::Backend;
 use crate::error::{Error, Result, fail};
-use crate::kernels::Machine;
+use crate::kernels::{Cache, Machine};
 use crate::limits::Limits;
 use crate::method::Method;
 
@@ -21,6 +21,9 @@ pub struct LoadOptions {
     pub backends: Vec<Arc<dyn Backend>>,
     /// How many threads share the work; 0 stands for one for each processor.
     pub threads: usize,
+    /// Whether what is delegated rounds each result to its type, as a device does that stores it; otherwise floats are
+    /// kept in 32 bits.
+    pub faithful: bool,
     /// What the program may ask for.
     pub limits: Limits,
 }
@@ -38,6 +41,7 @@ pub(crate) struct Shared {
     /// Made when the first kernel is called.
     machine: OnceLock<Machine>,
     pub(crate) threads: usize,
+    pub(crate) faithful: bool,
     pub(crate) limits: Limits,
 }
 
@@ -48,7 +52,8 @@ impl Shared {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),
                 threads => threads,
             };
-            Machine { isa: Isa::detect(), pool: Pool::new(threads) }
+            let packed = Cache::new(self.limits.packed);
+            Machine { isa: Isa::detect(), pool: Pool::new(threads), packed }
         })
     }
 }
@@ -88,7 +93,7 @@ impl Program {
 
     /// Prepares a program that was read, or made.
     pub fn new(program: coremill_pte::Program, options: LoadOptions) -> Result<Program> {
-        let LoadOptions { data, backends, threads, limits } = options;
+        let LoadOptions { data, backends, threads, faithful, limits } = options;
         let mut external = HashMap::new();
         for path in &data {
             let tensors = crate::external::read(path)?;
@@ -97,7 +102,7 @@ impl Program {
         #[cfg(feature = "host")]
         let backends = with_host(backends);
         let machine = OnceLock::new();
-        let shared = Shared { program, external, backends, machine, threads, limits };
+        let shared = Shared { program, external, backends, machine, threads, faithful, limits };
         Ok(Program { shared: Arc::new(shared) })
     }
 

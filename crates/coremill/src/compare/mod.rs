@@ -8,5 +8,5 @@ mod per_op;
 mod side;
 
 pub use figures::{Figures, figures};
-pub use per_op::{PerOp, Running, Step, per_op};
+pub use per_op::{PerOp, Running, Step, Target, per_op};
 pub use side::Kind;

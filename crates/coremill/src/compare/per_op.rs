@@ -1,7 +1,8 @@
 //! Two programs value by value.
 //!
 //! Values are the same if their names are, but for the ending that a change of precision gives them: names survive
-//! passes. The reference's values wait for the other's; where they are more than [`MAX_HELD_BYTES`], both programs
+//! passes. In ExecuTorch programs, models have names for what they compute and for what they are given; what kernels
+//! pass on among themselves has none. The reference's values wait for the other's; where they are more than [`MAX_HELD_BYTES`], both programs
 //! run again for the rest.
 
 use std::collections::HashMap;
@@ -10,20 +11,47 @@ use coremill_engine::{Array, Engine, Hooks, Value};
 use coremill_mil::ir::{Function, Op};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
+use coremill_pte::coreml::BACKEND;
+use coremill_pte::program::{Instruction, ValueId};
+use coremill_runtime::INPUT;
 
 use super::figures::{Figures, figures};
 use crate::error::Error;
+use crate::executorch::{DelegatedModel, Runner, models};
 
 /// A program that is ready to run, and what it runs on.
 pub struct Running<'r> {
-    /// What the engine was loaded from.
-    pub model: &'r Model,
-    /// The engine.
-    pub engine: &'r Engine,
-    /// The function.
-    pub function: &'r str,
+    /// What runs.
+    pub target: Target<'r>,
     /// The inputs of each step; steps share the states.
     pub steps: &'r [Vec<(String, Array)>],
+}
+
+/// What computes values.
+#[derive(Clone, Copy)]
+pub enum Target<'r> {
+    /// A function of a model.
+    Model {
+        /// What the engine was loaded from.
+        model: &'r Model,
+        /// The engine.
+        engine: &'r Engine,
+        /// The function.
+        function: &'r str,
+    },
+    /// A method of an ExecuTorch program. It is run from its first state on.
+    Method(&'r Runner),
+}
+
+/// The values of a program that have names, by these without the ending of a precision.
+type Names = HashMap<String, Named>;
+
+/// A value that has a name of its own.
+struct Named {
+    /// The whole name.
+    name: String,
+    /// The kernel that computes it, where no operation of a model does.
+    kernel: Option<String>,
 }
 
 /// Two programs, value by value.
@@ -115,21 +143,94 @@ fn per_op_within(
     })
 }
 
-/// The values that operations compute, by their names without the ending of a precision. Where several have one
-/// name, the first does: the others are the same in another precision.
-fn names(running: &Running<'_>) -> Result<HashMap<String, String>, Error> {
-    let functions = &running.model.program.functions;
-    let function = functions.iter().find(|function| function.name == running.function);
-    let function = function
-        .ok_or_else(|| Error::new(format!("there is no function `{}`", running.function)))?;
-    let mut names = HashMap::new();
-    for (_, op) in function.all_ops() {
+/// The values that a program computes and that have names.
+fn names(running: &Running<'_>) -> Result<Names, Error> {
+    match running.target {
+        Target::Model { model, function, .. } => names_in_model(model, function),
+        Target::Method(runner) => names_in_method(runner),
+    }
+}
+
+/// The values that operations compute. Where several have one name, the first does: the others are the same in another
+/// precision.
+fn names_in_model(model: &Model, function: &str) -> Result<Names, Error> {
+    let found = model.program.functions.iter().find(|found| found.name == function);
+    let found = found.ok_or_else(|| Error::new(format!("there is no function `{function}`")))?;
+    let mut names = Names::new();
+    for (_, op) in found.all_ops() {
         if is_constant(op) {
             continue;
         }
-        for name in outputs(function, op) {
-            names.entry(base(name).to_owned()).or_insert_with(|| name.to_owned());
+        for name in outputs(found, op) {
+            let named = || Named { name: name.to_owned(), kernel: None };
+            names.entry(base(name).to_owned()).or_insert_with(named);
         }
+    }
+    Ok(names)
+}
+
+/// The values that the models of a method compute, and what kernels compute for these. A name that stands for
+/// something in several models stands for nothing here.
+fn names_in_method(runner: &Runner) -> Result<Names, Error> {
+    let (program, method) = (runner.program(), runner.method());
+    let models = models(program)?;
+    let model_of = |delegate: usize| {
+        let uses = |model: &&DelegatedModel| {
+            model.uses.iter().any(|user| user.method == method && user.delegate == delegate)
+        };
+        models.iter().find(uses)
+    };
+    let plan = program.plans.iter().find(|plan| plan.name == method);
+    let plan = plan.ok_or_else(|| Error::new(format!("there is no method `{method}`")))?;
+    let mut names = Names::new();
+    let mut ambiguous = Vec::new();
+    let mut interfaces = Vec::new();
+    for (index, delegate) in plan.delegates.iter().enumerate() {
+        let Some(delegated) = model_of(index).filter(|_| delegate.id == BACKEND) else {
+            interfaces.push(Vec::new());
+            continue;
+        };
+        let model = delegated.read()?;
+        let used =
+            delegated.uses.iter().find(|user| user.method == method && user.delegate == index);
+        let function = used.and_then(|user| user.function.as_deref());
+        let function = function.or(model.program.functions.first().map(|first| &*first.name));
+        for (key, named) in names_in_model(&model, function.unwrap_or_default())? {
+            if names.insert(key.clone(), named).is_some() {
+                ambiguous.push(key);
+            }
+        }
+        interfaces.push(delegated.inputs_of(program, delegate)?);
+    }
+    let instructions = || plan.chains.iter().flat_map(|chain| &chain.instructions);
+    let kernels: HashMap<ValueId, u32> = instructions()
+        .filter_map(|instruction| match instruction {
+            Instruction::KernelCall { operator, arguments } => {
+                Some((*arguments.last()?, *operator))
+            }
+            _ => None,
+        })
+        .collect();
+    for instruction in instructions() {
+        let Instruction::DelegateCall { delegate, arguments } = instruction else { continue };
+        let inputs = interfaces.get(*delegate as usize).map_or(&[][..], Vec::as_slice);
+        for (value, name) in arguments.iter().zip(inputs) {
+            let operator = kernels.get(value).and_then(|at| plan.operators.get(*at as usize));
+            if let Some(operator) = operator {
+                let named = || Named { name: name.clone(), kernel: Some(operator.to_string()) };
+                names.entry(base(name).to_owned()).or_insert_with(named);
+            }
+        }
+    }
+    for key in ambiguous {
+        names.remove(&key);
+    }
+    if names.is_empty() {
+        let message = format!(
+            "the method `{method}` computes nothing in Core ML models, and what kernels compute has no names"
+        );
+        return Err(Error::new(message)
+            .hint("leave `--per-op` out to compare the outputs, or lower without `--portable`"));
     }
     Ok(names)
 }
@@ -152,27 +253,43 @@ fn base(name: &str) -> &str {
 /// Runs all steps from the beginning, and shows each value that has a name of its own.
 fn observe(
     running: &Running<'_>,
-    names: &HashMap<String, String>,
+    names: &Names,
     show: &mut dyn FnMut(Key, &str, &str, &Array),
 ) -> Result<(), Error> {
-    let session = running.engine.session(running.function);
-    let mut session = session.map_err(|error| Error::of_engine(&error))?;
     let mut repeats: HashMap<String, usize> = HashMap::new();
-    for step in running.steps {
-        let inputs: Vec<_> = step.iter().map(|(name, array)| (&**name, array.clone())).collect();
-        let mut watch = |op: &str, name: &str, value: &Value| {
-            let base = base(name);
-            if let Some(array) = value.as_array()
-                && names.get(base).is_some_and(|owner| owner == name)
-            {
-                let repeat = repeats.entry(base.to_owned()).or_default();
-                let key = (base.to_owned(), *repeat);
-                *repeat += 1;
-                show(key, op, name, array);
+    let mut watch = |op: &str, name: &str, value: &Value| {
+        let base = base(name);
+        let Some(array) = value.as_array() else { return };
+        let Some(named) = names.get(base).filter(|named| named.name == name) else { return };
+        // What a model is given is also shown where another one has computed it.
+        if named.kernel.is_some() != (op == INPUT) {
+            return;
+        }
+        let repeat = repeats.entry(base.to_owned()).or_default();
+        let key = (base.to_owned(), *repeat);
+        *repeat += 1;
+        show(key, named.kernel.as_deref().unwrap_or(op), name, array);
+    };
+    match running.target {
+        Target::Model { engine, function, .. } => {
+            let session = engine.session(function);
+            let mut session = session.map_err(|error| Error::of_engine(&error))?;
+            for step in running.steps {
+                let inputs: Vec<_> =
+                    step.iter().map(|(name, array)| (&**name, array.clone())).collect();
+                let mut hooks = Hooks { observe: Some(&mut watch), ..Hooks::default() };
+                session.run_with(&inputs, &mut hooks).map_err(|error| Error::of_engine(&error))?;
             }
-        };
-        let mut hooks = Hooks { observe: Some(&mut watch), ..Hooks::default() };
-        session.run_with(&inputs, &mut hooks).map_err(|error| Error::of_engine(&error))?;
+        }
+        Target::Method(runner) => {
+            let mut runner = runner.afresh()?;
+            for step in running.steps {
+                let observe: coremill_engine::Observer<'_> = &mut watch;
+                let observe = Some(observe);
+                let mut hooks = coremill_runtime::Hooks { observe, ..Default::default() };
+                runner.run_with(step, &mut hooks)?;
+            }
+        }
     }
     Ok(())
 }
@@ -225,7 +342,7 @@ mod tests {
             (model, engine): &'r (Model, Engine),
             steps: &'r [Vec<(String, Array)>],
         ) -> Running<'r> {
-            Running { model, engine, function: "main", steps }
+            Running { target: Target::Model { model, engine, function: "main" }, steps }
         }
         for budget in [1, 13, usize::MAX] {
             let found =

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use coremill_mil::{compiled, package};
 use coremill_pte::coreml::{BACKEND, Payload};
+use coremill_pte::program::Delegate;
 use coremill_pte::{self as pte, Program};
 
 use crate::Model;
@@ -140,6 +141,17 @@ impl DelegatedModel {
             false => package::from_tree(files),
         };
         model.map_err(|error| Error::of_package(Path::new(&self.name), &error))
+    }
+
+    /// What the inputs are called for one of the delegates that use the model.
+    pub(crate) fn inputs_of(
+        &self,
+        program: &Program,
+        delegate: &Delegate,
+    ) -> Result<Vec<String>, Error> {
+        let payload = Payload::of(program, delegate);
+        let inputs = payload.and_then(|payload| Ok(payload.interface()?.inputs.clone()));
+        inputs.map_err(|error| self.failed(&error))
     }
 
     fn failed(&self, error: &pte::Error) -> Error {

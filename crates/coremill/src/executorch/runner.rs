@@ -5,7 +5,7 @@ use coremill_mil::ir::{Dim, TensorType, Type};
 use coremill_pte::Program;
 use coremill_pte::coreml::{BACKEND, Payload};
 use coremill_pte::program::{Instruction, Plan, Value as Planned, ValueId};
-use coremill_runtime::{LoadOptions, Method, Port as MethodPort, Tensor, Value};
+use coremill_runtime::{Hooks, LoadOptions, Method, Port as MethodPort, ScalarType, Tensor, Value};
 use coremill_tensor::{Buffer, DType};
 
 use crate::error::Error;
@@ -15,6 +15,7 @@ use crate::error::Error;
 /// Programs do not name what they take and give. What goes straight to a Core ML model, or comes from it, is called
 /// as it is there; the rest is `input_0`, `output_0` and so on, by position.
 pub struct Runner {
+    program: coremill_runtime::Program,
     method: Method,
     inputs: Vec<Input>,
     outputs: Vec<String>,
@@ -36,7 +37,7 @@ impl Runner {
         method: Option<&str>,
         options: LoadOptions,
     ) -> Result<Runner, Error> {
-        let failed = |error: coremill_runtime::Error| Error::new(error.to_string());
+        let failed = |error: coremill_runtime::Error| of_runtime(&error);
         let names: Vec<String> = program.plans.iter().map(|plan| plan.name.clone()).collect();
         let wanted = match (method, &names[..]) {
             (Some(method), _) => method.to_owned(),
@@ -49,12 +50,23 @@ impl Runner {
                 return Err(Error::new(message).hint("say which with `--function`"));
             }
         };
-        let called = match program.plans.iter().find(|plan| plan.name == wanted) {
-            Some(plan) => Called::of(&program, plan),
+        let program = coremill_runtime::Program::new(program, options).map_err(failed)?;
+        Runner::of_method(program, &wanted)
+    }
+
+    /// The same method as it is before its first run.
+    pub fn afresh(&self) -> Result<Runner, Error> {
+        Runner::of_method(self.program.clone(), self.method.name())
+    }
+
+    fn of_method(program: coremill_runtime::Program, wanted: &str) -> Result<Runner, Error> {
+        let failed = |error: coremill_runtime::Error| of_runtime(&error);
+        let source = program.source();
+        let called = match source.plans.iter().find(|plan| plan.name == wanted) {
+            Some(plan) => Called::of(source, plan),
             None => Called::default(),
         };
-        let program = coremill_runtime::Program::new(program, options).map_err(failed)?;
-        let method = program.method(&wanted).map_err(failed)?;
+        let method = program.method(wanted).map_err(failed)?;
         let mut ports = Vec::new();
         let mut inputs = Vec::new();
         for (index, input) in method.inputs().map_err(failed)?.into_iter().enumerate() {
@@ -77,7 +89,12 @@ impl Runner {
                 MethodPort::Fixed(value) => Input::Fixed(fixed(&value, index)?),
             });
         }
-        Ok(Runner { method, inputs, outputs: called.outputs, ports })
+        Ok(Runner { program, method, inputs, outputs: called.outputs, ports })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        self.program.source()
     }
 
     /// The arrays that it takes, in order.
@@ -108,14 +125,55 @@ impl Runner {
 
     /// Runs the method.
     pub fn run(&mut self, given: &[(String, Array)]) -> Result<Vec<(String, Array)>, Error> {
+        self.run_with(given, &mut Hooks::default())
+    }
+
+    /// Runs the method while something looks on.
+    pub fn run_with(
+        &mut self,
+        given: &[(String, Array)],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<Vec<(String, Array)>, Error> {
         let values = self.values(given)?;
-        let outputs = self.method.execute(&values);
-        let outputs = outputs.map_err(|error| Error::new(error.to_string()))?;
+        let outputs = self.method.execute_with(&values, hooks);
+        let outputs = outputs.and_then(|results| results.values());
+        let outputs = outputs.map_err(|error| of_runtime(&error))?;
         let mut arrays = Vec::new();
         for (name, value) in self.outputs.iter().zip(&outputs) {
             append(name, value, &mut arrays)?;
         }
         Ok(arrays)
+    }
+
+    /// What the method and its delegates keep from run to run, by name.
+    pub fn states(&self) -> Result<Vec<(String, Array)>, Error> {
+        let mut arrays = Vec::new();
+        for (name, tensor) in self.method.states().map_err(|error| of_runtime(&error))? {
+            append(&name, &Value::Tensor(tensor), &mut arrays)?;
+        }
+        Ok(arrays)
+    }
+
+    /// What there is to set with [`Runner::set_state`].
+    pub fn state_ports(&self) -> Result<Vec<Port>, Error> {
+        let port = |(name, array): (String, Array)| {
+            let shape = array.shape().iter().map(|&size| Dim::Known(size as u64)).collect();
+            let ty = Type::Tensor(TensorType { dtype: array.dtype(), shape });
+            Port { name, ty, description: None }
+        };
+        Ok(self.states()?.into_iter().map(port).collect())
+    }
+
+    /// Sets what the method or a delegate keeps under a name.
+    pub fn set_state(&mut self, name: &str, array: &Array) -> Result<(), Error> {
+        let ports = self.state_ports()?;
+        let Some(port) = ports.iter().find(|port| port.name == name) else {
+            return Err(Error::new(format!("there is no state `{name}`")));
+        };
+        let Value::Tensor(tensor) = tensor(port, array)? else {
+            return Err(Error::new(format!("the state `{name}` is no tensor")));
+        };
+        self.method.set_state(name, &tensor).map_err(|error| of_runtime(&error))
     }
 
     fn values(&self, given: &[(String, Array)]) -> Result<Vec<Value>, Error> {
@@ -139,6 +197,10 @@ impl Runner {
         };
         self.inputs.iter().map(value).collect()
     }
+}
+
+fn of_runtime(error: &coremill_runtime::Error) -> Error {
+    Error::new(error.to_string())
 }
 
 /// What inputs and outputs are called.
@@ -243,14 +305,9 @@ fn tensor(port: &Port, array: &Array) -> Result<Value, Error> {
     };
     let bytes =
         converted.to_bytes().ok_or_else(|| fail("elements that it cannot hold".to_owned()))?;
-    let scalar_type = scalar_type(ty.dtype).ok_or_else(|| fail("no such type".to_owned()))?;
+    let scalar_type = ScalarType::of(ty.dtype).ok_or_else(|| fail("no such type".to_owned()))?;
     let tensor = Tensor::new(scalar_type, shape.to_vec(), Buffer::from(bytes));
     tensor.map(Value::Tensor).map_err(|error| fail(error.to_string()))
-}
-
-fn scalar_type(dtype: DType) -> Option<coremill_runtime::ScalarType> {
-    let types = coremill_runtime::ScalarType::ALL.iter().copied();
-    types.into_iter().find(|found| found.dtype() == Some(dtype))
 }
 
 fn within(dtype: DType, int: i32) -> bool {

@@ -1,7 +1,9 @@
 use coremill_pte::program::ScalarType;
 use coremill_tensor::{Isa, Pool};
 
+use super::packed::Cache;
 use crate::error::{Result, fail};
+use crate::method::{Origin, Place, Slot, TensorSlot};
 use crate::number::Scalar;
 use crate::view::View;
 
@@ -39,6 +41,8 @@ impl Argument<'_> {
 pub(crate) struct Machine {
     pub(crate) isa: Isa,
     pub(crate) pool: Pool,
+    /// The program's weights, rearranged.
+    pub(crate) packed: Cache,
 }
 
 /// The arguments of a kernel that are read, by their place in the operator's schema.
@@ -47,6 +51,8 @@ pub(crate) struct Arguments<'a> {
     pub(crate) machine: &'a Machine,
     /// Where the numbers of random kernels begin.
     pub(crate) seed: u64,
+    /// All values, and which of them the arguments are.
+    pub(crate) slots: (&'a [Slot], &'a [usize]),
 }
 
 impl<'a> Arguments<'a> {
@@ -59,6 +65,15 @@ impl<'a> Arguments<'a> {
         match self.list.get(index) {
             Some(Argument::Tensor(view)) => Ok(*view),
             _ => self.wrong(index, "a tensor"),
+        }
+    }
+
+    /// Where in the program the elements of a tensor lie, if they lie there.
+    pub(crate) fn origin(&self, index: usize) -> Option<&'a Origin> {
+        let (values, arguments) = self.slots;
+        match values.get(*arguments.get(index)?)? {
+            Slot::Tensor(TensorSlot { place: Place::Shared { origin, .. }, .. }) => origin.as_ref(),
+            _ => None,
         }
     }
 

@@ -1,5 +1,8 @@
 //! Convolutions, forwards and backwards.
 
+use std::borrow::Cow;
+
+use coremill_pte::program::ScalarType;
 use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise, pack_depthwise_weights};
 use coremill_tensor::kernels::layout::{channels_to_first, channels_to_last};
 use coremill_tensor::kernels::matmul::{
@@ -9,6 +12,7 @@ use coremill_tensor::kernels::matmul::{
 use coremill_tensor::{Buffer, DType};
 
 use super::matmul::floats;
+use super::packed::Packed;
 use super::unary::{float_output, same_type};
 use super::{Arguments, Kernel, Machine, kernel};
 use crate::error::{Result, ensure, fail};
@@ -146,6 +150,11 @@ impl Geometry {
         [self.input, self.output].map(|[height, width]| height * width)
     }
 
+    /// Whether each filter is for one channel.
+    fn is_depthwise(&self) -> bool {
+        self.groups == self.channels[0] && self.groups > 1
+    }
+
     fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
@@ -227,7 +236,11 @@ fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
         .all(|elements| *elements < MOST_ELEMENTS);
     if compute == Compute::F32 && !transposed && is_small && input.count() > 0 {
         let bias: Option<Vec<f32>> = bias.map(|bias| bias.numbers());
-        convolve_floats(x.machine, geometry, input, weight, bias.as_deref(), &mut out[0]);
+        let packed = x
+            .machine
+            .packed
+            .get(x.origin(1), weight, geometry.groups, || pack(x.machine, &geometry, weight));
+        convolve_floats(x.machine, geometry, input, &packed, bias.as_deref(), &mut out[0]);
         return Ok(());
     }
     compute!(compute, N => {
@@ -247,26 +260,48 @@ fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
+/// Weights as the kernels of `tensor` read them.
+fn pack(machine: &Machine, geometry: &Geometry, weight: View) -> Packed {
+    let weight = floats(weight);
+    if geometry.is_depthwise() {
+        return Packed::Depthwise(pack_depthwise_weights(&weight, geometry.kernel));
+    }
+    let taps = geometry.taps();
+    let [inputs, outputs] = geometry.channels.map(|channels| channels / geometry.groups);
+    let matrix = |weight: &[f32]| {
+        let data = Buffer::from(bytemuck::cast_slice::<f32, u8>(weight).to_vec());
+        let order = Order::ChannelsFirst { taps };
+        let source =
+            DenseSource::new(machine.isa, data, DType::Fp32, inputs * taps, outputs, order);
+        let (pool, isa) = (&machine.pool, machine.isa);
+        PackedWeights::pack(pool, isa, inputs * taps, outputs, Precision::F32, &source)
+    };
+    Packed::Groups(weight.chunks_exact(outputs * inputs * taps).map(matrix).collect())
+}
+
 /// Elements with their channels last.
-fn with_channels_last(
+fn with_channels_last<'a>(
     machine: &Machine,
-    view: View,
+    view: View<'a>,
     [batch, channels, pixels]: [usize; 3],
-) -> Vec<f32> {
+) -> Cow<'a, [f32]> {
     if view.order == [0, 2, 3, 1] {
-        return view.numbers();
+        return match bytemuck::try_cast_slice(view.bytes) {
+            Ok(floats) if view.dtype == ScalarType::Float => floats.into(),
+            _ => view.numbers().into(),
+        };
     }
     let elements = floats(view);
     let mut moved = vec![0.0; elements.len()];
     channels_to_last(&machine.pool, [batch, channels, pixels], &elements, &mut moved);
-    moved
+    moved.into()
 }
 
 fn convolve_floats(
     machine: &Machine,
     geometry: Geometry,
     input: View,
-    weight: View,
+    weight: &Packed,
     bias: Option<&[f32]>,
     out: &mut Out,
 ) {
@@ -274,61 +309,52 @@ fn convolve_floats(
     let [in_channels, out_channels] = channels;
     let [pixels, results] = geometry.pixels();
     let elements = with_channels_last(machine, input, [batch, in_channels, pixels]);
-    let weight = floats(weight);
     let mut sums = vec![0.0; batch * results * out_channels];
     let epilogue = Epilogue { bias, ..Epilogue::default() };
-    if groups == in_channels && groups > 1 {
-        let extents = Depthwise {
-            batch,
-            input: geometry.input,
-            output: geometry.output,
-            channels: in_channels,
-            multiplier: out_channels / in_channels,
-            kernel,
-            stride,
-            dilation,
-            pad: padding,
-        };
-        let packed = pack_depthwise_weights(&weight, kernel);
-        let pool = &machine.pool;
-        convolve_depthwise(machine.isa, pool, &extents, &elements, &packed, &epilogue, &mut sums);
-    } else {
-        let (inputs, outputs) = (in_channels / groups, out_channels / groups);
-        let with_depth = |[height, width]: [usize; 2], depth| [depth, height, width];
-        let table = IndirectionTable::new(Window {
-            images: batch,
-            input: with_depth(geometry.input, 1),
-            output: with_depth(geometry.output, 1),
-            kernel: with_depth(kernel, 1),
-            stride: with_depth(stride, 1),
-            dilation: with_depth(dilation, 1),
-            padding: with_depth(padding, 0),
-            channels: inputs,
-            groups,
-            pixel_stride: in_channels,
-        });
-        let taps = geometry.taps();
-        let packed: Vec<PackedWeights> = weight
-            .chunks_exact(outputs * inputs * taps)
-            .map(|weight| {
-                let bytes = bytemuck::cast_slice::<f32, u8>(weight).to_vec();
-                let order = Order::ChannelsFirst { taps };
-                let data = Buffer::from(bytes);
-                let source =
-                    DenseSource::new(machine.isa, data, DType::Fp32, inputs * taps, outputs, order);
-                let precision = Precision::F32;
-                let pool = &machine.pool;
-                PackedWeights::pack(pool, machine.isa, inputs * taps, outputs, precision, &source)
-            })
-            .collect();
-        let output = MatrixMut { elements: &mut sums, stride: out_channels };
-        convolve(&machine.pool, &table, &elements, &packed, output, &epilogue);
+    match weight {
+        Packed::Depthwise(weights) => {
+            let extents = Depthwise {
+                batch,
+                input: geometry.input,
+                output: geometry.output,
+                channels: in_channels,
+                multiplier: out_channels / in_channels,
+                kernel,
+                stride,
+                dilation,
+                pad: padding,
+            };
+            let (isa, pool) = (machine.isa, &machine.pool);
+            convolve_depthwise(isa, pool, &extents, &elements, weights, &epilogue, &mut sums);
+        }
+        Packed::Groups(weights) => {
+            let with_depth = |[height, width]: [usize; 2], depth| [depth, height, width];
+            let table = IndirectionTable::new(Window {
+                images: batch,
+                input: with_depth(geometry.input, 1),
+                output: with_depth(geometry.output, 1),
+                kernel: with_depth(kernel, 1),
+                stride: with_depth(stride, 1),
+                dilation: with_depth(dilation, 1),
+                padding: with_depth(padding, 0),
+                channels: in_channels / groups,
+                groups,
+                pixel_stride: in_channels,
+            });
+            let output = MatrixMut { elements: &mut sums, stride: out_channels };
+            convolve(&machine.pool, &table, &elements, weights, output, &epilogue);
+        }
     }
     if out.order == [0, 2, 3, 1] {
         return out.put_all(&sums);
     }
+    let extents = [batch, results, out_channels];
+    let is_plain = out.dtype == ScalarType::Float && out.is_contiguous();
+    if is_plain && let Ok(target) = bytemuck::try_cast_slice_mut(out.bytes()) {
+        return channels_to_first(&machine.pool, extents, &sums, target);
+    }
     let mut moved = vec![0.0; sums.len()];
-    channels_to_first(&machine.pool, [batch, results, out_channels], &sums, &mut moved);
+    channels_to_first(&machine.pool, extents, &sums, &mut moved);
     out.put_contiguous(&moved);
 }
 

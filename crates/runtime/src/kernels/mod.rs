@@ -15,6 +15,7 @@
 //! | `matmul` `convolution` `resample` | linear algebra |
 //! | `complex` `fourier` | complex numbers |
 //! | `prim` | numbers and sizes |
+//! | `packed` | weights that are rearranged once |
 
 mod arguments;
 mod binary;
@@ -27,6 +28,7 @@ mod index;
 mod map;
 mod matmul;
 mod normalize;
+mod packed;
 mod pad;
 mod pool;
 mod prim;
@@ -38,6 +40,7 @@ mod unary;
 
 pub(crate) use arguments::{Argument, Arguments, Machine};
 pub(crate) use map::copy_elements;
+pub(crate) use packed::Cache;
 pub(crate) use shape::inferred_sizes;
 
 use crate::error::Result;

@@ -6,7 +6,7 @@ use super::matmul::floats;
 use super::unary::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
-use crate::number::{Compute, Number, is_floating};
+use crate::number::{Compute, Number, compute, is_floating};
 use crate::view::{Out, View, dense, sizes_of};
 
 pub(super) const TABLE: &[Kernel] = &[
@@ -108,9 +108,14 @@ struct Affine {
 impl Affine {
     /// `(number - mean) · inverse · weight + bias`.
     fn normalized(&self, number: f64, [mean, inverse]: [f64; 2], index: usize) -> f64 {
-        let weight = self.weight.as_ref().map_or(1.0, |weight| weight[index]);
-        let bias = self.bias.as_ref().map_or(0.0, |bias| bias[index]);
+        let [weight, bias] = self.of(index);
         (number - mean) * inverse * weight + bias
+    }
+
+    /// The factor and the addend.
+    fn of(&self, index: usize) -> [f64; 2] {
+        let weight = self.weight.as_ref().map_or(1.0, |weight| weight[index]);
+        [weight, self.bias.as_ref().map_or(0.0, |bias| bias[index])]
     }
 }
 
@@ -235,13 +240,19 @@ fn apply_to_channels(
 ) -> Result {
     let [channels, inner] = channels(&view);
     let affine = affine(x, 1, channels)?;
-    let mut numbers = view.contiguous::<f64>();
-    for (index, number) in numbers.iter_mut().enumerate() {
-        let channel = index / inner % channels;
-        *number = affine.normalized(*number, statistics(channel), channel);
-    }
-    out.put_contiguous(&numbers);
-    Ok(())
+    compute!(Compute::of(view.dtype)?, N => {
+        let mut numbers = view.contiguous::<N>();
+        for (plane, numbers) in numbers.chunks_exact_mut(inner.max(1)).enumerate() {
+            let channel = plane % channels;
+            let ([mean, inverse], [weight, bias]) = (statistics(channel), affine.of(channel));
+            let [mean, factor, bias] = [mean, inverse * weight, bias].map(N::of_f64);
+            for number in numbers {
+                *number = number.subtract(mean).multiply(factor).add(bias);
+            }
+        }
+        out.put_contiguous(&numbers);
+        Ok(())
+    })
 }
 
 fn batch_norm(x: &Arguments, running: [View; 2], epsilon: f64, out: &mut [Out]) -> Result {

@@ -64,7 +64,7 @@ impl Takes<'_> {
     fn ports(self) -> Result<Vec<Port>, Failure> {
         match self {
             Takes::Program(program) => Ok(session(program)?.inputs().to_vec()),
-            Takes::Method(runner) => Ok(runner.borrow().ports().to_vec()),
+            Takes::Method(method) => Ok(method.runner.ports().to_vec()),
         }
     }
 
@@ -72,7 +72,7 @@ impl Takes<'_> {
     fn shapes(self, asked: &[NamedShape], given: &Arrays) -> Vec<NamedShape> {
         match self {
             Takes::Program(_) => asked.to_vec(),
-            Takes::Method(runner) => with_largest(asked, &runner.borrow(), given),
+            Takes::Method(method) => with_largest(asked, &method.runner, given),
         }
     }
 
@@ -89,10 +89,10 @@ impl Takes<'_> {
                 };
                 checked.map(drop).map_err(told)
             }
-            Takes::Method(runner) => {
+            Takes::Method(method) => {
                 let told =
                     |error: coremill::Error| (error.to_string(), error.remedy().map(str::to_owned));
-                runner.borrow().check(arrays).map_err(told)
+                method.runner.check(arrays).map_err(told)
             }
         }
     }

@@ -3,13 +3,13 @@
 mod inputs;
 mod report;
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use coremill::compare::{self as library, Kind, PerOp, Running};
+use coremill::compare::{self as library, Kind, PerOp, Running, Target};
 use coremill::engine::{Array, Engine, LoadOptions, Outputs, Precision};
 use coremill::executorch::Runner;
 use coremill::pt2::ExportedProgram;
+use coremill::runtime::LoadOptions as MethodOptions;
 use coremill::{Opened, arrays};
 
 use super::EnginePrecision;
@@ -49,13 +49,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
     shape: Vec<NamedShape>,
     /// Where results are rounded: one for both, or two with a comma between, A's first. Without, a `.pt2` runs fast and
-    /// a model faithfully
+    /// a model faithfully, also one in a program
     #[arg(long, value_enum, value_name = "PRECISION", value_delimiter = ',')]
     precision: Vec<EnginePrecision>,
     /// The function of models, and the method of programs; the default one if not given
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
-    /// Compare every value that both programs compute, in order
+    /// Compare every value that both programs compute, in order; of ExecuTorch programs, those of the models in them
     #[arg(long)]
     per_op: bool,
     /// Where drift begins, in decibels of signal to noise
@@ -80,8 +80,7 @@ struct Side<'a> {
 
 enum Content {
     Program(Box<Program>),
-    /// A method of an ExecuTorch program.
-    Method(Box<RefCell<Runner>>),
+    Method(Box<Method>),
     /// Outputs, by name.
     Arrays(Vec<(String, Array)>),
 }
@@ -95,27 +94,43 @@ struct Program {
     archive: Option<ExportedProgram>,
 }
 
+/// A method of an ExecuTorch program.
+struct Method {
+    runner: Runner,
+    precision: Precision,
+}
+
 /// What takes inputs.
 #[derive(Clone, Copy)]
 enum Takes<'a> {
     Program(&'a Program),
-    Method(&'a RefCell<Runner>),
+    Method(&'a Method),
 }
 
-impl Takes<'_> {
+impl<'a> Takes<'a> {
+    /// What is compared value by value.
+    fn target(self) -> Target<'a> {
+        match self {
+            Takes::Program(Program { opened, engine, function, .. }) => {
+                Target::Model { model: &opened.model, engine, function }
+            }
+            Takes::Method(method) => Target::Method(&method.runner),
+        }
+    }
+
     /// The function or method that runs.
     fn function(self) -> String {
         match self {
             Takes::Program(program) => program.function.clone(),
-            Takes::Method(runner) => runner.borrow().method().to_owned(),
+            Takes::Method(method) => method.runner.method().to_owned(),
         }
     }
 
-    /// Where results are rounded. Methods run as fast as they can.
+    /// Where results are rounded.
     fn precision(self) -> Precision {
         match self {
             Takes::Program(program) => program.precision,
-            Takes::Method(_) => Precision::Fast,
+            Takes::Method(method) => method.precision,
         }
     }
 }
@@ -131,10 +146,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let reference = open(args, &args.reference, 0)?;
     progress.stage(format!("reading {}", args.other.display()));
     let other = open(args, &args.other, 1)?;
-    if args.per_op && !(reference.program().is_some() && other.program().is_some()) {
-        return Err(Failure::user(
-            "`--per-op` compares two models; of arrays and ExecuTorch programs there are outputs alone",
-        ));
+    if args.per_op && (reference.takes().is_none() || other.takes().is_none()) {
+        let message = "`--per-op` compares two programs; a `.npz` file holds outputs alone";
+        return Err(Failure::user(message).hint(Some("leave `--per-op` out")));
     }
     progress.stage("gathering inputs");
     let [of_reference, of_other] = inputs::gather(args, [&reference, &other])?;
@@ -151,10 +165,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .collect::<Result<_, _>>()?;
     let mut per_op: Option<PerOp> = None;
     if args.per_op
-        && let (Some(one), Some(two)) = (reference.program(), other.program())
+        && let (Some(one), Some(two)) = (reference.takes(), other.takes())
     {
         progress.stage("running both, value by value");
-        let compared = library::per_op(&one.running(&of_reference), &two.running(&of_other));
+        let compared = library::per_op(
+            &Running { target: one.target(), steps: &of_reference },
+            &Running { target: two.target(), steps: &of_other },
+        );
         let compared = compared.map_err(|error| Failure::user(&error).hint(error.remedy()))?;
         if compared.steps.is_empty() {
             return Err(Failure::user(format_args!(
@@ -189,39 +206,33 @@ fn verdict(args: &Args, steps: &[Vec<Compared>]) -> Result<(), Failure> {
 }
 
 impl Side<'_> {
-    fn program(&self) -> Option<&Program> {
-        match &self.content {
-            Content::Program(program) => Some(program),
-            Content::Method(_) | Content::Arrays(_) => None,
-        }
-    }
-
     /// What takes inputs, if something does.
     fn takes(&self) -> Option<Takes<'_>> {
         match &self.content {
             Content::Program(program) => Some(Takes::Program(program)),
-            Content::Method(runner) => Some(Takes::Method(runner)),
+            Content::Method(method) => Some(Takes::Method(method)),
             Content::Arrays(_) => None,
         }
     }
 }
 
-impl Program {
-    fn running<'r>(&'r self, steps: &'r [Vec<(String, Array)>]) -> Running<'r> {
-        Running { model: &self.opened.model, engine: &self.engine, function: &self.function, steps }
-    }
-}
-
 fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failure> {
     let kind = Kind::of(path).map_err(|error| super::failure(&error))?;
+    let wanted = args.precision.get(index).or(args.precision.first());
     let (opened, archive) = match kind {
         Kind::Arrays => {
             let arrays = arrays::read_npz(path).map_err(|error| super::failure(&error))?;
             return Ok(Side { path, content: Content::Arrays(arrays) });
         }
         Kind::Executorch => {
-            let runner = load_method(path, args.function.as_deref(), args.threads, &[])?;
-            return Ok(Side { path, content: Content::Method(Box::new(RefCell::new(runner))) });
+            let precision = wanted.map_or(Precision::Faithful, |&wanted| wanted.into());
+            let faithful = precision == Precision::Faithful;
+            let options = MethodOptions { threads: args.threads, faithful, ..Default::default() };
+            let runner = load_method(path, args.function.as_deref(), options)?;
+            return Ok(Side {
+                path,
+                content: Content::Method(Box::new(Method { runner, precision })),
+            });
         }
         Kind::Archive => {
             let (program, conversion) = super::convert::reference(path)?;
@@ -229,7 +240,6 @@ fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failu
         }
         Kind::Model => (super::open_with_source(path)?, None),
     };
-    let wanted = args.precision.get(index).or(args.precision.first());
     let precision = match wanted {
         Some(&wanted) => wanted.into(),
         None if archive.is_some() => Precision::Fast,
@@ -260,12 +270,12 @@ fn outputs(side: &Side<'_>, steps: &[Arrays], count: usize) -> Result<Vec<Arrays
             };
             steps.iter().map(run).collect()
         }
-        Content::Method(runner) => {
-            let run = |step: &Arrays| runner.borrow_mut().run(step);
+        Content::Method(method) => {
             let failed = |error: coremill::Error| {
                 Failure::user(format_args!("{}: {error}", side.path.display())).hint(error.remedy())
             };
-            steps.iter().map(|step| run(step).map_err(failed)).collect()
+            let mut runner = method.runner.afresh().map_err(failed)?;
+            steps.iter().map(|step| runner.run(step).map_err(failed)).collect()
         }
         // As `run` writes them: with several steps, `NAME@0` is the first one's.
         Content::Arrays(arrays) if count > 1 => Ok((0..count)

@@ -12,8 +12,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session, Span};
+use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session};
 use coremill::executorch;
+use coremill::runtime::Span;
 
 use super::EnginePrecision;
 use crate::output::{self, Failure};
@@ -29,7 +30,7 @@ pub(super) use program::{load as load_method, with_largest};
 /// runs. Without `--output`, a table shows what came out.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
+    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text; `-` is text on standard input
@@ -73,13 +74,13 @@ pub(crate) struct Args {
     /// A file of tensors that an ExecuTorch program refers to; any number
     #[arg(long, value_name = "FILE.ptd")]
     data: Vec<PathBuf>,
-    /// Where results are rounded
+    /// Where results are rounded; of an ExecuTorch program, those of the models in it
     #[arg(long, value_enum, default_value_t = EnginePrecision::Fast)]
     precision: EnginePrecision,
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
-    /// End a run that performs more operations, those of loops counted each time
+    /// End a run that performs more operations, or instructions of a program, those of loops counted each time
     #[arg(long, value_name = "N")]
     max_operations: Option<u64>,
     /// Run the last step N more times, and print how long that takes
@@ -104,6 +105,16 @@ enum ResizeArg {
     Crop,
     /// Scaled until it lies within the size, black around it
     Fit,
+}
+
+/// What came of the steps of a run.
+struct Done {
+    results: Vec<Outputs>,
+    /// What the states hold after them.
+    states: Vec<(String, Array)>,
+    times: Times,
+    /// Of each run that was profiled.
+    spans: Vec<Vec<Span>>,
 }
 
 /// How long things took.
@@ -145,34 +156,61 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.state_in {
         set_states(&mut session, path)?;
     }
+    let states = |session: &Session| Ok(states_of(session));
+    let done = perform(args, load, &mut session, &steps, run_step, states)?;
+    finish(args, report::Ran::of(&engine, function), &done)
+}
+
+/// Runs all steps, then measures the last one as was asked for.
+fn perform<T, S>(
+    args: &Args,
+    load: Duration,
+    target: &mut T,
+    steps: &[S],
+    mut run: impl FnMut(&mut T, &S, Option<&mut Vec<Span>>) -> Result<Outputs, Failure>,
+    states: impl FnOnce(&T) -> Result<Vec<(String, Array)>, Failure>,
+) -> Result<Done, Failure> {
     let mut results = Vec::with_capacity(steps.len());
     let mut times = Times { load, first: Duration::ZERO, repeats: Vec::new() };
     for (index, step) in steps.iter().enumerate() {
         let start = Instant::now();
-        results.push(run_step(&mut session, step, &mut Hooks::default())?);
+        results.push(run(target, step, None)?);
         if index == 0 {
             times.first = start.elapsed();
         }
     }
-    let states = states_of(&session);
-
     // What is measured comes after what is kept: it changes the states.
-    let spans = match steps.last() {
-        Some(last) => measure(args, &mut session, last, &mut times)?,
-        None => Vec::new(),
-    };
+    let states = states(target)?;
+    let mut spans = Vec::new();
+    if let Some(last) = steps.last() {
+        for _ in 0..args.repeat.unwrap_or(0) {
+            let start = Instant::now();
+            run(target, last, None)?;
+            times.repeats.push(start.elapsed());
+        }
+        if args.profile || args.trace.is_some() {
+            for _ in 0..args.repeat.unwrap_or(1) {
+                let mut profile = Vec::new();
+                run(target, last, Some(&mut profile))?;
+                spans.push(profile);
+            }
+        }
+    }
+    Ok(Done { results, states, times, spans })
+}
+
+/// Writes what was asked for, and tells the rest.
+fn finish(args: &Args, ran: report::Ran<'_>, done: &Done) -> Result<(), Failure> {
     if let Some(path) = &args.output {
-        write_outputs(path, &results, args.positional)?;
+        write_outputs(path, &done.results, args.positional)?;
     }
     if let Some(path) = &args.state_out {
-        coremill::arrays::write_npz(path, &states).map_err(|error| super::failure(&error))?;
+        coremill::arrays::write_npz(path, &done.states).map_err(|error| super::failure(&error))?;
     }
     if let Some(path) = &args.trace {
-        profile::write_trace(path, spans.last().map_or(&[][..], Vec::as_slice))?;
+        profile::write_trace(path, done.spans.last().map_or(&[][..], Vec::as_slice))?;
     }
-    let report =
-        report::Report::new(args, report::Ran::of(&engine, function), &results, &times, &spans);
-    tell(args, &report)
+    tell(args, &report::Report::new(args, ran, done))
 }
 
 /// Says what came of it, where standard output does not hold the arrays.
@@ -186,33 +224,20 @@ fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
     output::print(&report.text(args)?)
 }
 
-fn run_step(session: &mut Session, step: &Step, hooks: &mut Hooks<'_>) -> Result<Outputs, Failure> {
-    let inputs: Vec<(&str, Array)> =
-        step.0.iter().map(|(name, array)| (&**name, array.clone())).collect();
-    session.run_with(&inputs, hooks).map_err(|error| failure(&error))
-}
-
-/// Runs a step as often as was asked for; the steps of the runs that were profiled.
-fn measure(
-    args: &Args,
+fn run_step(
     session: &mut Session,
     step: &Step,
-    times: &mut Times,
-) -> Result<Vec<Vec<Span>>, Failure> {
-    for _ in 0..args.repeat.unwrap_or(0) {
-        let start = Instant::now();
-        run_step(session, step, &mut Hooks::default())?;
-        times.repeats.push(start.elapsed());
+    profile: Option<&mut Vec<Span>>,
+) -> Result<Outputs, Failure> {
+    let inputs: Vec<(&str, Array)> =
+        step.0.iter().map(|(name, array)| (&**name, array.clone())).collect();
+    let mut spans = profile.is_some().then(Vec::new);
+    let mut hooks = Hooks { profile: spans.as_mut(), ..Hooks::default() };
+    let outputs = session.run_with(&inputs, &mut hooks).map_err(|error| failure(&error))?;
+    if let (Some(profile), Some(spans)) = (profile, spans) {
+        profile.extend(spans.into_iter().map(Span::from));
     }
-    let mut profiles = Vec::new();
-    if args.profile || args.trace.is_some() {
-        for _ in 0..args.repeat.unwrap_or(1) {
-            let mut spans = Vec::new();
-            run_step(session, step, &mut Hooks { profile: Some(&mut spans), ..Hooks::default() })?;
-            profiles.push(spans);
-        }
-    }
-    Ok(profiles)
+    Ok(outputs)
 }
 
 fn set_states(session: &mut Session, path: &Path) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use coremill::engine::Span;
+use coremill::runtime::Span;
 use serde::Serialize;
 use serde_json::json;
 

@@ -1,87 +1,91 @@
 //! Runs of ExecuTorch programs.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use coremill::engine::{Array, Outputs, Precision, Value};
+use coremill::engine::{Array, Outputs, Value};
 use coremill::executorch::{self, Runner};
-use coremill::runtime::LoadOptions;
+use coremill::runtime::{Hooks, LoadOptions, Span};
 use coremill::tensor::Isa;
 
 use super::inputs::{NamedShape, fill, read_npz, table};
-use super::report::{Ran, Report};
-use super::{Args, EnginePrecision, Times, tell, write_outputs};
+use super::report::Ran;
+use super::{Args, EnginePrecision, finish, perform};
 use crate::output::Failure;
 
 /// Loads a method of a program.
 pub(in crate::commands) fn load(
     path: &Path,
     method: Option<&str>,
-    threads: usize,
-    data: &[std::path::PathBuf],
+    options: LoadOptions,
 ) -> Result<Runner, Failure> {
     let program = executorch::open(path).map_err(|error| super::super::failure(&error))?;
-    let options = LoadOptions { threads, data: data.to_vec(), ..LoadOptions::default() };
-    Runner::new(program, method, options).map_err(|error| {
-        Failure::user(format_args!("{}: {error}", path.display())).hint(error.remedy())
-    })
+    Runner::new(program, method, options).map_err(|error| failure(path, &error))
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let only_models = [
-        ("--image", !args.image.is_empty()),
-        ("--state-in", args.state_in.is_some()),
-        ("--state-out", args.state_out.is_some()),
-        ("--max-operations", args.max_operations.is_some()),
-        ("--profile", args.profile),
-        ("--trace", args.trace.is_some()),
-        ("--precision faithful", args.precision == EnginePrecision::Faithful),
-    ];
-    if let Some((option, _)) = only_models.iter().find(|(_, given)| *given) {
-        let message = format!("`{option}` is for models, not for ExecuTorch programs");
-        return Err(Failure::user(message)
-            .hint(Some("`coremill extract` writes the models inside of a program out")));
+    if !args.image.is_empty() {
+        let message = "`--image` is for models; methods of ExecuTorch programs take tensors";
+        return Err(Failure::user(message).hint(Some(
+            "pass the picture's elements as an array, scaled as the method expects them: `--input NAME=FILE.npy`",
+        )));
     }
     let start = Instant::now();
-    let mut runner = load(&args.model, args.function.as_deref(), args.threads, &args.data)?;
+    let faithful = args.precision == EnginePrecision::Faithful;
+    let (threads, data) = (args.threads, args.data.clone());
+    let mut options = LoadOptions { threads, data, faithful, ..LoadOptions::default() };
+    if let Some(operations) = args.max_operations {
+        options.limits.instructions = operations;
+    }
+    let mut runner = load(&args.model, args.function.as_deref(), options)?;
     let load = start.elapsed();
     let steps = gather(args, &runner)?;
-    let mut results = Vec::with_capacity(steps.len());
-    let mut times = Times { load, first: Duration::ZERO, repeats: Vec::new() };
-    for (index, step) in steps.iter().enumerate() {
-        let start = Instant::now();
-        results.push(run_step(args, &mut runner, step)?);
-        if index == 0 {
-            times.first = start.elapsed();
-        }
+    if let Some(path) = &args.state_in {
+        set_states(&mut runner, path)?;
     }
-    if let Some(last) = steps.last() {
-        for _ in 0..args.repeat.unwrap_or(0) {
-            let start = Instant::now();
-            run_step(args, &mut runner, last)?;
-            times.repeats.push(start.elapsed());
-        }
-    }
-    if let Some(path) = &args.output {
-        write_outputs(path, &results, args.positional)?;
-    }
+    let step = |runner: &mut Runner, step: &Step, profile: Option<&mut Vec<Span>>| {
+        run_step(args, runner, step, profile)
+    };
+    let states = |runner: &Runner| match &args.state_out {
+        Some(_) => runner.states().map_err(|error| failure(&args.model, &error)),
+        None => Ok(Vec::new()),
+    };
+    let done = perform(args, load, &mut runner, &steps, step, states)?;
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    let ran =
-        Ran { function: runner.method(), precision: Precision::Fast, threads, isa: Isa::detect() };
-    tell(args, &Report::new(args, ran, &results, &times, &[]))
+    let precision = args.precision.into();
+    finish(args, Ran { function: runner.method(), precision, threads, isa: Isa::detect() }, &done)
 }
 
 type Step = Vec<(String, Array)>;
 
-fn run_step(args: &Args, runner: &mut Runner, step: &Step) -> Result<Outputs, Failure> {
-    let outputs = runner.run(step).map_err(|error| {
-        Failure::user(format_args!("{}: {error}", args.model.display())).hint(error.remedy())
-    })?;
+fn run_step(
+    args: &Args,
+    runner: &mut Runner,
+    step: &Step,
+    profile: Option<&mut Vec<Span>>,
+) -> Result<Outputs, Failure> {
+    let outputs = runner
+        .run_with(step, &mut Hooks { profile, ..Hooks::default() })
+        .map_err(|error| failure(&args.model, &error))?;
     let value = |(name, array)| (name, Value::Array(array));
     Ok(Outputs(outputs.into_iter().map(value).collect()))
+}
+
+fn set_states(runner: &mut Runner, path: &Path) -> Result<(), Failure> {
+    for (name, array) in read_npz(path)? {
+        if let Err(error) = runner.set_state(&name, &array) {
+            let ports = runner.state_ports().map_err(|error| super::super::failure(&error))?;
+            return Err(failure(path, &error).detail(table("states", &ports)));
+        }
+    }
+    Ok(())
+}
+
+fn failure(path: &Path, error: &coremill::Error) -> Failure {
+    Failure::user(format_args!("{}: {error}", path.display())).hint(error.remedy())
 }
 
 /// The inputs of each step, checked before any of them runs.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use coremill::engine::{Engine, Outputs, Precision, Span};
+use coremill::engine::{Engine, Precision};
 use coremill::tensor::Isa;
 use serde::Serialize;
 
 use super::outputs::OutputSummary;
-use super::{Args, Times, outputs, profile};
+use super::{Args, Done, outputs, profile};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
 
 /// All that is known about a run. Its JSON form is stable: fields are only added while `format_version`
@@ -62,9 +62,7 @@ impl Report {
     pub(super) fn new(
         args: &Args,
         ran: Ran<'_>,
-        results: &[Outputs],
-        times: &Times,
-        spans: &[Vec<Span>],
+        Done { results, times, spans, .. }: &Done,
     ) -> Report {
         Report {
             format_version: 1,

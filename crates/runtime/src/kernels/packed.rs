@@ -1,0 +1,127 @@
+//! Weights in the order in which kernels read them, made once where a program holds them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coremill_pte::program::ScalarType;
+use coremill_tensor::kernels::matmul::PackedWeights;
+
+use crate::method::Origin;
+use crate::view::View;
+
+/// Weights of a convolution.
+pub(crate) enum Packed {
+    /// A filter for each channel.
+    Depthwise(Vec<f32>),
+    /// A matrix for each group.
+    Groups(Vec<PackedWeights>),
+}
+
+impl Packed {
+    fn bytes(&self) -> usize {
+        match self {
+            Packed::Depthwise(weights) => size_of_val(&weights[..]),
+            Packed::Groups(groups) => groups.iter().map(PackedWeights::bytes).sum(),
+        }
+    }
+}
+
+/// What was packed, by whatever that depends on.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    origin: Origin,
+    dtype: ScalarType,
+    sizes: Vec<usize>,
+    order: Vec<u8>,
+    groups: usize,
+}
+
+/// The packed weights of a program. All methods share them, and any number of threads.
+pub(crate) struct Cache {
+    /// The most bytes that are kept.
+    limit: u64,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    bytes: u64,
+    entries: HashMap<Key, Arc<Packed>>,
+}
+
+impl Cache {
+    pub(crate) fn new(limit: u64) -> Cache {
+        Cache { limit, held: Mutex::default() }
+    }
+
+    /// The packed weights. What does not belong to the program, or would take too much memory, is packed each time.
+    pub(crate) fn get(
+        &self,
+        origin: Option<&Origin>,
+        weight: View,
+        groups: usize,
+        pack: impl FnOnce() -> Packed,
+    ) -> Arc<Packed> {
+        let Some(origin) = origin else { return Arc::new(pack()) };
+        let key = Key {
+            origin: origin.clone(),
+            dtype: weight.dtype,
+            sizes: weight.sizes.to_vec(),
+            order: weight.order.to_vec(),
+            groups,
+        };
+        if let Some(packed) = self.held().entries.get(&key) {
+            return Arc::clone(packed);
+        }
+        // Others may look up theirs in the meantime, or pack the same.
+        let packed = Arc::new(pack());
+        let mut held = self.held();
+        let bytes = held.bytes.saturating_add(packed.bytes() as u64);
+        if bytes <= self.limit && !held.entries.contains_key(&key) {
+            held.bytes = bytes;
+            held.entries.insert(key, Arc::clone(&packed));
+        }
+        packed
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packed(cache: &Cache, origin: Option<&Origin>, groups: usize) -> (Arc<Packed>, bool) {
+        let mut is_new = false;
+        let weight = View { dtype: ScalarType::Float, sizes: &[4, 1], order: &[0, 1], bytes: &[] };
+        let found = cache.get(origin, weight, groups, || {
+            is_new = true;
+            Packed::Depthwise(vec![groups as f32; 4])
+        });
+        (found, is_new)
+    }
+
+    #[test]
+    fn weights_are_packed_once_within_the_limit() {
+        let cache = Cache::new(40);
+        let [first, second] = [Origin::Constant(0), Origin::External("weight".into())];
+        assert!(packed(&cache, Some(&first), 1).1);
+        let (again, is_new) = packed(&cache, Some(&first), 1);
+        assert!(!is_new && matches!(&*again, Packed::Depthwise(weights) if weights == &[1.0; 4]));
+        // Other groups of the same constant are something else.
+        assert!(packed(&cache, Some(&first), 2).1);
+        assert!(!packed(&cache, Some(&first), 2).1);
+        // There are 8 bytes left.
+        assert!(packed(&cache, Some(&second), 1).1 && packed(&cache, Some(&second), 1).1);
+        assert_eq!(cache.held().bytes, 32);
+    }
+
+    #[test]
+    fn what_callers_give_is_packed_each_time() {
+        let cache = Cache::new(u64::MAX);
+        assert!(packed(&cache, None, 1).1 && packed(&cache, None, 1).1);
+        assert_eq!(cache.held().bytes, 0);
+    }
+}

@@ -1,0 +1,132 @@
+//! What a method keeps from run to run.
+
+use coremill_pte::program::Value as PlannedValue;
+
+use crate::error::{Error, Result, ensure, fail};
+use crate::method::{Method, Place, Slot, Step, TensorSlot};
+use crate::value::Tensor;
+use crate::view::Out;
+
+/// Where a state lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Held {
+    /// With the method, as a value.
+    Value(usize),
+    /// With a delegate, under its own name.
+    Delegate(usize, String),
+}
+
+impl Method {
+    /// What the method and its delegates keep from run to run, by name.
+    ///
+    /// Buffers have the name that they have in the module if the program tells, and `value_N` otherwise, where `N` is
+    /// the number of their value. A state of a delegate is called as there; with `delegate_N.` before it if something
+    /// else has that name.
+    pub fn states(&self) -> Result<Vec<(String, Tensor)>> {
+        let state = |(name, held): (String, Held)| {
+            let tensor = match &held {
+                Held::Value(index) => self.value(*index, false)?.as_tensor().cloned(),
+                Held::Delegate(delegate, own) => {
+                    let states = self.delegates[*delegate].delegate.states()?;
+                    states.into_iter().find(|(name, _)| name == own).map(|(_, tensor)| tensor)
+                }
+            };
+            match tensor {
+                Some(tensor) => Ok((name, tensor)),
+                None => fail!("the state `{name}` is no tensor"),
+            }
+        };
+        self.held()?.into_iter().map(state).collect()
+    }
+
+    /// Sets a state to a tensor of its type and sizes.
+    pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        let held = self.held()?;
+        let Some((_, found)) = held.iter().find(|(known, _)| known == name) else {
+            let names: Vec<String> = held.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            fail!("there is no state `{name}`; there are {names}");
+        };
+        match found {
+            Held::Delegate(delegate, own) => {
+                self.delegates[*delegate].delegate.set_state(own, value)
+            }
+            Held::Value(index) => self
+                .put_value(*index, value)
+                .map_err(|error| Error::new(format!("the state `{name}`: {}", error.message()))),
+        }
+    }
+
+    fn put_value(&mut self, index: usize, value: &Tensor) -> Result {
+        let view = value.view();
+        let Slot::Tensor(slot) = &mut self.values[index] else { fail!("it is no tensor") };
+        let Place::Space { space, offset } = slot.place else { fail!("it has no memory") };
+        ensure!(
+            view.dtype == slot.dtype && view.sizes == slot.sizes,
+            "a tensor of `{:?}` and the sizes {:?} is given; accepted is `{:?}` and {:?}",
+            view.dtype,
+            view.sizes,
+            slot.dtype,
+            slot.sizes
+        );
+        let memory = &mut self.spaces[space].bytes_mut()[offset..][..slot.capacity];
+        let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);
+        let mut out = Out { dtype, sizes, order, dynamic: false, memory };
+        crate::kernels::copy_elements(view, &mut out)
+    }
+
+    /// The states, by name.
+    fn held(&self) -> Result<Vec<(String, Held)>> {
+        let mut held: Vec<(String, Held)> = Vec::new();
+        for index in self.kept() {
+            let name = match self.planned(index) {
+                Some(PlannedValue::Tensor(tensor)) => tensor.name.clone(),
+                _ => None,
+            };
+            held.push((name.unwrap_or_else(|| format!("value_{index}")), Held::Value(index)));
+        }
+        for (index, delegate) in self.delegates.iter().enumerate() {
+            for (own, _) in delegate.delegate.states()? {
+                let is_taken = held.iter().any(|(name, _)| *name == own);
+                let name = if is_taken { format!("delegate_{index}.{own}") } else { own.clone() };
+                held.push((name, Held::Delegate(index, own)));
+            }
+        }
+        Ok(held)
+    }
+
+    /// The tensors in the memory of the method that are read before anything has written them, inputs aside. What an
+    /// instruction changes it reads, too.
+    fn kept(&self) -> Vec<usize> {
+        let mut is_known = vec![false; self.values.len()];
+        self.inputs.iter().for_each(|index| is_known[*index] = true);
+        let mut kept = Vec::new();
+        for step in self.chains.iter().flatten() {
+            let (read, written) = match step {
+                Step::Kernel { inputs, outputs, .. } => (&inputs[..], &outputs[..]),
+                Step::Delegate { delegate, arguments } => {
+                    arguments.split_at(self.delegates[*delegate].delegate.inputs())
+                }
+                Step::View { from, to, .. } | Step::Move { from, to } => {
+                    (std::slice::from_ref(from), std::slice::from_ref(to))
+                }
+                Step::JumpFalse { .. } | Step::Free => continue,
+            };
+            let listed = read.iter().flat_map(|index| match &self.values[*index] {
+                Slot::Tensors(list) => list.iter().flatten().copied().collect(),
+                _ => vec![*index],
+            });
+            for index in listed {
+                let is_own = matches!(
+                    &self.values[index],
+                    Slot::Tensor(TensorSlot { place: Place::Space { .. }, .. })
+                );
+                if is_own && !std::mem::replace(&mut is_known[index], true) {
+                    kept.push(index);
+                }
+            }
+            written.iter().for_each(|index| is_known[*index] = true);
+        }
+        kept
+    }
+}

@@ -1,0 +1,137 @@
+"""Judges how we take programs that ExecuTorch's own Core ML backend lowered: each is read, extracted, checked and run, by
+the runtime as a library and by the command, and computes what eager torch does.
+
+    python -m oracle.peer_programs PROGRAMS EXPORTS COREMILL SERVE [NAME ...]
+
+`PROGRAMS/NAME.pte` are what `python -m oracle.zoo.peer EXPORTS --peer executorch` or `python -m oracle.delegated PROGRAMS`
+write. The calls, and what torch gives, are those of `PROGRAMS/NAME.npz`, or of `EXPORTS/NAME.npz` where there is none.
+Prints a line for each: how far the worst output lies from torch's in parts of the largest element, the seconds of the
+command that runs it, then what is wrong.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy
+import torch
+
+from oracle.lowering import Call, compare, recorded
+from oracle.test_runtime import OUT_OF_RANGE, Runtime
+
+#: Almost all of the files compute in halves.
+BOUND = 1e-2
+#: Programs that compute nothing but NaN in halves, by their own text: they fill whole rows of scores with the least float,
+#: which is `-inf` as a half, and take a softmax of it.
+NOT_A_NUMBER = {"deberta", "deberta_v2"}
+
+
+def methods_of(archive: Path, names: list[str]) -> dict[str, list[Call]]:
+    """The calls of each method, in order."""
+    with numpy.load(archive) as arrays:
+        named = any(key.startswith(f"{name}.") for key in arrays.files for name in names)
+    if not named:
+        (name,) = names
+        return {name: list(recorded(archive))}
+    return {name: list(recorded(archive, f"{name}.")) for name in names}
+
+
+def command_of(path: Path, command: str, method: str, calls: list[Call], folder: Path) -> tuple[list[float], float]:
+    """How far each call is off that the command runs, and the seconds of the run."""
+    line = [command, "run", str(path), "--function", method, "--positional", "-o", str(folder / "outputs.npz")]
+    for at, call in enumerate(calls):
+        numpy.savez(folder / f"inputs{at}.npz", **{f"in{index}": one.numpy() for index, one in enumerate(call.inputs)})
+        line += ["--inputs", str(folder / f"inputs{at}.npz")]
+    start = time.monotonic()
+    subprocess.run(line, capture_output=True, text=True, check=True)
+    took = time.monotonic() - start
+    found = []
+    with numpy.load(folder / "outputs.npz") as arrays:
+        for at, call in enumerate(calls):
+            # The last call's outputs have no ending.
+            ending = f"@{at}" if at + 1 < len(calls) else ""
+            names = [f"arr_{index}{ending}" for index in range(len(arrays.files))]
+            results = [torch.from_numpy(arrays[name]) for name in names if name in arrays]
+            found.append(compare(own(results, call), call))
+    return found, took
+
+
+def own(results: list[torch.Tensor], call: Call) -> list[torch.Tensor]:
+    """The results that the module itself gives: before them, ExecuTorch gives the inputs that it has written to."""
+    return results[max(len(results) - len(call.outputs), 0) :]
+
+
+def allowed(references: Path) -> float:
+    """The largest error: a network that multiplies the rounding of halves does so twice as much at most as it does in torch."""
+    record = references.with_suffix(".json")
+    half_error = json.loads(record.read_text())["half_error"] if record.exists() else None
+    return max(BOUND, 2 * (half_error or 0.0))
+
+
+def extract(path: Path, command: str, folder: Path) -> None:
+    """Writes all models out, and checks each."""
+    line = [command, "extract", str(path), "-o", str(folder)]
+    subprocess.run(line, capture_output=True, text=True, check=True)
+    models = sorted(folder.iterdir())
+    if not models:
+        raise RuntimeError("there is no model in it")
+    for model in models:
+        subprocess.run([command, "check", str(model)], capture_output=True, text=True, check=True)
+
+
+def all_nan(results: list[torch.Tensor]) -> bool:
+    """Whether no element is a number."""
+    return all(bool(one.isnan().all()) for one in results)
+
+
+def judge(path: Path, references: Path, command: str, runtime: Runtime, folder: Path) -> str:
+    """What is to be said of a program."""
+    wrong, worst, seconds = [], 0.0, 0.0
+    bound = allowed(references)
+    try:
+        for method, calls in methods_of(references, runtime.ask("load", path)).items():
+            calls = [call for at, call in enumerate(calls) if (path.stem, at) not in OUT_OF_RANGE]
+            runtime.ask("method", method)
+            if path.stem in NOT_A_NUMBER:
+                wrong += [f"call {at} gives numbers" for at, call in enumerate(calls) if not all_nan(runtime.run(call.inputs))]
+                continue
+            in_library = [compare(own(runtime.run(call.inputs), call), call) for call in calls]
+            in_command, took = command_of(path, command, method, calls, folder)
+            seconds += took
+            worst = max([worst, *in_library, *in_command])
+            for who, found in (("library", in_library), ("command", in_command)):
+                wrong += [f"{who}, {method}, call {at}: {far}" for at, far in enumerate(found) if not far <= bound]
+        with tempfile.TemporaryDirectory(dir=folder) as models:
+            extract(path, command, Path(models))
+    except subprocess.CalledProcessError as failed:
+        wrong.append(f"`{' '.join(failed.cmd)}`: {failed.stderr.strip()}")
+    except (RuntimeError, AssertionError, ValueError, KeyError) as problem:
+        wrong.append(str(problem))
+    return f"{worst:.1e} {seconds:.2f} s {'; '.join(wrong)[:900] or 'fine'}"
+
+
+def main() -> int:
+    programs, exports, command, serve, *names = sys.argv[1:]
+    paths = sorted(Path(programs).glob("*.pte"))
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for path in paths:
+            if names and path.stem not in names:
+                continue
+            own = path.with_suffix(".npz")
+            references = own if own.exists() else Path(exports) / own.name
+            runtime = Runtime(folder, Path(serve))
+            line = judge(path, references, command, runtime, folder)
+            runtime.close()
+            failed += not line.endswith(" fine")
+            print(path.stem, line, flush=True)
+    print(f"{failed} of {len(paths)} fail" if failed else "all are fine")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
