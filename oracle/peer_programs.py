@@ -20,13 +20,20 @@ import numpy
 import torch
 
 from oracle.lowering import Call, compare, recorded
-from oracle.test_runtime import OUT_OF_RANGE, Runtime
+from oracle.test_runtime import Runtime
 
 #: Almost all of the files compute in halves.
 BOUND = 1e-2
-#: Programs that compute nothing but NaN in halves, by their own text: they fill whole rows of scores with the least float,
-#: which is `-inf` as a half, and take a softmax of it.
-NOT_A_NUMBER = {"deberta", "deberta_v2"}
+#: Programs that do not compute what torch does by their own text, but NaN.
+NOT_A_NUMBER = {
+    # They fill whole rows of scores with the least float, which is `-inf` as a half, and take a softmax of it.
+    "deberta", "deberta_v2",
+    # Its mask of floats has become one of truth values, which lets through what was masked: nothing, in one row.
+    "multihead_padding",
+}  # fmt: skip
+#: Calls that ExecuTorch has lowered away, so that Core ML refuses them, too: with a dimension of 1 where torch exported for
+#: 2 and more, and another batch where it has written the example's into the program.
+OUT_OF_RANGE = {("dynamic", 1), ("dynamic", 2), ("free_recurrent", 1)}
 
 
 def methods_of(archive: Path, names: list[str]) -> dict[str, list[Call]]:
@@ -82,21 +89,31 @@ def extract(path: Path, command: str, folder: Path) -> None:
         subprocess.run([command, "check", str(model)], capture_output=True, text=True, check=True)
 
 
-def all_nan(results: list[torch.Tensor]) -> bool:
-    """Whether no element is a number."""
-    return all(bool(one.isnan().all()) for one in results)
+def gives_nan(results: list[torch.Tensor]) -> bool:
+    """Whether some element of each is no number."""
+    return all(bool(one.isnan().any()) for one in results)
 
 
-def judge(path: Path, references: Path, command: str, runtime: Runtime, folder: Path) -> str:
+def is_refused(runtime: Runtime, call: Call) -> bool:
+    """Whether the runtime says what it accepts instead."""
+    try:
+        runtime.run(call.inputs)
+    except RuntimeError as error:
+        return "accepted" in str(error)
+    return False
+
+
+def judge(path: Path, references: Path, command: str, runtime: Runtime, folder: Path, bound: float) -> str:
     """What is to be said of a program."""
     wrong, worst, seconds = [], 0.0, 0.0
-    bound = allowed(references)
     try:
         for method, calls in methods_of(references, runtime.ask("load", path)).items():
-            calls = [call for at, call in enumerate(calls) if (path.stem, at) not in OUT_OF_RANGE]
             runtime.ask("method", method)
+            beyond = [call for at, call in enumerate(calls) if (path.stem, at) in OUT_OF_RANGE]
+            wrong += [f"{method} takes what it was not lowered for" for call in beyond if not is_refused(runtime, call)]
+            calls = [call for at, call in enumerate(calls) if (path.stem, at) not in OUT_OF_RANGE]
             if path.stem in NOT_A_NUMBER:
-                wrong += [f"call {at} gives numbers" for at, call in enumerate(calls) if not all_nan(runtime.run(call.inputs))]
+                wrong += [f"call {at} gives numbers" for at, call in enumerate(calls) if not gives_nan(runtime.run(call.inputs))]
                 continue
             in_library = [compare(own(runtime.run(call.inputs), call), call) for call in calls]
             in_command, took = command_of(path, command, method, calls, folder)
@@ -115,21 +132,19 @@ def judge(path: Path, references: Path, command: str, runtime: Runtime, folder: 
 
 def main() -> int:
     programs, exports, command, serve, *names = sys.argv[1:]
-    paths = sorted(Path(programs).glob("*.pte"))
+    paths = [path for path in sorted(Path(programs).glob("*.pte")) if not names or path.stem in names]
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for path in paths:
-            if names and path.stem not in names:
-                continue
-            own = path.with_suffix(".npz")
-            references = own if own.exists() else Path(exports) / own.name
+            beside = path.with_suffix(".npz")
+            references = beside if beside.exists() else Path(exports) / beside.name
             runtime = Runtime(folder, Path(serve))
-            line = judge(path, references, command, runtime, folder)
+            line = judge(path, references, command, runtime, folder, allowed(references))
             runtime.close()
             failed += not line.endswith(" fine")
             print(path.stem, line, flush=True)
-    print(f"{failed} of {len(paths)} fail" if failed else "all are fine")
+    print(f"{failed} of {len(paths)} fail" if failed else f"all {len(paths)} are fine")
     return 1 if failed else 0
 
 

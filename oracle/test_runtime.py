@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 import torch
 
@@ -426,60 +425,3 @@ def test_state_belongs_to_a_loaded_method(runtime: Runtime, tmp_path: Path) -> N
         for step in (1, 2, 3):
             [found] = runtime.run([torch.ones(3)])
             assert torch.equal(found, (torch.tensor([1.0, 2.0, 3.0]) + step) * 2)
-
-
-#: What ExecuTorch's backend lowers, by `oracle.delegated`, and how far floats may lie from eager torch.
-DELEGATED = {
-    "single": 2e-4, "halves": 2e-2, "no_target": 2e-4, "parts": 2e-4, "weights_given": 2e-4, "state": 2e-4,
-    "state_given": 2e-4, "dynamic": 2e-4, "enumerated": 2e-4, "several": 2e-4, "multifunction": 2e-4,
-    "three_functions": 2e-2, "multifunction_parts": 2e-4, "apart": 2e-4,
-}
-
-
-#: Calls that ExecuTorch has lowered away, so that Core ML refuses them, too: with a dimension of 1 where torch exported for
-#: 2 and more, and another batch where it has written the example's into the program.
-OUT_OF_RANGE = {("dynamic", 1), ("dynamic", 2), ("free_recurrent", 1)}
-
-
-@pytest.fixture(scope="module")
-def delegated() -> Path:
-    """The folder of the programs, made unless an earlier run has."""
-    folder = TARGET / "delegated"
-    missing = [name for name in DELEGATED if not (folder / f"{name}.npz").exists()]
-    if missing:
-        command = [sys.executable, "-m", "oracle.delegated", folder, "--only", *missing]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return folder
-
-
-@pytest.mark.parametrize("name", DELEGATED)
-def test_delegated(name: str, runtime: Runtime, delegated: Path) -> None:
-    arrays = numpy.load(delegated / f"{name}.npz")
-    methods = runtime.ask("load", delegated / f"{name}.pte")
-    assert methods
-    for method in methods:
-        runtime.ask("method", method)
-        call = 0
-        while f"{method}.in0{at(call)}" in arrays:
-            values, index = [], 0
-            while (key := f"{method}.in{index}{at(call)}") in arrays:
-                values.append(torch.from_numpy(arrays[key]))
-                index += 1
-            if (name, call) in OUT_OF_RANGE:
-                with pytest.raises(RuntimeError, match="accepted is"):
-                    runtime.run(values)
-                call += 1
-                continue
-            for index, ours in enumerate(runtime.run(values)):
-                right = torch.from_numpy(arrays[f"{method}.out{index}{at(call)}"])
-                assert ours.shape == right.shape and ours.dtype == right.dtype, f"{ours}\n{right}"
-                scale = max(1.0, right.to(torch.float64).abs().max().item())
-                far = (ours.to(torch.float64) - right.to(torch.float64)).abs().max().item() / scale
-                assert far <= DELEGATED[name], f"{method}, call {call}, output {index}: {far}\n{ours}\n{right}"
-            call += 1
-        assert call, f"{method} is not called"
-
-
-def at(call: int) -> str:
-    """How arrays of a further call are marked."""
-    return f"@{call}" if call else ""
