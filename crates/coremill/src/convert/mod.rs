@@ -1,7 +1,8 @@
 //! PyTorch programs to Core ML, from file to model.
 //!
 //! [`read`] reads an archive, [`check_options`] says what does not fit it, [`convert`] converts it; [`groups`] puts what cannot
-//! be lowered in order for people. [`check_numbers`] runs the result on the inputs that the archive holds.
+//! be lowered in order for people. [`check_numbers`] runs the result on the inputs that the archive holds,
+//! [`check_method`] does so for a method of an ExecuTorch program.
 
 mod numbers;
 mod refusals;
@@ -16,7 +17,7 @@ use coremill_compiler::{self as compiler, Conversion, Options};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::{self as pt2, Argument, ExportedProgram, InputKind, Node, OutputKind};
 
-pub use numbers::{Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_numbers};
+pub use numbers::{Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_method, check_numbers};
 pub use refusals::{Group, Place, groups};
 pub use samples::{fit, sample_inputs};
 pub use target::parse_target;

@@ -1,5 +1,6 @@
 //! `coremill convert`: from what `torch.export` saved to a package.
 
+pub(super) mod numbers;
 pub(super) mod options;
 pub(super) mod refusals;
 mod report;
@@ -67,18 +68,6 @@ pub(crate) struct Args {
     /// A note under a key of its own; any number
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Metadata")]
     metadata: Vec<Note>,
-    /// Run the result on the inputs that the archive holds, rounded as on the device, against the program in fp32, and
-    /// exit with 1 if an output is further off than BOUND in parts of its largest element; 0.01 if not given, 0.001 for
-    /// fp32
-    #[arg(
-        long,
-        value_name = "BOUND",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "",
-        value_parser = Bound::from_str
-    )]
-    verify: Option<Bound>,
     /// Wait until everything is on the disk
     #[arg(long)]
     sync: bool,
@@ -102,10 +91,6 @@ struct Note {
     value: String,
 }
 
-/// How far outputs may be off; none for the usual.
-#[derive(Clone, Copy, Debug)]
-struct Bound(Option<f64>);
-
 impl FromStr for Note {
     type Err = String;
 
@@ -115,20 +100,6 @@ impl FromStr for Note {
                 Ok(Note { key: key.trim().to_owned(), value: value.to_owned() })
             }
             _ => Err("expects `KEY=VALUE`".to_owned()),
-        }
-    }
-}
-
-impl FromStr for Bound {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Bound, String> {
-        if text.is_empty() {
-            return Ok(Bound(None));
-        }
-        match text.parse::<f64>() {
-            Ok(bound) if bound.is_finite() && bound >= 0.0 => Ok(Bound(Some(bound))),
-            _ => Err("expects a number of at least 0".to_owned()),
         }
     }
 }
@@ -294,7 +265,8 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
     library::check_options(&program, options).map_err(|error| of(path, &error))?;
     let torch_version = program.torch_version.clone();
     progress.stage(format!("converting {}", path.display()));
-    let again = args.verify.map(|_| program.clone());
+    let bound = args.program.bound(options.precision);
+    let again = bound.map(|_| program.clone());
     let Conversion { model, target, demands } =
         library::convert(program, options).map_err(|error| stop(path, error))?;
     let opened = coremill::Opened::made(model, output);
@@ -310,9 +282,8 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
 
     let mut agreement: Option<Agreement> = None;
     let mut unverified = None;
-    if let (Some(Bound(bound)), Some(program)) = (args.verify, again) {
+    if let (Some(bound), Some(program)) = (bound, again) {
         progress.stage("verifying the numbers");
-        let bound = bound.unwrap_or_else(|| library::bound(options.precision));
         agreement =
             library::check_numbers(program, options, &verified, bound).map_err(|error| {
                 Failure::user(format_args!(

@@ -1,5 +1,7 @@
 //! How a program becomes one of Core ML: the options that `convert` and `lower` share.
 
+use std::str::FromStr;
+
 use clap::builder::PossibleValuesParser;
 use coremill::compiler::{Options, Precision};
 use coremill::convert;
@@ -34,7 +36,23 @@ pub(in crate::commands) struct ProgramArgs {
     /// The shapes that an input may have; once for each input. Several inputs have those of one position together
     #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
     shapes: Vec<InputShapes>,
+    /// Run the result on the inputs that the archive holds, rounded as on the device, against the program in fp32, and
+    /// exit with 1 if an output is further off than BOUND in parts of its largest element; 0.01 if not given, 0.001 for
+    /// fp32
+    #[arg(
+        long,
+        value_name = "BOUND",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_parser = Bound::from_str
+    )]
+    verify: Option<Bound>,
 }
+
+/// How far outputs may be off; none for the usual.
+#[derive(Clone, Copy, Debug)]
+struct Bound(Option<f64>);
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum PrecisionArg {
@@ -44,7 +62,27 @@ enum PrecisionArg {
     Fp32,
 }
 
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bound, String> {
+        if text.is_empty() {
+            return Ok(Bound(None));
+        }
+        match text.parse::<f64>() {
+            Ok(bound) if bound.is_finite() && bound >= 0.0 => Ok(Bound(Some(bound))),
+            _ => Err("expects a number of at least 0".to_owned()),
+        }
+    }
+}
+
 impl ProgramArgs {
+    /// How far outputs may be off, if numbers are to be verified.
+    pub(in crate::commands) fn bound(&self, precision: Precision) -> Option<f64> {
+        let Bound(bound) = self.verify?;
+        Some(bound.unwrap_or_else(|| convert::bound(precision)))
+    }
+
     /// Whether the target was asked for.
     pub(in crate::commands) fn has_target(&self) -> bool {
         self.target.is_some()

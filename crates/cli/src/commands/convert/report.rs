@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coremill::compare::Figures;
 use coremill::compiler::{Demands, Precision};
 use coremill::convert::{self, Agreement};
 use coremill::mil::ir::Opset;
@@ -12,7 +11,8 @@ use coremill::summary::{FunctionSummary, Summary};
 use serde::Serialize;
 
 use super::Stop;
-use crate::commands::{compare, inspect};
+use super::numbers::{self, Verified};
+use crate::commands::inspect;
 use crate::output::{self, BAR, Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// How many operations and demands are listed.
@@ -63,7 +63,7 @@ pub(super) fn render(made: &Made) -> String {
         text += &operations(function);
     }
     if let Some(agreement) = &made.agreement {
-        text += &numbers(agreement);
+        text += &numbers::render(agreement);
     }
     if let Some(why) = &made.unverified {
         let _ = writeln!(text, "  {}: numbers were not verified: {why}", paint(ERROR, "warning"));
@@ -120,40 +120,6 @@ fn operations(function: &FunctionSummary) -> String {
     format!("  {} operations\n{}{rest}", function.operations, table.render())
 }
 
-fn numbers(agreement: &Agreement) -> String {
-    let mut table = Table::new(2);
-    let head = ["verified", "max relative", "SNR", "differ", ""];
-    table.row(head.into_iter().enumerate().map(|(index, title)| {
-        let cell = if (1..4).contains(&index) { Cell::number(title) } else { Cell::text(title) };
-        cell.style(FAINT)
-    }));
-    for output in &agreement.outputs {
-        let verdict = if agreement.accepts(output) {
-            Cell::text("agrees").style(GOOD)
-        } else {
-            Cell::text(format!("exceeds {}", compare::scientific(agreement.bound))).style(ERROR)
-        };
-        let name = Cell::text(&output.name).style(STRONG);
-        match &output.figures {
-            Ok(figures) => table.row([
-                name,
-                Cell::number(compare::scientific(figures.max_relative)),
-                Cell::number(compare::decibels(figures.snr())),
-                Cell::number(format!("{} of {}", figures.differing, figures.elements)),
-                verdict,
-            ]),
-            Err(why) => table.row([
-                name,
-                Cell::number(""),
-                Cell::number(""),
-                Cell::number(""),
-                Cell::text(why).style(ERROR),
-            ]),
-        }
-    }
-    table.render()
-}
-
 /// What is printed for programs. Fields are only added while `format_version` stays.
 #[derive(Serialize)]
 pub(super) struct Reports {
@@ -192,23 +158,6 @@ enum Outcome {
 }
 
 #[derive(Serialize)]
-struct Verified {
-    holds: bool,
-    bound: f64,
-    outputs: Vec<VerifiedOutput>,
-}
-
-#[derive(Serialize)]
-struct VerifiedOutput {
-    name: String,
-    agrees: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    figures: Option<Figures>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mismatch: Option<String>,
-}
-
-#[derive(Serialize)]
 struct RefusedCalls {
     operator: String,
     reason: String,
@@ -235,20 +184,7 @@ impl Default for Reports {
 
 impl Reports {
     pub(super) fn made(&mut self, made: &Made) {
-        let verified = made.agreement.as_ref().map(|agreement| Verified {
-            holds: agreement.holds(),
-            bound: agreement.bound,
-            outputs: agreement
-                .outputs
-                .iter()
-                .map(|output| VerifiedOutput {
-                    name: output.name.clone(),
-                    agrees: agreement.accepts(output),
-                    figures: output.figures.clone().ok(),
-                    mismatch: output.figures.clone().err(),
-                })
-                .collect(),
-        });
+        let verified = made.agreement.as_ref().map(Verified::of);
         self.conversions.push(Report {
             model: made.path.display().to_string(),
             output: Some(made.output.display().to_string()),

@@ -4,8 +4,10 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, WeightSharing};
-use coremill::convert;
+use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, Options, WeightSharing};
+use coremill::convert::{self, Agreement};
+use coremill::executorch;
+use coremill::pt2::ExportedProgram;
 use coremill::pte;
 
 use super::convert::options::ProgramArgs;
@@ -138,6 +140,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Failure::user(&refusal).hint(hint.as_deref())
     };
     options.apply_specs(&args.compile_spec).map_err(refusal)?;
+    let bound = args.program.bound(options.options.precision);
+    let again = bound.map(|_| programs.clone());
     progress.stage("lowering");
     let lowered = compiler::lower(programs, &options).map_err(|error| {
         if let compiler::Error::Refused(refused) = &error {
@@ -154,12 +158,44 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Failure::user(&error).hint(hint)
         },
     )?;
+    let mut numbers = Vec::new();
+    if let (Some(bound), Some(programs)) = (bound, again) {
+        progress.stage("verifying the numbers");
+        numbers = verified(args, programs, &options.options, bound)?;
+    }
     drop(progress);
     let bytes = std::fs::metadata(&args.output).map_or(0, |written| written.len());
-    let made = Made { path: &args.output, bytes, sources: &sources, reports: &lowered.reports };
+    let made = Made { path: &args.output, bytes, sources: &sources, reports: &lowered.reports, numbers: &numbers };
     anstream::eprint!("{}", report::render(&made, args.partition_report));
     if args.json {
         output::print_json(&report::to_json(&made))?;
     }
-    Ok(())
+    match made.is_off() {
+        true => Err(Failure::user(format_args!(
+            "{}: the numbers are not as they should be; the program was written",
+            args.output.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Runs what was written, method by method, on the inputs that the archives hold.
+fn verified(
+    args: &Args,
+    programs: Vec<(String, ExportedProgram)>,
+    options: &Options,
+    bound: f64,
+) -> Result<Vec<Option<Agreement>>, Failure> {
+    let written = executorch::open(&args.output).map_err(|error| super::failure(&error))?;
+    let check = |(method, program): (String, ExportedProgram)| {
+        let numbers = convert::check_method(written.clone(), &method, program, options, bound);
+        numbers.map_err(|error| {
+            Failure::user(format_args!(
+                "{}: the numbers of `{method}` cannot be verified: {error}; the program was written",
+                args.output.display()
+            ))
+            .hint(error.remedy())
+        })
+    };
+    programs.into_iter().map(check).collect()
 }

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use coremill::compiler::{Outside, PartReport, Reason, Refused, Report};
-use coremill::convert;
+use coremill::convert::{self, Agreement};
 use serde::Serialize;
 
+use crate::commands::convert::numbers::{self, Verified};
 use crate::commands::convert::refusals::render_group;
 use crate::output::{self, Cell, ERROR, FAINT, STRONG, Table, paint};
 
@@ -21,9 +22,17 @@ pub(super) struct Made<'a> {
     /// Methods, and the archives that they come from.
     pub(super) sources: &'a [(&'a str, &'a str)],
     pub(super) reports: &'a [Report],
+    /// How the numbers of each method agree; empty if they were not to be verified, none for a method whose archive holds
+    /// no sample inputs.
+    pub(super) numbers: &'a [Option<Agreement>],
 }
 
 impl Made<'_> {
+    /// Whether numbers are not as they should be.
+    pub(super) fn is_off(&self) -> bool {
+        self.numbers.iter().flatten().any(|agreement| !agreement.holds())
+    }
+
     /// The archive that a method comes from.
     fn source(&self, method: &str) -> &str {
         self.sources.iter().find(|(name, _)| *name == method).map_or("", |(_, path)| path)
@@ -52,6 +61,20 @@ pub(super) fn render(made: &Made<'_>, details: bool) -> String {
     text += &table.render();
     for report in made.reports {
         text += &render_warnings(report);
+    }
+    for (report, agreement) in made.reports.iter().zip(made.numbers) {
+        match agreement {
+            Some(agreement) if made.reports.len() > 1 => {
+                let _ = writeln!(text, "method {}", paint(STRONG, &report.method));
+                text += &numbers::render(agreement);
+            }
+            Some(agreement) => text += &numbers::render(agreement),
+            None => {
+                let (label, source) = (paint(ERROR, "warning"), made.source(&report.method));
+                let why = format!("{source} holds no sample inputs");
+                let _ = writeln!(text, "{label}: numbers were not verified: {why}");
+            }
+        }
     }
     if details {
         for report in made.reports {
@@ -166,6 +189,8 @@ struct JsonMethod {
     skipped_in_vain: Vec<String>,
     /// Operators that were to be left outside, which no kernel can do.
     delegated_all_the_same: BTreeSet<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<Verified>,
 }
 
 #[derive(Serialize)]
@@ -203,7 +228,7 @@ struct JsonOutside {
 }
 
 pub(super) fn to_json(made: &Made<'_>) -> Json {
-    let method = |report: &Report| JsonMethod {
+    let method = |(index, report): (usize, &Report)| JsonMethod {
         name: report.method.clone(),
         source: made.source(&report.method).to_owned(),
         delegates: report
@@ -229,12 +254,13 @@ pub(super) fn to_json(made: &Made<'_>) -> Json {
             .iter()
             .map(|call| call.operator.clone())
             .collect(),
+        verified: made.numbers.get(index).and_then(Option::as_ref).map(Verified::of),
     };
     Json {
         format_version: 1,
         path: made.path.display().to_string(),
         bytes: made.bytes,
-        methods: made.reports.iter().map(method).collect(),
+        methods: made.reports.iter().enumerate().map(method).collect(),
     }
 }
 

@@ -1,0 +1,77 @@
+//! How far what was made is off: as text, or JSON.
+
+use coremill::compare::Figures;
+use coremill::convert::{Agreement, OutputAgreement};
+use serde::Serialize;
+
+use crate::commands::compare;
+use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table};
+
+/// A line for each output.
+pub(in crate::commands) fn render(agreement: &Agreement) -> String {
+    let mut table = Table::new(2);
+    let head = ["verified", "max relative", "SNR", "differ", ""];
+    table.row(head.into_iter().enumerate().map(|(index, title)| {
+        let cell = if (1..4).contains(&index) { Cell::number(title) } else { Cell::text(title) };
+        cell.style(FAINT)
+    }));
+    for output in &agreement.outputs {
+        let verdict = if agreement.accepts(output) {
+            Cell::text("agrees").style(GOOD)
+        } else {
+            Cell::text(format!("exceeds {}", compare::scientific(agreement.bound))).style(ERROR)
+        };
+        let name = Cell::text(&output.name).style(STRONG);
+        match &output.figures {
+            Ok(figures) => table.row([
+                name,
+                Cell::number(compare::scientific(figures.max_relative)),
+                Cell::number(compare::decibels(figures.snr())),
+                Cell::number(format!("{} of {}", figures.differing, figures.elements)),
+                verdict,
+            ]),
+            Err(why) => table.row([
+                name,
+                Cell::number(""),
+                Cell::number(""),
+                Cell::number(""),
+                Cell::text(why).style(ERROR),
+            ]),
+        }
+    }
+    table.render()
+}
+
+/// The same for programs.
+#[derive(Serialize)]
+pub(in crate::commands) struct Verified {
+    holds: bool,
+    bound: f64,
+    outputs: Vec<VerifiedOutput>,
+}
+
+#[derive(Serialize)]
+struct VerifiedOutput {
+    name: String,
+    agrees: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    figures: Option<Figures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mismatch: Option<String>,
+}
+
+impl Verified {
+    pub(in crate::commands) fn of(agreement: &Agreement) -> Verified {
+        let output = |output: &OutputAgreement| VerifiedOutput {
+            name: output.name.clone(),
+            agrees: agreement.accepts(output),
+            figures: output.figures.clone().ok(),
+            mismatch: output.figures.clone().err(),
+        };
+        Verified {
+            holds: agreement.holds(),
+            bound: agreement.bound,
+            outputs: agreement.outputs.iter().map(output).collect(),
+        }
+    }
+}
