@@ -17,7 +17,9 @@ use coremill_compiler::{self as compiler, Conversion, Options};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::{self as pt2, Argument, ExportedProgram, InputKind, Node, OutputKind};
 
-pub use numbers::{Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_method, check_numbers};
+pub use numbers::{
+    Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_method, check_numbers,
+};
 pub use refusals::{Group, Place, groups};
 pub use samples::{fit, sample_inputs};
 pub use target::parse_target;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Stop;
 use super::numbers::{self, Verified};
 use crate::commands::inspect;
-use crate::output::{self, BAR, Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
+use crate::output::{self, BAR, Cell, ERROR, FAINT, STRONG, Table, paint};
 
 /// How many operations and demands are listed.
 const TOP: usize = 8;

@@ -165,7 +165,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     drop(progress);
     let bytes = std::fs::metadata(&args.output).map_or(0, |written| written.len());
-    let made = Made { path: &args.output, bytes, sources: &sources, reports: &lowered.reports, numbers: &numbers };
+    let made = Made {
+        path: &args.output,
+        bytes,
+        sources: &sources,
+        reports: &lowered.reports,
+        numbers: &numbers,
+    };
     anstream::eprint!("{}", report::render(&made, args.partition_report));
     if args.json {
         output::print_json(&report::to_json(&made))?;
