@@ -23,10 +23,11 @@ mod sizes;
 mod stages;
 
 use std::collections::HashMap;
+use std::mem;
 
 use coremill_mil::compress::linear::Outcome;
 use coremill_mil::ir::{Function, Opset};
-use coremill_pt2::{ExportedProgram, Graph, InputKind, Target};
+use coremill_pt2::{ExportedProgram, InputKind, Target};
 
 pub(crate) use self::around::{DELEGATE, around};
 use self::flow::{Flow, defined};
@@ -191,10 +192,10 @@ fn edge_name(target: &Target) -> (String, String) {
 }
 
 impl<'w> Divider<'w> {
-    fn new(program: ExportedProgram, wishes: &'w Wishes<'w>, is_asked: &[bool]) -> Divider<'w> {
-        let mut frame = program.clone();
-        frame.graph = Graph::default();
-        frame.tensors.clear();
+    fn new(mut program: ExportedProgram, wishes: &'w Wishes<'w>, is_asked: &[bool]) -> Divider<'w> {
+        let (graph, tensors) = (mem::take(&mut program.graph), mem::take(&mut program.tensors));
+        let frame = program.clone();
+        (program.graph, program.tensors) = (graph, tensors);
         let flow = Flow::of(&program.graph);
         let nodes = program.graph.nodes.iter().enumerate();
         let outside = nodes.map(|(call, node)| {
@@ -483,7 +484,7 @@ impl Division {
         let mut seen = vec![false; self.outside.len()];
         let mut pending = calls.to_vec();
         while let Some(call) = pending.pop() {
-            if self.outside[call].is_none() || std::mem::replace(&mut seen[call], true) {
+            if self.outside[call].is_none() || mem::replace(&mut seen[call], true) {
                 continue;
             }
             let producers = self.flow.operands[call].iter();

@@ -442,14 +442,31 @@ fn copy(call: &mut Call<'_>) -> Results {
     one(call.expand(&source, x.sizes)?)
 }
 
+/// The index that does not count. Negative ones count from the end where torch's function takes one, and are none in
+/// what it calls.
+fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>, Refusal> {
+    if !call.has("padding_idx") {
+        return Ok(None);
+    }
+    let padding = call.int("padding_idx")?;
+    if padding >= 0 {
+        return Ok(Some(padding));
+    }
+    if !call.node.target.is("aten", "embedding_bag", "padding_idx") {
+        return Ok(None);
+    }
+    match weight.sizes[0].fixed() {
+        Some(rows) => Ok(Some(padding + rows)),
+        None => refuse!("the number of rows is known when the program runs only"),
+    }
+}
+
 /// Bags of a known number of rows: all of one length, or one index for each bag and nothing else.
 fn embedding_bag(call: &mut Call<'_>) -> Results {
     let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
     let offsets = call.tensor("offsets")?;
     let mode = call.int("mode")?;
-    if call.has("padding_idx") && call.int("padding_idx")? >= 0 {
-        refuse!("bags with an index that does not count have no kernel");
-    }
+    let padding = ignored_index(call, &weight)?;
     let extra = (1..call.node.outputs.len()).any(|index| call.wants(index));
     if extra || indices.rank() != 1 {
         refuse!("of bags only the sums, means and largest elements have kernels");
@@ -472,7 +489,12 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     let count = call.sum(&begun, &[1], true)?;
     let bag = call.with("sub", &count, Argument::Int(1))?;
     let bags = call.count(&starts.sizes[0], ScalarType::Int64)?;
-    let within = call.compare("eq", &bag, &bags)?;
+    let mut within = call.compare("eq", &bag, &bags)?;
+    if let Some(padding) = padding {
+        let counts = call.compare_number("ne", &indices, Argument::Int(padding))?;
+        let counts = call.unsqueeze(&counts, 1)?;
+        within = call.logic("logical_and", &within, &counts)?;
+    }
     let given = [("weight", weight.argument()), ("indices", indices.argument())];
     let rows = vec![length, weight.sizes[1].clone()];
     let mut rows = call.emit("aten.embedding.default", &given, weight.dtype, rows)?;
