@@ -55,13 +55,7 @@ const MAX_CALLS: usize = 1 << 14;
 /// # Errors
 /// All calls that no kernels can do, each with the reason.
 pub fn portable(mut program: ExportedProgram, outside: &[bool]) -> Result<Portable, Error> {
-    let mut rewrite = Rewrite {
-        schemas: Schemas::default(),
-        kernels: Kernels::default(),
-        table: Table::new(),
-        symbols: std::mem::take(&mut program.symbols),
-        refused: Vec::new(),
-    };
+    let mut rewrite = Rewrite::of(&mut program);
     let given = std::mem::take(&mut program.graph);
     let done = rewrite.graph(given, &|index| outside.get(index) == Some(&true));
     program.symbols = rewrite.symbols;
@@ -108,6 +102,17 @@ pub(crate) enum Place {
 }
 
 impl Rewrite {
+    /// With the symbols of a program, which gets them back when all is done.
+    fn of(program: &mut ExportedProgram) -> Rewrite {
+        Rewrite {
+            schemas: Schemas::default(),
+            kernels: Kernels::default(),
+            table: Table::new(),
+            symbols: std::mem::take(&mut program.symbols),
+            refused: Vec::new(),
+        }
+    }
+
     fn graph(&mut self, mut graph: Graph, outside: &dyn Fn(usize) -> bool) -> Frame {
         let nodes = std::mem::take(&mut graph.nodes);
         let mut frame = Frame::of(graph);

@@ -17,15 +17,13 @@ mod fourier;
 use std::collections::{HashMap, HashSet};
 
 use coremill_pt2::{
-    Argument, ExportedProgram, Graph, InputKind, Meta, Node, OutputKind, Schemas, Size, Stored,
-    Target, ValueId,
+    Argument, ExportedProgram, Graph, InputKind, Meta, Node, OutputKind, Size, Stored, Target,
+    ValueId,
 };
 use coremill_tensor::Buffer;
 
 use super::call::{Call, Results, Tensor, meta};
 use super::dtype::is_complex;
-use super::kernels::Kernels;
-use super::table::Table;
 use super::{Frame, Rewrite};
 use crate::error::{Error, Refusal, Refused, refuse};
 use crate::lower::{part_of, stored_parts};
@@ -55,13 +53,7 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
         return Ok(None);
     }
     let mut program = program.clone();
-    let mut rewrite = Rewrite {
-        schemas: Schemas::default(),
-        kernels: Kernels::default(),
-        table: Table::new(),
-        symbols: std::mem::take(&mut program.symbols),
-        refused: Vec::new(),
-    };
+    let mut rewrite = Rewrite::of(&mut program);
     let mut given = std::mem::take(&mut program.graph);
     let nodes = std::mem::take(&mut given.nodes);
     let mut frame = Frame::of(given);
