@@ -29,7 +29,7 @@ SAMPLES = 8
 #: The bits of fp16 that count, and the exponent of its smallest number.
 SIGNIFICANT, SMALLEST = 11, -24
 #: How often outputs are rounded by chance.
-CHANCES = 3
+CHANCES = 2
 
 
 def make(row: Row, directory: Path) -> dict[str, Any]:
@@ -267,7 +267,12 @@ def agree(program: torch.export.ExportedProgram, calls: list[Call], results: lis
 
 
 class Halves(TorchDispatchMode):
-    """Rounds what each operator gives to fp16; with a generator up or down by chance, the nearer one more often."""
+    """Rounds what each operator gives to fp16; with a generator up or down by chance, the nearer one more often.
+
+    Of a branch or a loop only what it gives in the end is rounded.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self, generator: torch.Generator | None) -> None:
         super().__init__()
@@ -275,11 +280,12 @@ class Halves(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
         found = function(*arguments, **(keywords or {}))
-        if function._schema.is_mutable:
+        schema = getattr(function, "_schema", None)
+        if schema is not None and schema.is_mutable:
             _pytree.tree_map(lambda value: written(value, self.rounded(value)), found)
             return found
         # What is seen in another way was rounded when it was made, and is written to by the same name.
-        is_view = any(one.alias_info is not None for one in function._schema.returns)
+        is_view = schema is not None and any(one.alias_info is not None for one in schema.returns)
         return found if is_view else _pytree.tree_map(self.rounded, found)
 
     def rounded(self, value: Any) -> Any:
