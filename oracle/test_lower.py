@@ -122,6 +122,23 @@ def test_buffers_stay_outside(name: str, runtime: Runtime, coremill: Command, tm
     assert "aten::copy_" in {operator.name for operator in lowered.execution_plan[0].operators}
 
 
+class Chosen(torch.nn.Module):
+    """What is done to the first input would have the name of the second."""
+
+    def forward(self, x: torch.Tensor, x_1: torch.Tensor) -> torch.Tensor:
+        return torch.where(x, x_1, x_1 * 2)
+
+
+def test_inputs_keep_their_names(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
+    """Shapes belong to inputs by their names."""
+    rows = torch.export.Dim("rows", min=2, max=8)
+    inputs = (torch.rand(3, 4) > 0.5, torch.randn(3, 4))
+    calls = save(Chosen(), inputs, tmp_path / "m.pt2", {"x": {0: rows}, "x_1": {0: rows}})
+    path = tmp_path / "m.pte"
+    coremill("lower", tmp_path / "m.pt2", "-o", path, "--precision", "fp32")
+    assert delegates(check(path, calls, runtime)) == 1
+
+
 def test_weights_are_given(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
     """Weights that are not taken over are constants of the program."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")

@@ -35,6 +35,8 @@ pub(crate) struct Builder {
     names: HashMap<String, u32>,
     /// Names that are kept for outputs.
     reserved: HashSet<String>,
+    /// Names that are kept for inputs.
+    expected: HashSet<String>,
     /// Whether what is appended stays in `fp32`, whatever the precision of the program.
     pub(crate) exact: bool,
     /// What was appended so.
@@ -62,7 +64,7 @@ impl Builder {
     pub(crate) fn new(name: &str, opset: Opset) -> Builder {
         let function = Function::new(name, opset);
         let blocks = vec![Scope { block: function.body, dims: HashMap::new() }];
-        let (analysis, high_rank, names, reserved, label) = Default::default();
+        let (analysis, high_rank, names, reserved, expected, label) = Default::default();
         let exact_values = HashSet::new();
         let exact = false;
         Builder {
@@ -72,6 +74,7 @@ impl Builder {
             high_rank,
             names,
             reserved,
+            expected,
             label,
             exact,
             exact_values,
@@ -89,7 +92,7 @@ impl Builder {
 
     /// Adds an input to the function. Inputs come before operations.
     pub(crate) fn input(&mut self, name: &str, ty: Type) -> ValueId {
-        let name = self.fresh(name);
+        let name = if self.expected.remove(name) { name.to_owned() } else { self.fresh(name) };
         let body = self.function.body;
         let value = self.function.add_input(body, name, ty);
         self.analysis.enter_input(&self.function, value);
@@ -189,6 +192,14 @@ impl Builder {
             self.exact_values.extend(&outputs);
         }
         outputs
+    }
+
+    /// Keeps a name for [`Builder::input`], if nothing has it: what is done to the inputs before gets others.
+    pub(crate) fn expect(&mut self, name: &str) {
+        if !self.names.contains_key(name) {
+            self.names.insert(name.to_owned(), 0);
+            self.expected.insert(name.to_owned());
+        }
     }
 
     /// Keeps a name for [`Builder::rename`].

@@ -27,16 +27,24 @@ impl<'p> Lowering<'p> {
             }
         }
         self.check_shapes()?;
-        users = 0;
+        let mut names = Vec::new();
+        for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
+            if let (Argument::Value(id), None) = (argument, slot(kind)) {
+                let name = self.options.input_names.get(names.len());
+                let name = identifier(name.unwrap_or(&program.graph.value(*id).name));
+                self.builder.expect(&name);
+                names.push(name);
+            }
+        }
+        let mut names = names.into_iter();
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
             let Argument::Value(id) = argument else { continue };
             frame.values[id.index()] = match slot(kind) {
                 Some(slot) => slot,
                 None => {
                     let value = program.graph.value(*id);
-                    let name = self.options.input_names.get(users).unwrap_or(&value.name);
-                    users += 1;
-                    Slot::Done(self.user_input(&identifier(name), &value.meta)?)
+                    let name = names.next().unwrap_or_default();
+                    Slot::Done(self.user_input(&name, &value.meta)?)
                 }
             };
         }
@@ -124,6 +132,7 @@ impl<'p> Lowering<'p> {
             _ => DType::Fp32,
         };
         let mut value = self.builder.input(name, Type::Tensor(TensorType { dtype, shape }));
+        self.name_shapes(name, value);
         self.share_symbols(value, meta);
         if scalar {
             value = self.builder.squeeze(value, &[0])?;

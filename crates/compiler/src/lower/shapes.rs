@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use coremill_mil::ir::{Dim, Opset};
-use coremill_mil::model::shapes;
+use coremill_mil::ir::{Dim, Opset, ValueId};
+use coremill_mil::model::shapes::{self, FlexibleShapes};
 use coremill_pt2::{Argument, Hint, InputKind, Meta, Number, Size, Symbol, SymbolId, TensorMeta};
 
 use super::Lowering;
@@ -190,6 +190,19 @@ impl Lowering<'_> {
             self.shapes.ranges.push((name.to_owned(), ranges));
         }
         shape
+    }
+
+    /// The shapes of the last input are stated by the name that it has in the end.
+    pub(super) fn name_shapes(&mut self, name: &str, input: ValueId) {
+        let found = &self.builder.function.value(input).name;
+        if found == name {
+            return;
+        }
+        let FlexibleShapes { defaults, ranges, enumerated } = &mut self.shapes;
+        let sets = enumerated.iter_mut().filter_map(|set| set.last_mut());
+        let shapes = defaults.last_mut().into_iter().chain(sets).map(|(own, _)| own);
+        let names = shapes.chain(ranges.last_mut().map(|(own, _)| own));
+        names.filter(|own| *own == name).for_each(|own| own.clone_from(found));
     }
 
     /// States on the function which shapes its inputs may have, if one has several.
