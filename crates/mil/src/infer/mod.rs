@@ -16,6 +16,7 @@ mod rules;
 mod shape;
 mod site;
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
 
@@ -138,8 +139,7 @@ impl Analysis {
 
         let mut operands: Operands = Vec::with_capacity(op.inputs.len());
         for input in &op.inputs {
-            let bound = input.bindings.iter().map(|binding| self.operand(binding));
-            match bound.collect::<Option<Vec<_>>>() {
+            match self.bound(&input.bindings) {
                 Some(bound) => operands.push((&input.name, bound)),
                 None => {
                     let message = "is bound to a value that is not defined before";
@@ -149,7 +149,9 @@ impl Analysis {
         }
         if kind.is_constexpr() {
             let stated = op.attributes.iter().filter(|(name, _)| *name != "name");
-            operands.extend(stated.map(|(name, value)| (name, vec![Outcome::of_constant(value)])));
+            operands.extend(
+                stated.map(|(name, value)| (name, Cow::Owned(vec![Outcome::of_constant(value)]))),
+            );
         }
         let refusals = check_against_row(row, op, &operands);
         if !refusals.is_empty() {
@@ -287,6 +289,14 @@ impl Analysis {
         Ok(outcomes)
     }
 
+    /// What is known about everything that is bound to a parameter; none if something is not defined.
+    fn bound(&self, bindings: &[Binding]) -> Option<Cow<'_, [Outcome]>> {
+        if let [Binding::Value(value)] = bindings {
+            return self.outcome(*value).map(|outcome| std::slice::from_ref(outcome).into());
+        }
+        bindings.iter().map(|binding| self.operand(binding)).collect()
+    }
+
     fn operand(&self, binding: &Binding) -> Option<Outcome> {
         match binding {
             Binding::Value(value) => self.outcome(*value).cloned(),
@@ -395,7 +405,7 @@ fn gives_constant(kind: OpKind, op: &Op, operands: &Operands) -> bool {
     if kind == OpKind::Const || kind.is_constexpr() {
         return true;
     }
-    let mut bound = operands.iter().flat_map(|(_, bound)| bound).peekable();
+    let mut bound = operands.iter().flat_map(|(_, bound)| bound.iter()).peekable();
     op.blocks.is_empty() && bound.peek().is_some() && bound.all(|operand| operand.constant)
 }
 

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub(crate) type Rule = Result<Vec<Outcome>, Refusal>;
 
 /// The bound values of each parameter. The operands that the older compressed constants state as
 /// attributes count as bound.
-pub(super) type Operands<'a> = Vec<(&'a str, Vec<Outcome>)>;
+pub(super) type Operands<'a> = Vec<(&'a str, Cow<'a, [Outcome]>)>;
 
 /// An operation with what is known about its arguments, as the rules of inference see it.
 ///

@@ -1,5 +1,6 @@
 //! Dimensions, and the integer expressions that unknown ones are computed with.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -84,13 +85,25 @@ impl fmt::Display for Symbol {
 /// Two expressions that are equal as sums of products compare equal. Arithmetic that overflows
 /// gives none.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Expr(Arc<Sum>);
+pub struct Expr(Form);
+
+/// Nearly all expressions are numbers, which need no memory of their own.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Form {
+    Constant(i64),
+    /// One that has terms.
+    Sum(Arc<Sum>),
+}
+
+type Terms = BTreeMap<Vec<Atom>, i64>;
+
+static NO_TERMS: Terms = BTreeMap::new();
 
 /// `constant + Σ coefficient · Π atoms`, no coefficient zero, atoms of a product sorted.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Sum {
     constant: i64,
-    terms: BTreeMap<Vec<Atom>, i64>,
+    terms: Terms,
     /// How many atoms there are in all, nested ones counted as often as they occur. Expressions
     /// share their parts, so that a few operations could otherwise make one that takes for ever
     /// to walk.
@@ -117,17 +130,75 @@ const MAX_DEPTH: usize = 16;
 /// Expressions with more atoms than this, nested ones counted, are given up, for the same reason.
 const MAX_ATOMS: usize = 1024;
 
+impl Ord for Form {
+    /// A number stands where a sum of it and no terms would.
+    fn cmp(&self, other: &Form) -> Ordering {
+        match (self, other) {
+            (Form::Constant(left), Form::Constant(right)) => left.cmp(right),
+            (Form::Constant(left), Form::Sum(right)) => {
+                left.cmp(&right.constant).then(Ordering::Less)
+            }
+            (Form::Sum(left), Form::Constant(right)) => {
+                left.constant.cmp(right).then(Ordering::Greater)
+            }
+            (Form::Sum(left), Form::Sum(right)) => left.cmp(right),
+        }
+    }
+}
+
+impl PartialOrd for Form {
+    fn partial_cmp(&self, other: &Form) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Expr {
     /// The value, if no symbol occurs.
     pub fn constant(&self) -> Option<i64> {
-        self.0.terms.is_empty().then_some(self.0.constant)
+        match &self.0 {
+            Form::Constant(value) => Some(*value),
+            Form::Sum(_) => None,
+        }
+    }
+
+    /// What is added to the terms.
+    fn offset(&self) -> i64 {
+        match &self.0 {
+            Form::Constant(value) => *value,
+            Form::Sum(sum) => sum.constant,
+        }
+    }
+
+    fn terms(&self) -> &Terms {
+        match &self.0 {
+            Form::Constant(_) => &NO_TERMS,
+            Form::Sum(sum) => &sum.terms,
+        }
+    }
+
+    /// The number of atoms, nested ones counted.
+    fn atoms(&self) -> usize {
+        match &self.0 {
+            Form::Constant(_) => 0,
+            Form::Sum(sum) => sum.atoms,
+        }
+    }
+
+    /// The products with their coefficients, the constant as a product of nothing.
+    fn all_terms(&self) -> impl Iterator<Item = (&[Atom], i64)> {
+        let constant = (self.offset() != 0).then_some((&[][..], self.offset()));
+        let terms = self.terms().iter().map(|(product, &c)| (product.as_slice(), c));
+        constant.into_iter().chain(terms)
     }
 
     /// The sum; none on overflow.
     pub fn add(&self, other: &Expr) -> Option<Expr> {
-        let mut sum = (*self.0).clone();
-        sum.constant = sum.constant.checked_add(other.0.constant)?;
-        for (product, coefficient) in &other.0.terms {
+        if let (Form::Constant(left), Form::Constant(right)) = (&self.0, &other.0) {
+            return left.checked_add(*right).map(Expr::from);
+        }
+        let constant = self.offset().checked_add(other.offset())?;
+        let mut sum = Sum { constant, terms: self.terms().clone(), atoms: 0 };
+        for (product, coefficient) in other.terms() {
             sum.add_term(product.clone(), *coefficient)?;
         }
         sum.finish()
@@ -140,9 +211,12 @@ impl Expr {
 
     /// The product; none on overflow.
     pub fn mul(&self, other: &Expr) -> Option<Expr> {
+        if let (Form::Constant(left), Form::Constant(right)) = (&self.0, &other.0) {
+            return left.checked_mul(*right).map(Expr::from);
+        }
         let mut sum = Sum::default();
-        for (left, left_coefficient) in self.0.all_terms() {
-            for (right, right_coefficient) in other.0.all_terms() {
+        for (left, left_coefficient) in self.all_terms() {
+            for (right, right_coefficient) in other.all_terms() {
                 let coefficient = left_coefficient.checked_mul(right_coefficient)?;
                 let mut product: Vec<Atom> = left.iter().chain(right).cloned().collect();
                 product.sort();
@@ -200,17 +274,17 @@ impl Expr {
         let not_negative = |(product, coefficient): (&Vec<Atom>, &i64)| {
             *coefficient >= 0 && product.iter().all(Atom::is_not_negative)
         };
-        self.0.terms.iter().all(not_negative).then_some(self.0.constant)
+        self.terms().iter().all(not_negative).then_some(self.offset())
     }
 
     /// How much there is to it: products and atoms, nested ones counted.
     pub(crate) fn size(&self) -> usize {
-        self.0.terms.len() + self.0.atoms
+        self.terms().len() + self.atoms()
     }
 
     /// The term of the highest degree, the last of them in the order of atoms; none for zero.
     fn leading_term(&self) -> Option<(&[Atom], i64)> {
-        self.0.all_terms().max_by(|(left, _), (right, _)| {
+        self.all_terms().max_by(|(left, _), (right, _)| {
             left.len().cmp(&right.len()).then_with(|| left.cmp(right))
         })
     }
@@ -258,8 +332,8 @@ impl Expr {
     /// The value when each symbol has the value that `assign` gives; none if one has none, on
     /// overflow, or on division by zero.
     pub fn evaluate(&self, assign: &dyn Fn(Symbol) -> Option<i64>) -> Option<i64> {
-        let mut total = self.0.constant;
-        for (product, coefficient) in &self.0.terms {
+        let mut total = self.offset();
+        for (product, coefficient) in self.terms() {
             let mut value = *coefficient;
             for atom in product {
                 value = value.checked_mul(atom.evaluate(assign)?)?;
@@ -272,8 +346,8 @@ impl Expr {
     /// `self / divisor` if every coefficient is a multiple of it.
     fn divide_exactly(&self, divisor: i64) -> Option<Expr> {
         let exact = |value: i64| (value.checked_rem(divisor)? == 0).then(|| value / divisor);
-        let mut sum = Sum { constant: exact(self.0.constant)?, ..Sum::default() };
-        for (product, coefficient) in &self.0.terms {
+        let mut sum = Sum { constant: exact(self.offset())?, ..Sum::default() };
+        for (product, coefficient) in self.terms() {
             sum.terms.insert(product.clone(), exact(*coefficient)?);
         }
         sum.finish()
@@ -286,7 +360,7 @@ impl Expr {
     }
 
     fn depth(&self) -> usize {
-        let atoms = self.0.terms.keys().flatten();
+        let atoms = self.terms().keys().flatten();
         atoms.map(Atom::depth).max().unwrap_or(0)
     }
 }
@@ -305,12 +379,10 @@ impl Sum {
         Some(())
     }
 
-    fn all_terms(&self) -> impl Iterator<Item = (&[Atom], i64)> {
-        let constant = (self.constant != 0).then_some((&[][..], self.constant));
-        constant.into_iter().chain(self.terms.iter().map(|(product, &c)| (product.as_slice(), c)))
-    }
-
     fn finish(mut self) -> Option<Expr> {
+        if self.terms.is_empty() {
+            return Some(Expr::from(self.constant));
+        }
         let atoms = self.terms.keys().flatten().map(Atom::count);
         self.atoms = atoms.fold(0, usize::saturating_add);
         let within = self.terms.len() <= MAX_TERMS
@@ -318,7 +390,7 @@ impl Sum {
             && self.terms.keys().all(|product| {
                 product.len() <= MAX_DEPTH && product.iter().all(|atom| atom.depth() <= MAX_DEPTH)
             });
-        within.then(|| Expr(Arc::new(self)))
+        within.then(|| Expr(Form::Sum(Arc::new(self))))
     }
 }
 
@@ -355,7 +427,7 @@ impl Atom {
 
     fn count(&self) -> usize {
         let nested =
-            self.operands().map_or(0, |(left, right)| left.0.atoms.saturating_add(right.0.atoms));
+            self.operands().map_or(0, |(left, right)| left.atoms().saturating_add(right.atoms()));
         nested.saturating_add(1)
     }
 
@@ -387,21 +459,21 @@ fn floor_div(left: i64, right: i64) -> Option<i64> {
 
 impl From<i64> for Expr {
     fn from(constant: i64) -> Expr {
-        Expr(Arc::new(Sum { constant, ..Sum::default() }))
+        Expr(Form::Constant(constant))
     }
 }
 
 impl From<Symbol> for Expr {
     fn from(symbol: Symbol) -> Expr {
         let terms = BTreeMap::from([(vec![Atom::Symbol(symbol)], 1)]);
-        Expr(Arc::new(Sum { constant: 0, terms, atoms: 1 }))
+        Expr(Form::Sum(Arc::new(Sum { constant: 0, terms, atoms: 1 })))
     }
 }
 
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
-        for (product, coefficient) in &self.0.terms {
+        for (product, coefficient) in self.terms() {
             let sign = match (first, *coefficient < 0) {
                 (true, true) => "-",
                 (true, false) => "",
@@ -418,7 +490,7 @@ impl fmt::Display for Expr {
             }
             first = false;
         }
-        match self.0.constant {
+        match self.offset() {
             constant if first => write!(f, "{constant}"),
             0 => Ok(()),
             constant if constant < 0 => write!(f, " - {}", constant.unsigned_abs()),
