@@ -126,7 +126,7 @@ pub(crate) fn read(wire: wire::Graph, context: &mut Context) -> Result<Graph, Er
     let mut reader = Reader {
         context,
         graph: Graph { single_return: is_single_tensor_return, ..Graph::default() },
-        names: HashMap::new(),
+        names: HashMap::with_capacity(wire.tensor_values.len()),
         tensors: wire.tensor_values,
         ints: wire.sym_int_values,
         floats: wire.sym_float_values,

@@ -499,14 +499,22 @@ pub struct Origin {
 impl Origin {
     /// The path of the innermost module, `layers.0.norm` for instance; empty for the outermost.
     pub fn module_path(&self) -> Option<&str> {
-        let innermost = split_outside(self.module_stack.as_deref()?, ';').last()?;
-        split_outside(innermost, ',').nth(1)
+        split_outside(self.innermost_module()?, b',').nth(1)
     }
 
     /// The Python class of the innermost module.
     pub fn module_class(&self) -> Option<&str> {
-        let innermost = split_outside(self.module_stack.as_deref()?, ';').last()?;
-        split_outside(innermost, ',').nth(2)
+        split_outside(self.innermost_module()?, b',').nth(2)
+    }
+
+    /// Key, path and type of the innermost module.
+    fn innermost_module(&self) -> Option<&str> {
+        let stack = self.module_stack.as_deref()?;
+        // Few paths hold calls, and stacks are long.
+        if stack.contains('(') || stack.contains(')') {
+            return split_outside(stack, b';').last();
+        }
+        stack.rsplit(';').next()
     }
 
     /// The innermost line of Python code: file, line, and the code if it is there.
@@ -541,16 +549,21 @@ impl Origin {
     }
 }
 
-/// Splits at separators that no parenthesis encloses: paths can hold calls.
-fn split_outside(text: &str, separator: char) -> impl Iterator<Item = &str> {
-    let mut depth = 0i64;
-    text.split(move |c| {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
-        depth <= 0 && c == separator
+/// Splits at separators, of ASCII, that no parenthesis encloses: paths can hold calls.
+fn split_outside(text: &str, separator: u8) -> impl Iterator<Item = &str> {
+    let (mut rest, mut depth) = (Some(text), 0i64);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = text.bytes().position(|byte| {
+            depth += i64::from(byte == b'(') - i64::from(byte == b')');
+            depth <= 0 && byte == separator
+        });
+        let (part, after) = match end {
+            Some(end) => (&text[..end], Some(&text[end + 1..])),
+            None => (text, None),
+        };
+        rest = after;
+        Some(part)
     })
 }
 

@@ -1,7 +1,10 @@
 //! The three layouts of the zip archive, and how a program is put together from its entries.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 
 use coremill_tensor::Buffer;
 use serde::de::DeserializeOwned;
@@ -27,6 +30,9 @@ const FLAT_EXTRA: &str = "extra_files/";
 /// The name that `torch.export.save` gives.
 const DEFAULT_NAME: &str = "model";
 
+/// What a thread has for its stack: as much as the one that a process begins with.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Major versions of the schema: ExecuTorch's own, torch 2.5's, and that of all since.
 const MAJORS: [u64; 3] = [5, 7, 8];
 
@@ -35,6 +41,13 @@ const MAJORS: [u64; 3] = [5, 7, 8];
 pub struct Pt2 {
     archive: Archive,
     layout: Layout,
+}
+
+/// What an archive holds besides the JSON of a program.
+struct Beside {
+    tensors: BTreeMap<String, Stored>,
+    sample_inputs: Option<(String, Buffer)>,
+    extra_files: BTreeMap<String, Buffer>,
 }
 
 #[derive(Debug)]
@@ -101,15 +114,16 @@ impl Pt2 {
 
     fn flat(&self) -> Result<ExportedProgram, Error> {
         let json = self.archive.get(FLAT_PROGRAM)?;
+        let beside = || {
+            let mut tensors = BTreeMap::new();
+            for entry in ["serialized_state_dict.pt", "serialized_constants.pt"] {
+                self.saved_tensors(entry, &mut tensors)?;
+            }
+            let sample_inputs = self.samples(FLAT_SAMPLES)?;
+            Ok(Beside { tensors, sample_inputs, extra_files: self.extra(FLAT_EXTRA)? })
+        };
         // Python's JSON has bare words for what is not finite; JSON has not.
-        let json = quote_words(json.as_bytes());
-        let mut tensors = BTreeMap::new();
-        for entry in ["serialized_state_dict.pt", "serialized_constants.pt"] {
-            self.saved_tensors(entry, &mut tensors)?;
-        }
-        let samples = self.samples(FLAT_SAMPLES)?;
-        let extra = self.extra(FLAT_EXTRA)?;
-        program(&json, FLAT_PROGRAM, tensors, samples, extra)
+        together(FLAT_PROGRAM, &beside, || program(&quote_words(json.as_bytes()), FLAT_PROGRAM))
     }
 
     fn nested(&self, root: &str, name: &str) -> Result<ExportedProgram, Error> {
@@ -122,21 +136,23 @@ impl Pt2 {
             )
             .in_entry(&order_entry));
         }
-        let mut tensors = BTreeMap::new();
-        for kind in ["weights", "constants"] {
-            let folder = format!("{root}/data/{kind}");
-            let config = format!("{folder}/{name}_{kind}_config.json");
-            match self.archive.find(&config)? {
-                Some(json) => self.payloads(&folder, &config, &json, &mut tensors)?,
-                // torch 2.8 has pickles in their place.
-                None => self.saved_tensors(&format!("{folder}/{name}.pt"), &mut tensors)?,
+        let beside = || {
+            let mut tensors = BTreeMap::new();
+            for kind in ["weights", "constants"] {
+                let folder = format!("{root}/data/{kind}");
+                let config = format!("{folder}/{name}_{kind}_config.json");
+                match self.archive.find(&config)? {
+                    Some(json) => self.payloads(&folder, &config, &json, &mut tensors)?,
+                    // torch 2.8 has pickles in their place.
+                    None => self.saved_tensors(&format!("{folder}/{name}.pt"), &mut tensors)?,
+                }
             }
-        }
-        let samples = self.samples(&format!("{root}/data/sample_inputs/{name}.pt"))?;
-        let extra = self.extra(&format!("{root}/extra/"))?;
+            let sample_inputs = self.samples(&format!("{root}/data/sample_inputs/{name}.pt"))?;
+            let extra_files = self.extra(&format!("{root}/extra/"))?;
+            Ok(Beside { tensors, sample_inputs, extra_files })
+        };
         let entry = format!("{root}/models/{name}.json");
-        let json = self.archive.get(&entry)?;
-        program(json.as_bytes(), &entry, tensors, samples, extra)
+        together(&entry, &beside, || program(self.archive.get(&entry)?.as_bytes(), &entry))
     }
 
     fn payloads(
@@ -287,10 +303,15 @@ fn insert(
     name: String,
     stored: Stored,
 ) -> Result<(), Error> {
-    let shown_name = shown(&name);
-    match tensors.insert(name, stored) {
-        None => Ok(()),
-        Some(_) => Err(Error::malformed(format!("there are two tensors `{shown_name}`"))),
+    match tensors.entry(name) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(stored);
+            Ok(())
+        }
+        Entry::Occupied(known) => {
+            let name = shown(known.key());
+            Err(Error::malformed(format!("there are two tensors `{name}`")))
+        }
     }
 }
 
@@ -306,7 +327,12 @@ fn fixed(sizes: Vec<wire::SymInt>) -> Result<Vec<i64>, Error> {
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8], entry: &str) -> Result<T, Error> {
-    serde_json::from_slice(json).map_err(|error| {
+    // Text whose encoding was checked as a whole is not checked again word by word.
+    let parsed = match std::str::from_utf8(json) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(json),
+    };
+    parsed.map_err(|error| {
         Error::malformed(format!("the JSON is not as expected: {error}")).in_entry(entry)
     })
 }
@@ -338,13 +364,31 @@ fn quote_words(json: &[u8]) -> Vec<u8> {
     quoted
 }
 
-fn program(
-    json: &[u8],
+/// Reads a program while another thread reads what stands beside it, whose mistakes are told first.
+fn together(
     entry: &str,
-    tensors: BTreeMap<String, Stored>,
-    sample_inputs: Option<(String, Buffer)>,
-    extra_files: BTreeMap<String, Buffer>,
+    beside: &(dyn Fn() -> Result<Beside, Error> + Sync),
+    program: impl FnOnce() -> Result<ExportedProgram, Error>,
 ) -> Result<ExportedProgram, Error> {
+    let (beside, program) = thread::scope(|scope| {
+        let builder = thread::Builder::new().stack_size(STACK_BYTES);
+        let other = builder.spawn_scoped(scope, beside);
+        let program = program();
+        let beside = match other {
+            Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // The system has no thread to spare.
+            Err(_) => beside(),
+        };
+        (beside, program)
+    });
+    let Beside { tensors, sample_inputs, extra_files } = beside?;
+    let program = program?;
+    check_tensors(&program.inputs, &tensors).map_err(|error| error.in_entry(entry))?;
+    Ok(ExportedProgram { tensors, sample_inputs, extra_files, ..program })
+}
+
+/// The program of a JSON, without what stands beside it.
+fn program(json: &[u8], entry: &str) -> Result<ExportedProgram, Error> {
     let wire: wire::ExportedProgram = match parse(json, entry) {
         Ok(wire) => wire,
         Err(error) => {
@@ -353,7 +397,7 @@ fn program(
         }
     };
     known(wire.schema_version, entry)?;
-    build(wire, tensors, sample_inputs, extra_files).map_err(|error| error.in_entry(entry))
+    build(wire).map_err(|error| error.in_entry(entry))
 }
 
 /// Only the version, so that a schema to come is named as such and not by its first difference.
@@ -395,12 +439,7 @@ fn blame(json: &[u8], error: Error) -> Error {
     error
 }
 
-fn build(
-    wire: wire::ExportedProgram,
-    tensors: BTreeMap<String, Stored>,
-    sample_inputs: Option<(String, Buffer)>,
-    extra_files: BTreeMap<String, Buffer>,
-) -> Result<ExportedProgram, Error> {
+fn build(wire: wire::ExportedProgram) -> Result<ExportedProgram, Error> {
     let version = wire.schema_version;
     let mut context = Context::new(version.major);
     let wire::GraphModule {
@@ -413,7 +452,6 @@ fn build(
     let graph = graph::read(graph, &mut context)?;
     let inputs = input_kinds(&graph, signature.input_specs)?;
     let outputs = output_kinds(&graph, signature.output_specs)?;
-    check_tensors(&inputs, &tensors)?;
 
     let mut constraints = Vec::new();
     for (text, range) in wire.range_constraints {
@@ -453,7 +491,7 @@ fn build(
         outputs,
         symbols: context.symbols,
         constraints,
-        tensors,
+        tensors: BTreeMap::new(),
         modules,
         named_tuples: fields.map(|(name, fields)| (name, fields.field_names)).collect(),
         dialect,
@@ -462,8 +500,8 @@ fn build(
         torch_version: wire.torch_version,
         guards: wire.guards_code,
         metadata,
-        extra_files,
-        sample_inputs,
+        extra_files: BTreeMap::new(),
+        sample_inputs: None,
     })
 }
 

@@ -314,20 +314,17 @@ impl State<'_> {
     }
 
     fn read_all(&mut self, node: &mut Node) -> Result<(), Error> {
-        let origin = node.origin.clone();
-        for argument in &mut node.arguments {
-            self.read(argument, &origin)?;
-        }
-        for (_, argument) in &mut node.keywords {
-            self.read(argument, &origin)?;
+        let Node { arguments, keywords, origin, .. } = node;
+        for argument in arguments.iter_mut().chain(keywords.iter_mut().map(|(_, value)| value)) {
+            self.read(argument, origin)?;
         }
         Ok(())
     }
 
     /// A call that writes nothing. `sources` are the aliases among its arguments.
     fn plain(&mut self, mut node: Node, sources: &[usize]) -> Result<(), Error> {
-        let metas: Vec<TensorMeta> =
-            sources.iter().map(|alias| self.aliases[*alias].meta.clone()).collect();
+        let metas: Vec<&TensorMeta> =
+            sources.iter().map(|alias| &self.aliases[*alias].meta).collect();
         let found = view::views(&node, &metas, &mut self.editor)?;
         if found.iter().any(|found| found.of_storage) {
             let root = self.root_of(sources[0]);

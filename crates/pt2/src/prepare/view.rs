@@ -61,7 +61,7 @@ const ELEMENTS_SHARED: &str = "several of whose elements are one and the same";
 /// arguments had when the program was traced.
 pub(super) fn views(
     node: &Node,
-    sources: &[TensorMeta],
+    sources: &[&TensorMeta],
     editor: &mut Editor<'_>,
 ) -> Result<Vec<Found>, Error> {
     let Target::Operator { namespace, name, .. } = &node.target else { return Ok(Vec::new()) };
