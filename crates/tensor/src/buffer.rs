@@ -16,11 +16,12 @@ use crate::deferred::{Identity, Produce, Recipe};
 /// pages around the touched one.
 const FAULT_AROUND: usize = 64 << 10;
 
-/// After so many bytes all pages of a mapping are given back,
+/// After so many bytes all pages of a mapping are given back. Giving back what was looked at each time would have all
+/// processors forget where pages are again and again.
 #[cfg(unix)]
 const RELEASE_ALL: usize = 32 << 20;
 
-/// or after this part of a mapping that is very large, since it takes a look at each page.
+/// Of a mapping that is very large all pages are given back after this part of it, since it takes a look at each page.
 #[cfg(unix)]
 const RELEASES: usize = 128;
 
@@ -134,7 +135,7 @@ impl Buffer {
             Owner::Memory(bytes) => Ok(visit(&bytes[within])),
             Owner::File { map, released, .. } if length >= FAULT_AROUND => {
                 let result = visit(&map[within.clone()]);
-                release(map, &within, released);
+                release_some(map, &within, released);
                 Ok(result)
             }
             Owner::Deferred { kept, .. } if kept.get().is_some() => {
@@ -219,8 +220,8 @@ impl Buffer {
     /// Lets the system take back the pages behind this buffer, so that reading a large file once
     /// does not grow the process. Later reads bring them in again. Does nothing for memory.
     pub fn release_pages(&self) {
-        if let Owner::File { map, released, .. } = &*self.owner {
-            release(map, &self.range, released);
+        if let Owner::File { map, .. } = &*self.owner {
+            release(map, &self.range);
         }
     }
 
@@ -298,19 +299,31 @@ fn produce_any(
     Ok(())
 }
 
+/// Gives the pages of a mapping back when much was looked at, of which a part is the latest.
+fn release_some(map: &Mmap, range: &Range<usize>, released: &AtomicUsize) {
+    #[cfg(unix)]
+    {
+        // A system that keeps files in large pieces brings in whole ones, so that pages come back for
+        // which other threads were done already: all go.
+        let often = RELEASE_ALL.max(map.len() / RELEASES);
+        let before = released.fetch_add(range.len(), Ordering::Relaxed);
+        if before / often != before.wrapping_add(range.len()) / often {
+            release(map, &(0..map.len()));
+        } else if often > RELEASE_ALL {
+            release(map, range);
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = (map, range, released);
+}
+
 /// Gives the pages of a part of a mapping back. Touching one page of a part brought in its neighbours,
 /// so these go, too.
-fn release(map: &Mmap, range: &Range<usize>, released: &AtomicUsize) {
+fn release(map: &Mmap, range: &Range<usize>) {
     #[cfg(unix)]
     {
         let start = range.start - range.start % FAULT_AROUND;
         let end = range.end.next_multiple_of(FAULT_AROUND).min(map.len());
-        // A system that keeps files in large pieces brings in whole ones, so that pages come back for
-        // which other threads were done already. Now and then all go.
-        let often = RELEASE_ALL.max(map.len() / RELEASES);
-        let before = released.fetch_add(range.len(), Ordering::Relaxed);
-        let all = before / often != before.wrapping_add(range.len()) / often;
-        let (start, end) = if all { (0, map.len()) } else { (start, end) };
         if start < end {
             // SAFETY: the mapping is read-only and backed by a file, so dropped pages are read
             // back from it unchanged. A failed advice changes nothing.
@@ -321,7 +334,7 @@ fn release(map: &Mmap, range: &Range<usize>, released: &AtomicUsize) {
         }
     }
     #[cfg(not(unix))]
-    let _ = (map, range, released);
+    let _ = (map, range);
 }
 
 #[cfg(unix)]

@@ -95,7 +95,8 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         let weight = editor.constant_before(layer, scaled, &format!("{label}_weight"));
         new.set_input("weight".into(), vec![Binding::Value(weight)]);
     }
-    let bytes: Vec<u8> = bias.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bytes = bias.iter().map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+    let bytes = bytes.into_flattened();
     let bias = Constant::by_size(DType::Fp32, &[channels as u64], Buffer::from(bytes));
     let bias = editor.constant_before(layer, bias, &format!("{label}_bias"));
     new.set_input("bias".into(), vec![Binding::Value(bias)]);

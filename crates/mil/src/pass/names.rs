@@ -6,7 +6,7 @@ use crate::ir::Function;
 
 /// The names of all values.
 pub(super) fn names_of(function: &Function) -> HashSet<String> {
-    let mut names = HashSet::new();
+    let mut names = HashSet::with_capacity(function.value_count());
     for (block, _) in function.blocks_in_order() {
         let block = function.block(block);
         let computed = block.ops.iter().flat_map(|&op| &function.op(op).outputs);

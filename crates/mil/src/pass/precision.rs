@@ -501,6 +501,9 @@ fn exceeds_half(function: &Function, op: &Op) -> bool {
             is_fp32(&constant.ty)
                 && small.is_some_and(|count| count <= MAX_SEARCHED)
                 && constant.elements().is_some_and(|elements| {
+                    if Statistics::surely_within(elements, MAX_HALF).unwrap_or(false) {
+                        return false;
+                    }
                     let far = |elements: &Buffer| elements.with_window(0..elements.len(), has_far);
                     // A look at the extremes is quick, and nearly always enough.
                     let found = Statistics::of(elements, DType::Fp32).ok().flatten();

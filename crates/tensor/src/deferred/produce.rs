@@ -34,10 +34,14 @@ pub trait Produce: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(Vec<u64>);
 
+/// Words that most descriptions have room for from the start.
+const ROOM: usize = 32;
+
 impl Identity {
     /// The description of something of a kind; kinds are told apart by their names.
     pub fn new(kind: &str) -> Identity {
-        let mut words = vec![kind.len() as u64];
+        let mut words = Vec::with_capacity(ROOM);
+        words.push(kind.len() as u64);
         words.extend(kind.as_bytes().chunks(8).map(|part| {
             let mut word = [0; 8];
             word[..part.len()].copy_from_slice(part);
@@ -49,6 +53,12 @@ impl Identity {
     /// Adds a number. Each kind adds as many as it always does, or their number first.
     pub fn with(mut self, number: u64) -> Identity {
         self.0.push(number);
+        self
+    }
+
+    /// Adds several numbers, as many as it always does.
+    pub fn with_all(mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Identity {
+        self.0.extend(numbers);
         self
     }
 

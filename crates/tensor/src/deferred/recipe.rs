@@ -312,6 +312,24 @@ impl Recipe {
         }
     }
 
+    /// What elements in single precision are that are scaled and nothing else: those that are scaled, and the largest
+    /// factor.
+    pub(super) fn scaled(&self) -> Option<(Buffer, f32)> {
+        let Body::View { view, steps, .. } = &self.body else { return None };
+        if view.dtype != DType::Fp32 || self.dtype != DType::Fp32 || !view.is_contiguous() {
+            return None;
+        }
+        let largest = |most: f32, factor: &f32| most.max(factor.abs());
+        let factors = steps.iter().map(|step| match step {
+            Step::Scale(along) if along.numbers.iter().all(|number| !number.is_nan()) => {
+                Some(along.numbers.iter().fold(0.0, largest))
+            }
+            _ => None,
+        });
+        let factor = factors.product::<Option<f32>>()?;
+        Some((view.source.slice(view.run())?, factor))
+    }
+
     fn deferred(&self, producer: impl Produce + 'static) -> Buffer {
         Buffer::deferred(Arc::new(Computed { producer, recipe: self.clone() }))
     }

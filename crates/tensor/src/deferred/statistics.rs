@@ -56,6 +56,23 @@ impl Statistics {
         Ok(Some(parts.into_iter().fold(Statistics::NONE, Statistics::with)))
     }
 
+    /// Whether a look at what elements in single precision are computed from tells that none is beyond a limit.
+    pub fn surely_within(elements: &Buffer, limit: f64) -> io::Result<bool> {
+        let known = match elements.recipe() {
+            Some(recipe) => recipe.scaled(),
+            None => (!elements.is_deferred()).then(|| (elements.clone(), 1.0)),
+        };
+        let Some((source, factor)) = known else { return Ok(false) };
+        let isa = Isa::detect();
+        let largest = map_windows(&source, &|_, bytes| {
+            dispatch(isa, Extent { elements: bytes.as_chunks().0 }).largest
+        })?;
+        // The bits of what is no number are the largest.
+        let largest = f32::from_bits(largest.into_iter().max().unwrap_or(0));
+        // Each product is rounded.
+        Ok(f64::from(largest) * f64::from(factor) * (1.0 + f64::from(f32::EPSILON)) <= limit)
+    }
+
     /// Whether half precision keeps every element's magnitude: none becomes infinite, and none is that
     /// or no number already.
     pub fn fits_fp16(&self) -> bool {

@@ -134,6 +134,15 @@ impl Elements {
             }
             return;
         }
+        if let (DType::Fp32, DType::Fp32, Some(along), []) = (from, to, scale, steps) {
+            let (source, target) = (source.as_chunks().0, target.as_chunks_mut().0);
+            for (run, factor) in along.runs(first, source.len()) {
+                for (target, source) in target[run.clone()].iter_mut().zip(&source[run]) {
+                    *target = (f32::from_le_bytes(*source) * factor).to_le_bytes();
+                }
+            }
+            return;
+        }
         let chunks = || {
             let sources = source.chunks(CHUNK * self.view.width);
             (first..).step_by(CHUNK).zip(sources)
@@ -318,9 +327,7 @@ impl Along {
 
     fn identify(&self, identity: Identity) -> Identity {
         let identity = identity.with(self.inner as u64).with(self.numbers.len() as u64);
-        self.numbers
-            .iter()
-            .fold(identity, |identity, number| identity.with(u64::from(number.to_bits())))
+        identity.with_all(self.numbers.iter().map(|number| u64::from(number.to_bits())))
     }
 }
 
