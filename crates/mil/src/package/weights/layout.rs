@@ -2,6 +2,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -199,39 +200,50 @@ impl<'p> Layout<'p> {
 /// The code of the element type, the bytes, and the bits that fill the last of them.
 type Size = (u32, u64, u64);
 
-/// A size and what was sampled.
-type Sampled = (Size, Vec<u8>);
-
 /// The index of the first weight that each one equals, often itself.
 ///
 /// Elements that are computed when they are read are worth not computing: those that come about alike are
 /// equal, those whose samples differ are not, and only what is left is hashed.
 fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>> {
     let mut equal: Vec<usize> = (0..described.len()).collect();
-    let mut alike: HashMap<(Size, Identity), usize> = HashMap::new();
     let mut sizes: HashMap<Size, Vec<usize>> = HashMap::new();
-    for (index, (_, record, data)) in described.iter().enumerate() {
+    for (index, (_, record, _)) in described.iter().enumerate() {
         let size = (record.code, record.bytes, record.padding_bits);
-        match alike.entry((size, data.identity())) {
-            Entry::Occupied(known) => equal[index] = *known.get(),
+        sizes.entry(size).or_default().push(index);
+    }
+    for mut indices in sizes.into_values().filter(|indices| indices.len() > 1) {
+        let mut alike: HashMap<Identity, usize> = HashMap::new();
+        indices.retain(|&index| match alike.entry(described[index].2.identity()) {
+            Entry::Occupied(known) => {
+                equal[index] = *known.get();
+                false
+            }
             Entry::Vacant(vacant) => {
                 vacant.insert(index);
-                sizes.entry(size).or_default().push(index);
+                true
             }
+        });
+        if alike.len() == 1 {
+            continue;
         }
-    }
-    let mut sampled: HashMap<Sampled, Vec<usize>> = HashMap::new();
-    for (size, indices) in sizes.into_iter().filter(|(_, indices)| indices.len() > 1) {
-        for index in indices {
-            let sample = sample_of(described[index].2)?;
-            sampled.entry((size, sample)).or_default().push(index);
+        let mut groups = vec![indices];
+        for place in samples(described[groups[0][0]].2.len()) {
+            let mut sampled: HashMap<(usize, Vec<u8>), Vec<usize>> = HashMap::new();
+            for (group, indices) in groups.into_iter().enumerate() {
+                for index in indices {
+                    let mut sample = vec![0; place.len()];
+                    described[index].2.read_at(place.start, &mut sample)?;
+                    sampled.entry((group, sample)).or_default().push(index);
+                }
+            }
+            groups = sampled.into_values().filter(|indices| indices.len() > 1).collect();
         }
-    }
-    for indices in sampled.into_values().filter(|indices| indices.len() > 1) {
-        let mut hashes: HashMap<blake3::Hash, usize> = HashMap::new();
-        for index in indices {
-            let hash = stream::hash(described[index].2)?;
-            equal[index] = *hashes.entry(hash).or_insert(index);
+        for indices in groups {
+            let mut hashes: HashMap<blake3::Hash, usize> = HashMap::new();
+            for index in indices {
+                let hash = stream::hash(described[index].2)?;
+                equal[index] = *hashes.entry(hash).or_insert(index);
+            }
         }
     }
     // Those that came about alike as one that turned out to equal an earlier one.
@@ -241,21 +253,16 @@ fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>
     Ok(equal)
 }
 
-/// Some of the bytes, all of them if they are few.
-fn sample_of(data: &Buffer) -> io::Result<Vec<u8>> {
-    let length = data.len();
+/// Where to look at some of the bytes, at all of them if they are few.
+fn samples(length: usize) -> impl Iterator<Item = Range<usize>> {
     let starts: &[usize] = match length {
         0..=SAMPLE => &[0],
-        _ => &[0, length / 2, length - SAMPLE],
+        _ => &[0, 1, 2],
     };
-    let places = starts.iter().map(|&at| at..length.min(at + SAMPLE));
-    let mut sample = Vec::with_capacity(3 * SAMPLE);
-    for place in places {
-        let from = sample.len();
-        sample.resize(from + place.len(), 0);
-        data.read_at(place.start, &mut sample[from..])?;
-    }
-    Ok(sample)
+    starts.iter().map(move |&at| {
+        let start = at * length.saturating_sub(SAMPLE) / 2;
+        start..length.min(start + SAMPLE)
+    })
 }
 
 /// The file that a group of weights came from, if they are all of it, at their places, unchanged.
