@@ -3,26 +3,30 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// More threads than this wait for the file system.
 const MAX_THREADS: usize = 8;
 
+/// More windows than this do not wait to be written.
+const MAX_WAITING: usize = 2;
+
 /// Calls `visit` for each window of `length` bytes, on several threads: with its offset, and with room for its
-/// bytes, in which those of an earlier window may stand. The first failure ends it.
+/// bytes, in which those of an earlier window may stand. The room may be exchanged for any other. The first failure
+/// ends it.
 pub fn for_each_window(
     length: u64,
     window: usize,
-    visit: impl Fn(u64, &mut [u8]) -> io::Result<()> + Sync,
+    visit: impl Fn(u64, &mut Vec<u8>) -> io::Result<()> + Sync,
 ) -> io::Result<()> {
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
     let count = usize::try_from(length.div_ceil(window as u64)).map_err(|_| too_long())?;
     let size_at =
         |offset: u64| usize::try_from(length - offset).map_or(window, |left| left.min(window));
-    let room = || vec![0; size_at(0)];
-    share(count, MAX_THREADS, room, |room, index| {
+    share(count, MAX_THREADS, Vec::new, |room, index| {
         let offset = index as u64 * window as u64;
-        visit(offset, &mut room[..size_at(offset)])
+        room.resize(size_at(offset), 0);
+        visit(offset, room)
     })
 }
 
@@ -63,22 +67,68 @@ pub(crate) fn share<S>(
 
 /// A file that several threads write parts of.
 ///
-/// File systems let one thread write to a file at a time, and others would spin meanwhile: here they sleep.
+/// File systems let one thread write to a file at a time: that one also writes what others have ready meanwhile.
 pub struct SharedFile<'f> {
     file: &'f File,
-    writing: Mutex<()>,
+    queue: Mutex<Queue>,
+    /// Told when a window was written.
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Whether a thread is writing.
+    busy: bool,
+    /// Windows that wait to be written, and where they go.
+    waiting: Vec<(u64, Vec<u8>)>,
+    /// Windows that were written, whose room serves again.
+    free: Vec<Vec<u8>>,
+    /// How many windows wait, are being written or are free.
+    windows: usize,
 }
 
 impl<'f> SharedFile<'f> {
     /// A file that nobody writes to otherwise.
     pub fn new(file: &'f File) -> SharedFile<'f> {
-        SharedFile { file, writing: Mutex::default() }
+        SharedFile { file, queue: Mutex::default(), written: Condvar::new() }
     }
 
-    /// Writes all of the bytes to their place in the file.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        write_at(self.file, offset, bytes)
+    /// Writes all of a window to its place in the file, or leaves that to the thread that is writing and gives the
+    /// window another room: everything is written when all threads are back.
+    pub fn write_at(&self, offset: u64, window: &mut Vec<u8>) -> io::Result<()> {
+        let mut queue = self.queue();
+        while queue.busy {
+            let room = queue.free.pop().or_else(|| {
+                let more = queue.windows < MAX_WAITING;
+                queue.windows += usize::from(more);
+                more.then(Vec::new)
+            });
+            if let Some(room) = room {
+                queue.waiting.push((offset, std::mem::replace(window, room)));
+                return Ok(());
+            }
+            queue = self.written.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.busy = true;
+        drop(queue);
+        let mut done = write_at(self.file, offset, window);
+        loop {
+            let mut queue = self.queue();
+            let next = queue.waiting.pop().filter(|_| done.is_ok());
+            let Some((offset, window)) = next else {
+                queue.busy = false;
+                self.written.notify_all();
+                return done;
+            };
+            drop(queue);
+            done = write_at(self.file, offset, &window);
+            self.queue().free.push(window);
+            self.written.notify_one();
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,8 +162,9 @@ mod tests {
             let shared = SharedFile::new(file.as_file());
             let visited = AtomicUsize::new(0);
             for_each_window(length as u64, 64, |offset, window| {
-                visited.fetch_add(window.len(), Ordering::Relaxed);
-                window.copy_from_slice(&bytes[offset as usize..][..window.len()]);
+                let size = window.len();
+                visited.fetch_add(size, Ordering::Relaxed);
+                window.copy_from_slice(&bytes[offset as usize..][..size]);
                 shared.write_at(offset, window)
             })
             .expect("written");

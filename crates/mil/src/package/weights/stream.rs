@@ -23,11 +23,11 @@ type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
 pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
     file.set_len(length)?;
     let shared = SharedFile::new(file);
-    flow(length, fill, &|offset, bytes| {
-        if bytes.iter().all(|&byte| byte == 0) {
+    flow(length, fill, &|offset, window| {
+        if window.iter().all(|&byte| byte == 0) {
             return Ok(());
         }
-        shared.write_at(offset, bytes)
+        shared.write_at(offset, window)
     })
 }
 
@@ -45,13 +45,14 @@ pub(super) fn hash_of(length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> 
 fn flow(
     length: u64,
     fill: &Fill<'_>,
-    take: &(dyn Fn(u64, &[u8]) -> io::Result<()> + Sync),
+    take: &(dyn Fn(u64, &mut Vec<u8>) -> io::Result<()> + Sync),
 ) -> io::Result<blake3::Hash> {
     if length <= WINDOW as u64 {
         let mut window = vec![0; length as usize];
         fill(0, &mut window)?;
-        take(0, &window)?;
-        return Ok(blake3::hash(&window));
+        let hash = blake3::hash(&window);
+        take(0, &mut window)?;
+        return Ok(hash);
     }
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
     let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
