@@ -31,9 +31,11 @@ fn tables(
             Some(pair) => (pair[0], pair[1]),
             None => (0, 0),
         };
-        let length = before.checked_add(after).and_then(|both| both.checked_add(size as i64));
         // Longer tensors than memory holds are refused before their tables are made.
-        let Some(length) = length.filter(|length| (0..1 << 31).contains(length)) else {
+        let most = 1 << 31;
+        let is_small = |padding: i64| padding.unsigned_abs() < most;
+        let length = (is_small(before) && is_small(after)).then(|| before + after + size as i64);
+        let Some(length) = length.filter(|length| *length >= 0 && is_small(*length)) else {
             fail!("dimension {axis} of {size} elements cannot be padded by {before} and {after}");
         };
         let place = |index: i64| {
