@@ -184,11 +184,28 @@ def arrays_of(calls: list[Call], results: list[list[torch.Tensor]]) -> dict[str,
 
 
 def first_contents(program: torch.export.ExportedProgram) -> dict[str, numpy.ndarray]:
-    """What the program writes to, as it is before the first call, where that is not zeros."""
+    """The parameters and buffers that the program writes to, as they are before the first call, unless they are zeros."""
     signature = program.graph_signature
-    names = [*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()]
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     stored = {**program.constants, **program.state_dict}
-    return {f"first.{name}": array(stored[name].detach()) for name in names if stored[name].any()}
+    changed = [names[one] for one in written_to(program.graph_module) if one in names]
+    return {f"first.{name}": array(stored[name].detach()) for name in changed if stored[name].any()}
+
+
+def written_to(module: torch.fx.GraphModule) -> list[str]:
+    """The inputs of a graph that calls write to, those in graphs inside of it among them."""
+    found = []
+    for call in module.graph.nodes:
+        schema = getattr(call.target, "_schema", None)
+        operands = list(call.args[:1]) if schema is not None and schema.is_mutable else []
+        for at, argument in enumerate(call.args):
+            inner = getattr(module, argument.target) if getattr(argument, "op", "") == "get_attr" else None
+            if isinstance(inner, torch.fx.GraphModule):
+                inputs = [one.name for one in inner.graph.nodes if one.op == "placeholder"]
+                given = dict(zip(inputs, call.args[at + 1 :], strict=False))
+                operands += [given[one] for one in written_to(inner) if one in given]
+        found += [one.name for one in operands if getattr(one, "op", "") == "placeholder"]
+    return found
 
 
 def array(tensor: torch.Tensor) -> numpy.ndarray:

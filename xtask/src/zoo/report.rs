@@ -87,7 +87,7 @@ impl Totals {
             programs: rows.len(),
             converted: count(&|row| row.refused.is_none()),
             faulty: count(&|row| !row.faults.is_empty()),
-            peer_asked: count(&|row| row.peer_failed.is_some() || row.peer_operations.is_some()),
+            peer_asked: count(&|row| row.peer_failed.is_some() || row.peer_seconds.is_some()),
             peer_converted: count(&|row| row.peer_seconds.is_some()),
             compared: both.len(),
             more_operations: count(&more),
