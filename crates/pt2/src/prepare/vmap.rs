@@ -223,8 +223,16 @@ impl State<'_> {
             Some("_add_batch_dim") => return self.hide(&node),
             Some("_remove_batch_dim") => return self.show(&node),
             Some(
-                "_vmap_increment_nesting" | "_vmap_decrement_nesting" | "lazy_load_decompositions",
-            ) => return Ok(()),
+                name @ ("_vmap_increment_nesting"
+                | "_vmap_decrement_nesting"
+                | "lazy_load_decompositions"),
+            ) => {
+                let gives = |output: &Output| !matches!(output, Output::Unused | Output::None);
+                if node.outputs.iter().any(gives) {
+                    return Err(Error::malformed(format!("`{name}` gives a value; it has none")));
+                }
+                return Ok(());
+            }
             Some(other) => {
                 return Err(Error::unsupported(format!(
                     "`{other}` of torch's function transforms is in the program; those of `vmap` are followed"
