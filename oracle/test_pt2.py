@@ -14,21 +14,13 @@ from torch.export import Dim
 
 from oracle.conftest import ROOT
 from oracle.exported import describe
+from oracle.zoo.exports.entry import Function
 
 ARCHIVES = ROOT / "crates/pt2/tests/archives"
 
 
-class Call(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable, **state: torch.Tensor) -> None:
-        super().__init__()
-        self.function = function
-        for name, value in state.items():
-            if isinstance(value, nn.Parameter):
-                self.register_parameter(name, value)
-            else:
-                self.register_buffer(name, value)
+class Call(Function):
+    """A function that takes keywords, too."""
 
     def forward(self, *arguments: object, **keywords: object) -> object:
         return self.function(self, *arguments, **keywords)

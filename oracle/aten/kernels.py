@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from executorch.runtime import Runtime
 
-from .make import array
+from oracle.arrays import array
+
 from .outside import exported, judge
 
 SECONDS = 60

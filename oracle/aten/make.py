@@ -7,11 +7,11 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy
 import torch
-from torch.utils import _pytree
+
+from oracle.arrays import array, tensors_of
 
 from . import FAMILIES
 from .case import Case, restart
@@ -76,21 +76,6 @@ def made(directory: Path) -> tuple[dict[str, dict[str, numpy.ndarray]], dict[str
             name, _, place = key.rpartition("/")
             references[name][place] = file[key]
     return references, json.loads((directory / "kinds.json").read_text())
-
-
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """The results in order, numbers among them."""
-    return [torch.as_tensor(one).detach().clone() for one in _pytree.tree_leaves(value) if one is not None]
-
-
-def array(tensor: torch.Tensor) -> numpy.ndarray:
-    """As numpy has it: bf16 widened, complex numbers as pairs."""
-    tensor = tensor.resolve_conj().resolve_neg().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    return tensor.numpy()
 
 
 def timed_make(family: str, cases: list[Case], directory: Path) -> dict[str, str]:

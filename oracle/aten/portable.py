@@ -17,9 +17,9 @@ import executorch.exir.passes.dim_order_ops_registry
 import executorch.exir.passes.executorch_prim_ops_registry  # noqa: F401
 import torch
 
+from oracle.arrays import array, tensors_of
 from oracle.interpret import Interpreter
 
-from .make import array, tensors_of
 from .outside import Exported, exported, judge
 
 KERNELS = Path(__file__).resolve().parents[2] / "crates/compiler/src/portable/kernels.txt"

@@ -17,6 +17,8 @@ from torch import nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from oracle.arrays import array, tensors_of
+
 from ..weights import BATCH_NORMS, enliven
 from .entry import Call, Row, Source
 
@@ -158,12 +160,6 @@ def copied(call: Call) -> Call:
     return _pytree.tree_map_only(torch.Tensor, torch.clone, call)
 
 
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """The tensors and numbers among the leaves of outputs."""
-    leaves = [torch.as_tensor(one) for one in _pytree.tree_leaves(value) if one is not None]
-    return [leaf.detach().clone() for leaf in leaves]
-
-
 def eager(module: nn.Module, call: Call) -> list[torch.Tensor]:
     """What the module gives."""
     arguments, keywords = copied(call)
@@ -206,16 +202,6 @@ def written_to(module: torch.fx.GraphModule) -> list[str]:
                 operands += [given[one] for one in written_to(inner) if one in given]
         found += [one.name for one in operands if getattr(one, "op", "") == "placeholder"]
     return found
-
-
-def array(tensor: torch.Tensor) -> numpy.ndarray:
-    """As numpy has it: bf16, which numpy has not, widened; complex numbers as pairs."""
-    tensor = tensor.resolve_conj().resolve_neg().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    return tensor.numpy()
 
 
 def kind(tensor: torch.Tensor) -> str:
