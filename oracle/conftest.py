@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oracle.served import Runtime
 from oracle.zoo.generate import ensure
 from oracle.zoo.table import ENTRIES
 
@@ -67,6 +68,16 @@ def all_packages(zoo: tuple[Path, dict[str, str]]) -> list[Path]:
     if errors:
         pytest.fail(f"coremltools did not make {', '.join(errors)}")
     return [directory / f"{entry.name}.mlpackage" for entry in ENTRIES]
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """Our runtime for ExecuTorch's programs, built if it is not yet."""
+    command = ["cargo", "build", "--quiet", "--package", "coremill-runtime", "--example", "serve"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    served = Runtime(tmp_path_factory.mktemp("runtime"), TARGET / "debug" / "examples" / "serve")
+    yield served
+    served.close()
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from executorch.exir.scalar_type import ScalarType
 from executorch.runtime import Runtime as Peer
 from executorch.runtime import Verification
 
-from oracle.test_runtime import Runtime
+from oracle.served import Runtime
 
 #: How far a float output may lie from eager torch, in parts of the largest: halves are computed in elsewhere.
 BOUND = 2e-3

@@ -20,7 +20,7 @@ import numpy
 import torch
 
 from oracle.lowering import Call, compare, recorded
-from oracle.test_runtime import Runtime
+from oracle.served import Runtime
 
 #: Almost all of the files compute in halves.
 BOUND = 1e-2

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,7 @@ from executorch.exir._serialize._program import deserialize_pte_binary
 from oracle.conftest import Command
 from oracle.lowered_programs import ROWS, Apply, Row, export
 from oracle.lowering import BOUND, Call, delegates, errors_in_ours, errors_in_peer, loads
-from oracle.test_runtime import Runtime
-
-
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    served = Runtime(tmp_path_factory.mktemp("runtime"))
-    yield served
-    served.close()
+from oracle.served import Runtime
 
 
 def check(path: Path, calls: list[Call], runtime: Runtime, method: str = "forward") -> Any:

@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from oracle.conftest import ROOT, TARGET
 from oracle.peer_programs import judge
-from oracle.test_runtime import Runtime
+from oracle.served import Runtime
 
 #: What `oracle.delegated` makes, and how far floats may lie from eager torch.
 DELEGATED = {
@@ -18,13 +17,6 @@ DELEGATED = {
     "state_given": 2e-4, "dynamic": 2e-4, "enumerated": 2e-4, "several": 2e-4, "multifunction": 2e-4,
     "three_functions": 2e-2, "multifunction_parts": 2e-4, "apart": 2e-4,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    served = Runtime(tmp_path_factory.mktemp("runtime"))
-    yield served
-    served.close()
 
 
 @pytest.fixture(scope="module")
