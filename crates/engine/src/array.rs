@@ -52,34 +52,6 @@ pub enum ElementsView<'a> {
     Texts(&'a [String]),
 }
 
-/// Whether elements of the type are floats.
-pub(crate) fn is_float(dtype: DType) -> bool {
-    match dtype {
-        DType::Fp16
-        | DType::Fp32
-        | DType::Fp64
-        | DType::Bf16
-        | DType::Fp8E4M3Fn
-        | DType::Fp8E5M2 => true,
-        DType::Bool
-        | DType::String
-        | DType::Int4
-        | DType::Int8
-        | DType::Int16
-        | DType::Int32
-        | DType::Int64
-        | DType::UInt1
-        | DType::UInt2
-        | DType::UInt3
-        | DType::UInt4
-        | DType::UInt6
-        | DType::UInt8
-        | DType::UInt16
-        | DType::UInt32
-        | DType::UInt64 => false,
-    }
-}
-
 /// The smallest and the largest integer of a type; none for floats and strings. 32-bit and wider types
 /// give the range of `i32`, in which all integers are held.
 pub(crate) fn int_range(dtype: DType) -> Option<(i32, i32)> {
@@ -113,7 +85,7 @@ impl Array {
     ///
     /// If the type is no float type, or the shape does not hold just these elements.
     pub fn floats(dtype: DType, shape: impl Into<Vec<usize>>, elements: Vec<f32>) -> Array {
-        assert!(is_float(dtype), "`{dtype}` is no float type");
+        assert!(dtype.is_float(), "`{dtype}` is no float type");
         Array::checked(dtype, shape.into(), elements.len(), Elements::Floats(Arc::new(elements)))
     }
 
@@ -171,7 +143,7 @@ impl Array {
         if dtype.storage_bytes(count as u64)? != bytes.len() as u64 {
             return None;
         }
-        if is_float(dtype) {
+        if dtype.is_float() {
             return Some(Array::floats(dtype, shape, decode_floats(dtype, bytes)?));
         }
         let ints: Vec<i32> = match dtype {
@@ -287,7 +259,7 @@ impl Array {
 
     /// The same elements said to be of another type that is held the same way.
     pub(crate) fn retyped(mut self, dtype: DType) -> Array {
-        debug_assert_eq!(is_float(dtype), is_float(self.dtype));
+        debug_assert_eq!(dtype.is_float(), self.dtype.is_float());
         self.dtype = dtype;
         self
     }

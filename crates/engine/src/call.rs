@@ -6,7 +6,7 @@ use coremill_mil::ir::Opset;
 use coremill_mil::ops::{DefaultValue, OpKind, OpRow};
 use coremill_tensor::DType;
 
-use crate::array::{Array, ElementsView, View, int_range, is_float};
+use crate::array::{Array, ElementsView, View, int_range};
 use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
 
@@ -265,7 +265,7 @@ pub(crate) fn wrap_int(dtype: DType, value: i64) -> i32 {
 
 /// The integer of a type that is nearest to a number; NaN is 0.
 pub(crate) fn saturate_int(dtype: DType, value: f64) -> i32 {
-    debug_assert!(!is_float(dtype));
+    debug_assert!(!dtype.is_float());
     let (low, high) = int_range(dtype).unwrap_or((i32::MIN, i32::MAX));
     (value as i32).clamp(low, high)
 }

@@ -3,7 +3,7 @@
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use crate::array::{Array, Elements, is_float};
+use crate::array::{Array, Elements};
 use crate::call::count_within;
 use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
@@ -80,7 +80,7 @@ fn make(arguments: &Arguments<'_>, limits: &Limits) -> Result<Value> {
         .map_err(|_| Error::new(format!("`init_length` is {length}; accepted are 0 and more")))?;
     let count = count_within(&shape, limits)?;
     count_within(&[length, count.max(1)], limits)?;
-    let empty = if is_float(dtype) {
+    let empty = if dtype.is_float() {
         Array::floats(dtype, shape, vec![0.0; count])
     } else {
         Array::ints(dtype, shape, vec![0; count])
@@ -144,7 +144,7 @@ fn gather(arguments: &Arguments<'_>, dtypes: &[DType]) -> Result<Value> {
     shape.extend(inner);
     let dtype = picked.first().map(|array| array.dtype()).or(dtypes.first().copied());
     let dtype = dtype.unwrap_or(DType::Fp32);
-    Ok(Value::Array(if is_float(dtype) {
+    Ok(Value::Array(if dtype.is_float() {
         let floats = picked.iter().filter_map(|array| array.as_floats()).flatten().copied();
         Array::floats(dtype, shape, floats.collect())
     } else {

@@ -8,7 +8,7 @@ use coremill_mil::model::{
 use coremill_tensor::kernels::math::round_to_fp16;
 use coremill_tensor::{DType, Isa};
 
-use crate::array::{Array, Elements, int_range, is_float, round_floats};
+use crate::array::{Array, Elements, int_range, round_floats};
 use crate::call::count_within;
 use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
@@ -148,7 +148,7 @@ impl Port {
             fail!("`{name}` expects a `{ty}`, found the shape {found:?}{accepted}");
         }
         let same_kind = match array.elements() {
-            Elements::Floats(_) => is_float(ty.dtype),
+            Elements::Floats(_) => ty.dtype.is_float(),
             Elements::Ints(_) => {
                 (ty.dtype == DType::Bool) == (array.dtype() == DType::Bool)
                     && int_range(ty.dtype).is_some()
@@ -272,7 +272,7 @@ fn filled(dtype: DType, shape: Vec<usize>, element: DefaultElement) -> Result<Ar
         DefaultElement::Float(value) => f64::from(value),
         DefaultElement::Double(value) => value,
     };
-    if is_float(dtype) {
+    if dtype.is_float() {
         let mut floats = vec![number as f32; count];
         round_floats(dtype, &mut floats);
         return Ok(Array::floats(dtype, shape, floats));

@@ -105,13 +105,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Text out of a file, fit for a message: on one line, and not long.
+/// Text out of a file, fit for a message.
 pub(crate) fn shown(text: &str) -> String {
-    const MOST: usize = 120;
-    let mut shown: String =
-        text.chars().take(MOST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if text.chars().nth(MOST).is_some() {
-        shown.push('…');
-    }
-    shown
+    coremill_tensor::shown(text, 120)
 }

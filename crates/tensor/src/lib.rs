@@ -9,6 +9,7 @@
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
+//! | `shown` | [`shown`]: text out of files in messages |
 //! | `windows` | [`for_each_window`], [`SharedFile`]: bytes on their way into a file, on several threads |
 //! | [`product`] | the plain product of matrices that faster ones are measured against |
 //! | [`kernels`] | what computes: products of matrices, convolutions, maps, reductions |
@@ -30,6 +31,7 @@ mod memory;
 pub mod packed;
 mod pool;
 pub mod product;
+mod shown;
 mod windows;
 
 pub use arena::{Arena, FLOATS_PER_LINE};
@@ -38,4 +40,5 @@ pub use deferred::{Identity, Overflow, Produce, Recipe, RecipeError, Statistics}
 pub use dtype::{DType, UnknownDType};
 pub use isa::{Isa, UnknownIsa};
 pub use pool::Pool;
+pub use shown::shown;
 pub use windows::{SharedFile, for_each_window};

@@ -6,7 +6,7 @@
 use coremill_tensor::DType;
 
 use super::broadcast::{arithmetic, comparison, joined, map_floats, zip};
-use crate::array::{ElementsView, is_float};
+use crate::array::ElementsView;
 use crate::call::{Call, Results, saturate_int, wrap_int};
 use crate::error::fail;
 
@@ -135,7 +135,7 @@ pub(super) fn cast(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let to = call.dtype();
     match x.elements {
-        ElementsView::Floats(floats) if is_float(to) => call.give_floats(x.shape, floats.to_vec()),
+        ElementsView::Floats(floats) if to.is_float() => call.give_floats(x.shape, floats.to_vec()),
         ElementsView::Floats(floats) => {
             let cast = |&x: &f32| match to {
                 DType::Bool => i32::from(x != 0.0),
@@ -143,7 +143,7 @@ pub(super) fn cast(call: &Call) -> Results {
             };
             call.give_ints(x.shape, floats.iter().map(cast).collect())
         }
-        ElementsView::Ints(ints) if is_float(to) => {
+        ElementsView::Ints(ints) if to.is_float() => {
             call.give_floats(x.shape, ints.iter().map(|&x| x as f32).collect())
         }
         ElementsView::Ints(ints) => {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use coremill_tensor::DType;
 use coremill_tensor::product::{Extents, Strided, add_product};
 
-use crate::array::{ElementsView, View, is_float};
+use crate::array::{ElementsView, View};
 use crate::call::{Call, Results, saturate_int, wrap_int};
 use crate::error::{Result, fail};
 use crate::geometry::{broadcast, broadcast_strides, each_offset, each_offsets};
@@ -95,7 +95,7 @@ fn products(
     bias: Option<View>,
 ) -> Results {
     let Extents { rows, depth, columns } = extents;
-    let integers = factors.iter().chain(&bias).all(|view| !is_float(view.dtype));
+    let integers = factors.iter().chain(&bias).all(|view| !view.dtype.is_float());
     if integers {
         let [x, y] = [factors[0].ints()?, factors[1].ints()?];
         let bias = bias.map(|bias| bias.ints()).transpose()?;
@@ -151,7 +151,7 @@ enum Numbers {
 
 /// Gives numbers in the type of the output: that of one factor, where the factors differ.
 fn give(call: &Call, shape: Vec<usize>, numbers: Numbers) -> Results {
-    match (is_float(call.dtype()), numbers) {
+    match (call.dtype().is_float(), numbers) {
         (true, Numbers::Floats(floats)) => call.give_floats(shape, floats),
         (false, Numbers::Ints(ints)) => call.give_ints(shape, ints),
         (true, Numbers::Ints(ints)) => {

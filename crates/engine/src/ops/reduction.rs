@@ -196,7 +196,7 @@ fn one_by_one(
 
 fn give(call: &Call, groups: Groups, numbers: Vec<f64>) -> Results {
     let dtype = call.dtype();
-    if crate::array::is_float(dtype) {
+    if dtype.is_float() {
         call.give_floats(groups.reduced, numbers.into_iter().map(|x| x as f32).collect())
     } else {
         let ints = numbers.into_iter().map(|x| saturate_int(dtype, x));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use coremill_tensor::DType;
 use half::f16;
 
-use crate::array::{Array, Elements, ElementsView, View, int_range, is_float};
+use crate::array::{Array, Elements, ElementsView, View, int_range};
 use crate::call::{Call, Results};
 use crate::error::{Error, Result, fail};
 use crate::geometry::{around, strides};
@@ -243,7 +243,7 @@ pub(super) fn one_hot(call: &Call) -> Results {
     shape.insert(axis, size);
     call.count(&shape)?;
     let hot = Hot { indices: indices.ints()?, size, inner: around(&shape, axis).2 };
-    if is_float(call.dtype()) {
+    if call.dtype().is_float() {
         let vectors = hot.vectors(call.float("on_value")?, call.float("off_value")?);
         return call.give_floats(shape, vectors);
     }
@@ -359,7 +359,7 @@ fn reach(mode: &str, extent: usize) -> usize {
 
 pub(super) fn range_1d(call: &Call) -> Results {
     let dtype = call.dtype();
-    if is_float(dtype) {
+    if dtype.is_float() {
         let bounds = [call.float("start")?, call.float("end")?, call.float("step")?];
         return float_range(call, dtype, bounds.map(f64::from));
     }

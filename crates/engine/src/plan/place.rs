@@ -5,7 +5,6 @@ use std::ops::Range;
 use coremill_tensor::FLOATS_PER_LINE;
 
 use super::graph::{Graph, Holds, Node, NodeKind, Operand, Region, SlotId};
-use crate::array::is_float;
 
 /// Where the values of a graph lie.
 #[derive(Debug, Default)]
@@ -61,7 +60,7 @@ pub(super) fn place(graph: &mut Graph) -> Places {
                     let slot = graph.slot(output);
                     let count = slot.shape.as_ref().map(|shape| shape.iter().product::<usize>());
                     if let (Some(length), Holds::Tensor, true) =
-                        (count, slot.holds, is_float(slot.dtype))
+                        (count, slot.holds, slot.dtype.is_float())
                     {
                         shown[output.index()] = Some(tenants.len());
                         let (life, owner) = (index..index + 1, Owner::Slot(output));

@@ -16,7 +16,7 @@ use std::ops::Range;
 use coremill_tensor::DType;
 use coremill_tensor::kernels::stored::{self, StoredWeights};
 
-use crate::array::{Array, is_float, round_floats};
+use crate::array::{Array, round_floats};
 pub(crate) use panels::WeightPanels;
 use parts::{Blocks, Mask, Numbers};
 
@@ -82,7 +82,7 @@ impl Weights {
     pub(crate) fn expand(&self) -> Array {
         let mut elements = vec![0.0; self.rows() * self.columns()];
         self.expand_rows(0..self.rows(), &mut elements);
-        if is_float(self.dtype) {
+        if self.dtype.is_float() {
             return Array::floats(self.dtype, &*self.shape, elements);
         }
         let ints = elements.into_iter().map(|number| number as i32).collect();
@@ -154,7 +154,7 @@ impl Weights {
 
     /// Whether elements are anything but floats one after the other.
     pub(crate) fn is_compressed(&self) -> bool {
-        self.mask.is_some() || !matches!(self.decode, Decode::Plain) || !is_float(self.codes.dtype)
+        self.mask.is_some() || !matches!(self.decode, Decode::Plain) || !self.codes.dtype.is_float()
     }
 
     /// Whether elements of `fp16` hold what these are.
@@ -171,7 +171,7 @@ impl Weights {
     /// the indices of its first axis, or of the first that has more than one; none if no such kernel knows
     /// their form.
     pub(crate) fn stored(&self, rows: usize) -> Option<StoredWeights> {
-        if self.mask.is_some() || !is_float(self.dtype) {
+        if self.mask.is_some() || !self.dtype.is_float() {
             return None;
         }
         let (data, dtype) = (self.codes.data.clone(), self.codes.dtype);

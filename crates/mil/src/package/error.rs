@@ -152,8 +152,5 @@ impl std::error::Error for Error {
 
 /// A name for a message: whole if it is short, its beginning if a file made it long.
 pub(crate) fn shortened(name: &str) -> String {
-    const SHOWN: usize = 80;
-    let shown: String =
-        name.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if name.chars().nth(SHOWN).is_some() { format!("{shown}…") } else { shown }
+    coremill_tensor::shown(name, 80)
 }

@@ -5,12 +5,16 @@ use std::path::Path;
 
 use coremill::compiler::Refused;
 use coremill::convert::{self, Group, Place};
+use coremill::tensor::shown;
 
 use crate::output::{ERROR, FAINT, GOOD, STRONG, paint};
 
 /// How many lines of the model's code are shown for one reason, and how many modules for one line.
 const MOST_PLACES: usize = 3;
 const MOST_MODULES: usize = 3;
+
+/// How many characters of a line.
+const MOST_CODE: usize = 100;
 
 /// Everything that cannot be lowered, and the sum.
 pub(in crate::commands) fn render(path: &Path, refused: &[Refused]) -> String {
@@ -76,7 +80,7 @@ fn render_place(place: &Place<'_>) -> String {
             let _ = writeln!(text, "{space}{arrow} {file}:{line}{within}");
             if let Some(code) = place.code {
                 let number = paint(FAINT, number);
-                let _ = writeln!(text, "{number} {bar} {}", paint(STRONG, shortened(code)));
+                let _ = writeln!(text, "{number} {bar} {}", paint(STRONG, shown(code, MOST_CODE)));
             }
         }
         None => {
@@ -85,15 +89,4 @@ fn render_place(place: &Place<'_>) -> String {
         }
     }
     text
-}
-
-/// A line of code, fit for a terminal whoever wrote the archive.
-fn shortened(code: &str) -> String {
-    const MOST: usize = 100;
-    let mut short: String =
-        code.chars().take(MOST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if code.chars().nth(MOST).is_some() {
-        short.push('…');
-    }
-    short
 }

@@ -3,9 +3,13 @@
 use std::fmt::Write as _;
 
 use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary, ValueSummary};
+use coremill::tensor::shown;
 
 use super::render_counts;
 use crate::output::{self, Cell, FAINT, STRONG, Table, paint};
+
+/// How much is shown of the value of a compile spec, which may be JSON of any length.
+const MOST_OF_SPEC: usize = 72;
 
 pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String {
     let mut text = String::new();
@@ -69,7 +73,10 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
         text += &table.render();
         let mut table = Table::new(4);
         for spec in &delegate.compile_specs {
-            table.row([Cell::text(&spec.key).style(FAINT), Cell::text(short(&spec.value))]);
+            table.row([
+                Cell::text(&spec.key).style(FAINT),
+                Cell::text(shown(&spec.value, MOST_OF_SPEC)),
+            ]);
         }
         text += &table.render();
     }
@@ -92,12 +99,4 @@ fn model(delegate: &DelegateSummary) -> String {
         (Some(model), None) => model.clone(),
         (None, _) => String::new(),
     }
-}
-
-/// The value of a compile spec, which may be JSON of any length.
-fn short(value: &str) -> String {
-    const MOST: usize = 72;
-    let more = if value.chars().nth(MOST).is_some() { "…" } else { "" };
-    let shown = value.chars().take(MOST).map(|c| if c.is_control() { '\u{fffd}' } else { c });
-    shown.collect::<String>() + more
 }

@@ -25,7 +25,7 @@ use super::linear::rounding;
 use super::parameters::parameters;
 use super::strided::{Strided, strided};
 use super::{Editor, Work};
-use crate::array::{Array, View, is_float};
+use crate::array::{Array, View};
 use crate::error::Result;
 use crate::geometry::{broadcast_strides, strides as dense_strides};
 
@@ -335,7 +335,7 @@ fn mask_layout(
     shape: &AttentionShape,
 ) -> Option<(Operand, [usize; 4])> {
     let mut operand = mask.clone();
-    if !is_float(graph.dtype(mask)) {
+    if !graph.dtype(mask).is_float() {
         let known = mask.constant()?;
         let bools = known.array(source).ok()?;
         let hidden = |&seen: &i32| if seen != 0 { 0.0 } else { f32::NEG_INFINITY };

@@ -23,7 +23,7 @@ use super::activation::activation;
 use super::parameters::parameters;
 use super::strided::{Strided, strided};
 use super::{Editor, Work};
-use crate::array::{ElementsView, View, int_range, is_float};
+use crate::array::{ElementsView, View, int_range};
 use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
 use crate::options::Precision;
@@ -192,7 +192,7 @@ fn function_of(source: &Source, graph: &Graph, node: &Node, kind: OpKind) -> Opt
         OpKind::ClampedRelu => parameters(source, graph, node, |call| {
             Ok(Function::ClampedRelu { alpha: call.float("alpha")?, beta: call.float("beta")? })
         }),
-        OpKind::Cast => is_float(graph.slot(node.outputs[0]).dtype).then_some(Function::Cast),
+        OpKind::Cast => graph.slot(node.outputs[0]).dtype.is_float().then_some(Function::Cast),
         OpKind::Select => (node.bound("a").len() == 1).then_some(Function::Select),
         _ => None,
     }
@@ -234,7 +234,7 @@ fn build(
     let strides = chain.inputs.iter().map(|input| broadcast_view(input, &shape)).collect();
     let offsets = chain.inputs.iter().map(|input| input.offset).collect();
     let sizes = || chain.inputs.iter().map(|input| input.shape.iter().product::<usize>());
-    let converted = |input: &Strided| !is_float(graph.dtype(&input.operand));
+    let converted = |input: &Strided| !graph.dtype(&input.operand).is_float();
     let scratch = chain.inputs.iter().zip(sizes()).filter(|(input, _)| converted(input));
     let scratch = scratch.map(|(_, size)| size).sum();
     let reads: usize = sizes().sum();

@@ -11,7 +11,7 @@ use super::super::kernel::{Cost, Kernel, Machine};
 use super::super::known::Source;
 use super::parameters::parameters;
 use super::{Editor, Work};
-use crate::array::{View, is_float};
+use crate::array::View;
 use crate::error::{Result, fail};
 use crate::ops::GatherAxis;
 use crate::weights::Weights;
@@ -39,7 +39,7 @@ fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Lookup> {
     let [_] = node.bound("indices") else { return None };
     let table = table.constant()?;
     let shape = graph.slot(*node.outputs.first()?).shape.as_deref()?;
-    if !is_float(table.dtype) || table.shape.contains(&0) || shape.contains(&0) {
+    if !table.dtype.is_float() || table.shape.contains(&0) || shape.contains(&0) {
         return None;
     }
     let axis = parameters(source, graph, node, |call| {

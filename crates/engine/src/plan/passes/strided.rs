@@ -11,7 +11,6 @@ use super::super::graph::{Graph, Node, NodeKind, Operand};
 use super::super::known::Source;
 use super::Editor;
 use super::parameters::parameters;
-use crate::array::is_float;
 use crate::error::fail;
 use crate::geometry::strides as dense_strides;
 
@@ -49,7 +48,7 @@ fn look(
     depth: usize,
 ) -> Option<Strided> {
     let shape = graph.shape(operand)?.to_vec();
-    if !is_float(graph.dtype(operand)) {
+    if !graph.dtype(operand).is_float() {
         return None;
     }
     let itself = || Strided {

@@ -7,7 +7,7 @@ use coremill_tensor::DType;
 
 use super::mapped;
 use super::pad::padded_with;
-use super::reshape::to_sizes;
+use super::reshape::{put_back, to_sizes};
 use super::slice::{Range, sliced};
 use super::write::{both, full, replaced};
 use crate::error::{Refusal, refuse};
@@ -151,15 +151,6 @@ fn diagonal_scatter(call: &mut Call<'_, '_>) -> Results {
     let (rows, order, diagonal) = in_rows(call, x, offset, axes)?;
     let last = call.rank(rows) - 1;
     let written = replaced(call, rows, update, last, diagonal.range())?;
-    let mut sizes = Vec::with_capacity(order.len());
-    for &axis in &order {
-        sizes.push(call.dim(x, axis)?);
-    }
-    let written = to_sizes(call, written, &sizes)?;
-    let mut back = vec![0; order.len()];
-    for (at, &axis) in order.iter().enumerate() {
-        back[axis] = at;
-    }
-    let y = call.transpose(written, &back)?;
+    let y = put_back(call, written, x, &order)?;
     call.give(y)
 }

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 
 use super::pad::padded_with;
+use super::reshape::filled_up;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results, normalized};
@@ -122,16 +123,7 @@ fn stack_along(call: &mut Call<'_, '_>, rank: usize) -> Results {
     put_together(call, |call, values| {
         let mut filled = Vec::with_capacity(values.len());
         for value in values {
-            let axes: &[i32] = match (call.rank(value), rank) {
-                (0, 1) => &[0],
-                (0, 2) => &[0, 1],
-                (0, 3) => &[0, 1, 2],
-                (1, 2) => &[0],
-                (1, 3) => &[0, 2],
-                (2, 3) => &[2],
-                _ => &[],
-            };
-            filled.push(call.expand_dims(value, axes)?);
+            filled.push(filled_up(call, value, rank)?);
         }
         let axis = match (rank, call.rank(filled[0])) {
             (1, 1) | (2, _) => 0,

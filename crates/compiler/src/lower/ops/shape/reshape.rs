@@ -122,18 +122,25 @@ fn unsqueeze(call: &mut Call<'_, '_>) -> Results {
 }
 
 fn at_least(call: &mut Call<'_, '_>, rank: usize) -> Results {
-    mapped(call, "self", |call, x| {
-        let axes: &[i32] = match (call.rank(x), rank) {
-            (0, 1) => &[0],
-            (0, 2) => &[0, 1],
-            (0, 3) => &[0, 1, 2],
-            (1, 2) => &[0],
-            (1, 3) => &[0, 2],
-            (2, 3) => &[2],
-            _ => &[],
-        };
-        call.expand_dims(x, axes)
-    })
+    mapped(call, "self", |call, x| filled_up(call, x, rank))
+}
+
+/// A tensor with axes of one element up to a rank of 1, 2 or 3, in the places where torch puts them.
+pub(super) fn filled_up(
+    builder: &mut Builder,
+    x: ValueId,
+    rank: usize,
+) -> Result<ValueId, Refusal> {
+    let axes: &[i32] = match (builder.rank(x), rank) {
+        (0, 1) => &[0],
+        (0, 2) => &[0, 1],
+        (0, 3) => &[0, 1, 2],
+        (1, 2) => &[0],
+        (1, 3) => &[0, 2],
+        (2, 3) => &[2],
+        _ => &[],
+    };
+    builder.expand_dims(x, axes)
 }
 
 /// The bits of one type read as another; Core ML has no bits to look at, only ranges of integers.
@@ -175,6 +182,26 @@ pub(crate) fn resized(
     let sizes: Vec<_> =
         sizes.iter().zip(known).map(|(&size, known)| known.map_or(size, Int::Known)).collect();
     to_sizes(call, x, &sizes)
+}
+
+/// The elements of a tensor like `like` whose axes were brought to another order and then run together, as they
+/// were.
+pub(super) fn put_back(
+    builder: &mut Builder,
+    x: ValueId,
+    like: ValueId,
+    order: &[usize],
+) -> Result<ValueId, Refusal> {
+    let mut sizes = Vec::with_capacity(order.len());
+    for &axis in order {
+        sizes.push(builder.dim(like, axis)?);
+    }
+    let x = to_sizes(builder, x, &sizes)?;
+    let mut back = vec![0; order.len()];
+    for (at, &axis) in order.iter().enumerate() {
+        back[axis] = at;
+    }
+    builder.transpose(x, &back)
 }
 
 /// A tensor with other dimensions, of which one may be −1, by the fewest operations.

@@ -7,7 +7,7 @@ use coremill_tensor::DType;
 
 use super::mapped;
 use super::pad::padded_with;
-use super::reshape::{resized, to_sizes};
+use super::reshape::{put_back, resized, to_sizes};
 use super::slice::{Range, sliced};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
@@ -297,16 +297,7 @@ fn as_strided_scatter(call: &mut Call<'_, '_>) -> Results {
     let places: Vec<_> = view.places.iter().map(|&place| place as i32).collect();
     let places = call.constant(Constant::int32s(&places));
     let written = written_along(call, flat, places, update, 0, "update")?;
-    let mut sizes = Vec::with_capacity(order.len());
-    for &axis in &order {
-        sizes.push(call.dim(x.value, axis)?);
-    }
-    let written = to_sizes(call, written, &sizes)?;
-    let mut back = vec![0; order.len()];
-    for (at, &axis) in order.iter().enumerate() {
-        back[axis] = at;
-    }
-    let y = call.transpose(written, &back)?;
+    let y = put_back(call, written, x.value, &order)?;
     call.give(y)
 }
 

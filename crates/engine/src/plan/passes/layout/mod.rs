@@ -27,7 +27,7 @@ use super::super::graph::{Graph, Holds, Node, NodeKind, Operand, Region, Slot, S
 use super::super::known::Known;
 use super::Work;
 use super::convolution::{Convolution, Kernels, absorb};
-use crate::array::{Array, is_float};
+use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::geometry::{each_offset, strides};
 
@@ -238,7 +238,7 @@ impl Layout<'_, '_> {
 fn may_have_twin(graph: &Graph, slot: SlotId) -> bool {
     let slot = graph.slot(slot);
     let rank = slot.shape.as_ref().map(Vec::len);
-    is_float(slot.dtype)
+    slot.dtype.is_float()
         && slot.holds == Holds::Tensor
         && rank.is_some_and(|rank| (3..=5).contains(&rank))
 }
