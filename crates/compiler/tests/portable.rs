@@ -17,19 +17,6 @@ fn archives() -> Vec<PathBuf> {
     paths
 }
 
-fn arguments(node: &Node) -> impl Iterator<Item = &Argument> {
-    node.arguments.iter().chain(node.keywords.iter().map(|(_, argument)| argument))
-}
-
-fn defined(node: &Node) -> Vec<ValueId> {
-    let of = |output: &Output| match output {
-        Output::Value(id) => vec![*id],
-        Output::List(ids) => ids.clone(),
-        Output::Unused | Output::None => Vec::new(),
-    };
-    node.outputs.iter().flat_map(of).collect()
-}
-
 /// Every value is defined once, and before it is used.
 fn is_in_order(program: &ExportedProgram) {
     let mut known = HashSet::new();
@@ -37,12 +24,10 @@ fn is_in_order(program: &ExportedProgram) {
         input.for_each_value(&mut |id| assert!(known.insert(id), "an input is there twice"));
     }
     for node in &program.graph.nodes {
-        for argument in arguments(node) {
-            argument.for_each_value(&mut |id| {
-                assert!(known.contains(&id), "{} uses {id} before it is there", node.name);
-            });
-        }
-        for id in defined(node) {
+        node.for_each_use(&mut |id| {
+            assert!(known.contains(&id), "{} uses {id} before it is there", node.name);
+        });
+        for id in node.defined() {
             assert!(known.insert(id), "{id} is defined twice");
         }
     }
@@ -66,7 +51,7 @@ fn divided(program: &ExportedProgram, is_outside: impl Fn(usize) -> bool) {
             assert!(stays || kernel(&node.target).is_some(), "{} has no kernel", node.target);
         } else {
             assert_eq!((&node.target, &node.name), (&before.target, &before.name));
-            assert_eq!(defined(node), defined(before));
+            assert!(node.defined().eq(before.defined()));
         }
     }
     let kept = (0..outside.len()).filter(|index| !outside[*index]);

@@ -18,12 +18,7 @@ pub(crate) fn remove(graph: &mut Graph) {
     }
     let mut kept = Vec::with_capacity(graph.nodes.len());
     for mut node in std::mem::take(&mut graph.nodes).into_iter().rev() {
-        let is_used = |id: &ValueId| used[id.0 as usize];
-        let wanted = node.outputs.iter().any(|output| match output {
-            Output::Value(id) => is_used(id),
-            Output::List(ids) => ids.iter().any(is_used),
-            Output::Unused | Output::None => false,
-        });
+        let wanted = node.defined().any(|id| used[id.0 as usize]);
         if !wanted && !node.outputs.is_empty() && is_pure(&node) {
             continue;
         }
@@ -35,9 +30,7 @@ pub(crate) fn remove(graph: &mut Graph) {
                 }
             }
         }
-        for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value)) {
-            argument.for_each_value(&mut |id| used[id.0 as usize] = true);
-        }
+        node.for_each_use(&mut |id| used[id.0 as usize] = true);
         kept.push(node);
     }
     kept.reverse();
@@ -72,13 +65,7 @@ fn renumber(graph: &mut Graph) {
         input.for_each_value(&mut |id| defined[id.0 as usize] = true);
     }
     for node in &graph.nodes {
-        for output in &node.outputs {
-            match output {
-                Output::Value(id) => defined[id.0 as usize] = true,
-                Output::List(ids) => ids.iter().for_each(|id| defined[id.0 as usize] = true),
-                Output::Unused | Output::None => {}
-            }
-        }
+        node.defined().for_each(|id| defined[id.0 as usize] = true);
     }
     if defined.iter().all(|defined| *defined) {
         return;

@@ -327,6 +327,26 @@ impl Node {
         }
         self.keywords.iter().find(|(keyword, _)| keyword == name).map(|(_, argument)| argument)
     }
+
+    /// The arguments: those that go by their positions, then those that go by their names.
+    pub fn all_arguments(&self) -> impl Iterator<Item = &Argument> {
+        self.arguments.iter().chain(self.keywords.iter().map(|(_, argument)| argument))
+    }
+
+    /// Calls `visit` for each value that the call uses, those that nested graphs use inside not included.
+    pub fn for_each_use(&self, visit: &mut dyn FnMut(ValueId)) {
+        self.all_arguments().for_each(|argument| argument.for_each_value(visit));
+    }
+
+    /// The results, those of lists one after the other; none for one that has no value.
+    pub fn results(&self) -> impl Iterator<Item = Option<ValueId>> {
+        self.outputs.iter().flat_map(Output::results)
+    }
+
+    /// The values that the call gives.
+    pub fn defined(&self) -> impl Iterator<Item = ValueId> {
+        self.results().flatten()
+    }
 }
 
 /// What a node calls.
@@ -378,6 +398,19 @@ pub enum Output {
     Unused,
     /// An undefined tensor.
     None,
+}
+
+impl Output {
+    /// The values of a list, or the only one; none if it has no value.
+    pub fn results(&self) -> impl Iterator<Item = Option<ValueId>> {
+        let ids = match self {
+            Output::Value(id) => std::slice::from_ref(id),
+            Output::List(ids) => ids.as_slice(),
+            Output::Unused | Output::None => &[],
+        };
+        let missing = matches!(self, Output::Unused | Output::None).then_some(None);
+        ids.iter().copied().map(Some).chain(missing)
+    }
 }
 
 /// An argument of a call, or an input or output of a graph.

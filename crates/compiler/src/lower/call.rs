@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use coremill_mil::ir::{Constant, Dim, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_pt2::{Argument, Graph, Meta, Node, Output, ScalarType, Size, Subgraph, TensorMeta};
+use coremill_pt2::{Argument, Graph, Meta, Node, ScalarType, Size, Subgraph, TensorMeta};
 use coremill_tensor::DType;
 
 use super::builder::{Arg, Builder, int32};
@@ -258,12 +258,7 @@ impl<'p> Call<'_, 'p> {
 
     /// What torch knows of a result; results of lists are counted through.
     pub(crate) fn result_meta(&self, index: usize) -> Option<&'p Meta> {
-        let ids = self.node.outputs.iter().flat_map(|output| match output {
-            Output::Value(id) => vec![Some(*id)],
-            Output::List(ids) => ids.iter().copied().map(Some).collect(),
-            Output::Unused | Output::None => vec![None],
-        });
-        let id = ids.collect::<Vec<_>>().get(index).copied().flatten()?;
+        let id = self.node.results().nth(index).flatten()?;
         Some(&self.frame.graph.value(id).meta)
     }
 

@@ -4,8 +4,6 @@ use coremill_mil::ir::{Constant, Definition, Dim, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
-use coremill_pt2::Output;
-
 use super::builder::{Arg, Builder, int32, operation};
 use super::call::Call;
 use super::value::Int;
@@ -179,22 +177,12 @@ impl Builder {
 impl Call<'_, '_> {
     /// Whether anything takes a result; results of lists are counted through.
     pub(crate) fn is_used(&self, index: usize) -> bool {
-        let ids = self.node.outputs.iter().flat_map(|output| match output {
-            Output::Value(id) => vec![Some(*id)],
-            Output::List(ids) => ids.iter().copied().map(Some).collect(),
-            Output::Unused | Output::None => vec![None],
-        });
-        let Some(wanted) = ids.collect::<Vec<_>>().get(index).copied().flatten() else {
-            return false;
-        };
+        let Some(wanted) = self.node.results().nth(index).flatten() else { return false };
         let graph = self.graph();
         let mut used = false;
         let mut look = |id| used |= id == wanted;
         graph.outputs.iter().for_each(|output| output.for_each_value(&mut look));
-        for node in &graph.nodes {
-            let keywords = node.keywords.iter().map(|(_, value)| value);
-            node.arguments.iter().chain(keywords).for_each(|one| one.for_each_value(&mut look));
-        }
+        graph.nodes.iter().for_each(|node| node.for_each_use(&mut look));
         used
     }
 }

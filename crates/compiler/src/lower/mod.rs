@@ -221,17 +221,10 @@ impl<'p> Lowering<'p> {
     /// Makes inputs of what a call gives, as far as there can be such inputs.
     fn take_for_given(&mut self, frame: &mut Frame<'p>, node: &'p Node) {
         let graph = frame.graph;
-        for output in &node.outputs {
-            let ids = match output {
-                Output::Value(id) => std::slice::from_ref(id),
-                Output::List(ids) => ids.as_slice(),
-                Output::Unused | Output::None => &[],
-            };
-            for &id in ids {
-                let value = graph.value(id);
-                let given = self.user_input(&interface::identifier(&value.name), &value.meta);
-                frame.set(id, given.unwrap_or(Lowered::Refused));
-            }
+        for id in node.defined() {
+            let value = graph.value(id);
+            let given = self.user_input(&interface::identifier(&value.name), &value.meta);
+            frame.set(id, given.unwrap_or(Lowered::Refused));
         }
     }
 
@@ -284,12 +277,9 @@ impl<'p> Lowering<'p> {
 
     fn node(&mut self, frame: &mut Frame<'p>, node: &'p Node) -> Result<(), Refusal> {
         let mut depends_on_refused = false;
-        for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value)) {
-            argument.for_each_value(&mut |id| {
-                depends_on_refused |=
-                    matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
-            });
-        }
+        node.for_each_use(&mut |id| {
+            depends_on_refused |= matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
+        });
         // That nothing lowers an operator is true whatever its arguments would have become.
         let lower = self.table.find(&node.target)?;
         if depends_on_refused {
@@ -310,13 +300,7 @@ impl<'p> Lowering<'p> {
     }
 
     fn give_up(&mut self, frame: &mut Frame<'p>, node: &Node) {
-        for output in &node.outputs {
-            match output {
-                Output::Value(id) => frame.set(*id, Lowered::Refused),
-                Output::List(ids) => ids.iter().for_each(|id| frame.set(*id, Lowered::Refused)),
-                Output::Unused | Output::None => {}
-            }
-        }
+        node.defined().for_each(|id| frame.set(id, Lowered::Refused));
     }
 
     /// Records what a call's results became, after a look at whether they are what torch says.
@@ -326,27 +310,10 @@ impl<'p> Lowering<'p> {
         node: &'p Node,
         results: Vec<Lowered>,
     ) -> Result<(), Refusal> {
-        let mut results = results.into_iter();
-        for output in &node.outputs {
-            match output {
-                Output::Value(id) => {
-                    let Some(lowered) = results.next() else { continue };
-                    let lowered =
-                        self.checked(lowered, &frame.graph.value(*id).meta, frame.in_rows)?;
-                    frame.set(*id, lowered);
-                }
-                Output::List(ids) => {
-                    for id in ids {
-                        let Some(lowered) = results.next() else { continue };
-                        let lowered =
-                            self.checked(lowered, &frame.graph.value(*id).meta, frame.in_rows)?;
-                        frame.set(*id, lowered);
-                    }
-                }
-                Output::Unused | Output::None => {
-                    results.next();
-                }
-            }
+        for (id, lowered) in node.results().zip(results) {
+            let Some(id) = id else { continue };
+            let lowered = self.checked(lowered, &frame.graph.value(id).meta, frame.in_rows)?;
+            frame.set(id, lowered);
         }
         Ok(())
     }
@@ -462,14 +429,7 @@ impl<'p> Lowering<'p> {
 
 /// Whether something that a call gives was given up.
 fn is_given_up(frame: &Frame<'_>, node: &Node) -> bool {
-    let refused = |id: &coremill_pt2::ValueId| {
-        matches!(frame.values[id.index()], Slot::Done(Lowered::Refused))
-    };
-    node.outputs.iter().any(|output| match output {
-        Output::Value(id) => refused(id),
-        Output::List(ids) => ids.iter().any(refused),
-        Output::Unused | Output::None => false,
-    })
+    node.defined().any(|id| matches!(frame.values[id.index()], Slot::Done(Lowered::Refused)))
 }
 
 /// Refuses a result that has not the dimensions that torch noted.

@@ -8,8 +8,8 @@ use coremill_pt2::{
 };
 
 use super::Division;
-use super::flow::{defined, for_each_use};
 use crate::error::{Error, Refusal};
+use crate::portable::meta;
 
 /// The operator that stands for a partition: its number, then what it takes.
 pub(crate) const DELEGATE: &str = "executorch_call_delegate";
@@ -40,7 +40,7 @@ pub(crate) fn around(program: &ExportedProgram, division: &Division) -> Result<A
     for (call, why) in division.outside.iter().enumerate() {
         if why.is_some() {
             order.push((division.stages.of_call(call), true, call));
-            for_each_use(&graph.nodes[call], &mut |id| needed.push(id));
+            graph.nodes[call].for_each_use(&mut |id| needed.push(id));
         }
     }
     for (number, delegated) in division.delegated.iter().enumerate() {
@@ -74,9 +74,9 @@ pub(crate) fn around(program: &ExportedProgram, division: &Division) -> Result<A
         numbers.retain(|&number| {
             let node = &graph.nodes[number];
             let mut ready = true;
-            for_each_use(node, &mut |id| ready &= is_there[id.index()]);
+            node.for_each_use(&mut |id| ready &= is_there[id.index()]);
             if ready {
-                defined(node).for_each(|id| is_there[id.index()] = true);
+                node.defined().for_each(|id| is_there[id.index()] = true);
                 made.push(node.clone(), true);
             }
             !ready
@@ -86,7 +86,7 @@ pub(crate) fn around(program: &ExportedProgram, division: &Division) -> Result<A
     for (_, is_outside, number) in order {
         if is_outside {
             let node = graph.nodes[number].clone();
-            defined(&node).for_each(|id| is_there[id.index()] = true);
+            node.defined().for_each(|id| is_there[id.index()] = true);
             made.push(node, true);
         } else {
             let part = &division.delegated[number].part;
@@ -177,21 +177,7 @@ impl Maker {
             return Ok(cast);
         }
         let value = self.graph.value(id).clone();
-        let scalar = |dtype| {
-            (
-                TensorMeta {
-                    dtype,
-                    sizes: Vec::new(),
-                    strides: Vec::new(),
-                    storage_offset: Size::Fixed(0),
-                    layout: coremill_pt2::Layout::Strided,
-                    device: coremill_pt2::Device { kind: "cpu".to_owned(), index: None },
-                    requires_grad: false,
-                },
-                "scalar_tensor",
-                "s",
-            )
-        };
+        let scalar = |dtype| (meta(dtype, Vec::new()), "scalar_tensor", "s");
         let (meta, operator, parameter) = match &value.meta {
             Meta::Tensor(meta) if taken_as(meta.dtype) != meta.dtype => {
                 (of_type(meta, taken_as(meta.dtype)), "_to_copy", "self")

@@ -4,7 +4,7 @@
 //! tensors that can, wherever it is needed, and costs nothing. So numbers belong to nobody here: a call that uses
 //! one uses the tensors that it comes from.
 
-use coremill_pt2::{Argument, Graph, Meta, Node, Output, Target, ValueId};
+use coremill_pt2::{Graph, Meta, Node, Target, ValueId};
 
 /// The uses of a graph's values.
 pub(super) struct Flow {
@@ -27,7 +27,7 @@ impl Flow {
         let count = graph.values.len();
         let mut producer = vec![None; count];
         for (index, node) in graph.nodes.iter().enumerate() {
-            for id in defined(node) {
+            for id in node.defined() {
                 producer[id.index()] = Some(index);
             }
         }
@@ -38,7 +38,7 @@ impl Flow {
         let mut users = vec![Vec::new(); count];
         for (index, node) in graph.nodes.iter().enumerate() {
             let mut used = Vec::new();
-            for_each_use(node, &mut |id| {
+            node.for_each_use(&mut |id| {
                 through(graph, &producer, &is_number, &sources, id, &mut used);
             });
             if is_number[index] {
@@ -72,7 +72,7 @@ impl Flow {
         let mut found: Vec<usize> = calls.to_vec();
         let mut pending = Vec::new();
         for &call in calls {
-            for_each_use(&graph.nodes[call], &mut |id| pending.push(id));
+            graph.nodes[call].for_each_use(&mut |id| pending.push(id));
         }
         self.add_numbers(graph, pending, &mut found);
         found
@@ -93,7 +93,7 @@ impl Flow {
                 continue;
             }
             found.push(call);
-            for_each_use(&graph.nodes[call], &mut |id| pending.push(id));
+            graph.nodes[call].for_each_use(&mut |id| pending.push(id));
         }
         found.sort_unstable();
     }
@@ -126,27 +126,8 @@ fn is_plain(graph: &Graph, id: ValueId) -> bool {
 
 /// Whether a call gives nothing but numbers. Branches and loops are no numbers, whatever they give.
 fn is_number(graph: &Graph, node: &Node) -> bool {
-    let mut ids = defined(node).peekable();
+    let mut ids = node.defined().peekable();
     !matches!(node.target, Target::HigherOrder(_))
         && ids.peek().is_some()
         && ids.all(|id| is_plain(graph, id))
-}
-
-/// The values that a call gives.
-pub(crate) fn defined(node: &Node) -> impl Iterator<Item = ValueId> + '_ {
-    let ids = node.outputs.iter().flat_map(|output| match output {
-        Output::Value(id) => std::slice::from_ref(id),
-        Output::List(ids) => ids.as_slice(),
-        Output::Unused | Output::None => &[],
-    });
-    ids.copied()
-}
-
-/// Calls `visit` for each value that a call uses.
-pub(crate) fn for_each_use(node: &Node, visit: &mut dyn FnMut(ValueId)) {
-    let arguments: &mut dyn Iterator<Item = &Argument> =
-        &mut node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value));
-    for argument in arguments {
-        argument.for_each_value(visit);
-    }
 }

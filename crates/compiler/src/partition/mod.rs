@@ -30,7 +30,7 @@ use coremill_mil::ir::{Function, Opset};
 use coremill_pt2::{ExportedProgram, InputKind, Target};
 
 pub(crate) use self::around::{DELEGATE, around};
-use self::flow::{Flow, defined};
+use self::flow::Flow;
 pub(crate) use self::part::written;
 use self::part::{Part, TakeOver, crosses, cut};
 pub(crate) use self::report::report;
@@ -489,7 +489,7 @@ impl Division {
             }
             let producers = self.flow.operands[call].iter();
             pending.extend(producers.filter_map(|id| self.flow.producer[id.index()]));
-            let given = defined(&program.graph.nodes[call]);
+            let given = program.graph.nodes[call].defined();
             pending.extend(given.flat_map(|id| self.flow.users[id.index()].iter().copied()));
         }
         let all = || (0..self.outside.len()).filter(is_asked);

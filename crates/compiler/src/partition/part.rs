@@ -6,7 +6,7 @@ use coremill_pt2::{
     Argument, ExportedProgram, Graph, InputKind, Meta, OutputKind, Size, TensorMeta, ValueId,
 };
 
-use super::flow::{Flow, defined, for_each_use};
+use super::flow::Flow;
 use crate::error::{Refusal, refuse};
 use crate::lower::MAX_RANK;
 
@@ -47,10 +47,10 @@ pub(super) fn cut(
     let graph = &program.graph;
     let nodes = flow.with_numbers(graph, calls);
     let inside: HashSet<usize> = calls.iter().copied().collect();
-    let own: HashSet<ValueId> = nodes.iter().flat_map(|&at| defined(&graph.nodes[at])).collect();
+    let own: HashSet<ValueId> = nodes.iter().flat_map(|&at| graph.nodes[at].defined()).collect();
     let mut used = HashSet::new();
     for &node in &nodes {
-        for_each_use(&graph.nodes[node], &mut |id| {
+        graph.nodes[node].for_each_use(&mut |id| {
             if !own.contains(&id) {
                 used.insert(id);
             }
@@ -134,7 +134,8 @@ pub(super) fn cut(
         output.for_each_value(&mut |id| wanted.extend(flow.behind(graph, id)));
     }
     for &call in calls {
-        let leaves = defined(&graph.nodes[call])
+        let leaves = graph.nodes[call]
+            .defined()
             .filter(|id| flow.users[id.index()].iter().any(|user| !inside.contains(user)));
         wanted.extend(leaves);
     }

@@ -6,7 +6,6 @@ use coremill_mil::compress::linear::Outcome;
 use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
 
-use super::flow::defined;
 use super::stages::bytes;
 use super::{Division, Why, partitions_with};
 use crate::error::{Refusal, Refused};
@@ -109,7 +108,8 @@ pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Divisio
             let crosses = |from: usize| is_inside(from);
             flow.producer[id.index()].is_some_and(crosses)
         });
-        let given: Vec<_> = defined(node)
+        let given: Vec<_> = node
+            .defined()
             .filter(|id| flow.users[id.index()].iter().any(|&user| is_inside(user)))
             .collect();
         let bytes = taken.chain(&given).map(|id| bytes(graph, *id)).fold(0, u64::saturating_add);

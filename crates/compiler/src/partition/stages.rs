@@ -7,7 +7,7 @@
 
 use coremill_pt2::{Graph, Meta, Size, ValueId};
 
-use super::flow::{Flow, defined};
+use super::flow::Flow;
 
 /// By call its stage: partitions by their number, calls outside by the last partition that they wait for, −1 for none.
 pub(super) struct Stages(Vec<i64>);
@@ -64,7 +64,7 @@ impl Stages {
             }
             let stage = self.0[call];
             let node = &graph.nodes[call];
-            let users = || defined(node).flat_map(|id| flow.users[id.index()].iter().copied());
+            let users = || node.defined().flat_map(|id| flow.users[id.index()].iter().copied());
             let Some(last) = users().map(|user| self.0[user]).min() else { continue };
             let is_used_outside = |id: ValueId, stage: i64| {
                 flow.is_result[id.index()]
@@ -75,7 +75,8 @@ impl Stages {
             if last <= stage {
                 continue;
             }
-            let saved: u64 = defined(node)
+            let saved: u64 = node
+                .defined()
                 .filter(|id| is_used_outside(*id, stage) && !is_used_outside(*id, last))
                 .map(|id| bytes(graph, id))
                 .fold(0, u64::saturating_add);
@@ -121,15 +122,7 @@ mod tests {
     use super::*;
 
     fn meta() -> Meta {
-        Meta::Tensor(TensorMeta {
-            dtype: ScalarType::Float32,
-            sizes: vec![Size::Fixed(4)],
-            strides: vec![Size::Fixed(1)],
-            storage_offset: Size::Fixed(0),
-            layout: Layout::Strided,
-            device: Device { kind: "cpu".to_owned(), index: None },
-            requires_grad: false,
-        })
+        Meta::Tensor(crate::portable::meta(ScalarType::Float32, vec![Size::Fixed(4)]))
     }
 
     /// A graph in which each call uses the results of the calls that are listed for it, or else the input. What

@@ -4,27 +4,21 @@ use std::collections::{HashMap, HashSet};
 
 use coremill_pt2::{Argument, Meta, Node, Output, Size, ValueId};
 
+use super::Frame;
 use super::call::{Call, Made, Results, Tensor, meta};
-use super::{Frame, defined};
 use crate::error::{Refusal, refuse};
 
 /// The results of a call that keeps them.
 pub(crate) fn as_given(node: &Node, frame: &Frame) -> Results {
     let mut results = Vec::new();
-    for output in &node.outputs {
-        let ids = match output {
-            Output::Value(id) => std::slice::from_ref(id),
-            Output::List(ids) => ids.as_slice(),
-            Output::Unused | Output::None => {
-                refuse!("a result has no use, and no type therefore");
-            }
-        };
-        results.extend(ids.iter().map(|id| match &frame.value(*id).meta {
+    for id in node.results() {
+        let Some(id) = id else { refuse!("a result has no use, and no type therefore") };
+        results.push(match &frame.value(id).meta {
             Meta::Tensor(meta) => {
-                Made::Tensor(Tensor { id: *id, dtype: meta.dtype, sizes: meta.sizes.clone() })
+                Made::Tensor(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() })
             }
-            _ => Made::Number(Argument::Value(*id)),
-        }));
+            _ => Made::Number(Argument::Value(id)),
+        });
     }
     Ok(results)
 }
@@ -33,7 +27,7 @@ impl Call<'_> {
     /// The calls that were made and are of use, their results in the place of the node's.
     pub(crate) fn finish(self, results: Vec<Made>) -> Result<Vec<Node>, Refusal> {
         let Call { frame, node, made, .. } = self;
-        let wanted = wanted(node);
+        let wanted: Vec<_> = node.results().collect();
         if wanted.len() != results.len() {
             refuse!(
                 "the decomposition gives {} results, and the call {}",
@@ -41,7 +35,7 @@ impl Call<'_> {
                 wanted.len()
             );
         }
-        let own: HashSet<ValueId> = made.iter().flat_map(defined).collect();
+        let own: HashSet<ValueId> = made.iter().flat_map(Node::defined).collect();
         let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
         for (old, result) in wanted.into_iter().zip(results) {
             let Some(old) = old else { continue };
@@ -81,31 +75,18 @@ impl Call<'_> {
                     Output::Unused | Output::None => {}
                 }
             }
-            let first = defined(call).next();
+            let first = call.defined().next();
             if let Some(id) = first {
                 call.name = frame.value(id).name.clone();
             }
         }
-        for id in made.iter().flat_map(defined) {
+        for id in made.iter().flat_map(Node::defined) {
             if let Meta::Tensor(known) = &mut frame.graph.values[id.index()].meta {
                 *known = meta(known.dtype, std::mem::take(&mut known.sizes));
             }
         }
         Ok(made)
     }
-}
-
-/// The values that the node defines; none where a result has no use.
-fn wanted(node: &Node) -> Vec<Option<ValueId>> {
-    let mut found = Vec::new();
-    for output in &node.outputs {
-        match output {
-            Output::Value(id) => found.push(Some(*id)),
-            Output::List(ids) => found.extend(ids.iter().copied().map(Some)),
-            Output::Unused | Output::None => found.push(None),
-        }
-    }
-    found
 }
 
 /// What is computed is what torch noted.
@@ -154,7 +135,7 @@ fn of_use(
     }
     let mut kept = Vec::with_capacity(made.len());
     for call in made.into_iter().rev() {
-        if defined(&call).any(|id| used.contains(&id)) {
+        if call.defined().any(|id| used.contains(&id)) {
             for argument in &call.arguments {
                 argument.for_each_value(&mut |id| {
                     used.insert(id);

@@ -89,15 +89,13 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(crate) fn new(rewrite: &'a mut Rewrite, frame: &'a mut Frame, node: &'a Node) -> Call<'a> {
         let mut at_hand = Vec::new();
-        for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, one)| one)) {
-            argument.for_each_value(&mut |id| {
-                if let Some([part, _]) = frame.pairs.get(&id) {
-                    at_hand.push(part.clone());
-                } else if let Meta::Tensor(meta) = &frame.value(id).meta {
-                    at_hand.push(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() });
-                }
-            });
-        }
+        node.for_each_use(&mut |id| {
+            if let Some([part, _]) = frame.pairs.get(&id) {
+                at_hand.push(part.clone());
+            } else if let Meta::Tensor(meta) = &frame.value(id).meta {
+                at_hand.push(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() });
+            }
+        });
         Call { rewrite, frame, node, made: Vec::new(), at_hand }
     }
 
@@ -233,21 +231,19 @@ impl<'a> Call<'a> {
             Argument::Float(value) => Ok(*value),
             Argument::Int(value) => Ok(*value as f64),
             Argument::Bool(value) => Ok(f64::from(u8::from(*value))),
-            argument => match argument {
-                Argument::Value(id) => match &self.frame.value(*id).meta {
-                    Meta::Float(Some(known)) => {
-                        match (known.expression.symbols().as_slice(), known.hint) {
-                            ([], Some(Hint::Float(value))) => Ok(value),
-                            _ => refuse!(
-                                "`{name}` is known when the program runs only; it has to be a number here"
-                            ),
-                        }
+            Argument::Value(id) => match &self.frame.value(*id).meta {
+                Meta::Float(Some(known)) => {
+                    match (known.expression.symbols().as_slice(), known.hint) {
+                        ([], Some(Hint::Float(value))) => Ok(value),
+                        _ => refuse!(
+                            "`{name}` is known when the program runs only; it has to be a number here"
+                        ),
                     }
-                    Meta::Int(Size::Fixed(value)) => Ok(*value as f64),
-                    _ => refuse!("`{name}` is no known number"),
-                },
-                _ => refuse!("`{name}` is no number"),
+                }
+                Meta::Int(Size::Fixed(value)) => Ok(*value as f64),
+                _ => refuse!("`{name}` is no known number"),
             },
+            _ => refuse!("`{name}` is no number"),
         }
     }
 
@@ -284,18 +280,8 @@ impl<'a> Call<'a> {
 
     /// What torch noted for a result; those of a list one after the other.
     pub(crate) fn result(&self, index: usize) -> Result<&TensorMeta, Refusal> {
-        let ids: Vec<Option<ValueId>> = self
-            .node
-            .outputs
-            .iter()
-            .flat_map(|output| match output {
-                Output::Value(id) => vec![Some(*id)],
-                Output::List(ids) => ids.iter().copied().map(Some).collect(),
-                Output::Unused | Output::None => vec![None],
-            })
-            .collect();
-        match ids.get(index) {
-            Some(Some(id)) => match &self.frame.value(*id).meta {
+        match self.node.results().nth(index) {
+            Some(Some(id)) => match &self.frame.value(id).meta {
                 Meta::Tensor(meta) => Ok(meta),
                 _ => refuse!("result {index} is no tensor"),
             },

@@ -6,18 +6,16 @@
 
 use std::collections::HashMap;
 
-use coremill_pt2::{
-    Argument, ExportedProgram, InputKind, Node, Output, OutputKind, Stored, ValueId,
-};
+use coremill_pt2::{Argument, ExportedProgram, InputKind, Node, Output, Stored, ValueId};
+
+use crate::partition::written;
 
 /// Takes permutations of weights out of the graph; `sources` belong to the nodes.
 pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outside: &[bool]) {
     let weights = weights(program);
     let mut uses: HashMap<ValueId, usize> = HashMap::new();
     let graph = &program.graph;
-    let arguments = graph.nodes.iter().flat_map(|node| {
-        node.arguments.iter().chain(node.keywords.iter().map(|(_, argument)| argument))
-    });
+    let arguments = graph.nodes.iter().flat_map(|node| node.all_arguments());
     for argument in arguments.chain(&graph.outputs) {
         argument.for_each_value(&mut |id| *uses.entry(id).or_default() += 1);
     }
@@ -59,12 +57,6 @@ pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outs
 
 /// The names of what is stored and never written to, by the inputs that they are.
 fn weights(program: &ExportedProgram) -> HashMap<ValueId, String> {
-    let written = |name: &str| {
-        program.outputs.iter().any(|kind| match kind {
-            OutputKind::BufferMutation(own) | OutputKind::ParameterMutation(own) => own == name,
-            _ => false,
-        })
-    };
     let mut weights = HashMap::new();
     for (input, kind) in program.graph.inputs.iter().zip(&program.inputs) {
         if let (
@@ -73,7 +65,7 @@ fn weights(program: &ExportedProgram) -> HashMap<ValueId, String> {
             | InputKind::Buffer { name, .. }
             | InputKind::TensorConstant(name),
         ) = (input, kind)
-            && !written(name)
+            && written(program, name).is_none()
         {
             weights.insert(*id, name.clone());
         }

@@ -24,10 +24,11 @@ mod words;
 use std::collections::{HashMap, HashSet};
 
 use coremill_pt2::{
-    Argument, ExportedProgram, Graph, Meta, Node, Output, Schemas, Size, Subgraph, SymbolId,
-    Symbols, Target, Value, ValueId,
+    Argument, ExportedProgram, Graph, Meta, Node, Schemas, Size, Subgraph, SymbolId, Symbols,
+    Target, Value, ValueId,
 };
 
+pub(crate) use self::call::meta;
 use self::call::{Call, Tensor};
 pub(crate) use self::complex::has_complex;
 pub use self::complex::{Paired, pairs};
@@ -260,16 +261,4 @@ impl Frame {
             _ => None,
         }
     }
-}
-
-/// The values that a node defines.
-fn defined(node: &Node) -> impl Iterator<Item = ValueId> + '_ {
-    node.outputs
-        .iter()
-        .flat_map(|output| match output {
-            Output::Value(id) => std::slice::from_ref(id),
-            Output::List(ids) => ids.as_slice(),
-            Output::Unused | Output::None => &[],
-        })
-        .copied()
 }

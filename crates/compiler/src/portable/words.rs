@@ -37,6 +37,11 @@ fn tensors(all: &[Tensor]) -> Argument {
     Argument::List(all.iter().map(Tensor::argument).collect())
 }
 
+/// The type that two tensors compute in.
+fn common(x: &Tensor, y: &Tensor) -> ScalarType {
+    promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]).unwrap_or(x.dtype)
+}
+
 fn broadcast(left: &Tensor, right: &Tensor) -> Result<Vec<Size>, Refusal> {
     match size::broadcast(&left.sizes, &right.sizes) {
         Some(sizes) => Ok(sizes),
@@ -61,8 +66,11 @@ impl Call<'_> {
 
     /// A function of two tensors of the type that they compute in: `mul`, `maximum`.
     pub(crate) fn join(&mut self, operator: &str, x: &Tensor, y: &Tensor) -> Maybe {
-        let dtype = promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]);
-        let dtype = dtype.unwrap_or(x.dtype);
+        self.binary(operator, x, y, common(x, y))
+    }
+
+    /// A function of two tensors that gives this type.
+    fn binary(&mut self, operator: &str, x: &Tensor, y: &Tensor, dtype: ScalarType) -> Maybe {
         let given = [("self", x.argument()), ("other", y.argument())];
         let sizes = broadcast(x, y)?;
         self.emit(operator, &given, dtype, sizes)
@@ -82,18 +90,12 @@ impl Call<'_> {
 
     /// The quotient with fractions.
     pub(crate) fn divide(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
-        let dtype = promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]);
-        let dtype = fractional(dtype.unwrap_or(x.dtype));
-        let given = [("self", x.argument()), ("other", y.argument())];
-        let sizes = broadcast(x, y)?;
-        self.emit("aten.div.Tensor", &given, dtype, sizes)
+        self.binary("aten.div.Tensor", x, y, fractional(common(x, y)))
     }
 
     /// A comparison of two tensors: `lt`.
     pub(crate) fn compare(&mut self, function: &str, x: &Tensor, y: &Tensor) -> Maybe {
-        let given = [("self", x.argument()), ("other", y.argument())];
-        let sizes = broadcast(x, y)?;
-        self.emit(&format!("aten.{function}.Tensor"), &given, ScalarType::Bool, sizes)
+        self.binary(&format!("aten.{function}.Tensor"), x, y, ScalarType::Bool)
     }
 
     /// A comparison with a number.
@@ -104,9 +106,7 @@ impl Call<'_> {
 
     /// `logical_and` and the like.
     pub(crate) fn logic(&mut self, function: &str, x: &Tensor, y: &Tensor) -> Maybe {
-        let given = [("self", x.argument()), ("other", y.argument())];
-        let sizes = broadcast(x, y)?;
-        self.emit(&format!("aten.{function}.default"), &given, ScalarType::Bool, sizes)
+        self.binary(&format!("aten.{function}.default"), x, y, ScalarType::Bool)
     }
 
     /// A function of a tensor and a number: `mul`.
@@ -150,14 +150,13 @@ impl Call<'_> {
     }
 
     pub(crate) fn choose(&mut self, condition: &Tensor, x: &Tensor, y: &Tensor) -> Maybe {
-        let dtype = promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]);
         let condition = self.cast(condition, ScalarType::Bool)?;
         let given =
             [("condition", condition.argument()), ("self", x.argument()), ("other", y.argument())];
         let Some(sizes) = size::broadcast(&broadcast(x, y)?, &condition.sizes) else {
             refuse!("the condition does not broadcast with what is chosen");
         };
-        self.emit("aten.where.self", &given, dtype.unwrap_or(x.dtype), sizes)
+        self.emit("aten.where.self", &given, common(x, y), sizes)
     }
 
     /// The same numbers as another type.
@@ -316,7 +315,7 @@ impl Call<'_> {
         self.emit("aten.cat.default", &given, dtype, sizes)
     }
 
-    /// Along new dimension.
+    /// Along a new dimension.
     pub(crate) fn stack(&mut self, all: &[Tensor], at: usize) -> Maybe {
         let mut parts = Vec::with_capacity(all.len());
         for tensor in all {

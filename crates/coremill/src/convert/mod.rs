@@ -145,8 +145,7 @@ fn modules<'p>(nodes: &'p [Node], paths: &mut BTreeSet<&'p str>) {
     while let Some(nodes) = pending.pop() {
         for node in nodes {
             paths.extend(node.origin.module_path().filter(|path| !path.is_empty()));
-            let arguments =
-                node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value));
+            let arguments = node.all_arguments();
             for argument in arguments {
                 if let Argument::Graph(subgraph) = argument {
                     pending.push(&subgraph.graph.nodes);

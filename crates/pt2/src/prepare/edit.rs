@@ -132,12 +132,3 @@ pub(super) fn positional(value: Argument) -> Given {
 pub(super) fn named(name: &str, value: Argument) -> Given {
     Given { name: name.to_owned(), by_keyword: true, value }
 }
-
-/// The values that an output of a node defines.
-pub(super) fn defined(output: &Output) -> &[ValueId] {
-    match output {
-        Output::Value(id) => std::slice::from_ref(id),
-        Output::List(ids) => ids,
-        Output::Unused | Output::None => &[],
-    }
-}

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use super::edit::{Editor, defined, named, positional};
+use super::edit::{Editor, named, positional};
 use super::functional::{self, Functional};
 use super::meta::{contiguous, is_contiguous, same_sizes};
 use super::view::{self, Found, Place, View, size_arguments};
@@ -295,9 +295,7 @@ impl State<'_> {
 
     fn node(&mut self, mut node: Node) -> Result<(), Error> {
         let mut sources = Vec::new();
-        for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value)) {
-            argument.for_each_value(&mut |id| sources.extend(self.by_value.get(&id)));
-        }
+        node.for_each_use(&mut |id| sources.extend(self.by_value.get(&id)));
         if node.schema.as_ref().is_some_and(|schema| schema.mutates()) {
             return self.mutation(node);
         }
@@ -337,7 +335,7 @@ impl State<'_> {
                 *argument = offset.clone();
             }
         }
-        let results: Vec<ValueId> = node.outputs.iter().flat_map(defined).copied().collect();
+        let results: Vec<ValueId> = node.defined().collect();
         self.editor.nodes.push(node);
         let mut views: HashMap<ValueId, Found> =
             found.into_iter().map(|found| (found.result, found)).collect();
@@ -687,7 +685,8 @@ impl State<'_> {
             written.push(id);
         }
         let operator = ("_native_batch_norm_legit_functional", "default");
-        let results: Vec<ValueId> = outputs.iter().take(3).flat_map(defined).copied().collect();
+        let results: Vec<ValueId> =
+            outputs.iter().take(3).flat_map(Output::results).flatten().collect();
         self.editor.call_into(operator, given, outputs, &origin)?;
         for result in results {
             self.root(result);

@@ -205,14 +205,7 @@ impl Inliner<'_> {
 
     /// Lets the results of a node that is gone be these values.
     fn results(&mut self, outputs: &[Output], values: Vec<Argument>) -> Result<(), Error> {
-        let mut ids = Vec::new();
-        for output in outputs {
-            match output {
-                Output::Value(id) => ids.push(Some(*id)),
-                Output::List(all) => ids.extend(all.iter().map(|id| Some(*id))),
-                Output::Unused | Output::None => ids.push(None),
-            }
-        }
+        let mut ids: Vec<_> = outputs.iter().flat_map(Output::results).collect();
         // What nothing uses need not be given.
         ids.truncate(ids.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
         let mut flat = Vec::new();

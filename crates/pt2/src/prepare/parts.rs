@@ -125,9 +125,7 @@ fn part(
 fn drop_objects(program: &mut ExportedProgram) {
     let mut used = vec![false; program.graph.values.len()];
     let graph = &program.graph;
-    let arguments = graph.nodes.iter().flat_map(|node| {
-        node.arguments.iter().chain(node.keywords.iter().map(|(_, argument)| argument))
-    });
+    let arguments = graph.nodes.iter().flat_map(|node| node.all_arguments());
     for argument in arguments.chain(&graph.outputs) {
         argument.for_each_value(&mut |id| used[id.index()] = true);
     }

@@ -1,6 +1,6 @@
 //! Views: how a tensor shares its elements with another, how it is read anew, and what a write through it means.
 
-use super::edit::{Editor, defined, positional};
+use super::edit::{Editor, positional};
 use super::meta::{contiguous, expression, is_contiguous, is_view, same_order, same_sizes};
 use crate::error::Error;
 use crate::program::{
@@ -69,7 +69,7 @@ pub(super) fn views(
     if namespace != "aten" {
         return Ok(Vec::new());
     }
-    let results: Vec<ValueId> = node.outputs.iter().flat_map(defined).copied().collect();
+    let results: Vec<ValueId> = node.defined().collect();
     const APART: [&str; 8] = [
         "chunk",
         "dsplit",
@@ -536,7 +536,7 @@ fn replay_pieces(
     editor: &mut Editor<'_>,
 ) -> Result<Vec<ValueId>, Error> {
     let mut node = node.clone();
-    let results: Vec<ValueId> = node.outputs.iter().flat_map(defined).copied().collect();
+    let results: Vec<ValueId> = node.defined().collect();
     let mut pieces = Vec::with_capacity(count);
     for result in results {
         let old = editor.value(result).clone();

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use super::edit::{Editor, defined};
+use super::edit::Editor;
 use super::meta::contiguous;
 use super::view::{size_arguments, wrap};
 use crate::error::Error;
@@ -241,11 +241,9 @@ impl State<'_> {
             None => {}
         }
         let mut any = false;
-        for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, value)| value)) {
-            argument.for_each_value(&mut |id| {
-                any |= self.hidden.get(&id).is_some_and(|hidden| !hidden.levels.is_empty());
-            });
-        }
+        node.for_each_use(&mut |id| {
+            any |= self.hidden.get(&id).is_some_and(|hidden| !hidden.levels.is_empty());
+        });
         if any {
             return self.call(node);
         }
@@ -515,7 +513,7 @@ impl State<'_> {
 
     /// Writes a node whose results have these levels.
     fn results(&mut self, node: Node, levels: &[Level]) -> Result<(), Error> {
-        let results: Vec<ValueId> = node.outputs.iter().flat_map(defined).copied().collect();
+        let results: Vec<ValueId> = node.defined().collect();
         for result in results {
             let Meta::Tensor(meta) = self.editor.value(result).meta.clone() else { continue };
             let mut sizes: Vec<Size> = levels.iter().map(|level| level.size.clone()).collect();
@@ -529,8 +527,7 @@ impl State<'_> {
 
     /// Tensor arguments that broadcast against one another.
     fn broadcast(&mut self, node: &mut Node, levels: &[Level]) -> Result<(), Error> {
-        let results = node.outputs.iter().flat_map(defined);
-        let result = results.copied().next().map(|id| self.editor.value(id).meta.clone());
+        let result = node.defined().next().map(|id| self.editor.value(id).meta.clone());
         let Some(Meta::Tensor(result)) = result else { return Ok(()) };
         let rank = result.sizes.len();
         for index in 0..node.arguments.len() {

@@ -17,8 +17,7 @@ pub(crate) const ROWS: &[Row] =
 /// The operator of a library, whose schema is not at hand: rows, matrices and ends in this order.
 fn of_transformers(call: &mut Call<'_, '_>) -> Results {
     let mut tensors = Vec::with_capacity(3);
-    let keywords = call.node.keywords.iter().map(|(_, argument)| argument);
-    for argument in call.node.arguments.iter().chain(keywords) {
+    for argument in call.node.all_arguments() {
         match call.lowered(argument)? {
             Lowered::Tensor(tensor) => tensors.push(tensor.value),
             _ => refuse!("an argument is no tensor"),

@@ -195,11 +195,7 @@ impl Call<'_> {
         }
         node.arguments = arguments;
         node.keywords = Vec::new();
-        let count = node.outputs.iter().map(|output| match output {
-            Output::List(ids) => ids.len(),
-            _ => 1,
-        });
-        let count: usize = count.sum();
+        let count = node.results().count();
         let mut tensors = Vec::with_capacity(count);
         for index in 0..count {
             let noted = self.result(index)?;

@@ -66,8 +66,10 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
             continue;
         }
         // What a call that is refused would give is not there; one reason is enough.
-        if uses(&node).any(|id| lost.contains(&id)) {
-            lost.extend(super::defined(&node));
+        let mut is_lost = false;
+        node.for_each_use(&mut |id| is_lost |= lost.contains(&id));
+        if is_lost {
+            lost.extend(node.defined());
             continue;
         }
         let mut call = Call::new(&mut rewrite, &mut frame, &node);
@@ -81,7 +83,7 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
         match made {
             Ok(made) => frame.push(index, made),
             Err(refusal) => {
-                lost.extend(super::defined(&node));
+                lost.extend(node.defined());
                 rewrite.refused.push(Refused::of(&node, refusal));
             }
         }
@@ -113,16 +115,9 @@ fn is_complex_value(graph: &Graph, id: ValueId) -> bool {
 
 /// Whether a call takes or gives complex numbers.
 pub(crate) fn has_complex(graph: &Graph, node: &Node) -> bool {
-    super::defined(node).chain(uses(node)).any(|id| is_complex_value(graph, id))
-}
-
-/// The values that a call uses.
-fn uses(node: &Node) -> impl Iterator<Item = ValueId> {
-    let mut used = Vec::new();
-    for argument in node.arguments.iter().chain(node.keywords.iter().map(|(_, one)| one)) {
-        argument.for_each_value(&mut |id| used.push(id));
-    }
-    used.into_iter()
+    let mut found = node.defined().any(|id| is_complex_value(graph, id));
+    node.for_each_use(&mut |id| found |= is_complex_value(graph, id));
+    found
 }
 
 fn is_involved_now(frame: &Frame, node: &Node) -> bool {

@@ -142,20 +142,12 @@ fn volume(
     let turned = call.permute(&stack, &[0, 3, 1, 2, 4, 5])?;
     let channels = size::multiply(&x.sizes[1], &Size::Fixed(kernel));
     let images = size::multiply(&x.sizes[0], &Size::Fixed(depth));
-    let plane_sizes = |rest: &[Size]| -> Vec<Size> { rest.to_vec() };
-    let flat = call.view(
-        &turned,
-        plane_sizes(&[images.clone(), channels, x.sizes[3].clone(), x.sizes[4].clone()]),
-    )?;
+    let flat =
+        call.view(&turned, vec![images.clone(), channels, x.sizes[3].clone(), x.sizes[4].clone()])?;
     let inner = size::multiply(&weight.sizes[1], &Size::Fixed(kernel));
     let flat_weight = call.view(
         weight,
-        plane_sizes(&[
-            weight.sizes[0].clone(),
-            inner,
-            weight.sizes[3].clone(),
-            weight.sizes[4].clone(),
-        ]),
+        vec![weight.sizes[0].clone(), inner, weight.sizes[3].clone(), weight.sizes[4].clone()],
     )?;
     let rest = Shape {
         stride: shape.stride[1..].to_vec(),
@@ -165,7 +157,7 @@ fn volume(
         groups: shape.groups,
         transposed: false,
     };
-    let found = plane_sizes(&[images, sizes[1].clone(), sizes[3].clone(), sizes[4].clone()]);
+    let found = vec![images, sizes[1].clone(), sizes[3].clone(), sizes[4].clone()];
     let done = plane(call, &flat, &flat_weight, bias, &rest, found)?;
     let apart = call.view(
         &done,

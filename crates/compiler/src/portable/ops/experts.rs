@@ -14,13 +14,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 /// The operator of a library, whose schema is not at hand: rows, matrices and ends in this order.
 fn of_transformers(call: &mut Call<'_>) -> Results {
-    let arguments: Vec<Argument> = call
-        .node
-        .arguments
-        .iter()
-        .chain(call.node.keywords.iter().map(|(_, argument)| argument))
-        .cloned()
-        .collect();
+    let arguments: Vec<Argument> = call.node.all_arguments().cloned().collect();
     let [rows, matrices, ends] = arguments.as_slice() else {
         refuse!("there are {} arguments; accepted are three", arguments.len());
     };

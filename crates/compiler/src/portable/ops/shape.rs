@@ -163,11 +163,7 @@ fn in_parts(call: &mut Call<'_>) -> Results {
         Some("dsplit") => 2,
         _ => x.dimension(call.int("dim")?)?,
     };
-    let count = call.node.outputs.iter().map(|output| match output {
-        coremill_pt2::Output::List(ids) => ids.len(),
-        _ => 1,
-    });
-    let count: usize = count.sum();
+    let count = call.node.results().count();
     let mut lengths = Vec::with_capacity(count);
     for index in 0..count {
         lengths.push(call.result(index)?.sizes[at].clone());

@@ -255,14 +255,7 @@ pub(crate) fn scalar_of(builder: &mut Builder, x: ValueId) -> Result<ValueId, Re
 
 /// How many parts the call gives.
 fn parts(call: &Call<'_, '_>) -> usize {
-    call.node
-        .outputs
-        .iter()
-        .map(|output| match output {
-            Output::List(ids) => ids.len(),
-            Output::Value(_) | Output::Unused | Output::None => 1,
-        })
-        .sum()
+    call.node.results().count()
 }
 
 fn split_evenly(call: &mut Call<'_, '_>) -> Results {
