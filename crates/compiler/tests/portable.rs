@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use coremill_compiler::portable::{kernel, portable};
-use coremill_pt2::{Argument, ExportedProgram, Node, Output, Target, ValueId};
+use coremill_pt2::{ExportedProgram, Target};
 
 /// The exports that the reader's tests have.
 fn archives() -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use coremill_pt2::{
     Argument, ExportedProgram, Graph, Meta, Node, Origin, Output, OutputKind, ScalarType, Schemas,
-    Size, Target, TensorMeta, ValueId,
+    Target, TensorMeta, ValueId,
 };
 
 use super::Division;

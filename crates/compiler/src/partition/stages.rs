@@ -115,9 +115,7 @@ pub(crate) fn bytes(graph: &Graph, id: ValueId) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use coremill_pt2::{
-        Argument, Device, Layout, Node, Origin, Output, ScalarType, Target, TensorMeta,
-    };
+    use coremill_pt2::{Argument, Node, Origin, Output, ScalarType, Target};
 
     use super::*;
 

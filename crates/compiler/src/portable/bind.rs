@@ -126,7 +126,7 @@ fn of_use(
     frame: &Frame,
 ) -> Vec<Node> {
     let mut used: HashSet<ValueId> = renamed.keys().copied().collect();
-    for old in wanted(node).into_iter().flatten() {
+    for old in node.defined() {
         used.insert(old);
         if let Some(Argument::Value(id)) = frame.replaced.get(&old) {
             used.insert(*id);

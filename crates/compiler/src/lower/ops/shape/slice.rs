@@ -4,7 +4,6 @@
 
 use coremill_mil::ir::{Dim, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_pt2::Output;
 
 use super::write::empty;
 use super::{mapped, mapped_to_all};
