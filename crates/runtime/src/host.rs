@@ -151,8 +151,8 @@ impl Delegate for HostDelegate {
             }
         }
         let mut spans = hooks.profile.is_some().then(Vec::new);
-        let mut inner = coremill_engine::Hooks::default();
-        inner.profile = spans.as_mut();
+        let mut inner =
+            coremill_engine::Hooks { profile: spans.as_mut(), ..coremill_engine::Hooks::default() };
         if let Some(observe) = &mut hooks.observe {
             inner.observe = Some(&mut **observe);
         }

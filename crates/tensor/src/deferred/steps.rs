@@ -76,11 +76,8 @@ pub(super) fn is_numeric(dtype: DType) -> bool {
 
 /// Whether single precision holds every element of a type.
 pub(super) fn fits_single(dtype: DType) -> bool {
-    match dtype {
-        DType::Bool | DType::Fp16 | DType::Bf16 | DType::Fp32 => true,
-        DType::Int8 | DType::Int16 | DType::UInt8 | DType::UInt16 => true,
-        _ => false,
-    }
+    let is_narrow = matches!(dtype, DType::Int8 | DType::Int16 | DType::UInt8 | DType::UInt16);
+    is_narrow || matches!(dtype, DType::Bool | DType::Fp16 | DType::Bf16 | DType::Fp32)
 }
 
 /// How the elements of a chunk are held between what they were and what they become.

@@ -90,9 +90,9 @@ impl View {
         }
         let count = self.shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
         let bytes = count.and_then(|count| count.checked_mul(self.width));
-        let dimensions = self.shape.iter().zip(&self.strides);
-        let last = dimensions.fold(Some(self.offset), |last, (&size, &stride)| {
-            last?.checked_add((size - 1).checked_mul(stride)?)
+        let mut dimensions = self.shape.iter().zip(&self.strides);
+        let last = dimensions.try_fold(self.offset, |last, (&size, &stride)| {
+            last.checked_add((size - 1).checked_mul(stride)?)
         });
         let end = last.and_then(|last| last.checked_add(1)?.checked_mul(self.width));
         end.is_some_and(|end| end <= self.source.len())

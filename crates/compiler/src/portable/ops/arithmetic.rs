@@ -416,7 +416,7 @@ fn addcmul(call: &mut Call<'_>) -> Results {
     let x = call.cast(&x, dtype)?;
     let scaled = match value {
         Argument::Int(1) => term,
-        Argument::Float(one) if one == 1.0 => term,
+        Argument::Float(1.0) => term,
         value => call.with("mul", &term, value)?,
     };
     one(call.add(&x, &scaled)?)
