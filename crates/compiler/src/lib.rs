@@ -35,5 +35,5 @@ pub use executorch::{Constant, LowerOptions, Lowered, WeightSharing, lower};
 pub use lower::identifier;
 pub use options::{Options, Precision, States, is_within};
 pub use partition::{Cost, Outside, PartReport, Reason, Report};
-pub use pipeline::{Conversion, Demands, convert};
+pub use pipeline::{Calls, Conversion, Demands, convert};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS};

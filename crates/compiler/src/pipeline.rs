@@ -6,7 +6,7 @@ use coremill_mil::compress::linear;
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::pass::{self, Draft, KeepFp32};
-use coremill_pt2::ExportedProgram;
+use coremill_pt2::{ExportedProgram, Origin};
 
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Attempt, attempt, consume_inputs, identifier};
@@ -22,6 +22,27 @@ pub struct Conversion {
     pub target: Opset,
     /// Where the target was chosen: what is asked of it that the release before it has not.
     pub demands: Demands,
+    /// Which calls of the program the values of the model come from.
+    pub calls: Calls,
+}
+
+/// Which calls of a program the values of its model come from.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// By the name of a value, the call that it was made for. Values that passes made have none.
+    by_value: HashMap<String, usize>,
+    /// Operator and origin of each call.
+    calls: Vec<(String, Origin)>,
+}
+
+impl Calls {
+    /// The operator and the origin of the call that a value was made for. A value that only differs in precision comes
+    /// from the same call.
+    pub fn of(&self, value: &str) -> Option<(&str, &Origin)> {
+        let base = value.strip_suffix("_fp16").or_else(|| value.strip_suffix("_fp32"));
+        let call = self.by_value.get(value).or_else(|| self.by_value.get(base?))?;
+        self.calls.get(*call).map(|(operator, origin)| (operator.as_str(), origin))
+    }
 }
 
 /// Why a target was chosen; empty where the oldest release will do.
@@ -56,11 +77,18 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
     let (draft, target) = draft?;
     let keep = kept(&program, &origins, options);
     let (function, _) = quantize(optimise(draft, options, &keep)?, options)?;
+    let calls = program_calls(&program);
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
     model.description.metadata = Some(options.metadata.clone());
-    Ok(Conversion { model, target, demands })
+    Ok(Conversion { model, target, demands, calls: Calls { by_value: origins, calls } })
+}
+
+/// Operator and origin of each call.
+fn program_calls(program: &ExportedProgram) -> Vec<(String, Origin)> {
+    let nodes = program.graph.nodes.iter();
+    nodes.map(|node| (node.target.to_string(), node.origin.clone())).collect()
 }
 
 /// A program that was lowered for a target.

@@ -267,7 +267,7 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
     progress.stage(format!("converting {}", path.display()));
     let bound = args.program.bound(options.precision);
     let again = bound.map(|_| program.clone());
-    let Conversion { model, target, demands } =
+    let Conversion { model, target, demands, .. } =
         library::convert(program, options).map_err(|error| stop(path, error))?;
     let opened = coremill::Opened::made(model, output);
     let verified = sound(path, &opened)?;
