@@ -36,6 +36,7 @@ enum Command {
     Text(commands::text::Args),
     Pack(commands::pack::Args),
     Extract(commands::extract::Args),
+    Cache(commands::cache::Args),
     Ops(commands::ops::Args),
     Completions(commands::completions::Args),
 }
@@ -71,6 +72,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Text(args) => commands::text::run(&args),
         Command::Pack(args) => commands::pack::run(&args),
         Command::Extract(args) => commands::extract::run(&args),
+        Command::Cache(args) => commands::cache::run(&args),
         Command::Ops(args) => commands::ops::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }

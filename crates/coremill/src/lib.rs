@@ -42,6 +42,7 @@
 //! | [`images`] | pictures for inputs that are images |
 //! | [`summary`] | what a model holds, counted |
 //! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
+//! | [`store`] | keeps compiled models and other bytes on disk, by key |
 //! | [`tensor`] | element types, and bytes in memory or mapped from files |
 
 pub mod arrays;
@@ -61,6 +62,7 @@ pub use coremill_mil::verify::{Report, Verified, check, verify};
 pub use coremill_pt2 as pt2;
 pub use coremill_pte as pte;
 pub use coremill_runtime as runtime;
+pub use coremill_store as store;
 pub use coremill_tensor as tensor;
 pub use error::Error;
 pub use files::{

@@ -1,5 +1,6 @@
 //! One module a command, each with its arguments and `run`.
 
+pub(crate) mod cache;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;

@@ -1,0 +1,235 @@
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use coremill::store::{Damaged, Error, Key, Listed, Options, Store};
+use serde::Serialize;
+
+use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
+
+/// Digits of a key that tell entries apart for people.
+const SHOWN_DIGITS: usize = 12;
+
+/// Show and tend the cache of compiled models
+///
+/// Apps and commands keep compiled models there, so that they are compiled once. Entries that are in use are never
+/// removed; an entry that was removed is made again when it is needed.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill cache list\n  coremill cache prune --to 2GB\n  coremill cache verify --dir \
+                        ~/Library/Caches/MyApp/coremill"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+    /// The cache's directory; by default `COREMILL_CACHE`, or `coremill` in the system's directory for caches
+    #[arg(long, global = true, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// List the entries, the one used last first
+    List,
+    /// Print how many bytes the entries take
+    Size,
+    /// Read every byte of every entry, and remove those that are damaged
+    Verify,
+    /// Remove the least recently used entries, and what killed processes left behind
+    Prune {
+        /// Keep at most so many bytes: 500MB, 2GB, 1.5GiB
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        to: u64,
+    },
+    /// Remove all entries and values
+    Purge,
+}
+
+/// What was found or done. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+struct Report {
+    format_version: u32,
+    directory: String,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<EntryOf>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sound: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<Vec<DamagedOf>>,
+}
+
+#[derive(Serialize)]
+struct EntryOf {
+    key: String,
+    kind: String,
+    label: String,
+    bytes: u64,
+    created: u64,
+    used: u64,
+    uses: u64,
+    path: String,
+}
+
+#[derive(Serialize)]
+struct DamagedOf {
+    key: String,
+    reason: String,
+    removed: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let root = args.dir.clone().or_else(Store::default_root).ok_or_else(|| {
+        Failure::user("this system does not say where caches are")
+            .hint(Some("pass --dir, or set COREMILL_CACHE"))
+    })?;
+    let directory = root.display().to_string();
+    let mut report = Report {
+        format_version: 1,
+        directory,
+        bytes: 0,
+        entries: None,
+        sound: None,
+        damaged: None,
+    };
+    if !root.exists() {
+        if args.dir.is_some() {
+            let message = format!("there is no directory {}", report.directory);
+            return Err(Failure::user(message));
+        }
+        // Nothing was cached yet, and looking does not make a cache.
+        return finish(args, &report, "");
+    }
+    // The limit matters to those that add entries.
+    let options = Options { limit: u64::MAX, ..Options::default() };
+    let store = Store::open(root, &options).map_err(|error| failure(&error))?;
+    let mut text = String::new();
+    match &args.action {
+        Action::List => {
+            let entries = store.list().map_err(|error| failure(&error))?;
+            text = table(&entries);
+            report.entries = Some(entries.iter().map(entry).collect());
+        }
+        Action::Size => {}
+        Action::Verify => {
+            let verified = store.verify().map_err(|error| failure(&error))?;
+            text = format!("{} sound, {} damaged\n", verified.sound, verified.damaged.len());
+            for Damaged { key, reason, removed } in &verified.damaged {
+                let fate = if *removed { "removed" } else { "in use, replaced at its next use" };
+                text += &format!("{}  {reason}; {fate}\n", short(key));
+            }
+            report.sound = Some(verified.sound);
+            let damaged = verified.damaged.into_iter().map(|damaged| {
+                let Damaged { key, reason, removed } = damaged;
+                DamagedOf { key: key.to_string(), reason, removed }
+            });
+            report.damaged = Some(damaged.collect());
+        }
+        Action::Prune { to } => drop(store.prune(*to).map_err(|error| failure(&error))?),
+        Action::Purge => drop(store.purge().map_err(|error| failure(&error))?),
+    }
+    report.bytes = store.size().map_err(|error| failure(&error))?;
+    match args.action {
+        Action::List | Action::Verify => {}
+        Action::Size => text = format!("{}  {}\n", output::bytes(report.bytes), report.directory),
+        Action::Prune { .. } | Action::Purge => {
+            text = format!("{} left in {}\n", output::bytes(report.bytes), report.directory);
+        }
+    }
+    finish(args, &report, &text)
+}
+
+fn finish(args: &Args, report: &Report, text: &str) -> Result<(), Failure> {
+    if args.json { output::print_json(report) } else { output::print(text) }
+}
+
+fn table(entries: &[Listed]) -> String {
+    let mut table = Table::new(0);
+    for entry in entries {
+        table.row([
+            Cell::text(short(&entry.key)).style(FAINT),
+            Cell::text(&entry.kind),
+            Cell::number(output::bytes(entry.bytes)),
+            Cell::number(format!("{}×", entry.uses)),
+            Cell::text(ago(entry.used)),
+            Cell::text(&entry.label).style(STRONG),
+        ]);
+    }
+    table.render()
+}
+
+fn short(key: &Key) -> String {
+    key.to_string()[..SHOWN_DIGITS].to_owned()
+}
+
+/// How long ago a time was, in milliseconds since 1970.
+fn ago(time: u64) -> String {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(time);
+    let seconds = SystemTime::now().duration_since(time).map_or(0, |since| since.as_secs());
+    let (count, unit) = match seconds {
+        0..60 => return "now".to_owned(),
+        60..3600 => (seconds / 60, "min"),
+        3600..86400 => (seconds / 3600, "h"),
+        _ => (seconds / 86400, "d"),
+    };
+    format!("{count} {unit} ago")
+}
+
+fn entry(listed: &Listed) -> EntryOf {
+    EntryOf {
+        key: listed.key.to_string(),
+        kind: listed.kind.clone(),
+        label: listed.label.clone(),
+        bytes: listed.bytes,
+        created: listed.created,
+        used: listed.used,
+        uses: listed.uses,
+        path: listed.path.display().to_string(),
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    Failure::user(error).hint(error.remedy())
+}
+
+/// Reads a number of bytes with an optional unit.
+fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 9] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("B", 1),
+    ];
+    let known = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, unit) = known.unwrap_or((text, 1));
+    let number: f64 = number.trim().parse().map_err(|_| accepted())?;
+    let bytes = number * unit as f64;
+    if (0.0..u64::MAX as f64).contains(&bytes) { Ok(bytes as u64) } else { Err(accepted()) }
+}
+
+fn accepted() -> String {
+    "accepted are bytes with an optional unit, as in `500MB`, `2GB` or `1.5GiB`".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("12 B"), Ok(12));
+        assert_eq!(size("500MB"), Ok(500_000_000));
+        assert_eq!(size("1.5GiB"), Ok(3 << 29));
+        for wrong in ["", "GB", "-1", "2XB", "NaN", "1e99TB", "inf"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

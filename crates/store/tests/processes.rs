@@ -1,0 +1,261 @@
+//! Several processes on one store: some are killed, some want the same, and the index is attacked under way.
+//!
+//! `COREMILL_STORE_KILLS` and `COREMILL_STORE_SECONDS` ask for more than CI has time for.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use coremill_store::{ErrorKind, Key, Options, Store};
+
+/// Tells this binary to be one of the processes: what to do, and where.
+const ROLE: &str = "COREMILL_STORE_ROLE";
+const ROOT: &str = "COREMILL_STORE_ROOT";
+const SEED: &str = "COREMILL_STORE_SEED";
+
+const LARGEST: u64 = 64 << 10;
+const LIMIT: u64 = 8 * LARGEST;
+
+/// xorshift: these numbers need not be good.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn key(number: u64) -> Key {
+    Key::new([&number.to_le_bytes()])
+}
+
+/// What the entry of a number holds.
+fn content(number: u64) -> Vec<u8> {
+    let length = 1 + number.wrapping_mul(7919) % LARGEST / 2;
+    (0..length).map(|at| (number.wrapping_mul(31).wrapping_add(at)) as u8).collect()
+}
+
+fn make(number: u64) -> impl FnOnce(&Path) -> std::io::Result<()> {
+    move |place| {
+        fs::create_dir(place.join("weights"))?;
+        fs::write(place.join("weights/weight.bin"), content(number))?;
+        fs::write(place.join("model.mil"), content(number))
+    }
+}
+
+/// Panics unless an entry holds what belongs to its number.
+fn check(place: &Path, number: u64) {
+    for name in ["weights/weight.bin", "model.mil"] {
+        let found = fs::read(place.join(name));
+        let found = found.unwrap_or_else(|error| panic!("{number}: `{name}`: {error}"));
+        assert!(found == content(number), "{number}: `{name}` is wrong");
+    }
+}
+
+fn open(root: &Path, limit: u64) -> Store {
+    Store::open(root, &Options { limit, durable: false }).expect("opens")
+}
+
+/// What other processes run: nothing unless they are told a role.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let root = std::env::var(ROOT).expect("a root");
+    let seed: u64 = std::env::var(SEED).expect("a seed").parse().expect("a number");
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    match &*role {
+        // Stores one entry after the other, and says so after each.
+        "fill" => {
+            let store = open(Path::new(&root), u64::MAX);
+            for number in seed * 1000.. {
+                drop(store.get_or_insert(&key(number), "test", "t", make(number)).expect("stored"));
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "stored {number}").and_then(|()| out.flush()).expect("said");
+            }
+        }
+        // Wants entries that others want, too, and holds some.
+        "share" => {
+            let store = open(Path::new(&root), LIMIT);
+            let mut held = Vec::new();
+            loop {
+                let number = random.below(40);
+                match store.get_or_insert(&key(number), "test", "t", make(number)) {
+                    Ok(entry) => {
+                        check(entry.path(), number);
+                        held.push((number, entry));
+                    }
+                    Err(error) if error.kind() == ErrorKind::Full => held.clear(),
+                    Err(error) => panic!("{error}"),
+                }
+                if held.len() > 1 {
+                    let (number, entry) = held.swap_remove(random.below(2) as usize);
+                    // It was not taken away meanwhile.
+                    check(entry.path(), number);
+                }
+                let count = random.below(10) as i64;
+                store.values("shared").set(&count.to_string(), count).expect("set");
+            }
+        }
+        role => panic!("`{role}` is no role"),
+    }
+}
+
+fn spawn(role: &str, root: &Path, seed: u64) -> Child {
+    Command::new(std::env::current_exe().expect("this binary"))
+        .args(["role", "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(ROOT, root)
+        .env(SEED, seed.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts")
+}
+
+/// Kills a process, and gives what it said. It must not have ended on its own.
+fn kill(mut child: Child) -> Vec<String> {
+    let ended = child.try_wait().expect("asked");
+    child.kill().expect("killed");
+    let output = child.wait_with_output().expect("ended");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(ended.is_none(), "it ended on its own: {errors}");
+    BufReader::new(&output.stdout[..]).lines().map_while(Result::ok).collect()
+}
+
+fn asked(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// The bytes of all entries, by the file system.
+fn bytes_in(root: &Path) -> u64 {
+    fn below(path: &Path) -> u64 {
+        let Ok(entries) = fs::read_dir(path) else { return 0 };
+        entries
+            .flatten()
+            .map(|entry| match entry.file_type() {
+                Ok(kind) if kind.is_dir() => below(&entry.path()),
+                _ => entry.metadata().map_or(0, |metadata| metadata.len()),
+            })
+            .sum()
+    }
+    let Ok(entries) = fs::read_dir(root.join("entries")) else { return 0 };
+    entries.flatten().map(|entry| below(&entry.path().join("content"))).sum()
+}
+
+#[test]
+fn processes_may_be_killed_at_any_moment() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let kills = asked("COREMILL_STORE_KILLS", 40);
+    let mut random = Random(42);
+    let mut reported = BTreeSet::new();
+    let mut root = directory.path().join("0");
+    for round in 0..kills {
+        if round % 50 == 0 {
+            root = directory.path().join(round.to_string());
+            reported.clear();
+        }
+        let child = spawn("fill", &root, round + 1);
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        for line in kill(child) {
+            // The test harness says something, too; a line may have been cut.
+            let number =
+                line.rsplit_once("stored ").and_then(|(_, number)| number.parse::<u64>().ok());
+            reported.extend(number.filter(|number| number / 1000 == round + 1));
+        }
+        let store = open(&root, u64::MAX);
+        for number in &reported {
+            let entry = store.get(&key(*number)).expect("looked up");
+            check(entry.unwrap_or_else(|| panic!("{number} is lost")).path(), *number);
+        }
+        let verified = store.verify().expect("verified");
+        assert!(verified.damaged.is_empty(), "{:?}", verified.damaged);
+        assert!(verified.sound >= reported.len());
+        assert_eq!(store.size().expect("known"), bytes_in(&root), "the index knows all entries");
+        for left in ["staging", "trash"] {
+            assert_eq!(fs::read_dir(root.join(left)).expect("read").count(), 0, "{left}");
+        }
+    }
+}
+
+#[test]
+fn processes_share_a_store_that_is_too_small() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let root = directory.path().join("store");
+    let seconds = asked("COREMILL_STORE_SECONDS", 4);
+    let processes = if seconds > 10 { 8 } else { 3 };
+    let mut children: Vec<Child> =
+        (0..processes).map(|seed| spawn("share", &root, seed + 1)).collect();
+    let mut random = Random(7);
+    let index = root.join("index.db");
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut round = 0;
+    let mut most = 0;
+    while Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5 + random.below(20)));
+        most = most.max(bytes_in(&root));
+        round += 1;
+        if round % 10 != 0 {
+            continue;
+        }
+        // The index is attacked, or a process dies and another comes.
+        match random.below(4) {
+            0 => drop(fs::remove_file(&index)),
+            1 => {
+                // In place: those that have it open see it.
+                let file = File::options().write(true).open(&index);
+                drop(file.and_then(|mut file| file.write_all(&[0x5a; 8192])));
+            }
+            2 => {
+                let file = File::options().write(true).open(&index);
+                drop(file.and_then(|file| file.set_len(random.below(9000))));
+            }
+            _ => {
+                kill(children.remove(0));
+                children.push(spawn("share", &root, round + 100));
+            }
+        }
+    }
+    children.into_iter().for_each(|child| drop(kill(child)));
+    assert!(most > LIMIT / 2, "the store was used: {most} bytes at most");
+    assert!(most <= LIMIT + LARGEST + 2, "{most} bytes were kept; the limit is {LIMIT}");
+    let store = open(&root, LIMIT);
+    let verified = store.verify().expect("verified");
+    assert!(verified.damaged.is_empty(), "{:?}", verified.damaged);
+    assert_eq!(store.size().expect("known"), bytes_in(&root));
+}
+
+/// The shell's limit for files stands in for a disk that is full.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_an_error_and_no_damage() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let root = directory.path().join("store");
+    let store = open(&root, u64::MAX);
+    drop(store.get_or_insert(&key(1), "test", "t", make(1)).expect("stored"));
+    // 16 blocks of 512 or 1024 bytes: some entries fit, the index does not grow for long.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" role --exact --nocapture"])
+        .arg(std::env::current_exe().expect("this binary"))
+        .env(ROLE, "fill")
+        .env(ROOT, &root)
+        .env(SEED, "1")
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "it cannot go on for ever");
+    assert!(errors.contains("stored: Error"), "an error of the store ended it: {errors}");
+    let reported = said.lines().filter_map(|line| line.rsplit_once("stored ")?.1.parse().ok());
+    for number in reported.chain([1]) {
+        let entry = store.get(&key(number)).expect("looked up");
+        check(entry.unwrap_or_else(|| panic!("{number} is lost")).path(), number);
+    }
+    assert!(store.verify().expect("verified").damaged.is_empty());
+    drop(store.get_or_insert(&key(2), "test", "t", make(2)).expect("stored"));
+}
