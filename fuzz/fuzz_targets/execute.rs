@@ -2,6 +2,8 @@
 
 #[path = "../src/execute.rs"]
 mod execute;
+#[path = "../src/flexible.rs"]
+mod flexible;
 #[path = "../src/programs.rs"]
 mod programs;
 

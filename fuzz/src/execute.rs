@@ -7,12 +7,13 @@ use coremill_engine::{
     Array, Elements, Engine, Error, Hooks, Limits, LoadOptions, Outputs, Port, Precision, Session,
     Value,
 };
-use coremill_mil::ir::{Function, Program};
+use coremill_mil::ir::{Binding, Function, Program};
 use coremill_mil::model::{Model, describe};
 use coremill_mil::ops::OpKind;
 use coremill_mil::{text, verify};
 use coremill_tensor::DType;
 
+use crate::flexible;
 use crate::programs::{Draw, generate};
 
 /// So little that no program of this size has a reason to take long.
@@ -45,7 +46,9 @@ pub(crate) fn execute(data: &[u8]) -> Outcome {
 /// A program out of decisions.
 pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
     let Some(generated) = generate(draw) else { return Outcome::Refused };
-    let program = Program { functions: vec![generated.function], ..Program::default() };
+    let open = draw.one_in(2).then(|| flexible::open(&generated.function, draw)).flatten();
+    let function = open.unwrap_or(generated.function);
+    let program = Program { functions: vec![function], ..Program::default() };
     run_program(program, draw, generated.benign)
 }
 
@@ -85,30 +88,62 @@ fn run_function(
     benign: bool,
 ) -> Outcome {
     let Ok(mut session) = engine.session(&function.name) else { return Outcome::Failed };
-    let inputs: Option<Vec<(String, Array)>> = session
-        .inputs()
+    let ports = session.inputs().to_vec();
+    let shapes: Option<Vec<_>> = ports.iter().map(Port::default_shape).collect();
+    let Some(mut shapes) = shapes else { return Outcome::Failed };
+    let is_open = |port: &Port| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
+    let others = if ports.iter().any(is_open) { 3 } else { 0 };
+    let mut outcome = run_shapes(engine, &mut session, function, &shapes, draw, benign);
+    for _ in 0..others {
+        let fits = |index: usize, shape: &[usize]| ports[index].accepts_shape(shape);
+        shapes = flexible::reshape(&shapes, &fits, draw);
+        let found = run_shapes(engine, &mut session, function, &shapes, draw, benign);
+        if outcome == Outcome::Failed {
+            outcome = found;
+        }
+    }
+    outcome
+}
+
+fn run_shapes(
+    engine: &Engine,
+    session: &mut Session,
+    function: &Function,
+    shapes: &[Vec<usize>],
+    draw: &mut Draw<'_>,
+    benign: bool,
+) -> Outcome {
+    let ports = session.inputs().to_vec();
+    let inputs: Option<Vec<(&str, Array)>> = ports
         .iter()
-        .map(|port| Some((port.name.clone(), input(port, draw, benign)?)))
+        .zip(shapes)
+        .map(|(port, shape)| Some((port.name.as_str(), input(port, shape, draw, benign)?)))
         .collect();
     let Some(inputs) = inputs else { return Outcome::Failed };
-    let inputs: Vec<(&str, Array)> =
-        inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
 
     let mut tame = benign;
     let observed = {
         let mut look = |_: &str, _: &str, value: &Value| tame &= is_tame(value);
         let mut hooks = Hooks { observe: Some(&mut look), ..Hooks::default() };
-        run(&mut session, &inputs, &mut hooks)
+        run(session, &inputs, &mut hooks)
     };
-    let planned = run(&mut session, &inputs, &mut Hooks::default());
-    let Ok(observed) = observed else { return Outcome::Failed };
+    let planned = run(session, &inputs, &mut Hooks::default());
+    let Ok(observed) = observed else {
+        // Passes take away what nobody reads, and with it what it would refuse.
+        assert!(
+            planned.is_err() || !all_read(function),
+            "runs as planned, though {}",
+            shown(&observed)
+        );
+        return Outcome::Failed;
+    };
     let planned = planned
         .unwrap_or_else(|error| panic!("runs operation by operation, but as planned: {error}"));
     if function.all_ops().any(|(_, op)| op.kind().is_none_or(OpKind::is_random)) {
         return Outcome::Ran;
     }
     // What an earlier run left in memory plays no part.
-    let again = run(&mut session, &inputs, &mut Hooks::default());
+    let again = run(session, &inputs, &mut Hooks::default());
     let again = again.unwrap_or_else(|error| panic!("ran once: {error}"));
     for ((name, first), (_, second)) in planned.0.iter().zip(&again.0) {
         assert!(same(first, second), "`{name}` differs from run to run");
@@ -136,6 +171,23 @@ fn run_function(
     if compared { Outcome::Compared } else { Outcome::Ran }
 }
 
+/// Whether every operation has a part in the outputs.
+fn all_read(function: &Function) -> bool {
+    let mut read: Vec<_> = function.outputs().to_vec();
+    let ops: Vec<_> = function.all_ops().map(|(_, op)| op).collect();
+    ops.iter().rev().all(|op| {
+        read.extend(op.all_bindings().filter_map(|(_, binding)| match binding {
+            Binding::Value(value) => Some(*value),
+            Binding::Literal(_) => None,
+        }));
+        op.outputs.iter().any(|output| read.contains(output))
+    })
+}
+
+fn shown(result: &Result<Outputs, Error>) -> String {
+    result.as_ref().err().map(ToString::to_string).unwrap_or_default()
+}
+
 fn run(
     session: &mut Session,
     inputs: &[(&str, Array)],
@@ -157,8 +209,8 @@ fn show(model: &Model) -> String {
 }
 
 /// An array that the port accepts, small numbers if it is benign; none if it would be large.
-fn input(port: &Port, draw: &mut Draw<'_>, benign: bool) -> Option<Array> {
-    let shape = port.default_shape()?;
+fn input(port: &Port, shape: &[usize], draw: &mut Draw<'_>, benign: bool) -> Option<Array> {
+    let shape = shape.to_vec();
     let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent))?;
     let count = Some(count).filter(|&count| count <= LIMITS.elements)?;
     let dtype = port.ty.as_tensor()?.dtype;

@@ -460,6 +460,8 @@ impl Program<'_, '_> {
             }
             _ => return None,
         };
+        let count = dims.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent));
+        count.filter(|&count| count <= 1 << 14)?;
         Some(Binding::Literal(self.floats(dtype, dims)))
     }
 

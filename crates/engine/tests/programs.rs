@@ -3,6 +3,8 @@
 
 #[path = "../../../fuzz/src/execute.rs"]
 mod execute;
+#[path = "../../../fuzz/src/flexible.rs"]
+mod flexible;
 #[path = "../../../fuzz/src/programs.rs"]
 mod programs;
 #[path = "../../../fuzz/src/seeds.rs"]

@@ -131,3 +131,48 @@ fn an_observer_sees_every_value_and_a_profile_every_step() {
     assert_eq!(seen.last().map(String::as_str), Some("while_loop y Some([2])"));
     assert!(spans.iter().any(|span| span.nested && span.elapsed > Duration::ZERO));
 }
+
+/// Attention over any length, whose result is given a shape that only four rows have.
+const FOUR_ROWS: &str = "
+    program(1.3) {
+        func main<ios17>(tensor<fp32, [1, 2, ?, 8]> x) [FlexibleShapeInformation =
+            tuple<tuple<string, dict<string, tensor<int32, [?]>>>,
+                  tuple<string, dict<string, list<tensor<int32, [2]>, ?>>>>((
+                (\"DefaultShapes\", {{\"x\", [1, 2, 4, 8]}}),
+                (\"RangeDims\", {{\"x\", [[1, 1], [2, 2], [1, 64], [8, 8]]}})))] {
+            bool no = const()[val = bool(false)];
+            bool yes = const()[val = bool(true)];
+            tensor<fp32, [1, 2, ?, ?]> scores = matmul(transpose_x = no, transpose_y = yes, x = x, y = x);
+            tensor<fp32, [1, 2, ?, ?]> weights = softmax(axis = int32(-1), x = scores);
+            tensor<fp32, [1, 2, ?, 8]> mixed = matmul(transpose_x = no, transpose_y = no, x = weights, y = x);
+            tensor<fp32, [1, ?, 2, 8]> turned = transpose(perm = tensor<int32, [4]>([0, 2, 1, 3]), x = mixed);
+            tensor<fp32, [1, 4, 16]> y = reshape(shape = tensor<int32, [3]>([1, 4, 16]), x = turned);
+        } -> (y);
+    }
+";
+
+#[test]
+fn a_shape_that_holds_for_one_length_is_refused_for_others() {
+    let mut session = session(FOUR_ROWS);
+    let x = |rows: usize| {
+        let elements: Vec<f32> = (0..2 * rows * 8).map(|at| (at * 7 % 33) as f32 / 16.0).collect();
+        floats(&[1, 2, rows, 8], &elements)
+    };
+    for rows in [4, 8, 1, 4] {
+        let planned = session.run(&[("x", x(rows))]);
+        let mut observe = |_: &str, _: &str, _: &Value| {};
+        let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
+        let observed = session.run_with(&[("x", x(rows))], &mut hooks);
+        if rows == 4 {
+            let (planned, observed) = (planned.expect("it fits"), observed.expect("it fits"));
+            let [planned, observed] = [&planned, &observed].map(|outputs| {
+                outputs.array("y").and_then(Array::as_floats).expect("floats").to_vec()
+            });
+            assert!(planned.iter().zip(&observed).all(|(x, y)| (x - y).abs() < 1e-5));
+            continue;
+        }
+        let (planned, observed) = (planned.expect_err("rows"), observed.expect_err("rows"));
+        assert_eq!(planned.to_string(), observed.to_string());
+        assert!(planned.to_string().contains("`reshape` of `y`"), "{planned}");
+    }
+}

@@ -41,6 +41,9 @@ pub(super) fn zip<T: Copy, U: Copy, R>(
         (broadcast_strides(x_shape, shape), broadcast_strides(y_shape, shape));
     // Tensors without axes have the shape of the result, and came first.
     let Some((&width, outer)) = shape.split_last() else { return Vec::new() };
+    if width == 0 {
+        return Vec::new();
+    }
     let mut out = Vec::with_capacity(shape.iter().product());
     let last = outer.len();
     let (x_step, y_step) = (x_strides[last], y_strides[last]);

@@ -362,7 +362,9 @@ impl Mask {
         let strides = broadcast_strides(mask.shape, scores);
         let (batch, matrix) = split_matrix(scores);
         let mut starts = Vec::new();
-        each_offset(batch, &strides[..rank - 2], |start| starts.push(start));
+        if !scores.contains(&0) {
+            each_offset(batch, &strides[..rank - 2], |start| starts.push(start));
+        }
         Ok(Mask { terms, starts, matrix, strides: [strides[rank - 2], strides[rank - 1]] })
     }
 

@@ -122,6 +122,9 @@ impl Groups {
             (Some((&width, outer)), Some(&step)) => (width, step, outer),
             _ => (1, 0, &[][..]),
         };
+        if width == 0 {
+            return;
+        }
         let mut at = 0;
         each_offset(outer, &self.strides[..outer.len()], |group| {
             for column in 0..width {

@@ -12,8 +12,16 @@ use super::known::Source;
 use crate::error::{Error, Result};
 use crate::ops;
 
+/// A function as a graph, and what is known of its shapes.
+pub(super) struct Built {
+    pub(super) graph: Graph,
+    /// Whether inference agrees with the shapes of the inputs. Where it does not, some operation cannot stand
+    /// with them: no slot has a shape then, and every operation checks its own operands when it runs.
+    pub(super) sound: bool,
+}
+
 /// The graph of a function for inputs of given shapes, by the order of those that are no states.
-pub(super) fn build(source: &Source, shapes: &[Vec<usize>]) -> Result<Graph> {
+pub(super) fn build(source: &Source, shapes: &[Vec<usize>]) -> Result<Built> {
     let function = &source.function;
     let is_state = |value: &&ValueId| matches!(function.value(**value).ty, Type::State(_));
     let states = function.inputs().iter().filter(is_state).copied().collect();
@@ -21,17 +29,22 @@ pub(super) fn build(source: &Source, shapes: &[Vec<usize>]) -> Result<Graph> {
         function.inputs().iter().filter(|value| !is_state(value)).copied().collect();
     let extents = inputs.iter().copied().zip(shapes.iter().cloned()).collect();
     let concrete = analyze_for(source, &inputs, shapes);
-    let analysis = concrete.as_ref().unwrap_or(&source.analysis);
+    let sound = concrete.as_ref().is_none_or(|(_, sound)| *sound);
+    let analysis = concrete.as_ref().map_or(&source.analysis, |(analysis, _)| analysis);
     let (graph, slots) = (Graph::default(), HashMap::new());
-    let mut builder = Builder { source, analysis, states, extents, graph, slots };
+    let mut builder = Builder { source, analysis, sound, states, extents, graph, slots };
     let inputs = inputs.into_iter().map(|input| builder.define(input)).collect();
     builder.graph.body = builder.region(function.body, inputs)?;
-    Ok(builder.graph)
+    Ok(Built { graph: builder.graph, sound })
 }
 
-/// What inference finds for inputs of just these shapes, if any of their dimensions is open. None where
-/// operations cannot stand with them: then the run says so, if it comes to these.
-fn analyze_for(source: &Source, inputs: &[ValueId], shapes: &[Vec<usize>]) -> Option<Analysis> {
+/// What inference finds for inputs of just these shapes, if any of their dimensions is open, and whether all
+/// operations can stand with them. Where some cannot, the run says so, if it comes to these.
+fn analyze_for(
+    source: &Source,
+    inputs: &[ValueId],
+    shapes: &[Vec<usize>],
+) -> Option<(Analysis, bool)> {
     let is_open = |&input: &ValueId| {
         let ty = source.function.value(input).ty.as_tensor();
         ty.is_some_and(|ty| ty.known_shape().is_none())
@@ -46,12 +59,14 @@ fn analyze_for(source: &Source, inputs: &[ValueId], shapes: &[Vec<usize>]) -> Op
         }
     }
     let (analysis, problems) = analyze(&function);
-    problems.is_empty().then_some(analysis)
+    Some((analysis, problems.is_empty()))
 }
 
 struct Builder<'s> {
     source: &'s Source,
     analysis: &'s Analysis,
+    /// Whether the shapes of the analysis are those of this run.
+    sound: bool,
     /// The states that the function takes.
     states: Vec<ValueId>,
     /// The shapes of its other inputs.
@@ -210,6 +225,9 @@ impl Builder<'_> {
     fn shape(&self, value: ValueId) -> Option<Vec<usize>> {
         if let Some(shape) = self.extents.get(&value) {
             return Some(shape.clone());
+        }
+        if !self.sound {
+            return None;
         }
         let extent = |dim: &Dim| -> Option<usize> {
             match dim {

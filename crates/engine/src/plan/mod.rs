@@ -42,9 +42,10 @@ pub(crate) struct PlanKey {
 
 /// Makes a plan.
 pub(crate) fn plan(source: &Source, machine: &Machine, key: &PlanKey) -> Result<Plan> {
-    let mut graph = build::build(source, &key.shapes)?;
+    let build::Built { mut graph, sound } = build::build(source, &key.shapes)?;
     check_extents(source, &graph)?;
-    if !key.observed {
+    // Passes rely on what inference found. Where it does not hold for these shapes there is nothing to rely on.
+    if sound && !key.observed {
         passes::run(&mut passes::Work { source, machine, graph: &mut graph })?;
     }
     expand_constants(source, &graph.body)?;
