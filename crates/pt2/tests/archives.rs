@@ -1,10 +1,13 @@
 //! Archives of older versions of torch, as they are and damaged. `oracle/archives.py` says how they were made; the oracle
 //! tests compare all that is in them with what their torch says.
 
+use std::io::Cursor;
+
 use coremill_pt2::{
     Argument, Dialect, ErrorKind, InputKind, Meta, Pt2, Size, Stored, Target, TreeSpec,
 };
 use coremill_tensor::Buffer;
+use coremill_zip::{Archive, Writer};
 
 const ARCHIVES: [(&str, &[u8], (u64, u64)); 4] = [
     ("2.5.1", include_bytes!("archives/torch-2.5.1.pt2"), (7, 3)),
@@ -115,19 +118,44 @@ fn damaged_archives_do_not_panic() {
     assert!(refused > tried / 4, "{refused} of {tried} were refused");
 }
 
-/// Replaces text by text of the same length, everywhere.
+/// Replaces text by text of the same length in every entry, also of archives that are entries.
 fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
-    let mut changed = bytes.to_vec();
-    let mut found = 0;
-    for at in 0..=bytes.len() - from.len() {
-        if bytes[at..].starts_with(from) {
-            changed[at..at + to.len()].copy_from_slice(to);
-            found += 1;
+    if !bytes.starts_with(b"PK\x03\x04") {
+        let mut changed = bytes.to_vec();
+        for at in 0..=bytes.len().saturating_sub(from.len()) {
+            if bytes[at..].starts_with(from) {
+                changed[at..at + to.len()].copy_from_slice(to);
+            }
         }
+        return changed;
     }
-    assert!(found > 0, "there is no {:?}", String::from_utf8_lossy(from));
-    changed
+    let archive = Archive::open(Buffer::from(bytes.to_vec())).expect("it is an archive");
+    let mut writer = Writer::new(Cursor::new(Vec::new()));
+    for name in archive.names() {
+        let entry = archive.stored(name).expect("it is whole");
+        writer.add(name, &[&replace(entry.as_bytes(), from, to)]).expect("memory takes all");
+    }
+    writer.finish().expect("memory takes all").into_inner()
+}
+
+#[test]
+fn a_flipped_byte_of_a_weight_is_found() {
+    let mut found = 0;
+    for (name, bytes, _) in ARCHIVES {
+        let archive = Archive::open(Buffer::from(bytes.to_vec())).expect("it is an archive");
+        let Some(weight) = archive.names().find(|name| name.ends_with("weights/model.pt")) else {
+            continue;
+        };
+        let held = archive.stored(weight).expect("it is whole").as_bytes().to_vec();
+        let at = bytes.windows(held.len()).position(|window| window == held).expect("it is stored");
+        let mut flipped = bytes.to_vec();
+        flipped[at + held.len() / 2] ^= 0x10;
+        let error = read(flipped).expect_err(name);
+        assert!(error.to_string().contains("the checksum of the bytes"), "{name}: {error}");
+        found += 1;
+    }
+    assert!(found > 0, "no archive has weights of its own");
 }
 
 #[test]

@@ -7,6 +7,9 @@ use crate::error::{Error, shown};
 use crate::format::*;
 use crate::limits::{MAX_ENTRIES, MAX_NAME_BYTES};
 
+/// How many bytes are compared with their checksum at a time.
+const WINDOW: usize = 4 << 20;
+
 /// An opened archive: names, and where their bytes are.
 #[derive(Debug)]
 pub struct Archive {
@@ -53,7 +56,9 @@ impl Archive {
         self.by_name.get(name).is_some_and(|&index| self.entries[index].method == METHOD_STORED)
     }
 
-    /// The bytes of a stored entry, a part of the archive's; they are not compared with their checksum.
+    /// The bytes of a stored entry, a part of the archive's, once they were compared with their checksum.
+    ///
+    /// The comparison reads a mapped archive in windows, whose pages it gives back: it takes time, but no memory.
     pub fn stored(&self, name: &str) -> Result<Buffer, Error> {
         let entry = self.entry(name)?;
         if entry.method != METHOD_STORED {
@@ -62,7 +67,12 @@ impl Archive {
                 .with_hint("repack the archive without compression (`zip -0`)")
                 .in_entry(name));
         }
-        self.run(entry).and_then(|run| whole(entry, run)).map_err(|error| error.in_entry(name))
+        let read = || {
+            let run = whole(entry, self.run(entry)?)?;
+            check(entry, &run)?;
+            Ok(run)
+        };
+        read().map_err(|error: Error| error.in_entry(name))
     }
 
     /// The bytes of an entry, inflated if they are compressed, at most so many, compared with their
@@ -83,12 +93,7 @@ impl Archive {
             if bytes.len() as u64 > most {
                 return Err(too_long(entry, most));
             }
-            let crc = crc32fast::hash(bytes.as_bytes());
-            if crc != entry.crc {
-                let message =
-                    format!("the checksum of the bytes is {crc:08x}, not {:08x}", entry.crc);
-                return Err(Error::malformed(message).with_hint("the file may be damaged"));
-            }
+            check(entry, &bytes)?;
             Ok(bytes)
         };
         read().map_err(|error| error.in_entry(name))
@@ -136,6 +141,22 @@ fn whole(entry: &Entry, run: Buffer) -> Result<Buffer, Error> {
         )));
     }
     Ok(run)
+}
+
+/// Compares bytes with the checksum that the directory has for them.
+fn check(entry: &Entry, bytes: &Buffer) -> Result<(), Error> {
+    let mut crc = crc32fast::Hasher::new();
+    let read = bytes.for_each_window(0..bytes.len(), WINDOW, &mut |window| {
+        crc.update(window);
+        Ok(())
+    });
+    read.map_err(|error| Error::malformed(format!("the bytes cannot be read: {error}")))?;
+    let crc = crc.finalize();
+    if crc == entry.crc {
+        return Ok(());
+    }
+    let message = format!("the checksum of the bytes is {crc:08x}, not {:08x}", entry.crc);
+    Err(Error::malformed(message).with_hint("the file is damaged; copy or export it anew"))
 }
 
 /// Memory is taken as bytes come out, never because the directory says that there are many.

@@ -186,6 +186,13 @@ mod tests {
         wrong[LOCAL_BYTES + 3] ^= 1;
         let error = open(wrong).read("one", 100).expect_err("another first byte");
         assert!(error.to_string().starts_with("`one`: the checksum of the bytes is "), "{error}");
+        let mut large = Writer::new(Vec::new());
+        large.add("weights", &[&[3; 9 << 20]]).expect("memory");
+        let mut large = large.finish().expect("memory");
+        assert_eq!(open(large.clone()).stored("weights").expect("whole").len(), 9 << 20);
+        large[5 << 20] ^= 1;
+        let error = open(large).stored("weights").expect_err("another byte");
+        assert!(error.to_string().starts_with("`weights`: the checksum of"), "{error}");
         let error = open(bytes.clone()).read("one", 9).expect_err("ten bytes");
         assert_eq!(error.to_string(), "`one`: the entry has 10 bytes; accepted are 9");
         assert!(Archive::open(Buffer::from(bytes[..bytes.len() - 1].to_vec())).is_err());
