@@ -1,5 +1,7 @@
 //! The whole way from archives to an ExecuTorch program.
 
+use std::collections::HashMap;
+
 use coremill_mil::ir::{Function, Opset, Program as MilProgram};
 use coremill_mil::model::{self, Model};
 use coremill_pt2::ExportedProgram;
@@ -319,13 +321,20 @@ fn apart(
         let mut delegates = Vec::new();
         for delegated in &method.division.delegated {
             let model = described(vec![delegated.function.clone()], options)?;
-            let origins = options.debug_info.then_some(&delegated.origins);
-            let made = payload(&model, options.model_type, "lowered_module", origins)?;
+            let origins = options.debug_info.then(|| numbered(&delegated.origins));
+            let made = payload(&model, options.model_type, "lowered_module", origins.as_ref())?;
             delegates.push(delegate(made.data, options, program)?);
         }
         all.push(delegates);
     }
     Ok(all)
+}
+
+/// Calls count from 1, in the order of the program.
+fn numbered(origins: &HashMap<String, usize>) -> HashMap<String, i64> {
+    let number =
+        |(name, &call): (&String, &usize)| Some((name.clone(), i64::try_from(call + 1).ok()?));
+    origins.iter().filter_map(number).collect()
 }
 
 /// A model of the first partitions of all methods, and so on.
@@ -391,7 +400,7 @@ fn delegate(data: Data, options: &LowerOptions, program: &mut Program) -> Result
     })
 }
 
-fn described(functions: Vec<Function>, options: &LowerOptions) -> Result<Model, Error> {
+pub(crate) fn described(functions: Vec<Function>, options: &LowerOptions) -> Result<Model, Error> {
     let program = MilProgram { functions, ..MilProgram::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;

@@ -12,6 +12,7 @@
 //! | `portable` | [`portable::portable`]: what stays outside of delegates becomes calls of ExecuTorch's kernels |
 //! | `emit` | a program as ExecuTorch's runtime runs it |
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
+//! | `preprocess` | partitions that ExecuTorch cut, as its Core ML delegate gets them |
 //! | `specs` | ExecuTorch's compile specs |
 //! | `fourier` | Fourier transforms as matrices |
 //! | `special` | special functions by series |
@@ -26,6 +27,7 @@ mod options;
 mod partition;
 mod pipeline;
 pub mod portable;
+mod preprocess;
 mod special;
 mod specs;
 
@@ -34,6 +36,10 @@ pub use error::{Error, Refusal, Refused};
 pub use executorch::{Constant, LowerOptions, Lowered, WeightSharing, lower};
 pub use lower::identifier;
 pub use options::{Options, Precision, States, is_within};
-pub use partition::{Cost, Outside, PartReport, Reason, Report};
+pub use partition::{
+    Cost, EdgeDivision, EdgePart, Outside, PartReport, Reason, Report, edge_partition,
+    refused_calls,
+};
 pub use pipeline::{Calls, Conversion, Demands, convert};
+pub use preprocess::{EdgeProgram, Preprocessed, preprocess, preprocess_methods};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS};

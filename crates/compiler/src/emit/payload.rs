@@ -29,16 +29,18 @@ pub(crate) struct Payload {
     /// Derived from the content.
     pub(crate) identifier: String,
     pub(crate) data: Data,
+    /// By the name of an operation the numbers of the calls that it comes from.
+    pub(crate) handles: Vec<(String, Vec<i64>)>,
 }
 
 /// The payload of a model. With several functions it is described by method.
 ///
-/// `origins` says by the name of a value which call it was made for.
+/// `origins` says by the name of a value the number of the call that it was made for.
 pub(crate) fn payload(
     model: &Model,
     kind: ModelType,
     name: &str,
-    origins: Option<&HashMap<String, usize>>,
+    origins: Option<&HashMap<String, i64>>,
 ) -> Result<Payload, Error> {
     let verified = verify(model).map_err(|report| {
         let first = report.diagnostics.first();
@@ -65,15 +67,18 @@ pub(crate) fn payload(
     for path in tree.empty_directories {
         directory.insert_directory(format!("{root}/{path}")).map_err(fault)?;
     }
+    let mut handles = Vec::new();
     if let Some(origins) = origins {
         let info = debug_info(model, origins);
         directory.insert(DEBUG_INFO, info.to_bytes()).map_err(fault)?;
+        handles.extend(info.debug_symbol_to_handles);
     }
-    Ok(Payload { identifier: metadata.identifier, data: directory.to_data().map_err(fault)? })
+    let data = directory.to_data().map_err(fault)?;
+    Ok(Payload { identifier: metadata.identifier, data, handles })
 }
 
-/// Which calls the operations come from. Calls count from 1, in the order of the program.
-fn debug_info(model: &Model, origins: &HashMap<String, usize>) -> DebugInfo {
+/// Which calls the operations come from.
+fn debug_info(model: &Model, origins: &HashMap<String, i64>) -> DebugInfo {
     let mut info =
         DebugInfo { version_info: env!("CARGO_PKG_VERSION").to_owned(), ..DebugInfo::default() };
     for function in &model.program.functions {
@@ -92,7 +97,7 @@ fn debug_info(model: &Model, origins: &HashMap<String, usize>) -> DebugInfo {
                 };
                 let mut path = path.clone();
                 path.push(PathPart::Operation { operator, output });
-                if let Some(handle) = origin.and_then(|call| i64::try_from(call + 1).ok()) {
+                if let Some(handle) = origin {
                     info.insert(&path, vec![handle]);
                 }
                 pending.extend(op.blocks.iter().map(|&inner| (path.clone(), inner)));

@@ -12,10 +12,12 @@
 //! | `around` | the program with calls of delegates in the place of partitions |
 //! | `sizes` | sizes read off inputs |
 //! | `crumbs` | what is not worth a delegate |
+//! | `edge` | the division for ExecuTorch's own partitioner |
 //! | `report` | what stays outside, why, and what it costs |
 
 mod around;
 mod crumbs;
+mod edge;
 mod flow;
 mod part;
 mod report;
@@ -30,6 +32,7 @@ use coremill_mil::ir::{Function, Opset};
 use coremill_pt2::{ExportedProgram, InputKind, Target};
 
 pub(crate) use self::around::{DELEGATE, around};
+pub use self::edge::{EdgeDivision, EdgePart, edge_partition, refused_calls};
 use self::flow::Flow;
 pub(crate) use self::part::written;
 use self::part::{Part, TakeOver, crosses, cut};

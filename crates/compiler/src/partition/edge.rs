@@ -1,0 +1,157 @@
+//! The division for ExecuTorch's own partitioner, which cuts the graph along it.
+//!
+//! ExecuTorch cuts by nodes. A number (`sym_size`, sums of sizes) is a node like others there, and a delegate can be
+//! given tensors only: a number that is needed in two places is computed in neither delegate, and the calls that use it
+//! stay outside.
+
+use std::collections::BTreeSet;
+
+use coremill_mil::ir::Opset;
+use coremill_pt2::ExportedProgram;
+
+use super::stages::Stages;
+use super::{Divider, Why, Wishes};
+use crate::error::{Error, Refusal, Refused};
+use crate::executorch::LowerOptions;
+use crate::pipeline::needed_by_options;
+
+/// How ExecuTorch is to cut a program.
+#[derive(Clone, Debug, Default)]
+pub struct EdgeDivision {
+    /// The partitions, in the order in which they run.
+    pub parts: Vec<EdgePart>,
+    /// The calls that stay outside because they cannot be lowered.
+    pub refused: Vec<Refused>,
+}
+
+/// A partition.
+#[derive(Clone, Debug)]
+pub struct EdgePart {
+    /// torch's names of its calls.
+    pub nodes: Vec<String>,
+    /// The buffers that it keeps as states, by the names of the program's tensors.
+    pub states: Vec<String>,
+}
+
+/// Divides a program in the edge dialect. `outside` are calls that are not to be delegated, by torch's names.
+///
+/// # Errors
+/// With [`LowerOptions::full_graph`], where a call cannot be lowered.
+pub fn edge_partition(
+    program: ExportedProgram,
+    options: &LowerOptions,
+    outside: &[String],
+) -> Result<EdgeDivision, Error> {
+    let program = coremill_pt2::prepare(program)?;
+    let wishes = wishes(options);
+    let is_asked: Vec<bool> =
+        program.graph.nodes.iter().map(|node| outside.contains(&node.name)).collect();
+    let mut divider = Divider::new(program, &wishes, &is_asked);
+    if !divider.is_one()? {
+        divider.probe();
+    }
+    let partitions = loop {
+        let is_inside: Vec<bool> = divider.outside.iter().map(Option::is_none).collect();
+        let stages = Stages::of(&divider.program.graph, &divider.flow, &is_inside);
+        let partitions = stages.partitions(&divider.flow, &is_inside);
+        let mut stands = true;
+        for calls in &partitions {
+            if let Err(refused) = divider.lower(calls) {
+                divider.demote(calls, refused);
+                stands = false;
+            }
+        }
+        if stands && !divider.leave_shared_numbers(&partitions) {
+            break partitions;
+        }
+    };
+    let nodes = &divider.program.graph.nodes;
+    let parts = partitions.iter().map(|calls| {
+        let part = &divider.known[calls].part;
+        let nodes = part.nodes.iter().map(|&at| nodes[at].name.clone()).collect();
+        EdgePart { nodes, states: part.states.clone() }
+    });
+    let refused = divider.outside.iter().zip(nodes).filter_map(|(why, node)| match why {
+        Some(Why::Refused(refusal)) => Some(Refused::of(node, refusal.clone())),
+        Some(Why::Asked | Why::Crumb) | None => None,
+    });
+    Ok(EdgeDivision { parts: parts.collect(), refused: refused.collect() })
+}
+
+/// The calls of a program that cannot be lowered, each asked for itself.
+pub fn refused_calls(
+    program: ExportedProgram,
+    options: &LowerOptions,
+) -> Result<Vec<Refused>, Error> {
+    let program = coremill_pt2::prepare(program)?;
+    let wishes = wishes(options);
+    let is_asked = vec![false; program.graph.nodes.len()];
+    let mut divider = Divider::new(program, &wishes, &is_asked);
+    divider.probe();
+    let refused = divider.outside.iter().zip(&divider.program.graph.nodes);
+    Ok(refused
+        .filter_map(|(why, node)| match why {
+            Some(Why::Refused(refusal)) => Some(Refused::of(node, refusal.clone())),
+            Some(Why::Asked | Why::Crumb) | None => None,
+        })
+        .collect())
+}
+
+fn wishes(options: &LowerOptions) -> Wishes<'_> {
+    Wishes {
+        options: &options.options,
+        floor: Opset::Ios15.max(needed_by_options(&options.options)),
+        skipped: &[],
+        whole: options.full_graph,
+        nothing: false,
+        take_over_buffers: options.take_over_mutable_buffer,
+        take_over_constants: options.take_over_constant_data,
+        without_kernel: &[],
+    }
+}
+
+impl Divider<'_> {
+    /// Puts calls outside that use numbers which are needed elsewhere, too; whether there were any.
+    fn leave_shared_numbers(&mut self, partitions: &[Vec<usize>]) -> bool {
+        let graph = &self.program.graph;
+        let outside = partitions.len();
+        let mut places = vec![BTreeSet::new(); graph.nodes.len()];
+        let mut add = |calls: &[usize], place: usize| {
+            for call in self.flow.with_numbers(graph, calls) {
+                if self.flow.is_number[call] {
+                    places[call].insert(place);
+                }
+            }
+        };
+        for (place, calls) in partitions.iter().enumerate() {
+            add(calls, place);
+        }
+        let is_outside = |call: &usize| self.outside[*call].is_some();
+        let others: Vec<usize> = (0..graph.nodes.len()).filter(is_outside).collect();
+        add(&others, outside);
+        let mut given = Vec::new();
+        for output in &graph.outputs {
+            output.for_each_value(&mut |id| given.push(id));
+        }
+        let mut results = Vec::new();
+        self.flow.add_numbers(graph, given, &mut results);
+        for call in results {
+            places[call].insert(outside);
+        }
+
+        let mut found = false;
+        for &call in partitions.iter().flatten() {
+            let numbers = self.flow.with_numbers(graph, &[call]);
+            let Some(&shared) = numbers.iter().find(|number| places[**number].len() > 1) else {
+                continue;
+            };
+            let reason = format!(
+                "uses the number `{}`, which is needed outside of its delegate, too; delegates are given tensors only",
+                graph.nodes[shared].name
+            );
+            self.outside[call] = Some(Why::Refused(Refusal::new(reason)));
+            found = true;
+        }
+        found
+    }
+}

@@ -1,0 +1,95 @@
+//! Partitions that ExecuTorch cut, as what its runtime hands to the Core ML delegate.
+
+use std::collections::HashMap;
+
+use coremill_mil::ir::{Function, Opset};
+use coremill_pt2::ExportedProgram;
+use coremill_pte::Data;
+
+use crate::emit::payload;
+use crate::error::Error;
+use crate::executorch::{LowerOptions, described};
+use crate::pipeline::{check_quantization, kept, lowered, needed_by_options, optimise, quantize};
+
+/// A partition of a method.
+#[derive(Clone, Debug)]
+pub struct EdgeProgram {
+    /// The method.
+    pub method: String,
+    /// The partition.
+    pub program: ExportedProgram,
+    /// How to lower it.
+    pub options: LowerOptions,
+    /// By torch's name of a call the number that profilers know it by.
+    pub handles: HashMap<String, i64>,
+}
+
+/// What a delegate is given.
+#[derive(Clone, Debug)]
+pub struct Preprocessed {
+    /// A directory in one piece.
+    pub data: Data,
+    /// Derived from the content.
+    pub identifier: String,
+    /// The number of the release that the model needs.
+    pub specification_version: i32,
+    /// By the name of an operation the numbers of the calls that it comes from.
+    pub handles: Vec<(String, Vec<i64>)>,
+}
+
+/// A model of one partition.
+pub fn preprocess(part: EdgeProgram) -> Result<Preprocessed, Error> {
+    let (function, handles) = function(part.program, &part.options, Opset::Ios15, &part.handles)?;
+    let model = described(vec![function], &part.options)?;
+    let made = payload(&model, part.options.model_type, "lowered_module", Some(&handles))?;
+    Ok(Preprocessed {
+        data: made.data,
+        identifier: made.identifier,
+        specification_version: model.specification_version,
+        handles: made.handles,
+    })
+}
+
+/// A model of the partitions of several methods, which share weights: a function for each. `at` is their place among
+/// the partitions of their methods.
+pub fn preprocess_methods(parts: Vec<EdgeProgram>, at: usize) -> Result<Preprocessed, Error> {
+    let options = parts.first().map(|part| part.options.clone()).unwrap_or_default();
+    let mut functions = Vec::with_capacity(parts.len());
+    for part in parts {
+        let floor = Opset::Ios18;
+        let (mut function, _) = function(part.program, &part.options, floor, &HashMap::new())?;
+        function.name = part.method;
+        functions.push(function);
+    }
+    let model = described(functions, &options)?;
+    let name = format!("lowered_module_partition_{at}");
+    let made = payload(&model, options.model_type, &name, None)?;
+    Ok(Preprocessed {
+        data: made.data,
+        identifier: made.identifier,
+        specification_version: model.specification_version,
+        handles: Vec::new(),
+    })
+}
+
+/// A partition as a function, and by the name of a value the number of the call that it was made for.
+fn function(
+    program: ExportedProgram,
+    options: &LowerOptions,
+    floor: Opset,
+    handles: &HashMap<String, i64>,
+) -> Result<(Function, HashMap<String, i64>), Error> {
+    let options = &options.options;
+    check_quantization(options).map_err(Error::Program)?;
+    let program = coremill_pt2::prepare(program)?;
+    let floor = floor.max(needed_by_options(options));
+    let attempt = lowered(&program, options, floor);
+    let (draft, _) = attempt.draft?;
+    let keep = kept(&program, &attempt.origins, options);
+    let (function, _) = quantize(optimise(draft, options, &keep)?, options)?;
+    let nodes = &program.graph.nodes;
+    let handle = |(name, node): (String, usize)| {
+        handles.get(&nodes[node].name).map(|handle| (name, *handle))
+    };
+    Ok((function, attempt.origins.into_iter().filter_map(handle).collect()))
+}

@@ -1,0 +1,72 @@
+"""CoreMLQuantizer marks what ExecuTorch's marks, node by node."""
+
+import json
+import time
+
+import pytest
+import torch
+
+from oracle.dropin import annotated
+from oracle.dropin.annotated import CASES, GOLDEN, config, graph, marks
+
+quantizer = pytest.importorskip("coremill.executorch.quantizer")
+LIBRARIES = ("coremill.executorch.quantizer.config", "coremltools.optimize.torch.quantization")
+THEIRS = json.loads(GOLDEN.read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_marks(case: tuple[str, str]) -> None:
+    """The same calls, arguments and observers, whichever library the config is of."""
+    model, name = case
+    for library in LIBRARIES:
+        module = graph(model)
+        quantizer.CoreMLQuantizer(config(library, name)).annotate(module)
+        assert json.loads(json.dumps(marks(module))) == THEIRS[" ".join(case)]
+
+
+def test_cases_are_those_of_the_file() -> None:
+    """What is written down is what is compared."""
+    assert sorted(THEIRS) == sorted(map(" ".join, CASES))
+    assert all(found for found in THEIRS.values())
+
+
+def test_time() -> None:
+    """ExecuTorch's takes a minute of CPU for any model, as it exports 405 patterns."""
+    module = graph("mobilenet")
+    start = time.process_time()
+    quantizer.CoreMLQuantizer(config(LIBRARIES[0], "static")).annotate(module)
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize("way", ["PTQ", "QAT"])
+def test_prepared_and_converted(way: str) -> None:
+    """torchao prepares and converts what was marked, and the numbers stay near."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+
+    torch.manual_seed(0)
+    model = annotated.MODELS["residual"][0]().eval()
+    inputs = (torch.randn(1, 3, 16, 16),)
+    module = torch.export.export(model, inputs, strict=True).module()
+    marked = quantizer.CoreMLQuantizer(config(LIBRARIES[0], "static"))
+    prepared = (prepare_pt2e if way == "PTQ" else prepare_qat_pt2e)(module, marked)
+    prepared(*inputs)
+    converted = convert_pt2e(prepared)
+    wanted, found = model(*inputs)[0], converted(*inputs)[0]
+    assert (wanted - found).abs().max() < 0.1 * wanted.abs().max()
+
+
+def test_configs_are_checked() -> None:
+    """What coremltools refuses is refused, with what is accepted."""
+    made = quantizer.coreml_quantizer
+    ours = __import__(LIBRARIES[0], fromlist=["x"])
+    with pytest.raises(ValueError, match="weight_dtype must be one of qint4"):
+        ours.ModuleLinearQuantizerConfig(weight_dtype="int3")
+    with pytest.raises(ValueError, match="quantization_scheme must be the same"):
+        ours.LinearQuantizerConfig.from_dict(
+            {"global_config": {}, "module_name_configs": {"a": {"quantization_scheme": "affine"}}}
+        )
+    with pytest.raises(ValueError, match="has no 'weights'"):
+        ours.LinearQuantizerConfig.from_dict({"global_config": {"weights": "qint8"}})
+    config = ours.LinearQuantizerConfig.from_dict({"global_config": {"weight_observer": "ema_min_max"}})
+    with pytest.raises(ValueError, match="Unsupported observer type: ema_min_max; accepted are"):
+        made.CoreMLQuantizer(config).annotate(graph("tied"))
