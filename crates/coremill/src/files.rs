@@ -262,6 +262,11 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     fs::rename(&text, path).map_err(failed)
 }
 
+/// Writes a file in one step: what stood at the path stays until everything is written.
+pub fn write_file(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
+    replace(path.as_ref(), |file| file.write_all(bytes))
+}
+
 /// Writes a file beside its place; what stood there is replaced in one step when everything is written.
 pub(crate) fn replace(
     path: &Path,

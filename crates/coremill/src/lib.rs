@@ -67,4 +67,5 @@ pub use coremill_tensor as tensor;
 pub use error::Error;
 pub use files::{
     Format, Opened, SaveOptions, Source, open, open_with_source, read_text, save, save_text,
+    write_file,
 };

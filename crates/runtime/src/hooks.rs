@@ -41,3 +41,21 @@ impl From<coremill_engine::Span> for Span {
         Span { label, value, start, elapsed, operations, bytes, nested }
     }
 }
+
+/// How long each step took without the steps inside it. A step that holds others comes after them.
+pub fn own_times(spans: &[Span]) -> Vec<Duration> {
+    let mut own = Vec::with_capacity(spans.len());
+    // Steps that no other step holds so far.
+    let mut open: Vec<&Span> = Vec::new();
+    for span in spans {
+        let mut within = Duration::ZERO;
+        while span.nested
+            && let Some(inner) = open.pop_if(|inner| inner.start >= span.start)
+        {
+            within += inner.elapsed;
+        }
+        own.push(span.elapsed.saturating_sub(within));
+        open.push(span);
+    }
+    own
+}

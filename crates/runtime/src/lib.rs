@@ -46,7 +46,7 @@ mod view;
 pub use coremill_pte::program::ScalarType;
 pub use delegate::{Backend, Delegate, DelegatedPart};
 pub use error::Error;
-pub use hooks::{Hooks, INPUT, Span};
+pub use hooks::{Hooks, INPUT, Span, own_times};
 pub use limits::Limits;
 pub use method::Method;
 pub use program::{LoadOptions, Port, Program};

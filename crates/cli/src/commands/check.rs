@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Exit with 1 if there is a warning
     #[arg(long)]
     deny_warnings: bool,
+    /// Write a page that shows the model with its diagnostics at the operations that they concern
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Print the diagnostics as JSON
     #[arg(long)]
     json: bool,
@@ -33,6 +36,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let opened = super::open_with_source(&args.model)?;
     let report = report(args, &opened);
+    if let Some(path) = &args.html {
+        super::report::write(path, &super::report::of_model(&args.model, &opened))?;
+    }
     if args.json {
         output::print_json(&report.to_json())?;
     } else {
@@ -58,6 +64,9 @@ struct ModelReport {
 fn run_program(args: &Args) -> Result<(), Failure> {
     let failed = |error: coremill::Error| super::failure(&error);
     let program = executorch::open(&args.model).map_err(failed)?;
+    if let Some(path) = &args.html {
+        super::report::write(path, &super::report::of_program(&args.model)?)?;
+    }
     let mut reports = Vec::new();
     let mut told = Vec::new();
     for model in executorch::models(&program).map_err(failed)? {

@@ -5,11 +5,13 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod convert;
+pub(crate) mod diff;
 pub(crate) mod extract;
 pub(crate) mod inspect;
 pub(crate) mod lower;
 pub(crate) mod ops;
 pub(crate) mod pack;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod text;
 

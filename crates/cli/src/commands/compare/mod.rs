@@ -1,11 +1,13 @@
 //! `coremill compare`: two models, or a model and numbers, side by side.
 
 mod inputs;
+mod page;
 mod report;
 
 use std::path::{Path, PathBuf};
 
 use coremill::compare::{self as library, Kind, PerOp, Running, Target};
+use coremill::compiler::Calls;
 use coremill::engine::{Array, Engine, LoadOptions, Outputs, Precision};
 use coremill::executorch::Runner;
 use coremill::pt2::ExportedProgram;
@@ -67,13 +69,48 @@ pub(crate) struct Args {
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+    /// Write a page that shows both models, where they drift apart, and their outputs
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
 }
 
+impl Args {
+    /// What `report` asks of two models: every value, on the inputs that were given or can be had.
+    pub(super) fn of_report(args: &super::report::Args, other: &Path) -> Args {
+        Args {
+            reference: args.models[0].clone(),
+            other: other.to_owned(),
+            inputs: args.inputs.clone(),
+            positional: args.positional,
+            random: args.random,
+            shape: args.shape.clone(),
+            precision: Vec::new(),
+            function: args.function.clone(),
+            per_op: true,
+            threshold: 40.0,
+            fail_below: None,
+            threads: args.threads,
+            html: None,
+            json: false,
+        }
+    }
+}
+
+/// Two sides, and how far they lie apart.
+pub(super) struct Comparison<'a> {
+    sides: [Side<'a>; 2],
+    expected: Vec<Arrays>,
+    found: Vec<Arrays>,
+    /// The outputs of each step side by side.
+    steps: Vec<Vec<Compared>>,
+    per_op: Option<PerOp>,
+}
+
 /// One of the two, read.
-struct Side<'a> {
+pub(super) struct Side<'a> {
     path: &'a Path,
     content: Content,
 }
@@ -92,6 +129,8 @@ struct Program {
     precision: Precision,
     /// What the model was made from, if it was made here.
     archive: Option<ExportedProgram>,
+    /// The calls that its values come from, if it was made here.
+    calls: Option<Calls>,
 }
 
 /// A method of an ExecuTorch program.
@@ -146,6 +185,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let reference = open(args, &args.reference, 0)?;
     progress.stage(format!("reading {}", args.other.display()));
     let other = open(args, &args.other, 1)?;
+    let compared = perform(args, reference, other, &progress)?;
+    if let Some(path) = &args.html {
+        progress.stage(format!("writing {}", path.display()));
+        super::report::write(path, &compared.page()?)?;
+    }
+    drop(progress);
+    let report =
+        Report::new(args, compared.sides.each_ref(), &compared.steps, compared.per_op.as_ref());
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text(args.threshold))?;
+    }
+    verdict(args, &compared.steps)
+}
+
+/// Runs both sides and compares what they give.
+pub(super) fn perform<'a>(
+    args: &Args,
+    reference: Side<'a>,
+    other: Side<'a>,
+    progress: &Progress,
+) -> Result<Comparison<'a>, Failure> {
     if args.per_op && (reference.takes().is_none() || other.takes().is_none()) {
         let message = "`--per-op` compares two programs; a `.npz` file holds outputs alone";
         return Err(Failure::user(message).hint(Some("leave `--per-op` out")));
@@ -183,14 +245,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         per_op = Some(compared);
     }
-    drop(progress);
-    let report = Report::new(args, [&reference, &other], &steps, per_op.as_ref());
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text(args.threshold))?;
-    }
-    verdict(args, &steps)
+    Ok(Comparison { sides: [reference, other], expected, found, steps, per_op })
 }
 
 /// Whether the outputs are as near as was asked for.
@@ -216,10 +271,10 @@ impl Side<'_> {
     }
 }
 
-fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failure> {
+pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failure> {
     let kind = Kind::of(path).map_err(|error| super::failure(&error))?;
     let wanted = args.precision.get(index).or(args.precision.first());
-    let (opened, archive) = match kind {
+    let (opened, made_from) = match kind {
         Kind::Arrays => {
             let arrays = arrays::read_npz(path).map_err(|error| super::failure(&error))?;
             return Ok(Side { path, content: Content::Arrays(arrays) });
@@ -236,24 +291,36 @@ fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failu
         }
         Kind::Archive => {
             let (program, conversion) = super::convert::reference(path)?;
-            (Opened::made(conversion.model, path), Some(program))
+            (Opened::made(conversion.model, path), Some((program, conversion.calls)))
         }
         Kind::Model => (super::open_with_source(path)?, None),
     };
     let precision = match wanted {
         Some(&wanted) => wanted.into(),
-        None if archive.is_some() => Precision::Fast,
+        None if made_from.is_some() => Precision::Fast,
         None => Precision::Faithful,
     };
+    side(args, path, opened, precision, made_from)
+}
+
+/// A model that is ready to run.
+pub(super) fn side<'a>(
+    args: &Args,
+    path: &'a Path,
+    opened: Opened,
+    precision: Precision,
+    made_from: Option<(ExportedProgram, Calls)>,
+) -> Result<Side<'a>, Failure> {
     let options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
     let engine = Engine::load(&super::verify(&opened)?, &options);
     let engine = engine.map_err(|error| failure(path, &error))?;
     let function = match &args.function {
         // What was made from an archive has one function.
-        Some(name) if archive.is_none() => name.clone(),
+        Some(name) if made_from.is_none() => name.clone(),
         _ => engine.default_function().to_owned(),
     };
-    let program = Program { opened, engine, function, precision, archive };
+    let (archive, calls) = made_from.unzip();
+    let program = Program { opened, engine, function, precision, archive, calls };
     Ok(Side { path, content: Content::Program(Box::new(program)) })
 }
 

@@ -27,6 +27,14 @@ impl Compared {
     }
 }
 
+/// Where results are rounded, in a word.
+fn precision_name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Fast => "fast",
+        Precision::Faithful => "faithful",
+    }
+}
+
 /// All that is known of a comparison. Its JSON form is stable: fields are only added while `format_version` stays.
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -85,10 +93,7 @@ impl Report {
         let [reference, other] = sides.map(|side| SideReport {
             path: side.path.display().to_string(),
             function: side.takes().map(Takes::function),
-            precision: side.takes().map(|takes| match takes.precision() {
-                Precision::Fast => "fast",
-                Precision::Faithful => "faithful",
-            }),
+            precision: side.takes().map(|takes| precision_name(takes.precision())),
         });
         let line = |output: &Compared| Line {
             name: output.name.clone(),

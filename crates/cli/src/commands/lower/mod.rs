@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// Say what stays outside of delegates, why, and what it costs
     #[arg(long)]
     partition_report: bool,
+    /// Write a page that shows the delegates, what is in them, and what stays outside and why
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Wait until everything is on the disk
     #[arg(long)]
     sync: bool,
@@ -162,6 +165,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let (Some(bound), Some(programs)) = (bound, again) {
         progress.stage("verifying the numbers");
         numbers = verified(args, programs, &options.options, bound)?;
+    }
+    if let Some(path) = &args.html {
+        progress.stage(format!("writing {}", path.display()));
+        super::report::write(path, &super::report::of_lowered(&args.output, &lowered.reports)?)?;
     }
     drop(progress);
     let bytes = std::fs::metadata(&args.output).map_or(0, |written| written.len());

@@ -92,6 +92,9 @@ pub(crate) struct Args {
     /// Write when each operation ran, for `chrome://tracing` and Perfetto
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
+    /// Write a page that shows the model and where its time goes
+    #[arg(long, value_name = "FILE.html", requires = "profile")]
+    html: Option<PathBuf>,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -209,6 +212,15 @@ fn finish(args: &Args, ran: report::Ran<'_>, done: &Done) -> Result<(), Failure>
     }
     if let Some(path) = &args.trace {
         profile::write_trace(path, done.spans.last().map_or(&[][..], Vec::as_slice))?;
+    }
+    if let Some(path) = &args.html {
+        let mut page = match executorch::is_program(&args.model) {
+            true => super::report::of_program(&args.model)?,
+            false => super::report::of_model(&args.model, &super::open_with_source(&args.model)?),
+        };
+        let spans = done.spans.last().map_or(&[][..], Vec::as_slice);
+        page.add_timing(spans, format!("`{}` on this machine's processor", ran.function));
+        super::report::write(path, &page)?;
     }
     tell(args, &report::Report::new(args, ran, done))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use coremill::runtime::Span;
+use coremill::runtime::{Span, own_times};
 use serde::Serialize;
 use serde_json::json;
 
@@ -63,24 +63,6 @@ pub(super) fn summarize(runs: &[Vec<Span>]) -> Vec<Row> {
     let mut rows: Vec<Row> = rows.collect();
     rows.sort_by(|x, y| y.share.total_cmp(&x.share).then_with(|| x.label.cmp(&y.label)));
     rows
-}
-
-/// How long each step took without those within it. A step that holds others comes after them.
-fn own_times(spans: &[Span]) -> Vec<Duration> {
-    let mut own = Vec::with_capacity(spans.len());
-    // Steps that lie in none so far.
-    let mut open: Vec<&Span> = Vec::new();
-    for span in spans {
-        let mut within = Duration::ZERO;
-        while span.nested
-            && let Some(inner) = open.pop_if(|inner| inner.start >= span.start)
-        {
-            within += inner.elapsed;
-        }
-        own.push(span.elapsed.saturating_sub(within));
-        open.push(span);
-    }
-    own
 }
 
 /// The rows as a table.

@@ -1,0 +1,104 @@
+use std::path::PathBuf;
+
+use coremill_report::{Change, ChangeKind, Changes, Report, changes};
+
+use crate::output::{self, Cell, ERROR, FAINT, Failure, GOOD, STRONG, Table, paint};
+
+/// How many changes of a function are listed.
+const MOST_LISTED: usize = 200;
+
+/// Show what changed between two models: interface, operations, arguments, weights
+///
+/// Operations are matched by name, then by what they are and what they take.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exits with 0 whether or not something differs; with --exit-code, 1 means that something does.\n\nExamples:\n  coremill diff Old.mlpackage New.mlpackage\n  coremill diff Model.mlpackage Smaller.mlpackage --html changes.html"
+)]
+pub(crate) struct Args {
+    /// The model before
+    #[arg(value_name = "A")]
+    before: PathBuf,
+    /// The model after
+    #[arg(value_name = "B")]
+    after: PathBuf,
+    /// Exit with 1 if something differs
+    #[arg(long)]
+    exit_code: bool,
+    /// Write a page that shows both models and the changes
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+    /// Print the changes as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (before, after) = (super::open(&args.before)?, super::open(&args.after)?);
+    let found = changes(&before, &after);
+    if let Some(path) = &args.html {
+        let names = [&args.before, &args.after].map(|path| path.display().to_string());
+        let mut page = Report::new(format!("{} and {}", names[0], names[1]));
+        page.add_model(&names[0], &before, None);
+        page.add_model(&names[1], &after, None);
+        page.data.changes = Some(found.clone());
+        super::report::write(path, &page)?;
+    }
+    if args.json {
+        output::print_json(&found)?;
+    } else {
+        output::print(&text(args, &found))?;
+    }
+    match args.exit_code && !found.is_empty() {
+        true => Err(Failure::told()),
+        false => Ok(()),
+    }
+}
+
+fn text(args: &Args, found: &Changes) -> String {
+    let arrow = format!("{} → {}", args.before.display(), args.after.display());
+    let mut lines = format!("{}\n", paint(STRONG, arrow));
+    if found.is_empty() {
+        return lines + "  nothing differs\n";
+    }
+    let or_none = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
+    let mut facts = Table::new(2);
+    for (label, before, after) in &found.facts {
+        let change = format!("{} → {}", or_none(before), or_none(after));
+        facts.row([Cell::text(label).style(FAINT), Cell::text(change)]);
+    }
+    lines += &facts.render();
+    for function in &found.functions {
+        let count = |count: Option<usize>| {
+            count.map_or_else(|| "absent".to_owned(), |count| format!("{count} operations"))
+        };
+        let [before, after] = function.operations.map(count);
+        let title = paint(STRONG, format!("function {}", function.name));
+        lines += &format!("{title}  {before} → {after}, {} unchanged\n", function.same);
+        let mut table = Table::new(2);
+        for change in function.changes.iter().take(MOST_LISTED) {
+            let (sign, style) = match change.kind {
+                ChangeKind::Added => ("+", GOOD),
+                ChangeKind::Removed => ("-", ERROR),
+                ChangeKind::Changed => ("~", STRONG),
+            };
+            table.row([
+                Cell::text(sign).style(style),
+                Cell::text(&change.what),
+                Cell::text(&change.name).style(STRONG),
+                Cell::text(differences(change)),
+            ]);
+        }
+        lines += &table.render();
+        let rest = function.changes.len().saturating_sub(MOST_LISTED);
+        if rest > 0 {
+            lines += &paint(FAINT, format!("  and {rest} more; --json and --html show all\n"));
+        }
+    }
+    lines
+}
+
+fn differences(change: &Change) -> String {
+    let texts = change.differences.iter();
+    let texts: Vec<_> = texts.map(|(label, x, y)| format!("{label}: {x} → {y}")).collect();
+    texts.join("; ")
+}

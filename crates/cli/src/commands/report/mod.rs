@@ -1,0 +1,228 @@
+//! `coremill report`: one page that shows what a model holds, where it will run, what it costs and where it drifts.
+
+use std::path::{Path, PathBuf};
+
+use coremill::compare::Kind;
+use coremill::compiler::{self, Options};
+use coremill::convert;
+use coremill::engine::{Array, Engine, Hooks, LoadOptions, Precision};
+use coremill::runtime::{LoadOptions as MethodOptions, Span};
+use coremill::{Opened, executorch};
+use coremill_report::Report;
+use coremill_report::data::{Finding, Severity};
+
+use super::compare;
+use super::run::{NamedShape, fill, load_method, read_npz, with_largest};
+use crate::output::Failure;
+use crate::progress::Progress;
+
+/// Write a page that shows what is in a model, where it will run, what it costs, and where its numbers drift
+///
+/// The page is one HTML file that needs neither a network nor a server. One input is shown by itself; an archive of
+/// `torch.export` is converted and compared with itself in fp32. Of two, the first is the reference.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill report Model.mlpackage -o model.html\n  coremill report model.pt2 -o model.html\n  coremill report Model.mlpackage --random 1 -o model.html\n  coremill report model.pt2 Model.mlpackage -o drift.html\n  coremill report Old.mlpackage New.mlpackage --random 1 -o changes.html"
+)]
+pub(crate) struct Args {
+    /// A `.pt2`, a model, an ExecuTorch program, or two of them
+    #[arg(value_name = "INPUT", required = true, num_args = 1..=2)]
+    pub(super) models: Vec<PathBuf>,
+    /// The page to write
+    #[arg(short, long, value_name = "FILE.html")]
+    output: PathBuf,
+    /// A `.npz` file of arrays by input name. Each one is a step. Without, the sample inputs of a `.pt2` are taken
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) inputs: Vec<PathBuf>,
+    /// Go by the order of inputs and outputs, not by their names
+    #[arg(long)]
+    pub(super) positional: bool,
+    /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
+    #[arg(long, value_name = "SEED")]
+    pub(super) random: Option<u64>,
+    /// The shape of an input that `--random` fills
+    #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
+    pub(super) shape: Vec<NamedShape>,
+    /// The function of models, and the method of programs; the default one if not given
+    #[arg(long, value_name = "NAME")]
+    pub(super) function: Option<String>,
+    /// How many threads share the work; 0 is one for each processor
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) threads: usize,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let progress = Progress::start(format!("reading {}", args.models[0].display()));
+    let page = match &args.models[..] {
+        [reference, other] => pair(args, reference, other, &progress)?,
+        models => single(args, &models[0], &progress)?,
+    };
+    progress.stage(format!("writing {}", args.output.display()));
+    write(&args.output, &page)
+}
+
+/// Writes a page in one step.
+pub(super) fn write(path: &Path, page: &Report) -> Result<(), Failure> {
+    let written = coremill::write_file(path, page.to_html().as_bytes());
+    written.map_err(|error| super::failure(&error))
+}
+
+/// Two models side by side. Without inputs that both can be run on, what they hold is compared alone.
+fn pair(
+    args: &Args,
+    reference: &Path,
+    other: &Path,
+    progress: &Progress,
+) -> Result<Report, Failure> {
+    let compared = compare::Args::of_report(args, other);
+    let kinds = [reference, other].map(Kind::of);
+    let [one, two] = kinds.map(|kind| kind.map_err(|error| super::failure(&error)));
+    let can_run = !args.inputs.is_empty()
+        || args.random.is_some()
+        || [one?, two?].into_iter().any(|kind| matches!(kind, Kind::Archive | Kind::Arrays));
+    let open = |path, index| compare::open(&compared, path, index);
+    let (reference, other) = (open(reference, 0)?, open(other, 1)?);
+    if can_run {
+        return compare::perform(&compared, reference, other, progress)?.page();
+    }
+    let mut page = compare::Comparison::unrun(reference, other).page()?;
+    page.finding(Finding {
+        severity: Severity::Note,
+        title: "the models were not run".to_owned(),
+        detail: "Pass --inputs FILE.npz or --random SEED to see where their numbers drift apart."
+            .to_owned(),
+        place: None,
+    });
+    Ok(page)
+}
+
+fn single(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
+    match Kind::of(path).map_err(|error| super::failure(&error))? {
+        Kind::Archive => archive(args, path, progress),
+        Kind::Executorch => program(args, path, progress),
+        Kind::Model => {
+            let opened = super::open_with_source(path)?;
+            let mut page = of_model(path, &opened);
+            if args.random.is_some() || !args.inputs.is_empty() {
+                progress.stage("running the model");
+                time_model(args, &opened, &mut page)?;
+            }
+            Ok(page)
+        }
+        Kind::Arrays => {
+            Err(Failure::user(format_args!("{} holds arrays, not a model", path.display())))
+        }
+    }
+}
+
+/// A model by itself.
+pub(super) fn of_model(path: &Path, opened: &Opened) -> Report {
+    let mut page = Report::new(path.display().to_string());
+    page.add_model(&path.display().to_string(), &opened.model, None);
+    page
+}
+
+/// What conversion makes of an archive, compared with the same program in fp32 on the archive's sample inputs.
+fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
+    progress.stage("converting");
+    let program = convert::read(path).map_err(|error| super::failure(&error))?;
+    let conversion = match convert::convert(program.clone(), &Options::default()) {
+        Ok(conversion) => conversion,
+        Err(compiler::Error::Refused(refused)) => {
+            let mut page = Report::new(path.display().to_string());
+            page.add_refused(Severity::Error, &refused);
+            return Ok(page);
+        }
+        Err(error) => {
+            let hint = error.hint().map(str::to_owned);
+            let message = format!("{}: {error}", path.display());
+            return Err(Failure::user(message).hint(hint));
+        }
+    };
+    let compared = compare::Args::of_report(args, path);
+    let reference = compare::open(&compared, path, 0)?;
+    let made = Opened::made(conversion.model, path);
+    let mut page = Report::new(path.display().to_string());
+    page.fact("target", format!("{}", conversion.target));
+    page.add_model(&path.display().to_string(), &made.model, Some(&conversion.calls));
+    progress.stage("running the model");
+    let from = Some((program, conversion.calls));
+    let other = compare::side(&compared, path, made, Precision::Faithful, from)?;
+    match compare::perform(&compared, reference, other, progress) {
+        Ok(compared) => compared.add_drift(&mut page),
+        // Without sample inputs there is nothing to run on.
+        Err(failure) => page.finding(Finding {
+            severity: Severity::Note,
+            title: "numbers were not compared".to_owned(),
+            detail: failure.message().unwrap_or_default().to_owned(),
+            place: None,
+        }),
+    }
+    Ok(page)
+}
+
+fn program(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
+    let failed = |error: coremill::Error| super::failure(&error);
+    let mut page = of_program(path)?;
+    if args.random.is_none() && args.inputs.is_empty() {
+        return Ok(page);
+    }
+    progress.stage("running the program");
+    let options = MethodOptions { threads: args.threads, ..MethodOptions::default() };
+    let mut runner = load_method(path, args.function.as_deref(), options)?;
+    let ports = runner.ports().to_vec();
+    let mut given = inputs(args)?;
+    if let Some(seed) = args.random {
+        fill(&with_largest(&args.shape, &runner, &given), &ports, seed, &mut given)?;
+    }
+    let mut spans = Vec::new();
+    let mut hooks = coremill::runtime::Hooks { profile: Some(&mut spans), ..Default::default() };
+    runner.run_with(&given, &mut hooks).map_err(failed)?;
+    page.add_timing(&spans, format!("method `{}` on this machine's processor", runner.method()));
+    Ok(page)
+}
+
+/// An ExecuTorch program by itself.
+pub(super) fn of_program(path: &Path) -> Result<Report, Failure> {
+    let failed = |error: coremill::Error| super::failure(&error);
+    let program = executorch::open(path).map_err(failed)?;
+    let mut page = Report::new(path.display().to_string());
+    page.add_program(&program).map_err(failed)?;
+    Ok(page)
+}
+
+/// A program that was just written, with what stays outside of Core ML.
+pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Report, Failure> {
+    let mut page = of_program(path)?;
+    for report in reports {
+        let refused: Vec<_> = report.outside.iter().map(|outside| outside.call.clone()).collect();
+        page.add_refused(Severity::Warning, &refused);
+    }
+    Ok(page)
+}
+
+/// The arrays of the first file.
+fn inputs(args: &Args) -> Result<Vec<(String, Array)>, Failure> {
+    args.inputs.first().map_or_else(|| Ok(Vec::new()), |path| read_npz(path))
+}
+
+/// Runs a model once to plan it, and once more to see where the time goes.
+fn time_model(args: &Args, opened: &Opened, page: &mut Report) -> Result<(), Failure> {
+    let failed = |error: coremill::engine::Error| Failure::user(&error).hint(error.remedy());
+    let options = LoadOptions { threads: args.threads, ..LoadOptions::default() };
+    let engine = Engine::load(&super::verify(opened)?, &options).map_err(failed)?;
+    let function = args.function.as_deref().unwrap_or(engine.default_function());
+    let mut session = engine.session(function).map_err(failed)?;
+    let mut given = inputs(args)?;
+    if let Some(seed) = args.random {
+        fill(&args.shape, session.inputs(), seed, &mut given)?;
+    }
+    let given: Vec<_> = given.iter().map(|(name, array)| (&**name, array.clone())).collect();
+    session.run(&given).map_err(failed)?;
+    let mut spans = Vec::new();
+    let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
+    session.run_with(&given, &mut hooks).map_err(failed)?;
+    let spans: Vec<Span> = spans.into_iter().map(Span::from).collect();
+    page.add_timing(&spans, format!("function `{function}` on this machine's processor"));
+    Ok(())
+}

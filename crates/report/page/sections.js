@@ -1,0 +1,203 @@
+"use strict";
+// The sections of the page beside the graph.
+
+function section(id, title) {
+  const made = element("section", { id, "aria-labelledby": `${id}-title` }, element("h2", { id: `${id}-title` }, title));
+  document.querySelector("main").append(made);
+  document.getElementById("nav").append(element("a", { href: `#${id}` }, title));
+  return made;
+}
+
+function showFindings(data, goTo) {
+  const parts = data.findings.map((finding) => {
+    const go = finding.place ? element("button", { onclick: () => goTo(finding.place) }, "Show in the graph") : null;
+    return element("div", { class: `finding ${finding.severity}` },
+      element("p", {}, element("strong", {}, finding.severity), " ", finding.title, " ", go),
+      finding.detail ? element("p", { class: "detail" }, finding.detail) : null);
+  });
+  const most = 8;
+  const box = document.getElementById("findings");
+  box.append(...parts.slice(0, most));
+  if (parts.length > most) box.append(element("details", {}, element("summary", {}, `${parts.length - most} more`), ...parts.slice(most)));
+  document.getElementById("nav").append(element("a", { href: "#findings" }, "Findings"));
+}
+
+function showSummary(data) {
+  const box = document.getElementById("summary");
+  document.getElementById("nav").append(element("a", { href: "#summary" }, "Summary"));
+  if (data.facts.length > 0) box.append(facts(data.facts));
+  for (const model of data.models) {
+    if (data.models.length > 1) box.append(element("h3", {}, model.name));
+    box.append(facts(model.facts));
+    for (const fn of model.functions) {
+      const rows = [["input", fn.inputs], ["state", fn.states], ["output", fn.outputs]].flatMap(([label, features]) =>
+        features.map((feature) => ({ label: `${label} ${feature.name}`, value: feature.type })));
+      const title = model.functions.length > 1 ? `Function ${fn.name}` : "Interface";
+      box.append(element("h3", {}, title), facts(rows));
+    }
+  }
+}
+
+function showProgram(data, choose) {
+  if (!data.program) return;
+  const box = section("program", "Program");
+  for (const method of data.program.methods) {
+    box.append(element("h3", {}, `Method ${method.name}`));
+    box.append(element("ol", { class: "steps" }, ...method.steps.map((step) => {
+      const size = step.bytes > 0 ? `${inBytes(step.bytes)} cross its edge` : "";
+      const stored = step.stored > 0 ? `${inBytes(step.stored)} stored` : "";
+      const calls = step.calls > 1 ? `${step.calls} calls` : "";
+      const name = step.model === null ? element("strong", {}, step.label)
+        : element("button", { class: "link", onclick: () => choose(step.model, 0) }, step.label);
+      return element("li", { class: step.kind }, name, element("div", { class: "faint" }, [calls, size, stored].filter((text) => text).join(" · ")));
+    })));
+  }
+}
+
+function showOperations(data, goTo) {
+  const rows = data.models.flatMap((model, m) => model.functions.flatMap((fn, f) => {
+    const marks = new Marks(data, m, f);
+    return fn.ops.map((op, index) => ({ op, index, place: { model: m, function: f, op: index }, time: marks.time.get(index), drift: marks.drift.get(index) }));
+  }));
+  if (rows.length === 0) return;
+  const box = section("operations", "Operations");
+  const columns = [
+    { title: "operation", key: (row) => row.op.type, show: (row) => row.op.type },
+    { title: "name", key: (row) => row.op.name, show: (row) => element("button", { class: "link mono", onclick: () => goTo(row.place) }, shortened(row.op.name, 60)) },
+    { title: "module", key: (row) => row.op.module, show: (row) => row.op.module },
+    { title: "type", key: (row) => row.op.types[0] || "", show: (row) => row.op.types[0] || "" },
+    { title: "FLOP", number: true, key: (row) => row.op.flops || 0, show: (row) => inCounts(row.op.flops || 0) },
+  ];
+  if (data.timing) columns.push({ title: "ms", number: true, key: (row) => row.time || 0, show: (row) => row.time === undefined ? "" : inMilliseconds(row.time) });
+  if (data.drift) columns.push({ title: "drift", number: true, key: (row) => !row.drift ? -1e9 : row.drift.unlike > 0 ? 1e9 : row.drift.snr === null ? -1e8 : -row.drift.snr, show: (row) => row.drift ? inDecibels(row.drift) : "" });
+  columns.push({ title: "leaves the Neural Engine (estimate)", key: (row) => row.op.leaves || "", show: (row) => row.op.leaves || "" });
+  const table = sortable({ columns, rows, caption: "Operations" });
+  const filter = element("input", { type: "search", "aria-label": "Filter operations", placeholder: "filter", oninput: () => {
+    const text = filter.value.toLowerCase();
+    table.filter((row) => `${row.op.type} ${row.op.name} ${row.op.module} ${row.op.source || ""}`.toLowerCase().includes(text));
+  } });
+  box.append(element("div", { class: "tools" }, filter), table);
+}
+
+function showWeights(data) {
+  const rows = data.models.flatMap((model) => model.weights.map((weight) => ({ weight, model })));
+  if (rows.length === 0) return;
+  const box = section("weights", "Weights");
+  const most = Math.max(...rows.map((row) => row.weight.bytes), 1);
+  const forms = new Map();
+  for (const { weight } of rows) {
+    const sum = forms.get(weight.form) || { bytes: 0, elements: 0, count: 0 };
+    forms.set(weight.form, { bytes: sum.bytes + weight.bytes, elements: sum.elements + weight.elements, count: sum.count + 1 });
+  }
+  box.append(facts([...forms].map(([label, sum]) => ({ label, value: `${sum.count} weights, ${inBytes(sum.bytes)}, ${inCounts(sum.elements)} elements, ${(sum.bytes * 8 / sum.elements).toFixed(2)} bits each` }))));
+  box.append(sortable({ caption: "Weights", rows, first: 50, columns: [
+    { title: "weight", key: (row) => row.weight.name, show: (row) => element("span", { class: "mono" }, shortened(row.weight.name, 70)) },
+    { title: "type", key: (row) => row.weight.type, show: (row) => row.weight.type },
+    { title: "form", key: (row) => row.weight.form, show: (row) => row.weight.form },
+    { title: "bytes", number: true, key: (row) => row.weight.bytes, show: (row) => inBytes(row.weight.bytes) },
+    { title: "share", key: (row) => -row.weight.bytes, show: (row) => element("span", { class: "bar", style: `width: ${(row.weight.bytes / most * 8).toFixed(2)}rem` }) },
+    { title: "range", number: true, key: (row) => row.weight.histogram ? row.weight.histogram.max - row.weight.histogram.min : 0, show: (row) => row.weight.histogram ? `${row.weight.histogram.min.toPrecision(3)} … ${row.weight.histogram.max.toPrecision(3)}` : "" },
+  ] }));
+}
+
+function showTime(data, goTo) {
+  if (!data.timing || data.timing.spans.length === 0) return;
+  const box = section("time", "Time");
+  const { spans, total } = data.timing;
+  box.append(element("p", { class: "faint" }, `${data.timing.where_}: ${inMilliseconds(total)} ms in ${spans.length} steps`));
+  const [width, row] = [960, 18];
+  const end = Math.max(...spans.map((span) => span.start + span.elapsed), 1e-9);
+  const depths = spans.map((span) => spans.filter((other) => other !== span && other.elapsed > other.own && other.start <= span.start && other.start + other.elapsed >= span.start + span.elapsed && other.elapsed >= span.elapsed).length);
+  const deepest = Math.max(...depths);
+  const chart = svg("svg", { viewBox: `0 0 ${width} ${(deepest + 1) * row + 16}`, role: "img", "aria-label": "Steps over time" });
+  spans.forEach((span, index) => {
+    const wide = span.elapsed / end * width;
+    const family = familyOf(span.label);
+    const rect = svg("rect", { x: span.start / end * width, y: depths[index] * row, width: Math.max(wide - 0.5, 0.5), height: row - 2, fill: `var(--${family})` });
+    rect.append(svg("title", {}, `${span.label} ${span.value}: ${inMilliseconds(span.elapsed)} ms`));
+    if (span.place) rect.addEventListener("click", () => goTo(span.place));
+    chart.append(rect);
+  });
+  chart.append(svg("text", { x: 0, y: (deepest + 1) * row + 12 }, "0 ms"), svg("text", { x: width, y: (deepest + 1) * row + 12, "text-anchor": "end" }, `${inMilliseconds(end)} ms`));
+  box.append(chart);
+  const most = Math.max(...spans.map((span) => span.own), 1e-9);
+  box.append(sortable({ caption: "Steps by time", rows: spans, first: 30, order: 2, columns: [
+    { title: "step", key: (span) => span.label, show: (span) => span.label },
+    { title: "value", key: (span) => span.value, show: (span) => span.place ? element("button", { class: "link mono", onclick: () => goTo(span.place) }, shortened(span.value, 60)) : span.value },
+    { title: "ms", number: true, key: (span) => span.own, show: (span) => inMilliseconds(span.own) },
+    { title: "share", number: true, key: (span) => span.own, show: (span) => `${(span.own / total * 100).toFixed(1)} %` },
+    { title: "", key: (span) => -span.own, show: (span) => element("span", { class: "bar", style: `width: ${(span.own / most * 10).toFixed(2)}rem` }) },
+  ] }));
+}
+
+function showDrift(data, goTo) {
+  const { drift } = data;
+  if (!drift) return;
+  const box = section("drift", "Drift");
+  box.append(element("p", { class: "faint" }, `${drift.other} compared with ${drift.reference}`));
+  const columns = [
+    { title: "value", key: (row) => row.name, show: (row) => row.place ? element("button", { class: "link mono", onclick: () => goTo(row.place) }, shortened(row.name, 60)) : row.name },
+    { title: "operation", key: (row) => row.op, show: (row) => row.op },
+    { title: "signal to noise", number: true, key: (row) => row.unlike > 0 ? 1e9 : row.snr === null ? -1e9 : -row.snr, show: (row) => row.problem || inDecibels(row) },
+    { title: "max error", number: true, key: (row) => row.max_absolute, show: (row) => row.max_absolute.toExponential(2) },
+    { title: "relative", number: true, key: (row) => row.max_relative === null ? 1e300 : row.max_relative, show: (row) => row.max_relative === null ? "∞" : row.max_relative.toExponential(2) },
+    { title: "not finite", number: true, key: (row) => row.unlike, show: (row) => `${row.unlike} of ${row.elements}` },
+  ];
+  box.append(element("h3", {}, "Outputs"), sortable({ columns, rows: drift.outputs, caption: "Outputs" }));
+  for (const row of drift.outputs) {
+    if (row.errors) box.append(element("h3", {}, `Errors of ${row.name}`), histogramOf(row.errors, `errors of ${row.name}`));
+    if (row.pictures.length > 0) box.append(element("div", { class: "pictures" }, ...row.pictures.map(pictureOf)));
+  }
+  if (drift.values.length > 0) {
+    box.append(element("h3", {}, "Along the network"),
+      plot(drift.values.map((row) => row.problem || row.unlike > 0 ? null : row.snr === null ? 150 : Math.min(row.snr, 150)),
+        { label: "Signal to noise along the network", unit: (value) => `${value.toFixed(0)} dB`, bad: (index) => drift.values[index].unlike > 0,
+          show: (index) => { if (drift.values[index].place) goTo(drift.values[index].place); } }),
+      element("p", { class: "faint" }, `${drift.values.length} values in both; the reference computes ${drift.computed[0]}, the other ${drift.computed[1]}. Red: NaN or infinite on one side alone.`),
+      element("h3", {}, "Worst first"), sortable({ columns, rows: drift.values, caption: "Values, worst first", first: 30, order: 2 }));
+  }
+}
+
+function pictureOf(picture) {
+  const canvas = element("canvas", { width: picture.width, height: picture.height, role: "img", "aria-label": picture.label });
+  const context = canvas.getContext("2d");
+  const pixels = context.createImageData(picture.width, picture.height);
+  const bytes = atob(picture.rgb);
+  for (let at = 0; at < picture.width * picture.height; at += 1) {
+    for (let channel = 0; channel < 3; channel += 1) pixels.data[4 * at + channel] = bytes.charCodeAt(3 * at + channel);
+    pixels.data[4 * at + 3] = 255;
+  }
+  context.putImageData(pixels, 0, 0);
+  return element("figure", {}, canvas, element("figcaption", { class: "faint" }, picture.label));
+}
+
+function showMemory(data, goTo) {
+  const functions = data.models.flatMap((model, m) => model.functions.map((fn, f) => ({ model, fn, m, f })));
+  const shown = functions.filter(({ fn }) => fn.live_bytes.some((bytes) => bytes > 0));
+  if (shown.length === 0) return;
+  const box = section("memory", "Memory");
+  box.append(element("p", { class: "faint" }, "Bytes of activations that are needed after each operation, in the order of the program."));
+  for (const { model, fn, m, f } of shown.slice(0, 8)) {
+    box.append(element("h3", {}, `${model.name} ${fn.name}: at most ${inBytes(Math.max(...fn.live_bytes))}`),
+      plot(fn.live_bytes, { label: `Memory of ${fn.name}`, unit: inBytes, show: (op) => goTo({ model: m, function: f, op }) }));
+  }
+}
+
+function showChanges(data) {
+  if (!data.changes) return;
+  const box = section("changes", "Changes");
+  const { facts: changed, functions } = data.changes;
+  if (changed.length > 0) box.append(facts(changed.map(([label, before, after]) => ({ label, value: `${before || "–"} → ${after || "–"}` }))));
+  for (const fn of functions) {
+    const [before, after] = fn.operations.map((count) => count === null ? "absent" : `${count} operations`);
+    box.append(element("h3", {}, `Function ${fn.name}: ${before} → ${after}, ${fn.same} unchanged`));
+    if (fn.changes.length === 0) continue;
+    box.append(sortable({ caption: `Changes of ${fn.name}`, rows: fn.changes, columns: [
+      { title: "", key: (row) => row.kind, show: (row) => row.kind },
+      { title: "what", key: (row) => row.what, show: (row) => row.what },
+      { title: "name", key: (row) => row.name, show: (row) => element("span", { class: "mono" }, shortened(row.name, 60)) },
+      { title: "module", key: (row) => row.module, show: (row) => row.module },
+      { title: "differences", key: (row) => row.differences.length, show: (row) => row.differences.map(([label, x, y]) => `${label}: ${x} → ${y}`).join("; ") },
+    ] }));
+  }
+}

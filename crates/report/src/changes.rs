@@ -1,0 +1,375 @@
+//! What differs between two models.
+//!
+//! Operations are matched in three rounds: by name and kind; by kind, arguments and what they take; by kind and what
+//! they take. An operation that no round matches was removed or added.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use coremill::mil::ir::{Constant, Function as MilFunction};
+use coremill::mil::model::Model as MilModel;
+use serde::Serialize;
+
+use crate::data::{Fact, Feature, Function, Model, Op};
+use crate::graph;
+use crate::weights::constants_of;
+
+/// What differs between two models. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Changes {
+    /// The version of this form.
+    pub format_version: u32,
+    /// Facts about the whole models that differ: label, before, after.
+    pub facts: Vec<(String, String, String)>,
+    /// The functions.
+    pub functions: Vec<FunctionChanges>,
+}
+
+/// What differs between two functions.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FunctionChanges {
+    /// The name.
+    pub name: String,
+    /// The operations before and after; none where there is no such function.
+    pub operations: [Option<usize>; 2],
+    /// How many operations are the same.
+    pub same: usize,
+    /// What differs, in the order of the new function.
+    pub changes: Vec<Change>,
+}
+
+/// Something that differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// What became of it.
+    pub kind: ChangeKind,
+    /// What it is: an operation's kind, `input`, `output` or `state`.
+    pub what: String,
+    /// Its name, the new one if it has two.
+    pub name: String,
+    /// The module of an operation.
+    pub module: String,
+    /// What differs: label, before, after.
+    pub differences: Vec<(String, String, String)>,
+    /// The position of the operation before.
+    pub before: Option<usize>,
+    /// The position of the operation after.
+    pub after: Option<usize>,
+}
+
+/// What became of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    /// It is only in the old model.
+    Removed,
+    /// It is only in the new model.
+    Added,
+    /// It is in both.
+    Changed,
+}
+
+/// What differs between two models.
+pub fn changes(before: &MilModel, after: &MilModel) -> Changes {
+    let (old, new) = (graph::model("", before, None), graph::model("", after, None));
+    let mut changes =
+        Changes { format_version: 1, facts: facts(&old.facts, &new.facts), ..Changes::default() };
+    let mut names: Vec<&str> = new.functions.iter().map(|function| &*function.name).collect();
+    let olds = old.functions.iter().map(|function| &*function.name);
+    names.extend(olds.filter(|name| !new.functions.iter().any(|new| new.name == *name)));
+    for name in names {
+        let sides = (Side::of(before, &old, name), Side::of(after, &new, name));
+        changes.functions.push(match sides {
+            (Some(old), Some(new)) => function(name, &old, &new),
+            (old, new) => FunctionChanges {
+                name: name.to_owned(),
+                operations: [old, new].map(|side| side.map(|side| side.function.ops.len())),
+                ..FunctionChanges::default()
+            },
+        });
+    }
+    changes
+}
+
+impl Changes {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        let same = |function: &FunctionChanges| {
+            function.changes.is_empty() && function.operations.iter().all(Option::is_some)
+        };
+        self.facts.is_empty() && self.functions.iter().all(same)
+    }
+}
+
+fn facts(before: &[Fact], after: &[Fact]) -> Vec<(String, String, String)> {
+    let value = |facts: &[Fact], label: &str| {
+        facts.iter().find(|fact| fact.label == label).map(|fact| fact.value.clone())
+    };
+    let mut labels: Vec<&str> = Vec::new();
+    for fact in before.iter().chain(after) {
+        if !labels.contains(&&*fact.label) {
+            labels.push(&fact.label);
+        }
+    }
+    let differs = |label: &str| {
+        let (old, new) = (value(before, label), value(after, label));
+        (old != new).then(|| (label.to_owned(), old.unwrap_or_default(), new.unwrap_or_default()))
+    };
+    labels.into_iter().filter_map(differs).collect()
+}
+
+/// A function of one of the two.
+struct Side<'a> {
+    function: &'a Function,
+    model: &'a Model,
+    mil: &'a MilFunction,
+}
+
+impl<'a> Side<'a> {
+    fn of(model: &'a MilModel, data: &'a Model, name: &str) -> Option<Side<'a>> {
+        let function = data.functions.iter().find(|function| function.name == name)?;
+        Some(Side { function, model: data, mil: model.program.function(name)? })
+    }
+
+    /// The constants behind the weights of an operation.
+    fn constants(&self, op: &Op) -> Vec<&'a Constant> {
+        let names = op.weights.iter().map(|&at| self.model.weights[at].name.as_str());
+        names.flat_map(|name| constants_of(self.mil, name)).collect()
+    }
+}
+
+fn function(name: &str, old: &Side<'_>, new: &Side<'_>) -> FunctionChanges {
+    let mut found = FunctionChanges {
+        name: name.to_owned(),
+        operations: [Some(old.function.ops.len()), Some(new.function.ops.len())],
+        ..FunctionChanges::default()
+    };
+    if old.function.opset != new.function.opset {
+        let (before, after) = (old.function.opset.to_owned(), new.function.opset.to_owned());
+        found.changes.push(Change {
+            differences: vec![("opset".to_owned(), before, after)],
+            ..change(ChangeKind::Changed, "function", name)
+        });
+    }
+    let features = [
+        ("input", &old.function.inputs, &new.function.inputs),
+        ("output", &old.function.outputs, &new.function.outputs),
+        ("state", &old.function.states, &new.function.states),
+    ];
+    for (what, before, after) in features {
+        found.changes.extend(feature_changes(what, before, after));
+    }
+    let matched = matched(&old.function.ops, &new.function.ops);
+    let kept: HashSet<usize> = matched.iter().flatten().copied().collect();
+    // What was removed stands before what followed it.
+    let mut removed = (0..old.function.ops.len()).filter(|at| !kept.contains(at)).peekable();
+    for (at, op) in new.function.ops.iter().enumerate() {
+        let Some(before) = matched[at] else {
+            found.changes.push(Change { after: Some(at), ..of_op(ChangeKind::Added, op) });
+            continue;
+        };
+        while let Some(gone) = removed.next_if(|gone| *gone < before) {
+            let change = of_op(ChangeKind::Removed, &old.function.ops[gone]);
+            found.changes.push(Change { before: Some(gone), ..change });
+        }
+        let differences = differences(old, &old.function.ops[before], new, op);
+        if differences.is_empty() {
+            found.same += 1;
+            continue;
+        }
+        let change = of_op(ChangeKind::Changed, op);
+        found.changes.push(Change { differences, before: Some(before), after: Some(at), ..change });
+    }
+    for gone in removed {
+        let change = of_op(ChangeKind::Removed, &old.function.ops[gone]);
+        found.changes.push(Change { before: Some(gone), ..change });
+    }
+    found
+}
+
+fn change(kind: ChangeKind, what: &str, name: &str) -> Change {
+    Change {
+        kind,
+        what: what.to_owned(),
+        name: name.to_owned(),
+        module: String::new(),
+        differences: Vec::new(),
+        before: None,
+        after: None,
+    }
+}
+
+fn of_op(kind: ChangeKind, op: &Op) -> Change {
+    Change { module: op.module.clone(), ..change(kind, &op.kind, &op.name) }
+}
+
+fn feature_changes(what: &str, before: &[Feature], after: &[Feature]) -> Vec<Change> {
+    let find = |features: &[Feature], name: &str| {
+        features.iter().find(|feature| feature.name == name).map(|feature| feature.ty.clone())
+    };
+    let mut changes = Vec::new();
+    for feature in before {
+        match find(after, &feature.name) {
+            None => changes.push(change(ChangeKind::Removed, what, &feature.name)),
+            Some(ty) if ty != feature.ty => changes.push(Change {
+                differences: vec![("type".to_owned(), feature.ty.clone(), ty)],
+                ..change(ChangeKind::Changed, what, &feature.name)
+            }),
+            Some(_) => {}
+        }
+    }
+    let added = after.iter().filter(|feature| find(before, &feature.name).is_none());
+    changes.extend(added.map(|feature| change(ChangeKind::Added, what, &feature.name)));
+    changes
+}
+
+/// By each new operation, the old one that it is.
+fn matched(old: &[Op], new: &[Op]) -> Vec<Option<usize>> {
+    let mut matched = vec![None; new.len()];
+    let mut taken = vec![false; old.len()];
+    let mut by_name: HashMap<(&str, &str), usize> = HashMap::new();
+    for (at, op) in old.iter().enumerate() {
+        by_name.entry((&op.kind, base(&op.name))).or_insert(at);
+    }
+    for (at, op) in new.iter().enumerate() {
+        if let Some(&before) = by_name.get(&(&*op.kind, base(&op.name)))
+            && !taken[before]
+        {
+            (matched[at], taken[before]) = (Some(before), true);
+        }
+    }
+    for exact in [true, false] {
+        // Operations that take the same, by what they take; each list in order, so that the first free one is next.
+        let mut by_inputs: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, op) in old.iter().enumerate().rev().filter(|(at, _)| !taken[*at]) {
+            let key = structure(op, exact, |from| Some(from));
+            by_inputs.entry(key.unwrap_or_default()).or_default().push(at);
+        }
+        for (at, op) in new.iter().enumerate() {
+            if matched[at].is_some() {
+                continue;
+            }
+            let translated = |from: i64| match usize::try_from(from) {
+                Ok(op) => matched[op].map(|before| before as i64),
+                Err(_) => Some(from),
+            };
+            let Some(key) = structure(op, exact, translated) else { continue };
+            if let Some(before) = by_inputs.get_mut(&key).and_then(Vec::pop) {
+                (matched[at], taken[before]) = (Some(before), true);
+            }
+        }
+    }
+    matched
+}
+
+/// What an operation is and takes, as a key; none where it takes something that has no counterpart.
+fn structure(op: &Op, exact: bool, translate: impl Fn(i64) -> Option<i64>) -> Option<String> {
+    let from: Option<Vec<i64>> = op.from.iter().map(|&from| translate(from)).collect();
+    let arguments =
+        if exact { format!("{:?} {:?}", op.arguments, op.types) } else { String::new() };
+    Some(format!("{} {:?} {arguments}", op.kind, from?))
+}
+
+/// A name without the ending of a precision.
+fn base(name: &str) -> &str {
+    name.strip_suffix("_fp16").or_else(|| name.strip_suffix("_fp32")).unwrap_or(name)
+}
+
+fn differences(
+    old_side: &Side<'_>,
+    old: &Op,
+    new_side: &Side<'_>,
+    new: &Op,
+) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    let mut differ = |label: &str, before: String, after: String| {
+        if before != after {
+            found.push((label.to_owned(), before, after));
+        }
+    };
+    differ("type", old.types.join(", "), new.types.join(", "));
+    let argument = |op: &Op, name: &str| {
+        op.arguments.iter().find(|(known, _)| known == name).map(|(_, text)| text.clone())
+    };
+    let mut names: Vec<&String> = old.arguments.iter().map(|(name, _)| name).collect();
+    names.extend(new.arguments.iter().map(|(name, _)| name));
+    names.sort();
+    names.dedup();
+    for name in names {
+        let text = |op: &Op| argument(op, name).unwrap_or_else(|| "–".to_owned());
+        differ(name, text(old), text(new));
+    }
+    let weights = |side: &Side<'_>, op: &Op| {
+        let weights = op.weights.iter().map(|&at| &side.model.weights[at]);
+        let shown = weights
+            .map(|weight| format!("{} {} {}", weight.ty, weight.form, graph::bytes(weight.bytes)));
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    let (before, after) = (weights(old_side, old), weights(new_side, new));
+    if before == after && !old.weights.is_empty() {
+        let (x, y) = (old_side.constants(old), new_side.constants(new));
+        if x != y {
+            differ("weight", "elements".to_owned(), "other elements".to_owned());
+        }
+    } else {
+        differ("weight", before, after);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill::mil::{model, text};
+
+    use super::*;
+
+    fn read(body: &str) -> MilModel {
+        let source = format!(
+            "program(1.3) {{ func main<ios17>(tensor<fp32, [2, 3]> x) {{ {body} }} -> (y); }}"
+        );
+        let program = text::parse(&source, &text::NoWeights).expect("it is MIL");
+        model::describe(program).expect("it is complete")
+    }
+
+    fn told(before: &str, after: &str) -> Vec<(ChangeKind, String, usize)> {
+        let changes = changes(&read(before), &read(after));
+        let found = changes.functions.into_iter().flat_map(|function| function.changes);
+        found.map(|change| (change.kind, change.name, change.differences.len())).collect()
+    }
+
+    #[test]
+    fn operations_are_matched_by_name_then_by_structure() {
+        let before = "tensor<fp32, [2, 3]> a = add(x = x, y = x);
+                      tensor<fp32, [2, 3]> b = relu(x = a);
+                      tensor<fp32, [2, 3]> y = exp(x = b);";
+        assert_eq!(told(before, before), []);
+        let renamed = before.replace("a = add", "sum = add").replace("x = a)", "x = sum)");
+        assert_eq!(told(before, &renamed), []);
+        let inserted = before.replace("exp(x = b)", "exp(x = c)").replace(
+            "tensor<fp32, [2, 3]> y",
+            "tensor<fp32, [2, 3]> c = tanh(x = b); tensor<fp32, [2, 3]> y",
+        );
+        assert_eq!(told(before, &inserted), [(ChangeKind::Added, "c".to_owned(), 0)]);
+        assert_eq!(told(&inserted, before), [(ChangeKind::Removed, "c".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn arguments_and_weights_that_differ_are_named() {
+        let before = "fp32 alpha = const()[val = fp32(0.5)];
+                      tensor<fp32, [2, 3]> y = leaky_relu(alpha = alpha, x = x);";
+        let after = before.replace("0.5", "0.25");
+        let found = changes(&read(before), &read(&after));
+        let change = &found.functions[0].changes[0];
+        let expected = ("alpha".to_owned(), "0.5".to_owned(), "0.25".to_owned());
+        assert_eq!((change.kind, &change.differences), (ChangeKind::Changed, &vec![expected]));
+        let weight = |first: &str| {
+            let rest = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11";
+            format!(
+                "tensor<fp32, [4, 3]> w = const()[val = tensor<fp32, [4, 3]>([{first}, {rest}])];
+                 tensor<fp32, [2, 4]> y = linear(weight = w, x = x);"
+            )
+        };
+        let found = changes(&read(&weight("0")), &read(&weight("0.5")));
+        assert_eq!(found.functions[0].changes[0].differences[0].0, "weight");
+        assert!(changes(&read(&weight("0")), &read(&weight("0"))).is_empty());
+    }
+}

@@ -1,0 +1,240 @@
+//! How far values lie from a reference.
+
+use coremill::compare::{Figures, PerOp};
+use coremill::engine::Array;
+
+use crate::Report;
+use crate::data::{Drift, DriftRow, Finding, Picture, Place, Severity};
+use crate::weights::histogram;
+
+/// Signal to noise below which drift is worth a finding, in decibels.
+const WORTH_A_FINDING: f64 = 40.0;
+/// Signal to noise below which an output is wrong, in decibels.
+const NOTHING_LEFT: f64 = 10.0;
+/// The most pixels of a picture in the page.
+const MOST_PIXELS: usize = 256 * 256;
+
+/// An output of both sides.
+pub struct Output<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What the reference gives.
+    pub reference: Option<&'a Array>,
+    /// What the other gives.
+    pub other: Option<&'a Array>,
+    /// How far they lie apart, or why they cannot be compared.
+    pub figures: &'a Result<Figures, String>,
+}
+
+impl Report {
+    /// Adds how far the outputs of two models lie apart, and the values in between if they were compared. Operations
+    /// are looked up in the models that were added before, the last one first.
+    pub fn add_drift(
+        &mut self,
+        [reference, other]: [&str; 2],
+        outputs: &[Output<'_>],
+        per_op: Option<&PerOp>,
+    ) {
+        let mut drift =
+            Drift { reference: reference.to_owned(), other: other.to_owned(), ..Drift::default() };
+        for output in outputs {
+            let mut row = self.row(output.name, "output", output.figures);
+            row.pictures = pictures([("reference", output.reference), ("candidate", output.other)]);
+            row.errors = output.reference.zip(output.other).and_then(|(x, y)| errors(x, y));
+            drift.outputs.push(row);
+        }
+        if let Some(per_op) = per_op {
+            drift.computed = [per_op.in_reference, per_op.in_other];
+            drift.values = per_op
+                .steps
+                .iter()
+                .map(|step| self.row(&step.name, &step.op, &step.figures))
+                .collect();
+        }
+        self.data.findings.extend(findings(&drift));
+        self.data.drift = Some(drift);
+    }
+
+    /// The operation that gives a value of this name.
+    pub(crate) fn find(&self, value: &str) -> Option<Place> {
+        let models = self.data.models.iter().enumerate().rev();
+        models
+            .flat_map(|(model, data)| {
+                data.functions.iter().enumerate().map(move |(at, function)| (model, at, function))
+            })
+            .find_map(|(model, at, function)| {
+                let op = function.ops.iter().position(|op| op.name == value)?;
+                Some(Place { model, function: at, op })
+            })
+    }
+
+    fn row(&self, name: &str, op: &str, figures: &Result<Figures, String>) -> DriftRow {
+        let place = self.find(name);
+        let (name, op) = (name.to_owned(), op.to_owned());
+        let row = DriftRow {
+            name,
+            op,
+            place,
+            snr: None,
+            max_absolute: 0.0,
+            max_relative: 0.0,
+            unlike: 0,
+            elements: 0,
+            problem: None,
+            pictures: Vec::new(),
+            errors: None,
+        };
+        match figures {
+            Ok(figures) => DriftRow {
+                snr: figures.snr_db,
+                max_absolute: figures.max_absolute,
+                max_relative: figures.max_relative,
+                unlike: figures.unlike,
+                elements: figures.elements,
+                ..row
+            },
+            Err(problem) => DriftRow { problem: Some(problem.clone()), ..row },
+        }
+    }
+}
+
+/// What a reader must know: where numbers stop being finite, where drift begins, and what is lost in the end.
+fn findings(drift: &Drift) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let at = |row: &DriftRow| format!("`{}` ({})", row.name, row.op);
+    if let Some(first) = drift.values.iter().find(|row| row.unlike > 0) {
+        let later = drift.values.iter().filter(|row| row.unlike > 0).count() - 1;
+        findings.push(Finding {
+            severity: Severity::Error,
+            title: format!(
+                "{} of {} elements of {} become NaN or infinite",
+                first.unlike,
+                first.elements,
+                at(first)
+            ),
+            detail: format!(
+                "They are finite in {}. The value is the first of its kind; {later} more follow it. fp16 holds numbers up \
+                 to 65504: keep this operation in fp32, or scale what it takes.",
+                drift.reference
+            ),
+            place: first.place,
+        });
+    }
+    let drifts = |row: &&DriftRow| {
+        row.unlike == 0 && row.elements > 0 && row.snr.is_some_and(|snr| snr < WORTH_A_FINDING)
+    };
+    if let Some(first) = drift.values.iter().find(drifts) {
+        findings.push(Finding {
+            severity: Severity::Warning,
+            title: format!("drift begins at {}: {}", at(first), decibels(first)),
+            detail: format!(
+                "It is the first value below {WORTH_A_FINDING} dB; the largest error is {:.3e} of the largest element.",
+                first.max_relative
+            ),
+            place: first.place,
+        });
+    }
+    for row in &drift.outputs {
+        let finding = |severity, title: String| Finding {
+            severity,
+            title,
+            detail: format!("Compared with {}.", drift.reference),
+            place: row.place,
+        };
+        match &row.problem {
+            Some(problem) => {
+                findings.push(finding(Severity::Error, format!("output `{}`: {problem}", row.name)))
+            }
+            None if row.unlike > 0 => {
+                let title = format!(
+                    "output `{}`: {} of {} elements are NaN or infinite on one side alone",
+                    row.name, row.unlike, row.elements
+                );
+                findings.push(finding(Severity::Error, title));
+            }
+            None if drifts(&row) => {
+                let title = format!("output `{}`: {}", row.name, decibels(row));
+                let lost = row.snr.is_some_and(|snr| snr < NOTHING_LEFT);
+                let severity = if lost { Severity::Error } else { Severity::Warning };
+                findings.push(finding(severity, title));
+            }
+            None => {
+                let title = format!("output `{}` agrees: {}", row.name, decibels(row));
+                findings.push(finding(Severity::Note, title));
+            }
+        }
+    }
+    findings
+}
+
+fn decibels(row: &DriftRow) -> String {
+    row.snr.map_or_else(|| "exact".to_owned(), |snr| format!("{snr:.1} dB"))
+}
+
+/// How the errors of an output's elements are distributed.
+fn errors(reference: &Array, other: &Array) -> Option<crate::data::Histogram> {
+    let (x, y) = (reference.as_floats()?, other.as_floats()?);
+    let differences: Vec<f32> = x.iter().zip(y).map(|(x, y)| y - x).collect();
+    if x.len() == y.len() { histogram(&differences) } else { None }
+}
+
+/// Arrays that look like pictures as pictures: `[1, 1 or 3, rows, columns]`, each extent at least 16.
+fn pictures(arrays: [(&str, Option<&Array>); 2]) -> Vec<Picture> {
+    let picture = |(label, array): (&str, Option<&Array>)| picture(label, array?);
+    arrays.into_iter().filter_map(picture).collect()
+}
+
+fn picture(label: &str, array: &Array) -> Option<Picture> {
+    let elements = array.as_floats()?;
+    let &[1, channels @ (1 | 3), rows, columns] = array.shape() else { return None };
+    if rows < 16 || columns < 16 {
+        return None;
+    }
+    // Every n-th pixel, so that the page stays small.
+    let mut step = 1;
+    while (rows / step) * (columns / step) > MOST_PIXELS {
+        step += 1;
+    }
+    let finite = || elements.iter().copied().filter(|element| element.is_finite());
+    let (low, high) =
+        finite().fold((f32::MAX, f32::MIN), |(low, high), e| (low.min(e), high.max(e)));
+    let scale = 255.0 / (high - low).max(f32::MIN_POSITIVE);
+    let (height, width) = (rows.div_ceil(step), columns.div_ceil(step));
+    let mut bytes = Vec::with_capacity(height * width * 3);
+    for row in (0..rows).step_by(step) {
+        for column in (0..columns).step_by(step) {
+            for channel in 0..3 {
+                let plane = if channels == 3 { channel } else { 0 };
+                let element = elements[(plane * rows + row) * columns + column];
+                bytes.push(((element - low) * scale) as u8);
+            }
+        }
+    }
+    Some(Picture { label: label.to_owned(), width, height, rgb: base64(&bytes) })
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let wanted = digit <= chunk.len();
+            let shift = 18 - 6 * digit;
+            text.push(if wanted { DIGITS[(bits >> shift & 63) as usize] as char } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        let encoded = ["", "f", "fo", "foo", "foob"].map(|text| base64(text.as_bytes()));
+        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
+    }
+}

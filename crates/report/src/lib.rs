@@ -1,0 +1,106 @@
+//! Reports: one HTML page that shows what a model holds, where it will run, what it costs and where its numbers drift.
+//!
+//! A [`Report`] collects models, diagnostics, drift, times and changes, and [`Report::to_html`] writes a page that
+//! needs neither a network nor a server.
+//!
+//! ```
+//! use coremill::mil::text;
+//! use coremill_report::Report;
+//!
+//! let source = "
+//!     program(1.3) {
+//!         func main<ios17>(tensor<fp32, [2, 3]> x) {
+//!             tensor<fp32, [2, 3]> y = add(x = x, y = x);
+//!         } -> (y);
+//!     }";
+//! let program = text::parse(source, &text::NoWeights).expect("it is MIL");
+//! let model = coremill::mil::model::describe(program).expect("it is complete");
+//! let mut report = Report::new("twice.mil");
+//! report.add_model("twice", &model, None);
+//! assert!(report.to_html().contains("twice.mil"));
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `data` | what the page shows, as data; the page reads it as JSON |
+//! | `graph` | a function's operations, what connects them, their costs and an estimate of where they run |
+//! | `weights` | weights with histograms of their elements |
+//! | `check` | diagnostics as findings and marks on operations |
+//! | `drift` | how far values lie from a reference |
+//! | `timing` | how long operations take |
+//! | `program` | ExecuTorch programs: delegates and the kernels between them |
+//! | `changes` | what differs between two models |
+//! | `page` | the page itself: `page/*.js` and `page/style.css`, put together |
+
+mod changes;
+mod check;
+pub mod data;
+mod drift;
+mod graph;
+mod page;
+mod program;
+mod timing;
+mod weights;
+
+pub use changes::{Change, ChangeKind, Changes, FunctionChanges, changes};
+pub use drift::Output;
+
+use coremill::compiler::Calls;
+use coremill::mil::model::Model;
+
+use data::{Fact, Finding, Severity};
+
+/// What a page shows, as it is collected.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What the page shows.
+    pub data: data::Report,
+}
+
+impl Report {
+    /// An empty report.
+    pub fn new(title: impl Into<String>) -> Report {
+        let generator = format!("coremill {}", env!("CARGO_PKG_VERSION"));
+        let data = data::Report {
+            format_version: data::FORMAT_VERSION,
+            title: title.into(),
+            generator,
+            ..data::Report::default()
+        };
+        Report { data }
+    }
+
+    /// Adds a line to the summary at the top.
+    pub fn fact(&mut self, label: impl Into<String>, value: impl Into<String>) {
+        self.data.facts.push(Fact { label: label.into(), value: value.into() });
+    }
+
+    /// Adds a finding. The page lists findings worst first.
+    pub fn finding(&mut self, finding: Finding) {
+        self.data.findings.push(finding);
+    }
+
+    /// Adds a model with its diagnostics and an estimate of where its operations run; gives its position.
+    ///
+    /// `calls` says which calls of a PyTorch program the values come from, where the model was made from one.
+    pub fn add_model(&mut self, name: &str, model: &Model, calls: Option<&Calls>) -> usize {
+        let index = self.data.models.len();
+        let mut described = graph::model(name, model, calls);
+        let findings = check::attach(&mut described, index, &coremill::check(model));
+        self.data.findings.extend(findings);
+        self.data.models.push(described);
+        index
+    }
+
+    /// The page.
+    pub fn to_html(&self) -> String {
+        let mut data = self.data.clone();
+        data.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        let all_well = data.findings.iter().all(|finding| finding.severity == Severity::Note);
+        if all_well && !data.models.is_empty() {
+            let title = "no errors and no warnings".to_owned();
+            data.findings.insert(0, Finding { title, ..Finding::default() });
+        }
+        page::render(&data)
+    }
+}

@@ -1,0 +1,73 @@
+//! The page: styles, scripts and data in one file.
+
+use crate::data::Report;
+
+const STYLE: &str = include_str!("../page/style.css");
+const BODY: &str = include_str!("../page/body.html");
+/// In this order: the layout library, then ours, each using those before it.
+const SCRIPTS: [&str; 7] = [
+    include_str!("../page/dagre.min.js"),
+    include_str!("../page/elements.js"),
+    include_str!("../page/layout.js"),
+    include_str!("../page/graph.js"),
+    include_str!("../page/details.js"),
+    include_str!("../page/sections.js"),
+    include_str!("../page/main.js"),
+];
+
+/// The page that shows a report.
+pub(crate) fn render(report: &Report) -> String {
+    let data = serde_json::to_string(report).expect("a report is numbers, texts and lists");
+    let mut page = String::with_capacity(data.len() + (256 << 10));
+    page += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+    page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; ";
+    page += "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n";
+    page +=
+        &format!("<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n", escaped(&report.title));
+    page += &format!("<body>\n{BODY}\n");
+    page += "<script type=\"application/json\" id=\"data\">";
+    push_data(&mut page, &data);
+    page += "</script>\n";
+    for script in SCRIPTS {
+        page += "<script>\n";
+        page += script;
+        page += "\n</script>\n";
+    }
+    page += "</body>\n</html>\n";
+    page
+}
+
+/// JSON inside of a script element: no `<` may begin a tag, and a name may hold anything.
+fn push_data(page: &mut String, data: &str) {
+    for (at, part) in data.split('<').enumerate() {
+        if at > 0 {
+            page.push_str("\\u003c");
+        }
+        page.push_str(part);
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_end_the_script() {
+        let title = "</script><script>alert(1)</script>".to_owned();
+        let report = Report { title, ..Report::default() };
+        let page = render(&report);
+        assert_eq!(page.matches("alert(1)").count(), 2, "once in the title, once in the data");
+        assert!(!page.contains("<script>alert"));
+        assert!(page.contains("\\u003c/script>\\u003cscript>alert(1)"));
+    }
+
+    #[test]
+    fn the_page_without_data_is_small() {
+        assert!(render(&Report::default()).len() < 200 << 10);
+    }
+}

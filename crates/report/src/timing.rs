@@ -1,0 +1,31 @@
+//! How long operations take.
+
+use std::time::Duration;
+
+use coremill::runtime::{Span, own_times};
+
+use crate::Report;
+use crate::data::{SpanRow, Timing};
+
+impl Report {
+    /// Adds the steps of one run of a model that was added before. `place` says where it ran.
+    pub fn add_timing(&mut self, spans: &[Span], place: impl Into<String>) {
+        let first = spans.iter().map(|span| span.start).min();
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let own = own_times(spans);
+        let mut timing = Timing { where_: place.into(), ..Timing::default() };
+        for (span, own) in spans.iter().zip(own) {
+            let since = first.map_or(Duration::ZERO, |first| span.start - first);
+            timing.total += milliseconds(own);
+            timing.spans.push(SpanRow {
+                label: span.label.clone(),
+                value: span.value.clone(),
+                start: milliseconds(since),
+                own: milliseconds(own),
+                elapsed: milliseconds(span.elapsed),
+                place: self.find(&span.value),
+            });
+        }
+        self.data.timing = Some(timing);
+    }
+}

@@ -1,0 +1,205 @@
+//! Weights with histograms of their elements.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use coremill::engine::{Array, evaluate};
+use coremill::mil::ir::{Binding, Constant, Function, Op, ValueId};
+use coremill::mil::ops::OpKind;
+use coremill::tensor::{Buffer, DType};
+
+use crate::data::{Histogram, Weight};
+
+/// Constants with fewer elements are arguments rather than weights.
+const SMALLEST: u64 = 10;
+/// How many elements of a weight are looked at.
+const MOST_SAMPLED: usize = 1 << 16;
+/// How many of them lie side by side.
+const RUN: usize = 1 << 10;
+/// The most elements of a compressed weight that are expanded for its histogram.
+const MOST_EXPANDED: u64 = 1 << 20;
+/// How many bars a histogram has.
+const BARS: usize = 48;
+
+/// Weights as they are found: each once, however many operations take it.
+#[derive(Default)]
+pub(crate) struct Weights {
+    found: Vec<Weight>,
+    by_name: HashMap<(String, ValueId), usize>,
+}
+
+impl Weights {
+    /// The weight that an operation without inputs states, if it is large enough to be one.
+    pub(crate) fn add(&mut self, function: &Function, value: ValueId, op: &Op) -> Option<usize> {
+        let key = (function.name.clone(), value);
+        if let Some(&found) = self.by_name.get(&key) {
+            return Some(found);
+        }
+        let kind = op.kind()?;
+        let described = function.value(value);
+        let elements = described.ty.as_tensor()?.element_count()?;
+        if elements < SMALLEST || !(kind == OpKind::Const || kind.is_constexpr()) {
+            return None;
+        }
+        let constants = stated(function, op);
+        let stored = |constant: &&Constant| constant.tensor_type()?.storage_bytes();
+        let histogram = match kind {
+            OpKind::Const => constants.first().and_then(|constant| of_constant(constant)),
+            _ => of_compressed(function, op, elements),
+        };
+        self.found.push(Weight {
+            name: described.name.clone(),
+            ty: described.ty.to_string(),
+            form: if kind == OpKind::Const { "dense" } else { kind.name() }.to_owned(),
+            bytes: constants.iter().filter_map(stored).sum(),
+            elements,
+            histogram,
+        });
+        self.by_name.insert(key, self.found.len() - 1);
+        Some(self.found.len() - 1)
+    }
+
+    /// The weights, largest first, and by the position at which each was found where it is now.
+    pub(crate) fn finish(self) -> (Vec<usize>, Vec<Weight>) {
+        let mut sorted: Vec<_> = self.found.into_iter().enumerate().collect();
+        sorted.sort_by_key(|(_, weight)| Reverse(weight.bytes));
+        let mut order = vec![0; sorted.len()];
+        for (now, (before, _)) in sorted.iter().enumerate() {
+            order[*before] = now;
+        }
+        (order, sorted.into_iter().map(|(_, weight)| weight).collect())
+    }
+}
+
+/// The constants behind the weight of a name.
+pub(crate) fn constants_of<'f>(function: &'f Function, name: &str) -> Vec<&'f Constant> {
+    let gives = |op: &&Op| op.outputs.iter().any(|&output| function.value(output).name == name);
+    let op = function.all_ops().map(|(_, op)| op).find(gives);
+    op.map_or_else(Vec::new, |op| stated(function, op))
+}
+
+/// The constants behind a weight: its own, or those that it is expanded from.
+fn stated<'f>(function: &'f Function, op: &'f Op) -> Vec<&'f Constant> {
+    let own = op.attributes.iter().map(|(_, constant)| constant);
+    let own = own.filter(|constant| constant.tensor_type().is_some());
+    let taken = op.all_bindings().filter_map(|(_, binding)| function.bound_constant(binding));
+    own.chain(taken).collect()
+}
+
+fn of_constant(constant: &Constant) -> Option<Histogram> {
+    let tensor = constant.tensor_type()?;
+    let elements = usize::try_from(tensor.element_count()?).ok()?;
+    histogram(&sample(constant.elements()?, tensor.dtype, elements)?)
+}
+
+/// Expands a compressed weight that is not too large.
+fn of_compressed(function: &Function, op: &Op, elements: u64) -> Option<Histogram> {
+    if elements > MOST_EXPANDED {
+        return None;
+    }
+    let mut arguments: Vec<(&str, Vec<Array>)> = Vec::new();
+    for (parameter, binding) in op.all_bindings() {
+        let array = match binding {
+            Binding::Literal(constant) => Array::from_constant(constant).ok()?,
+            Binding::Value(_) => Array::from_constant(function.bound_constant(binding)?).ok()?,
+        };
+        arguments.push((parameter, vec![array]));
+    }
+    for (name, constant) in op.attributes.iter() {
+        if let Ok(array) = Array::from_constant(constant) {
+            arguments.push((name, vec![array]));
+        }
+    }
+    let arguments: Vec<(&str, &[Array])> =
+        arguments.iter().map(|(name, arrays)| (*name, arrays.as_slice())).collect();
+    let dtype = function.value(*op.outputs.first()?).ty.as_tensor()?.dtype;
+    let arrays = evaluate(op.kind()?, function.opset, &arguments, &[dtype]).ok()?;
+    histogram(arrays.first()?.as_floats()?)
+}
+
+/// Elements from all over a tensor: runs at equal distances.
+fn sample(buffer: &Buffer, dtype: DType, elements: usize) -> Option<Vec<f32>> {
+    let runs = if elements <= MOST_SAMPLED { 1 } else { MOST_SAMPLED / RUN };
+    let length = if runs == 1 { elements } else { RUN };
+    let mut sampled = Vec::with_capacity(runs * length);
+    for run in 0..runs {
+        // Runs begin at whole bytes, whatever the width of an element.
+        let first = if runs == 1 { 0 } else { (elements - length) / (runs - 1) * run / 8 * 8 };
+        let bits = dtype.bits()? as usize;
+        let start = first * bits / 8;
+        let mut bytes = vec![0; (length * bits).div_ceil(8)];
+        buffer.read_at(start, &mut bytes).ok()?;
+        let array = Array::from_bytes(dtype, &[length], &bytes)?;
+        match (array.as_floats(), array.as_ints()) {
+            (Some(floats), _) => sampled.extend_from_slice(floats),
+            (_, Some(ints)) => sampled.extend(ints.iter().map(|&int| int as f32)),
+            _ => return None,
+        }
+    }
+    Some(sampled)
+}
+
+/// How numbers are distributed; none if there are none.
+pub(crate) fn histogram(numbers: &[f32]) -> Option<Histogram> {
+    if numbers.is_empty() {
+        return None;
+    }
+    let finite = || numbers.iter().copied().filter(|number| number.is_finite());
+    let (mut min, mut max, mut sum, mut squares, mut count) =
+        (f32::MAX, f32::MIN, 0.0, 0.0, 0usize);
+    let mut zeros = 0usize;
+    for number in finite() {
+        (min, max) = (min.min(number), max.max(number));
+        sum += f64::from(number);
+        squares += f64::from(number) * f64::from(number);
+        zeros += usize::from(number == 0.0);
+        count += 1;
+    }
+    if count == 0 {
+        (min, max) = (0.0, 0.0);
+    }
+    let mut counts = vec![0; BARS];
+    let width = (f64::from(max) - f64::from(min)).max(f64::MIN_POSITIVE);
+    for number in finite() {
+        let at = (f64::from(number) - f64::from(min)) / width * BARS as f64;
+        counts[(at as usize).min(BARS - 1)] += 1;
+    }
+    let mean = sum / count.max(1) as f64;
+    Some(Histogram {
+        min,
+        max,
+        mean,
+        deviation: (squares / count.max(1) as f64 - mean * mean).max(0.0).sqrt(),
+        zeros: zeros as f64 / numbers.len() as f64,
+        non_finite: numbers.len() - count,
+        sampled: numbers.len(),
+        counts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_every_element_once() {
+        let numbers: Vec<f32> = (0..1000).map(|number| number as f32 / 10.0).collect();
+        let found = histogram(&numbers).expect("there are numbers");
+        assert_eq!(found.counts.iter().sum::<u32>(), 1000);
+        assert_eq!((found.min, found.max, found.non_finite), (0.0, 99.9, 0));
+        assert!((found.mean - 49.95).abs() < 1e-3);
+        let odd = histogram(&[f32::NAN, 1.0, f32::INFINITY, 0.0]).expect("there are numbers");
+        assert_eq!((odd.non_finite, odd.zeros), (2, 0.25));
+        assert_eq!(histogram(&[]), None);
+    }
+
+    #[test]
+    fn samples_of_packed_elements_begin_at_whole_bytes() {
+        // Four-bit elements 0, 1, 2, … in turn.
+        let bytes: Vec<u8> =
+            (0..200_000u32).map(|at| ((2 * at % 16) | ((2 * at + 1) % 16) << 4) as u8).collect();
+        let sampled = sample(&Buffer::from(bytes), DType::UInt4, 400_000).expect("they fit");
+        assert_eq!(sampled.len(), MOST_SAMPLED);
+        assert!(sampled.chunks(RUN).all(|run| run.windows(2).all(|w| w[1] == (w[0] + 1.0) % 16.0)));
+    }
+}
