@@ -9,7 +9,7 @@ use coremill_mil::pass::{self, Draft, KeepFp32};
 use coremill_pt2::{ExportedProgram, Origin};
 
 use crate::error::{Error, Refusal, Refused};
-use crate::lower::{Attempt, attempt, consume_inputs, identifier};
+use crate::lower::{Attempt, attempt, identifier};
 use crate::options::{Options, Precision};
 use crate::portable::pairs;
 
@@ -163,7 +163,7 @@ pub(crate) fn optimise(
         pass::simplify(&mut draft, &skipped);
     }
     pass::state_literals(&mut draft);
-    consume_inputs(&mut draft.function);
+    pass::consume_inputs(&mut draft.function);
     Ok(draft.function)
 }
 

@@ -37,6 +37,7 @@
 //! | [`pt2`] | what `torch.export` saved |
 //! | [`pte`] | ExecuTorch programs |
 //! | [`runtime`] | runs ExecuTorch programs |
+//! | [`graph`] | models described in Rust, their parameters and sessions |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
 //! | [`images`] | pictures for inputs that are images |
@@ -56,6 +57,7 @@ pub mod summary;
 
 pub use coremill_compiler as compiler;
 pub use coremill_engine as engine;
+pub use coremill_graph as graph;
 pub use coremill_mil as mil;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};

@@ -77,6 +77,16 @@ impl Outputs {
     pub fn array(&self, name: &str) -> Option<&Array> {
         self.get(name)?.as_array()
     }
+
+    /// The elements of the tensor of floats of that name.
+    pub fn floats(&self, name: &str) -> Option<&[f32]> {
+        self.array(name)?.as_floats()
+    }
+
+    /// The elements of the tensor of integers or bools of that name.
+    pub fn ints(&self, name: &str) -> Option<&[i32]> {
+        self.array(name)?.as_ints()
+    }
 }
 
 impl Engine {

@@ -5,6 +5,7 @@
 
 mod docs;
 mod dump;
+mod methods;
 mod registry;
 mod render;
 
@@ -32,8 +33,11 @@ pub(crate) struct Arguments {
     /// Write docs/ops.md from the table as compiled, rather than the table
     #[arg(long, conflicts_with = "check")]
     docs: bool,
-    /// Print the table as compiled to standard output, rather than write it
+    /// Write the methods of crates/graph from the table as compiled, rather than the table
     #[arg(long, conflicts_with_all = ["check", "docs"])]
+    methods: bool,
+    /// Print the table as compiled to standard output, rather than write it
+    #[arg(long, conflicts_with_all = ["check", "docs", "methods"])]
     json: bool,
 }
 
@@ -46,6 +50,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     if arguments.docs {
         return write(&root.join(DOCS), &docs::table());
+    }
+    if arguments.methods {
+        for (path, code) in methods::files() {
+            let code =
+                format(&root, &code).map_err(|error| format!("formatting {path}: {error}"))?;
+            write(&root.join(methods::FOLDER).join(path), &code)?;
+        }
+        return Ok(());
     }
     let registry = registry::read(&root)?;
     println!("coremltools {} has {} operations", registry.coremltools, registry.operations.len());
@@ -92,7 +104,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         println!("the table is up to date");
     } else {
         stale.append(&mut left_over);
-        println!("changed: {}; now run `cargo xtask ops --docs`", names(&root, &stale));
+        println!(
+            "changed: {}; now run `cargo xtask ops --docs && cargo xtask ops --methods`",
+            names(&root, &stale)
+        );
     }
     Ok(())
 }

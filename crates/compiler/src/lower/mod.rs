@@ -38,7 +38,6 @@ use self::call::Call;
 use self::dtype::core_dtype;
 pub(crate) use self::dtype::is_float;
 pub(crate) use self::high_rank::MAX_RANK;
-pub(crate) use self::interface::consume_inputs;
 pub use self::interface::identifier;
 use self::table::Table;
 use self::value::{Int, Lowered, Tensor};

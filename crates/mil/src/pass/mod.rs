@@ -9,6 +9,7 @@ mod attention;
 mod cancel;
 mod duplicates;
 mod editor;
+mod inputs;
 mod interleave;
 mod literals;
 mod names;
@@ -24,6 +25,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 pub use editor::{Editor, Uses};
+pub use inputs::consume_inputs;
 pub use literals::state_literals;
 pub use precision::{KeepFp32, to_fp16};
 

@@ -1,0 +1,180 @@
+//! What a parameter of an operation is given: a value of the graph, or numbers stated on the spot.
+
+use coremill_mil::ir::Constant;
+use coremill_tensor::DType;
+
+use crate::tensor::Tensor;
+
+/// What one parameter is given.
+#[derive(Clone, Debug)]
+pub struct Arg<'g>(pub(crate) Given<'g>);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Given<'g> {
+    Tensor(Tensor<'g>),
+    Constant(Constant),
+}
+
+/// One integer or several, known when the graph is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ints {
+    pub(crate) values: Vec<i64>,
+    pub(crate) is_scalar: bool,
+}
+
+/// One truth value or several, known when the graph is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bools {
+    pub(crate) values: Vec<bool>,
+    pub(crate) is_scalar: bool,
+}
+
+impl Ints {
+    /// The constant, if every integer fits the type.
+    pub(crate) fn constant(&self, dtype: DType) -> Result<Constant, i64> {
+        let mut bytes = Vec::with_capacity(self.values.len() * 4);
+        for &value in &self.values {
+            let word = match dtype {
+                DType::UInt32 => u32::try_from(value).map(u32::to_le_bytes),
+                _ => i32::try_from(value).map(i32::to_le_bytes),
+            };
+            bytes.extend(word.map_err(|_| value)?);
+        }
+        let shape: &[u64] = if self.is_scalar { &[] } else { &[self.values.len() as u64] };
+        Ok(Constant::bytes(dtype, shape, bytes))
+    }
+}
+
+impl Bools {
+    pub(crate) fn constant(&self) -> Constant {
+        let bytes: Vec<u8> = self.values.iter().map(|&value| u8::from(value)).collect();
+        let shape: &[u64] = if self.is_scalar { &[] } else { &[self.values.len() as u64] };
+        Constant::bytes(DType::Bool, shape, bytes)
+    }
+}
+
+fn floats(values: &[f32]) -> Constant {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Constant::by_size(DType::Fp32, &[values.len() as u64], bytes)
+}
+
+fn int32s(values: &[i32]) -> Constant {
+    Constant::int32s(values)
+}
+
+macro_rules! ints_from {
+    ($($int:ty),*) => {$(
+        impl From<$int> for Ints {
+            fn from(value: $int) -> Ints {
+                // An integer that no 64 bits hold fits no parameter either; it is refused with those.
+                let value = i64::try_from(value).unwrap_or(i64::MAX);
+                Ints { values: vec![value], is_scalar: true }
+            }
+        }
+
+        impl From<&[$int]> for Ints {
+            fn from(values: &[$int]) -> Ints {
+                let values = values.iter().map(|&value| i64::try_from(value).unwrap_or(i64::MAX));
+                Ints { values: values.collect(), is_scalar: false }
+            }
+        }
+
+        impl From<Vec<$int>> for Ints {
+            fn from(values: Vec<$int>) -> Ints {
+                values.as_slice().into()
+            }
+        }
+
+        impl From<&Vec<$int>> for Ints {
+            fn from(values: &Vec<$int>) -> Ints {
+                values.as_slice().into()
+            }
+        }
+
+        impl<const N: usize> From<[$int; N]> for Ints {
+            fn from(values: [$int; N]) -> Ints {
+                values.as_slice().into()
+            }
+        }
+    )*};
+}
+ints_from!(i32, i64, usize, u64);
+
+impl From<bool> for Bools {
+    fn from(value: bool) -> Bools {
+        Bools { values: vec![value], is_scalar: true }
+    }
+}
+
+impl From<&[bool]> for Bools {
+    fn from(values: &[bool]) -> Bools {
+        Bools { values: values.to_vec(), is_scalar: false }
+    }
+}
+
+impl From<Vec<bool>> for Bools {
+    fn from(values: Vec<bool>) -> Bools {
+        Bools { values, is_scalar: false }
+    }
+}
+
+impl<const N: usize> From<[bool; N]> for Bools {
+    fn from(values: [bool; N]) -> Bools {
+        values.as_slice().into()
+    }
+}
+
+impl<'g> From<Tensor<'g>> for Arg<'g> {
+    fn from(tensor: Tensor<'g>) -> Arg<'g> {
+        Arg(Given::Tensor(tensor))
+    }
+}
+
+impl<'g> From<&Tensor<'g>> for Arg<'g> {
+    fn from(tensor: &Tensor<'g>) -> Arg<'g> {
+        Arg(Given::Tensor(*tensor))
+    }
+}
+
+macro_rules! arg_from {
+    ($($(#[$of:meta])? $from:ty => $constant:expr;)*) => {$(
+        impl From<$from> for Arg<'_> {
+            fn from(value: $from) -> Self {
+                let constant: fn($from) -> Constant = $constant;
+                Arg(Given::Constant(constant(value)))
+            }
+        }
+    )*};
+}
+arg_from! {
+    Constant => |value| value;
+    f32 => Constant::fp32;
+    i32 => Constant::int32;
+    bool => Constant::bool;
+    &str => |value| Constant::string(value);
+    &[f32] => floats;
+    Vec<f32> => |values| floats(&values);
+    &Vec<f32> => |values| floats(values);
+    &[i32] => int32s;
+    Vec<i32> => |values| int32s(&values);
+    &Vec<i32> => |values| int32s(values);
+    Vec<bool> => |values| Bools::from(values).constant();
+}
+
+impl<const N: usize> From<[f32; N]> for Arg<'_> {
+    fn from(values: [f32; N]) -> Self {
+        Arg(Given::Constant(floats(&values)))
+    }
+}
+
+impl<const N: usize> From<[i32; N]> for Arg<'_> {
+    fn from(values: [i32; N]) -> Self {
+        Arg(Given::Constant(int32s(&values)))
+    }
+}
+
+impl<const N: usize> From<[bool; N]> for Arg<'_> {
+    fn from(values: [bool; N]) -> Self {
+        Arg(Given::Constant(Bools::from(values).constant()))
+    }
+}

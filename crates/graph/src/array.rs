@@ -1,0 +1,148 @@
+//! What runs take: slices, arrays, and slices with shapes.
+
+use coremill_engine::{Array, Port};
+use coremill_tensor::DType;
+
+use crate::error::{Result, fail};
+
+/// Something that an input can be given.
+///
+/// A slice or a vector takes the shape that the input declares; where that is open, [`Shaped`] states it.
+pub trait Input {
+    /// The array for an input.
+    fn array(&self, port: &Port) -> Result<Array>;
+}
+
+/// Elements of a stated shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Shaped<'a, T> {
+    /// The extents, outermost first.
+    pub shape: &'a [usize],
+    /// The elements in row-major order.
+    pub elements: &'a [T],
+}
+
+/// A number type that arrays are made of.
+pub trait Element: Copy {
+    /// The array of these elements.
+    #[doc(hidden)]
+    fn array(shape: Vec<usize>, elements: &[Self], name: &str) -> Result<Array>;
+}
+
+impl Element for f32 {
+    fn array(shape: Vec<usize>, elements: &[f32], _: &str) -> Result<Array> {
+        Ok(Array::floats(DType::Fp32, shape, elements.to_vec()))
+    }
+}
+
+impl Element for i32 {
+    fn array(shape: Vec<usize>, elements: &[i32], _: &str) -> Result<Array> {
+        Ok(Array::ints(DType::Int32, shape, elements.to_vec()))
+    }
+}
+
+impl Element for i64 {
+    fn array(shape: Vec<usize>, elements: &[i64], name: &str) -> Result<Array> {
+        let mut narrow = Vec::with_capacity(elements.len());
+        for &element in elements {
+            match i32::try_from(element) {
+                Ok(element) => narrow.push(element),
+                Err(_) => fail!(
+                    Input,
+                    "`{name}`: {element} does not fit the 32 bits of Core ML's integers"
+                ),
+            }
+        }
+        Ok(Array::ints(DType::Int32, shape, narrow))
+    }
+}
+
+impl Element for half::f16 {
+    fn array(shape: Vec<usize>, elements: &[half::f16], _: &str) -> Result<Array> {
+        let floats = elements.iter().map(|element| element.to_f32()).collect();
+        Ok(Array::floats(DType::Fp16, shape, floats))
+    }
+}
+
+/// The shape that an input has for so many elements: at most one dimension may be open.
+fn shape_for(port: &Port, count: usize) -> Result<Vec<usize>> {
+    let Some(ty) = port.ty.as_tensor() else {
+        fail!(Input, "`{}` is a `{}`; only tensors can be passed in", port.name, port.ty);
+    };
+    let mut shape: Vec<Option<usize>> =
+        ty.shape.iter().map(|dim| dim.known().map(|extent| extent as usize)).collect();
+    let known: usize = shape.iter().flatten().product();
+    let open = shape.iter().filter(|extent| extent.is_none()).count();
+    if open == 1 && known > 0 && count.is_multiple_of(known) {
+        shape.iter_mut().filter(|extent| extent.is_none()).for_each(|e| *e = Some(count / known));
+    }
+    match shape.iter().copied().collect::<Option<Vec<usize>>>() {
+        Some(shape) if shape.iter().product::<usize>() == count => Ok(shape),
+        Some(shape) => {
+            let takes: usize = shape.iter().product();
+            fail!(
+                Input,
+                "`{}` has shape {shape:?}, which takes {takes} elements; found {count}",
+                port.name
+            )
+        }
+        None => {
+            let accepted = port.accepted_shapes();
+            let error = crate::Error::new(
+                crate::ErrorKind::Input,
+                format!("{count} elements fit no shape of `{}`; accepted is {accepted}", port.name),
+            );
+            Err(error.hint("state the shape with `Shaped`"))
+        }
+    }
+}
+
+fn slice<T: Element>(elements: &[T], port: &Port) -> Result<Array> {
+    T::array(shape_for(port, elements.len())?, elements, &port.name)
+}
+
+impl<T: Element> Input for Vec<T> {
+    fn array(&self, port: &Port) -> Result<Array> {
+        slice(self, port)
+    }
+}
+
+impl<T: Element> Input for &[T] {
+    fn array(&self, port: &Port) -> Result<Array> {
+        slice(self, port)
+    }
+}
+
+impl<T: Element, const N: usize> Input for [T; N] {
+    fn array(&self, port: &Port) -> Result<Array> {
+        slice(self, port)
+    }
+}
+
+impl<T: Element> Input for Shaped<'_, T> {
+    fn array(&self, port: &Port) -> Result<Array> {
+        let takes: Option<usize> =
+            self.shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
+        if takes != Some(self.elements.len()) {
+            let (shape, count) = (self.shape, self.elements.len());
+            fail!(Input, "`{}`: {count} elements do not fill the shape {shape:?}", port.name);
+        }
+        T::array(self.shape.to_vec(), self.elements, &port.name)
+    }
+}
+
+impl Input for Array {
+    fn array(&self, _: &Port) -> Result<Array> {
+        Ok(self.clone())
+    }
+}
+
+#[cfg(feature = "ndarray")]
+impl<T: Element, S: ndarray::RawData<Elem = T> + ndarray::Data, D: ndarray::Dimension> Input
+    for ndarray::ArrayBase<S, D>
+{
+    fn array(&self, port: &Port) -> Result<Array> {
+        let elements: Vec<T> = self.iter().copied().collect();
+        T::array(self.shape().to_vec(), &elements, &port.name)
+    }
+}

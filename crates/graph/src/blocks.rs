@@ -1,0 +1,107 @@
+//! Branches and loops.
+
+use std::panic::Location;
+
+use coremill_mil::ir::{Binding, Op, Type};
+use coremill_mil::ops::OpKind;
+
+use crate::graph::Graph;
+use crate::tensor::Tensor;
+
+impl Graph {
+    /// What one of two branches gives, as a scalar of truth says. Both give as many values of the same types.
+    ///
+    /// ```
+    /// # use coremill_graph::{DType, Graph};
+    /// let graph = Graph::new();
+    /// let x = graph.input("x", DType::Fp32, [4]);
+    /// let positive = x.sum([0], false).greater(0.0);
+    /// let y = graph.cond(positive, || vec![x * 2.0], || vec![x - 1.0]);
+    /// graph.output("y", y[0]);
+    /// # graph.check().unwrap();
+    /// ```
+    #[track_caller]
+    pub fn cond<'g>(
+        &'g self,
+        predicate: Tensor<'g>,
+        then: impl FnOnce() -> Vec<Tensor<'g>>,
+        otherwise: impl FnOnce() -> Vec<Tensor<'g>>,
+    ) -> Vec<Tensor<'g>> {
+        let location = Location::caller();
+        self.open_block(&[]);
+        let first = then();
+        let then_block = self.close_block(&first);
+        self.open_block(&[]);
+        let second = otherwise();
+        let else_block = self.close_block(&second);
+        let sound = first.iter().chain(&second).chain([&predicate]).all(|tensor| tensor.is_valid());
+        let nothing = || vec![self.nothing(); first.len()];
+        if first.len() != second.len() {
+            let (then, otherwise) = (first.len(), second.len());
+            let message = format!("`cond`: one branch gives {then} values, the other {otherwise}");
+            self.note(message, None, location);
+            return nothing();
+        }
+        let Some(value) = predicate.value.filter(|_| sound) else { return nothing() };
+        let op = Op::new(OpKind::Cond).with("pred", Binding::Value(value));
+        let given = self.append_with_blocks(op, vec![then_block, else_block], location);
+        if given.is_empty() { nothing() } else { given }
+    }
+
+    /// Runs a body on variables as long as a scalar of truth says so, and gives what the variables are then.
+    /// The variables keep their types and, unless they are declared open, their shapes.
+    ///
+    /// ```
+    /// # use coremill_graph::{DType, Graph};
+    /// let graph = Graph::new();
+    /// let x = graph.input("x", DType::Fp32, [4]);
+    /// let start = graph.int(0);
+    /// let doubled = graph.while_loop(
+    ///     &[start, x],
+    ///     |variables| variables[0].less(3),
+    ///     |variables| vec![variables[0] + 1, variables[1] * 2.0],
+    /// );
+    /// graph.output("y", doubled[1]);
+    /// # graph.check().unwrap();
+    /// ```
+    #[track_caller]
+    pub fn while_loop<'g>(
+        &'g self,
+        variables: &[Tensor<'g>],
+        condition: impl FnOnce(&[Tensor<'g>]) -> Tensor<'g>,
+        body: impl FnOnce(&[Tensor<'g>]) -> Vec<Tensor<'g>>,
+    ) -> Vec<Tensor<'g>> {
+        let location = Location::caller();
+        let nothing = || vec![self.nothing(); variables.len()];
+        let mut inputs = Vec::with_capacity(variables.len());
+        for variable in variables {
+            let ty = variable.value.and_then(|value| self.type_of(value));
+            let Some(ty) = ty else { return nothing() };
+            inputs.push(("variable".to_owned(), Type::Tensor(ty).erased()));
+        }
+        let wrap = |values: Vec<_>| -> Vec<Tensor<'g>> {
+            values.into_iter().map(|value| Tensor::new(self, Some(value))).collect()
+        };
+        let inside = wrap(self.open_block(&inputs));
+        let goes_on = condition(&inside);
+        let condition_block = self.close_block(&[goes_on]);
+        let inside = wrap(self.open_block(&inputs));
+        let next = body(&inside);
+        let body_block = self.close_block(&next);
+        if next.len() != variables.len() {
+            let (takes, gives) = (variables.len(), next.len());
+            let message =
+                format!("`while_loop`: the body takes {takes} variables and gives {gives}");
+            self.note(message, None, location);
+            return nothing();
+        }
+        let sound = next.iter().chain([&goes_on]).all(|tensor| tensor.is_valid());
+        if !sound {
+            return nothing();
+        }
+        let bound = variables.iter().filter_map(|variable| variable.value.map(Binding::Value));
+        let op = Op::new(OpKind::WhileLoop).with_list("loop_vars", bound.collect());
+        let given = self.append_with_blocks(op, vec![condition_block, body_block], location);
+        if given.is_empty() { nothing() } else { given }
+    }
+}

@@ -1,0 +1,159 @@
+//! From graphs and parameters to a model.
+
+use coremill_mil::ir::{
+    Binding, Constant, ConstantData, Function, Op, OpId, Program, Type, Weight,
+};
+use coremill_mil::model::{self, Model};
+use coremill_mil::ops::OpKind;
+use coremill_mil::pass::{self, Draft, KeepFp32};
+use coremill_tensor::{Buffer, DType};
+
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::graph::{Inner, ParamSlot};
+use crate::params::{Param, Params};
+use crate::weights::Compressed;
+use crate::{Opset, Precision};
+
+/// How graphs are compiled.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CompileOptions {
+    /// What floats are computed in.
+    pub precision: Precision,
+    /// Operations of MIL that compute in `fp32` whatever the precision.
+    pub fp32_ops: Vec<String>,
+    /// Passes that are left out, by name.
+    pub skipped_passes: Vec<String>,
+}
+
+/// The model that functions and their parameters make.
+pub(crate) fn compile(
+    functions: &[Inner],
+    params: &Params,
+    options: &CompileOptions,
+) -> Result<Model> {
+    let mut program = Program::default();
+    for inner in functions {
+        let function = optimised(inner, params, options)?;
+        if program.function(&function.name).is_some() {
+            fail!(Graph, "two functions are named `{}`", function.name);
+        }
+        program.functions.push(function);
+    }
+    model::describe(program).map_err(|error| {
+        Error::new(ErrorKind::Graph, error.message.clone()).hint(error.hint.clone())
+    })
+}
+
+fn optimised(inner: &Inner, params: &Params, options: &CompileOptions) -> Result<Function> {
+    let mut function = inner.function.clone();
+    for slot in &inner.params {
+        let Some(param) = params.get(&slot.name) else {
+            let missing: Vec<_> =
+                inner.params.iter().filter(|slot| params.get(&slot.name).is_none()).collect();
+            let names: Vec<_> =
+                missing.iter().take(5).map(|slot| format!("`{}`", slot.name)).collect();
+            let more = if missing.len() > 5 { ", ..." } else { "" };
+            let count = missing.len();
+            let error = Error::new(
+                ErrorKind::Parameter,
+                format!("{count} parameters are not set: {}{more}", names.join(", ")),
+            );
+            return Err(error.hint("set them with `set_param`, or load a file of weights"));
+        };
+        check_shape(slot, param)?;
+        bind(&mut function, slot, param)?;
+    }
+    let mut draft = Draft::new(function).map_err(fault)?;
+    let skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
+    pass::simplify(&mut draft, &skipped);
+    if options.precision == Precision::Fp16 {
+        let keep = KeepFp32 { ops: options.fp32_ops.clone(), ..KeepFp32::default() };
+        draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
+        pass::simplify(&mut draft, &skipped);
+    }
+    pass::state_literals(&mut draft);
+    pass::consume_inputs(&mut draft.function);
+    Ok(draft.function)
+}
+
+fn fault(error: pass::Error) -> Error {
+    Error::new(ErrorKind::Graph, error.to_string()).caused_by(error)
+}
+
+/// Refuses a tensor that is not what a parameter is declared to be.
+pub(crate) fn check_shape(slot: &ParamSlot, param: &Param) -> Result<()> {
+    if param.shape() != slot.shape {
+        let (name, declared, found) = (&slot.name, &slot.shape, param.shape());
+        fail!(Parameter, "parameter `{name}` has shape {declared:?}, found {found:?}");
+    }
+    Ok(())
+}
+
+/// States a parameter in the constant that stands for it.
+fn bind(function: &mut Function, slot: &ParamSlot, param: &Param) -> Result<()> {
+    let ios18 = function.opset >= Opset::Ios18;
+    let compressed = param.scheme().and_then(|scheme| Compressed::of(scheme, param.bytes()));
+    if let Some(compressed) = compressed.filter(|_| ios18 && !slot.shape.is_empty()) {
+        bind_compressed(function, slot, compressed);
+        return Ok(());
+    }
+    let constant = Constant::by_size(DType::Fp32, &slot.shape, param.to_fp32()?);
+    // Few elements are looked at again and again.
+    let constant = match constant.data {
+        ConstantData::Bytes(bytes) => {
+            let mut copy = vec![0; bytes.len()];
+            if let Err(error) = bytes.read_at(0, &mut copy) {
+                fail!(File, "parameter `{}` cannot be read: {error}", slot.name);
+            }
+            Constant { data: ConstantData::Bytes(Buffer::from(copy)), ..constant }
+        }
+        _ => constant,
+    };
+    function.op_mut(slot.op).attributes.insert("val", constant);
+    Ok(())
+}
+
+fn bind_compressed(function: &mut Function, slot: &ParamSlot, compressed: Compressed) {
+    let weight = |dtype, shape: &[u64], data: Buffer| {
+        let data = ConstantData::Weight(Weight { data: Some(data), place: None });
+        Constant { ty: Type::tensor(dtype, shape), data }
+    };
+    let codes = weight(compressed.dtype, &slot.shape, compressed.codes);
+    let mut scale_shape = slot.shape.clone();
+    if let Some(last) = scale_shape.last_mut() {
+        *last /= compressed.block;
+    }
+    let data = match compressed.table {
+        None => Binding::Literal(codes),
+        Some(table) => {
+            let mut shape = vec![1; slot.shape.len()];
+            shape.extend([table.len() as u64, 1]);
+            let bytes: Vec<u8> = table.iter().map(|&entry| entry as u8).collect();
+            let op = Op::new(OpKind::ConstexprLutToDense)
+                .with("indices", Binding::Literal(codes))
+                .with("lut", Binding::Literal(Constant::bytes(DType::Int8, &shape, bytes)));
+            Binding::Value(before(function, slot, op))
+        }
+    };
+    let scale = weight(DType::Fp32, &scale_shape, compressed.scales);
+    let op = function.op_mut(slot.op);
+    let outputs = std::mem::take(&mut op.outputs);
+    *op = Op::new(OpKind::ConstexprBlockwiseShiftScale)
+        .with("data", data)
+        .with("scale", Binding::Literal(scale));
+    op.outputs = outputs;
+}
+
+/// Puts an operation that gives codes before the one that stands for a parameter.
+fn before(function: &mut Function, slot: &ParamSlot, op: Op) -> coremill_mil::ir::ValueId {
+    let value = function.op(slot.op).outputs[0];
+    let name = format!("{}_codes", function.value(value).name);
+    let body = function.body;
+    let id: OpId = function.add_op(body, op, [(name, Type::tensor(DType::Int8, &slot.shape))]);
+    let ops = &mut function.block_mut(body).ops;
+    ops.pop();
+    let at = ops.iter().position(|&op| op == slot.op).unwrap_or(0);
+    ops.insert(at, id);
+    function.op(id).outputs[0]
+}

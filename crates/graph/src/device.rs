@@ -1,0 +1,92 @@
+//! What models run on.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What models run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Device {
+    /// This machine's CPU, through the engine of coremill. It is there on every system.
+    #[default]
+    Host,
+    /// The CPU, through Core ML.
+    Cpu,
+    /// The GPU and the CPU, through Core ML.
+    Gpu,
+    /// The Neural Engine and the CPU, through Core ML.
+    NeuralEngine,
+    /// Whatever Core ML chooses.
+    All,
+}
+
+impl Device {
+    /// Every device.
+    pub const ALL: [Device; 5] =
+        [Device::Host, Device::Cpu, Device::Gpu, Device::NeuralEngine, Device::All];
+
+    /// Whether models run on it here; the error says why not.
+    pub fn check(self) -> Result<()> {
+        if self == Device::Host {
+            return Ok(());
+        }
+        let here = std::env::consts::OS;
+        let reason = if matches!(here, "macos" | "ios") {
+            "this build has no Core ML support".to_owned()
+        } else {
+            format!("Core ML is part of macOS and iOS, and this is {here}")
+        };
+        let error = Error::new(ErrorKind::Device, format!("{self} is not available: {reason}"));
+        Err(error.hint("run on `Device::Host`, and save a package for the device"))
+    }
+
+    /// Whether models run on it here.
+    pub fn is_available(self) -> bool {
+        self.check().is_ok()
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Device::Host => "the host",
+            Device::Cpu => "Core ML on the CPU",
+            Device::Gpu => "Core ML on the GPU",
+            Device::NeuralEngine => "Core ML on the Neural Engine",
+            Device::All => "Core ML",
+        })
+    }
+}
+
+/// What is known about the chip and its accelerators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChipInfo {
+    /// The processor architecture, `aarch64` for instance.
+    pub architecture: &'static str,
+    /// The operating system.
+    pub system: &'static str,
+    /// How many processors there are.
+    pub processors: usize,
+    /// The vector instructions that the host device computes with.
+    pub instructions: String,
+    /// Whether Core ML can use a Neural Engine here.
+    pub neural_engine: bool,
+}
+
+/// What is known about this machine.
+pub fn chip_info() -> ChipInfo {
+    ChipInfo {
+        architecture: std::env::consts::ARCH,
+        system: std::env::consts::OS,
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        instructions: coremill_tensor::Isa::detect().to_string(),
+        neural_engine: ane_available(),
+    }
+}
+
+/// Whether models can run on the Neural Engine here.
+pub fn ane_available() -> bool {
+    Device::NeuralEngine.is_available()
+}

@@ -1,0 +1,41 @@
+//! Models described in Rust, run on this machine or written for Core ML.
+//!
+//! A [`Graph`] grows operation by operation; types and shapes are inferred at once, and a mistake is reported
+//! with the line of Rust that made it. A [`Session`] compiles graphs for a [`Device`], [`Params`] come from
+//! slices or from files of weights, and an [`Executable`] runs or is saved.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`ops`] | every operation of MIL as a method, generated from the op table |
+//! | [`Graph`], [`Tensor`], [`State`] | what a function is made of |
+//! | [`Params`], [`Param`], [`Gguf`], [`Scheme`] | weights, in memory and in files |
+//! | [`Session`], [`Device`], [`Executable`] | compiling, running, saving |
+
+mod arg;
+mod array;
+mod blocks;
+mod compile;
+mod device;
+mod error;
+mod graph;
+pub mod ops;
+mod params;
+mod session;
+mod state;
+mod tensor;
+mod weights;
+
+pub use arg::{Arg, Bools, Ints};
+pub use array::{Element, Input, Shaped};
+pub use compile::CompileOptions;
+pub use coremill_engine::{Array, Outputs, Port};
+pub use coremill_mil::ir::{Constant, Dim, Opset};
+pub use coremill_tensor::DType;
+pub use device::{ChipInfo, Device, ane_available, chip_info};
+pub use error::{Error, ErrorKind, Mistake};
+pub use graph::Graph;
+pub use params::{Param, Params};
+pub use session::{Executable, Precision, Session};
+pub use state::State;
+pub use tensor::Tensor;
+pub use weights::{Gguf, MetadataValue, Scheme};

@@ -1,0 +1,215 @@
+//! What the parameters of a graph are: tensors by name, in memory or in files of weights.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use coremill_engine::Array;
+use coremill_tensor::{Buffer, DType, Overflow, Recipe};
+
+use crate::error::{Result, fail};
+use crate::weights::{self, Scheme};
+
+/// Tensors by name.
+///
+/// Files stay mapped; nothing of them is read before a package is written or a model runs.
+#[derive(Clone, Debug, Default)]
+pub struct Params {
+    entries: BTreeMap<String, Param>,
+}
+
+/// One tensor.
+#[derive(Clone, Debug)]
+pub struct Param {
+    shape: Vec<u64>,
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// Packed little-endian elements.
+    Elements(DType, Buffer),
+    /// Blocks of a scheme of GGUF.
+    Blocks(Scheme, Buffer),
+}
+
+impl Param {
+    /// A tensor of floats.
+    pub fn floats(shape: impl Into<Vec<u64>>, elements: &[f32]) -> Result<Param> {
+        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+        Param::elements(DType::Fp32, shape, Buffer::from(bytes))
+    }
+
+    /// A tensor of packed little-endian elements.
+    pub fn elements(
+        dtype: DType,
+        shape: impl Into<Vec<u64>>,
+        bytes: impl Into<Buffer>,
+    ) -> Result<Param> {
+        let (shape, bytes) = (shape.into(), bytes.into());
+        let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent));
+        if count.and_then(|count| dtype.storage_bytes(count)) != Some(bytes.len() as u64) {
+            let length = bytes.len();
+            fail!(Parameter, "{length} bytes do not fill a `{dtype}` tensor of shape {shape:?}");
+        }
+        Ok(Param { shape, form: Form::Elements(dtype, bytes) })
+    }
+
+    /// A tensor of blocks as GGUF files hold them, the extents outermost first.
+    pub fn blocks(
+        scheme: Scheme,
+        shape: impl Into<Vec<u64>>,
+        bytes: impl Into<Buffer>,
+    ) -> Result<Param> {
+        let (shape, bytes) = (shape.into(), bytes.into());
+        if scheme.storage_bytes(&shape) != Some(bytes.len() as u64) {
+            let length = bytes.len();
+            fail!(Parameter, "{length} bytes do not fill a {scheme} tensor of shape {shape:?}");
+        }
+        Ok(Param { shape, form: Form::Blocks(scheme, bytes) })
+    }
+
+    /// The extents, outermost first.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// The scheme of blocks that it is stored in, if it is.
+    pub fn scheme(&self) -> Option<Scheme> {
+        match &self.form {
+            Form::Elements(..) => None,
+            Form::Blocks(scheme, _) => Some(*scheme),
+        }
+    }
+
+    /// The stored bytes.
+    pub fn bytes(&self) -> &Buffer {
+        match &self.form {
+            Form::Elements(_, bytes) | Form::Blocks(_, bytes) => bytes,
+        }
+    }
+
+    /// The elements as `fp32`, computed when they are read.
+    pub fn to_fp32(&self) -> Result<Buffer> {
+        match &self.form {
+            Form::Elements(DType::Fp32, bytes) => Ok(bytes.clone()),
+            Form::Elements(dtype, bytes) => {
+                let recipe = Recipe::new(bytes.clone(), *dtype, &self.shape)
+                    .and_then(|recipe| recipe.cast_with(DType::Fp32, Overflow::Refuse));
+                match recipe {
+                    Ok(recipe) => Ok(recipe.to_buffer()),
+                    Err(error) => {
+                        fail!(Parameter, "`{dtype}` elements do not become floats: {error}")
+                    }
+                }
+            }
+            Form::Blocks(scheme, bytes) => Ok(scheme.dequantized(bytes)),
+        }
+    }
+
+    /// The elements as floats.
+    pub fn to_floats(&self) -> Result<Vec<f32>> {
+        let bytes = self.to_fp32()?;
+        let mut elements = vec![0; bytes.len()];
+        match bytes.read_at(0, &mut elements) {
+            Ok(()) => {
+                let (words, _) = elements.as_chunks::<4>();
+                Ok(words.iter().map(|&word| f32::from_le_bytes(word)).collect())
+            }
+            Err(error) => fail!(File, "a parameter cannot be read: {error}"),
+        }
+    }
+
+    /// The same elements under another shape.
+    pub fn reshaped(&self, shape: impl Into<Vec<u64>>) -> Result<Param> {
+        let shape = shape.into();
+        let same = shape.iter().product::<u64>() == self.shape.iter().product::<u64>();
+        let rows = matches!(self.form, Form::Elements(..)) || shape.last() == self.shape.last();
+        if !same || !rows {
+            fail!(Parameter, "a tensor of shape {:?} does not become {shape:?}", self.shape);
+        }
+        Ok(Param { shape, form: self.form.clone() })
+    }
+}
+
+impl Params {
+    /// No tensors.
+    pub fn new() -> Params {
+        Params::default()
+    }
+
+    /// Takes the tensors of a file, `.safetensors` or `.gguf` by its content, under the names that it has.
+    /// Gives how many there are.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<usize> {
+        self.load_as(path, |name| Some(name.to_owned()))
+    }
+
+    /// Takes the tensors of a file under other names, and leaves those out that get none.
+    ///
+    /// ```no_run
+    /// let mut params = coremill_graph::Params::new();
+    /// params.load_as("model.safetensors", |name| Some(name.strip_prefix("model.")?.to_owned()))?;
+    /// # Ok::<(), coremill_graph::Error>(())
+    /// ```
+    pub fn load_as(
+        &mut self,
+        path: impl AsRef<Path>,
+        mut rename: impl FnMut(&str) -> Option<String>,
+    ) -> Result<usize> {
+        let mut count = 0;
+        for (name, param) in weights::read(path.as_ref())? {
+            if let Some(name) = rename(&name) {
+                self.entries.insert(name, param);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Sets a tensor.
+    pub fn set(&mut self, name: impl Into<String>, param: Param) {
+        self.entries.insert(name.into(), param);
+    }
+
+    /// Sets a tensor of floats.
+    pub fn set_floats(
+        &mut self,
+        name: impl Into<String>,
+        shape: impl Into<Vec<u64>>,
+        elements: &[f32],
+    ) -> Result<()> {
+        self.set(name, Param::floats(shape, elements)?);
+        Ok(())
+    }
+
+    /// The tensor of that name.
+    pub fn get(&self, name: &str) -> Option<&Param> {
+        self.entries.get(name)
+    }
+
+    /// All tensors, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Param)> {
+        self.entries.iter().map(|(name, param)| (name.as_str(), param))
+    }
+
+    /// How many tensors there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl TryFrom<&Array> for Param {
+    type Error = crate::Error;
+
+    fn try_from(array: &Array) -> Result<Param> {
+        let shape: Vec<u64> = array.shape().iter().map(|&extent| extent as u64).collect();
+        match array.to_bytes() {
+            Some(bytes) => Param::elements(array.dtype(), shape, Buffer::from(bytes)),
+            None => fail!(Parameter, "an array of `{}` is no parameter", array.dtype()),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+use std::panic::Location;
+
+use coremill_mil::ir::ValueId;
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+
+use crate::arg::Arg;
+use crate::graph::{Call, Graph};
+use crate::tensor::Tensor;
+
+/// Floats that stay from run to run: a KV cache for instance.
+#[derive(Clone, Copy, Debug)]
+pub struct State<'g> {
+    graph: &'g Graph,
+    value: Option<ValueId>,
+}
+
+impl<'g> State<'g> {
+    pub(crate) fn new(graph: &'g Graph, value: Option<ValueId>) -> State<'g> {
+        State { graph, value }
+    }
+
+    fn tensor(self) -> Tensor<'g> {
+        Tensor::new(self.graph, self.value)
+    }
+
+    /// The extents.
+    #[track_caller]
+    pub fn shape(self) -> Vec<usize> {
+        self.tensor().shape()
+    }
+
+    /// What it holds now.
+    #[track_caller]
+    pub fn read(self) -> Tensor<'g> {
+        let mut call = Call::new(self.graph, OpKind::ReadState);
+        call.arg("input", self.tensor());
+        call.unfolded().cast(DType::Fp32)
+    }
+
+    /// Replaces what it holds. Reads after this give the new content.
+    #[track_caller]
+    pub fn write(self, data: impl Into<Arg<'g>>) {
+        let location = Location::caller();
+        let mut identity = Call::new(self.graph, OpKind::Identity);
+        identity.arg("x", data);
+        let data = identity.one();
+        if !data.is_valid() || self.value.is_none() {
+            return;
+        }
+        if data.dims() != self.tensor().dims() {
+            let (found, held) = (data.dims(), self.tensor().dims());
+            let message =
+                format!("a state of shape {held:?} is written a tensor of shape {found:?}");
+            let hint = "a state keeps its shape: update a part of it with `slice_update`";
+            return self.graph.note(message, Some(hint.into()), location);
+        }
+        let mut call = Call::new(self.graph, OpKind::WriteState);
+        call.arg("input", self.tensor());
+        call.arg("data", data.cast(DType::Fp16));
+        call.all();
+    }
+}

@@ -1,0 +1,320 @@
+//! Values of a graph, with the words of numpy and torch for what takes several of MIL's.
+
+use std::fmt;
+use std::ops::{Add, Bound, Div, Mul, Neg, RangeBounds, Rem, Sub};
+use std::panic::Location;
+
+use coremill_mil::ir::{Dim, ValueId};
+use coremill_tensor::DType;
+
+use crate::arg::{Arg, Ints};
+use crate::graph::Graph;
+use crate::ops;
+
+/// A value of a [`Graph`]: an input, a parameter, or what an operation gives.
+///
+/// Tensors are handles, cheap to copy. The methods named after MIL's operations stand in [`ops`]; operators
+/// broadcast as numpy does.
+#[derive(Clone, Copy)]
+pub struct Tensor<'g> {
+    graph: &'g Graph,
+    /// None for what depends on a mistake.
+    pub(crate) value: Option<ValueId>,
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value.and_then(|value| self.graph.type_of(value)) {
+            Some(ty) => write!(f, "{ty}"),
+            None => f.write_str("nothing"),
+        }
+    }
+}
+
+impl<'g> Tensor<'g> {
+    pub(crate) fn new(graph: &'g Graph, value: Option<ValueId>) -> Tensor<'g> {
+        Tensor { graph, value }
+    }
+
+    /// The graph that it belongs to.
+    pub fn graph(self) -> &'g Graph {
+        self.graph
+    }
+
+    /// Whether no mistake was made on the way to it.
+    pub fn is_valid(self) -> bool {
+        self.value.is_some()
+    }
+
+    /// The element type.
+    pub fn dtype(self) -> DType {
+        let ty = self.value.and_then(|value| self.graph.type_of(value));
+        ty.map_or(DType::Fp32, |ty| ty.dtype)
+    }
+
+    /// The dimensions, open ones as expressions of the inputs'.
+    pub fn dims(self) -> Vec<Dim> {
+        let ty = self.value.and_then(|value| self.graph.type_of(value));
+        ty.map_or_else(Vec::new, |ty| ty.shape)
+    }
+
+    /// The number of dimensions.
+    pub fn rank(self) -> usize {
+        self.dims().len()
+    }
+
+    /// The extents. Asking for those of a tensor with open dimensions is a mistake.
+    #[track_caller]
+    pub fn shape(self) -> Vec<usize> {
+        let dims = self.dims();
+        let known: Option<Vec<usize>> =
+            dims.iter().map(|dim| dim.known().map(|extent| extent as usize)).collect();
+        known.unwrap_or_else(|| {
+            let message = format!("a tensor of shape {dims:?} has no fixed shape");
+            let hint = "use `dims`, or `shape_tensor` for the extents at run time";
+            self.graph.note(message, Some(hint.into()), Location::caller());
+            dims.iter().map(|dim| dim.known().map_or(1, |extent| extent as usize)).collect()
+        })
+    }
+
+    /// An axis counted from the front.
+    #[track_caller]
+    pub(crate) fn axis(self, axis: i32) -> usize {
+        let rank = self.rank() as i32;
+        let from_front = if axis < 0 { axis + rank } else { axis };
+        if self.is_valid() && !(0..rank).contains(&from_front) {
+            let message = format!("axis {axis} is out of range for a tensor of rank {rank}");
+            self.graph.note(message, None, Location::caller());
+        }
+        from_front.max(0) as usize
+    }
+
+    /// The matrix product with the other's last two axes exchanged, as a linear layer computes it.
+    #[track_caller]
+    pub fn matmul_t(self, other: impl Into<Arg<'g>>) -> Tensor<'g> {
+        self.matmul(other, ops::Matmul::new().transpose_y(true))
+    }
+
+    /// The matrix product.
+    #[track_caller]
+    pub fn dot(self, other: impl Into<Arg<'g>>) -> Tensor<'g> {
+        self.matmul(other, ops::Matmul::new())
+    }
+
+    /// Softmax along an axis.
+    #[track_caller]
+    pub fn softmax_on(self, axis: i32) -> Tensor<'g> {
+        self.softmax(ops::Softmax::new().axis(axis))
+    }
+
+    /// The mean over axes, which keep an extent of 1 if so asked.
+    #[track_caller]
+    pub fn mean(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
+        self.reduce_mean(ops::ReduceMean::new().axes(vector(axes.into())).keep_dims(keep_dims))
+    }
+
+    /// The sum over axes, which keep an extent of 1 if so asked.
+    #[track_caller]
+    pub fn sum(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
+        self.reduce_sum(ops::ReduceSum::new().axes(vector(axes.into())).keep_dims(keep_dims))
+    }
+
+    /// The largest element over axes, which keep an extent of 1 if so asked.
+    #[track_caller]
+    pub fn max(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
+        self.reduce_max(ops::ReduceMax::new().axes(vector(axes.into())).keep_dims(keep_dims))
+    }
+
+    /// The index of the largest element along an axis.
+    #[track_caller]
+    pub fn argmax(self, axis: i32) -> Tensor<'g> {
+        self.reduce_argmax(ops::ReduceArgmax::new().axis(axis))
+    }
+
+    /// The same elements in another shape; one extent may be −1.
+    #[track_caller]
+    pub fn view(self, shape: impl Into<Ints>) -> Tensor<'g> {
+        let shape: Vec<i32> = shape.into().values.iter().map(|&extent| extent as i32).collect();
+        self.reshape(shape)
+    }
+
+    /// Two axes exchanged.
+    #[track_caller]
+    pub fn swap(self, first: i32, second: i32) -> Tensor<'g> {
+        let (first, second) = (self.axis(first), self.axis(second));
+        let mut perm: Vec<usize> = (0..self.rank()).collect();
+        if first.max(second) >= perm.len() {
+            return self.graph.nothing();
+        }
+        perm.swap(first, second);
+        self.transpose(perm)
+    }
+
+    /// An axis of extent 1 more.
+    #[track_caller]
+    pub fn unsqueeze(self, axis: i32) -> Tensor<'g> {
+        self.expand_dims([axis])
+    }
+
+    /// A part along one axis: `x.narrow(-1, 2..5)`. Negative bounds count from the end.
+    #[track_caller]
+    pub fn narrow(self, axis: i32, range: impl RangeBounds<i32>) -> Tensor<'g> {
+        self.strided(axis, range, 1)
+    }
+
+    /// Every `step`-th place of a part along one axis.
+    #[track_caller]
+    pub fn strided(self, axis: i32, range: impl RangeBounds<i32>, step: i32) -> Tensor<'g> {
+        let axis = self.axis(axis);
+        let rank = self.rank();
+        if axis >= rank {
+            return self.graph.nothing();
+        }
+        let (mut begin, mut end) = (vec![0; rank], vec![0; rank]);
+        let (mut begins, mut ends) = (vec![true; rank], vec![true; rank]);
+        let mut stride = vec![1; rank];
+        stride[axis] = step;
+        match range.start_bound() {
+            Bound::Included(&at) => (begin[axis], begins[axis]) = (at, false),
+            Bound::Excluded(&at) => (begin[axis], begins[axis]) = (at + 1, false),
+            Bound::Unbounded => {}
+        }
+        match range.end_bound() {
+            Bound::Included(&-1) | Bound::Unbounded => {}
+            Bound::Included(&at) => (end[axis], ends[axis]) = (at + 1, false),
+            Bound::Excluded(&at) => (end[axis], ends[axis]) = (at, false),
+        }
+        let options = ops::SliceByIndex::new().begin_mask(begins).end_mask(ends).stride(stride);
+        self.slice_by_index(begin, end, options)
+    }
+
+    /// One place along an axis, which goes: `x.at(0, 3)`. Negative places count from the end.
+    #[track_caller]
+    pub fn at(self, axis: i32, place: i32) -> Tensor<'g> {
+        let range =
+            if place == -1 { self.narrow(axis, -1..) } else { self.narrow(axis, place..place + 1) };
+        range.squeeze(ops::Squeeze::new().axes([self.axis(axis)]))
+    }
+
+    /// The elements repeated along axes of extent 1 until the shape is reached.
+    #[track_caller]
+    pub fn broadcast_to(self, shape: impl Into<Ints>) -> Tensor<'g> {
+        let wanted = shape.into().values;
+        let mut tensor = self;
+        let missing = wanted.len().saturating_sub(self.rank());
+        if missing > 0 {
+            tensor = tensor.expand_dims((0..missing).collect::<Vec<usize>>());
+        }
+        let dims = tensor.dims();
+        let reps = dims.iter().zip(&wanted).map(|(dim, &wanted)| match dim.known() {
+            Some(1) => wanted as i32,
+            _ => 1,
+        });
+        let reps: Vec<i32> = reps.collect();
+        if reps.iter().all(|&count| count == 1) { tensor } else { tensor.tile(reps) }
+    }
+
+    /// Gives the value a name, for profiles and reports.
+    pub fn label(self, name: &str) -> Tensor<'g> {
+        if let Some(value) = self.value {
+            self.graph.rename(value, name);
+        }
+        self
+    }
+
+    /// The other way round: 0 minus the elements.
+    #[track_caller]
+    fn negated(self) -> Tensor<'g> {
+        self.mul(-1.0)
+    }
+}
+
+fn vector(ints: Ints) -> Ints {
+    Ints { is_scalar: false, ..ints }
+}
+
+macro_rules! operator {
+    ($($name:ident $method:ident $op:ident;)*) => {$(
+        impl<'g, T: Into<Arg<'g>>> $name<T> for Tensor<'g> {
+            type Output = Tensor<'g>;
+
+            #[track_caller]
+            fn $method(self, other: T) -> Tensor<'g> {
+                Tensor::$op(self, other)
+            }
+        }
+
+        impl<'g, T: Into<Arg<'g>>> $name<T> for &Tensor<'g> {
+            type Output = Tensor<'g>;
+
+            #[track_caller]
+            fn $method(self, other: T) -> Tensor<'g> {
+                Tensor::$op(*self, other)
+            }
+        }
+
+        impl<'g> $name<Tensor<'g>> for f32 {
+            type Output = Tensor<'g>;
+
+            #[track_caller]
+            fn $method(self, other: Tensor<'g>) -> Tensor<'g> {
+                other.graph.$op(self, other)
+            }
+        }
+
+        impl<'g> $name<&Tensor<'g>> for f32 {
+            type Output = Tensor<'g>;
+
+            #[track_caller]
+            fn $method(self, other: &Tensor<'g>) -> Tensor<'g> {
+                other.graph.$op(self, *other)
+            }
+        }
+    )*};
+}
+operator! {
+    Add add add;
+    Sub sub sub;
+    Mul mul mul;
+    Div div real_div;
+    Rem rem modulo;
+}
+
+impl<'g> Neg for Tensor<'g> {
+    type Output = Tensor<'g>;
+
+    #[track_caller]
+    fn neg(self) -> Tensor<'g> {
+        self.negated()
+    }
+}
+
+impl<'g> Neg for &Tensor<'g> {
+    type Output = Tensor<'g>;
+
+    #[track_caller]
+    fn neg(self) -> Tensor<'g> {
+        self.negated()
+    }
+}
+
+macro_rules! literal_first {
+    ($($op:ident $kind:ident;)*) => {
+        impl Graph {$(
+            #[track_caller]
+            fn $op<'g>(&'g self, x: f32, y: Tensor<'g>) -> Tensor<'g> {
+                let mut call = crate::graph::Call::new(self, coremill_mil::ops::OpKind::$kind);
+                call.arg("x", x);
+                call.arg("y", y);
+                call.one()
+            }
+        )*}
+    };
+}
+literal_first! {
+    add Add;
+    sub Sub;
+    mul Mul;
+    real_div RealDiv;
+    modulo Mod;
+}

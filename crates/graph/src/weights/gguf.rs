@@ -1,0 +1,281 @@
+//! `.gguf`: metadata, tensor descriptions, and the tensors at aligned places.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use super::{Scheme, map, part, refused};
+use crate::error::Result as CrateResult;
+use crate::params::Param;
+
+pub(super) const MAGIC: [u8; 4] = *b"GGUF";
+
+/// Names and metadata of more bytes are refused: vocabularies have some megabytes.
+const MAX_HEADER_BYTES: usize = 256 << 20;
+
+/// Arrays of arrays nest at most so deep.
+const MAX_DEPTH: usize = 4;
+
+/// Tensors have at most so many dimensions, as in the format's own reader.
+const MAX_RANK: u32 = 8;
+
+/// A GGUF file: metadata and tensors by name.
+#[derive(Clone, Debug, Default)]
+pub struct Gguf {
+    /// What the file says about the model, `llama.block_count` for instance.
+    pub metadata: BTreeMap<String, MetadataValue>,
+    /// The tensors in the order of the file.
+    pub(super) tensors: Vec<(String, Param)>,
+}
+
+/// A value of a GGUF file's metadata.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MetadataValue {
+    /// A signed integer of any width.
+    Int(i64),
+    /// An unsigned integer of any width.
+    UInt(u64),
+    /// A float of any width.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A text.
+    Text(String),
+    /// Several values of one type.
+    Array(Vec<MetadataValue>),
+}
+
+impl MetadataValue {
+    /// The number, if it is one that fits.
+    pub fn as_u64(&self) -> Option<u64> {
+        match *self {
+            MetadataValue::UInt(value) => Some(value),
+            MetadataValue::Int(value) => u64::try_from(value).ok(),
+            _ => None,
+        }
+    }
+
+    /// The number as a float, if it is one.
+    pub fn as_f64(&self) -> Option<f64> {
+        match *self {
+            MetadataValue::Float(value) => Some(value),
+            MetadataValue::UInt(value) => Some(value as f64),
+            MetadataValue::Int(value) => Some(value as f64),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            MetadataValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Gguf {
+    /// Reads a file; its tensors stay mapped.
+    pub fn open(path: impl AsRef<Path>) -> CrateResult<Gguf> {
+        let path = path.as_ref();
+        parse(&map(path)?).map_err(|message| refused(path, message))
+    }
+
+    /// The tensors in the order of the file.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &Param)> {
+        self.tensors.iter().map(|(name, param)| (name.as_str(), param))
+    }
+}
+
+pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
+    let mut reader = Reader { file, at: 0 };
+    if reader.array::<4>()? != MAGIC {
+        return Err("is no GGUF file".to_owned());
+    }
+    let version = reader.u32()?;
+    if !(2..=3).contains(&version) {
+        return Err(format!("has version {version} of GGUF; accepted are 2 and 3"));
+    }
+    let (tensor_count, entry_count) = (reader.u64()?, reader.u64()?);
+    let mut metadata = BTreeMap::new();
+    for _ in 0..entry_count {
+        let key = reader.text()?;
+        let kind = reader.u32()?;
+        metadata.insert(key, reader.value(kind, 0)?);
+    }
+    let mut found = Vec::new();
+    for _ in 0..tensor_count {
+        let name = reader.text()?;
+        let rank = reader.u32()?;
+        if rank > MAX_RANK {
+            return Err(format!("tensor `{name}` has {rank} dimensions; accepted are {MAX_RANK}"));
+        }
+        // The file has the innermost extent first.
+        let mut shape = Vec::new();
+        for _ in 0..rank {
+            shape.insert(0, reader.u64()?);
+        }
+        let (code, offset) = (reader.u32()?, reader.u64()?);
+        let Some(scheme) = Scheme::from_code(code) else {
+            let known: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name()).collect();
+            let known = known.join(", ");
+            return Err(format!(
+                "tensor `{name}` is stored in scheme {code}; accepted are {known}"
+            ));
+        };
+        found.push((name, scheme, shape, offset));
+    }
+    let alignment = metadata.get("general.alignment").and_then(MetadataValue::as_u64).unwrap_or(32);
+    if !alignment.is_power_of_two() {
+        return Err(format!("aligns its tensors to {alignment} bytes, which is no power of two"));
+    }
+    let start = (reader.at as u64).checked_next_multiple_of(alignment);
+    let mut tensors = Vec::with_capacity(found.len());
+    for (name, scheme, shape, offset) in found {
+        let Some(length) = scheme.storage_bytes(&shape) else {
+            let block = scheme.block().0;
+            return Err(format!(
+                "tensor `{name}` of shape {shape:?} is stored in {scheme}, whose rows are multiples of {block}"
+            ));
+        };
+        let bytes = start.and_then(|start| part(file, start.checked_add(offset)?, length));
+        let Some(bytes) = bytes else {
+            return Err(format!("tensor `{name}` lies beyond the end of the file"));
+        };
+        let param = Param::blocks(scheme, shape, bytes);
+        tensors.push((name, param.map_err(|error| error.to_string())?));
+    }
+    Ok(Gguf { metadata, tensors })
+}
+
+struct Reader<'f> {
+    file: &'f Buffer,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn bytes(&mut self, target: &mut [u8]) -> Result<(), String> {
+        let at = self.at;
+        self.file
+            .read_at(at, target)
+            .map_err(|_| format!("ends at byte {at}, within its header"))?;
+        self.at += target.len();
+        if self.at > MAX_HEADER_BYTES {
+            return Err(format!("has a header of more than {MAX_HEADER_BYTES} bytes"));
+        }
+        Ok(())
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let mut bytes = [0; N];
+        self.bytes(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, String> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        let length = self.u64()?;
+        let left = (self.file.len() - self.at).min(MAX_HEADER_BYTES) as u64;
+        if length > left {
+            return Err(format!(
+                "has a text of {length} bytes at byte {}, beyond its end",
+                self.at
+            ));
+        }
+        let mut bytes = vec![0; length as usize];
+        self.bytes(&mut bytes)?;
+        // Vocabularies hold tokens that are parts of characters.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn value(&mut self, kind: u32, depth: usize) -> Result<MetadataValue, String> {
+        Ok(match kind {
+            0 => MetadataValue::UInt(self.array::<1>()?[0].into()),
+            1 => MetadataValue::Int((self.array::<1>()?[0] as i8).into()),
+            2 => MetadataValue::UInt(u16::from_le_bytes(self.array()?).into()),
+            3 => MetadataValue::Int(i16::from_le_bytes(self.array()?).into()),
+            4 => MetadataValue::UInt(self.u32()?.into()),
+            5 => MetadataValue::Int(i32::from_le_bytes(self.array()?).into()),
+            6 => MetadataValue::Float(f32::from_le_bytes(self.array()?).into()),
+            7 => MetadataValue::Bool(self.array::<1>()?[0] != 0),
+            8 => MetadataValue::Text(self.text()?),
+            9 if depth < MAX_DEPTH => {
+                let kind = self.u32()?;
+                let count = self.u64()?;
+                // Each element takes a byte at least.
+                if count > (self.file.len() - self.at) as u64 {
+                    return Err(format!("has an array of {count} elements at byte {}", self.at));
+                }
+                let mut values = Vec::new();
+                for _ in 0..count {
+                    values.push(self.value(kind, depth + 1)?);
+                }
+                MetadataValue::Array(values)
+            }
+            10 => MetadataValue::UInt(self.u64()?),
+            11 => MetadataValue::Int(i64::from_le_bytes(self.array()?)),
+            12 => MetadataValue::Float(f64::from_le_bytes(self.array()?)),
+            _ => return Err(format!("has metadata of type {kind} at byte {}", self.at)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: &mut Vec<u8>, text: &str) {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text.as_bytes());
+    }
+
+    fn file(code: u32, shape: &[u64], data: &[u8]) -> Vec<u8> {
+        let mut bytes = b"GGUF".to_vec();
+        bytes.extend(3u32.to_le_bytes());
+        bytes.extend(1u64.to_le_bytes());
+        bytes.extend(1u64.to_le_bytes());
+        text(&mut bytes, "general.name");
+        bytes.extend(8u32.to_le_bytes());
+        text(&mut bytes, "tiny");
+        text(&mut bytes, "w");
+        bytes.extend((shape.len() as u32).to_le_bytes());
+        shape.iter().for_each(|extent| bytes.extend(extent.to_le_bytes()));
+        bytes.extend(code.to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        bytes.extend(data);
+        bytes
+    }
+
+    #[test]
+    fn tensors_have_the_outermost_extent_first() {
+        let data: Vec<u8> = (0..6).flat_map(|x| (x as f32).to_le_bytes()).collect();
+        let gguf = parse(&Buffer::from(file(0, &[3, 2], &data))).expect("sound");
+        assert_eq!(gguf.metadata["general.name"].as_str(), Some("tiny"));
+        let (name, param) = gguf.tensors().next().expect("one");
+        assert_eq!((name, param.shape()), ("w", &[2, 3][..]));
+        assert_eq!(param.to_floats().expect("floats"), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let refusal = |bytes: Vec<u8>| parse(&Buffer::from(bytes)).expect_err("refused");
+        assert!(refusal(file(99, &[32], &[0; 34])).contains("scheme 99"));
+        assert!(refusal(file(8, &[33], &[0; 64])).contains("multiples of 32"));
+        assert!(refusal(file(8, &[32], &[0; 8])).contains("beyond the end"));
+        assert!(refusal(file(8, &[u64::MAX - 31, 32], &[0; 34])).contains("whose rows"));
+        let whole = file(8, &[32], &[1; 34]);
+        for length in 0..whole.len() {
+            assert!(parse(&Buffer::from(whole[..length].to_vec())).is_err(), "{length} bytes");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The schemes in which GGUF stores weights, and what their blocks mean.
+//!
+//! Each block of 32 or 256 weights of a row has its own scale. The arithmetic is that of the reference in
+//! Python's `gguf`, operation by operation, so that results are equal to the last bit.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use coremill_tensor::{Buffer, Identity, Produce};
+use half::{bf16, f16};
+
+/// How the weights of a tensor are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the names are those of the format")]
+#[expect(non_camel_case_types, reason = "the names are those of the format")]
+pub enum Scheme {
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    Q8_K,
+    Iq4Nl,
+    Mxfp4,
+}
+
+/// The values of IQ4_NL's codes.
+pub(super) const IQ4_NL: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// The values of MXFP4's codes, doubled.
+pub(super) const MXFP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+impl Scheme {
+    /// Every scheme.
+    pub const ALL: [Scheme; 16] = [
+        Scheme::F32,
+        Scheme::F16,
+        Scheme::Bf16,
+        Scheme::Q4_0,
+        Scheme::Q4_1,
+        Scheme::Q5_0,
+        Scheme::Q5_1,
+        Scheme::Q8_0,
+        Scheme::Q2_K,
+        Scheme::Q3_K,
+        Scheme::Q4_K,
+        Scheme::Q5_K,
+        Scheme::Q6_K,
+        Scheme::Q8_K,
+        Scheme::Iq4Nl,
+        Scheme::Mxfp4,
+    ];
+
+    /// The number that files have for it.
+    pub const fn code(self) -> u32 {
+        match self {
+            Scheme::F32 => 0,
+            Scheme::F16 => 1,
+            Scheme::Q4_0 => 2,
+            Scheme::Q4_1 => 3,
+            Scheme::Q5_0 => 6,
+            Scheme::Q5_1 => 7,
+            Scheme::Q8_0 => 8,
+            Scheme::Q2_K => 10,
+            Scheme::Q3_K => 11,
+            Scheme::Q4_K => 12,
+            Scheme::Q5_K => 13,
+            Scheme::Q6_K => 14,
+            Scheme::Q8_K => 15,
+            Scheme::Iq4Nl => 20,
+            Scheme::Bf16 => 30,
+            Scheme::Mxfp4 => 39,
+        }
+    }
+
+    /// The scheme that files number so.
+    pub fn from_code(code: u32) -> Option<Scheme> {
+        Scheme::ALL.into_iter().find(|scheme| scheme.code() == code)
+    }
+
+    /// The name in the format's documentation.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scheme::F32 => "F32",
+            Scheme::F16 => "F16",
+            Scheme::Bf16 => "BF16",
+            Scheme::Q4_0 => "Q4_0",
+            Scheme::Q4_1 => "Q4_1",
+            Scheme::Q5_0 => "Q5_0",
+            Scheme::Q5_1 => "Q5_1",
+            Scheme::Q8_0 => "Q8_0",
+            Scheme::Q2_K => "Q2_K",
+            Scheme::Q3_K => "Q3_K",
+            Scheme::Q4_K => "Q4_K",
+            Scheme::Q5_K => "Q5_K",
+            Scheme::Q6_K => "Q6_K",
+            Scheme::Q8_K => "Q8_K",
+            Scheme::Iq4Nl => "IQ4_NL",
+            Scheme::Mxfp4 => "MXFP4",
+        }
+    }
+
+    /// Weights and bytes of a block.
+    pub const fn block(self) -> (usize, usize) {
+        match self {
+            Scheme::F32 => (1, 4),
+            Scheme::F16 | Scheme::Bf16 => (1, 2),
+            Scheme::Q4_0 | Scheme::Iq4Nl => (32, 18),
+            Scheme::Q4_1 => (32, 20),
+            Scheme::Q5_0 => (32, 22),
+            Scheme::Q5_1 => (32, 24),
+            Scheme::Q8_0 => (32, 34),
+            Scheme::Mxfp4 => (32, 17),
+            Scheme::Q2_K => (256, 84),
+            Scheme::Q3_K => (256, 110),
+            Scheme::Q4_K => (256, 144),
+            Scheme::Q5_K => (256, 176),
+            Scheme::Q6_K => (256, 210),
+            Scheme::Q8_K => (256, 292),
+        }
+    }
+
+    /// Bytes of a tensor; none if its rows are not whole blocks.
+    pub fn storage_bytes(self, shape: &[u64]) -> Option<u64> {
+        let (weights, bytes) = self.block();
+        let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
+        let row = shape.last().copied().unwrap_or(1);
+        if row % weights as u64 != 0 {
+            return None;
+        }
+        (count / weights as u64).checked_mul(bytes as u64)
+    }
+
+    /// The weights as `fp32`, computed when they are read.
+    pub(crate) fn dequantized(self, blocks: &Buffer) -> Buffer {
+        if self == Scheme::F32 {
+            return blocks.clone();
+        }
+        Buffer::deferred(Arc::new(Dequantized { scheme: self, blocks: blocks.clone() }))
+    }
+
+    /// The weights of one block.
+    pub(crate) fn dequantize(self, block: &[u8], weights: &mut [f32]) {
+        match self {
+            Scheme::F32 => weights[0] = f32::from_le_bytes(word(block, 0)),
+            Scheme::F16 => weights[0] = half_at(block, 0),
+            Scheme::Bf16 => weights[0] = bf16::from_le_bytes(word(block, 0)).to_f32(),
+            Scheme::Q4_0 => {
+                let scale = half_at(block, 0);
+                nibbles(&block[2..18], |at, code| weights[at] = scale * f32::from(code as i8 - 8));
+            }
+            Scheme::Q4_1 => {
+                let (scale, least) = (half_at(block, 0), half_at(block, 2));
+                nibbles(&block[4..20], |at, code| weights[at] = scale * f32::from(code) + least);
+            }
+            Scheme::Q5_0 => {
+                let (scale, high) = (half_at(block, 0), u32::from_le_bytes(word(block, 2)));
+                nibbles(&block[6..22], |at, code| {
+                    weights[at] = scale * f32::from(five(code, high, at) as i8 - 16);
+                });
+            }
+            Scheme::Q5_1 => {
+                let (scale, least) = (half_at(block, 0), half_at(block, 2));
+                let high = u32::from_le_bytes(word(block, 4));
+                nibbles(&block[8..24], |at, code| {
+                    weights[at] = scale * f32::from(five(code, high, at)) + least;
+                });
+            }
+            Scheme::Q8_0 => {
+                let scale = half_at(block, 0);
+                for (weight, &code) in weights.iter_mut().zip(&block[2..34]) {
+                    *weight = scale * f32::from(code as i8);
+                }
+            }
+            Scheme::Q8_K => {
+                let scale = f32::from_le_bytes(word(block, 0));
+                for (weight, &code) in weights.iter_mut().zip(&block[4..260]) {
+                    *weight = scale * f32::from(code as i8);
+                }
+            }
+            Scheme::Q2_K => {
+                let (scales, codes) = (&block[..16], &block[16..80]);
+                let (scale, least) = (half_at(block, 80), half_at(block, 82));
+                for (at, weight) in weights.iter_mut().enumerate() {
+                    let (half, within) = (at / 128, at % 128);
+                    let code = (codes[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
+                    let group = scales[at / 16];
+                    let (factor, offset) =
+                        (scale * f32::from(group & 15), least * f32::from(group >> 4));
+                    *weight = factor * f32::from(code) - offset;
+                }
+            }
+            Scheme::Q3_K => {
+                let (mask, codes, packed) = (&block[..32], &block[32..96], &block[96..108]);
+                let scale = half_at(block, 108);
+                for (at, weight) in weights.iter_mut().enumerate() {
+                    let (half, within) = (at / 128, at % 128);
+                    let low = (codes[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
+                    let high = (mask[at % 32] >> (at / 32)) & 1;
+                    let code = low as i8 - if high == 0 { 4 } else { 0 };
+                    let group = at / 16;
+                    let lower = (packed[group % 8] >> (4 * (group / 8))) & 15;
+                    let upper = (packed[8 + group % 4] >> (2 * (group / 4))) & 3;
+                    let factor = scale * f32::from((lower | (upper << 4)) as i8 - 32);
+                    *weight = factor * f32::from(code);
+                }
+            }
+            Scheme::Q4_K => {
+                let (scale, least) = (half_at(block, 0), half_at(block, 2));
+                let codes = &block[16..144];
+                for (at, weight) in weights.iter_mut().enumerate() {
+                    let (factor, offset) = six(&block[4..16], at / 32);
+                    let (factor, offset) = (scale * f32::from(factor), least * f32::from(offset));
+                    let code = (codes[at / 64 * 32 + at % 32] >> (4 * (at / 32 % 2))) & 15;
+                    *weight = factor * f32::from(code) - offset;
+                }
+            }
+            Scheme::Q5_K => {
+                let (scale, least) = (half_at(block, 0), half_at(block, 2));
+                let (high, codes) = (&block[16..48], &block[48..176]);
+                for (at, weight) in weights.iter_mut().enumerate() {
+                    let (factor, offset) = six(&block[4..16], at / 32);
+                    let (factor, offset) = (scale * f32::from(factor), least * f32::from(offset));
+                    let low = (codes[at / 64 * 32 + at % 32] >> (4 * (at / 32 % 2))) & 15;
+                    let upper = (high[at % 32] >> (at / 32)) & 1;
+                    *weight = factor * f32::from(low | (upper << 4)) - offset;
+                }
+            }
+            Scheme::Q6_K => {
+                let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
+                let scale = half_at(block, 208);
+                for (at, weight) in weights.iter_mut().enumerate() {
+                    let (half, within) = (at / 128, at % 128);
+                    let lower = (low[half * 64 + within % 64] >> (4 * (within / 64))) & 15;
+                    let upper = (high[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
+                    let factor = scale * f32::from(scales[at / 16] as i8);
+                    *weight = factor * f32::from((lower | (upper << 4)) as i8 - 32);
+                }
+            }
+            Scheme::Iq4Nl => {
+                let scale = half_at(block, 0);
+                nibbles(&block[2..18], |at, code| {
+                    weights[at] = scale * f32::from(IQ4_NL[usize::from(code)]);
+                });
+            }
+            Scheme::Mxfp4 => {
+                let scale = exponent_half(block[0]);
+                nibbles(&block[1..17], |at, code| {
+                    weights[at] = scale * f32::from(MXFP4[usize::from(code)]);
+                });
+            }
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|place| bytes[at + place])
+}
+
+pub(super) fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes(word(bytes, at)).to_f32()
+}
+
+/// The codes of 32 weights: the lower halves of the bytes, then the upper ones.
+pub(super) fn nibbles(bytes: &[u8], mut visit: impl FnMut(usize, u8)) {
+    for (at, &byte) in bytes.iter().enumerate() {
+        visit(at, byte & 15);
+        visit(at + 16, byte >> 4);
+    }
+}
+
+/// A code of five bits, the uppermost of which stands apart.
+pub(super) fn five(code: u8, high: u32, at: usize) -> u8 {
+    code | (((high >> at) & 1) as u8) << 4
+}
+
+/// The scale and the offset of a group, of six bits each, of which eight pairs stand in twelve bytes.
+fn six(packed: &[u8], group: usize) -> (u8, u8) {
+    if group < 4 {
+        (packed[group] & 63, packed[group + 4] & 63)
+    } else {
+        let both = packed[group + 4];
+        ((both & 15) | (packed[group - 4] >> 6 << 4), (both >> 4) | (packed[group] >> 6 << 4))
+    }
+}
+
+/// Half of the power of two that an exponent of eight bits stands for.
+pub(super) fn exponent_half(exponent: u8) -> f32 {
+    f32::from_bits(match exponent {
+        0 | 1 => 0x0020_0000 << exponent,
+        _ => u32::from(exponent - 1) << 23,
+    })
+}
+
+struct Dequantized {
+    scheme: Scheme,
+    blocks: Buffer,
+}
+
+impl Produce for Dequantized {
+    fn length(&self) -> usize {
+        let (weights, bytes) = self.scheme.block();
+        self.blocks.len() / bytes * weights * 4
+    }
+
+    fn granule(&self) -> usize {
+        self.scheme.block().0 * 4
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let (count, bytes) = self.scheme.block();
+        let (first, blocks) = (offset / (count * 4), target.len() / (count * 4));
+        let range = first * bytes..(first + blocks) * bytes;
+        self.blocks.with_window(range, |source| {
+            let mut weights = vec![0.0; count];
+            for (block, out) in source.chunks_exact(bytes).zip(target.chunks_exact_mut(count * 4)) {
+                self.scheme.dequantize(block, &mut weights);
+                for (weight, place) in weights.iter().zip(out.chunks_exact_mut(4)) {
+                    place.copy_from_slice(&weight.to_le_bytes());
+                }
+            }
+        })
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        let identity = Identity::new("gguf").with(u64::from(self.scheme.code()));
+        Some(identity.with_part(&self.blocks.identity()))
+    }
+}

@@ -1,0 +1,196 @@
+//! Graphs as callers build, compile, run and save them.
+
+use coremill_graph::ops::{Conv, MaxPool};
+use coremill_graph::{DType, Device, ErrorKind, Graph, Opset, Param, Precision, Session};
+
+fn ramp(count: usize) -> Vec<f32> {
+    (0..count).map(|at| ((at * 37 + 11) % 97) as f32 / 97.0 - 0.4).collect()
+}
+
+#[test]
+fn a_small_network_runs_and_is_saved() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [1, 3, 8, 8]);
+    let weight = graph.param("conv.weight", [4, 3, 3, 3]);
+    let bias = graph.param("conv.bias", [4]);
+    let y = x.conv(weight, Conv::new().bias(bias).pad_type("same").strides([1, 1])).relu();
+    let y = y.max_pool([2, 2], "valid", MaxPool::new().strides([2, 2]));
+    let y = y.view([1, 4 * 4 * 4]).matmul_t(graph.param("head", [10, 64]));
+    graph.output("logits", y.softmax_on(-1));
+
+    let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
+    let missing = model.run(&[("x", &ramp(192))]).expect_err("parameters are not set");
+    assert_eq!(missing.kind(), ErrorKind::Parameter);
+    assert!(missing.to_string().contains("`conv.weight`"), "{missing}");
+    model.set_param("conv.weight", ramp(108)).expect("it is there");
+    model.set_param("conv.bias", [0.1f32, 0.2, 0.3, 0.4]).expect("it is there");
+    model.set_param("head", ramp(640)).expect("it is there");
+    let first = model.run(&[("x", &ramp(192))]).expect("it runs");
+    let total: f32 = first.floats("logits").expect("floats").iter().sum();
+    assert!((total - 1.0).abs() < 1e-2, "{total}");
+
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("Small.mlpackage");
+    model.save(&path).expect("it is written");
+    let read = coremill_mil::package::read(&path).expect("it is read");
+    let mut again = Session::new(Device::Host).load(read).expect("it loads");
+    assert_eq!(again.run(&[("x", &ramp(192))]).expect("it runs"), first);
+
+    model.set_param("head", vec![0.0f32; 640]).expect("it is there");
+    let mut flat = [0.0; 10];
+    model.run_into(&[("x", &ramp(192))], &mut [("logits", &mut flat)]).expect("it runs");
+    assert!(flat.iter().all(|&x| (x - 0.1).abs() < 1e-3), "{flat:?}");
+}
+
+#[test]
+fn mistakes_are_reported_together_with_their_lines() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [2, 3]);
+    let y = x.matmul_t(graph.param("w", [4, 5]));
+    let line = line!() - 1;
+    let z = x + y;
+    x.transpose([0, 2]);
+    graph.output("y", z.relu());
+    let error = Session::new(Device::Host).compile(&graph).err().expect("it is wrong");
+    let lines: Vec<_> = error.mistakes().iter().map(|mistake| mistake.location.line()).collect();
+    assert_eq!(lines, [line, line + 3], "{error}");
+    assert!(error.to_string().contains("tests/graphs.rs"), "{error}");
+    assert!(error.to_string().contains("`matmul`"), "{error}");
+}
+
+#[test]
+fn numbers_take_the_type_of_what_they_meet() {
+    let graph = Graph::new();
+    let ids = graph.input("ids", DType::Int32, [3]);
+    let x = graph.input("x", DType::Fp32, [3]);
+    graph.output("next", ids + 1);
+    graph.output("scaled", 2.0 - (x * 3) / 4.0);
+    graph.output("same", x);
+    let mut model =
+        Session::new(Device::Host).precision(Precision::Fp32).compile(&graph).expect("ok");
+    let given = model.run(&[("ids", &[1i64, 2, 3]), ("x", &[4.0f32, 8.0, -4.0])]).expect("it runs");
+    assert_eq!(given.ints("next"), Some(&[2, 3, 4][..]));
+    assert_eq!(given.floats("scaled"), Some(&[-1.0, -4.0, 5.0][..]));
+    assert_eq!(given.floats("same"), Some(&[4.0, 8.0, -4.0][..]));
+}
+
+#[test]
+fn parts_are_cut_as_numpy_cuts_them() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [2, 5]);
+    graph.output("a", x.narrow(1, 1..3));
+    graph.output("b", x.narrow(-1, -2..));
+    graph.output("c", x.narrow(1, ..-3));
+    graph.output("d", x.at(0, -1));
+    graph.output("e", x.strided(1, .., 2));
+    graph.output("f", x.at(1, 2).unsqueeze(1).broadcast_to([2, 2]));
+    let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
+    let x: Vec<f32> = (0..10).map(|at| at as f32).collect();
+    let given = model.run(&[("x", &x)]).expect("it runs");
+    let expected: [(&str, &[f32]); 6] = [
+        ("a", &[1.0, 2.0, 6.0, 7.0]),
+        ("b", &[3.0, 4.0, 8.0, 9.0]),
+        ("c", &[0.0, 1.0, 5.0, 6.0]),
+        ("d", &[5.0, 6.0, 7.0, 8.0, 9.0]),
+        ("e", &[0.0, 2.0, 4.0, 5.0, 7.0, 9.0]),
+        ("f", &[2.0, 2.0, 7.0, 7.0]),
+    ];
+    for (name, expected) in expected {
+        assert_eq!(given.floats(name), Some(expected), "{name}");
+    }
+}
+
+#[test]
+fn states_stay_and_are_shared_by_functions() {
+    let fill = Graph::named("fill", Opset::Ios18);
+    let x = fill.input("x", DType::Fp32, [4]);
+    fill.state("cache", [4]).write(x);
+    fill.output("y", x * 2.0);
+    let add = Graph::named("add", Opset::Ios18);
+    let x = add.input("x", DType::Fp32, [4]);
+    let cache = add.state("cache", [4]);
+    cache.write(cache.read() + x);
+    add.output("y", cache.read());
+    let mut model = Session::new(Device::Host).compile_all(&[&fill, &add]).expect("it compiles");
+    model.run_function("fill", &[("x", &[1.0f32, 2.0, 3.0, 4.0])]).expect("it runs");
+    for turn in 1..=3u8 {
+        let given = model.run_function("add", &[("x", &[1.0f32, 0.0, 0.0, 0.0])]).expect("it runs");
+        assert_eq!(given.floats("y"), Some(&[1.0 + f32::from(turn), 2.0, 3.0, 4.0][..]));
+    }
+    model.set_state("cache", &[0.0f32; 4]).expect("it is there");
+    assert_eq!(model.state("cache").expect("it is there").as_floats(), Some(&[0.0; 4][..]));
+}
+
+#[test]
+fn branches_and_loops_use_what_is_around_them() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [3]);
+    let scale = x.sum([0], false);
+    let y = graph.cond(scale.greater(0.0), || vec![x * scale], || vec![x - scale]);
+    let start = graph.int(0);
+    let looped = graph.while_loop(&[start, y[0]], |v| v[0].less(4), |v| vec![v[0] + 1, v[1] + x]);
+    graph.output("y", looped[1]);
+    let mut model =
+        Session::new(Device::Host).precision(Precision::Fp32).compile(&graph).expect("it compiles");
+    let given = model.run(&[("x", &[1.0f32, 2.0, 3.0])]).expect("it runs");
+    assert_eq!(given.floats("y"), Some(&[10.0, 20.0, 30.0][..]));
+    let given = model.run(&[("x", &[-1.0f32, -2.0, 1.0])]).expect("it runs");
+    assert_eq!(given.floats("y"), Some(&[-3.0, -8.0, 7.0][..]));
+}
+
+#[test]
+fn values_do_not_leave_the_block_that_computes_them() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [1]);
+    let mut kept = None;
+    graph.cond(
+        x.sum([0], false).greater(0.0),
+        || {
+            kept = Some(x * 2.0);
+            vec![x + 1.0]
+        },
+        || vec![x - 1.0],
+    );
+    graph.output("y", kept.expect("the branch is built") + 1.0);
+    let error = graph.check().expect_err("a value left its block");
+    assert!(error.to_string().contains("a branch or a loop that has ended"), "{error}");
+}
+
+#[test]
+fn devices_of_apple_say_why_they_are_not_there() {
+    let graph = Graph::new();
+    graph.output("y", graph.input("x", DType::Fp32, [1]) + 1.0);
+    if Device::NeuralEngine.is_available() {
+        return;
+    }
+    let error = Session::new(Device::NeuralEngine).compile(&graph).err().expect("it is not here");
+    assert_eq!(error.kind(), ErrorKind::Device);
+    assert!(error.to_string().contains("the Neural Engine is not available"), "{error}");
+    assert!(error.remedy().is_some_and(|hint| hint.contains("Device::Host")));
+}
+
+#[test]
+fn inputs_of_open_extents_take_what_fits() {
+    let graph = Graph::new();
+    let x = graph.flexible_input("x", DType::Fp32, &[(1, 16), (2, 2)]);
+    graph.output("y", x.sum([0], false));
+    let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
+    let given = model.run(&[("x", &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])]).expect("it runs");
+    assert_eq!(given.floats("y"), Some(&[9.0, 12.0][..]));
+    assert!(model.run(&[("x", &[1.0f32; 3])]).is_err());
+    assert!(model.run(&[("x", &[1.0f32; 34])]).is_err());
+}
+
+#[test]
+fn wrong_parameters_are_refused() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [2]);
+    graph.output("y", x * graph.param("w", [2]));
+    let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
+    let short = model.set_param("w", [1.0f32]).expect_err("it is short");
+    assert!(short.to_string().contains("takes 2 elements; found 1"), "{short}");
+    let unknown = model.set_param("v", [1.0f32]).expect_err("there is none");
+    assert!(unknown.to_string().contains("there is no parameter `v`; there are `w`"), "{unknown}");
+    let shape = model.set("w", Param::floats([1, 2], &[1.0, 2.0]).expect("sound"));
+    assert!(shape.expect_err("another rank").to_string().contains("[1, 2]"));
+}
