@@ -9,6 +9,7 @@ mod ops;
 mod oracle;
 mod pt2;
 mod pte;
+mod python;
 mod test;
 mod workspace;
 mod zoo;

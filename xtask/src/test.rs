@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::oracle::interpreter;
+use crate::python;
 use crate::workspace::{binary, cargo, execute, root};
 
 /// Tells the oracle tests where the `coremill` command is.
@@ -39,9 +40,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             cargo(&root).args(["build", "--release", "--package", "coremill-cli"]),
             "building the coremill command",
         )?;
+        let package = python::package(&root)?;
         let python = interpreter(&root)?;
         let mut pytest = Command::new(python);
         pytest.current_dir(&root).env(BINARY_VARIABLE, binary(&root));
+        pytest.env("PYTHONPATH", package);
         pytest.args(["-m", "pytest", "oracle"]);
         if let Some(expression) = &arguments.expression {
             pytest.args(["-k", expression]);

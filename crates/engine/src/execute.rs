@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{Arena, DType};
+use coremill_tensor::{Arena, DType, cancel};
 
 use crate::array::{Array, ElementsView, View};
 use crate::call::count_within;
@@ -76,6 +76,7 @@ impl Run<'_, '_> {
     /// Runs a region whose inputs are held; what it gives. Only the body has places in the arena.
     fn region(&mut self, region: &Region, places: Option<&Places>) -> Result<Vec<Value>> {
         for (index, (node, released)) in region.nodes.iter().zip(&region.releases).enumerate() {
+            cancel::point();
             self.operations += 1;
             if self.operations > self.source.limits.operations {
                 let limit = self.source.limits.operations;

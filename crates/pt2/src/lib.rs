@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `read` | [`Pt2`]: the layouts of the archive, and the program out of its entries |
-//! | `zip`, `wire` | the container, and the JSON's types |
+//! | `zip`, [`wire`] | the container, and the JSON's types, which programs in memory take too |
 //! | `graph`, `normalize`, `dead` | from the JSON's graph to [`Graph`] |
 //! | `program` | [`ExportedProgram`] and all that is in it |
 //! | [`promotion`] | the types of results |
@@ -42,7 +42,7 @@ mod schema;
 mod symbol;
 mod tensor;
 mod tree;
-mod wire;
+pub mod wire;
 mod zip;
 
 pub use error::{Error, ErrorKind};
@@ -57,5 +57,5 @@ pub use saved::Saved;
 pub use scalar::{Layout, MemoryFormat, ScalarType};
 pub use schema::{Kind, Parameter, Return, Schema, Schemas};
 pub use symbol::{Expression, Function, Number, Symbol, SymbolId, Symbols};
-pub use tensor::{Stored, Tensor};
+pub use tensor::{Claim, Stored, Tensor};
 pub use tree::TreeSpec;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use coremill_tensor::Buffer;
 
+use crate::read::SampleInputs;
 use crate::scalar::{Layout, MemoryFormat, ScalarType};
 use crate::schema::Schema;
 use crate::symbol::{Expression, SymbolId, Symbols};
@@ -46,7 +47,18 @@ pub struct ExportedProgram {
     pub metadata: BTreeMap<String, String>,
     /// Files that were saved along, by name.
     pub extra_files: BTreeMap<String, Buffer>,
-    pub(crate) sample_inputs: Option<(String, Buffer)>,
+    pub(crate) samples: Samples,
+}
+
+/// The inputs that a program was exported with.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Samples {
+    #[default]
+    None,
+    /// An entry of the archive: its name and its bytes.
+    Pickled(String, Buffer),
+    /// As they were given.
+    Given(SampleInputs),
 }
 
 /// Which rules a graph follows.

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, shown};
 use crate::graph::{self, Context};
 use crate::program::{
     Argument, CallSignature, Constraint, Dialect, ExportedProgram, Graph, InputKind, Module,
-    OutputKind,
+    OutputKind, Samples,
 };
 use crate::saved::{self, Saved};
 use crate::symbol::Expression;
@@ -46,7 +46,7 @@ pub struct Pt2 {
 /// What an archive holds besides the JSON of a program.
 struct Beside {
     tensors: BTreeMap<String, Stored>,
-    sample_inputs: Option<(String, Buffer)>,
+    samples: Samples,
     extra_files: BTreeMap<String, Buffer>,
 }
 
@@ -119,8 +119,8 @@ impl Pt2 {
             for entry in ["serialized_state_dict.pt", "serialized_constants.pt"] {
                 self.saved_tensors(entry, &mut tensors)?;
             }
-            let sample_inputs = self.samples(FLAT_SAMPLES)?;
-            Ok(Beside { tensors, sample_inputs, extra_files: self.extra(FLAT_EXTRA)? })
+            let samples = self.samples(FLAT_SAMPLES)?;
+            Ok(Beside { tensors, samples, extra_files: self.extra(FLAT_EXTRA)? })
         };
         // Python's JSON has bare words for what is not finite; JSON has not.
         together(FLAT_PROGRAM, &beside, || program(&quote_words(json.as_bytes()), FLAT_PROGRAM))
@@ -147,9 +147,9 @@ impl Pt2 {
                     None => self.saved_tensors(&format!("{folder}/{name}.pt"), &mut tensors)?,
                 }
             }
-            let sample_inputs = self.samples(&format!("{root}/data/sample_inputs/{name}.pt"))?;
+            let samples = self.samples(&format!("{root}/data/sample_inputs/{name}.pt"))?;
             let extra_files = self.extra(&format!("{root}/extra/"))?;
-            Ok(Beside { tensors, sample_inputs, extra_files })
+            Ok(Beside { tensors, samples, extra_files })
         };
         let entry = format!("{root}/models/{name}.json");
         together(&entry, &beside, || program(self.archive.get(&entry)?.as_bytes(), &entry))
@@ -215,9 +215,9 @@ impl Pt2 {
         Ok(())
     }
 
-    fn samples(&self, entry: &str) -> Result<Option<(String, Buffer)>, Error> {
+    fn samples(&self, entry: &str) -> Result<Samples, Error> {
         let bytes = self.archive.find(entry)?.filter(|bytes| !bytes.is_empty());
-        Ok(bytes.map(|bytes| (entry.to_owned(), bytes)))
+        Ok(bytes.map_or(Samples::None, |bytes| Samples::Pickled(entry.to_owned(), bytes)))
     }
 
     fn extra(&self, prefix: &str) -> Result<BTreeMap<String, Buffer>, Error> {
@@ -246,10 +246,28 @@ pub struct SampleInputs {
 }
 
 impl ExportedProgram {
+    /// A program that is in memory, from what torch's serializer would write of it and what would stand beside that.
+    ///
+    /// A tensor of a Python class is a [`Stored::Object`] without bytes; its parts stand beside it, `weight.qdata`.
+    pub fn from_parts(
+        program: wire::ExportedProgram,
+        tensors: BTreeMap<String, Stored>,
+        samples: Option<SampleInputs>,
+    ) -> Result<ExportedProgram, Error> {
+        let program = build(program)?;
+        check_tensors(&program.inputs, &tensors)?;
+        let samples = samples.map_or(Samples::None, Samples::Given);
+        Ok(ExportedProgram { tensors, samples, ..program })
+    }
+
     /// The inputs that the program was exported with. Read on demand, for they
     /// may hold objects of Python classes, which is an error then and harms nothing else.
     pub fn sample_inputs(&self) -> Result<Option<SampleInputs>, Error> {
-        let Some((entry, bytes)) = &self.sample_inputs else { return Ok(None) };
+        let (entry, bytes) = match &self.samples {
+            Samples::None => return Ok(None),
+            Samples::Given(samples) => return Ok(Some(samples.clone())),
+            Samples::Pickled(entry, bytes) => (entry, bytes),
+        };
         let saved = saved::read(bytes.clone(), entry).map_err(|error| error.in_entry(entry))?;
         let wrong = || {
             Error::malformed("the sample inputs are no pair of a tuple and a dictionary")
@@ -381,10 +399,10 @@ fn together(
         };
         (beside, program)
     });
-    let Beside { tensors, sample_inputs, extra_files } = beside?;
+    let Beside { tensors, samples, extra_files } = beside?;
     let program = program?;
     check_tensors(&program.inputs, &tensors).map_err(|error| error.in_entry(entry))?;
-    Ok(ExportedProgram { tensors, sample_inputs, extra_files, ..program })
+    Ok(ExportedProgram { tensors, samples, extra_files, ..program })
 }
 
 /// The program of a JSON, without what stands beside it.
@@ -501,7 +519,7 @@ fn build(wire: wire::ExportedProgram) -> Result<ExportedProgram, Error> {
         guards: wire.guards_code,
         metadata,
         extra_files: BTreeMap::new(),
-        sample_inputs: None,
+        samples: Samples::None,
     })
 }
 

@@ -43,17 +43,24 @@ pub struct Tensor {
     pub is_parameter: bool,
 }
 
-/// What a file says of a tensor, before it is believed.
-pub(crate) struct Claim {
-    pub(crate) dtype: ScalarType,
-    pub(crate) sizes: Vec<i64>,
-    pub(crate) strides: Vec<i64>,
-    pub(crate) offset: i64,
+/// What a file, or another program, says of a tensor, before it is believed.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The element type.
+    pub dtype: ScalarType,
+    /// The size of each dimension.
+    pub sizes: Vec<i64>,
+    /// How many elements a step along each dimension is.
+    pub strides: Vec<i64>,
+    /// The first element in the storage.
+    pub offset: i64,
 }
 
 impl Claim {
     /// The tensor, if the storage has all of its elements.
-    pub(crate) fn check(
+    ///
+    /// Tensors that share a storage have to name it alike.
+    pub fn check(
         self,
         storage: Buffer,
         storage_name: &str,

@@ -1,5 +1,9 @@
-//! The JSON of the archives, type by type. Fields that a version lacks have defaults, fields that it adds are ignored,
-//! and a union member that is not known is an error.
+//! The JSON of the archives, type by type: torch's schema of exported programs, under its own names. Fields that a version
+//! lacks have defaults, fields that it adds are ignored, and a union member that is not known is an error.
+//!
+//! A program that was never in an archive takes the same form, and becomes an [`ExportedProgram`](crate::ExportedProgram)
+//! with [`from_parts`](crate::ExportedProgram::from_parts).
+#![expect(missing_docs, reason = "torch documents its schema; the names are the same")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,7 +13,7 @@ use serde::de::{self, Deserializer, IgnoredAny, Visitor};
 
 /// A float; what is not finite is a text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Float(pub(crate) f64);
+pub struct Float(pub f64);
 
 impl<'de> Deserialize<'de> for Float {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Float, D::Error> {
@@ -49,36 +53,36 @@ impl<'de> Deserialize<'de> for Float {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct ExportedProgram {
-    pub(crate) graph_module: GraphModule,
+pub struct ExportedProgram {
+    pub graph_module: GraphModule,
     #[serde(default)]
-    pub(crate) opset_version: BTreeMap<String, i64>,
+    pub opset_version: BTreeMap<String, i64>,
     #[serde(default)]
-    pub(crate) range_constraints: BTreeMap<String, RangeConstraint>,
-    pub(crate) schema_version: SchemaVersion,
+    pub range_constraints: BTreeMap<String, RangeConstraint>,
+    pub schema_version: SchemaVersion,
     #[serde(default)]
-    pub(crate) verifiers: Vec<String>,
+    pub verifiers: Vec<String>,
     /// Before there were verifiers; still what ExecuTorch writes.
     #[serde(default)]
-    pub(crate) dialect: Option<String>,
+    pub dialect: Option<String>,
     #[serde(default)]
-    pub(crate) torch_version: Option<String>,
+    pub torch_version: Option<String>,
     #[serde(default)]
-    pub(crate) guards_code: Vec<String>,
+    pub guards_code: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(crate) struct SchemaVersion {
-    pub(crate) major: u64,
-    pub(crate) minor: u64,
+pub struct SchemaVersion {
+    pub major: u64,
+    pub minor: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct RangeConstraint {
+pub struct RangeConstraint {
     #[serde(default, deserialize_with = "bound")]
-    pub(crate) min_val: Option<i64>,
+    pub min_val: Option<i64>,
     #[serde(default, deserialize_with = "bound")]
-    pub(crate) max_val: Option<i64>,
+    pub max_val: Option<i64>,
 }
 
 /// A bound of a size; none is absent, null, or, as ExecuTorch writes it, infinite.
@@ -101,115 +105,115 @@ fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::E
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct GraphModule {
-    pub(crate) graph: Graph,
-    pub(crate) signature: GraphSignature,
+pub struct GraphModule {
+    pub graph: Graph,
+    pub signature: GraphSignature,
     #[serde(default)]
-    pub(crate) module_call_graph: Vec<ModuleCallEntry>,
+    pub module_call_graph: Vec<ModuleCallEntry>,
     #[serde(default)]
-    pub(crate) metadata: BTreeMap<String, String>,
+    pub metadata: BTreeMap<String, String>,
     #[serde(default)]
-    pub(crate) treespec_namedtuple_fields: BTreeMap<String, NamedTupleDef>,
+    pub treespec_namedtuple_fields: BTreeMap<String, NamedTupleDef>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct NamedTupleDef {
-    pub(crate) field_names: Vec<String>,
+pub struct NamedTupleDef {
+    pub field_names: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct ModuleCallEntry {
-    pub(crate) fqn: String,
+pub struct ModuleCallEntry {
+    pub fqn: String,
     #[serde(default)]
-    pub(crate) signature: Option<ModuleCallSignature>,
+    pub signature: Option<ModuleCallSignature>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct ModuleCallSignature {
-    pub(crate) in_spec: String,
-    pub(crate) out_spec: String,
+pub struct ModuleCallSignature {
+    pub in_spec: String,
+    pub out_spec: String,
     #[serde(default)]
-    pub(crate) forward_arg_names: Option<Vec<String>>,
+    pub forward_arg_names: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Graph {
-    pub(crate) inputs: Vec<Argument>,
-    pub(crate) outputs: Vec<Argument>,
-    pub(crate) nodes: Vec<Node>,
+pub struct Graph {
+    pub inputs: Vec<Argument>,
+    pub outputs: Vec<Argument>,
+    pub nodes: Vec<Node>,
     #[serde(default)]
-    pub(crate) tensor_values: HashMap<String, TensorMeta>,
+    pub tensor_values: HashMap<String, TensorMeta>,
     #[serde(default)]
-    pub(crate) sym_int_values: HashMap<String, SymInt>,
+    pub sym_int_values: HashMap<String, SymInt>,
     #[serde(default)]
-    pub(crate) sym_float_values: HashMap<String, SymFloat>,
+    pub sym_float_values: HashMap<String, SymFloat>,
     #[serde(default)]
-    pub(crate) sym_bool_values: HashMap<String, SymBool>,
+    pub sym_bool_values: HashMap<String, SymBool>,
     #[serde(default)]
-    pub(crate) custom_obj_values: HashMap<String, CustomObject>,
+    pub custom_obj_values: HashMap<String, CustomObject>,
     #[serde(default)]
-    pub(crate) is_single_tensor_return: bool,
+    pub is_single_tensor_return: bool,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Node {
-    pub(crate) target: String,
-    pub(crate) inputs: Vec<NamedArgument>,
-    pub(crate) outputs: Vec<Argument>,
+pub struct Node {
+    pub target: String,
+    pub inputs: Vec<NamedArgument>,
+    pub outputs: Vec<Argument>,
     #[serde(default)]
-    pub(crate) metadata: BTreeMap<String, String>,
+    pub metadata: BTreeMap<String, String>,
     #[serde(default)]
-    pub(crate) is_hop_single_tensor_return: Option<bool>,
+    pub is_hop_single_tensor_return: Option<bool>,
     #[serde(default)]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct NamedArgument {
-    pub(crate) name: String,
-    pub(crate) arg: Argument,
+pub struct NamedArgument {
+    pub name: String,
+    pub arg: Argument,
     #[serde(default)]
-    pub(crate) kind: Option<i64>,
+    pub kind: Option<i64>,
 }
 
 /// [`NamedArgument::kind`] of what was passed by keyword.
-pub(crate) const KEYWORD: i64 = 2;
+pub const KEYWORD: i64 = 2;
 
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Named {
-    pub(crate) name: String,
+pub struct Named {
+    pub name: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct GraphArgument {
-    pub(crate) name: String,
-    pub(crate) graph: Graph,
+pub struct GraphArgument {
+    pub name: String,
+    pub graph: Graph,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct CustomObject {
-    pub(crate) name: String,
-    pub(crate) class_fqn: String,
+pub struct CustomObject {
+    pub name: String,
+    pub class_fqn: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Complex {
-    pub(crate) real: Float,
-    pub(crate) imag: Float,
+pub struct Complex {
+    pub real: Float,
+    pub imag: Float,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Device {
+pub struct Device {
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    pub kind: String,
     #[serde(default)]
-    pub(crate) index: Option<i64>,
+    pub index: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
 #[expect(clippy::enum_variant_names, reason = "the names are those of the JSON")]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Argument {
+pub enum Argument {
     AsNone(IgnoredAny),
     AsTensor(Named),
     AsTensors(Vec<Named>),
@@ -243,45 +247,55 @@ pub(crate) enum Argument {
     AsStringToArgument(BTreeMap<String, Argument>),
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum OptionalTensorArgument {
-    AsTensor(Named),
-    AsNone(IgnoredAny),
+impl Argument {
+    /// Nothing.
+    pub const NONE: Argument = Argument::AsNone(IgnoredAny);
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SymIntArgument {
+pub enum OptionalTensorArgument {
+    AsTensor(Named),
+    AsNone(IgnoredAny),
+}
+
+impl OptionalTensorArgument {
+    /// No tensor.
+    pub const NONE: OptionalTensorArgument = OptionalTensorArgument::AsNone(IgnoredAny);
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SymIntArgument {
     AsName(String),
     AsInt(i64),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SymFloatArgument {
+pub enum SymFloatArgument {
     AsName(String),
     AsFloat(Float),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SymBoolArgument {
+pub enum SymBoolArgument {
     AsName(String),
     AsBool(bool),
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct SymExpr {
-    pub(crate) expr_str: String,
+pub struct SymExpr {
+    pub expr_str: String,
     #[serde(default)]
-    pub(crate) hint: Option<Hint>,
+    pub hint: Option<Hint>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[expect(clippy::enum_variant_names, reason = "the names are those of the JSON")]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Hint {
+pub enum Hint {
     AsInt(i64),
     AsBool(bool),
     AsFloat(Float),
@@ -289,47 +303,47 @@ pub(crate) enum Hint {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SymInt {
+pub enum SymInt {
     AsExpr(SymExpr),
     AsInt(i64),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SymFloat {
+pub enum SymFloat {
     AsExpr(SymExpr),
     AsFloat(Float),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SymBool {
+pub enum SymBool {
     AsExpr(SymExpr),
     AsBool(bool),
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct TensorMeta {
-    pub(crate) dtype: i64,
-    pub(crate) sizes: Vec<SymInt>,
+pub struct TensorMeta {
+    pub dtype: i64,
+    pub sizes: Vec<SymInt>,
     #[serde(default)]
-    pub(crate) requires_grad: bool,
-    pub(crate) device: Device,
-    pub(crate) strides: Vec<SymInt>,
-    pub(crate) storage_offset: SymInt,
-    pub(crate) layout: i64,
+    pub requires_grad: bool,
+    pub device: Device,
+    pub strides: Vec<SymInt>,
+    pub storage_offset: SymInt,
+    pub layout: i64,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct GraphSignature {
-    pub(crate) input_specs: Vec<InputSpec>,
-    pub(crate) output_specs: Vec<OutputSpec>,
+pub struct GraphSignature {
+    pub input_specs: Vec<InputSpec>,
+    pub output_specs: Vec<OutputSpec>,
 }
 
 /// User inputs and constants stand in the graph's inputs as well, and are taken from there.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum InputSpec {
+pub enum InputSpec {
     UserInput(IgnoredAny),
     Parameter { arg: Named, parameter_name: String },
     Buffer { arg: Named, buffer_name: String, persistent: Option<bool> },
@@ -339,9 +353,14 @@ pub(crate) enum InputSpec {
     Token { arg: Named },
 }
 
+impl InputSpec {
+    /// An input of the caller's.
+    pub const USER: InputSpec = InputSpec::UserInput(IgnoredAny);
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum OutputSpec {
+pub enum OutputSpec {
     UserOutput(IgnoredAny),
     LossOutput { arg: Named },
     BufferMutation { arg: Named, buffer_name: String },
@@ -352,19 +371,24 @@ pub(crate) enum OutputSpec {
     Token { arg: Named },
 }
 
-#[derive(Debug, Deserialize)]
-pub(crate) struct PayloadConfig {
-    pub(crate) config: BTreeMap<String, PayloadMeta>,
+impl OutputSpec {
+    /// An output that the caller gets.
+    pub const USER: OutputSpec = OutputSpec::UserOutput(IgnoredAny);
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct PayloadMeta {
-    pub(crate) path_name: String,
-    pub(crate) is_param: bool,
+pub struct PayloadConfig {
+    pub config: BTreeMap<String, PayloadMeta>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct PayloadMeta {
+    pub path_name: String,
+    pub is_param: bool,
     #[serde(default)]
-    pub(crate) use_pickle: bool,
+    pub use_pickle: bool,
     #[serde(default)]
-    pub(crate) tensor_meta: Option<TensorMeta>,
+    pub tensor_meta: Option<TensorMeta>,
 }
 
 #[cfg(test)]

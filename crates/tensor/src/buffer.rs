@@ -45,6 +45,7 @@ pub struct Buffer {
 
 enum Owner {
     Memory(Vec<u8>),
+    Lent(Arc<dyn AsRef<[u8]> + Send + Sync>),
     File { path: PathBuf, file: File, map: Mmap, released: AtomicUsize },
     Deferred { producer: Arc<dyn Produce>, length: usize, kept: OnceLock<Vec<u8>> },
 }
@@ -79,6 +80,13 @@ impl Buffer {
         Ok(Buffer { owner: Arc::new(owner), range })
     }
 
+    /// Bytes that somebody else owns: those of a tensor of another runtime, for instance. They lie in memory, and have
+    /// to stay where they are and as many as they are.
+    pub fn lent(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Buffer {
+        let range = 0..(*owner).as_ref().len();
+        Buffer { owner: Arc::new(Owner::Lent(owner)), range }
+    }
+
     /// Bytes that are computed whenever they are read.
     pub fn deferred(producer: Arc<dyn Produce>) -> Buffer {
         let length = producer.length();
@@ -95,6 +103,7 @@ impl Buffer {
     pub fn as_bytes(&self) -> &[u8] {
         let all: &[u8] = match &*self.owner {
             Owner::Memory(bytes) => bytes,
+            Owner::Lent(owner) => (**owner).as_ref(),
             Owner::File { map, .. } => map,
             Owner::Deferred { producer, length, kept } => kept.get_or_init(|| {
                 let mut bytes = vec![0; *length];
@@ -113,6 +122,7 @@ impl Buffer {
         let range = self.within(offset, target.len())?;
         match &*self.owner {
             Owner::Memory(bytes) => target.copy_from_slice(&bytes[range]),
+            Owner::Lent(owner) => target.copy_from_slice(&(**owner).as_ref()[range]),
             Owner::File { file, .. } => read_file_at(file, range.start as u64, target)?,
             Owner::Deferred { producer, kept, length } => match kept.get() {
                 Some(bytes) => target.copy_from_slice(&bytes[range]),
@@ -133,6 +143,7 @@ impl Buffer {
         let within = self.within(range.start, length)?;
         match &*self.owner {
             Owner::Memory(bytes) => Ok(visit(&bytes[within])),
+            Owner::Lent(owner) => Ok(visit(&(**owner).as_ref()[within])),
             Owner::File { map, released, .. } if length >= FAULT_AROUND => {
                 let result = visit(&map[within.clone()]);
                 release_some(map, &within, released);
@@ -197,7 +208,7 @@ impl Buffer {
     /// The file and the place in it, if the buffer is mapped.
     pub fn file_span(&self) -> Option<FileSpan<'_>> {
         match &*self.owner {
-            Owner::Memory(_) | Owner::Deferred { .. } => None,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => None,
             Owner::File { path, file, .. } => Some(FileSpan {
                 path,
                 file,
@@ -210,7 +221,7 @@ impl Buffer {
     /// The whole of the mapped file that this buffer is a part of.
     pub fn whole_file(&self) -> Option<Buffer> {
         match &*self.owner {
-            Owner::Memory(_) | Owner::Deferred { .. } => None,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => None,
             Owner::File { map, .. } => {
                 Some(Buffer { owner: Arc::clone(&self.owner), range: 0..map.len() })
             }
@@ -235,7 +246,7 @@ impl Buffer {
     pub fn identity(&self) -> Identity {
         let owner = match &*self.owner {
             Owner::Deferred { producer, .. } => producer.identity(),
-            Owner::Memory(_) | Owner::File { .. } => None,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::File { .. } => None,
         };
         let owner = owner
             .unwrap_or_else(|| Identity::new("owner").with(Arc::as_ptr(&self.owner).addr() as u64));

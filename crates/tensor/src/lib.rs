@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
 //! | `buffer` | [`Buffer`]: shared bytes in memory, mapped from a file, or computed when they are read |
+//! | [`cancel`] | how work is stopped that somebody no longer wants |
 //! | `deferred` | [`Recipe`]: how to compute elements from others; [`Statistics`] of them |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
@@ -23,6 +24,7 @@
 
 mod arena;
 mod buffer;
+pub mod cancel;
 mod deferred;
 mod dtype;
 mod isa;

@@ -5,6 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::cancel::{self, Token};
+
 /// More threads than this wait for the file system.
 const MAX_THREADS: usize = 8;
 
@@ -39,9 +41,13 @@ pub(crate) fn share<S>(
     visit: impl Fn(&mut S, usize) -> io::Result<()> + Sync,
 ) -> io::Result<()> {
     let next = AtomicUsize::new(0);
+    let token = cancel::current();
     let work = || -> io::Result<()> {
         let mut scratch = scratch();
         loop {
+            if token.as_ref().is_some_and(Token::is_cancelled) {
+                next.store(count, Ordering::Relaxed);
+            }
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= count {
                 return Ok(());
@@ -54,7 +60,7 @@ pub(crate) fn share<S>(
         }
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
+    let outcome = std::thread::scope(|scope| {
         let threads = processors.min(most).min(count);
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let own = work();
@@ -62,7 +68,10 @@ pub(crate) fn share<S>(
             let failed = || Err(io::Error::other("a thread that computes bytes panicked"));
             result.and(other.join().unwrap_or_else(|_| failed()))
         })
-    })
+    });
+    // What was not visited then is not there.
+    cancel::point();
+    outcome
 }
 
 /// A file that several threads write parts of.

@@ -33,6 +33,8 @@ use coremill_pt2::{
     Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, TensorMeta,
 };
 
+use coremill_tensor::cancel;
+
 use self::builder::Builder;
 use self::call::Call;
 use self::dtype::core_dtype;
@@ -188,6 +190,7 @@ impl<'p> Lowering<'p> {
     fn run(&mut self, frame: &mut Frame<'p>) {
         let is_outermost = std::ptr::eq(frame.graph, &self.program.graph);
         for (index, node) in frame.graph.nodes.iter().enumerate() {
+            cancel::point();
             let before = self.refused.len();
             let first = self.builder.function.value_count();
             if let Some(probe) = self.probe.filter(|_| is_outermost)

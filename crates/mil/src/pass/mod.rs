@@ -66,7 +66,11 @@ pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
     editor.sweep_all();
     for _ in 0..MAX_ROUNDS {
         let passes = PASSES.iter().filter(|pass| !skipped.contains(&pass.name));
-        if passes.map(|pass| (pass.run)(&mut editor)).sum::<usize>() == 0 {
+        let run = |pass: &Pass| {
+            coremill_tensor::cancel::point();
+            (pass.run)(&mut editor)
+        };
+        if passes.map(run).sum::<usize>() == 0 {
             break;
         }
     }

@@ -1,0 +1,268 @@
+//! Arrays of numpy and tensors of torch as arrays of the engine, and back.
+
+use coremill::engine::{Array, Elements, Outputs, Value};
+use coremill::tensor::DType;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::error;
+
+/// Arrays by name, and whether any of them was torch's: results are then, too.
+pub(crate) struct Given {
+    pub(crate) arrays: Vec<(String, Array)>,
+    pub(crate) torch: bool,
+}
+
+/// What a dictionary gives for inputs.
+pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<Given> {
+    let mut given = Given { arrays: Vec::with_capacity(dict.len()), torch: false };
+    for (key, value) in dict.iter() {
+        let name: String = key
+            .extract()
+            .map_err(|_| error::option(dict.py(), "inputs are given by name", None))?;
+        given.torch |= is_torch(&value)?;
+        given.arrays.push((name.clone(), array(&value, &name)?));
+    }
+    Ok(given)
+}
+
+/// Whether this is a tensor of torch, which is not imported to find out.
+pub(crate) fn is_torch(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let modules = value.py().import("sys")?.getattr("modules")?;
+    let torch = modules.call_method1("get", ("torch",))?;
+    Ok(!torch.is_none() && value.is_instance(&torch.getattr("Tensor")?)?)
+}
+
+/// Reads an array: numpy's, torch's, or what numpy makes one of.
+pub(crate) fn array(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Array> {
+    let py = value.py();
+    if is_torch(value)? {
+        return of_torch(value, name);
+    }
+    let numpy = numpy(py)?;
+    let is_array = value.is_instance(&numpy.getattr("ndarray")?)?;
+    let array = match is_array {
+        true => value.clone(),
+        false => plain(&numpy, value, name)?,
+    };
+    let dtype = array.getattr("dtype")?;
+    let kind: String = dtype.getattr("name")?.extract()?;
+    if dtype.getattr("kind")?.extract::<String>()? == "U" {
+        let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+        let texts: Vec<String> = array.call_method0("ravel")?.call_method0("tolist")?.extract()?;
+        return Ok(Array::texts(shape, texts));
+    }
+    let Some(found) = dtype_of(&kind) else {
+        let message = format!("input `{name}` holds `{kind}`, which Core ML has no type for");
+        return Err(error::option(py, message, None));
+    };
+    // In the order of the dimensions, and little endian.
+    let wanted = dtype.call_method1("newbyteorder", ("<",))?;
+    let packed = numpy.call_method1("ascontiguousarray", (&array, wanted))?;
+    // Arrays without dimensions become arrays of one.
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let address: usize =
+        packed.getattr("__array_interface__")?.get_item("data")?.get_item(0)?.extract()?;
+    let length: usize = packed.getattr("nbytes")?.extract()?;
+    bytes_at(py, name, found, &shape, address, length)
+}
+
+/// What numpy makes of numbers and lists.
+fn plain<'py>(
+    numpy: &Bound<'py, PyModule>,
+    value: &Bound<'py, PyAny>,
+    name: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let made = numpy.call_method1("asarray", (value,));
+    let made = made.map_err(|cause| {
+        let message = format!("input `{name}` is no array: {cause}");
+        error::option(numpy.py(), message, None)
+    })?;
+    let kind: String = made.getattr("dtype")?.getattr("kind")?.extract()?;
+    if kind == "O" {
+        let class = value.get_type().name()?;
+        let message = format!("input `{name}` is a {class}; expected an array");
+        let hint = "pass a numpy array or a torch tensor".to_owned();
+        return Err(error::option(numpy.py(), message, Some(hint)));
+    }
+    Ok(made)
+}
+
+fn of_torch(tensor: &Bound<'_, PyAny>, name: &str) -> PyResult<Array> {
+    let py = tensor.py();
+    let mut tensor = tensor.call_method0("detach")?;
+    for step in ["cpu", "contiguous", "resolve_conj", "resolve_neg"] {
+        tensor = tensor.call_method0(step)?;
+    }
+    let kind = tensor.getattr("dtype")?.str()?.to_string();
+    let kind = kind.strip_prefix("torch.").unwrap_or(&kind);
+    let Some(dtype) = dtype_of(kind) else {
+        let message = format!("input `{name}` holds `{kind}`, which Core ML has no type for");
+        return Err(error::option(py, message, None));
+    };
+    let shape: Vec<usize> = tensor.getattr("shape")?.extract()?;
+    let address: usize = tensor.call_method0("data_ptr")?.extract()?;
+    let length: usize = tensor.getattr("nbytes")?.extract()?;
+    bytes_at(py, name, dtype, &shape, address, length)
+}
+
+fn bytes_at(
+    py: Python<'_>,
+    name: &str,
+    dtype: DType,
+    shape: &[usize],
+    address: usize,
+    length: usize,
+) -> PyResult<Array> {
+    let bytes: &[u8] = if length == 0 || address == 0 {
+        &[]
+    } else {
+        // SAFETY: numpy or torch says that so many bytes of a packed array lie there, and the caller holds the array.
+        // The lock of Python is held, so that nobody resizes it meanwhile; elements that change are read as one of
+        // their values.
+        #[expect(unsafe_code, reason = "reading an array of another library where it lies")]
+        unsafe {
+            std::slice::from_raw_parts(address as *const u8, length)
+        }
+    };
+    Array::from_bytes(dtype, shape, bytes).ok_or_else(|| {
+        let message = format!(
+            "input `{name}` holds {} elements that do not fit 32 bits",
+            dtype.name()
+        );
+        error::option(py, message, None)
+    })
+}
+
+/// The type that numpy or torch calls so.
+fn dtype_of(name: &str) -> Option<DType> {
+    Some(match name {
+        "float16" => DType::Fp16,
+        "float32" => DType::Fp32,
+        "float64" => DType::Fp64,
+        "bfloat16" => DType::Bf16,
+        "bool" => DType::Bool,
+        "int8" => DType::Int8,
+        "uint8" => DType::UInt8,
+        "int16" => DType::Int16,
+        "uint16" => DType::UInt16,
+        "int32" => DType::Int32,
+        "uint32" => DType::UInt32,
+        "int64" => DType::Int64,
+        "uint64" => DType::UInt64,
+        _ => return None,
+    })
+}
+
+fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("numpy").map_err(|_| {
+        let hint = "pip install numpy".to_owned();
+        error::new(py, "arrays need numpy, which is not installed".to_owned(), Some(hint))
+    })
+}
+
+/// Keeps the elements of a result for the numpy array that shows them.
+#[pyclass(frozen, module = "coremill._native")]
+struct Held {
+    bytes: HeldBytes,
+    shape: Vec<usize>,
+    kind: &'static str,
+}
+
+enum HeldBytes {
+    Floats(Vec<f32>),
+    Ints(Vec<i32>),
+    Bytes(Vec<u8>),
+}
+
+#[pymethods]
+impl Held {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let address = match &self.bytes {
+            HeldBytes::Floats(floats) => floats.as_ptr().addr(),
+            HeldBytes::Ints(ints) => ints.as_ptr().addr(),
+            HeldBytes::Bytes(bytes) => bytes.as_ptr().addr(),
+        };
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
+        interface.set_item("typestr", self.kind)?;
+        // The array is the only one who has the elements: it may write to them.
+        interface.set_item("data", (address, false))?;
+        Ok(interface)
+    }
+}
+
+/// An array of numpy, or a tensor of torch, that shows the elements where they are.
+pub(crate) fn to_python<'py>(
+    py: Python<'py>,
+    array: Array,
+    torch: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let shape = array.shape().to_vec();
+    if let Elements::Texts(texts) = array.elements() {
+        let list = PyList::new(py, texts.iter())?;
+        return numpy(py)?.call_method1("array", (list,))?.call_method1("reshape", (shape,));
+    }
+    let kind = match array.dtype() {
+        DType::Bool => "|b1",
+        DType::Int8 => "|i1",
+        DType::UInt8 => "|u1",
+        DType::Int16 => "<i2",
+        DType::UInt16 => "<u2",
+        DType::Int32 => "<i4",
+        DType::UInt32 => "<u4",
+        DType::Int64 => "<i8",
+        DType::UInt64 => "<u8",
+        DType::Fp16 => "<f2",
+        DType::Fp64 => "<f8",
+        // numpy has no narrower floats.
+        other if other.is_float() => "<f4",
+        _ => "<i4",
+    };
+    let in_place = matches!(kind, "<f4" | "<i4");
+    let bytes = match array.elements() {
+        Elements::Floats(floats) if in_place => HeldBytes::Floats(floats.to_vec()),
+        Elements::Ints(ints) if in_place => HeldBytes::Ints(ints.to_vec()),
+        _ => HeldBytes::Bytes(array.to_bytes().unwrap_or_default()),
+    };
+    let held = Bound::new(py, Held { bytes, shape, kind })?;
+    let made = numpy(py)?.call_method1("asarray", (held,))?;
+    match torch {
+        true => py.import("torch")?.call_method1("from_numpy", (made,)),
+        false => Ok(made),
+    }
+}
+
+/// What a model gave, by name.
+pub(crate) fn results<'py>(
+    py: Python<'py>,
+    outputs: Outputs,
+    torch: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in outputs.0 {
+        match value {
+            Value::Array(array) => dict.set_item(name, to_python(py, array, torch)?)?,
+            Value::List(arrays) => {
+                let list = PyList::empty(py);
+                for array in arrays {
+                    list.append(to_python(py, array, torch)?)?;
+                }
+                dict.set_item(name, list)?;
+            }
+            Value::Dictionary(entries) => {
+                let classes = PyDict::new(py);
+                for (key, score) in entries {
+                    match key {
+                        coremill::engine::Key::Text(text) => classes.set_item(text, score)?,
+                        coremill::engine::Key::Int(number) => classes.set_item(number, score)?,
+                    }
+                }
+                dict.set_item(name, classes)?;
+            }
+        }
+    }
+    Ok(dict)
+}

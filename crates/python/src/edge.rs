@@ -1,0 +1,199 @@
+//! What ExecuTorch's partitioner and backend ask for, in `coremill.executorch`.
+
+use coremill::compiler::{
+    self, CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, Preprocessed as Made,
+};
+use coremill::pte::Data;
+use coremill::pte::coreml::Reference;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::error::{self, Failure};
+use crate::{exported, work};
+
+/// Keys and values.
+type Specs = Vec<(String, Vec<u8>)>;
+
+/// A call that cannot be lowered: torch's name of it, the operator, the reason, the remedy, the release that has it, and
+/// all of it as a message.
+type RefusedCall = (String, String, String, Option<String>, Option<&'static str>, String);
+
+/// What a delegate is given.
+#[pyclass(frozen, get_all, module = "coremill._native")]
+pub(crate) struct Preprocessed {
+    data: Py<PyBytes>,
+    identifier: String,
+    /// The number of the release that the model needs.
+    specification_version: i32,
+    /// By the name of an operation, the numbers of the calls that it comes from.
+    debug_handle_map: Option<Py<PyDict>>,
+    /// The name of the data, where methods share it.
+    key: String,
+    /// By method what its delegate is given in place of the data.
+    references: Py<PyDict>,
+}
+
+/// Divides a program: the nodes of each partition, buffers that become states, calls that are refused, all calls.
+#[pyfunction]
+#[pyo3(signature = (
+    program, specs, outside, *, take_over_mutable_buffer, take_over_constant_data, lower_full_graph
+))]
+#[expect(clippy::type_complexity, reason = "it is a tuple of lists for Python, which names them")]
+#[expect(clippy::too_many_arguments, reason = "they are the options of ExecuTorch's partitioner")]
+pub(crate) fn edge_partition(
+    py: Python<'_>,
+    program: &Bound<'_, PyAny>,
+    specs: Specs,
+    outside: Vec<String>,
+    take_over_mutable_buffer: bool,
+    take_over_constant_data: bool,
+    lower_full_graph: bool,
+) -> PyResult<(Vec<Vec<String>>, Vec<String>, Vec<RefusedCall>, Vec<String>)> {
+    let options = options(py, specs, lower_full_graph)?;
+    let options = LowerOptions { take_over_mutable_buffer, take_over_constant_data, ..options };
+    let taken = work::held(py, || exported::take(program))?;
+    let division = work::run(py, move |stage| {
+        stage.set("partitioning");
+        Ok(compiler::edge_partition(taken.program, &options, &outside)?)
+    })?;
+    let refused = refused(&division);
+    let states = division.parts.iter().flat_map(|part| part.states.iter().cloned()).collect();
+    let parts = division.parts.into_iter().map(|part| part.nodes).collect();
+    Ok((parts, states, refused, division.calls))
+}
+
+/// Asks every call of a program whether it can be lowered: those that are refused, and all calls.
+#[pyfunction]
+#[pyo3(signature = (
+    program, specs, *, take_over_mutable_buffer, take_over_constant_data, lower_full_graph
+))]
+pub(crate) fn edge_refused(
+    py: Python<'_>,
+    program: &Bound<'_, PyAny>,
+    specs: Specs,
+    take_over_mutable_buffer: bool,
+    take_over_constant_data: bool,
+    lower_full_graph: bool,
+) -> PyResult<(Vec<RefusedCall>, Vec<String>)> {
+    let options = options(py, specs, lower_full_graph)?;
+    let options = LowerOptions { take_over_mutable_buffer, take_over_constant_data, ..options };
+    let taken = work::held(py, || exported::take(program))?;
+    let division = work::run(py, move |stage| {
+        stage.set("partitioning");
+        Ok(compiler::refused_calls(taken.program, &options)?)
+    })?;
+    Ok((refused(&division), division.calls))
+}
+
+/// Makes a model of a partition, which is a program of the edge dialect.
+#[pyfunction]
+pub(crate) fn edge_preprocess(
+    py: Python<'_>,
+    program: &Bound<'_, PyAny>,
+    specs: Specs,
+) -> PyResult<Preprocessed> {
+    let part = part(py, String::new(), program, specs)?;
+    let made = work::run(py, move |stage| {
+        stage.set("lowering");
+        Ok(compiler::preprocess(part)?)
+    })?;
+    preprocessed(py, made, Vec::new(), true)
+}
+
+/// Makes one model of the partitions of several methods: `(method, program, specs)`. `at` is their place.
+#[pyfunction]
+pub(crate) fn edge_preprocess_multimethod(
+    py: Python<'_>,
+    parts: Vec<(String, Bound<'_, PyAny>, Specs)>,
+    at: usize,
+) -> PyResult<Preprocessed> {
+    let parts = parts.into_iter().map(|(method, program, specs)| part(py, method, &program, specs));
+    let parts = parts.collect::<PyResult<Vec<EdgeProgram>>>()?;
+    let methods = parts.iter().map(|part| part.method.clone()).collect();
+    let made = work::run(py, move |stage| {
+        stage.set("lowering");
+        Ok(compiler::preprocess_methods(parts, at)?)
+    })?;
+    preprocessed(py, made, methods, false)
+}
+
+fn options(py: Python<'_>, specs: Specs, full_graph: bool) -> PyResult<LowerOptions> {
+    let specs = specs.into_iter().map(|(key, value)| CompileSpec { key, value });
+    let mut options = LowerOptions { full_graph, ..LowerOptions::default() };
+    let applied = options.apply_specs(&specs.collect::<Vec<_>>());
+    applied.map_err(|refusal| error::of_refusal(py, &refusal))?;
+    Ok(options)
+}
+
+fn part(
+    py: Python<'_>,
+    method: String,
+    program: &Bound<'_, PyAny>,
+    specs: Specs,
+) -> PyResult<EdgeProgram> {
+    let taken = work::held(py, || exported::take(program))?;
+    // All of a partition is lowered.
+    Ok(EdgeProgram { method, program: taken.program, options: options(py, specs, true)? })
+}
+
+fn preprocessed(
+    py: Python<'_>,
+    made: Made,
+    methods: Vec<String>,
+    has_handles: bool,
+) -> PyResult<Preprocessed> {
+    let key = format!("coreml_{}", made.identifier);
+    let references = PyDict::new(py);
+    for function in methods {
+        let reference = Reference { key: key.clone(), function: function.clone() };
+        references.set_item(function, PyBytes::new(py, &reference.to_bytes()))?;
+    }
+    let handles = PyDict::new(py);
+    for (symbol, of) in made.handles {
+        handles.set_item(symbol, pyo3::types::PyTuple::new(py, of)?)?;
+    }
+    Ok(Preprocessed {
+        data: to_bytes(py, &made.data)?.unbind(),
+        identifier: made.identifier,
+        specification_version: made.specification_version,
+        debug_handle_map: has_handles.then(|| handles.unbind()),
+        key,
+        references: references.unbind(),
+    })
+}
+
+fn refused(division: &EdgeDivision) -> Vec<RefusedCall> {
+    let calls = division.refused.iter().map(|call| {
+        let refusal = &call.refusal;
+        let needs = refusal.needs.map(|opset| opset.tag());
+        let told = call.to_string();
+        (
+            call.node.clone(),
+            call.operator.clone(),
+            refusal.reason.clone(),
+            refusal.hint.clone(),
+            needs,
+            told,
+        )
+    });
+    calls.collect()
+}
+
+/// The bytes of a payload, computed where Python has them.
+fn to_bytes<'py>(py: Python<'py>, data: &Data) -> PyResult<Bound<'py, PyBytes>> {
+    let length = usize::try_from(data.len()).map_err(|_| {
+        error::new(py, "the payload is larger than this machine's memory".to_owned(), None)
+    })?;
+    PyBytes::new_with(py, length, |target| {
+        py.detach(|| {
+            let mut target = &mut *target;
+            for part in data.parts() {
+                let (here, rest) = target.split_at_mut(part.len());
+                part.read_at(0, here)?;
+                target = rest;
+            }
+            Ok(())
+        })
+        .map_err(|failure: std::io::Error| Failure::io(&failure).into_error(py))
+    })
+}

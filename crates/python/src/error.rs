@@ -1,0 +1,209 @@
+//! What goes wrong, as exceptions of `coremill`.
+//!
+//! The classes are Python's (`coremill/_errors.py`), so that they have documentation, types and attributes as Python
+//! users expect them.
+
+use coremill::compiler::{self, Refusal, Refused};
+use coremill::{pt2, pte};
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// What ends work that is done without Python.
+pub(crate) enum Failure {
+    /// A program cannot be converted.
+    Compiler(compiler::Error),
+    /// A file, an option or a run is at fault.
+    Library(coremill::Error),
+    /// An ExecuTorch program is at fault.
+    Program(pte::Error),
+    /// Core ML would refuse the model.
+    Invalid(String),
+    /// A model cannot be run.
+    Run {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// coremill is at fault.
+    Panic(String),
+    /// The user pressed Ctrl-C.
+    Interrupted,
+}
+
+impl From<compiler::Error> for Failure {
+    fn from(error: compiler::Error) -> Failure {
+        Failure::Compiler(error)
+    }
+}
+
+impl From<coremill::Error> for Failure {
+    fn from(error: coremill::Error) -> Failure {
+        Failure::Library(error)
+    }
+}
+
+impl From<pte::Error> for Failure {
+    fn from(error: pte::Error) -> Failure {
+        Failure::Program(error)
+    }
+}
+
+impl Failure {
+    /// The system refused to read or to write.
+    pub(crate) fn io(error: &std::io::Error) -> Failure {
+        Failure::Run { message: error.to_string(), hint: None }
+    }
+
+    pub(crate) fn into_error(self, py: Python<'_>) -> PyErr {
+        match self {
+            Failure::Compiler(error) => of_compiler(py, &error),
+            Failure::Library(error) => of_library(py, &error),
+            Failure::Program(error) => {
+                let hint = error.hint().map(str::to_owned);
+                make(py, "FormatError", error.to_string(), hint)
+            }
+            Failure::Invalid(report) => make(py, "InvalidModelError", report, None),
+            Failure::Run { message, hint } => make(py, "RunError", message, hint),
+            Failure::Panic(message) => internal(py, &message),
+            Failure::Interrupted => PyKeyboardInterrupt::new_err(()),
+        }
+    }
+}
+
+/// An exception of one of our classes.
+fn make(py: Python<'_>, class: &str, message: String, hint: Option<String>) -> PyErr {
+    make_with(py, class, message, hint, |_| Ok(()))
+}
+
+fn make_with(
+    py: Python<'_>,
+    class: &str,
+    message: String,
+    hint: Option<String>,
+    fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
+) -> PyErr {
+    let made = || -> PyResult<PyErr> {
+        let class = py.import("coremill._errors")?.getattr(class)?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("hint", hint)?;
+        fill(&keywords)?;
+        Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
+    };
+    made().unwrap_or_else(|error| error)
+}
+
+/// The user's input is at fault.
+pub(crate) fn new(py: Python<'_>, message: String, hint: Option<String>) -> PyErr {
+    make(py, "Error", message, hint)
+}
+
+/// An option or an argument is at fault.
+pub(crate) fn option(py: Python<'_>, message: impl Into<String>, hint: Option<String>) -> PyErr {
+    make(py, "OptionError", message.into(), hint)
+}
+
+/// Something about a program in memory that is not read.
+pub(crate) fn unsupported(py: Python<'_>, message: String) -> PyErr {
+    make(py, "FormatError", message, None)
+}
+
+/// coremill is at fault.
+pub(crate) fn internal(py: Python<'_>, message: &str) -> PyErr {
+    let hint = "this is a fault of coremill: please report it".to_owned();
+    make(py, "InternalError", message.to_owned(), Some(hint))
+}
+
+/// An error about a node or a tensor of a program.
+pub(crate) fn in_node(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+        return error;
+    }
+    let value = error.value(py);
+    if let Ok(Some(known)) = value.getattr_opt("node")
+        && !known.is_none()
+    {
+        return error;
+    }
+    let text = value.getattr_opt("message").ok().flatten();
+    let text = text.map_or_else(|| error.to_string(), |text| text.to_string());
+    let hint = value.getattr_opt("hint").ok().flatten();
+    let hint = hint.and_then(|hint| hint.extract::<Option<String>>().ok()).flatten();
+    let told = make_with(py, "FormatError", format!("`{name}`: {text}"), hint, |keywords| {
+        keywords.set_item("node", name)
+    });
+    told.set_cause(py, Some(error));
+    told
+}
+
+/// What is wrong with a program, whether it came from an archive or not.
+pub(crate) fn of_archive(py: Python<'_>, error: &pt2::Error) -> PyErr {
+    let mut message = String::new();
+    if let Some(entry) = error.entry() {
+        message += &format!("`{}`: ", entry.escape_debug());
+    }
+    if let Some(node) = error.node() {
+        message += &format!("node `{}`: ", node.escape_debug());
+    }
+    message += error.message();
+    make_with(py, "FormatError", message, error.hint().map(str::to_owned), |keywords| {
+        keywords.set_item("node", error.node())
+    })
+}
+
+pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
+    let message = error.rendered().map_or_else(|| error.to_string(), str::to_owned);
+    // What is rendered says the remedy itself.
+    let hint = if error.rendered().is_some() { None } else { error.remedy().map(str::to_owned) };
+    make(py, "Error", message, hint)
+}
+
+pub(crate) fn of_refusal(py: Python<'_>, refusal: &Refusal) -> PyErr {
+    make_with(
+        py,
+        "ConversionError",
+        refusal.reason.clone(),
+        refusal.hint.clone(),
+        |keywords| keywords.set_item("reason", &refusal.reason),
+    )
+}
+
+fn of_compiler(py: Python<'_>, error: &compiler::Error) -> PyErr {
+    match error {
+        compiler::Error::Archive(error) => of_archive(py, error),
+        compiler::Error::Program(refusal) => of_refusal(py, refusal),
+        compiler::Error::Fault(message) => internal(py, message),
+        compiler::Error::Refused(all) => {
+            let first = all.first();
+            let hint = first.and_then(|call| call.refusal.hint.clone());
+            make_with(py, "ConversionError", error.to_string(), None, |keywords| {
+                let refused = PyList::empty(py);
+                for call in all {
+                    refused.append(refused_call(py, call)?)?;
+                }
+                keywords.set_item("refused", refused)?;
+                if let Some(call) = first {
+                    fill_call(keywords, call)?;
+                }
+                keywords.set_item("first_hint", hint)
+            })
+        }
+    }
+}
+
+fn fill_call(keywords: &Bound<'_, PyDict>, call: &Refused) -> PyResult<()> {
+    keywords.set_item("operator", &call.operator)?;
+    keywords.set_item("reason", &call.refusal.reason)?;
+    keywords.set_item("module", &call.module)?;
+    keywords.set_item("node", &call.node)?;
+    keywords.set_item("source", call.source.clone())
+}
+
+/// A call that cannot be lowered, as `coremill.RefusedCall`.
+pub(crate) fn refused_call<'py>(py: Python<'py>, call: &Refused) -> PyResult<Bound<'py, PyAny>> {
+    let keywords = PyDict::new(py);
+    fill_call(&keywords, call)?;
+    keywords.set_item("hint", &call.refusal.hint)?;
+    py.import("coremill._errors")?.getattr("RefusedCall")?.call((), Some(&keywords))
+}

@@ -1,0 +1,566 @@
+//! Nodes of fx as torch's serializer writes them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use coremill::pt2::wire::{
+    Argument, Complex, CustomObject, Float, Graph, GraphArgument, KEYWORD, Named, NamedArgument,
+    Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymIntArgument,
+};
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple,
+};
+
+use super::meta::{Types, device, whole};
+use super::torch::Torch;
+use super::{items, text};
+use crate::error;
+
+/// Graphs within graphs, at most; as many as archives may have.
+const MAX_DEPTH: usize = 64;
+
+/// Writes graphs of one program.
+pub(super) struct Serializer<'t, 'py> {
+    torch: &'t Torch<'py>,
+    types: Types<'t, 'py>,
+    /// What is known of a target, by its place; torch keeps its operators for ever, and the graph the others.
+    targets: HashMap<usize, Target>,
+    depth: usize,
+}
+
+#[derive(Clone)]
+struct Target {
+    name: String,
+    kind: TargetKind,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum TargetKind {
+    /// An operator with this many results.
+    Operator(usize),
+    HigherOrder,
+    Function,
+    GetItem,
+}
+
+/// A graph that is being written.
+struct State {
+    graph: Graph,
+    /// Items that are taken twice, by the names of the later ones.
+    duplicates: HashMap<String, String>,
+}
+
+impl<'t, 'py> Serializer<'t, 'py> {
+    pub(super) fn new(torch: &'t Torch<'py>) -> Serializer<'t, 'py> {
+        Serializer { torch, types: Types::new(torch), targets: HashMap::new(), depth: 0 }
+    }
+
+    /// A graph module's graph.
+    pub(super) fn graph(&mut self, module: &Bound<'py, PyAny>) -> PyResult<Graph> {
+        if self.depth >= MAX_DEPTH {
+            let message = format!("graphs are nested more than {MAX_DEPTH} deep");
+            return Err(error::unsupported(module.py(), message));
+        }
+        self.depth += 1;
+        let graph = Graph {
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            nodes: Vec::new(),
+            tensor_values: HashMap::new(),
+            sym_int_values: HashMap::new(),
+            sym_float_values: HashMap::new(),
+            sym_bool_values: HashMap::new(),
+            custom_obj_values: HashMap::new(),
+            is_single_tensor_return: false,
+        };
+        let mut state = State { graph, duplicates: HashMap::new() };
+        for node in module.getattr("graph")?.getattr("nodes")?.try_iter()? {
+            let node = node?;
+            self.node(&node, module, &mut state).map_err(|failure| {
+                let name = node.getattr("name").and_then(|name| name.extract::<String>());
+                error::in_node(node.py(), failure, &name.unwrap_or_default())
+            })?;
+        }
+        self.depth -= 1;
+        Ok(state.graph)
+    }
+
+    fn node(
+        &mut self,
+        node: &Bound<'py, PyAny>,
+        module: &Bound<'py, PyAny>,
+        state: &mut State,
+    ) -> PyResult<()> {
+        let op = node.getattr("op")?;
+        match op.cast::<PyString>()?.to_cow()?.as_ref() {
+            "placeholder" => self.placeholder(node, state),
+            "call_function" => self.call(node, module, state),
+            "output" => self.output(node, module, state),
+            "get_attr" => Ok(()),
+            other => Err(error::unsupported(
+                node.py(),
+                format!("a node is a `{other}`; exported programs have none"),
+            )),
+        }
+    }
+
+    fn placeholder(&mut self, node: &Bound<'py, PyAny>, state: &mut State) -> PyResult<()> {
+        let name: String = node.getattr("name")?.extract()?;
+        let value = value_of(node)?.ok_or_else(|| {
+            error::unsupported(node.py(), "the input has no type (`meta[\"val\"]`)".to_owned())
+        })?;
+        let is_constant = value.is_none()
+            || value.is_exact_instance_of::<PyInt>()
+            || value.is_exact_instance_of::<PyBool>()
+            || value.is_exact_instance_of::<PyFloat>()
+            || value.is_exact_instance_of::<PyString>();
+        let input = match is_constant {
+            true => self.argument(&value, None, state)?,
+            false => self.define(name, &value, state)?,
+        };
+        state.graph.inputs.push(input);
+        Ok(())
+    }
+
+    fn output(
+        &mut self,
+        node: &Bound<'py, PyAny>,
+        module: &Bound<'py, PyAny>,
+        state: &mut State,
+    ) -> PyResult<()> {
+        let given = node.getattr("args")?.get_item(0)?;
+        if self.torch.is_node(&given)? {
+            state.graph.is_single_tensor_return = true;
+            let output = self.argument(&given, Some(module), state)?;
+            state.graph.outputs.push(output);
+            return Ok(());
+        }
+        for item in items(&given)? {
+            let output = self.argument(&item, Some(module), state)?;
+            state.graph.outputs.push(output);
+        }
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        node: &Bound<'py, PyAny>,
+        module: &Bound<'py, PyAny>,
+        state: &mut State,
+    ) -> PyResult<()> {
+        let object = node.getattr("target")?;
+        let target = self.target(&object)?;
+        if target.kind == TargetKind::GetItem {
+            return Ok(());
+        }
+        let name: String = node.getattr("name")?.extract()?;
+        let value = value_of(node)?;
+        let mut inputs = Vec::new();
+        for argument in items(&node.getattr("args")?)? {
+            let arg = self.argument(&argument, Some(module), state)?;
+            inputs.push(NamedArgument { name: String::new(), arg, kind: Some(KEYWORD - 1) });
+        }
+        for (key, argument) in node.getattr("kwargs")?.cast::<PyDict>()?.iter() {
+            let arg = self.argument(&argument, Some(module), state)?;
+            inputs.push(NamedArgument { name: key.extract()?, arg, kind: Some(KEYWORD) });
+        }
+        let outputs = self.results(node, &name, target.kind, value.as_ref(), state)?;
+        let single = match (&target.kind, &value) {
+            (TargetKind::HigherOrder, Some(value)) => Some(self.torch.is_tensor(value)?),
+            (TargetKind::HigherOrder, None) => Some(false),
+            _ => None,
+        };
+        state.graph.nodes.push(Node {
+            target: target.name,
+            inputs,
+            outputs,
+            metadata: metadata(node)?,
+            is_hop_single_tensor_return: single,
+            name: Some(name),
+        });
+        Ok(())
+    }
+
+    fn target(&mut self, object: &Bound<'py, PyAny>) -> PyResult<Target> {
+        if let Some(known) = self.targets.get(&object.as_ptr().addr()) {
+            return Ok(known.clone());
+        }
+        let target = if object.is(&self.torch.getitem) {
+            Target { name: String::new(), kind: TargetKind::GetItem }
+        } else if let Some(schema) = object.getattr_opt("_schema")?
+            && !object.is_instance(&self.torch.higher_order)?
+        {
+            // Those of torch, and those of ExecuTorch's edge dialect.
+            let name: String = schema.getattr("name")?.extract()?;
+            let overload: String = schema.getattr("overload_name")?.extract()?;
+            let overload = if overload.is_empty() { "default" } else { &overload };
+            let results = schema.getattr("returns")?.len()?;
+            Target {
+                name: format!("torch.ops.{}.{overload}", name.replace("::", ".")),
+                kind: TargetKind::Operator(results),
+            }
+        } else if object.is_instance(&self.torch.higher_order)? {
+            let name: String = object.getattr("__name__")?.extract()?;
+            Target { name: format!("torch.ops.higher_order.{name}"), kind: TargetKind::HigherOrder }
+        } else {
+            let module: String = object.getattr("__module__")?.extract()?;
+            let name: String = object.getattr("__name__")?.extract()?;
+            let name = match module.strip_prefix("torch._ops") {
+                Some(rest) => format!("torch.ops{rest}.{name}"),
+                None => format!("{module}.{name}"),
+            };
+            Target { name, kind: TargetKind::Function }
+        };
+        self.targets.insert(object.as_ptr().addr(), target.clone());
+        Ok(target)
+    }
+
+    fn results(
+        &mut self,
+        node: &Bound<'py, PyAny>,
+        name: &str,
+        kind: TargetKind,
+        value: Option<&Bound<'py, PyAny>>,
+        state: &mut State,
+    ) -> PyResult<Vec<Argument>> {
+        if kind == TargetKind::Operator(0) {
+            return Ok(Vec::new());
+        }
+        let Some(value) = value else { return Ok(vec![Argument::NONE]) };
+        let is_list = value.is_instance_of::<PyList>();
+        let is_several = value.is_instance_of::<PyTuple>() || is_list;
+        if !is_several {
+            return Ok(vec![self.define(name.to_owned(), value, state)?]);
+        }
+        let users = self.taken(node, state)?;
+        // An operator with one result that is a list; higher-order ones give tuples of results.
+        if kind == TargetKind::Operator(1) || is_list {
+            let mut tensors = Vec::new();
+            for (index, item) in items(value)?.iter().enumerate() {
+                let taken = users.get(&index).map(|(_, name)| name.clone());
+                let named = taken.unwrap_or_else(|| format!("{name}_unused_{index}"));
+                tensors.push(self.define_tensor(named, item, state)?);
+            }
+            return Ok(vec![Argument::AsTensors(tensors)]);
+        }
+        let mut results = Vec::new();
+        for (index, item) in items(value)?.iter().enumerate() {
+            let user = users.get(&index);
+            if item.is_instance_of::<PyList>() {
+                let inner = match user {
+                    Some((user, _)) => self.taken(user, state)?,
+                    None => HashMap::new(),
+                };
+                let mut tensors = Vec::new();
+                for (at, item) in items(item)?.iter().enumerate() {
+                    if item.is_none() {
+                        continue;
+                    }
+                    let named = match (inner.get(&at), user) {
+                        (Some((_, named)), _) => named.clone(),
+                        (None, Some((_, user))) => format!("{user}_unused_{at}"),
+                        (None, None) => format!("{name}_unused_{index}_{at}"),
+                    };
+                    tensors.push(self.define_tensor(named, item, state)?);
+                }
+                results.push(Argument::AsTensors(tensors));
+                continue;
+            }
+            let named = match user {
+                Some((_, named)) => named.clone(),
+                None => format!("{name}_unused_{index}"),
+            };
+            results.push(match item.is_none() {
+                true => Argument::NONE,
+                false => self.define(named, item, state)?,
+            });
+        }
+        Ok(results)
+    }
+
+    /// Who takes which item of a result: the first for each, whose name the result gets.
+    fn taken(
+        &mut self,
+        node: &Bound<'py, PyAny>,
+        state: &mut State,
+    ) -> PyResult<HashMap<usize, (Bound<'py, PyAny>, String)>> {
+        let mut taken: HashMap<usize, (Bound<'py, PyAny>, String)> = HashMap::new();
+        for user in node.getattr("users")?.try_iter()? {
+            let user = user?;
+            let name: String = user.getattr("name")?.extract()?;
+            if !user.getattr("target")?.is(&self.torch.getitem) {
+                let message = format!("`{name}` uses several results at once");
+                return Err(error::unsupported(node.py(), message));
+            }
+            let index: usize = user.getattr("args")?.get_item(1)?.extract()?;
+            match taken.get(&index) {
+                Some((_, first)) => drop(state.duplicates.insert(name, first.clone())),
+                None => drop(taken.insert(index, (user, name))),
+            }
+        }
+        Ok(taken)
+    }
+
+    fn define_tensor(
+        &mut self,
+        name: String,
+        value: &Bound<'py, PyAny>,
+        state: &mut State,
+    ) -> PyResult<Named> {
+        if !self.torch.is_tensor(value)? {
+            let message = format!("an item of a list is a {}, and no tensor", class_of(value));
+            return Err(error::unsupported(value.py(), message));
+        }
+        let meta = self.types.tensor(value)?;
+        state.graph.tensor_values.insert(name.clone(), meta);
+        Ok(Named { name })
+    }
+
+    /// A value that an input or a call defines.
+    fn define(
+        &mut self,
+        name: String,
+        value: &Bound<'py, PyAny>,
+        state: &mut State,
+    ) -> PyResult<Argument> {
+        let [int, float, bool] = &self.torch.symbolic;
+        if value.is_none() {
+            return Ok(Argument::NONE);
+        }
+        if self.torch.is_tensor(value)? {
+            return Ok(Argument::AsTensor(self.define_tensor(name, value, state)?));
+        }
+        if value.is_instance(bool)? || value.is_exact_instance_of::<PyBool>() {
+            let value = self.types.bool(value)?;
+            state.graph.sym_bool_values.insert(name.clone(), value);
+            return Ok(Argument::AsSymBool(SymBoolArgument::AsName(name)));
+        }
+        if value.is_instance(int)? || value.is_instance_of::<PyInt>() {
+            let value = self.types.int(value)?;
+            state.graph.sym_int_values.insert(name.clone(), value);
+            return Ok(Argument::AsSymInt(SymIntArgument::AsName(name)));
+        }
+        if value.is_instance(float)? || value.is_instance_of::<PyFloat>() {
+            let value = self.types.float(value)?;
+            state.graph.sym_float_values.insert(name.clone(), value);
+            return Ok(Argument::AsSymFloat(SymFloatArgument::AsName(name)));
+        }
+        if value.is_instance(&self.torch.custom_object)? {
+            let class_fqn: String = value.getattr("class_fqn")?.extract()?;
+            let object = CustomObject { name: name.clone(), class_fqn: class_fqn.clone() };
+            state.graph.custom_obj_values.insert(name.clone(), object);
+            return Ok(Argument::AsCustomObj(CustomObject { name, class_fqn }));
+        }
+        let message = format!("a value is a {}", class_of(value));
+        Err(error::unsupported(value.py(), message))
+    }
+
+    /// The name of a node's value.
+    fn name(&self, node: &Bound<'py, PyAny>, state: &State) -> PyResult<Named> {
+        let name: String = node.getattr("name")?.extract()?;
+        Ok(Named { name: state.duplicates.get(&name).cloned().unwrap_or(name) })
+    }
+
+    /// A value that is used, or a constant. Names need not tell of which kind their values are.
+    fn argument(
+        &mut self,
+        value: &Bound<'py, PyAny>,
+        module: Option<&Bound<'py, PyAny>>,
+        state: &State,
+    ) -> PyResult<Argument> {
+        if self.torch.is_node(value)? {
+            if value.getattr("op")?.cast::<PyString>()?.to_cow()? == "get_attr" {
+                return self.attribute(value, module);
+            }
+            return Ok(Argument::AsTensor(self.name(value, state)?));
+        }
+        if value.is_none() {
+            return Ok(Argument::NONE);
+        }
+        if let Ok(truth) = value.cast_exact::<PyBool>() {
+            return Ok(Argument::AsBool(truth.is_true()));
+        }
+        if let Ok(number) = value.cast::<PyInt>() {
+            return Ok(Argument::AsInt(whole(number)?));
+        }
+        if let Ok(number) = value.cast::<PyFloat>() {
+            return Ok(Argument::AsFloat(Float(number.value())));
+        }
+        if let Ok(text) = value.cast::<PyString>() {
+            return Ok(Argument::AsString(text.to_cow()?.into_owned()));
+        }
+        if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+            return self.list(&items(value)?, module, state);
+        }
+        if let Some((_, number)) = self.torch.dtype(value) {
+            return Ok(Argument::AsScalarType(number));
+        }
+        if let Some(number) = self.torch.format(value) {
+            return Ok(Argument::AsMemoryFormat(number));
+        }
+        if let Some(number) = self.torch.layout(value) {
+            return Ok(Argument::AsLayout(number));
+        }
+        if value.is_instance(&self.torch.device)? {
+            return Ok(Argument::AsDevice(device(value)?));
+        }
+        if let Ok(number) = value.cast::<PyComplex>() {
+            let (real, imag) = (value.getattr("real")?.extract()?, value.getattr("imag")?.extract()?);
+            let _ = number;
+            return Ok(Argument::AsComplex(Complex { real: Float(real), imag: Float(imag) }));
+        }
+        if let Ok(dict) = value.cast::<PyDict>() {
+            let mut arguments = BTreeMap::new();
+            for (key, item) in dict.iter() {
+                arguments.insert(key.extract()?, self.argument(&item, module, state)?);
+            }
+            return Ok(Argument::AsStringToArgument(arguments));
+        }
+        if value.is_instance(&self.torch.operator)? || value.is_instance(&self.torch.higher_order)? {
+            return Ok(Argument::AsOperator(self.target(value)?.name));
+        }
+        let message = format!("an argument is a {}", class_of(value));
+        Err(error::unsupported(value.py(), message))
+    }
+
+    fn attribute(
+        &mut self,
+        node: &Bound<'py, PyAny>,
+        module: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Argument> {
+        let name: String = node.getattr("target")?.extract()?;
+        let mut attribute = match module {
+            Some(module) => module.clone(),
+            None => node.getattr("graph")?.getattr("owning_module")?,
+        };
+        for part in name.split('.') {
+            attribute = attribute.getattr(part)?;
+        }
+        if attribute.is_instance(&self.torch.graph_module)? {
+            let graph = self.graph(&attribute)?;
+            return Ok(Argument::AsGraph(Box::new(GraphArgument { name, graph })));
+        }
+        let class = class_of(&attribute);
+        if class == "LoweredBackendModule" {
+            return Err(error::new(
+                node.py(),
+                "the program calls a delegate already".to_owned(),
+                Some("pass the program as it was before `to_backend`".to_owned()),
+            ));
+        }
+        let message = format!("the attribute `{name}` is a {class}; graphs are read");
+        Err(error::unsupported(node.py(), message))
+    }
+
+    fn list(
+        &mut self,
+        list: &[Bound<'py, PyAny>],
+        module: Option<&Bound<'py, PyAny>>,
+        state: &State,
+    ) -> PyResult<Argument> {
+        let Some(first) = list.first() else { return Ok(Argument::AsTensors(Vec::new())) };
+        let mut all = Vec::with_capacity(list.len());
+        for item in list {
+            all.push(self.argument(item, module, state)?);
+        }
+        let mixed = || {
+            let message = format!("a list of {} and others", class_of(first));
+            error::unsupported(first.py(), message)
+        };
+        let is = |test: &dyn Fn(&Argument) -> bool| all.iter().all(test);
+        use Argument as A;
+        Ok(if is(&|one| matches!(one, A::AsInt(_))) {
+            A::AsInts(each(all, |one| if let A::AsInt(value) = one { Some(value) } else { None }))
+        } else if is(&|one| matches!(one, A::AsTensor(_))) {
+            A::AsTensors(each(all, |one| if let A::AsTensor(name) = one { Some(name) } else { None }))
+        } else if is(&|one| matches!(one, A::AsInt(_) | A::AsTensor(_))) {
+            A::AsSymInts(each(all, |one| match one {
+                A::AsInt(value) => Some(SymIntArgument::AsInt(value)),
+                A::AsTensor(Named { name }) => Some(SymIntArgument::AsName(name)),
+                _ => None,
+            }))
+        } else if is(&|one| matches!(one, A::AsNone(_) | A::AsTensor(_))) {
+            A::AsOptionalTensors(each(all, |one| match one {
+                A::AsNone(_) => Some(OptionalTensorArgument::NONE),
+                A::AsTensor(name) => Some(OptionalTensorArgument::AsTensor(name)),
+                _ => None,
+            }))
+        } else if is(&|one| matches!(one, A::AsBool(_))) {
+            A::AsBools(each(all, |one| if let A::AsBool(value) = one { Some(value) } else { None }))
+        } else if is(&|one| matches!(one, A::AsBool(_) | A::AsTensor(_))) {
+            A::AsSymBools(each(all, |one| match one {
+                A::AsBool(value) => Some(SymBoolArgument::AsBool(value)),
+                A::AsTensor(Named { name }) => Some(SymBoolArgument::AsName(name)),
+                _ => None,
+            }))
+        } else if is(&|one| matches!(one, A::AsFloat(_) | A::AsInt(_))) {
+            A::AsFloats(each(all, |one| match one {
+                A::AsFloat(value) => Some(value),
+                A::AsInt(value) => Some(Float(value as f64)),
+                _ => None,
+            }))
+        } else if is(&|one| matches!(one, A::AsFloat(_) | A::AsTensor(_))) {
+            A::AsSymFloats(each(all, |one| match one {
+                A::AsFloat(value) => Some(SymFloatArgument::AsFloat(value)),
+                A::AsTensor(Named { name }) => Some(SymFloatArgument::AsName(name)),
+                _ => None,
+            }))
+        } else if is(&|one| matches!(one, A::AsString(_))) {
+            A::AsStrings(each(all, |one| if let A::AsString(text) = one { Some(text) } else { None }))
+        } else if is(&|one| matches!(one, A::AsInts(_))) {
+            A::AsIntLists(each(all, |one| if let A::AsInts(list) = one { Some(list) } else { None }))
+        } else if is(&|one| matches!(one, A::AsFloats(_))) {
+            A::AsFloatLists(each(all, |one| if let A::AsFloats(list) = one { Some(list) } else { None }))
+        } else if is(&|one| matches!(one, A::AsTensors(_))) {
+            A::AsNestedTensors(each(all, |one| {
+                if let A::AsTensors(list) = one { Some(list) } else { None }
+            }))
+        } else {
+            return Err(mixed());
+        })
+    }
+}
+
+/// What `take` takes of each, which it was asked about before.
+fn each<T>(all: Vec<Argument>, take: impl Fn(Argument) -> Option<T>) -> Vec<T> {
+    all.into_iter().filter_map(take).collect()
+}
+
+/// The type of a node's value.
+fn value_of<'py>(node: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    node.getattr("meta")?.cast::<PyDict>()?.get_item("val")
+}
+
+fn class_of(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}
+
+/// Where a call comes from.
+fn metadata(node: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, String>> {
+    let meta = node.getattr("meta")?;
+    let meta = meta.cast::<PyDict>()?;
+    let mut notes = BTreeMap::new();
+    if let Some(trace) = text(meta, "stack_trace")?.filter(|trace| !trace.is_empty()) {
+        notes.insert("stack_trace".to_owned(), trace);
+    }
+    if let Some(stack) = meta.get_item("nn_module_stack")?
+        && let Ok(stack) = stack.cast::<PyDict>()
+    {
+        let mut parts = Vec::with_capacity(stack.len());
+        for (key, place) in stack.iter() {
+            let (path, class): (Bound<'_, PyAny>, Bound<'_, PyAny>) = place.extract()?;
+            let class = match class.getattr_opt("__qualname__")? {
+                Some(name) => format!("{}.{name}", class.getattr("__module__")?),
+                None => class.str()?.to_string(),
+            };
+            parts.push(format!("{},{},{class}", key.str()?, path.str()?));
+        }
+        if !parts.is_empty() {
+            notes.insert("nn_module_stack".to_owned(), parts.join(";"));
+        }
+    }
+    if let Some(handle) = text(meta, "debug_handle")? {
+        notes.insert("debug_handle".to_owned(), handle);
+    }
+    Ok(notes)
+}

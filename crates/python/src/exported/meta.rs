@@ -1,0 +1,215 @@
+//! The types of values: what `node.meta["val"]` says.
+
+use std::collections::HashMap;
+
+use coremill::pt2::wire::{self, Device, Hint, SymBool, SymExpr, SymFloat, SymInt, TensorMeta};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt};
+
+use super::items;
+use super::torch::Torch;
+use crate::error;
+
+/// Reads types, and remembers the expressions that it saw.
+pub(super) struct Types<'t, 'py> {
+    torch: &'t Torch<'py>,
+    /// By torch's node of an expression, which is kept so that its place is not given to another.
+    expressions: HashMap<usize, (Bound<'py, PyAny>, Symbolic)>,
+    to_text: Option<Bound<'py, PyAny>>,
+}
+
+#[derive(Clone)]
+enum Symbolic {
+    /// A number after all.
+    Number(Number),
+    Expression {
+        text: String,
+        hint: Option<Number>,
+    },
+}
+
+#[derive(Clone, Copy)]
+enum Number {
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+}
+
+impl Number {
+    fn hint(self) -> Hint {
+        match self {
+            Number::Int(value) => Hint::AsInt(value),
+            Number::Float(value) => Hint::AsFloat(wire::Float(value)),
+            Number::Bool(value) => Hint::AsBool(value),
+        }
+    }
+}
+
+impl<'t, 'py> Types<'t, 'py> {
+    pub(super) fn new(torch: &'t Torch<'py>) -> Types<'t, 'py> {
+        Types { torch, expressions: HashMap::new(), to_text: None }
+    }
+
+    pub(super) fn tensor(&mut self, value: &Bound<'py, PyAny>) -> PyResult<TensorMeta> {
+        let dtype = value.getattr("dtype")?;
+        let Some((_, dtype)) = self.torch.dtype(&dtype) else {
+            return Err(error::unsupported(value.py(), format!("a tensor has the type {dtype}")));
+        };
+        let layout = value.getattr("layout")?;
+        let Some(layout) = self.torch.layout(&layout) else {
+            return Err(error::unsupported(value.py(), format!("a tensor has the layout {layout}")));
+        };
+        let sizes = self.sizes(&value.getattr("shape")?)?;
+        // Sparse tensors have no strides.
+        let strides = match value.call_method0("stride") {
+            Ok(strides) => self.sizes(&strides)?,
+            Err(_) => sizes.iter().map(|_| SymInt::AsInt(0)).collect(),
+        };
+        let storage_offset = match value.call_method0("storage_offset") {
+            Ok(offset) => self.int(&offset)?,
+            Err(_) => SymInt::AsInt(0),
+        };
+        Ok(TensorMeta {
+            dtype,
+            sizes,
+            requires_grad: value.getattr("requires_grad")?.is_truthy()?,
+            device: device(&value.getattr("device")?)?,
+            strides,
+            storage_offset,
+            layout,
+        })
+    }
+
+    fn sizes(&mut self, sizes: &Bound<'py, PyAny>) -> PyResult<Vec<SymInt>> {
+        items(sizes)?.iter().map(|size| self.int(size)).collect()
+    }
+
+    pub(super) fn int(&mut self, value: &Bound<'py, PyAny>) -> PyResult<SymInt> {
+        if let Ok(number) = value.cast_exact::<PyInt>() {
+            return Ok(SymInt::AsInt(whole(number)?));
+        }
+        Ok(match self.symbolic(value)? {
+            Symbolic::Number(Number::Int(number)) => SymInt::AsInt(number),
+            Symbolic::Number(Number::Bool(truth)) => SymInt::AsInt(i64::from(truth)),
+            Symbolic::Number(Number::Float(number)) => {
+                return Err(error::unsupported(value.py(), format!("a size is {number}")));
+            }
+            Symbolic::Expression { text, hint } => {
+                SymInt::AsExpr(SymExpr { expr_str: text, hint: hint.map(Number::hint) })
+            }
+        })
+    }
+
+    pub(super) fn float(&mut self, value: &Bound<'py, PyAny>) -> PyResult<SymFloat> {
+        if let Ok(number) = value.cast::<PyFloat>() {
+            return Ok(SymFloat::AsFloat(wire::Float(number.value())));
+        }
+        Ok(match self.symbolic(value)? {
+            Symbolic::Number(Number::Float(number)) => SymFloat::AsFloat(wire::Float(number)),
+            Symbolic::Number(Number::Int(number)) => SymFloat::AsFloat(wire::Float(number as f64)),
+            Symbolic::Number(Number::Bool(truth)) => {
+                SymFloat::AsFloat(wire::Float(f64::from(u8::from(truth))))
+            }
+            Symbolic::Expression { text, hint } => {
+                SymFloat::AsExpr(SymExpr { expr_str: text, hint: hint.map(Number::hint) })
+            }
+        })
+    }
+
+    pub(super) fn bool(&mut self, value: &Bound<'py, PyAny>) -> PyResult<SymBool> {
+        if let Ok(truth) = value.cast::<PyBool>() {
+            return Ok(SymBool::AsBool(truth.is_true()));
+        }
+        Ok(match self.symbolic(value)? {
+            Symbolic::Number(Number::Bool(truth)) => SymBool::AsBool(truth),
+            Symbolic::Number(Number::Int(number)) => SymBool::AsBool(number != 0),
+            Symbolic::Number(Number::Float(number)) => SymBool::AsBool(number != 0.0),
+            // torch's serializer says nothing of the value that it had.
+            Symbolic::Expression { text, .. } => {
+                SymBool::AsExpr(SymExpr { expr_str: text, hint: None })
+            }
+        })
+    }
+
+    fn symbolic(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Symbolic> {
+        let node = value.getattr("node")?;
+        let place = node.as_ptr().addr();
+        if let Some((_, known)) = self.expressions.get(&place) {
+            return Ok(known.clone());
+        }
+        let expression = node.getattr("expr")?;
+        let found = match number(&expression)? {
+            Some(number) => Symbolic::Number(number),
+            None => {
+                let hint = node.getattr("hint")?;
+                let hint = if hint.is_none() { None } else { number(&hint)? };
+                Symbolic::Expression { text: self.text(&expression)?, hint }
+            }
+        };
+        self.expressions.insert(place, (node, found.clone()));
+        Ok(found)
+    }
+
+    /// An expression as sympy's `srepr` has it; a symbol is nothing but its name.
+    fn text(&mut self, expression: &Bound<'py, PyAny>) -> PyResult<String> {
+        if expression.getattr("is_Symbol")?.is_truthy()? {
+            let name: String = expression.getattr("name")?.extract()?;
+            return Ok(format!("Symbol('{name}')"));
+        }
+        if self.to_text.is_none() {
+            let module = expression.py().import("sympy.printing.repr")?;
+            self.to_text = Some(module.getattr("srepr")?);
+        }
+        let to_text = self.to_text.as_ref().expect("set above");
+        to_text.call1((expression,))?.extract()
+    }
+}
+
+/// A number of Python or of sympy; none for an expression.
+fn number(value: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
+    if let Ok(truth) = value.cast::<PyBool>() {
+        return Ok(Some(Number::Bool(truth.is_true())));
+    }
+    if let Ok(number) = value.cast::<PyInt>() {
+        return Ok(Some(Number::Int(whole(number)?)));
+    }
+    if let Ok(number) = value.cast::<PyFloat>() {
+        return Ok(Some(Number::Float(number.value())));
+    }
+    let is = |attribute: &str| -> PyResult<bool> {
+        match value.getattr_opt(attribute)? {
+            Some(is) => is.is_truthy(),
+            None => Ok(false),
+        }
+    };
+    if is("is_Integer")? {
+        let number = value.call_method0("__int__")?;
+        return Ok(Some(Number::Int(whole(number.cast()?)?)));
+    }
+    if is("is_Float")? {
+        return Ok(Some(Number::Float(value.call_method0("__float__")?.extract()?)));
+    }
+    if is("is_Boolean")? {
+        // An expression, unless it is one of the two constants.
+        let name = value.get_type().name()?;
+        if name == "BooleanTrue" || name == "BooleanFalse" {
+            return Ok(Some(Number::Bool(name == "BooleanTrue")));
+        }
+    }
+    Ok(None)
+}
+
+/// An integer that archives can hold.
+pub(super) fn whole(number: &Bound<'_, PyInt>) -> PyResult<i64> {
+    number.extract::<i64>().map_err(|_| {
+        let shown: String = number.str().map_or_else(
+            |_| "an integer".to_owned(),
+            |text| text.to_string().chars().take(40).collect(),
+        );
+        error::unsupported(number.py(), format!("{shown} does not fit into 64 bits"))
+    })
+}
+
+pub(super) fn device(device: &Bound<'_, PyAny>) -> PyResult<Device> {
+    Ok(Device { kind: device.getattr("type")?.extract()?, index: device.getattr("index")?.extract()? })
+}

@@ -1,0 +1,133 @@
+//! Takes a `torch.export.ExportedProgram` over in memory.
+//!
+//! The fx graph becomes what torch's serializer would write of it ([`wire`]), which the reader of archives then takes: one
+//! reader for both. Weights are not copied: their storages are lent, and keep their Python objects alive.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `torch` | the classes and functions of torch that are asked for |
+//! | `graph` | nodes, and graphs nested in them |
+//! | `meta` | types of values: tensors, symbolic sizes |
+//! | `tensors` | parameters, buffers, constants |
+//! | `signature` | what inputs and outputs are |
+
+mod graph;
+mod meta;
+mod signature;
+mod tensors;
+mod torch;
+
+use std::collections::BTreeMap;
+
+use coremill::pt2::ExportedProgram;
+use coremill::pt2::wire;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use self::graph::Serializer;
+use self::tensors::Tensors;
+pub(crate) use self::tensors::Lent;
+use self::torch::Torch;
+use crate::error;
+
+/// A program that was taken over.
+pub(crate) struct Taken {
+    pub(crate) program: ExportedProgram,
+    /// The tensors whose memory is lent, with the versions that they had.
+    pub(crate) lent: Vec<Lent>,
+}
+
+/// Whether this is a program of `torch.export`. Does not import torch: whoever has such a program did.
+pub(crate) fn is_program(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let modules = object.py().import("sys")?.getattr("modules")?;
+    let module = modules.call_method1("get", ("torch.export",))?;
+    if module.is_none() {
+        return Ok(false);
+    }
+    object.is_instance(&module.getattr("ExportedProgram")?)
+}
+
+/// Takes a program over.
+pub(crate) fn take(program: &Bound<'_, PyAny>) -> PyResult<Taken> {
+    let py = program.py();
+    let torch = Torch::of(py)?;
+    let mut serializer = Serializer::new(&torch);
+    let module = program.getattr("graph_module")?;
+    let graph = serializer.graph(&module)?;
+    let signature = program.getattr("graph_signature")?;
+    let range_constraints = ranges(&program.getattr("range_constraints")?)?;
+    let (calls, namedtuples) = signature::module_calls(program)?;
+
+    let mut verifiers = Vec::new();
+    for verifier in program.getattr("verifiers")?.try_iter()? {
+        verifiers.push(verifier?.getattr("dialect")?.extract()?);
+    }
+    let guards = match program.getattr_opt("_guards_code")? {
+        Some(guards) => guards.extract::<Option<Vec<String>>>()?.unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let written = wire::ExportedProgram {
+        graph_module: wire::GraphModule {
+            graph,
+            signature: signature::signature(&signature)?,
+            module_call_graph: calls,
+            metadata: BTreeMap::new(),
+            treespec_namedtuple_fields: namedtuples,
+        },
+        opset_version: BTreeMap::new(),
+        range_constraints,
+        schema_version: wire::SchemaVersion { major: 8, minor: 20 },
+        verifiers,
+        dialect: None,
+        torch_version: Some(torch.version()?),
+        guards_code: guards,
+    };
+    let mut tensors = Tensors::new(&torch);
+    tensors.of_program(program, &written.graph_module.signature)?;
+    let samples = match program.getattr_opt("example_inputs")? {
+        Some(samples) => tensors.samples(&samples),
+        None => None,
+    };
+    let (stored, lent) = tensors.finish();
+    // A subgraph can be deep, and the reader goes as deep.
+    let program = ExportedProgram::from_parts(written, stored, samples);
+    Ok(Taken { program: program.map_err(|failure| error::of_archive(py, &failure))?, lent })
+}
+
+fn ranges(constraints: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, wire::RangeConstraint>> {
+    let mut ranges = BTreeMap::new();
+    for pair in constraints.call_method0("items")?.try_iter()? {
+        let (key, range): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+        let range = wire::RangeConstraint {
+            min_val: bound(&range.getattr("lower")?)?,
+            max_val: bound(&range.getattr("upper")?)?,
+        };
+        ranges.insert(key.str()?.to_string(), range);
+    }
+    Ok(ranges)
+}
+
+/// A bound of a range; infinities are none.
+fn bound(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if !value.getattr("is_Integer").is_ok_and(|is| is.is_truthy().unwrap_or(false)) {
+        return Ok(None);
+    }
+    // What does not fit is no bound of a size.
+    Ok(value.call_method0("__int__")?.extract().ok())
+}
+
+/// The text of a dictionary's key.
+fn text(dict: &Bound<'_, PyDict>, key: &str) -> PyResult<Option<String>> {
+    match dict.get_item(key)? {
+        Some(value) if !value.is_none() => Ok(Some(value.str()?.to_string())),
+        _ => Ok(None),
+    }
+}
+
+/// The items of a tuple or a list.
+fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    match object.cast::<PyTuple>() {
+        Ok(tuple) => Ok(tuple.iter().collect()),
+        Err(_) => object.try_iter()?.collect(),
+    }
+}

@@ -1,0 +1,151 @@
+//! What the inputs and outputs of a program are, and how it is called.
+
+use std::collections::BTreeMap;
+
+use coremill::pt2::wire::{
+    CustomObject, GraphSignature, InputSpec, ModuleCallEntry, ModuleCallSignature, Named,
+    NamedTupleDef, OutputSpec,
+};
+use pyo3::prelude::*;
+
+use crate::error;
+
+pub(super) fn signature(signature: &Bound<'_, PyAny>) -> PyResult<GraphSignature> {
+    let mut input_specs = Vec::new();
+    for spec in signature.getattr("input_specs")?.try_iter()? {
+        input_specs.push(input(&spec?)?);
+    }
+    let mut output_specs = Vec::new();
+    for spec in signature.getattr("output_specs")?.try_iter()? {
+        output_specs.push(output(&spec?)?);
+    }
+    Ok(GraphSignature { input_specs, output_specs })
+}
+
+/// The kind of a specification, its argument, and its target.
+fn parts<'py>(spec: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyAny>, String)> {
+    let kind = spec.getattr("kind")?.getattr("name")?.extract()?;
+    let target = spec.getattr("target")?.extract::<Option<String>>()?.unwrap_or_default();
+    Ok((kind, spec.getattr("arg")?, target))
+}
+
+fn named(argument: &Bound<'_, PyAny>) -> PyResult<Named> {
+    Ok(Named { name: argument.getattr("name")?.extract()? })
+}
+
+fn input(spec: &Bound<'_, PyAny>) -> PyResult<InputSpec> {
+    let (kind, argument, target) = parts(spec)?;
+    Ok(match kind.as_str() {
+        "USER_INPUT" if argument.hasattr("value")? => {
+            InputSpec::ConstantInput { name: argument.getattr("name")?.extract()? }
+        }
+        "USER_INPUT" => InputSpec::USER,
+        "PARAMETER" => InputSpec::Parameter { arg: named(&argument)?, parameter_name: target },
+        "BUFFER" => InputSpec::Buffer {
+            arg: named(&argument)?,
+            buffer_name: target,
+            persistent: spec.getattr("persistent")?.extract()?,
+        },
+        "CONSTANT_TENSOR" => {
+            InputSpec::TensorConstant { arg: named(&argument)?, tensor_constant_name: target }
+        }
+        "CUSTOM_OBJ" => InputSpec::CustomObj {
+            arg: CustomObject {
+                name: argument.getattr("name")?.extract()?,
+                class_fqn: argument.getattr("class_fqn")?.extract()?,
+            },
+            custom_obj_name: target,
+        },
+        "TOKEN" => InputSpec::Token { arg: named(&argument)? },
+        other => {
+            return Err(error::unsupported(spec.py(), format!("an input is of kind `{other}`")));
+        }
+    })
+}
+
+fn output(spec: &Bound<'_, PyAny>) -> PyResult<OutputSpec> {
+    let (kind, argument, target) = parts(spec)?;
+    Ok(match kind.as_str() {
+        "USER_OUTPUT" => OutputSpec::USER,
+        "LOSS_OUTPUT" => OutputSpec::LossOutput { arg: named(&argument)? },
+        "BUFFER_MUTATION" => {
+            OutputSpec::BufferMutation { arg: named(&argument)?, buffer_name: target }
+        }
+        "PARAMETER_MUTATION" => {
+            OutputSpec::ParameterMutation { arg: named(&argument)?, parameter_name: target }
+        }
+        "GRADIENT_TO_PARAMETER" => {
+            OutputSpec::GradientToParameter { arg: named(&argument)?, parameter_name: target }
+        }
+        "GRADIENT_TO_USER_INPUT" => {
+            OutputSpec::GradientToUserInput { arg: named(&argument)?, user_input_name: target }
+        }
+        "USER_INPUT_MUTATION" => {
+            OutputSpec::UserInputMutation { arg: named(&argument)?, user_input_name: target }
+        }
+        "TOKEN" => OutputSpec::Token { arg: named(&argument)? },
+        other => {
+            return Err(error::unsupported(spec.py(), format!("an output is of kind `{other}`")));
+        }
+    })
+}
+
+type ModuleCalls = (Vec<ModuleCallEntry>, BTreeMap<String, NamedTupleDef>);
+
+/// The modules whose calls are known, the program itself first.
+pub(super) fn module_calls(program: &Bound<'_, PyAny>) -> PyResult<ModuleCalls> {
+    let dumps = program.py().import("torch.utils._pytree")?.getattr("treespec_dumps")?;
+    let mut fields = BTreeMap::new();
+    let mut calls = Vec::new();
+    for entry in program.getattr("module_call_graph")?.try_iter()? {
+        let entry = entry?;
+        let signature = entry.getattr("signature")?;
+        let signature = if signature.is_none() {
+            None
+        } else {
+            let mut spec = |name: &str| -> PyResult<String> {
+                let spec = signature.getattr(name)?;
+                named_tuples(&spec, &mut fields)?;
+                dumps.call1((spec, 1))?.extract()
+            };
+            let names = match signature.getattr_opt("forward_arg_names")? {
+                Some(names) => names.extract::<Option<Vec<String>>>()?,
+                None => None,
+            };
+            Some(ModuleCallSignature {
+                in_spec: spec("in_spec")?,
+                out_spec: spec("out_spec")?,
+                forward_arg_names: names.filter(|names| !names.is_empty()),
+            })
+        };
+        calls.push(ModuleCallEntry { fqn: entry.getattr("fqn")?.extract()?, signature });
+    }
+    Ok((calls, fields))
+}
+
+/// Notes the fields of the named tuples in a tree, under the names by which torch was told of their classes.
+fn named_tuples(
+    spec: &Bound<'_, PyAny>,
+    fields: &mut BTreeMap<String, NamedTupleDef>,
+) -> PyResult<()> {
+    let class = spec.getattr("type")?;
+    if class.is_none() {
+        return Ok(());
+    }
+    let context = spec.getattr("context")?;
+    if let Some(names) = context.getattr_opt("_fields")? {
+        let registered = spec.py().import("torch.utils._pytree")?;
+        let registered = registered.getattr("SUPPORTED_SERIALIZED_TYPES")?.get_item(&context)?;
+        let name: String = registered.getattr("serialized_type_name")?.extract()?;
+        fields.insert(name, NamedTupleDef { field_names: names.extract()? });
+    }
+    // A method of late, an attribute before.
+    let children = match spec.call_method0("children") {
+        Ok(children) => children,
+        Err(_) => spec.getattr("children_specs")?,
+    };
+    for child in children.try_iter()? {
+        named_tuples(&child?, fields)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Parameters, buffers and constants, whose storages are lent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use coremill::pt2::wire::{GraphSignature, InputSpec};
+use coremill::pt2::{Claim, SampleInputs, Saved, ScalarType, Stored};
+use coremill::tensor::Buffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+use super::torch::Torch;
+use crate::error;
+
+/// A tensor whose memory is lent, and the version that it had then; writing to it gives it another.
+pub(crate) struct Lent {
+    name: String,
+    tensor: Py<PyAny>,
+    version: i64,
+}
+
+impl Lent {
+    /// Says so if the tensor was written to since.
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let version = self.tensor.bind(py).getattr("_version").and_then(|it| it.extract());
+        if version.is_ok_and(|version: i64| version != self.version) {
+            let message = format!("`{}` was written to after the conversion", self.name);
+            let hint = "save the model before training goes on, or convert again; weights are \
+                        read when the model is saved or run";
+            return Err(error::new(py, message, Some(hint.to_owned())));
+        }
+        Ok(())
+    }
+}
+
+/// The memory of a storage of torch.
+struct Storage {
+    /// Keeps the memory.
+    _object: Py<PyAny>,
+    address: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for Storage {
+    fn as_ref(&self) -> &[u8] {
+        if self.length == 0 {
+            return &[];
+        }
+        // SAFETY: torch says that so many bytes lie there, initialised or not being of no matter for bytes that an
+        // allocator gave and that nobody gives back while `_object` lives. Other threads of Python may write to them
+        // meanwhile: what is read then is one or the other value of each byte.
+        #[expect(unsafe_code, reason = "the memory of another runtime is what this type is for")]
+        unsafe {
+            std::slice::from_raw_parts(self.address as *const u8, self.length)
+        }
+    }
+}
+
+/// Collects tensors.
+pub(super) struct Tensors<'t, 'py> {
+    torch: &'t Torch<'py>,
+    stored: BTreeMap<String, Stored>,
+    /// Storages by place and element type, as the archive has them.
+    storages: HashMap<(usize, ScalarType), (String, Buffer)>,
+    lent: Vec<Lent>,
+}
+
+impl<'t, 'py> Tensors<'t, 'py> {
+    pub(super) fn new(torch: &'t Torch<'py>) -> Tensors<'t, 'py> {
+        Tensors {
+            torch,
+            stored: BTreeMap::new(),
+            storages: HashMap::new(),
+            lent: Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(self) -> (BTreeMap<String, Stored>, Vec<Lent>) {
+        (self.stored, self.lent)
+    }
+
+    /// The tensors that the signature names.
+    pub(super) fn of_program(
+        &mut self,
+        program: &Bound<'py, PyAny>,
+        signature: &GraphSignature,
+    ) -> PyResult<()> {
+        let state = program.getattr("state_dict")?;
+        let constants = program.getattr("constants")?;
+        for spec in &signature.input_specs {
+            let name = match spec {
+                InputSpec::Parameter { parameter_name, .. } => parameter_name,
+                InputSpec::Buffer { buffer_name, .. } => buffer_name,
+                InputSpec::TensorConstant { tensor_constant_name, .. } => tensor_constant_name,
+                InputSpec::CustomObj { custom_obj_name, .. } => custom_obj_name,
+                InputSpec::UserInput(_)
+                | InputSpec::ConstantInput { .. }
+                | InputSpec::Token { .. } => continue,
+            };
+            if self.stored.contains_key(name) {
+                continue;
+            }
+            let mut found = state.call_method1("get", (name,))?;
+            if found.is_none() {
+                found = constants.call_method1("get", (name,))?;
+            }
+            if found.is_none() {
+                continue;
+            }
+            if !self.torch.is_tensor(&found)? {
+                self.stored.insert(name.clone(), Stored::Object(Buffer::from(Vec::new())));
+                continue;
+            }
+            let is_parameter = matches!(spec, InputSpec::Parameter { .. });
+            self.insert(name, &found, is_parameter, 0)
+                .map_err(|failure| error::in_node(found.py(), failure, name))?;
+        }
+        Ok(())
+    }
+
+    /// A tensor; one of a Python class as its parts.
+    fn insert(
+        &mut self,
+        name: &str,
+        tensor: &Bound<'py, PyAny>,
+        is_parameter: bool,
+        depth: usize,
+    ) -> PyResult<()> {
+        if let Some(flatten) = tensor.getattr_opt("__tensor_flatten__")?
+            && depth < 8
+        {
+            let (attributes, _): (Vec<String>, Bound<'_, PyAny>) = flatten.call0()?.extract()?;
+            for attribute in attributes {
+                let part = tensor.getattr(attribute.as_str())?;
+                self.insert(&format!("{name}.{attribute}"), &part, is_parameter, depth + 1)?;
+            }
+            self.stored.insert(name.to_owned(), Stored::Object(Buffer::from(Vec::new())));
+            return Ok(());
+        }
+        let stored = self.tensor(tensor, is_parameter)?;
+        if matches!(stored, Stored::Tensor(_)) {
+            let version = tensor.getattr("_version").and_then(|version| version.extract());
+            if let Ok(version) = version {
+                let tensor = tensor.clone().unbind();
+                self.lent.push(Lent { name: name.to_owned(), tensor, version });
+            }
+        }
+        self.stored.insert(name.to_owned(), stored);
+        Ok(())
+    }
+
+    fn tensor(&mut self, tensor: &Bound<'py, PyAny>, is_parameter: bool) -> PyResult<Stored> {
+        let py = tensor.py();
+        let dtype = tensor.getattr("dtype")?;
+        let Some((dtype, _)) = self.torch.dtype(&dtype) else {
+            return Err(error::unsupported(py, format!("a tensor has the type {dtype}")));
+        };
+        if self.torch.layout(&tensor.getattr("layout")?) != Some(7) {
+            return Err(error::new(
+                py,
+                "the tensor is sparse".to_owned(),
+                Some("call `.to_dense()` before the export".to_owned()),
+            ));
+        }
+        let mut tensor = tensor.clone();
+        let kind: String = tensor.getattr("device")?.getattr("type")?.extract()?;
+        let is_fake = tensor.getattr_opt("fake_mode")?.is_some();
+        if kind == "meta" || is_fake {
+            let sizes = tensor.getattr("shape")?.extract()?;
+            return Ok(Stored::Missing { dtype, sizes });
+        }
+        // What lies elsewhere is brought here, and a conjugate is computed.
+        let mut lies_here = kind == "cpu";
+        if !lies_here {
+            tensor = tensor.call_method0("cpu")?;
+        }
+        for (is, resolve) in [("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")] {
+            if tensor.call_method0(is)?.is_truthy()? {
+                tensor = tensor.call_method0(resolve)?;
+                lies_here = false;
+            }
+        }
+        let claim = Claim {
+            dtype,
+            sizes: tensor.getattr("shape")?.extract()?,
+            strides: tensor.call_method0("stride")?.extract()?,
+            offset: tensor.call_method0("storage_offset")?.extract()?,
+        };
+        let storage = tensor.call_method0("untyped_storage")?;
+        let address: usize = storage.call_method0("data_ptr")?.extract()?;
+        let length: usize = storage.call_method0("nbytes")?.extract()?;
+        let key = (address, dtype);
+        let (name, buffer) = match self.storages.get(&key).filter(|_| lies_here && length > 0) {
+            Some(known) => known.clone(),
+            None => {
+                let name = format!("storage {}", self.storages.len());
+                let lent = Storage { _object: storage.unbind(), address, length };
+                let buffer = Buffer::lent(Arc::new(lent));
+                self.storages.insert(key, (name.clone(), buffer.clone()));
+                (name, buffer)
+            }
+        };
+        claim
+            .check(buffer, &name, is_parameter)
+            .map_err(|failure| error::of_archive(py, &failure))
+    }
+
+    /// The inputs that a program was exported with; none where they hold what we have no name for.
+    pub(super) fn samples(&mut self, samples: &Bound<'py, PyAny>) -> Option<SampleInputs> {
+        let pair = samples.cast::<PyTuple>().ok()?;
+        let positional = pair.get_item(0).ok()?;
+        let positional = super::items(&positional).ok()?;
+        let positional = positional.iter().map(|item| self.saved(item, 0)).collect::<Option<_>>()?;
+        let keywords = pair.get_item(1).ok()?;
+        let keywords = match self.saved(&keywords, 0)? {
+            Saved::Dict(pairs) => pairs,
+            _ => Vec::new(),
+        };
+        Some(SampleInputs { positional, keywords })
+    }
+
+    fn saved(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> Option<Saved> {
+        let mut all = |items: Vec<Bound<'py, PyAny>>| -> Option<Vec<Saved>> {
+            items.iter().map(|item| self.saved(item, depth + 1)).collect()
+        };
+        if depth > 32 {
+            return None;
+        }
+        Some(if value.is_none() {
+            Saved::None
+        } else if let Ok(truth) = value.cast::<PyBool>() {
+            Saved::Bool(truth.is_true())
+        } else if let Ok(number) = value.cast::<PyInt>() {
+            Saved::Int(number.extract().ok()?)
+        } else if let Ok(number) = value.cast::<PyFloat>() {
+            Saved::Float(number.value())
+        } else if let Ok(text) = value.cast::<PyString>() {
+            Saved::Text(text.to_cow().ok()?.into_owned())
+        } else if let Ok(tuple) = value.cast::<PyTuple>() {
+            Saved::Tuple(all(tuple.iter().collect())?)
+        } else if let Ok(list) = value.cast::<PyList>() {
+            Saved::List(all(list.iter().collect())?)
+        } else if let Ok(dict) = value.cast::<PyDict>() {
+            let mut pairs = Vec::with_capacity(dict.len());
+            for (key, item) in dict.iter() {
+                pairs.push((self.saved(&key, depth + 1)?, self.saved(&item, depth + 1)?));
+            }
+            Saved::Dict(pairs)
+        } else if self.torch.is_tensor(value).ok()? {
+            Saved::Tensor(self.tensor(value, false).ok()?)
+        } else {
+            return None;
+        })
+    }
+}

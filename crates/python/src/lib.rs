@@ -1,0 +1,174 @@
+//! The native part of the Python package `coremill`, whose sources stand in `python/`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `exported` | takes a `torch.export.ExportedProgram` over in memory |
+//! | `options` | keyword arguments as options |
+//! | `model`, `program` | the classes `Model` and `Program`, and what runs them |
+//! | `arrays` | arrays of numpy and torch |
+//! | `edge` | what ExecuTorch's partitioner and backend ask for |
+//! | `work` | work without Python's lock, Ctrl-C, progress |
+//! | `error` | exceptions |
+
+mod arrays;
+mod edge;
+mod error;
+mod exported;
+mod model;
+mod options;
+mod program;
+mod work;
+
+use std::path::{Path, PathBuf};
+
+use coremill::compiler::{self, Conversion};
+use coremill::pt2::ExportedProgram;
+use coremill::{Opened, convert as conversion, executorch};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::error::Failure;
+use crate::exported::Lent;
+use crate::model::{Model, Session};
+use crate::options::Keywords;
+use crate::program::{Method, Program};
+
+/// Where a program comes from.
+enum Source {
+    Memory(Box<ExportedProgram>),
+    File(PathBuf),
+}
+
+impl Source {
+    fn of(
+        object: &Bound<'_, PyAny>,
+        function: &str,
+        lent: &mut Vec<Lent>,
+    ) -> PyResult<Source> {
+        let py = object.py();
+        if exported::is_program(object)? {
+            let taken = work::held(py, || exported::take(object))?;
+            lent.extend(taken.lent);
+            return Ok(Source::Memory(Box::new(taken.program)));
+        }
+        if object.is_instance_of::<PyString>() || object.hasattr("__fspath__")? {
+            return Ok(Source::File(object.extract()?));
+        }
+        let class = object.get_type().name()?;
+        let message = format!(
+            "{function}() was given a {class}; expected a `torch.export.ExportedProgram` or the path of one"
+        );
+        let hint = match object.hasattr("forward")? {
+            true => Some("export the module first: `torch.export.export(module, example_inputs)`".to_owned()),
+            false => None,
+        };
+        Err(error::option(py, message, hint))
+    }
+
+    fn read(self) -> Result<ExportedProgram, Failure> {
+        Ok(match self {
+            Source::Memory(program) => *program,
+            Source::File(path) => conversion::read(path)?,
+        })
+    }
+}
+
+/// Converts a program to a Core ML model.
+#[pyfunction]
+#[pyo3(signature = (program, **options))]
+fn convert(
+    py: Python<'_>,
+    program: &Bound<'_, PyAny>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Model> {
+    let mut keywords = Keywords::new(py, options)?;
+    let options = options::convert(&mut keywords)?;
+    keywords.finish("convert")?;
+    let mut lent = Vec::new();
+    let source = Source::of(program, "convert", &mut lent)?;
+    let (opened, target) = work::run(py, move |stage| {
+        stage.set("reading the program");
+        let program = source.read()?;
+        conversion::check_options(&program, &options)?;
+        stage.set("converting the program");
+        let Conversion { model, target, .. } = conversion::convert(program, &options)?;
+        Ok((Opened::made(model, Path::new("model")), target))
+    })?;
+    Ok(Model::new(opened, lent, Some(target)))
+}
+
+/// Lowers a program, or one for each method, to an ExecuTorch program.
+#[pyfunction]
+#[pyo3(signature = (programs, **options))]
+fn lower(
+    py: Python<'_>,
+    programs: &Bound<'_, PyAny>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Program> {
+    let mut keywords = Keywords::new(py, options)?;
+    let options = options::lower(&mut keywords)?;
+    keywords.finish("lower")?;
+    let mut lent = Vec::new();
+    let mut sources = Vec::new();
+    match programs.cast::<PyDict>() {
+        Ok(methods) => {
+            for (name, program) in methods.iter() {
+                sources.push((name.extract()?, Source::of(&program, "lower", &mut lent)?));
+            }
+        }
+        Err(_) => sources.push(("forward".to_owned(), Source::of(programs, "lower", &mut lent)?)),
+    }
+    let lowered = work::run(py, move |stage| {
+        stage.set("reading the programs");
+        let mut programs = Vec::with_capacity(sources.len());
+        for (name, source) in sources {
+            programs.push((name, source.read()?));
+        }
+        let read = programs.iter().map(|(_, program)| program);
+        conversion::check_fp32(read, &options.options)?;
+        stage.set("lowering");
+        Ok(compiler::lower(programs, &options)?)
+    })?;
+    Ok(Program::new(lowered.program, lent, String::new()))
+}
+
+/// Opens a model, whatever its form, or an ExecuTorch program.
+#[pyfunction]
+fn load<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyAny>> {
+    enum Loaded {
+        Model(Opened),
+        Program(Box<coremill::pte::Program>),
+    }
+    let loaded = work::run(py, move |stage| {
+        stage.set(format!("reading {}", path.display()));
+        Ok(match executorch::is_program(&path) {
+            true => Loaded::Program(Box::new(executorch::open(&path)?)),
+            false => Loaded::Model(coremill::open_with_source(&path)?),
+        })
+    })?;
+    Ok(match loaded {
+        Loaded::Model(opened) => Bound::new(py, Model::new(opened, Vec::new(), None))?.into_any(),
+        Loaded::Program(program) => {
+            Bound::new(py, Program::new(*program, Vec::new(), String::new()))?.into_any()
+        }
+    })
+}
+
+/// The native part of `coremill`.
+#[pymodule(gil_used = false)]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Model>()?;
+    module.add_class::<Session>()?;
+    module.add_class::<Program>()?;
+    module.add_class::<Method>()?;
+    module.add_function(wrap_pyfunction!(convert, module)?)?;
+    module.add_function(wrap_pyfunction!(lower, module)?)?;
+    module.add_function(wrap_pyfunction!(load, module)?)?;
+    module.add_class::<edge::Preprocessed>()?;
+    module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;
+    module.add_function(wrap_pyfunction!(edge::edge_refused, module)?)?;
+    module.add_function(wrap_pyfunction!(edge::edge_preprocess, module)?)?;
+    module.add_function(wrap_pyfunction!(edge::edge_preprocess_multimethod, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! Keyword arguments as options: the same as those of the commands `convert` and `lower`.
+
+use std::collections::BTreeMap;
+
+use coremill::compiler::{
+    CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
+};
+use coremill::convert::parse_target;
+use coremill::mil::pass::PASSES;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
+
+use crate::error;
+
+/// Takes keywords one by one, so that those that nobody took can be told.
+pub(crate) struct Keywords<'py> {
+    py: Python<'py>,
+    left: BTreeMap<String, Bound<'py, PyAny>>,
+    known: Vec<&'static str>,
+}
+
+impl<'py> Keywords<'py> {
+    pub(crate) fn new(py: Python<'py>, keywords: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        let mut left = BTreeMap::new();
+        if let Some(keywords) = keywords {
+            for (key, value) in keywords.iter() {
+                left.insert(key.extract()?, value);
+            }
+        }
+        Ok(Keywords { py, left, known: Vec::new() })
+    }
+
+    /// What was given under a name; none if it was left out, or is `None`.
+    fn take(&mut self, name: &'static str) -> Option<Bound<'py, PyAny>> {
+        self.known.push(name);
+        self.left.remove(name).filter(|value| !value.is_none())
+    }
+
+    fn of<T>(&mut self, name: &'static str, what: &str) -> PyResult<Option<T>>
+    where
+        T: for<'a> FromPyObject<'a, 'py>,
+    {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let found = value.extract::<T>().map_err(|_| wrong(&value, name, what))?;
+        Ok(Some(found))
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str) -> PyResult<Option<String>> {
+        self.of(name, "a str")
+    }
+
+    pub(crate) fn flag(&mut self, name: &'static str) -> PyResult<bool> {
+        let Some(value) = self.take(name) else { return Ok(false) };
+        match value.cast::<PyBool>() {
+            Ok(truth) => Ok(truth.is_true()),
+            Err(_) => Err(wrong(&value, name, "True or False")),
+        }
+    }
+
+    fn flag_or(&mut self, name: &'static str, default: bool) -> PyResult<bool> {
+        match self.left.get(name).is_some_and(|value| !value.is_none()) {
+            true => self.flag(name),
+            false => {
+                self.take(name);
+                Ok(default)
+            }
+        }
+    }
+
+    /// A list of names; one name stands for a list of one.
+    fn texts(&mut self, name: &'static str) -> PyResult<Vec<String>> {
+        let Some(value) = self.take(name) else { return Ok(Vec::new()) };
+        if let Ok(one) = value.cast::<PyString>() {
+            return Ok(vec![one.to_cow()?.into_owned()]);
+        }
+        let wrong = |_| wrong(&value, name, "a list of str");
+        value.try_iter().map_err(wrong)?.map(|item| item?.extract().map_err(wrong)).collect()
+    }
+
+    fn named(&mut self, name: &'static str) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+        let Some(value) = self.take(name) else { return Ok(Vec::new()) };
+        let Ok(dict) = value.cast::<PyDict>() else {
+            return Err(wrong(&value, name, "a dict by name"));
+        };
+        dict.iter().map(|(key, value)| Ok((key.extract::<String>()?, value))).collect()
+    }
+
+    /// Refuses what nobody took.
+    pub(crate) fn finish(self, function: &str) -> PyResult<()> {
+        let Some((name, _)) = self.left.first_key_value() else { return Ok(()) };
+        let names = self.known.join(", ");
+        let message = format!("{function}() has no option `{name}`");
+        Err(error::option(self.py, message, Some(format!("the options are {names}"))))
+    }
+}
+
+fn wrong(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyErr {
+    let shown = value.repr().map_or_else(|_| "an object".to_owned(), |text| text.to_string());
+    let shown: String = shown.chars().take(80).collect();
+    error::option(value.py(), format!("`{name}` is {shown}; expected {what}"), None)
+}
+
+/// The options of a conversion that `convert` and `lower` share.
+pub(crate) fn program(keywords: &mut Keywords<'_>) -> PyResult<Options> {
+    let py = keywords.py;
+    let mut options = Options::default();
+    if let Some(target) = keywords.take("target") {
+        options.target = Some(release(&target)?);
+    }
+    if let Some(precision) = keywords.text("precision")? {
+        options.precision = match precision.to_lowercase().as_str() {
+            "fp16" | "float16" => Precision::Fp16,
+            "fp32" | "float32" => Precision::Fp32,
+            _ => {
+                let message = format!("`precision` is `{precision}`; expected `fp16` or `fp32`");
+                return Err(error::option(py, message, None));
+            }
+        };
+    }
+    options.fp32_ops = keywords.texts("fp32_ops")?;
+    options.fp32_modules = keywords.texts("fp32_modules")?;
+    options.decompose_sdpa = keywords.flag("decompose_sdpa")?;
+    options.skipped_passes = keywords.texts("skip_passes")?;
+    let unknown = |name: &&String| !PASSES.iter().any(|pass| pass.name == **name);
+    if let Some(name) = options.skipped_passes.iter().find(unknown) {
+        let names: Vec<_> = PASSES.iter().map(|pass| pass.name).collect();
+        let hint = format!("the passes are {}", names.join(", "));
+        return Err(error::option(py, format!("there is no pass `{name}`"), Some(hint)));
+    }
+    for (name, value) in keywords.named("shapes")? {
+        options.shapes.insert(name, shapes(&value)?);
+    }
+    Ok(options)
+}
+
+/// A release: `"ios18"`, or an enumeration of coremltools whose name is `iOS18`.
+fn release(value: &Bound<'_, PyAny>) -> PyResult<coremill::mil::ir::Opset> {
+    let name = match value.cast::<PyString>() {
+        Ok(text) => text.to_cow()?.into_owned(),
+        Err(_) => match value.getattr_opt("name")? {
+            Some(name) => name.extract().map_err(|_| wrong(value, "target", "a release"))?,
+            None => return Err(wrong(value, "target", "a release: `ios18`, for instance")),
+        },
+    };
+    parse_target(&name).ok_or_else(|| {
+        let hint = "releases are ios15 to ios18 and ios26, and the macos, watchos and tvos of these years";
+        error::option(
+            value.py(),
+            format!("`target` is `{name}`, which is no release that ML Programs run on"),
+            Some(hint.to_owned()),
+        )
+    })
+}
+
+/// A shape, or a list of shapes.
+fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u64>>> {
+    let shapes = match value.extract::<Vec<u64>>() {
+        Ok(one) => vec![one],
+        Err(_) => value
+            .extract::<Vec<Vec<u64>>>()
+            .map_err(|_| wrong(value, "shapes", "a shape or a list of shapes for each input"))?,
+    };
+    let is_size = |size: &u64| (1..=i32::MAX as u64).contains(size);
+    if !shapes.iter().flatten().all(is_size) {
+        return Err(wrong(value, "shapes", "sizes from 1 to 2147483647"));
+    }
+    if shapes.iter().any(|shape| shape.len() != shapes[0].len()) {
+        return Err(wrong(value, "shapes", "shapes of one rank for an input"));
+    }
+    Ok(shapes)
+}
+
+/// The options of `convert`.
+pub(crate) fn convert(keywords: &mut Keywords<'_>) -> PyResult<Options> {
+    let mut options = program(keywords)?;
+    if let Some(states) = keywords.text("states")? {
+        options.states = match states.as_str() {
+            "keep" => States::Keep,
+            "io" => States::Io,
+            _ => {
+                let message = format!("`states` is `{states}`; expected `keep` or `io`");
+                return Err(error::option(keywords.py, message, None));
+            }
+        };
+    }
+    options.input_names = keywords.texts("input_names")?;
+    options.output_names = keywords.texts("output_names")?;
+    let metadata = &mut options.metadata;
+    metadata.author = keywords.text("author")?.unwrap_or_default();
+    metadata.license = keywords.text("license")?.unwrap_or_default();
+    metadata.short_description = keywords.text("description")?.unwrap_or_default();
+    metadata.version = keywords.text("model_version")?.unwrap_or_default();
+    let mut notes = BTreeMap::new();
+    for (key, value) in keywords.named("metadata")? {
+        notes.insert(key, value.extract().map_err(|_| wrong(&value, "metadata", "a str"))?);
+    }
+    metadata.user_defined = notes.into_iter().collect();
+    Ok(options)
+}
+
+/// The options of `lower`.
+pub(crate) fn lower(keywords: &mut Keywords<'_>) -> PyResult<LowerOptions> {
+    let py = keywords.py;
+    let mut options = LowerOptions { options: program(keywords)?, ..LowerOptions::default() };
+    options.skip_ops = keywords.texts("skip_ops")?;
+    options.full_graph = keywords.flag("full_graph")?;
+    options.portable = keywords.flag("portable")?;
+    options.take_over_constant_data = keywords.flag_or("take_over_constant_data", true)?;
+    options.take_over_mutable_buffer = keywords.flag_or("take_over_mutable_buffer", true)?;
+    options.debug_info = keywords.flag_or("debug_info", true)?;
+    if let Some(sharing) = keywords.text("weight_sharing")? {
+        options.weight_sharing = Some(match sharing.as_str() {
+            "positional" => WeightSharing::Positional,
+            "disabled" => WeightSharing::Disabled,
+            _ => {
+                let message =
+                    format!("`weight_sharing` is `{sharing}`; expected `positional` or `disabled`");
+                return Err(error::option(py, message, None));
+            }
+        });
+    }
+    for (name, value) in keywords.named("constant_methods")? {
+        options.constant_methods.push((name, constant(&value)?));
+    }
+    if keywords.flag("compiled")? {
+        options.model_type = ModelType::CompiledModel;
+    }
+    if let Some(specs) = keywords.take("compile_specs") {
+        apply(&mut options, &self::specs(&specs)?, py)?;
+    }
+    Ok(options)
+}
+
+fn constant(value: &Bound<'_, PyAny>) -> PyResult<Constant> {
+    Ok(if let Ok(truth) = value.cast::<PyBool>() {
+        Constant::Bool(truth.is_true())
+    } else if let Ok(number) = value.cast::<PyInt>() {
+        let wide = |_| wrong(value, "constant_methods", "an integer of 64 bits");
+        Constant::Int(number.extract().map_err(wide)?)
+    } else if let Ok(number) = value.cast::<PyFloat>() {
+        Constant::Double(number.value())
+    } else if let Ok(text) = value.cast::<PyString>() {
+        Constant::Text(text.to_cow()?.into_owned())
+    } else {
+        return Err(wrong(value, "constant_methods", "a bool, an int, a float or a str"));
+    })
+}
+
+/// Compile specs: objects with `key` and `value`, or pairs of these.
+pub(crate) fn specs(value: &Bound<'_, PyAny>) -> PyResult<Vec<CompileSpec>> {
+    let mut specs = Vec::new();
+    for item in value.try_iter()? {
+        let item = item?;
+        let (key, value) = match item.getattr_opt("key")? {
+            Some(key) => (key, item.getattr("value")?),
+            None => item.extract().map_err(|_| wrong(&item, "compile_specs", "key and value"))?,
+        };
+        let value = match value.cast::<PyBytes>() {
+            Ok(bytes) => bytes.as_bytes().to_vec(),
+            Err(_) => value.extract().map_err(|_| wrong(&item, "compile_specs", "bytes"))?,
+        };
+        specs.push(CompileSpec { key: key.extract()?, value });
+    }
+    Ok(specs)
+}
+
+/// Takes compile specs over.
+pub(crate) fn apply(
+    options: &mut LowerOptions,
+    specs: &[CompileSpec],
+    py: Python<'_>,
+) -> PyResult<()> {
+    options.apply_specs(specs).map_err(|refusal| {
+        error::option(py, refusal.reason.clone(), refusal.hint.clone())
+    })
+}

@@ -1,0 +1,214 @@
+//! `coremill.Program`: an ExecuTorch program.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coremill::engine::Array;
+use coremill::executorch::{self, Runner};
+use coremill::runtime::LoadOptions;
+use coremill::{SaveOptions, pte};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::error;
+use crate::exported::Lent;
+use crate::model::{Model, json};
+use crate::{arrays, work};
+
+/// A program in memory.
+#[pyclass(frozen, module = "coremill._native")]
+pub(crate) struct Program {
+    pub(crate) program: Arc<pte::Program>,
+    lent: Vec<Lent>,
+    /// How the methods were divided, as JSON; empty for a program that was read.
+    reports: String,
+}
+
+impl Program {
+    pub(crate) fn new(program: pte::Program, lent: Vec<Lent>, reports: String) -> Program {
+        Program { program: Arc::new(program), lent, reports }
+    }
+
+    fn unchanged(&self, py: Python<'_>) -> PyResult<()> {
+        self.lent.iter().try_for_each(|lent| lent.check(py))
+    }
+}
+
+#[pymethods]
+impl Program {
+    /// Writes the program.
+    #[pyo3(signature = (path, *, sync = false))]
+    fn save(&self, py: Python<'_>, path: PathBuf, sync: bool) -> PyResult<()> {
+        self.unchanged(py)?;
+        let program = self.program.clone();
+        work::run(py, move |stage| {
+            stage.set(format!("writing {}", path.display()));
+            Ok(pte::write(&path, &program, &pte::WriteOptions { durable: sync })?)
+        })
+    }
+
+    /// The names of the methods.
+    #[getter]
+    fn methods(&self) -> Vec<String> {
+        self.program.plans.iter().map(|plan| plan.name.clone()).collect()
+    }
+
+    /// Loads a method; the only one, or `forward`, if none is named.
+    #[pyo3(signature = (name = None, *, threads = 0, faithful = false, data = Vec::new()))]
+    fn method(
+        &self,
+        py: Python<'_>,
+        name: Option<String>,
+        threads: usize,
+        faithful: bool,
+        data: Vec<PathBuf>,
+    ) -> PyResult<Method> {
+        self.unchanged(py)?;
+        let program = self.program.clone();
+        let runner = work::run(py, move |stage| {
+            stage.set("loading the method");
+            let options = LoadOptions { threads, faithful, data, ..LoadOptions::default() };
+            Ok(Runner::new((*program).clone(), name.as_deref(), options)?)
+        })?;
+        let name = runner.method().to_owned();
+        Ok(Method { name, runner: Arc::new(Mutex::new(runner)) })
+    }
+
+    /// Writes the Core ML models of the program into a directory, and gives their paths.
+    #[pyo3(signature = (directory, *, sync = false))]
+    fn extract(&self, py: Python<'_>, directory: PathBuf, sync: bool) -> PyResult<Vec<PathBuf>> {
+        self.unchanged(py)?;
+        let program = self.program.clone();
+        work::run(py, move |stage| {
+            stage.set("extracting models");
+            let extracted =
+                executorch::extract(&program, directory, &SaveOptions { durable: sync })?;
+            Ok(extracted.into_iter().map(|model| model.path).collect())
+        })
+    }
+
+    /// The Core ML models of the program, by name.
+    #[getter]
+    fn models<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let program = self.program.clone();
+        let models = work::run(py, move |stage| {
+            stage.set("reading the models");
+            let mut models = Vec::new();
+            for model in executorch::models(&program)? {
+                let opened =
+                    coremill::Opened::made(model.read()?, std::path::Path::new(&model.name));
+                models.push((model.name.clone(), opened));
+            }
+            Ok(models)
+        })?;
+        let dict = PyDict::new(py);
+        for (name, opened) in models {
+            dict.set_item(name, Bound::new(py, Model::new(opened, Vec::new(), None))?)?;
+        }
+        Ok(dict)
+    }
+
+    /// The summary that `coremill inspect --json` prints, as JSON.
+    fn _summary(&self, py: Python<'_>) -> PyResult<String> {
+        let program = self.program.clone();
+        let summary = work::run(py, move |_| Ok(executorch::summarize(&program)?))?;
+        json(py, &summary)
+    }
+
+    /// How the methods were divided, as JSON.
+    fn _reports(&self) -> String {
+        self.reports.clone()
+    }
+}
+
+/// A method that is ready to run. What it keeps from run to run is its own.
+#[pyclass(frozen, module = "coremill._native")]
+pub(crate) struct Method {
+    #[pyo3(get)]
+    name: String,
+    runner: Arc<Mutex<Runner>>,
+}
+
+impl Method {
+    fn with<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Runner) -> Result<T, coremill::Error> + Send + 'static,
+    ) -> PyResult<T> {
+        let runner = self.runner.clone();
+        work::run(py, move |stage| {
+            stage.set("running the method");
+            Ok(work(&mut runner.lock().unwrap_or_else(PoisonError::into_inner))?)
+        })
+    }
+}
+
+#[pymethods]
+impl Method {
+    /// Runs the method on arrays, in its order or by name. Gives what it gives: one array, or a list of them.
+    #[pyo3(signature = (*inputs, **named))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyTuple>,
+        named: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let names = self.inputs(py)?;
+        if inputs.len() > names.len() {
+            let (given, count) = (inputs.len(), names.len());
+            let message = format!("{given} inputs are given; `{}` takes {count}", self.name);
+            return Err(error::option(py, message, None));
+        }
+        let mut all: Vec<(String, Array)> = Vec::new();
+        let mut torch = false;
+        for (name, value) in names.iter().zip(inputs.iter()) {
+            torch |= arrays::is_torch(&value)?;
+            all.push((name.clone(), arrays::array(&value, name)?));
+        }
+        if let Some(named) = named {
+            let more = arrays::by_name(named)?;
+            torch |= more.torch;
+            all.extend(more.arrays);
+        }
+        let outputs = self.with(py, move |runner| runner.run(&all))?;
+        let mut results = Vec::with_capacity(outputs.len());
+        for (_, array) in outputs {
+            results.push(arrays::to_python(py, array, torch)?);
+        }
+        match results.len() {
+            1 => Ok(results.remove(0)),
+            _ => Ok(PyList::new(py, results)?.into_any()),
+        }
+    }
+
+    /// The names of the inputs, in order.
+    #[getter]
+    fn inputs(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.with(py, |runner| Ok(runner.ports().iter().map(|port| port.name.clone()).collect()))
+    }
+
+    /// What the method keeps from run to run, by name.
+    #[getter]
+    fn states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, array) in self.with(py, |runner| runner.states())? {
+            dict.set_item(name, arrays::to_python(py, array, false)?)?;
+        }
+        Ok(dict)
+    }
+
+    /// Sets a state.
+    fn set_state(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let array = arrays::array(value, name)?;
+        let name = name.to_owned();
+        self.with(py, move |runner| runner.set_state(&name, &array))
+    }
+
+    /// Has the method be as it is before its first run.
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |runner| {
+            *runner = runner.afresh()?;
+            Ok(())
+        })
+    }
+}

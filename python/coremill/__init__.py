@@ -1,0 +1,45 @@
+"""PyTorch programs to Core ML from any operating system, and what they compute.
+
+    >>> import coremill
+    >>> model = coremill.convert(torch.export.export(module, example_inputs))
+    >>> model.predict({"x": x})
+    >>> model.save("Model.mlpackage")
+
+Importing this package imports neither torch nor executorch nor coremltools.
+"""
+
+from coremill._errors import (
+    ConversionError,
+    Error,
+    FormatError,
+    InternalError,
+    InvalidModelError,
+    OptionError,
+    RefusedCall,
+    RunError,
+)
+from coremill._native import Method, Model, Program, Session, __version__, convert, load, lower
+from coremill._reports import Report, check, extract, inspect
+
+__all__ = [
+    "ConversionError",
+    "Error",
+    "FormatError",
+    "InternalError",
+    "InvalidModelError",
+    "Method",
+    "Model",
+    "OptionError",
+    "Program",
+    "RefusedCall",
+    "Report",
+    "RunError",
+    "Session",
+    "__version__",
+    "check",
+    "convert",
+    "extract",
+    "inspect",
+    "load",
+    "lower",
+]

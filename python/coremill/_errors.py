@@ -1,0 +1,102 @@
+"""What goes wrong. Every exception of this package is an `Error`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class RefusedCall:
+    """A call that cannot be lowered, or that stays outside of delegates."""
+
+    #: torch's name of the call.
+    node: str = ""
+    #: The operator, `aten.histc.default` for instance.
+    operator: str = ""
+    #: Why.
+    reason: str = ""
+    #: What to do about it.
+    hint: str | None = None
+    #: The path of the module that made the call.
+    module: str | None = None
+    #: The file, the line and the code of the model that made the call.
+    source: tuple[str, int, str | None] | None = None
+    #: Of a call outside of delegates: `asked`, `refused` or `too_small`.
+    kind: str = field(default="refused")
+
+    def __str__(self) -> str:
+        """As the command prints it."""
+        lines = [f"`{self.operator}` ({self.node}): {self.reason}"]
+        if self.module:
+            lines.append(f"  in module `{self.module}`")
+        if self.source:
+            file, line, code = self.source
+            lines.append(f"  at {file}:{line}" + (f": {code}" if code else ""))
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class Error(Exception):
+    """Something that coremill cannot do, with the reason and the remedy as far as they are known."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str | None = None,
+        operator: str | None = None,
+        reason: str | None = None,
+        node: str | None = None,
+        module: str | None = None,
+        source: tuple[str, int, str | None] | None = None,
+        refused: list[RefusedCall] | None = None,
+        first_hint: str | None = None,
+    ) -> None:
+        """Keeps what is known."""
+        super().__init__(message)
+        #: What was found, and what is accepted.
+        self.message = message
+        #: The operator at fault.
+        self.operator = operator
+        #: Why it is at fault.
+        self.reason = reason or message
+        #: torch's name of the call at fault.
+        self.node = node
+        #: The path of the module that made the call.
+        self.module = module
+        #: The file, the line and the code of the model that made the call.
+        self.source = source
+        #: All calls at fault; the attributes above are those of the first.
+        self.refused = refused or []
+        #: What to do about it.
+        self.hint = hint or first_hint
+        self._told = hint
+
+    def __str__(self) -> str:
+        """As the command prints it."""
+        return f"{self.message}\nhint: {self._told}" if self._told else self.message
+
+
+class ConversionError(Error):
+    """A program, or a part of it, cannot be taken to Core ML."""
+
+
+class FormatError(Error):
+    """A file or a program in memory is not as its format has it, or holds what is not read."""
+
+
+class OptionError(Error, ValueError):
+    """An option or an argument is not one of those that are accepted."""
+
+
+class InvalidModelError(Error):
+    """Core ML would refuse the model; the message is the report of `check`."""
+
+
+class RunError(Error, RuntimeError):
+    """A model cannot be run, or not on these inputs."""
+
+
+class InternalError(Error, RuntimeError):
+    """coremill is at fault. Please report it."""
