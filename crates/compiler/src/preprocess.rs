@@ -20,8 +20,6 @@ pub struct EdgeProgram {
     pub program: ExportedProgram,
     /// How to lower it.
     pub options: LowerOptions,
-    /// By torch's name of a call the number that profilers know it by.
-    pub handles: HashMap<String, i64>,
 }
 
 /// What a delegate is given.
@@ -39,7 +37,7 @@ pub struct Preprocessed {
 
 /// A model of one partition.
 pub fn preprocess(part: EdgeProgram) -> Result<Preprocessed, Error> {
-    let (function, handles) = function(part.program, &part.options, Opset::Ios15, &part.handles)?;
+    let (function, handles) = function(part.program, &part.options, Opset::Ios15)?;
     let model = described(vec![function], &part.options)?;
     let made = payload(&model, part.options.model_type, "lowered_module", Some(&handles))?;
     Ok(Preprocessed {
@@ -56,8 +54,7 @@ pub fn preprocess_methods(parts: Vec<EdgeProgram>, at: usize) -> Result<Preproce
     let options = parts.first().map(|part| part.options.clone()).unwrap_or_default();
     let mut functions = Vec::with_capacity(parts.len());
     for part in parts {
-        let floor = Opset::Ios18;
-        let (mut function, _) = function(part.program, &part.options, floor, &HashMap::new())?;
+        let (mut function, _) = function(part.program, &part.options, Opset::Ios18)?;
         function.name = part.method;
         functions.push(function);
     }
@@ -72,12 +69,12 @@ pub fn preprocess_methods(parts: Vec<EdgeProgram>, at: usize) -> Result<Preproce
     })
 }
 
-/// A partition as a function, and by the name of a value the number of the call that it was made for.
+/// A partition as a function, and by the name of a value the number of the call that it was made for: profilers know
+/// calls by the numbers that ExecuTorch gave them.
 fn function(
     program: ExportedProgram,
     options: &LowerOptions,
     floor: Opset,
-    handles: &HashMap<String, i64>,
 ) -> Result<(Function, HashMap<String, i64>), Error> {
     let options = &options.options;
     check_quantization(options).map_err(Error::Program)?;
@@ -89,7 +86,8 @@ fn function(
     let (function, _) = quantize(optimise(draft, options, &keep)?, options)?;
     let nodes = &program.graph.nodes;
     let handle = |(name, node): (String, usize)| {
-        handles.get(&nodes[node].name).map(|handle| (name, *handle))
+        let noted = nodes[node].origin.notes.get("debug_handle")?;
+        Some((name, noted.parse().ok()?))
     };
     Ok((function, attempt.origins.into_iter().filter_map(handle).collect()))
 }

@@ -22,6 +22,8 @@ pub struct EdgeDivision {
     pub parts: Vec<EdgePart>,
     /// The calls that stay outside because they cannot be lowered.
     pub refused: Vec<Refused>,
+    /// torch's names of all calls. What a graph of fx has beside them belongs to what it takes and gives.
+    pub calls: Vec<String>,
 }
 
 /// A partition.
@@ -71,30 +73,20 @@ pub fn edge_partition(
         let nodes = part.nodes.iter().map(|&at| nodes[at].name.clone()).collect();
         EdgePart { nodes, states: part.states.clone() }
     });
-    let refused = divider.outside.iter().zip(nodes).filter_map(|(why, node)| match why {
-        Some(Why::Refused(refusal)) => Some(Refused::of(node, refusal.clone())),
-        Some(Why::Asked | Why::Crumb) | None => None,
-    });
-    Ok(EdgeDivision { parts: parts.collect(), refused: refused.collect() })
+    Ok(EdgeDivision { parts: parts.collect(), ..divider.refused() })
 }
 
 /// The calls of a program that cannot be lowered, each asked for itself.
 pub fn refused_calls(
     program: ExportedProgram,
     options: &LowerOptions,
-) -> Result<Vec<Refused>, Error> {
+) -> Result<EdgeDivision, Error> {
     let program = coremill_pt2::prepare(program)?;
     let wishes = wishes(options);
     let is_asked = vec![false; program.graph.nodes.len()];
     let mut divider = Divider::new(program, &wishes, &is_asked);
     divider.probe();
-    let refused = divider.outside.iter().zip(&divider.program.graph.nodes);
-    Ok(refused
-        .filter_map(|(why, node)| match why {
-            Some(Why::Refused(refusal)) => Some(Refused::of(node, refusal.clone())),
-            Some(Why::Asked | Why::Crumb) | None => None,
-        })
-        .collect())
+    Ok(divider.refused())
 }
 
 fn wishes(options: &LowerOptions) -> Wishes<'_> {
@@ -111,6 +103,20 @@ fn wishes(options: &LowerOptions) -> Wishes<'_> {
 }
 
 impl Divider<'_> {
+    /// What stays outside, and why.
+    fn refused(&self) -> EdgeDivision {
+        let nodes = &self.program.graph.nodes;
+        let refused = self.outside.iter().zip(nodes).filter_map(|(why, node)| match why {
+            Some(Why::Refused(refusal)) => Some(Refused::of(node, refusal.clone())),
+            Some(Why::Asked | Why::Crumb) | None => None,
+        });
+        EdgeDivision {
+            parts: Vec::new(),
+            refused: refused.collect(),
+            calls: nodes.iter().map(|node| node.name.clone()).collect(),
+        }
+    }
+
     /// Puts calls outside that use numbers which are needed elsewhere, too; whether there were any.
     fn leave_shared_numbers(&mut self, partitions: &[Vec<usize>]) -> bool {
         let graph = &self.program.graph;

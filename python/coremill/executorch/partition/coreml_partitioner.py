@@ -2,27 +2,38 @@
 
 import logging
 import sys
+import weakref
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 from executorch.exir.backend.backend_details import BackendDetails
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
+from executorch.exir.backend.utils import tag_constant_data
 from torch.export.exported_program import ExportedProgram
+from torch.fx import Node
 
+from ..._errors import ConversionError
 from ..compiler.coreml_preprocess import COMPILE_SPEC_KEYS, CoreMLBackend
 from ..logging import get_coreml_log_level
-from .support import Answer, answers
+from ._division import (
+    Division,
+    Refused,
+    divide,
+    has_kernel,
+    left_outside,
+    operator_name,
+    refused_calls,
+)
 
 # The name by which users who come from ExecuTorch's backend already listen to it.
 logger = logging.getLogger("executorch.backends.apple.coreml.partition.coreml_partitioner")
 logger.setLevel(get_coreml_log_level(default_level=logging.INFO))
 
-#: Operators that are taken apart although Core ML could run them whole.
+#: Operators that are taken apart although Core ML could run them whole: what they become runs no slower, and has
+#: kernels where it stays outside.
 _DECOMPOSED = frozenset(
     [
-        # Executorch has kernels for the two only under other names, so nothing but a delegate could run them whole.
         torch.ops.aten.triu.default,
         torch.ops.aten.tril.default,
         torch.ops.aten.repeat_interleave.self_int,
@@ -32,7 +43,7 @@ _DECOMPOSED = frozenset(
 
 
 class CoreMLPartitioner(Partitioner):
-    """Marks the calls that Core ML runs.
+    """Marks the calls that Core ML runs: those that lowering lowers, as they are, where they are.
 
     ``skip_ops_for_coreml_delegation`` names operators that stay outside, as ``aten.mm.default``. ``compile_specs`` are
     what ``CoreMLBackend.generate_compile_specs`` gives. With ``take_over_mutable_buffer`` buffers that the program
@@ -65,9 +76,13 @@ class CoreMLPartitioner(Partitioner):
         self.lower_full_graph = lower_full_graph
         self.take_over_constant_data = take_over_constant_data
         self._said: Set[str] = set()
+        self._kept: Tuple[Callable, List[torch._ops.OpOverload]] = (lambda: None, [])
         if lower_full_graph:
             for is_wrong, remedy in (
-                (self.skip_ops_for_coreml_delegation, "you cannot set skip_ops_for_coreml_delegation"),
+                (
+                    self.skip_ops_for_coreml_delegation,
+                    "you cannot set skip_ops_for_coreml_delegation",
+                ),
                 (not take_over_constant_data, "you must set take_over_constant_data=True"),
                 (not take_over_mutable_buffer, "you must set take_over_mutable_buffer=True"),
             ):
@@ -86,9 +101,146 @@ class CoreMLPartitioner(Partitioner):
                 "#using-the-core-ml-backend"
             )
         logger.info("CoreMLPartitioner::partition")
-        found = answers(exported_program, self)
-        self._explain(found)
-        tags: Dict[str, DelegationSpec] = {}
+        skipped, is_whole = self.skip_ops_for_coreml_delegation, self.lower_full_graph
+        outside = left_outside(exported_program, skipped, is_whole)
+        try:
+            division = divide(exported_program, self._specs(), outside, **self._options())
+        except ConversionError as error:
+            if not is_whole:
+                raise
+            raise NotImplementedError(
+                f"{error}\n\nCore ML does not support all of the program, but you have set lower_full_graph=True "
+                "in the CoreMLPartitioner.\nhint: set lower_full_graph=False to run what is not supported outside "
+                "of Core ML, or rewrite the model to avoid it"
+            ) from error
+        self._explain(exported_program, division)
+        tags = {}
         for node in exported_program.graph.nodes:
-            pass
+            part = division.parts.get(node.name)
+            if part is not None:
+                tag = f"tag{part}"
+                node.meta["delegation_tag"] = tag
+                tags[tag] = self.delegation_spec
+        if self.take_over_constant_data:
+            tag_constant_data(exported_program)
+        if self.take_over_mutable_buffer:
+            logger.info(
+                "Core ML partitioner will take over torch mutable buffer as Core ML state, "
+                "so if your model contains mutable buffer, "
+                "then you will need MacOS15+/iOS18+ to execute. "
+                "If you want your mutable buffer model to be compatible with older OS, "
+                "then please set `take_over_mutable_buffer=False`"
+            )
+        _tag_states(exported_program, division.states)
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+
+    def ops_to_not_decompose(
+        self, ep: ExportedProgram
+    ) -> Tuple[List[torch._ops.OpOverload], Optional[Callable[[Node], bool]]]:
+        """Operators that Core ML runs whole, wherever the program calls them."""
+        # ExecuTorch asks several times for one program.
+        asked, kept = self._kept
+        if asked() is ep:
+            return kept, None
+        refused, known = refused_calls(ep, self._specs(), **self._options())
+        calls: Dict[torch._ops.OpOverload, bool] = {}
+        for node in ep.graph.nodes:
+            if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+                is_lowered = node.name in known and node.name not in refused
+                is_wanted = operator_name(node) not in self.skip_ops_for_coreml_delegation
+                calls[node.target] = calls.get(node.target, True) and is_lowered and is_wanted
+        kept = [
+            target
+            for target, is_kept in calls.items()
+            if is_kept and target not in _DECOMPOSED and not _is_view(target)
+        ]
+        self._kept = (weakref.ref(ep), kept)
+        return kept, None
+
+    def _specs(self) -> List[Tuple[str, bytes]]:
+        return [(spec.key, bytes(spec.value)) for spec in self.delegation_spec.compile_specs]
+
+    def _options(self) -> Dict[str, bool]:
+        return {
+            "take_over_mutable_buffer": bool(self.take_over_mutable_buffer),
+            "take_over_constant_data": bool(self.take_over_constant_data),
+            "lower_full_graph": bool(self.lower_full_graph),
+        }
+
+    def _explain(self, program: ExportedProgram, division: Division) -> None:
+        """Say once of each operator why it stays outside."""
+        nodes = {node.name: node for node in program.graph.nodes}
+        for refused in division.refused:
+            node = nodes.get(refused.node)
+            if node is not None and refused.needs is not None and not has_kernel(node):
+                raise _too_old(refused)
+            self._say_once(
+                "Skipping op for CoreML delegation because it is not supported by CoreML: "
+                f"{refused.told}",
+                refused.operator,
+            )
+        for node in program.graph.nodes:
+            name = operator_name(node)
+            if name and name in self.skip_ops_for_coreml_delegation:
+                self._say_once(
+                    "Skipping op for CoreML delegation because it is in skip_ops_for_coreml_delegation: "
+                    + name,
+                    name,
+                )
+
+    def _say_once(self, message: str, about: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            logger.info(message)
+
+
+def _too_old(refused: Refused) -> ValueError:
+    """A call that no kernel can do either, and that a later release has."""
+    release = "iOS" + (refused.needs or "").removeprefix("ios")
+    return ValueError(
+        f"{refused.told}\n"
+        f"hint: {refused.operator} has no kernel outside of Core ML; pass "
+        f"`compile_specs=CoreMLBackend.generate_compile_specs(minimum_deployment_target=ct.target.{release})` "
+        "to CoreMLPartitioner"
+    )
+
+
+def _is_view(target: torch._ops.OpOverload) -> bool:
+    arguments = target._schema.arguments
+    alias = arguments[0].alias_info if arguments else None
+    return alias is not None and not alias.is_write
+
+
+def _tag_states(program: ExportedProgram, states: Set[str]) -> None:
+    """Hand buffers over that the partition which uses them keeps as states."""
+    buffers = program.graph_signature.inputs_to_buffers
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and buffers.get(node.name) in states:
+            tags = {user.meta.get("delegation_tag") for user in node.users}
+            if len(tags) == 1 and None not in tags:
+                node.meta["delegation_tag"] = tags.pop()
+
+
+def _is_deprecated_way() -> bool:
+    """Whether the caller's caller is ``to_backend``, and not ``to_edge_transform_and_lower``."""
+    frame, is_to_backend = sys._getframe(1), False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "to_edge_transform_and_lower":
+            return False
+        is_to_backend |= code.co_name == "to_backend" and "program/_program.py" in code.co_filename
+        frame = frame.f_back
+    return is_to_backend
+
+
+def _check_backend() -> None:
+    """ExecuTorch looks backends up by the names of their classes."""
+    namesakes = [made for made in BackendDetails.__subclasses__() if made.__name__ == "CoreMLBackend"]
+    if namesakes != [CoreMLBackend]:
+        other = next(made for made in namesakes if made is not CoreMLBackend)
+        raise RuntimeError(
+            f"{other.__module__} is imported beside coremill.executorch, and ExecuTorch tells backends apart "
+            "by the names of their classes\n"
+            "hint: call coremill.executorch.install() before anything imports "
+            "executorch.backends.apple.coreml, so that all imports find coremill's"
+        )
