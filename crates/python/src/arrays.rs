@@ -126,10 +126,8 @@ fn bytes_at(
         }
     };
     Array::from_bytes(dtype, shape, bytes).ok_or_else(|| {
-        let message = format!(
-            "input `{name}` holds {} elements that do not fit 32 bits",
-            dtype.name()
-        );
+        let message =
+            format!("input `{name}` holds {} elements that do not fit 32 bits", dtype.name());
         error::option(py, message, None)
     })
 }

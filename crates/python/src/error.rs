@@ -160,13 +160,9 @@ pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
 }
 
 pub(crate) fn of_refusal(py: Python<'_>, refusal: &Refusal) -> PyErr {
-    make_with(
-        py,
-        "ConversionError",
-        refusal.reason.clone(),
-        refusal.hint.clone(),
-        |keywords| keywords.set_item("reason", &refusal.reason),
-    )
+    make_with(py, "ConversionError", refusal.reason.clone(), refusal.hint.clone(), |keywords| {
+        keywords.set_item("reason", &refusal.reason)
+    })
 }
 
 fn of_compiler(py: Python<'_>, error: &compiler::Error) -> PyErr {

@@ -40,11 +40,7 @@ enum Source {
 }
 
 impl Source {
-    fn of(
-        object: &Bound<'_, PyAny>,
-        function: &str,
-        lent: &mut Vec<Lent>,
-    ) -> PyResult<Source> {
+    fn of(object: &Bound<'_, PyAny>, function: &str, lent: &mut Vec<Lent>) -> PyResult<Source> {
         let py = object.py();
         if exported::is_program(object)? {
             let taken = work::held(py, || exported::take(object))?;
@@ -59,7 +55,9 @@ impl Source {
             "{function}() was given a {class}; expected a `torch.export.ExportedProgram` or the path of one"
         );
         let hint = match object.hasattr("forward")? {
-            true => Some("export the module first: `torch.export.export(module, example_inputs)`".to_owned()),
+            true => Some(
+                "export the module first: `torch.export.export(module, example_inputs)`".to_owned(),
+            ),
             false => None,
         };
         Err(error::option(py, message, hint))

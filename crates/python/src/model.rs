@@ -150,7 +150,10 @@ impl Model {
 
     /// The program as MIL text.
     fn _text(&self, py: Python<'_>) -> PyResult<String> {
-        work::held(py, || Ok(text::print(&self.opened.model.program, &PrintOptions::default()).text))
+        work::held(
+            py,
+            || Ok(text::print(&self.opened.model.program, &PrintOptions::default()).text),
+        )
     }
 
     /// The oldest release that runs the model, `ios16` for instance; none for a model that was read.

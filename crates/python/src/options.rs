@@ -143,7 +143,8 @@ fn release(value: &Bound<'_, PyAny>) -> PyResult<coremill::mil::ir::Opset> {
         },
     };
     parse_target(&name).ok_or_else(|| {
-        let hint = "releases are ios15 to ios18 and ios26, and the macos, watchos and tvos of these years";
+        let hint =
+            "releases are ios15 to ios18 and ios26, and the macos, watchos and tvos of these years";
         error::option(
             value.py(),
             format!("`target` is `{name}`, which is no release that ML Programs run on"),
@@ -270,7 +271,7 @@ pub(crate) fn apply(
     specs: &[CompileSpec],
     py: Python<'_>,
 ) -> PyResult<()> {
-    options.apply_specs(specs).map_err(|refusal| {
-        error::option(py, refusal.reason.clone(), refusal.hint.clone())
-    })
+    options
+        .apply_specs(specs)
+        .map_err(|refusal| error::option(py, refusal.reason.clone(), refusal.hint.clone()))
 }

@@ -45,14 +45,15 @@ pub(crate) fn run<T: Send + 'static>(
     let token = cancel::Token::default();
     let stage = Stage::default();
     let (sender, mut receiver) = channel();
-    let spawned = thread::Builder::new().name("coremill".to_owned()).stack_size(STACK_BYTES).spawn({
-        let (token, stage) = (token.clone(), stage.clone());
-        move || {
-            let outcome = token.during(|| guarded(|| work(&stage)));
-            // Nobody listens after Ctrl-C.
-            let _ = sender.send(outcome);
-        }
-    });
+    let spawned =
+        thread::Builder::new().name("coremill".to_owned()).stack_size(STACK_BYTES).spawn({
+            let (token, stage) = (token.clone(), stage.clone());
+            move || {
+                let outcome = token.during(|| guarded(|| work(&stage)));
+                // Nobody listens after Ctrl-C.
+                let _ = sender.send(outcome);
+            }
+        });
     if let Err(error) = spawned {
         let message = format!("the system gives no thread: {error}");
         return Err(crate::error::new(py, message, None));

@@ -53,9 +53,8 @@ pub(crate) fn current() -> Option<Token> {
 
 /// A place at which work may end.
 pub fn point() {
-    let is_cancelled = CURRENT.with_borrow(|current| {
-        current.as_ref().is_some_and(Token::is_cancelled)
-    });
+    let is_cancelled =
+        CURRENT.with_borrow(|current| current.as_ref().is_some_and(Token::is_cancelled));
     if is_cancelled {
         resume_unwind(Box::new(Cancelled));
     }
@@ -75,9 +74,20 @@ mod tests {
     #[test]
     fn work_ends_at_the_next_point_and_not_beyond_its_token() {
         let token = Token::default();
-        assert_eq!(token.during(|| { point(); 1 }), 1);
+        assert_eq!(
+            token.during(|| {
+                point();
+                1
+            }),
+            1
+        );
         token.cancel();
-        let outcome = catch_unwind(|| token.during(|| { point(); 2 }));
+        let outcome = catch_unwind(|| {
+            token.during(|| {
+                point();
+                2
+            })
+        });
         assert!(is_cancellation(&*outcome.expect_err("it was cancelled")));
         point();
         let panicked = catch_unwind(|| resume_unwind(Box::new("other")));

@@ -7,9 +7,7 @@ use coremill::pt2::wire::{
     Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymIntArgument,
 };
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple,
-};
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::meta::{Types, device, whole};
 use super::torch::Torch;
@@ -405,7 +403,8 @@ impl<'t, 'py> Serializer<'t, 'py> {
             return Ok(Argument::AsDevice(device(value)?));
         }
         if let Ok(number) = value.cast::<PyComplex>() {
-            let (real, imag) = (value.getattr("real")?.extract()?, value.getattr("imag")?.extract()?);
+            let (real, imag) =
+                (value.getattr("real")?.extract()?, value.getattr("imag")?.extract()?);
             let _ = number;
             return Ok(Argument::AsComplex(Complex { real: Float(real), imag: Float(imag) }));
         }
@@ -416,7 +415,9 @@ impl<'t, 'py> Serializer<'t, 'py> {
             }
             return Ok(Argument::AsStringToArgument(arguments));
         }
-        if value.is_instance(&self.torch.operator)? || value.is_instance(&self.torch.higher_order)? {
+        if value.is_instance(&self.torch.operator)?
+            || value.is_instance(&self.torch.higher_order)?
+        {
             return Ok(Argument::AsOperator(self.target(value)?.name));
         }
         let message = format!("an argument is a {}", class_of(value));
@@ -472,7 +473,10 @@ impl<'t, 'py> Serializer<'t, 'py> {
         Ok(if is(&|one| matches!(one, A::AsInt(_))) {
             A::AsInts(each(all, |one| if let A::AsInt(value) = one { Some(value) } else { None }))
         } else if is(&|one| matches!(one, A::AsTensor(_))) {
-            A::AsTensors(each(all, |one| if let A::AsTensor(name) = one { Some(name) } else { None }))
+            A::AsTensors(each(
+                all,
+                |one| if let A::AsTensor(name) = one { Some(name) } else { None },
+            ))
         } else if is(&|one| matches!(one, A::AsInt(_) | A::AsTensor(_))) {
             A::AsSymInts(each(all, |one| match one {
                 A::AsInt(value) => Some(SymIntArgument::AsInt(value)),
@@ -506,11 +510,20 @@ impl<'t, 'py> Serializer<'t, 'py> {
                 _ => None,
             }))
         } else if is(&|one| matches!(one, A::AsString(_))) {
-            A::AsStrings(each(all, |one| if let A::AsString(text) = one { Some(text) } else { None }))
+            A::AsStrings(each(
+                all,
+                |one| if let A::AsString(text) = one { Some(text) } else { None },
+            ))
         } else if is(&|one| matches!(one, A::AsInts(_))) {
-            A::AsIntLists(each(all, |one| if let A::AsInts(list) = one { Some(list) } else { None }))
+            A::AsIntLists(each(
+                all,
+                |one| if let A::AsInts(list) = one { Some(list) } else { None },
+            ))
         } else if is(&|one| matches!(one, A::AsFloats(_))) {
-            A::AsFloatLists(each(all, |one| if let A::AsFloats(list) = one { Some(list) } else { None }))
+            A::AsFloatLists(each(
+                all,
+                |one| if let A::AsFloats(list) = one { Some(list) } else { None },
+            ))
         } else if is(&|one| matches!(one, A::AsTensors(_))) {
             A::AsNestedTensors(each(all, |one| {
                 if let A::AsTensors(list) = one { Some(list) } else { None }

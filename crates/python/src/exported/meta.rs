@@ -57,7 +57,10 @@ impl<'t, 'py> Types<'t, 'py> {
         };
         let layout = value.getattr("layout")?;
         let Some(layout) = self.torch.layout(&layout) else {
-            return Err(error::unsupported(value.py(), format!("a tensor has the layout {layout}")));
+            return Err(error::unsupported(
+                value.py(),
+                format!("a tensor has the layout {layout}"),
+            ));
         };
         let sizes = self.sizes(&value.getattr("shape")?)?;
         // Sparse tensors have no strides.
@@ -211,5 +214,8 @@ pub(super) fn whole(number: &Bound<'_, PyInt>) -> PyResult<i64> {
 }
 
 pub(super) fn device(device: &Bound<'_, PyAny>) -> PyResult<Device> {
-    Ok(Device { kind: device.getattr("type")?.extract()?, index: device.getattr("index")?.extract()? })
+    Ok(Device {
+        kind: device.getattr("type")?.extract()?,
+        index: device.getattr("index")?.extract()?,
+    })
 }

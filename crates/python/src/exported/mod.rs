@@ -25,8 +25,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use self::graph::Serializer;
-use self::tensors::Tensors;
 pub(crate) use self::tensors::Lent;
+use self::tensors::Tensors;
 use self::torch::Torch;
 use crate::error;
 

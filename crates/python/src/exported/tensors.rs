@@ -67,12 +67,7 @@ pub(super) struct Tensors<'t, 'py> {
 
 impl<'t, 'py> Tensors<'t, 'py> {
     pub(super) fn new(torch: &'t Torch<'py>) -> Tensors<'t, 'py> {
-        Tensors {
-            torch,
-            stored: BTreeMap::new(),
-            storages: HashMap::new(),
-            lent: Vec::new(),
-        }
+        Tensors { torch, stored: BTreeMap::new(), storages: HashMap::new(), lent: Vec::new() }
     }
 
     pub(super) fn finish(self) -> (BTreeMap<String, Stored>, Vec<Lent>) {
@@ -200,9 +195,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
                 (name, buffer)
             }
         };
-        claim
-            .check(buffer, &name, is_parameter)
-            .map_err(|failure| error::of_archive(py, &failure))
+        claim.check(buffer, &name, is_parameter).map_err(|failure| error::of_archive(py, &failure))
     }
 
     /// The inputs that a program was exported with; none where they hold what we have no name for.
@@ -210,7 +203,8 @@ impl<'t, 'py> Tensors<'t, 'py> {
         let pair = samples.cast::<PyTuple>().ok()?;
         let positional = pair.get_item(0).ok()?;
         let positional = super::items(&positional).ok()?;
-        let positional = positional.iter().map(|item| self.saved(item, 0)).collect::<Option<_>>()?;
+        let positional =
+            positional.iter().map(|item| self.saved(item, 0)).collect::<Option<_>>()?;
         let keywords = pair.get_item(1).ok()?;
         let keywords = match self.saved(&keywords, 0)? {
             Saved::Dict(pairs) => pairs,

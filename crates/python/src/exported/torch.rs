@@ -103,10 +103,7 @@ impl<'py> Torch<'py> {
                 class(&module, "SymFloat")?,
                 class(&module, "SymBool")?,
             ],
-            custom_object: class(
-                &py.import("torch.export.graph_signature")?,
-                "CustomObjArgument",
-            )?,
+            custom_object: class(&py.import("torch.export.graph_signature")?, "CustomObjArgument")?,
             getitem: py.import("operator")?.getattr("getitem")?,
             device: module.getattr("device")?,
             dtypes,
