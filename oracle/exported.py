@@ -17,7 +17,7 @@ from torch.utils import _pytree
 SCALES = (2, 4)
 
 #: Whose schemas tell of every effect, so that a call without a use can go.
-PURE = {"aten", "prims", "quantized_decomposed", "dim_order_ops", "torchvision", "torchao"}
+PURE = {"aten", "prims", "quant", "quantized_decomposed", "dim_order_ops", "torchvision", "torchao"}
 PURE_HIGHER_ORDER = {"cond", "while_loop", "scan", "map_impl", "associative_scan", "wrap_with_set_grad_enabled"}
 
 #: c10's numbers, which schemas have for defaults.

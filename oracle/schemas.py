@@ -11,6 +11,7 @@ import executorch.exir.dialects.edge._ops
 import executorch.exir.passes.dim_order_ops_registry
 import torch
 import torch.ao.quantization.fx._decomposed
+import torchao.prototype.quantization.codebook_coreml
 import torchao.quantization
 import torchvision  # noqa: F401
 
@@ -19,6 +20,7 @@ NAMESPACES = {
     "dim_order_ops",
     "export",
     "prims",
+    "quant",
     "quantized_decomposed",
     "torchao",
     "torchvision",

@@ -3,8 +3,8 @@
 use crate::program::{Argument, Graph, Node, Output, Target, ValueId};
 
 /// Namespaces whose schemas tell of every effect.
-const PURE_NAMESPACES: [&str; 6] =
-    ["aten", "prims", "quantized_decomposed", "dim_order_ops", "torchvision", "torchao"];
+const PURE_NAMESPACES: [&str; 7] =
+    ["aten", "prims", "quant", "quantized_decomposed", "dim_order_ops", "torchvision", "torchao"];
 
 /// Higher-order operators that do nothing but what their graphs do.
 const PURE_HIGHER_ORDER: [&str; 6] =

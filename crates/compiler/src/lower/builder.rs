@@ -14,6 +14,7 @@ use coremill_mil::ir::{
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
+use super::compressed::Compressed;
 use super::high_rank;
 use super::moved::moved;
 use super::value::Int;
@@ -31,6 +32,8 @@ pub(crate) struct Builder {
     blocks: Vec<Scope>,
     /// What tensors of more axes than Core ML has stand for.
     pub(super) high_rank: HashMap<ValueId, high_rank::Folded>,
+    /// What weights that are stored compressed stand for.
+    pub(super) compressed: HashMap<ValueId, Compressed>,
     /// How often each name was asked for.
     names: HashMap<String, u32>,
     /// Names that are kept for outputs.
@@ -64,7 +67,8 @@ impl Builder {
     pub(crate) fn new(name: &str, opset: Opset) -> Builder {
         let function = Function::new(name, opset);
         let blocks = vec![Scope { block: function.body, dims: HashMap::new() }];
-        let (analysis, high_rank, names, reserved, expected, label) = Default::default();
+        let (analysis, high_rank, compressed, names) = Default::default();
+        let (reserved, expected, label) = Default::default();
         let exact_values = HashSet::new();
         let exact = false;
         Builder {
@@ -72,6 +76,7 @@ impl Builder {
             analysis,
             blocks,
             high_rank,
+            compressed,
             names,
             reserved,
             expected,
@@ -179,6 +184,10 @@ impl Builder {
         }
         if let Some(constants) = self.fold(&op, &outcomes)? {
             return Ok(constants.into_iter().map(|constant| self.constant(constant)).collect());
+        }
+        let shape = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()?.known_shape());
+        if let Some(moved) = self.moved_compressed(&op, shape)? {
+            return Ok(vec![moved]);
         }
         Ok(self.append_inferred(op, outcomes))
     }

@@ -11,6 +11,7 @@
 
 mod builder;
 mod call;
+mod compressed;
 mod dtype;
 mod high_rank;
 mod int;

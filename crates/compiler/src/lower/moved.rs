@@ -134,13 +134,13 @@ impl<'f> Operands<'f> {
     }
 }
 
-fn recipe_of(constant: &Constant) -> Option<Recipe> {
+pub(super) fn recipe_of(constant: &Constant) -> Option<Recipe> {
     let ty = constant.tensor_type()?;
     Recipe::new(constant.elements()?.clone(), ty.dtype, &ty.known_shape()?).ok()
 }
 
 /// An axis that may count from the end.
-fn place(axis: i64, rank: usize) -> Option<usize> {
+pub(super) fn place(axis: i64, rank: usize) -> Option<usize> {
     let axis = if axis < 0 { axis.checked_add(rank as i64)? } else { axis };
     usize::try_from(axis).ok().filter(|&axis| axis < rank)
 }

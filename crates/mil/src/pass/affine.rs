@@ -7,12 +7,12 @@
 //!
 //! Between a `linear` and what is folded into it a `reshape` may stand that keeps the last axis. Here
 //! s = γ / √(v + ε); and so it is with `mul`, `real_div`, `add` and `sub` by constants of one element a channel, and
-//! for `linear` in place of `conv`.
+//! for `linear` in place of `conv`. Of a weight that is stored quantized the scales are multiplied.
 
 use coremill_tensor::{Buffer, DType, Recipe};
 
 use super::Editor;
-use crate::ir::{Binding, Constant, OpId, ValueId};
+use crate::ir::{Binding, Constant, Op, OpId, ValueId};
 use crate::ops::OpKind;
 
 /// Vectors of more elements are no channels.
@@ -65,9 +65,7 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         }
         _ => return None,
     };
-    let weight = editor.constant_argument(layer, "weight")?;
-    let ty = weight.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?;
-    let shape = ty.known_shape()?;
+    let shape = weight_shape(editor, layer)?;
     let channels = usize::try_from(*shape.get(output_axis)?).ok()?;
     let spread = |vector: Vec<f64>, neutral: f64| match vector.len() {
         0 => Some(vec![neutral; channels]),
@@ -89,10 +87,8 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let label = editor.name(y).to_owned();
     if is_scaled {
         let factors: Vec<f32> = scale.iter().map(|&factor| factor as f32).collect();
-        let recipe = Recipe::new(weight.elements()?.clone(), DType::Fp32, &shape).ok()?;
-        let scaled = recipe.scale(output_axis, &factors).ok()?;
-        let scaled = Constant::by_size(DType::Fp32, &shape, scaled.to_buffer());
-        let weight = editor.constant_before(layer, scaled, &format!("{label}_weight"));
+        let scaled = scaled_weight(editor, layer, &shape, output_axis, &factors)?;
+        let weight = editor.insert(layer, scaled, &format!("{label}_weight")).ok()?[0];
         new.set_input("weight".into(), vec![Binding::Value(weight)]);
     }
     let bytes = bias.iter().map(|value| value.to_le_bytes()).collect::<Vec<_>>();
@@ -106,6 +102,83 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let folded = editor.insert(id, new, &label).ok()?[0];
     op.set_input("x".into(), vec![Binding::Value(folded)]);
     editor.rewrite(id, op).ok()
+}
+
+/// The extents of a layer's weight, a constant of `fp32` that may be stored quantized.
+fn weight_shape(editor: &Editor<'_>, layer: OpId) -> Option<Vec<u64>> {
+    if let Some(weight) = editor.constant_argument(layer, "weight") {
+        return weight.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?.known_shape();
+    }
+    let weight = editor.argument(layer, "weight")?;
+    let stored = editor.op(editor.producer(weight)?)?.kind()?.is_constexpr();
+    let shape = editor.shape(weight).iter().map(crate::ir::Dim::known).collect::<Option<_>>()?;
+    (stored && editor.dtype(weight) == Some(DType::Fp32)).then_some(shape)
+}
+
+/// What gives a layer's weight times a factor for each of its output channels.
+fn scaled_weight(
+    editor: &Editor<'_>,
+    layer: OpId,
+    shape: &[u64],
+    axis: usize,
+    factors: &[f32],
+) -> Option<Op> {
+    if let Some(weight) = editor.constant_argument(layer, "weight") {
+        let recipe = Recipe::new(weight.elements()?.clone(), DType::Fp32, shape).ok()?;
+        let scaled = recipe.scale(axis, factors).ok()?;
+        return Some(Op::constant(Constant::by_size(DType::Fp32, shape, scaled.to_buffer())));
+    }
+    let stored = editor.op(editor.producer(editor.argument(layer, "weight")?)?)?;
+    let scale = stored.binding("scale")?;
+    let scales = floats(editor, scale)?;
+    let mut new = Op { outputs: Vec::new(), ..stored.clone() };
+    let (extents, product) = match stored.kind()? {
+        OpKind::ConstexprAffineDequantize => {
+            let rank = |name: &str| {
+                let ty = editor.function().bound_constant(stored.binding(name)?)?.tensor_type()?;
+                Some(ty.rank())
+            };
+            let one = rank("scale")? == 0 && rank("zero_point")? == 0;
+            let along = stored.binding("axis").and_then(|axis| editor.number_of(axis));
+            if !one && along != Some(axis as f64) {
+                return None;
+            }
+            let scale = |at: usize| scales[if scales.len() == 1 { 0 } else { at }];
+            let product: Vec<f64> = factors
+                .iter()
+                .enumerate()
+                .map(|(at, &factor)| f64::from(factor) * scale(at))
+                .collect();
+            let axis = Constant::int32(axis as i32);
+            new.set_input("axis".into(), vec![Binding::Literal(axis)]);
+            (vec![factors.len() as u64], product)
+        }
+        OpKind::ConstexprBlockwiseShiftScale => {
+            let counts = editor.function().bound_constant(scale)?.tensor_type()?.known_shape()?;
+            let inner = counts[axis + 1..].iter().product::<u64>() as usize;
+            let before = usize::try_from(counts[axis]).ok()?;
+            if before != factors.len() && (before != 1 || stored.binding("offset").is_some()) {
+                return None;
+            }
+            let outer = scales.len() / (before * inner).max(1);
+            let mut product = Vec::with_capacity(outer * factors.len() * inner);
+            for block in 0..outer {
+                for (at, &factor) in factors.iter().enumerate() {
+                    let row = block * before + if before == 1 { 0 } else { at };
+                    let row = &scales[row * inner..(row + 1) * inner];
+                    product.extend(row.iter().map(|scale| scale * f64::from(factor)));
+                }
+            }
+            let mut extents = counts;
+            extents[axis] = factors.len() as u64;
+            (extents, product)
+        }
+        _ => return None,
+    };
+    let bytes: Vec<u8> = product.iter().flat_map(|&scale| (scale as f32).to_le_bytes()).collect();
+    let scale = Constant::by_size(DType::Fp32, &extents, Buffer::from(bytes));
+    new.set_input("scale".into(), vec![Binding::Literal(scale)]);
+    Some(new)
 }
 
 /// The `reshape` that gives a value and the `linear` before it, if each serves the next alone and the last

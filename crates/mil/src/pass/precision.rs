@@ -433,6 +433,7 @@ fn wide_ops(
             pending.push(id);
         }
     }
+    keep_sums(function, analysis, exact, &mut wide);
     while let Some(id) = pending.pop() {
         if !wide.insert(id) && !matches!(function.op(id).kind(), Some(OpKind::Sin | OpKind::Cos)) {
             continue;
@@ -449,6 +450,38 @@ fn wide_ops(
         }
     }
     wide
+}
+
+/// Keeps in `fp32` what products of integers become, until their scales have brought them back to the range of what
+/// they stand for: sums of products of 8 bits are far beyond what halves hold.
+fn keep_sums(
+    function: &Function,
+    analysis: &Analysis,
+    exact: &HashSet<ValueId>,
+    wide: &mut HashSet<OpId>,
+) {
+    use OpKind::{Add, Cast, ExpandDims, Linear, Matmul, Mul, RealDiv, Reshape, Squeeze, Sub};
+    let mut sums: HashSet<ValueId> = HashSet::new();
+    for (id, op) in function.all_ops() {
+        let Some(&output) = op.outputs.first() else { continue };
+        let takes_sum = op
+            .all_bindings()
+            .any(|(_, binding)| matches!(binding, Binding::Value(value) if sums.contains(value)));
+        let float = analysis.ty(output).is_some_and(is_fp32);
+        let is_sum = match op.kind() {
+            Some(Matmul | Linear) => exact.contains(&output),
+            Some(Cast | Reshape | ExpandDims | Squeeze) => takes_sum,
+            Some(Add | Sub) => takes_sum && !float,
+            Some(Mul | RealDiv) => takes_sum,
+            _ => false,
+        };
+        if is_sum {
+            sums.insert(output);
+            if float {
+                wide.insert(id);
+            }
+        }
+    }
 }
 
 /// Whether what an operation gives is still a position, an angle or an index if what it takes is one.

@@ -23,6 +23,7 @@
 mod error;
 mod join;
 mod narrow;
+mod pack;
 mod produce;
 mod recipe;
 mod statistics;

@@ -1,6 +1,9 @@
 //! Other element types, and copies.
 
+use coremill_pt2::ScalarType;
+
 use crate::lower::call::{Call, Results};
+use crate::lower::is_float;
 use crate::lower::table::{Row, all};
 use crate::lower::value::{Lowered, Tensor};
 
@@ -28,6 +31,13 @@ fn converted(call: &mut Call<'_, '_>, name: &str) -> Results {
     let dtype = call.result_dtype()?;
     if dtype.is_complex() {
         return Ok(vec![Lowered::Tensor(Tensor { dtype, ..x })]);
+    }
+    if is_float(dtype)
+        && matches!(x.dtype, ScalarType::Int8 | ScalarType::UInt8)
+        && call.is_factor()
+        && let Some(stored) = call.stored_integers(x.value, x.dtype)?
+    {
+        return call.give(stored);
     }
     // Of a complex number the real part is left.
     let z = call.converted(x.value, x.dtype, dtype)?;

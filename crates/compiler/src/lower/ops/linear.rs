@@ -3,6 +3,7 @@
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
+use coremill_tensor::DType;
 
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
@@ -16,7 +17,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.matmul", |call| binary(call, "self", "other", matmul)),
     all("aten.linalg_matmul", |call| binary(call, "self", "other", matmul)),
     all("aten.mm", |call| binary(call, "self", "mat2", matmul)),
-    all("aten._int_mm", |call| binary(call, "self", "mat2", matmul)),
+    all("aten._int_mm", integer_product),
     all("aten.bmm", |call| binary(call, "self", "mat2", matmul)),
     all("aten.mv", |call| binary(call, "self", "vec", matmul)),
     all("aten.dot", |call| binary(call, "self", "tensor", matmul)),
@@ -55,6 +56,20 @@ fn linear(call: &mut Call<'_, '_>) -> Results {
     }
     let y = affine(call, x, weight, bias)?;
     call.give(y)
+}
+
+/// A product of matrices of 8 bits, whose sums are exact in `fp32`. A constant one stays as narrow as it is.
+fn integer_product(call: &mut Call<'_, '_>) -> Results {
+    let (x, y) = (call.tensor("self")?, call.tensor("mat2")?);
+    call.exact = true;
+    let x = call.cast(x.value, DType::Fp32)?;
+    let y = match call.stored_integers(y.value, y.dtype)? {
+        Some(stored) => stored,
+        None => call.cast(y.value, DType::Fp32)?,
+    };
+    let product = matmul(call, x, y)?;
+    let sums = call.cast(product, DType::Int32)?;
+    call.give(sums)
 }
 
 /// `x · weightᵀ + bias`.

@@ -3,12 +3,15 @@
 
 use coremill_mil::ir::{Binding, Constant, Definition, Opset, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
+use coremill_pt2::ScalarType;
+use coremill_tensor::{DType, Recipe};
 
 use super::operand::narrow_range;
 use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder};
+use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
+use crate::lower::compressed::{Compressed, Meaning};
+use crate::lower::is_float;
 use crate::lower::table::{Row, all};
 use crate::lower::value::{Int, Lowered};
 
@@ -26,6 +29,8 @@ pub(crate) const ROWS: &[Row] = &[
     all("quantized_decomposed.fake_quant_per_channel", |call| fake(call, Scheme::channels)),
     all("torchao.quantize_affine", |call| quantize(call, Scheme::blocks)),
     all("torchao.dequantize_affine", |call| dequantize(call, Scheme::blocks)),
+    all("torchao.choose_qparams_affine", choose_parameters),
+    all("quant.dequantize_codebook", dequantize_codebook),
     all("aten.fake_quantize_per_tensor_affine", |call| fake(call, Scheme::tensor)),
     all("aten.fake_quantize_per_channel_affine", |call| fake(call, Scheme::channels)),
     all("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", |call| {
@@ -58,6 +63,16 @@ fn parameter(call: &mut Call<'_, '_>, name: &str, dtype: DType) -> Result<ValueI
     call.operand_value(parameter, dtype)
 }
 
+/// Zero points of that name: integers, or floats where torch has floats.
+fn zero_points(call: &mut Call<'_, '_>, name: &str) -> Result<ValueId, Refusal> {
+    let operand = call.operand(name)?;
+    let dtype = match operand {
+        super::operand::Operand::Tensor(tensor) if is_float(tensor.dtype) => DType::Fp32,
+        _ => DType::Int32,
+    };
+    call.operand_value(operand, dtype)
+}
+
 /// The bound of that name, or that of the type of the integers.
 fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64, Refusal> {
     if !call.has(name) {
@@ -86,7 +101,7 @@ impl Scheme {
         let x = operand(call)?;
         let scale = parameter(call, scale, DType::Fp32)?;
         let zero_point = match call.has(zero_point) {
-            true => Some(parameter(call, zero_point, DType::Int32)?),
+            true => Some(zero_points(call, zero_point)?),
             false => None,
         };
         let dtype = ["dtype", "input_dtype", "output_dtype"]
@@ -298,10 +313,14 @@ fn quantize(
     scheme: fn(&mut Call<'_, '_>) -> Result<Scheme, Refusal>,
 ) -> Results {
     let scheme = scheme(call)?;
-    if call.opset() >= Opset::Ios17
-        && let Some(byte) = scheme.byte()
+    if let Some(byte) = scheme.byte()
+        && call.known(scheme.x).is_none()
         && let Some((scale, zero_point, axis)) = scheme.native(call, byte)?
     {
+        if call.opset() < Opset::Ios17 {
+            let what = "an activation that is quantized to 8 bits";
+            return Err(Refusal::needs(what, Opset::Ios17, call.opset()));
+        }
         let y = call.emit(
             OpKind::Quantize,
             [
@@ -321,6 +340,8 @@ fn quantize(
 
 /// The integers that elements become, as floats.
 fn integers(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<ValueId, Refusal> {
+    // Of a row of zeros the scale is next to nothing, and so is it for halves.
+    call.exact |= call.known(scheme.scale).is_none();
     let x = call.cast(scheme.x, DType::Fp32)?;
     let scale = scheme.spread(call, scheme.scale)?;
     let inverse = call.binary(OpKind::RealDiv, 1.0_f32, scale)?;
@@ -339,10 +360,10 @@ fn dequantize(
     scheme: fn(&mut Call<'_, '_>) -> Result<Scheme, Refusal>,
 ) -> Results {
     let scheme = scheme(call)?;
+    if let Some(y) = stored_quantized(call, &scheme)? {
+        return call.give(y);
+    }
     for byte in [DType::Int8, DType::UInt8] {
-        if let Some(y) = stored_quantized(call, &scheme, byte)? {
-            return call.give(y);
-        }
         if let Some(source) = call.cast_from(scheme.x, byte)
             && let Some((scale, zero_point, axis)) = scheme.native(call, byte)?
         {
@@ -368,6 +389,7 @@ fn elements(
     scheme: &Scheme,
     integers: ValueId,
 ) -> Result<ValueId, Refusal> {
+    call.exact |= call.known(scheme.scale).is_none();
     let mut y = call.cast(integers, DType::Fp32)?;
     if let Some(zero_point) = scheme.zero_point {
         let zero_point = scheme.spread(call, zero_point)?;
@@ -381,56 +403,201 @@ fn elements(
 /// Weights of fewer elements gain nothing from being stored quantized.
 const MIN_STORED: u64 = 64;
 
-/// A weight that stays quantized in the package, if the target can take it so.
-fn stored_quantized(
-    call: &mut Call<'_, '_>,
-    scheme: &Scheme,
-    byte: DType,
-) -> Result<Option<ValueId>, Refusal> {
-    let count: Option<u64> = call.fixed_shape(scheme.x).map(|shape| shape.iter().product());
-    if call.opset() < Opset::Ios16 || count.is_none_or(|count| count < MIN_STORED) {
+/// Whether a constant has as many elements as are worth storing compressed.
+fn is_weight(builder: &Builder, value: ValueId) -> bool {
+    let count = builder.fixed_shape(value).map(|shape| shape.iter().product::<u64>());
+    builder.known(value).is_some() && count.is_some_and(|count| count >= MIN_STORED)
+}
+
+/// A weight that stays quantized in the package; none where it is computed, or is none of 8 bits.
+fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<ValueId>, Refusal> {
+    let range = (scheme.low, scheme.high);
+    if !is_weight(call, scheme.x) || range.0 < -128 || range.1 > 255 {
         return Ok(None);
     }
-    let Some(data) = call.as_bytes(scheme.x, byte) else { return Ok(None) };
-    if let Some((scale, zero_point, axis)) = scheme.native(call, byte)? {
-        let zero_point = match zero_point {
-            Some(zero_point) => zero_point,
-            None => {
-                let shape = call.fixed_shape(scale).unwrap_or_default();
-                let zeros = vec![0_u8; shape.iter().product::<u64>() as usize];
-                call.constant(Constant::by_size(byte, &shape, zeros))
-            }
-        };
-        let data = call.constant(data);
-        let y = call.emit(
-            OpKind::ConstexprAffineDequantize,
-            [
-                ("quantized_data", data.into()),
-                ("zero_point", zero_point.into()),
-                ("scale", scale.into()),
-                ("axis", axis.unwrap_or(0).into()),
-            ],
-        )?;
-        return Ok(Some(y));
-    }
-    if call.opset() < Opset::Ios18
-        || call.rank(scheme.scale) != scheme.blocks.len()
-        || call.known(scheme.scale).is_none()
-    {
+    let Some(shape) = call.fixed_shape(scheme.x) else { return Ok(None) };
+    let counts: Vec<u64> = shape.iter().zip(&scheme.blocks).map(|(all, one)| all / one).collect();
+    let whole = shape.iter().zip(&scheme.blocks).all(|(all, one)| all % one == 0);
+    // A scale for all has any shape of one element.
+    let along = |parameter: ValueId| call.recipe(parameter)?.reshape(&counts).ok();
+    let (true, Some(codes), Some(scale)) = (whole, call.recipe(scheme.x), along(scheme.scale))
+    else {
         return Ok(None);
-    }
-    let offset: Arg = match scheme.zero_point {
-        None => Arg::Absent,
-        Some(zero_point) => match call.as_bytes(zero_point, byte) {
-            Some(offset) => offset.into(),
+    };
+    let offset = match scheme.zero_point {
+        None => None,
+        Some(zero_point) => match along(zero_point) {
+            Some(offset) => Some(offset),
             None => return Ok(None),
         },
     };
-    let y = call.emit(
-        OpKind::ConstexprBlockwiseShiftScale,
-        [("data", data.into()), ("scale", scheme.scale.into()), ("offset", offset)],
-    )?;
-    Ok(Some(y))
+    call.store_compressed(Compressed { codes, range, meaning: Meaning::Scaled { scale, offset } })
+}
+
+/// The scale and the zero point that fit the elements of each block, when the program runs.
+fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("input")?.value;
+    let x = call.cast(x, DType::Fp32)?;
+    let Some(mapping) = call.text("mapping_type")? else { refuse!("`mapping_type` is missing") };
+    let sizes = call.known_ints("block_size")?;
+    let range = call.scalar_type("target_dtype")?.and_then(narrow_range);
+    let range = range.unwrap_or((i32::MIN, i32::MAX));
+    let low = bound(call, "quant_min", range.0.into())? as f32;
+    let high = bound(call, "quant_max", range.1.into())? as f32;
+    let epsilon = call.optional_float("eps")?.unwrap_or(f64::from(f32::MIN_POSITIVE)) as f32;
+    let extents = call.extents(x);
+    if sizes.len() != extents.len() {
+        refuse!("`block_size` is {sizes:?}, for {} axes", extents.len());
+    }
+    // Each axis that falls into blocks becomes two, the blocks and the elements of each.
+    let mut folded = Vec::new();
+    let mut reduced = Vec::new();
+    for (axis, (&size, extent)) in sizes.iter().zip(&extents).enumerate() {
+        let whole = extent.is_some_and(|extent| i64::try_from(extent) == Ok(size));
+        let all = call.dim(x, axis)?;
+        match (size, extent) {
+            (1, _) => folded.push(all),
+            _ if whole => {
+                reduced.push(folded.len());
+                folded.push(all);
+            }
+            (1.., Some(extent)) if extent % size.unsigned_abs() == 0 => {
+                folded.push(Int::Known((extent / size.unsigned_abs()) as i64));
+                reduced.push(folded.len());
+                folded.push(Int::Known(size));
+            }
+            _ => refuse!("blocks of {size} do not divide {extent:?} elements"),
+        }
+    }
+    let blocks = if folded.len() == extents.len() { x } else { call.reshape(x, &folded)? };
+    let keep = call.flag("keepdim")? && folded.len() == extents.len();
+    let least = call.reduced(OpKind::ReduceMin, blocks, &reduced, keep)?;
+    let most = call.reduced(OpKind::ReduceMax, blocks, &reduced, keep)?;
+    let least = call.binary(OpKind::Minimum, least, 0.0_f32)?;
+    let most = call.binary(OpKind::Maximum, most, 0.0_f32)?;
+    call.exact = true;
+    let scale = match mapping {
+        "SYMMETRIC" => {
+            let negated = call.scaled(least, -1.0)?;
+            let largest = call.binary(OpKind::Maximum, negated, most)?;
+            call.scaled(largest, 2.0 / f64::from(high - low))?
+        }
+        "SYMMETRIC_NO_CLIPPING_ERR" => {
+            let below = call.scaled(least, 1.0 / f64::from(low))?;
+            let above = call.scaled(most, 1.0 / f64::from(high))?;
+            call.binary(OpKind::Maximum, below, above)?
+        }
+        "ASYMMETRIC" => {
+            let width = call.binary(OpKind::Sub, most, least)?;
+            call.scaled(width, 1.0 / f64::from(high - low))?
+        }
+        _ => refuse!("`mapping_type` is `{mapping}`, which is not lowered"),
+    };
+    let scale = call.binary(OpKind::Maximum, scale, epsilon)?;
+    let zero_point = if mapping == "ASYMMETRIC" {
+        let steps = call.binary(OpKind::RealDiv, least, scale)?;
+        let steps = call.unary(OpKind::Round, steps)?;
+        let zero_point = call.binary(OpKind::Sub, low, steps)?;
+        call.clip(zero_point, low, high)?
+    } else {
+        // As many on either side, cut off towards 0 as Python does.
+        let middle = ((high + low + 1.0) / 2.0).trunc();
+        let zeros = call.scaled(scale, 0.0)?;
+        call.binary(OpKind::Add, zeros, middle)?
+    };
+    let keeps_axes = call.flag("keepdim")? && folded.len() != extents.len();
+    let mut values = Vec::with_capacity(2);
+    for (index, value) in [scale, zero_point].into_iter().enumerate() {
+        let shaped = if keeps_axes {
+            let counts: Vec<Int> = sizes
+                .iter()
+                .zip(&extents)
+                .map(|(&size, extent)| Int::Known(extent.map_or(-1, |all| all as i64 / size)))
+                .collect();
+            call.reshape(value, &counts)?
+        } else {
+            value
+        };
+        let dtype = call.result_tensor(index).map_or(ScalarType::Float32, |meta| meta.dtype);
+        values.push(call.cast_to(shaped, dtype)?);
+    }
+    call.give_all(&values)
+}
+
+/// Codes and the tables that they are looked up in, one for each block.
+fn dequantize_codebook(call: &mut Call<'_, '_>) -> Results {
+    let codes = call.tensor("codes")?.value;
+    let tables = call.tensor("codebook")?.value;
+    let bits = call.known_int("nbits")?;
+    if !(1..=8).contains(&bits) {
+        refuse!("`nbits` is {bits}; 1 to 8 are accepted");
+    }
+    let (Some(codes), Some(tables)) = (call.recipe(codes), call.recipe(tables)) else {
+        refuse!("`codes` or `codebook` is computed; Core ML looks up constants only");
+    };
+    let (shape, rank) = (tables.shape(), codes.shape().len());
+    if shape.len() != rank + 2 || shape[rank] != 1 << bits || shape[rank + 1] != 1 {
+        refuse!(
+            "`codebook` has sizes {shape:?}; accepted for codes of sizes {:?} are tables of {} single numbers",
+            codes.shape(),
+            1 << bits
+        );
+    }
+    let blocks = codes.shape().iter().zip(shape);
+    if !blocks.clone().all(|(all, count)| *count > 0 && all % count == 0) {
+        refuse!("`codebook` has sizes {shape:?}, which do not divide codes of {:?}", codes.shape());
+    }
+    let tables = match tables.cast(DType::Fp32) {
+        Ok(tables) => tables,
+        Err(error) => refuse!("`codebook`: {error}"),
+    };
+    let range = (0, (1 << bits) - 1);
+    let weight = Compressed { codes, range, meaning: Meaning::Table { tables } };
+    match call.store_compressed(weight)? {
+        Some(y) => call.give(y),
+        None => refuse!("no release of Core ML looks up codes of {bits} bits"),
+    }
+}
+
+impl Call<'_, '_> {
+    /// Integers of a layer that torch casts to floats where they are used: they stay integers in the package, with
+    /// a scale of 1.
+    pub(crate) fn stored_integers(
+        &mut self,
+        value: ValueId,
+        from: ScalarType,
+    ) -> Result<Option<ValueId>, Refusal> {
+        let range = match from {
+            ScalarType::Int8 => (-128, 127),
+            ScalarType::UInt8 => (0, 255),
+            _ => return Ok(None),
+        };
+        if !is_weight(self, value) || self.rank(value) < 2 {
+            return Ok(None);
+        }
+        let Some(codes) = self.recipe(value) else { return Ok(None) };
+        let ones = vec![1; codes.shape().len()];
+        let Ok(scale) = Recipe::repeated(&1_f32.to_le_bytes(), DType::Fp32, &ones) else {
+            return Ok(None);
+        };
+        let meaning = Meaning::Scaled { scale, offset: None };
+        self.store_compressed(Compressed { codes, range, meaning })
+    }
+
+    /// Whether the result of the call is a factor of a product of matrices, or the weight of a convolution.
+    pub(crate) fn is_factor(&self) -> bool {
+        const FACTORS: [&str; 9] =
+            ["mm", "addmm", "matmul", "bmm", "linear", "conv1d", "conv2d", "conv3d", "convolution"];
+        let Some(result) = self.node.results().next().flatten() else { return false };
+        self.graph().nodes.iter().any(|node| {
+            let mut uses = false;
+            let factor = FACTORS.iter().any(|name| node.target.is("aten", name, "default"));
+            if factor {
+                node.for_each_use(&mut |id| uses |= id == result);
+            }
+            uses
+        })
+    }
 }
 
 /// There and back: what training for quantization makes of elements.

@@ -1,0 +1,399 @@
+//! Weights that the program has compressed stay so in the package.
+//!
+//! ```text
+//! codes, scales, zero points  ─▶  constexpr_affine_dequantize        (iOS16: 8 bits, a scale for all or each channel)
+//!                             ─▶  constexpr_blockwise_shift_scale    (iOS18: 4 and 8 bits, a scale for each block)
+//! codes, tables               ─▶  constexpr_lut_to_dense             (iOS16: one table; iOS18: one for each block)
+//! ```
+//!
+//! What moves such a weight, a transposition for instance, moves its codes and what they stand for, so that layers see
+//! a constant.
+
+use coremill_mil::infer::Folded;
+use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::{Buffer, DType, Recipe};
+
+use super::builder::Builder;
+use super::moved::{place, recipe_of};
+use crate::error::{Refusal, refuse};
+
+/// A weight as codes and what they stand for. All recipes have the rank of the weight.
+#[derive(Clone)]
+pub(crate) struct Compressed {
+    /// An integer for each element.
+    pub(crate) codes: Recipe,
+    /// The smallest code that there may be, and the largest.
+    pub(crate) range: (i64, i64),
+    pub(crate) meaning: Meaning,
+}
+
+/// What codes stand for. The extents say into how many blocks the weight falls along each axis.
+#[derive(Clone)]
+pub(crate) enum Meaning {
+    /// `element = scale · (code − offset)`.
+    Scaled { scale: Recipe, offset: Option<Recipe> },
+    /// `element = table[code]`: two axes more than the weight has, the last but one as long as there are codes.
+    Table { tables: Recipe },
+}
+
+/// The bytes of an element of a table or of a scale, in the precision that nearly all programs have.
+const FLOAT_BYTES: u64 = 2;
+
+impl Compressed {
+    fn shape(&self) -> &[u64] {
+        self.codes.shape()
+    }
+
+    /// Into how many blocks the weight falls along each axis.
+    fn counts(&self) -> &[u64] {
+        let rank = self.shape().len();
+        match &self.meaning {
+            Meaning::Scaled { scale, .. } => scale.shape(),
+            Meaning::Table { tables } => &tables.shape()[..rank],
+        }
+    }
+
+    /// The axes along which there is more than one block.
+    fn divided(&self) -> Vec<usize> {
+        let counts = self.counts();
+        (0..counts.len()).filter(|&axis| counts[axis] != 1).collect()
+    }
+
+    /// The axis whose indices have a scale each, if no other is divided: `Some(None)` for one scale for all.
+    fn channels(&self) -> Option<Option<usize>> {
+        match self.divided().as_slice() {
+            [] => Some(None),
+            &[axis] if self.counts()[axis] == self.shape()[axis] => Some(Some(axis)),
+            _ => None,
+        }
+    }
+
+    /// The smallest type that has all codes; none if 8 bits do not.
+    fn dtype(&self) -> Option<DType> {
+        let holds = |dtype: &DType| {
+            let (low, high) = dtype.integer_range().unwrap_or((0, -1));
+            low <= i128::from(self.range.0) && i128::from(self.range.1) <= high
+        };
+        [DType::Int4, DType::UInt4, DType::Int8, DType::UInt8].into_iter().find(holds)
+    }
+
+    /// The type of the indices of a table that has room for all codes.
+    fn index_dtype(&self) -> Option<DType> {
+        let codes = self.range.1.checked_sub(self.range.0)?.checked_add(1)?;
+        let types =
+            [DType::UInt1, DType::UInt2, DType::UInt3, DType::UInt4, DType::UInt6, DType::UInt8];
+        types.into_iter().find(|dtype| codes <= 1 << dtype.bits().unwrap_or(0))
+    }
+
+    /// The oldest release that stores it, and in how few bits.
+    fn needs(&self) -> Option<Opset> {
+        Some(match &self.meaning {
+            Meaning::Scaled { .. }
+                if self.dtype()?.bits() == Some(8) && self.channels().is_some() =>
+            {
+                Opset::Ios16
+            }
+            Meaning::Table { .. }
+                if self.divided().is_empty() && self.index_dtype()? != DType::UInt3 =>
+            {
+                Opset::Ios16
+            }
+            _ => Opset::Ios18,
+        })
+    }
+
+    /// What the weight is called where a release does not have it.
+    fn description(&self) -> String {
+        let codes = (self.range.1 - self.range.0).unsigned_abs();
+        let bits = (u64::BITS - codes.leading_zeros()).max(1);
+        let what = match &self.meaning {
+            Meaning::Scaled { .. } => "scale",
+            Meaning::Table { .. } => "table",
+        };
+        let shared = match self.channels() {
+            Some(None) => "one",
+            Some(Some(_)) => "for each channel a",
+            None => "for each block a",
+        };
+        format!("a weight of {bits} bits with {shared} {what}")
+    }
+
+    /// The same weight with its axes in another order.
+    fn permuted(self, order: &[usize]) -> Option<Compressed> {
+        let permute = |recipe: Recipe, kept: usize| {
+            let rest = order.len()..order.len() + kept;
+            let order: Vec<usize> = order.iter().copied().chain(rest).collect();
+            recipe.permute(&order).ok()
+        };
+        let meaning = match self.meaning {
+            Meaning::Scaled { scale, offset } => Meaning::Scaled {
+                scale: permute(scale, 0)?,
+                offset: moved(offset, |offset| permute(offset, 0))?,
+            },
+            Meaning::Table { tables } => Meaning::Table { tables: permute(tables, 2)? },
+        };
+        Some(Compressed { codes: permute(self.codes, 0)?, meaning, ..self })
+    }
+
+    /// The same weight with other axes of one element.
+    fn reshaped(self, shape: &[u64]) -> Option<Compressed> {
+        let long = |shape: &[u64]| shape.iter().copied().filter(|&extent| extent != 1).collect();
+        let (before, after): (Vec<u64>, Vec<u64>) = (long(self.shape()), long(shape));
+        if before != after {
+            return None;
+        }
+        // The extents of long axes stay in their order.
+        let mut counts = Vec::with_capacity(shape.len());
+        let mut old = self.shape().iter().zip(self.counts()).filter(|(extent, _)| **extent != 1);
+        for &extent in shape {
+            counts.push(if extent == 1 { 1 } else { *old.next()?.1 });
+        }
+        let meaning = match self.meaning {
+            Meaning::Scaled { scale, offset } => Meaning::Scaled {
+                scale: scale.reshape(&counts).ok()?,
+                offset: moved(offset, |offset| offset.reshape(&counts).ok())?,
+            },
+            Meaning::Table { tables } => {
+                counts.extend(&tables.shape()[tables.shape().len() - 2..]);
+                Meaning::Table { tables: tables.reshape(&counts).ok()? }
+            }
+        };
+        Some(Compressed { codes: self.codes.reshape(shape).ok()?, meaning, ..self })
+    }
+
+    /// The same weight as indices of tables, if that takes less than integers of 4 or 8 bits do. Devices look tables
+    /// up that differ along one axis at most.
+    fn tabled(&self) -> Option<Compressed> {
+        let Meaning::Scaled { scale, offset } = &self.meaning else { return None };
+        let bits = u64::from(self.index_dtype()?.bits()?);
+        let stored = u64::from(self.dtype()?.bits()?);
+        let blocks = scale.count();
+        let offsets = offset.as_ref().map_or(0, |_| stored * blocks);
+        let table = self.codes.count() * bits + blocks * (FLOAT_BYTES * 8 << bits);
+        let integers = self.codes.count() * stored + blocks * FLOAT_BYTES * 8 + offsets;
+        if bits >= stored || table >= integers || self.divided().len() > 1 {
+            return None;
+        }
+        let scales = numbers(scale, DType::Fp32, f32::from_le_bytes)?;
+        let offsets = match offset {
+            Some(offset) => {
+                let floats = offset.clone().cast(DType::Fp32).ok()?;
+                numbers(&floats, DType::Fp32, f32::from_le_bytes)?
+            }
+            None => vec![0.0; scales.len()],
+        };
+        let codes = self.range.0..self.range.0 + (1 << bits);
+        let mut entries = Vec::with_capacity(scales.len() << bits);
+        for (scale, offset) in scales.iter().zip(&offsets) {
+            // What is beyond the last code is never looked up.
+            let code = |code: i64| code.min(self.range.1) as f32;
+            entries.extend(codes.clone().map(|at| scale * (code(at) - offset)));
+        }
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        let mut shape = scale.shape().to_vec();
+        shape.extend([1 << bits, 1]);
+        let tables = Recipe::new(Buffer::from(bytes), DType::Fp32, &shape).ok()?;
+        Some(Compressed { meaning: Meaning::Table { tables }, ..self.clone() })
+    }
+}
+
+/// What an optional recipe becomes; none if the move fails.
+fn moved(
+    recipe: Option<Recipe>,
+    to: impl FnOnce(Recipe) -> Option<Recipe>,
+) -> Option<Option<Recipe>> {
+    match recipe {
+        Some(recipe) => to(recipe).map(Some),
+        None => Some(None),
+    }
+}
+
+/// The elements of a recipe of a type of four bytes.
+fn numbers<T>(recipe: &Recipe, dtype: DType, read: fn([u8; 4]) -> T) -> Option<Vec<T>> {
+    if recipe.dtype() != dtype {
+        return None;
+    }
+    let buffer = recipe.to_buffer();
+    let mut numbers = Vec::with_capacity(recipe.count() as usize);
+    let read = buffer.for_each_window(0..buffer.len(), 1 << 16, &mut |bytes| {
+        let (elements, _) = bytes.as_chunks::<4>();
+        numbers.extend(elements.iter().map(|&element| read(element)));
+        Ok(())
+    });
+    read.ok().map(|()| numbers)
+}
+
+impl Builder {
+    /// The elements of a constant, to be moved and computed when they are written.
+    pub(crate) fn recipe(&self, value: ValueId) -> Option<Recipe> {
+        recipe_of(self.known(value)?)
+    }
+
+    /// States a weight in the smallest form that the release has. Refused if it has none; none if no release has one.
+    pub(crate) fn store_compressed(
+        &mut self,
+        weight: Compressed,
+    ) -> Result<Option<ValueId>, Refusal> {
+        let Some(needed) = weight.needs() else { return Ok(None) };
+        if needed > self.opset() {
+            return Err(Refusal::needs(&weight.description(), needed, self.opset()));
+        }
+        let tabled = if self.opset() >= Opset::Ios18 { weight.tabled() } else { None };
+        let stored = tabled.as_ref().unwrap_or(&weight);
+        let op = match &stored.meaning {
+            Meaning::Table { tables } if self.opset() < Opset::Ios18 => one_table(stored, tables)?,
+            Meaning::Table { tables } => lookup(stored, tables)?,
+            Meaning::Scaled { scale, offset } => match stored.channels() {
+                Some(channels) if self.opset() < Opset::Ios18 => {
+                    affine(stored, scale, offset.as_ref(), channels)?
+                }
+                _ => blockwise(stored, scale, offset.as_ref())?,
+            },
+        };
+        let values = self.append(op)?;
+        let Some(&value) = values.first() else { return Ok(None) };
+        self.compressed.insert(value, weight);
+        Ok(Some(value))
+    }
+
+    /// The result of an operation that only moves a compressed weight about, as another such weight.
+    pub(super) fn moved_compressed(
+        &mut self,
+        op: &Op,
+        shape: Option<Vec<u64>>,
+    ) -> Result<Option<ValueId>, Refusal> {
+        let moves = matches!(
+            op.kind(),
+            Some(OpKind::Transpose | OpKind::Reshape | OpKind::ExpandDims | OpKind::Squeeze)
+        );
+        let (true, Some(Binding::Value(x)), Some(shape)) = (moves, op.binding("x"), shape) else {
+            return Ok(None);
+        };
+        let Some(weight) = self.compressed.get(x).cloned() else { return Ok(None) };
+        let moved = if op.kind() == Some(OpKind::Transpose) {
+            let order = op.binding("perm").and_then(|perm| self.function.bound_constant(perm));
+            let order = order.and_then(Folded::from_constant).and_then(|folded| folded.ints());
+            let rank = shape.len();
+            let order = order.and_then(|order| {
+                order.into_iter().map(|axis| place(axis, rank)).collect::<Option<Vec<_>>>()
+            });
+            order.and_then(|order| weight.permuted(&order))
+        } else {
+            weight.reshaped(&shape)
+        };
+        match moved {
+            Some(moved) => self.store_compressed(moved),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Codes in the type that they are stored in.
+fn packed(weight: &Compressed, dtype: DType, shift: i64) -> Result<Buffer, Refusal> {
+    let packed = weight.codes.clone().to_packed(dtype, shift as i32);
+    packed.map_err(|error| Refusal::new(format!("the codes of a weight: {error}")))
+}
+
+fn constant(recipe: &Recipe) -> Constant {
+    Constant::by_size(recipe.dtype(), recipe.shape(), recipe.to_buffer())
+}
+
+fn literal(op: Op, name: &'static str, constant: Constant) -> Op {
+    op.with(name, Binding::Literal(constant))
+}
+
+fn misfit(error: &coremill_tensor::RecipeError) -> Refusal {
+    Refusal::new(format!("what the codes of a weight stand for: {error}"))
+}
+
+/// Zero points as integers of a type, or as floats where it does not hold all; none if all are zero.
+fn offsets(offset: Option<&Recipe>, dtype: DType) -> Result<Option<Constant>, Refusal> {
+    let Some(offset) = offset else { return Ok(None) };
+    if offset.dtype() != DType::Int32 {
+        return Ok(Some(constant(offset)));
+    }
+    let Some(all) = numbers(offset, DType::Int32, i32::from_le_bytes) else {
+        refuse!("the zero points of a weight cannot be read");
+    };
+    if all.iter().all(|&zero| zero == 0) {
+        return Ok(None);
+    }
+    Ok(Some(match offset.clone().to_packed(dtype, 0) {
+        Ok(packed) => Constant::by_size(dtype, offset.shape(), packed),
+        Err(_) => constant(&offset.clone().cast(DType::Fp32).map_err(|error| misfit(&error))?),
+    }))
+}
+
+fn affine(
+    weight: &Compressed,
+    scale: &Recipe,
+    offset: Option<&Recipe>,
+    channels: Option<usize>,
+) -> Result<Op, Refusal> {
+    let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
+    let count: Vec<u64> = channels.map(|axis| weight.shape()[axis]).into_iter().collect();
+    let flat = |recipe: &Recipe| recipe.clone().reshape(&count).map_err(|error| misfit(&error));
+    let zero_point = match offset.map(flat).transpose()? {
+        Some(offset) => offsets(Some(&offset), dtype)?,
+        None => None,
+    };
+    let zero_point = zero_point.unwrap_or_else(|| Constant::by_size(dtype, &[], vec![0_u8]));
+    let data = Constant::by_size(dtype, weight.shape(), packed(weight, dtype, 0)?);
+    let op = literal(Op::new(OpKind::ConstexprAffineDequantize), "quantized_data", data);
+    let op = literal(op, "zero_point", zero_point);
+    let op = literal(op, "scale", constant(&flat(scale)?));
+    Ok(literal(op, "axis", Constant::int32(channels.unwrap_or(0) as i32)))
+}
+
+fn blockwise(weight: &Compressed, scale: &Recipe, offset: Option<&Recipe>) -> Result<Op, Refusal> {
+    let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
+    let data = Constant::by_size(dtype, weight.shape(), packed(weight, dtype, 0)?);
+    let op = literal(Op::new(OpKind::ConstexprBlockwiseShiftScale), "data", data);
+    let op = literal(op, "scale", constant(scale));
+    Ok(match offsets(offset, dtype)? {
+        Some(offset) => literal(op, "offset", offset),
+        None => op,
+    })
+}
+
+/// Tables with an entry for each number that the indices can be.
+fn filled(tables: &Recipe, entries: u64) -> Result<Recipe, Refusal> {
+    let axis = tables.shape().len() - 2;
+    let found = tables.shape()[axis];
+    if found >= entries {
+        return Ok(tables.clone());
+    }
+    let mut shape = tables.shape().to_vec();
+    shape[axis] = entries - found;
+    let zeros = Recipe::repeated(&[0; 4], DType::Fp32, &shape);
+    let filled = zeros.and_then(|zeros| Recipe::concat(vec![tables.clone(), zeros], axis));
+    filled.map_err(|error| misfit(&error))
+}
+
+fn lookup(weight: &Compressed, tables: &Recipe) -> Result<Op, Refusal> {
+    let Some(dtype) = weight.index_dtype() else { refuse!("a table has more than 256 entries") };
+    let tables = filled(tables, 1 << dtype.bits().unwrap_or(8))?;
+    let indices = packed(weight, dtype, -weight.range.0)?;
+    let indices = Constant::by_size(dtype, weight.shape(), indices);
+    let op = literal(Op::new(OpKind::ConstexprLutToDense), "indices", indices);
+    Ok(literal(op, "lut", constant(&tables)))
+}
+
+/// The form before iOS 18: indices as a vector of bytes, and the shape beside it.
+fn one_table(weight: &Compressed, tables: &Recipe) -> Result<Op, Refusal> {
+    let Some(dtype) = weight.index_dtype() else { refuse!("a table has more than 256 entries") };
+    let entries = 1 << dtype.bits().unwrap_or(8);
+    let table = filled(tables, entries)?.reshape(&[entries]).map_err(|error| misfit(&error))?;
+    let indices = packed(weight, dtype, -weight.range.0)?;
+    let indices = Constant::by_size(DType::UInt8, &[indices.len() as u64], indices);
+    let mut extents = Vec::with_capacity(weight.shape().len() * 4);
+    for &extent in weight.shape() {
+        let Ok(extent) = u32::try_from(extent) else { refuse!("a weight has {extent} rows") };
+        extents.extend(extent.to_le_bytes());
+    }
+    let shape = Constant::bytes(DType::UInt32, &[weight.shape().len() as u64], extents);
+    let op = literal(Op::new(OpKind::ConstexprLutToDense), "indices", indices);
+    let op = literal(op, "lut", constant(&table));
+    Ok(literal(op, "shape", shape))
+}

@@ -1,0 +1,306 @@
+"""Programs that torchao has quantized: what they become is as small, and gives what the quantized program gives in eager torch.
+
+A third of the schemes are tried, every third one; `COREMILL_ALL_QUANTIZED=1` tries them all.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from executorch.exir import to_edge
+from torch import nn
+from torchao.prototype.quantization.codebook_coreml import CodebookWeightOnlyConfig
+from torchao.quantization import (
+    Int8DynamicActivationInt8WeightConfig,
+    Int8DynamicActivationIntxWeightConfig,
+    Int8WeightOnlyConfig,
+    IntxWeightOnlyConfig,
+    MappingType,
+    quantize_,
+)
+from torchao.quantization.granularity import PerAxis, PerGroup
+from torchao.utils import unwrap_tensor_subclass
+
+from oracle import conversion
+from oracle.conftest import Command
+from oracle.programs import loads_in_coremltools
+
+#: What a user measures first: how far the outputs lie from those of the quantized program in eager torch.
+WEIGHT_ONLY_DB, STATIC_DB = 40.0, 30.0
+
+Quantize = Callable[[nn.Module], None]
+
+
+class Layers(nn.Module):
+    """Two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(64, 96)
+        self.down = nn.Linear(96, 32, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
+class Words(nn.Module):
+    """A table of words, and a layer behind it: what a language model is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(96, 64)
+        self.layer = nn.Linear(64, 128)
+        self.out = nn.Linear(128, 64)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.out(nn.functional.gelu(self.layer(self.table(words))))
+
+
+@dataclass
+class Case:
+    """A scheme, the model that it is applied to, and what is expected of the package."""
+
+    name: str
+    model: type[nn.Module]
+    quantize: Quantize
+    #: The release that is chosen, and the element types that the weights are stored in.
+    target: str
+    stored: set[str] = field(default_factory=set)
+    decibels: float = WEIGHT_ONLY_DB
+
+
+def both(module: nn.Module, _: str) -> bool:
+    """Which modules the schemes are for."""
+    return isinstance(module, nn.Linear | nn.Embedding)
+
+
+def intx(bits: int, granularity: PerAxis | PerGroup, mapping: MappingType) -> Quantize:
+    """Integers with scales for each row or for each group of a row."""
+    config = IntxWeightOnlyConfig(
+        weight_dtype=getattr(torch, f"int{bits}"), granularity=granularity, mapping_type=mapping
+    )
+    return lambda module: quantize_(module, config, both)
+
+
+def codebook(bits: int, blocks: list[int]) -> Quantize:
+    """Tables for blocks of rows or of columns."""
+    config = CodebookWeightOnlyConfig(dtype=getattr(torch, f"uint{bits}"), block_size=blocks)
+    return lambda module: quantize_(module, config, both)
+
+
+def cases() -> Iterator[Case]:
+    """Every scheme that torchao's configurations give, on every layer that they are for."""
+    #: What a table of so many entries is stored as: there are no integers of 5 and 7 bits.
+    index = {1: "uint1", 2: "uint2", 3: "uint3", 4: "uint4", 5: "uint6", 6: "uint6", 7: "uint8", 8: "uint8"}
+    for model in (Layers, Words):
+        for bits in range(1, 9):
+            for granularity in (PerAxis(0), PerGroup(32)):
+                axis = isinstance(granularity, PerAxis)
+                for mapping in (MappingType.SYMMETRIC, MappingType.ASYMMETRIC):
+                    # A symmetric bit is 0 everywhere in torchao.
+                    if (bits == 1 and mapping is MappingType.SYMMETRIC) or (model is Words and bits in (3, 5, 7)):
+                        continue
+                    name = f"{model.__name__}-int{bits}-{'axis' if axis else 'group'}-{mapping.name}".lower()
+                    target = "iOS16" if bits > 4 and axis else "iOS18"
+                    stored = {"int8"} if bits > 4 else {"int4", index[bits]} if axis else {"int4"}
+                    yield Case(name, model, intx(bits, granularity, mapping), target, stored)
+        for bits in range(1, 9):
+            for blocks in ([16, -1], [-1, 16], [-1, -1], [1, -1]):
+                if blocks[0] == 1 and bits > 4 or model is Words and blocks[0] != 16:
+                    continue
+                shown = "x".join("all" if size < 0 else str(size) for size in blocks)
+                one_table = blocks == [-1, -1] and bits != 3
+                # Before iOS 18 indices are bytes that hold several.
+                stored = {"uint8"} if one_table else {index[bits]}
+                target = "iOS16" if one_table else "iOS18"
+                yield Case(
+                    f"{model.__name__}-uint{bits}-{shown}".lower(), model, codebook(bits, blocks), target, stored
+                )
+    for name, config in (
+        ("int8-weight-only", Int8WeightOnlyConfig()),
+        ("int8-dynamic", Int8DynamicActivationInt8WeightConfig()),
+    ):
+        decibels = STATIC_DB if "dynamic" in name else WEIGHT_ONLY_DB
+        yield Case(name, Layers, lambda module, c=config: quantize_(module, c), "iOS16", {"int8"}, decibels)
+    dynamic = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32))
+    yield Case("int4-dynamic", Layers, lambda module: quantize_(module, dynamic), "iOS18", {"int4"}, STATIC_DB)
+
+
+CASES = list(cases())
+TRIED = CASES if os.environ.get("COREMILL_ALL_QUANTIZED") else [*CASES[:-3:3], *CASES[-3:]]
+
+
+def made(case: Case) -> tuple[nn.Module, torch.Tensor]:
+    """The quantized module, and an input for it."""
+    torch.manual_seed(len(case.name))
+    module = case.model().eval()
+    case.quantize(module)
+    x = torch.randn(4, 64) * 2 + 0.3 if case.model is Layers else torch.randint(0, 96, (2, 7))
+    return module, x
+
+
+def decibels(found: numpy.ndarray, wanted: torch.Tensor) -> float:
+    """Signal to noise."""
+    signal, other = wanted.detach().numpy().astype(numpy.float64), found.astype(numpy.float64)
+    assert other.shape == signal.shape
+    noise = ((signal - other) ** 2).sum()
+    return math.inf if noise == 0 else 10 * math.log10((signal**2).sum() / noise)
+
+
+def ran(package: Path, x: torch.Tensor) -> numpy.ndarray:
+    """The only output of a package, computed as on the device."""
+    (name,) = [one.name for one in spec_inputs(package)]
+    given = x.numpy().astype(numpy.float32 if x.is_floating_point() else numpy.int32)
+    (outputs,) = conversion.run(package, [{name: given}], "fp16")
+    return next(iter(outputs.values()))
+
+
+def spec_inputs(package: Path) -> list:
+    """The inputs of a package's function."""
+    (function,) = conversion.read(package).model.mlProgram.functions.values()
+    return list(function.inputs)
+
+
+def judged(archive: Path, folder: Path, coremill: Command, *options: str) -> tuple[Path, dict]:
+    """The package that an archive becomes, which coremltools reads, and what `inspect` says."""
+    package = folder / "model.mlpackage"
+    coremill("convert", archive, "-o", package, *options)
+    assert loads_in_coremltools(package) == []
+    return package, json.loads(coremill("inspect", package, "--json"))
+
+
+def weight_types(told: dict) -> set[str]:
+    """The element types of a model's weights, but for the floats of scales, tables and biases."""
+    return {one["dtype"] for one in told["weights"]["by_dtype"]} - {"fp16", "fp32", "int32"}
+
+
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
+def test_scheme(case: Case, coremill: Command, tmp_path: Path) -> None:
+    """The weights stay as small as they are, for the oldest release that has the form, and the numbers agree."""
+    module, x = made(case)
+    archive = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(module, (x,)), archive)
+    package, told = judged(archive, tmp_path, coremill)
+    assert told["functions"][0]["opset"] == {"iOS16": "CoreML6", "iOS18": "CoreML8"}[case.target]
+    assert weight_types(told) <= case.stored
+    assert weight_types(told)
+    assert decibels(ran(package, x), module(x)) > case.decibels
+
+
+#: `to_edge` writes tables out as arithmetic.
+FORMS = [
+    (form, name)
+    for form in ("unwrapped", "decomposed", "edge")
+    for name in ("words-int4-group-symmetric", "words-int8-axis-asymmetric", "words-uint3-16xall", "int8-weight-only")
+    if (form, name) != ("edge", "words-uint3-16xall")
+]
+
+
+@pytest.mark.parametrize(("form", "name"), FORMS)
+def test_form(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
+    """Weights that are plain tensors, and programs of ExecuTorch's dialects, become the same."""
+    (case,) = [one for one in CASES if one.name == name]
+    module, x = made(case)
+    wanted = module(x)
+    if form == "unwrapped":
+        module = unwrap_tensor_subclass(module)
+    program = torch.export.export(module, (x,))
+    if form == "decomposed":
+        # Without torch's own table, which writes quantized weights out as arithmetic.
+        program = program.run_decompositions({})
+    if form == "edge":
+        program = to_edge(program).exported_program()
+    archive = tmp_path / "model.pt2"
+    torch.export.save(program, archive)
+    package, told = judged(archive, tmp_path, coremill)
+    assert weight_types(told) <= case.stored
+    assert weight_types(told)
+    assert decibels(ran(package, x), wanted) > case.decibels
+    # `lower` gives Core ML the whole program, and the same weights.
+    coremill("lower", archive, "-o", tmp_path / "model.pte", "--full-graph")
+    coremill("extract", tmp_path / "model.pte", "-o", tmp_path / "models")
+    (inner,) = (tmp_path / "models").glob("*.mlpackage")
+    assert weight_types(json.loads(coremill("inspect", inner, "--json"))) == weight_types(told)
+
+
+def static(per_channel: bool) -> Callable[[nn.Module, torch.Tensor], nn.Module]:
+    """torchao's quantization of an exported module, activations included."""
+
+    def quantize(module: nn.Module, x: torch.Tensor) -> nn.Module:
+        from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+            XNNPACKQuantizer,
+            get_symmetric_quantization_config,
+        )
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=per_channel))
+        prepared = prepare_pt2e(torch.export.export(module, (x,)).module(), quantizer)
+        for factor in (1.0, 0.7, 1.2):
+            prepared(x * factor)
+        return convert_pt2e(prepared)
+
+    return quantize
+
+
+class Picture(nn.Module):
+    """Convolutions with what is fused behind them, and a sum of two branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.second = nn.Conv2d(16, 16, 3, padding=1, groups=4)
+        self.head = nn.Linear(16 * 16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = nn.functional.max_pool2d(x + nn.functional.hardtanh(self.second(x)), 2)
+        return self.head(nn.functional.adaptive_avg_pool2d(x, 4).flatten(1))
+
+
+@pytest.mark.parametrize("per_channel", [True, False], ids=["channels", "tensor"])
+@pytest.mark.parametrize("edge", [False, True], ids=["aten", "edge"])
+def test_static(per_channel: bool, edge: bool, coremill: Command, tmp_path: Path) -> None:
+    """Activations of 8 bits stay so: each layer stands between `dequantize` and `quantize`."""
+    torch.manual_seed(3)
+    x = torch.randn(2, 3, 16, 16)
+    module = static(per_channel)(Picture().eval(), x)
+    program = torch.export.export(module, (x,))
+    archive = tmp_path / "model.pt2"
+    torch.export.save(to_edge(program).exported_program() if edge else program, archive)
+    package, told = judged(archive, tmp_path, coremill)
+    (function,) = told["functions"]
+    assert function["opset"] == "CoreML7"
+    counts = {one["op"]: one["count"] for one in function["histogram"]}
+    asked = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert counts["quantize"] == sum("quantize_per_tensor" in one and "dequantize" not in one for one in asked)
+    # No arithmetic stands for them.
+    assert counts.keys().isdisjoint({"round", "sub", "mul", "real_div"})
+    assert "int8" in weight_types(told)
+    assert decibels(ran(package, x), module(x)) > STATIC_DB
+    lines = coremill("text", package).splitlines()
+    (conv,) = [line for line in lines if "conv(" in line and "groups" in line][:1]
+    source = conv.split("x = ")[-1].rstrip(");")
+    assert any(f" {source} = dequantize(" in line for line in lines), conv
+
+
+def test_a_target_without_the_form_is_refused(coremill_fails: Command, coremill_told: Command, tmp_path: Path) -> None:
+    """Quantization is never dropped: a release that lacks it is refused by name, with the one that has it."""
+    for name, target, needed in (
+        ("layers-int4-group-symmetric", "ios17", "iOS18"),
+        ("layers-int8-axis-symmetric", "ios15", "iOS16"),
+        ("layers-uint3-allxall", "ios16", "iOS18"),
+    ):
+        (case,) = [one for one in CASES if one.name == name]
+        module, x = made(case)
+        torch.export.save(torch.export.export(module, (x,)), tmp_path / "model.pt2")
+        for command, output in (("convert", "m.mlpackage"), ("lower", "m.pte")):
+            told = coremill_fails(command, tmp_path / "model.pt2", "-o", tmp_path / output, "--target", target)
+            assert f"needs {needed}" in told, told
+            assert f"--target {needed.lower()}" in told, told
