@@ -362,9 +362,9 @@ mod tests {
         let expected = ("alpha".to_owned(), "0.5".to_owned(), "0.25".to_owned());
         assert_eq!((change.kind, &change.differences), (ChangeKind::Changed, &vec![expected]));
         let weight = |first: &str| {
-            let rest = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11";
+            let rest = "[3, 4, 5], [6, 7, 8], [9, 10, 11]";
             format!(
-                "tensor<fp32, [4, 3]> w = const()[val = tensor<fp32, [4, 3]>([{first}, {rest}])];
+                "tensor<fp32, [4, 3]> w = const()[val = tensor<fp32, [4, 3]>([[{first}, 1, 2], {rest}])];
                  tensor<fp32, [2, 4]> y = linear(weight = w, x = x);"
             )
         };
