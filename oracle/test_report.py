@@ -89,9 +89,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, coremill: Command) -> dict[s
     single = folder / "single.mlpackage"
     coremill("convert", layers, "-o", single, "--precision", "fp32")
     coremill("report", single, package, "--random", "1", "-o", folder / "pair.html")
-    text = folder / "hostile.mil"
-    names = coremill("text", package)
-    text.write_text(names)
     return {path.stem: path for path in folder.glob("*.html")}
 
 
@@ -185,8 +182,8 @@ def test_overflow_stands_at_the_top(opened) -> None:
     data = page.evaluate("report")
     place = data["findings"][0]["place"]
     op = data["models"][place["model"]]["functions"][place["function"]]["ops"][place["op"]]
-    # The product is the first value beyond fp16, or the sum into which it was folded.
-    assert op["type"] in {"mul", "linear", "add"} and "forward" not in op["name"]
+    # The bias does not fit fp16, so the sum stays in fp32: what overflows is the cast of the sum.
+    assert op["type"] == "cast" and op["types"] == ["tensor<fp16, [4, 16]>"]
     first.get_by_role("button").click()
     assert op["name"] in page.locator(".details").inner_text()
 
@@ -198,7 +195,7 @@ def test_sections_show_what_was_asked_for(opened) -> None:
     assert pair.locator("#drift tbody tr").count() > 10
     parts = opened("parts")
     assert parts.locator("#program li.delegate").count() == 9
-    assert "tanh" in parts.locator("#findings").inner_text()
+    assert "tanh" in parts.locator("#findings").text_content()
     assert opened("shared").locator("#program h3").count() == 2
 
 

@@ -126,7 +126,7 @@ function showTime(data, goTo) {
     { title: "value", key: (span) => span.value, show: (span) => span.place ? element("button", { class: "link mono", onclick: () => goTo(span.place) }, shortened(span.value, 60)) : span.value },
     { title: "ms", number: true, key: (span) => span.own, show: (span) => inMilliseconds(span.own) },
     { title: "share", number: true, key: (span) => span.own, show: (span) => `${(span.own / total * 100).toFixed(1)} %` },
-    { title: "", key: (span) => -span.own, show: (span) => element("span", { class: "bar", style: `width: ${(span.own / most * 10).toFixed(2)}rem` }) },
+    { title: "of the longest", key: (span) => -span.own, show: (span) => element("span", { class: "bar", style: `width: ${(span.own / most * 10).toFixed(2)}rem` }) },
   ] }));
 }
 
@@ -193,7 +193,7 @@ function showChanges(data) {
     box.append(element("h3", {}, `Function ${fn.name}: ${before} → ${after}, ${fn.same} unchanged`));
     if (fn.changes.length === 0) continue;
     box.append(sortable({ caption: `Changes of ${fn.name}`, rows: fn.changes, columns: [
-      { title: "", key: (row) => row.kind, show: (row) => row.kind },
+      { title: "change", key: (row) => row.kind, show: (row) => row.kind },
       { title: "what", key: (row) => row.what, show: (row) => row.what },
       { title: "name", key: (row) => row.name, show: (row) => element("span", { class: "mono" }, shortened(row.name, 60)) },
       { title: "module", key: (row) => row.module, show: (row) => row.module },

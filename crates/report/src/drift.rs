@@ -26,14 +26,28 @@ pub struct Output<'a> {
     pub figures: &'a Result<Figures, String>,
 }
 
+/// A value with elements that are NaN or infinite.
+pub struct NotFinite {
+    /// What computes it.
+    pub op: String,
+    /// Its name.
+    pub name: String,
+    /// How many of its elements are NaN or infinite.
+    pub count: usize,
+    /// How many elements it has.
+    pub elements: usize,
+}
+
 impl Report {
     /// Adds how far the outputs of two models lie apart, and the values in between if they were compared. Operations
-    /// are looked up in the models that were added before, the last one first.
+    /// are looked up in the models that were added before, the last one first. `first` is the first value of the other
+    /// model that is not finite everywhere.
     pub fn add_drift(
         &mut self,
         [reference, other]: [&str; 2],
         outputs: &[Output<'_>],
         per_op: Option<&PerOp>,
+        first: Option<&NotFinite>,
     ) {
         let mut drift =
             Drift { reference: reference.to_owned(), other: other.to_owned(), ..Drift::default() };
@@ -51,7 +65,8 @@ impl Report {
                 .map(|step| self.row(&step.name, &step.op, &step.figures))
                 .collect();
         }
-        self.data.findings.extend(findings(&drift));
+        let first = first.map(|first| (first, self.find(&first.name)));
+        self.data.findings.extend(findings(&drift, first));
         self.data.drift = Some(drift);
     }
 
@@ -99,25 +114,28 @@ impl Report {
 }
 
 /// What a reader must know: where numbers stop being finite, where drift begins, and what is lost in the end.
-fn findings(drift: &Drift) -> Vec<Finding> {
+fn findings(drift: &Drift, first: Option<(&NotFinite, Option<Place>)>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let at = |row: &DriftRow| format!("`{}` ({})", row.name, row.op);
-    if let Some(first) = drift.values.iter().find(|row| row.unlike > 0) {
-        let later = drift.values.iter().filter(|row| row.unlike > 0).count() - 1;
+    let at = |name: &str, op: &str| format!("`{name}` ({op})");
+    let rows = || drift.values.iter().chain(&drift.outputs);
+    // Where the reference has the same, as in masks, nothing is wrong.
+    if let Some(row) = rows().find(|row| row.unlike > 0) {
+        let (subject, count, elements, place) = match first {
+            Some((first, place)) => {
+                (at(&first.name, &first.op), first.count, first.elements, place)
+            }
+            None => (at(&row.name, &row.op), row.unlike, row.elements, row.place),
+        };
         findings.push(Finding {
             severity: Severity::Error,
-            title: format!(
-                "{} of {} elements of {} become NaN or infinite",
-                first.unlike,
-                first.elements,
-                at(first)
-            ),
+            title: format!("{count} of {elements} elements of {subject} become NaN or infinite"),
             detail: format!(
-                "They are finite in {}. The value is the first of its kind; {later} more follow it. fp16 holds numbers up \
+                "It is the first such value; {} of the values that were compared are finite in {}. fp16 holds numbers up \
                  to 65504: keep this operation in fp32, or scale what it takes.",
+                rows().filter(|row| row.unlike > 0).count(),
                 drift.reference
             ),
-            place: first.place,
+            place,
         });
     }
     let drifts = |row: &&DriftRow| {
@@ -126,7 +144,7 @@ fn findings(drift: &Drift) -> Vec<Finding> {
     if let Some(first) = drift.values.iter().find(drifts) {
         findings.push(Finding {
             severity: Severity::Warning,
-            title: format!("drift begins at {}: {}", at(first), decibels(first)),
+            title: format!("drift begins at {}: {}", at(&first.name, &first.op), decibels(first)),
             detail: format!(
                 "It is the first value below {WORTH_A_FINDING} dB; the largest error is {:.3e} of the largest element.",
                 first.max_relative

@@ -43,7 +43,7 @@ mod timing;
 mod weights;
 
 pub use changes::{Change, ChangeKind, Changes, FunctionChanges, changes};
-pub use drift::Output;
+pub use drift::{NotFinite, Output};
 
 use coremill::compiler::Calls;
 use coremill::mil::model::Model;

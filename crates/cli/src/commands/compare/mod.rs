@@ -102,6 +102,8 @@ impl Args {
 /// Two sides, and how far they lie apart.
 pub(super) struct Comparison<'a> {
     sides: [Side<'a>; 2],
+    /// What the candidate was given in each step.
+    inputs: Vec<Arrays>,
     expected: Vec<Arrays>,
     found: Vec<Arrays>,
     /// The outputs of each step side by side.
@@ -245,7 +247,7 @@ pub(super) fn perform<'a>(
         }
         per_op = Some(compared);
     }
-    Ok(Comparison { sides: [reference, other], expected, found, steps, per_op })
+    Ok(Comparison { sides: [reference, other], inputs: of_other, expected, found, steps, per_op })
 }
 
 /// Whether the outputs are as near as was asked for.

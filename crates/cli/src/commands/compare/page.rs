@@ -1,7 +1,7 @@
 //! A comparison as a page.
 
-use coremill::engine::{Array, Precision};
-use coremill_report::{Output, Report, changes};
+use coremill::engine::{Array, Hooks, Precision, Value};
+use coremill_report::{NotFinite, Output, Report, changes};
 
 use super::{Comparison, Content, Side};
 use crate::output::Failure;
@@ -12,6 +12,7 @@ impl<'a> Comparison<'a> {
         let sides = [reference, other];
         Comparison {
             sides,
+            inputs: Vec::new(),
             expected: Vec::new(),
             found: Vec::new(),
             steps: Vec::new(),
@@ -76,7 +77,31 @@ impl<'a> Comparison<'a> {
             })
             .collect();
         let [reference, other] = self.sides.each_ref().map(Side::what);
-        report.add_drift([&reference, &other], &outputs, self.per_op.as_ref());
+        let first = self.first_not_finite();
+        report.add_drift([&reference, &other], &outputs, self.per_op.as_ref(), first.as_ref());
+    }
+
+    /// The first value of the candidate with NaN or infinite elements; passes may have left no counterpart to it in the
+    /// reference.
+    fn first_not_finite(&self) -> Option<NotFinite> {
+        let Content::Program(program) = &self.sides[1].content else { return None };
+        let mut session = program.engine.session(&program.function).ok()?;
+        let mut first = None;
+        for step in &self.inputs {
+            let mut watch = |op: &str, name: &str, value: &Value| {
+                let elements = value.as_array().and_then(Array::as_floats);
+                let Some(elements) = elements.filter(|_| first.is_none()) else { return };
+                let count = elements.iter().filter(|element| !element.is_finite()).count();
+                if count > 0 {
+                    let (op, name) = (op.to_owned(), name.to_owned());
+                    first = Some(NotFinite { op, name, count, elements: elements.len() });
+                }
+            };
+            let mut hooks = Hooks { observe: Some(&mut watch), ..Hooks::default() };
+            let given: Vec<_> = step.iter().map(|(name, array)| (&**name, array.clone())).collect();
+            session.run_with(&given, &mut hooks).ok()?;
+        }
+        first
     }
 }
 
