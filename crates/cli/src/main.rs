@@ -39,6 +39,7 @@ enum Command {
     Pack(commands::pack::Args),
     Extract(commands::extract::Args),
     Cache(commands::cache::Args),
+    Compress(commands::compress::Args),
     Ops(commands::ops::Args),
     Completions(commands::completions::Args),
 }
@@ -77,6 +78,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Pack(args) => commands::pack::run(&args),
         Command::Extract(args) => commands::extract::run(&args),
         Command::Cache(args) => commands::cache::run(&args),
+        Command::Compress(args) => commands::compress::run(&args),
         Command::Ops(args) => commands::ops::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }

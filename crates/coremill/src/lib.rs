@@ -32,6 +32,7 @@
 //! |---|---|
 //! | [`convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
 //! | [`compare`] | how far two models lie apart, value by value |
+//! | [`compress`] | makes the weights of models smaller, or plain again |
 //! | [`executorch`] | ExecuTorch programs: the models inside of them, and what they compute |
 //! | [`compiler`] | lowers PyTorch programs to MIL |
 //! | [`pt2`] | what `torch.export` saved |
@@ -48,6 +49,7 @@
 
 pub mod arrays;
 pub mod compare;
+pub mod compress;
 pub mod convert;
 mod error;
 pub mod executorch;

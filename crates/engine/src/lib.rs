@@ -35,6 +35,7 @@
 //! | `plan` | how a function is run for inputs of given shapes |
 //! | `execute` | runs plans |
 //! | `evaluate` | one operation on constants |
+//! | `weights` | compressed constants, expanded where they are needed |
 //! | `port` | whether an array is what an input takes |
 //! | `engine` | what callers see: [`Engine`], [`Session`] |
 
@@ -66,3 +67,4 @@ pub use limits::Limits;
 pub use options::{LoadOptions, Precision};
 pub use port::Port;
 pub use value::{Key, Value};
+pub use weights::expanded;

@@ -11,7 +11,7 @@
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
 //! | `shown` | [`shown`]: text out of files in messages |
-//! | `windows` | [`for_each_window`], [`SharedFile`]: bytes on their way into a file, on several threads |
+//! | `windows` | [`for_each_window`], [`share`], [`SharedFile`]: bytes on their way into a file, on several threads |
 //! | [`product`] | the plain product of matrices that faster ones are measured against |
 //! | [`kernels`] | what computes: products of matrices, convolutions, maps, reductions |
 //!
@@ -43,4 +43,4 @@ pub use dtype::{DType, UnknownDType};
 pub use isa::{Isa, UnknownIsa};
 pub use pool::Pool;
 pub use shown::shown;
-pub use windows::{SharedFile, for_each_window};
+pub use windows::{SharedFile, for_each_window, share};

@@ -34,7 +34,7 @@ pub fn for_each_window(
 
 /// Calls `visit` with each number below `count` on as many threads as there are processors, and no more than
 /// `most`, each with its own `scratch`. The first failure ends it.
-pub(crate) fn share<S>(
+pub fn share<S>(
     count: usize,
     most: usize,
     scratch: impl Fn() -> S + Sync,

@@ -5,6 +5,7 @@
 //! it is ([`Weights::stored`]), panel by panel ([`WeightPanels`]), or row by row
 //! ([`Weights::expand_rows`]).
 
+mod expanded;
 mod panels;
 mod parts;
 mod read;
@@ -17,6 +18,7 @@ use coremill_tensor::DType;
 use coremill_tensor::kernels::stored::{self, StoredWeights};
 
 use crate::array::{Array, round_floats};
+pub use expanded::expanded;
 pub(crate) use panels::WeightPanels;
 use parts::{Blocks, Mask, Numbers};
 

@@ -116,6 +116,11 @@ impl Mask {
         Some(Mask { bits: bits.clone(), counts, set })
     }
 
+    /// Whether it is made of these bits.
+    pub(super) fn has_bits(&self, bits: &Buffer) -> bool {
+        self.bits == *bits
+    }
+
     /// The position among those that are there; none if the element is not.
     pub(super) fn rank(&self, place: usize) -> Option<usize> {
         let bytes = self.bits.as_bytes();

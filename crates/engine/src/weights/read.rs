@@ -263,16 +263,23 @@ impl<'f> Reader<'f> {
     }
 
     fn sparse_to_dense(&self, op: &'f Op, depth: usize) -> Option<Weights> {
-        if let (Operand::Computed(mask), Operand::Computed(data)) =
-            (self.operand(op, "mask")?, self.operand(op, "nonzero_data")?)
-        {
-            let (of_mask, of_data) = (self.definition(mask)?, self.definition(data)?);
-            if !std::ptr::eq(of_mask.0, of_data.0) || (of_mask.1, of_data.1) != (0, 1) {
-                return None;
-            }
-            let Sparse { mask, codes, decode, shape, dtype } = self.sparse(of_mask.0, depth)?;
+        if let Operand::Computed(data) = self.operand(op, "nonzero_data")? {
+            let (producer, 1) = self.definition(data)? else { return None };
+            let sparse = self.sparse(producer, depth)?;
+            let is_same = match self.operand(op, "mask")? {
+                Operand::Computed(mask) => {
+                    let (of_mask, index) = self.definition(mask)?;
+                    std::ptr::eq(of_mask, producer) && index == 0
+                }
+                // coremltools states the mask twice where its elements are not vectors.
+                Operand::Stated(mask) => {
+                    tensor(mask)?.1 == sparse.shape && sparse.mask.has_bits(mask.elements()?)
+                }
+            };
+            let Sparse { mask, codes, decode, shape, dtype } = sparse;
             let mask = Some(mask);
-            return Some(Weights { dtype, shape, codes, mask, decode, rounded: false });
+            let weights = Weights { dtype, shape, codes, mask, decode, rounded: false };
+            return is_same.then_some(weights);
         }
         let (codes, _) = numbers(self.constant(op, "nonzero_data")?)?;
         let stated = self.constant(op, "mask")?;

@@ -1,5 +1,8 @@
 //! Tensors that fall into blocks, each of which has numbers of its own.
 
+/// The length of blocks along each axis, 0 for all of it; or why there are none.
+pub(super) type Sizes = Result<Vec<usize>, &'static str>;
+
 /// How a tensor falls into blocks: along each axis, how many there are and how long each is.
 ///
 /// Axes that need not be told apart are one here, so that elements that follow one another in memory and share a
@@ -30,6 +33,19 @@ impl Blocks {
             axes.push((1, 1));
         }
         Some(Blocks { axes })
+    }
+
+    /// How many elements each block has, if it is a run of neighbours.
+    pub(super) fn contiguous(&self) -> Option<usize> {
+        match self.axes.as_slice() {
+            [(_, length)] => Some(*length),
+            _ => None,
+        }
+    }
+
+    /// How many elements a block has.
+    pub(super) fn size(&self) -> usize {
+        self.axes.iter().map(|(_, length)| length).product()
     }
 
     /// How many blocks there are.

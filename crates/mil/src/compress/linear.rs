@@ -10,15 +10,18 @@
 
 use std::{fmt, io};
 
-use coremill_tensor::packed::pack;
-use coremill_tensor::{Buffer, DType, Statistics};
+use coremill_tensor::DType;
+use coremill_tensor::Isa;
+use coremill_tensor::kernels::codes::{Affine, extend};
 use half::f16;
 use serde_json::Value;
 
-use super::blocks::Blocks;
-use super::elements::{Quantized, for_each_part};
-use crate::ir::{Binding, Constant, Op, OpId, Opset, ValueId};
-use crate::ops::OpKind;
+use super::blocks::{Blocks, Sizes};
+use super::build::{build, insert};
+use super::form::{Form, Values};
+use super::source::Source;
+use super::weight::{Candidate, Weight, candidate};
+use crate::ir::Opset;
 use crate::pass::{Draft, Editor};
 
 /// Weights have to have more elements than this, if nothing else is asked for.
@@ -26,9 +29,6 @@ pub const DEFAULT_THRESHOLD: u64 = 2048;
 
 /// The length of a block, if none is asked for.
 pub const DEFAULT_BLOCK_SIZE: u64 = 32;
-
-/// Smaller constants are no weights, whatever the threshold.
-const MIN_ELEMENTS: u64 = 10;
 
 /// How weights are quantized.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,13 +96,6 @@ pub struct Error {
     pub hint: Option<&'static str>,
 }
 
-/// The scale and the zero point of a block.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
-    pub(super) scale: f32,
-    pub(super) zero_point: f32,
-}
-
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -135,7 +128,7 @@ impl Integer {
 
     /// The smallest integer and the largest; where zero is in the middle one is left out, that there are as many on
     /// either side.
-    fn range(self, mode: Mode) -> (f32, f32) {
+    pub(super) fn range(self, mode: Mode) -> (f32, f32) {
         let left_out = f32::from(u8::from(mode == Mode::Symmetric));
         match self {
             Integer::Int8 => (-128.0 + left_out, 127.0),
@@ -213,20 +206,8 @@ impl Config {
         if is_blockwise || self.dtype.is_narrow() { Opset::Ios18 } else { Opset::Ios16 }
     }
 
-    /// Numbers that tell configurations apart.
-    fn words(&self) -> Vec<u64> {
-        let mut words = vec![u64::from(self.mode == Mode::Linear), self.dtype as u64];
-        match &self.granularity {
-            Granularity::Tensor => words.push(0),
-            Granularity::Channel => words.push(1),
-            Granularity::Block(size) => words.extend([2, *size]),
-            Granularity::Blocks(sizes) => words.extend([3].iter().chain(sizes)),
-        }
-        words
-    }
-
     /// The scale and the zero point of a block whose numbers lie between two; none where they are not finite.
-    fn step(&self, source: DType, min: f32, max: f32) -> Option<Step> {
+    pub(super) fn step(&self, source: DType, min: f32, max: f32) -> Option<Affine> {
         // Halves are computed with in half precision, one operation after the other.
         let rounded = |number: f32| match source {
             DType::Fp16 => f16::from_f32(number).to_f32(),
@@ -251,7 +232,7 @@ impl Config {
                 rounded(weighted / extent).round_ties_even()
             }
         };
-        let step = Step { scale, zero_point: zero_point.clamp(low, high) };
+        let step = Affine { scale, zero_point: zero_point.clamp(low, high) };
         (extent.is_finite() && zero_point.is_finite()).then_some(step)
     }
 }
@@ -274,7 +255,7 @@ fn unexpected(key: &str, found: &Value, accepted: &str) -> Error {
 }
 
 impl Error {
-    fn new(message: impl Into<String>) -> Error {
+    pub(super) fn new(message: impl Into<String>) -> Error {
         Error { message: message.into(), hint: None }
     }
 }
@@ -286,15 +267,6 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-/// A weight that is to be quantized.
-struct Candidate {
-    id: OpId,
-    value: ValueId,
-    dtype: DType,
-    shape: Vec<u64>,
-    elements: Buffer,
-}
 
 /// Quantizes the weights of a function.
 ///
@@ -311,243 +283,90 @@ pub fn quantize(draft: &mut Draft, config: &Config) -> Result<Outcome, Error> {
             hint: Some("ask for a newer release, or for 8 bits and no blocks"),
         });
     }
+    let form = Form { values: Values::Linear(config.clone()), ..Form::default() };
     let mut outcome = Outcome::default();
     for id in editor.ops() {
-        let Some((value, candidate)) = candidate(&editor, id, config) else { continue };
-        let replaced = match candidate {
-            Ok(candidate) => replacement(&editor, &candidate, config)?.map(|op| (candidate, op)),
-            Err(reason) => Err(reason),
+        let weight = match candidate(&editor, id) {
+            None => continue,
+            Some(Candidate::Kept(name, reason)) => {
+                outcome.kept.push((name, reason));
+                continue;
+            }
+            Some(Candidate::Weight(weight)) => weight,
         };
-        match replaced {
-            Ok((candidate, op)) => {
-                let label = format!("{}_quantized", editor.name(candidate.value));
-                let inserted = editor.insert(candidate.id, op, &label).map_err(|refusals| {
-                    let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
-                    Error::new(format!("`{label}`: {}", reasons.join("; ")))
-                })?;
-                editor.replace(candidate.value, inserted[0]);
+        let built = if weight.count() as u64 <= config.weight_threshold {
+            Err("it has no more elements than `weight_threshold`")
+        } else if weight.is_table() {
+            Err("it is a table that rows are looked up in")
+        } else {
+            build(&weight, &form, opset)?
+        };
+        match built {
+            Ok(built) => {
+                insert(&mut editor, &weight, built)?;
                 outcome.quantized += 1;
             }
-            Err(reason) => outcome.kept.push((editor.name(value).to_owned(), reason)),
+            Err(reason) => outcome.kept.push((weight.name, reason)),
         }
     }
     Ok(outcome)
 }
 
-/// The constant that an operation is, if it is one that could be a weight, or why it is none that is quantized.
-fn candidate(
-    editor: &Editor<'_>,
-    id: OpId,
+/// The scale and the zero point of each block; or why there are none.
+pub(super) fn steps(
+    source: &Source,
+    blocks: &Blocks,
     config: &Config,
-) -> Option<(ValueId, Result<Candidate, &'static str>)> {
-    let op = editor.op_of(id, OpKind::Const)?;
-    let value = *op.outputs.first()?;
-    let constant = op.attributes.get("val")?;
-    let ty = constant.tensor_type()?;
-    let shape = ty.known_shape()?;
-    let count = ty.element_count()?;
-    let is_matrix = shape.len() >= 2 && matches!(ty.dtype, DType::Fp16 | DType::Fp32);
-    if count < MIN_ELEMENTS || !is_matrix {
-        return None;
-    }
-    if count <= config.weight_threshold {
-        return Some((value, Err("it has no more elements than `weight_threshold`")));
-    }
-    // What a block gives is no constant of this kind, and what is compressed already stays.
-    let kinds = || editor.uses(value).ops.iter().map(|&user| editor.op(user).and_then(Op::kind));
-    let is_compressed = kinds().any(|kind| kind.is_some_and(OpKind::is_constexpr));
-    let is_table = kinds().all(|kind| kind == Some(OpKind::Gather));
-    let stays = [
-        (editor.is_output(value), "it is a result"),
-        (is_compressed, "it is compressed already"),
-        (is_table, "it is a table that rows are looked up in"),
-    ];
-    if let Some((_, reason)) = stays.into_iter().find(|(stays, _)| *stays) {
-        return Some((value, Err(reason)));
-    }
-    let elements = constant.elements()?.clone();
-    if ty.storage_bytes() != Some(elements.len() as u64) {
-        return None;
-    }
-    Some((value, Ok(Candidate { id, value, dtype: ty.dtype, shape: shape.to_vec(), elements })))
-}
-
-/// The operation in a weight's place, or why there is none.
-fn replacement(
-    editor: &Editor<'_>,
-    weight: &Candidate,
-    config: &Config,
-) -> Result<Result<Op, &'static str>, Error> {
-    let sizes = match block_sizes(editor, weight, config)? {
-        Ok(sizes) => sizes,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    let to_usize = |numbers: &[u64]| numbers.iter().map(|&n| usize::try_from(n)).collect();
-    let (Ok(shape), Ok(lengths)): (Result<Vec<_>, _>, Result<Vec<_>, _>) =
-        (to_usize(&weight.shape), to_usize(&sizes))
-    else {
-        return Ok(Err("its blocks are larger than it"));
-    };
-    let Some(blocks) = Blocks::new(&shape, &lengths) else {
-        return Ok(Err("the size of its blocks does not divide it"));
-    };
-    let unreadable = |error: io::Error| {
-        Error::new(format!("`{}` cannot be read: {error}", editor.name(weight.value)))
-    };
-    let extents = extents(weight, &blocks).map_err(unreadable)?;
-    let Some(extents) = extents else {
-        return Ok(Err("some of its elements are infinite or no numbers"));
-    };
-    let steps = extents.iter().map(|&(min, max)| config.step(weight.dtype, min, max));
-    let Some(steps) = steps.collect::<Option<Vec<_>>>() else {
-        return Ok(Err("its elements lie too far apart for its type"));
-    };
-    let counts: Vec<u64> = weight
-        .shape
-        .iter()
-        .zip(&sizes)
-        .map(|(&extent, &size)| extent.checked_div(size).unwrap_or(1))
-        .collect();
-    Ok(Ok(operation(editor.opset(), weight, config, Blocked { blocks, counts, sizes, steps })))
-}
-
-/// A weight's blocks, and what becomes of each.
-struct Blocked {
-    blocks: Blocks,
-    /// How many there are along each axis.
-    counts: Vec<u64>,
-    sizes: Vec<u64>,
-    steps: Vec<Step>,
-}
-
-fn operation(opset: Opset, weight: &Candidate, config: &Config, blocked: Blocked) -> Op {
-    let Blocked { blocks, counts, sizes, steps } = blocked;
-    let dtype = config.dtype.dtype();
-    let scales: Vec<u8> = match weight.dtype {
-        DType::Fp16 => {
-            steps.iter().flat_map(|step| f16::from_f32(step.scale).to_le_bytes()).collect()
-        }
-        _ => steps.iter().flat_map(|step| step.scale.to_le_bytes()).collect(),
-    };
-    let zero_points: Vec<i16> = steps.iter().map(|step| step.zero_point as i16).collect();
-    let zero_points = pack(dtype, &zero_points).expect("zero points are clamped to the type");
-    let mut recipe = config.words();
-    recipe.extend(weight.shape.iter().chain(&sizes));
-    let quantized = Quantized {
-        source: weight.elements.clone(),
-        source_dtype: weight.dtype,
-        count: weight.shape.iter().product::<u64>() as usize,
-        dtype,
-        range: config.dtype.range(config.mode),
-        blocks,
-        steps,
-        recipe,
-    };
-    let data = Buffer::deferred(std::sync::Arc::new(quantized));
-    let data = Constant::by_size(dtype, &weight.shape, data);
-    if opset >= Opset::Ios18 {
-        let scale = Constant::by_size(weight.dtype, &counts, scales);
-        let op = Op::new(OpKind::ConstexprBlockwiseShiftScale)
-            .with("data", Binding::Literal(data))
-            .with("scale", Binding::Literal(scale));
-        if config.mode == Mode::Symmetric && config.dtype.is_signed() {
-            return op;
-        }
-        let offset = Constant::by_size(dtype, &counts, zero_points);
-        return op.with("offset", Binding::Literal(offset));
-    }
-    // Up to iOS 17 the operands are attributes.
-    let axis = counts.iter().position(|&count| count > 1);
-    let vector: Vec<u64> = axis.map(|axis| counts[axis]).into_iter().collect();
-    let mut op = Op::new(OpKind::ConstexprAffineDequantize);
-    op.attributes.insert("quantized_data", data);
-    op.attributes.insert("zero_point", Constant::by_size(dtype, &vector, zero_points));
-    op.attributes.insert("scale", Constant::by_size(weight.dtype, &vector, scales));
-    op.attributes.insert("axis", Constant::int32(axis.unwrap_or_default() as i32));
-    op
-}
-
-/// The smallest and the largest number of each block; none where some are not finite.
-fn extents(weight: &Candidate, blocks: &Blocks) -> io::Result<Option<Vec<(f32, f32)>>> {
-    if blocks.count() == 1 {
-        let found = Statistics::of(&weight.elements, weight.dtype)?;
-        let finite = found.filter(|found| found.nans == 0 && found.infinities == 0);
-        return Ok(finite.map(|found| vec![(found.min as f32, found.max as f32)]));
-    }
+) -> io::Result<Result<Vec<Affine>, &'static str>> {
+    let isa = Isa::detect();
     let mut extents = vec![(f32::INFINITY, f32::NEG_INFINITY); blocks.count()];
-    let mut finite = true;
-    let count = weight.shape.iter().product::<u64>() as usize;
-    for_each_part(&weight.elements, weight.dtype, 0, count, &mut |at, numbers| {
-        let mut rest = numbers;
-        blocks.for_each_run(at, numbers.len(), |run, block| {
-            let (now, later) = rest.split_at(run);
-            let (mut min, mut max) = extents[block];
-            for &number in now {
-                finite &= number.is_finite();
-                (min, max) = (min.min(number), max.max(number));
-            }
-            extents[block] = (min, max);
-            rest = later;
-        });
+    let (mut runs, mut finite) = (Vec::new(), true);
+    source.for_each_part(0, source.count, &mut |part| {
+        runs.clear();
+        blocks.for_each_run(part.at, part.numbers.len(), |run, block| runs.push((run, block)));
+        finite &= extend(isa, part.numbers, &runs, &mut extents);
     })?;
-    Ok(finite.then_some(extents))
+    if !finite {
+        return Ok(Err("some of its elements are infinite or no numbers"));
+    }
+    let steps = extents.iter().map(|&(min, max)| config.step(source.dtype, min, max));
+    let steps: Option<Vec<_>> = steps.collect();
+    Ok(steps.ok_or("its elements lie too far apart for its type"))
 }
 
-/// The length of the blocks along each axis, 0 for all of it; or why there is none.
-fn block_sizes(
-    editor: &Editor<'_>,
-    weight: &Candidate,
-    config: &Config,
-) -> Result<Result<Vec<u64>, &'static str>, Error> {
-    let rank = weight.shape.len();
-    if let Granularity::Blocks(sizes) = &config.granularity {
-        if sizes.len() != rank {
-            return Err(Error {
-                message: format!(
-                    "`block_size` has {} elements, but `{}` has {rank} axes",
-                    sizes.len(),
-                    editor.name(weight.value)
-                ),
-                hint: Some(
-                    "give one number for weights of all kinds, or raise `weight_threshold` above those of others",
-                ),
-            });
+impl Granularity {
+    /// The length of the blocks of a weight along each axis, 0 for all of it; or why there is none.
+    pub(super) fn sizes(&self, weight: &Weight) -> Result<Sizes, Error> {
+        let rank = weight.shape.len();
+        let mut sizes = vec![0; rank];
+        match self {
+            Granularity::Tensor => {}
+            Granularity::Blocks(given) => {
+                if given.len() != rank {
+                    return Err(Error {
+                        message: format!(
+                            "`block_size` has {} elements, but `{}` has {rank} axes",
+                            given.len(),
+                            weight.name
+                        ),
+                        hint: Some(
+                            "give one number for weights of all kinds, or raise `weight_threshold` above those of others",
+                        ),
+                    });
+                }
+                sizes.clone_from(given);
+            }
+            Granularity::Channel | Granularity::Block(_) => {
+                let Some((input, output)) = weight.axes else {
+                    return Ok(Err("operations that use it have their channels along other axes"));
+                };
+                if let Granularity::Block(size) = self {
+                    sizes[input] = *size;
+                }
+                sizes[output] = 1;
+            }
         }
-        return Ok(Ok(sizes.clone()));
-    }
-    let mut users = editor.uses(weight.value).ops.iter();
-    let Some(axes) = users.next().map(|&user| channel_axes(editor, user, weight.value, rank))
-    else {
-        return Ok(Err("nothing uses it"));
-    };
-    if users.any(|&user| channel_axes(editor, user, weight.value, rank) != axes) {
-        return Ok(Err("operations that use it have their channels along other axes"));
-    }
-    let (input, output) = axes;
-    let mut sizes = vec![0; rank];
-    match config.granularity {
-        Granularity::Tensor | Granularity::Blocks(_) => {}
-        Granularity::Channel => sizes[output] = 1,
-        Granularity::Block(size) => {
-            sizes[input] = size;
-            sizes[output] = 1;
-        }
-    }
-    Ok(Ok(sizes))
-}
-
-/// The axes of the input and the output channels of a weight of at least two dimensions.
-fn channel_axes(editor: &Editor<'_>, user: OpId, weight: ValueId, rank: usize) -> (usize, usize) {
-    let is_transposed = |name: &str| editor.flag(user, name).unwrap_or_default();
-    let (last, before) = (rank - 1, rank - 2);
-    match editor.op(user).and_then(Op::kind) {
-        Some(OpKind::ConvTranspose) => (0, 1),
-        Some(OpKind::Matmul) => {
-            let is_right = editor.argument(user, "y") == Some(weight);
-            let rows =
-                if is_right { is_transposed("transpose_y") } else { !is_transposed("transpose_x") };
-            if rows { (last, before) } else { (before, last) }
-        }
-        _ => (1, 0),
+        let sizes = sizes.into_iter().map(usize::try_from).collect::<Result<_, _>>();
+        Ok(sizes.map_err(|_| "its blocks are larger than it"))
     }
 }

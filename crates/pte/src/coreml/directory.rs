@@ -73,6 +73,11 @@ impl Directory {
         Directory { name: name.into(), ..Directory::default() }
     }
 
+    /// What the directory is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Reads a directory. Files share the bytes' owner.
     pub fn read(data: &Buffer) -> Result<Directory> {
         let within = |error: Error| error.within("a directory in one piece");

@@ -5,6 +5,7 @@
 //! the slices are the caller's mistake and panic; nothing is read or written out of bounds.
 
 mod activation;
+pub mod codes;
 pub mod depthwise;
 pub mod layout;
 pub mod map;

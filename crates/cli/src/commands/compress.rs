@@ -1,0 +1,310 @@
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use coremill::compress::{self, Bits, Compressed, Fate, Options, Pruning, Rule, RuleText};
+use coremill::mil::ir::Opset;
+use coremill::mil::text::Dialect;
+use coremill::{Model, Opened, SaveOptions, executorch, pte};
+use serde::Serialize;
+
+use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
+use crate::progress::Progress;
+
+/// Make the weights of a model smaller
+///
+/// Weights become integers (`--linear`), places in small tables (`--palettize`), or sparse (`--prune`), or several of
+/// these together. The oldest release that has the form is chosen. A table says what became of each weight.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill compress Model.mlpackage -o Small.mlpackage --linear int4 --block 32\n  coremill compress Model.mlpackage -o Small.mlpackage --palettize 4 --group 16\n  coremill compress model.pte -o small.pte --prune 2:4 --linear int8\n  coremill compress Model.mlpackage -o Small.mlpackage --rules rules.toml --palettize 6\n  coremill compress Small.mlpackage -o Plain.mlpackage --decompress"
+)]
+pub(crate) struct Args {
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, `.pte` or MIL text
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// What to write: a `.mlpackage`, a `.mlmodelc`, MIL text (`.mil`), or of a `.pte` another
+    #[arg(short, long, value_name = "PATH")]
+    output: PathBuf,
+    /// Rules for weights by name, operation, type and size; the first that selects a weight decides, and other options
+    /// are for the rest
+    #[arg(long, value_name = "FILE.toml")]
+    rules: Option<PathBuf>,
+    /// Make compressed weights plain floats first
+    #[arg(long)]
+    decompress: bool,
+    /// The release that the result must run on [default: the oldest that has all forms]
+    #[arg(long, value_name = "RELEASE")]
+    target: Option<Target>,
+
+    /// Integers of a type: int8, uint8, int4 or uint4
+    #[arg(long, value_name = "TYPE", help_heading = "Integers", conflicts_with = "palettize")]
+    linear: Option<String>,
+    /// What shares a scale: tensor or channel [default: channel]
+    #[arg(long, value_name = "WHAT", help_heading = "Integers", requires = "linear")]
+    per: Option<String>,
+    /// So many input channels share a scale
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Integers",
+        requires = "linear",
+        conflicts_with = "per"
+    )]
+    block: Option<u64>,
+    /// Where zero lies: symmetric, or linear from the smallest to the largest [default: symmetric]
+    #[arg(long, value_name = "MODE", help_heading = "Integers", requires = "linear")]
+    mode: Option<String>,
+
+    /// Places of so many bits: 1, 2, 3, 4, 6 or 8; or `unique`, as few as all distinct numbers take
+    #[arg(long, value_name = "BITS", help_heading = "Palettes")]
+    palettize: Option<Bits>,
+    /// So many output channels share a table [default: all]
+    #[arg(long, value_name = "N", help_heading = "Palettes", requires = "palettize")]
+    group: Option<usize>,
+    /// How tables are made: kmeans, uniform or unique [default: kmeans]
+    #[arg(long, value_name = "HOW", help_heading = "Palettes", requires = "palettize")]
+    algorithm: Option<String>,
+    /// So many output channels share a place
+    #[arg(long, value_name = "N", help_heading = "Palettes", requires = "palettize")]
+    vector: Option<usize>,
+    /// Divide output channels by their largest magnitude first
+    #[arg(long, help_heading = "Palettes", requires = "palettize")]
+    channel_scale: bool,
+    /// Store tables as integers: int8 or uint8
+    #[arg(long, value_name = "TYPE", help_heading = "Palettes", requires = "palettize")]
+    lut: Option<String>,
+
+    /// What becomes 0: a share (0.5), so many of each run of input channels (2:4), or what is not above a threshold
+    /// ('>0.01')
+    #[arg(long, value_name = "WHAT", help_heading = "Pruning")]
+    prune: Option<Pruning>,
+
+    /// Weights with fewer elements stay as they are [default: 2049]
+    #[arg(long, value_name = "N")]
+    min_elements: Option<u64>,
+    /// Wait until everything is on the disk
+    #[arg(long)]
+    sync: bool,
+    /// Print what became of weights as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Target(Opset);
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        let tags = || Opset::ALL.map(Opset::tag).join(", ");
+        Opset::from_tag(text)
+            .map(Target)
+            .ok_or_else(|| format!("no such release; accepted are {}", tags()))
+    }
+}
+
+/// What became of weights. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+struct Report {
+    format_version: u32,
+    models: Vec<OfModel>,
+}
+
+#[derive(Default, Serialize)]
+struct OfModel {
+    /// The name of a model inside of a program.
+    name: Option<String>,
+    target: String,
+    decompressed: usize,
+    bytes_before: u64,
+    bytes_after: u64,
+    weights: Vec<OfWeight>,
+}
+
+#[derive(Serialize)]
+struct OfWeight {
+    function: String,
+    name: String,
+    shape: Vec<usize>,
+    bytes_before: u64,
+    bytes_after: u64,
+    form: Option<String>,
+    /// None if nothing was lost.
+    snr: Option<f64>,
+    kept: Option<&'static str>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let options = Options { rules: rules(args)?, target: args.target.map(|target| target.0) };
+    let is_text = args.output.extension().is_some_and(|extension| extension == "mil");
+    let progress = Progress::start(format!("reading {}", args.model.display()));
+    let mut models = Vec::new();
+    if executorch::is_program(&args.model) {
+        if args.output.extension().is_none_or(|extension| extension != "pte") {
+            let name = args.output.display();
+            return Err(Failure::user(format_args!("{name} is no `.pte`")).hint(Some(
+                "a program becomes a program; `coremill extract` writes its models out",
+            )));
+        }
+        let mut program = executorch::open(&args.model).map_err(|error| super::failure(&error))?;
+        let count = compress::for_each_model(&mut program, &mut |name, model| {
+            let report = apply(model, args, &options, &progress)?;
+            models.push(OfModel { name: Some(name.to_owned()), ..report });
+            Ok(())
+        });
+        if count.map_err(|error| super::failure(&error))? == 0 {
+            let name = args.model.display();
+            return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
+        }
+        progress.stage(format!("writing {}", args.output.display()));
+        let options = pte::WriteOptions { durable: args.sync };
+        pte::write(&args.output, &program, &options)
+            .map_err(|error| Failure::user(error.to_string()))?;
+    } else {
+        let mut opened = super::open_with_source(&args.model)?;
+        let report = apply(&mut opened.model, args, &options, &progress);
+        models.push(report.map_err(|error| super::failure(&error))?);
+        progress.stage(format!("writing {}", args.output.display()));
+        // What is wrong with it now does not stand in the text that it was read from.
+        let made = Opened::made(opened.model, &args.output);
+        let verified = super::verify(&made)?;
+        let saved = if is_text {
+            coremill::save_text(&args.output, &super::with_shapes(&made.model)?, Dialect::default())
+        } else {
+            coremill::save(&args.output, &verified, &SaveOptions { durable: args.sync })
+        };
+        saved.map_err(|error| super::failure(&error))?;
+    }
+    drop(progress);
+    if args.json {
+        return output::print_json(&Report { format_version: 1, models });
+    }
+    models.iter().try_for_each(|model| output::print(&render(model)))
+}
+
+fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
+    let mut rules = match &args.rules {
+        Some(path) => compress::read_rules(path).map_err(|error| super::failure(&error))?,
+        None => Vec::new(),
+    };
+    if args.linear.is_some() || args.palettize.is_some() || args.prune.is_some() {
+        let text = RuleText {
+            min_elements: args.min_elements,
+            linear: args.linear.clone(),
+            per: args.per.clone(),
+            block: args.block,
+            mode: args.mode.clone(),
+            palettize: args.palettize,
+            group: args.group,
+            algorithm: args.algorithm.clone(),
+            vector: args.vector,
+            channel_scale: args.channel_scale,
+            lut: args.lut.clone(),
+            prune: args.prune.clone(),
+            ..RuleText::default()
+        };
+        rules.push(text.to_rule().map_err(|error| super::failure(&error))?);
+    } else if args.min_elements.is_some() {
+        return Err(Failure::user(
+            "`--min-elements` is for `--linear`, `--palettize` and `--prune`",
+        ));
+    }
+    if rules.is_empty() && !args.decompress {
+        return Err(Failure::user("nothing says what becomes of weights")
+            .hint(Some("pass `--linear`, `--palettize`, `--prune`, `--rules` or `--decompress`")));
+    }
+    Ok(rules)
+}
+
+fn apply(
+    model: &mut Model,
+    args: &Args,
+    options: &Options,
+    progress: &Progress,
+) -> Result<OfModel, coremill::Error> {
+    let decompressed = if args.decompress { compress::decompress(model)? } else { 0 };
+    let watch = |done: usize, all: usize| {
+        progress.stage(format!("compressing weights: {done} of {all}"));
+    };
+    let compressed = match options.rules.is_empty() {
+        true => Vec::new(),
+        false => compress::compress(model, options, &watch)?,
+    };
+    let target = model.program.functions.iter().map(|function| function.opset).max();
+    let weights: Vec<OfWeight> = compressed.into_iter().map(of_weight).collect();
+    Ok(OfModel {
+        name: None,
+        target: target.map_or("", Opset::tag).to_owned(),
+        decompressed,
+        bytes_before: weights.iter().map(|weight| weight.bytes_before).sum(),
+        bytes_after: weights.iter().map(|weight| weight.bytes_after).sum(),
+        weights,
+    })
+}
+
+fn of_weight(weight: Compressed) -> OfWeight {
+    let Compressed { function, name, shape, before, fate } = weight;
+    let (form, bytes_after, snr, kept) = match fate {
+        Fate::Compressed { form, after, snr } => {
+            (Some(form.to_string()), after, Some(snr).filter(|snr| snr.is_finite()), None)
+        }
+        Fate::Kept(reason) => (None, before, None, Some(reason)),
+    };
+    OfWeight { function, name, shape, bytes_before: before, bytes_after, form, snr, kept }
+}
+
+fn render(model: &OfModel) -> String {
+    let mut text = String::new();
+    if let Some(name) = &model.name {
+        text += &format!("{}\n", output::paint(STRONG, name));
+    }
+    if model.decompressed > 0 {
+        text += &format!("{} weights made plain\n", model.decompressed);
+    }
+    if model.weights.is_empty() {
+        return text;
+    }
+    let several = model.weights.iter().any(|weight| weight.function != model.weights[0].function);
+    let mut table = Table::new(0);
+    let heads = ["weight", "shape", "before", "after", "SNR", "form"];
+    table.row(heads.map(|head| Cell::text(head).style(FAINT)));
+    let (done, kept): (Vec<_>, Vec<_>) =
+        model.weights.iter().partition(|weight| weight.form.is_some());
+    for weight in done.iter().chain(&kept).filter(|weight| !weight.shape.is_empty()) {
+        let name = match several {
+            true => format!("{}: {}", weight.function, weight.name),
+            false => weight.name.clone(),
+        };
+        let shape: Vec<String> = weight.shape.iter().map(ToString::to_string).collect();
+        let snr = match (&weight.form, weight.snr) {
+            (None, _) => String::new(),
+            (Some(_), Some(snr)) => format!("{snr:.1} dB"),
+            (Some(_), None) => "exact".to_owned(),
+        };
+        let form = match (&weight.form, weight.kept) {
+            (Some(form), _) => Cell::text(form),
+            (None, reason) => {
+                Cell::text(format_args!("stays: {}", reason.unwrap_or_default())).style(FAINT)
+            }
+        };
+        table.row([
+            Cell::text(name).style(STRONG),
+            Cell::text(shape.join("×")),
+            Cell::number(output::bytes(weight.bytes_before)),
+            Cell::number(output::bytes(weight.bytes_after)),
+            Cell::number(snr),
+            form,
+        ]);
+    }
+    text += &table.render();
+    text += &format!(
+        "{} of {} weights compressed: {} became {}, for {}\n",
+        done.len(),
+        model.weights.len(),
+        output::bytes(model.bytes_before),
+        output::bytes(model.bytes_after),
+        model.target
+    );
+    text
+}

@@ -1,0 +1,63 @@
+//! Weights of finished models made smaller: integers, palettes, pruning, joint forms, and back to floats.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let package = directory.path().join("small.mlpackage");
+//! # let weights: Vec<String> = (0..4096).map(|at| format!("{:?}", (at % 61) as f32 / 64.0)).collect();
+//! # let source = format!(
+//! #     "program(1.3) {{
+//! #         func main<ios16>(tensor<fp32, [1, 64]> x) {{
+//! #             tensor<fp32, [64, 64]> w = const()[val = tensor<fp32, [64, 64]>([{}])];
+//! #             tensor<fp32, [1, 64]> y = linear(x = x, weight = w);
+//! #         }} -> (y);
+//! #     }}",
+//! #     weights.join(", ")
+//! # );
+//! # let path = directory.path().join("small.mil");
+//! # std::fs::write(&path, source)?;
+//! # let mut model = coremill::open(&path)?;
+//! use coremill::compress::{Options, RuleText};
+//!
+//! let palette = RuleText { palettize: Some(4.into()), ..RuleText::default() };
+//! let options = Options { rules: vec![palette.to_rule()?], target: None };
+//! let report = coremill::compress::compress(&mut model, &options, &|_, _| {})?;
+//! assert_eq!(report.len(), 1);
+//!
+//! let verified = coremill::verify(&model)?;
+//! coremill::save(&package, &verified, &coremill::SaveOptions::default())?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod decompress;
+mod program;
+mod rules;
+
+pub use coremill_mil::compress::linear::{Config, Granularity, Integer, Mode};
+pub use coremill_mil::compress::{
+    Algorithm, BITS, Compressed, Fate, Form, Options, Palette, Prune, Rule, Selector, Values,
+};
+use coremill_mil::model::Model;
+pub use decompress::decompress;
+pub use program::for_each_model;
+pub use rules::{Bits, Pruning, RuleText, Several, read_rules};
+
+use crate::error::Error;
+
+/// Compresses the weights of a model, and tells what became of each. `watch` is told how many of how many are done.
+///
+/// Nothing is computed but tables and scales; weights are compressed when the model is saved.
+pub fn compress(
+    model: &mut Model,
+    options: &Options,
+    watch: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Vec<Compressed>, Error> {
+    coremill_mil::compress::compress(model, options, watch).map_err(|error| {
+        let wrapped = Error::new(error.message);
+        match error.hint {
+            Some(hint) => wrapped.hint(hint),
+            None => wrapped,
+        }
+    })
+}

@@ -1,0 +1,391 @@
+//! Rules as text: the words of the command's options and of TOML files.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use coremill_mil::compress::linear::{Config, DEFAULT_BLOCK_SIZE, Granularity, Integer, Mode};
+use coremill_mil::compress::{Algorithm, Form, Palette, Prune, Rule, Selector, Values};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+use serde::Deserialize;
+
+use crate::error::Error;
+
+/// A rule in words. In a file, each stands in a table `[[rule]]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleText {
+    /// Patterns of names of weights, one of which has to match: `*` is any text, `?` any letter.
+    pub name: Several,
+    /// Operations, one of which has to use the weight.
+    pub op: Several,
+    /// The type of the weight's elements.
+    pub dtype: Option<String>,
+    /// The fewest elements; 2049 if nothing is said.
+    pub min_elements: Option<u64>,
+    /// The most elements.
+    pub max_elements: Option<u64>,
+    /// Whether the weights stay as they are.
+    pub keep: bool,
+    /// Integers of a type: `int8`, `uint8`, `int4` or `uint4`.
+    pub linear: Option<String>,
+    /// What shares a scale: `tensor` or `channel`.
+    pub per: Option<String>,
+    /// So many input channels share a scale.
+    pub block: Option<u64>,
+    /// Where zero lies: `symmetric` or `linear`.
+    pub mode: Option<String>,
+    /// Places of so many bits.
+    pub palettize: Option<Bits>,
+    /// So many output channels share a table.
+    pub group: Option<usize>,
+    /// How tables are made: `kmeans`, `uniform` or `unique`.
+    pub algorithm: Option<String>,
+    /// So many output channels share a place.
+    pub vector: Option<usize>,
+    /// Whether output channels are divided by their largest magnitude first.
+    pub channel_scale: bool,
+    /// The integers that tables are stored as: `int8` or `uint8`.
+    pub lut: Option<String>,
+    /// What becomes 0: a share (`0.5`), a ratio (`2:4`) or what is not above a threshold (`>0.01`).
+    pub prune: Option<Pruning>,
+}
+
+/// One text, or a list of them.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "OneOrMore")]
+pub struct Several(pub Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl From<OneOrMore> for Several {
+    fn from(given: OneOrMore) -> Several {
+        match given {
+            OneOrMore::One(text) => Several(vec![text]),
+            OneOrMore::More(texts) => Several(texts),
+        }
+    }
+}
+
+/// How many bits the places in tables have.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "NumberOrText")]
+pub enum Bits {
+    /// So many.
+    Some(u32),
+    /// As few as all distinct numbers take.
+    Unique,
+}
+
+impl From<u32> for Bits {
+    fn from(bits: u32) -> Bits {
+        Bits::Some(bits)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Integer(i64),
+    Float(f64),
+    Text(String),
+}
+
+impl std::fmt::Display for NumberOrText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NumberOrText::Integer(number) => number.fmt(f),
+            NumberOrText::Float(number) => number.fmt(f),
+            NumberOrText::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl TryFrom<NumberOrText> for Bits {
+    type Error = String;
+
+    fn try_from(given: NumberOrText) -> Result<Bits, String> {
+        given.to_string().parse()
+    }
+}
+
+impl FromStr for Bits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bits, String> {
+        match text {
+            "1" | "2" | "3" | "4" | "6" | "8" => Ok(Bits::Some(text.parse().unwrap_or(8))),
+            "unique" => Ok(Bits::Unique),
+            _ => Err(format!(
+                "`{text}` is no number of bits; accepted are 1, 2, 3, 4, 6, 8 and `unique`"
+            )),
+        }
+    }
+}
+
+/// What becomes 0.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "NumberOrText")]
+pub struct Pruning(pub Prune);
+
+impl TryFrom<NumberOrText> for Pruning {
+    type Error = String;
+
+    fn try_from(given: NumberOrText) -> Result<Pruning, String> {
+        given.to_string().parse()
+    }
+}
+
+impl FromStr for Pruning {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pruning, String> {
+        let wrong = || {
+            format!(
+                "`{text}` does not say what to prune; accepted are a share (`0.5`), a ratio (`2:4`) and a threshold \
+                 (`>0.01`)"
+            )
+        };
+        let prune = if let Some(threshold) = text.strip_prefix('>') {
+            Prune::Threshold(threshold.trim().parse().map_err(|_| wrong())?)
+        } else if let Some((zeros, of)) = text.split_once(':') {
+            let number = |text: &str| text.trim().parse().map_err(|_| wrong());
+            Prune::Ratio { zeros: number(zeros)?, of: number(of)? }
+        } else {
+            Prune::Magnitude(text.parse().map_err(|_| wrong())?)
+        };
+        let form = Form { prune: Some(prune.clone()), values: Values::Floats };
+        form.check().map_err(|error| error.message)?;
+        Ok(Pruning(prune))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    rule: Vec<RuleText>,
+}
+
+/// Reads rules from a TOML file.
+pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Error> {
+    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+    let file: File = toml::from_str(&text).map_err(|error| {
+        Error::new(error.to_string().trim_end())
+            .hint("each rule stands in a table `[[rule]]`")
+            .within(path)
+    })?;
+    if file.rule.is_empty() {
+        let error = Error::new("it holds no rules").hint("each stands in a table `[[rule]]`");
+        return Err(error.within(path));
+    }
+    let rules = file.rule.iter().enumerate().map(|(at, rule)| {
+        rule.to_rule().map_err(|error| {
+            let hint = error.remedy().map(str::to_owned);
+            let numbered = Error::new(format!("rule {}: {error}", at + 1)).within(path);
+            match hint {
+                Some(hint) => numbered.hint(hint),
+                None => numbered,
+            }
+        })
+    });
+    rules.collect()
+}
+
+impl RuleText {
+    /// The rule.
+    pub fn to_rule(&self) -> Result<Rule, Error> {
+        let rule = Rule { selector: self.selector()?, form: self.form()? };
+        rule.form.check().map_err(|error| {
+            let wrapped = Error::new(error.message);
+            match error.hint {
+                Some(hint) => wrapped.hint(hint),
+                None => wrapped,
+            }
+        })?;
+        Ok(rule)
+    }
+
+    fn selector(&self) -> Result<Selector, Error> {
+        if let Some(unknown) = self.op.0.iter().find(|name| OpKind::from_name(name).is_none()) {
+            return Err(Error::new(format!("there is no operation `{unknown}`"))
+                .hint("`coremill ops` lists all operations"));
+        }
+        let dtype = match self.dtype.as_deref() {
+            None => None,
+            Some("fp16") => Some(DType::Fp16),
+            Some("fp32") => Some(DType::Fp32),
+            Some(other) => {
+                return Err(Error::new(format!(
+                    "weights of type `{other}` cannot be compressed; accepted are `fp16` and `fp32`"
+                )));
+            }
+        };
+        Ok(Selector {
+            names: self.name.0.clone(),
+            ops: self.op.0.clone(),
+            dtype,
+            min_elements: self.min_elements,
+            max_elements: self.max_elements,
+        })
+    }
+
+    fn form(&self) -> Result<Form, Error> {
+        let needs = |word: &str, other: &str| {
+            Err(Error::new(format!("`{word}` says how to {other}, which is not asked for")))
+        };
+        let linear_words = [
+            ("per", self.per.is_some()),
+            ("block", self.block.is_some()),
+            ("mode", self.mode.is_some()),
+        ];
+        let palette_words = [
+            ("group", self.group.is_some()),
+            ("algorithm", self.algorithm.is_some()),
+            ("vector", self.vector.is_some()),
+            ("channel_scale", self.channel_scale),
+            ("lut", self.lut.is_some()),
+        ];
+        if self.linear.is_none()
+            && let Some((word, _)) = linear_words.into_iter().find(|(_, given)| *given)
+        {
+            return needs(word, "quantize by `linear`");
+        }
+        if self.palettize.is_none()
+            && let Some((word, _)) = palette_words.into_iter().find(|(_, given)| *given)
+        {
+            return needs(word, "palettize");
+        }
+        let prune = self.prune.as_ref().map(|pruning| pruning.0.clone());
+        let values = match (&self.linear, self.palettize) {
+            (Some(_), Some(_)) => {
+                return Err(Error::new("`linear` and `palettize` exclude each other")
+                    .hint("`lut` has the tables of a palette stored as integers"));
+            }
+            (Some(dtype), None) => Values::Linear(self.linear(dtype)?),
+            (None, Some(bits)) => Values::Palette(self.palette(bits)?),
+            (None, None) => Values::Floats,
+        };
+        let form = Form { prune, values };
+        match (self.keep, form.is_plain()) {
+            (true, false) => Err(Error::new("`keep` excludes every other way")),
+            (false, true) => Err(Error::new("it does not say what becomes of weights")
+                .hint("say `linear`, `palettize`, `prune` or `keep`")),
+            _ => Ok(form),
+        }
+    }
+
+    fn linear(&self, dtype: &str) -> Result<Config, Error> {
+        let granularity = match (self.per.as_deref(), self.block) {
+            (Some(_), Some(_)) => {
+                return Err(Error::new("`per` and `block` exclude each other"));
+            }
+            (None, Some(size)) => Granularity::Block(size),
+            (None | Some("channel"), None) => Granularity::Channel,
+            (Some("tensor"), None) => Granularity::Tensor,
+            (Some("block"), None) => Granularity::Block(DEFAULT_BLOCK_SIZE),
+            (Some(other), None) => {
+                return Err(unknown("per", other, "`tensor`, `channel` and `block`"));
+            }
+        };
+        let mode = match self.mode.as_deref() {
+            None | Some("symmetric") => Mode::Symmetric,
+            Some("linear") => Mode::Linear,
+            Some(other) => return Err(unknown("mode", other, "`symmetric` and `linear`")),
+        };
+        let dtype = integer("linear", dtype)?;
+        Ok(Config { mode, dtype, granularity, ..Config::default() })
+    }
+
+    fn palette(&self, bits: Bits) -> Result<Palette, Error> {
+        let algorithm = match (self.algorithm.as_deref(), bits) {
+            (None | Some("unique"), Bits::Unique) | (Some("unique"), _) => Algorithm::Unique,
+            (None | Some("kmeans"), Bits::Some(_)) => Algorithm::KMeans,
+            (Some("uniform"), Bits::Some(_)) => Algorithm::Uniform,
+            (Some(other), _) => {
+                let accepted = "`kmeans`, `uniform` and `unique`, the last alone without bits";
+                return Err(unknown("algorithm", other, accepted));
+            }
+        };
+        Ok(Palette {
+            bits: match bits {
+                Bits::Some(bits) => Some(bits),
+                Bits::Unique => None,
+            },
+            algorithm,
+            group: self.group,
+            vector: self.vector.unwrap_or(1),
+            channel_scale: self.channel_scale,
+            entries: self.lut.as_deref().map(|name| integer("lut", name)).transpose()?,
+        })
+    }
+}
+
+fn integer(word: &str, name: &str) -> Result<Integer, Error> {
+    match name {
+        "int8" => Ok(Integer::Int8),
+        "uint8" => Ok(Integer::UInt8),
+        "int4" => Ok(Integer::Int4),
+        "uint4" => Ok(Integer::UInt4),
+        _ => Err(unknown(word, name, "`int8`, `uint8`, `int4` and `uint4`")),
+    }
+}
+
+fn unknown(word: &str, found: &str, accepted: &str) -> Error {
+    Error::new(format!("`{word}` is `{found}`; accepted are {accepted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Result<Vec<Rule>, String> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("rules.toml");
+        std::fs::write(&path, text).expect("the file can be written");
+        read_rules(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_hold_rules() {
+        let found = rules(
+            "[[rule]]\nname = \"*embed*\"\nlinear = \"int8\"\n\n\
+             [[rule]]\nop = [\"conv\", \"linear\"]\npalettize = 4\ngroup = 16\nlut = \"int8\"\nprune = \"2:4\"\n\n\
+             [[rule]]\ndtype = \"fp16\"\nmin_elements = 10\nkeep = true\n",
+        );
+        let found = found.expect("rules");
+        assert_eq!(found.len(), 3);
+        assert_eq!(found[0].selector.names, ["*embed*"]);
+        assert_eq!(found[1].form.prune, Some(Prune::Ratio { zeros: 2, of: 4 }));
+        let palette =
+            Palette { group: Some(16), entries: Some(Integer::Int8), ..Palette::default() };
+        assert_eq!(found[1].form.values, Values::Palette(palette));
+        assert!(found[2].form.is_plain());
+    }
+
+    #[test]
+    fn bad_rules_are_refused() {
+        for (text, message) in [
+            ("", "it holds no rules"),
+            ("[[rule]]\nlinear = \"int5\"", "`linear` is `int5`"),
+            ("[[rule]]\npalettize = 5", "`5` is no number of bits"),
+            ("[[rule]]\nprune = 2.0", "cannot prune a share of 2"),
+            ("[[rule]]\nprune = \"4:4\"", "cannot prune 4 of 4"),
+            ("[[rule]]\ngroup = 4\nlinear = \"int8\"", "`group` says how to palettize"),
+            ("[[rule]]\nname = \"x\"", "does not say what becomes"),
+            ("[[rule]]\nkeep = true\nlinear = \"int8\"", "`keep` excludes"),
+            ("[[rule]]\nop = \"convolution\"\nkeep = true", "no operation `convolution`"),
+            ("[[rule]]\nlinear = \"int8\"\npalettize = 4", "exclude each other"),
+            ("[[rule]]\nlinaer = \"int8\"", "unknown field `linaer`"),
+            ("[[rule]]\npalettize = 4\nvector = 2\nprune = 0.5", "vectors cannot be pruned"),
+        ] {
+            let error = rules(text).expect_err(text);
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Compressed constants as plain elements, for whoever writes them.
+
+use std::io;
+use std::sync::Arc;
+
+use coremill_mil::ir::{Function, ValueId};
+use coremill_tensor::{Buffer, DType, Produce};
+use half::f16;
+
+use super::Weights;
+use crate::options::Precision;
+
+/// Elements that are expanded together.
+const CHUNK: usize = 1 << 14;
+
+/// The elements that a chain of `constexpr_` operations gives, in the type of its result and rounded as the device
+/// does. They are computed whenever they are read. None where the operations have no form that is known, or no floats
+/// come out.
+pub fn expanded(function: &Function, value: ValueId) -> Option<Buffer> {
+    let weights = Weights::of(function, value, Precision::Faithful)?;
+    let is_known = matches!(weights.dtype, DType::Fp16 | DType::Fp32);
+    is_known.then(|| Buffer::deferred(Arc::new(Expanded(weights))))
+}
+
+struct Expanded(Weights);
+
+impl Expanded {
+    fn width(&self) -> usize {
+        if self.0.dtype == DType::Fp16 { 2 } else { 4 }
+    }
+}
+
+impl Produce for Expanded {
+    fn length(&self) -> usize {
+        self.0.rows() * self.0.columns() * self.width()
+    }
+
+    fn granule(&self) -> usize {
+        self.width()
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let width = self.width();
+        let mut numbers = vec![0.0; CHUNK.min(target.len() / width)];
+        let mut at = offset / width;
+        for part in target.chunks_mut(CHUNK * width) {
+            let numbers = &mut numbers[..part.len() / width];
+            self.0.expand_elements(at..at + numbers.len(), numbers);
+            for (bytes, &number) in part.chunks_mut(width).zip(&*numbers) {
+                match width {
+                    2 => bytes.copy_from_slice(&f16::from_f32(number).to_le_bytes()),
+                    _ => bytes.copy_from_slice(&number.to_le_bytes()),
+                }
+            }
+            at += numbers.len();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! What is written of a compressed weight: codes, masks, and the elements that are not pruned, computed when they are
+//! read.
+
+use std::io;
+use std::sync::Arc;
+
+use coremill_tensor::kernels::codes::{Affine, Grid, above, affine, grid, pack};
+use coremill_tensor::{DType, Identity, Isa, Produce};
+
+use super::blocks::Blocks;
+use super::source::{CHUNK, Source};
+
+/// How elements become codes.
+pub(super) enum Coding {
+    /// Not at all.
+    Floats,
+    /// Integers of a scale and a zero point for each block.
+    Affine { blocks: Blocks, steps: Vec<Affine>, range: (f32, f32) },
+    /// Places in tables, one for each block.
+    Tables { blocks: Blocks, tables: Lookup },
+}
+
+/// Tables, and how places in them are found.
+pub(super) struct Lookup {
+    /// How many entries a table has.
+    pub(super) length: usize,
+    /// The entries of one table after the other.
+    pub(super) entries: Vec<f32>,
+    pub(super) find: Find,
+}
+
+/// How the place of an element is found.
+pub(super) enum Find {
+    /// By the numbers between neighbouring entries, one fewer than there are entries, infinite where they end.
+    Nearest(Vec<f32>),
+    /// By an even grid.
+    Grid(Vec<Grid>),
+}
+
+/// A weight and how its elements become codes.
+pub(super) struct Coder {
+    pub(super) source: Source,
+    pub(super) coding: Coding,
+    /// The type of the codes.
+    pub(super) dtype: DType,
+    /// What tells that another is made of its source alike.
+    pub(super) recipe: String,
+}
+
+impl Lookup {
+    /// Tables of which so many entries are used, ascending, each; elements take the nearest.
+    pub(super) fn nearest(length: usize, entries: Vec<f32>, used: &[usize]) -> Lookup {
+        let between = |(table, &used): (&[f32], &usize)| {
+            let pairs: Vec<f32> =
+                table[..used].windows(2).map(|pair| f32::midpoint(pair[0], pair[1])).collect();
+            let missing = length - 1 - pairs.len();
+            pairs.into_iter().chain(std::iter::repeat_n(f32::INFINITY, missing))
+        };
+        let limits = entries.chunks(length).zip(used).flat_map(between).collect();
+        Lookup { length, entries, find: Find::Nearest(limits) }
+    }
+}
+
+impl Coder {
+    pub(super) fn bits(&self) -> u32 {
+        self.dtype.bits().unwrap_or(8)
+    }
+
+    /// Appends the codes of neighbouring elements.
+    pub(super) fn encode(&self, at: usize, numbers: &[f32], codes: &mut Vec<u8>) {
+        let isa = Isa::detect();
+        let start = codes.len();
+        codes.resize(start + numbers.len(), 0);
+        let to = &mut codes[start..];
+        match &self.coding {
+            Coding::Floats => {}
+            Coding::Affine { blocks, steps, range } => {
+                let mut runs = Vec::new();
+                let mut add = |run, block: usize| runs.push((run, steps[block]));
+                blocks.for_each_run(at, numbers.len(), &mut add);
+                affine(isa, numbers, &runs, *range, self.source.is_half(), to);
+            }
+            Coding::Tables { blocks, tables: Lookup { length, find, .. } } => match find {
+                Find::Nearest(limits) => {
+                    let mut runs = Vec::new();
+                    let mut add = |run, block: usize| runs.push((run, block * (length - 1)));
+                    blocks.for_each_run(at, numbers.len(), &mut add);
+                    above(isa, numbers, &runs, limits, length - 1, to);
+                }
+                Find::Grid(grids) => {
+                    let mut runs = Vec::new();
+                    let mut add = |run, block: usize| runs.push((run, grids[block]));
+                    blocks.for_each_run(at, numbers.len(), &mut add);
+                    grid(isa, numbers, &runs, (length - 1) as f32, self.source.is_half(), to);
+                }
+            },
+        }
+    }
+
+    /// What the codes of neighbouring elements stand for.
+    pub(super) fn decode(&self, at: usize, numbers: &[f32], codes: &[u8], to: &mut Vec<f32>) {
+        to.clear();
+        let signed = self.dtype.is_signed_integer();
+        let integer = |code: u8| if signed { f32::from(code as i8) } else { f32::from(code) };
+        let mut place = 0;
+        let mut next = |run: usize| {
+            place += run;
+            place - run..place
+        };
+        match &self.coding {
+            Coding::Floats => to.extend_from_slice(numbers),
+            Coding::Affine { blocks, steps, .. } => {
+                blocks.for_each_run(at, codes.len(), |run, block| {
+                    let Affine { scale, zero_point } = steps[block];
+                    let number =
+                        |&code: &u8| self.source.round(scale * (integer(code) - zero_point));
+                    to.extend(codes[next(run)].iter().map(number));
+                })
+            }
+            Coding::Tables { blocks, tables } => {
+                blocks.for_each_run(at, codes.len(), |run, block| {
+                    let table = &tables.entries[block * tables.length..][..tables.length];
+                    to.extend(codes[next(run)].iter().map(|&code| table[usize::from(code)]));
+                })
+            }
+        }
+        if self.source.pruned.is_some() {
+            for (to, &number) in to.iter_mut().zip(numbers) {
+                *to = if number == 0.0 { 0.0 } else { *to };
+            }
+        }
+        if let Some((blocks, scales)) = &self.source.scales {
+            let mut place = 0;
+            blocks.for_each_run(at, codes.len(), |run, block| {
+                for to in &mut to[place..place + run] {
+                    *to = self.source.round(*to * scales[block]);
+                }
+                place += run;
+            });
+        }
+    }
+
+    fn identity(&self, what: &str) -> Identity {
+        let what = format!("{what} {}", self.recipe);
+        Identity::new(&what).with_part(&self.source.elements.identity())
+    }
+}
+
+/// The codes of all elements.
+pub(super) struct Dense(pub(super) Arc<Coder>);
+
+impl Produce for Dense {
+    fn length(&self) -> usize {
+        (self.0.source.count * self.0.bits() as usize).div_ceil(8)
+    }
+
+    /// Eight codes take as many bytes as one has bits.
+    fn granule(&self) -> usize {
+        self.0.bits() as usize
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let bits = self.0.bits() as usize;
+        let start = offset * 8 / bits;
+        let length = (target.len() * 8 / bits).min(self.0.source.count - start);
+        let mut codes = Vec::with_capacity(length);
+        self.0.source.for_each_part(start, length, &mut |part| {
+            self.0.encode(part.at, part.numbers, &mut codes);
+        })?;
+        pack(bits as u32, &codes, target);
+        Ok(())
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.0.identity("codes"))
+    }
+}
+
+/// How many elements are not 0 before each part of a weight, and among all of it.
+pub(super) struct Ranks {
+    before: Vec<usize>,
+}
+
+impl Ranks {
+    pub(super) fn of(source: &Source) -> io::Result<Ranks> {
+        let mut before = vec![0; source.count.div_ceil(CHUNK) + 1];
+        source.for_each_part(0, source.count, &mut |part| {
+            for (at, number) in part.numbers.iter().enumerate() {
+                before[(part.at + at) / CHUNK + 1] += usize::from(*number != 0.0);
+            }
+        })?;
+        for at in 1..before.len() {
+            before[at] += before[at - 1];
+        }
+        Ok(Ranks { before })
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.before.last().copied().unwrap_or_default()
+    }
+}
+
+/// A bit for each element, which says whether it is not 0.
+pub(super) struct Mask(pub(super) Arc<Coder>);
+
+impl Produce for Mask {
+    fn length(&self) -> usize {
+        self.0.source.count.div_ceil(8)
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let start = offset * 8;
+        let length = (target.len() * 8).min(self.0.source.count - start);
+        let mut bits = Vec::with_capacity(length);
+        self.0.source.for_each_part(start, length, &mut |part| {
+            bits.extend(part.numbers.iter().map(|number| u8::from(*number != 0.0)));
+        })?;
+        pack(1, &bits, target);
+        Ok(())
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.0.identity("mask"))
+    }
+}
+
+/// The codes of the elements that are not 0, or these themselves.
+pub(super) struct Sparse(pub(super) Arc<Coder>, pub(super) Arc<Ranks>);
+
+impl Sparse {
+    fn element_bits(&self) -> usize {
+        match self.0.coding {
+            Coding::Floats if self.0.source.is_half() => 16,
+            Coding::Floats => 32,
+            Coding::Affine { .. } | Coding::Tables { .. } => self.0.bits() as usize,
+        }
+    }
+}
+
+impl Produce for Sparse {
+    fn length(&self) -> usize {
+        (self.1.total() * self.element_bits()).div_ceil(8)
+    }
+
+    fn granule(&self) -> usize {
+        match self.element_bits() {
+            bits @ 16.. => bits / 8,
+            bits => bits,
+        }
+    }
+
+    fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        let (coder, Ranks { before }) = (&self.0, &*self.1);
+        let bits = self.element_bits();
+        let first = offset * 8 / bits;
+        let end = (first + target.len() * 8 / bits).min(self.1.total());
+        // The last part that no wanted element lies before.
+        let part = before.partition_point(|&rank| rank <= first).saturating_sub(1);
+        let mut rank = before[part];
+        let (mut codes, mut bytes, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let mut at = part * CHUNK;
+        while rank < end && at < coder.source.count {
+            let length = CHUNK.min(coder.source.count - at);
+            coder.source.for_each_part(at, length, &mut |part| {
+                all.clear();
+                if bits < 16 {
+                    coder.encode(part.at, part.numbers, &mut all);
+                }
+                for (at, &number) in part.numbers.iter().enumerate() {
+                    if number == 0.0 {
+                        continue;
+                    }
+                    if (first..end).contains(&rank) {
+                        if bits < 16 {
+                            codes.push(all[at]);
+                        } else {
+                            coder.source.push(number, &mut bytes);
+                        }
+                    }
+                    rank += 1;
+                }
+            })?;
+            at += length;
+        }
+        if bits < 16 {
+            pack(bits as u32, &codes, target);
+        } else {
+            target.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.0.identity("sparse codes"))
+    }
+}

@@ -1,0 +1,128 @@
+//! The elements of a weight as numbers, on their way into a compressed form.
+
+use std::io;
+
+use coremill_tensor::kernels::codes::widen;
+use coremill_tensor::{Buffer, DType, Isa};
+use half::f16;
+
+use super::blocks::Blocks;
+use super::prune::Pruned;
+use super::weight::Weight;
+
+/// Elements that are worked on together. In half precision they take as many bytes as a mapped file is read in place.
+pub(super) const CHUNK: usize = 1 << 15;
+
+/// Elements of a weight, and what is done with them before they are compressed.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub(super) elements: Buffer,
+    pub(super) dtype: DType,
+    pub(super) count: usize,
+    /// Which elements become 0.
+    pub(super) pruned: Option<Pruned>,
+    /// What elements are divided by.
+    pub(super) scales: Option<(Blocks, Vec<f32>)>,
+}
+
+/// Neighbouring elements.
+pub(super) struct Part<'a> {
+    /// The place of the first.
+    pub(super) at: usize,
+    /// As the weight has them.
+    pub(super) raw: &'a [f32],
+    /// As they are compressed.
+    pub(super) numbers: &'a [f32],
+}
+
+impl Source {
+    pub(super) fn of(weight: &Weight) -> Source {
+        Source {
+            elements: weight.elements.clone(),
+            dtype: weight.dtype,
+            count: weight.count(),
+            pruned: None,
+            scales: None,
+        }
+    }
+
+    pub(super) fn is_half(&self) -> bool {
+        self.dtype == DType::Fp16
+    }
+
+    /// A number as the weight's type holds it.
+    pub(super) fn round(&self, number: f32) -> f32 {
+        if self.is_half() { f16::from_f32(number).to_f32() } else { number }
+    }
+
+    /// The bytes of a number in the weight's type.
+    pub(super) fn push(&self, number: f32, bytes: &mut Vec<u8>) {
+        if self.is_half() {
+            bytes.extend(f16::from_f32(number).to_le_bytes());
+        } else {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+
+    /// Calls `visit` with parts of the elements from `start` on, in order.
+    pub(super) fn for_each_part(
+        &self,
+        start: usize,
+        length: usize,
+        visit: &mut dyn FnMut(Part<'_>),
+    ) -> io::Result<()> {
+        let width = if self.is_half() { 2 } else { 4 };
+        let isa = Isa::detect();
+        let granule = self.pruned.as_ref().map_or(1, Pruned::granule);
+        let step = CHUNK.next_multiple_of(granule);
+        let end = start + length;
+        let (mut raw, mut refined) = (Vec::new(), Vec::new());
+        let mut at = start - start % granule;
+        while at < end {
+            // What is pruned depends on neighbours, which have to be there.
+            let stop = (at + step).min(end.next_multiple_of(granule)).min(self.count);
+            raw.resize(stop - at, 0.0);
+            self.elements.with_window(at * width..stop * width, |bytes| {
+                if width == 2 {
+                    widen(isa, bytes.as_chunks().0, &mut raw);
+                } else {
+                    for (number, bytes) in raw.iter_mut().zip(bytes.as_chunks().0) {
+                        *number = f32::from_le_bytes(*bytes);
+                    }
+                }
+            })?;
+            let wanted = start.max(at) - at..stop.min(end) - at;
+            let numbers = if self.pruned.is_some() || self.scales.is_some() {
+                refined.clear();
+                refined.extend_from_slice(&raw);
+                self.refine(at, &mut refined);
+                &refined
+            } else {
+                &raw
+            };
+            visit(Part {
+                at: at + wanted.start,
+                raw: &raw[wanted.clone()],
+                numbers: &numbers[wanted],
+            });
+            at = stop;
+        }
+        Ok(())
+    }
+
+    fn refine(&self, at: usize, numbers: &mut [f32]) {
+        if let Some(pruned) = &self.pruned {
+            pruned.apply(numbers);
+        }
+        if let Some((blocks, scales)) = &self.scales {
+            let mut rest = &mut *numbers;
+            blocks.for_each_run(at, rest.len(), |run, block| {
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(run);
+                for number in now {
+                    *number = self.round(*number / scales[block]);
+                }
+                rest = later;
+            });
+        }
+    }
+}

@@ -1,0 +1,334 @@
+"""Weights that `coremill compress` makes smaller, and those that coremltools did.
+
+What ours writes, coremltools reads and expands to the numbers of its own compression, or to ones that lie nearer to the
+weights; what coremltools writes, ours expands to the same bits.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import coremltools as ct
+import coremltools.optimize.coreml as cto
+import numpy
+import pytest
+import torch
+from coremltools.converters.mil.frontend.milproto.load import load as load_program
+
+from oracle.conftest import Command
+
+LINEAR, PALETTE = cto.OpLinearQuantizerConfig, cto.OpPalettizerConfig
+MAGNITUDE, THRESHOLD = cto.OpMagnitudePrunerConfig, cto.OpThresholdPrunerConfig
+
+
+class Network(torch.nn.Module):
+    """Weights of each kind, all of different shapes; the table is a layer's weight, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(96, 32)
+        self.down = torch.nn.Conv2d(8, 16, 3, padding=1)
+        self.up = torch.nn.ConvTranspose2d(16, 8, 2, stride=2)
+        self.out = torch.nn.Linear(64, 40)
+        self.mix = torch.nn.Parameter(0.3 * torch.randn(64, 8))
+
+    def forward(self, picture: torch.Tensor, words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = self.up(torch.relu(self.down(picture))).flatten(2)
+        return self.mix @ self.out(features), torch.nn.functional.linear(self.table(words), self.table.weight)
+
+
+SHAPES = {(96, 32), (16, 8, 3, 3), (16, 8, 2, 2), (40, 64), (64, 8)}
+
+
+def make(target: ct.target, precision: ct.precision, few: bool = False) -> ct.models.MLModel:
+    torch.manual_seed(0)
+    network = Network().eval()
+    if few:
+        for parameter in network.parameters():
+            parameter.data = torch.round(parameter.data * 8).clamp(-6, 6) / 8
+    example = (torch.randn(1, 8, 4, 4), torch.randint(0, 96, (1, 8)))
+    program = torch.export.export(network, example).run_decompositions({})
+    return ct.convert(program, minimum_deployment_target=target, compute_precision=precision, skip_model_load=True)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[ct.models.MLModel, Path]]:
+    """Models by name, each made once."""
+    kinds: dict[str, Any] = {
+        "ios16": (ct.target.iOS16, ct.precision.FLOAT16),
+        "ios18": (ct.target.iOS18, ct.precision.FLOAT16),
+        # Of halves numpy takes percentiles in half precision.
+        "single": (ct.target.iOS18, ct.precision.FLOAT32),
+        "single16": (ct.target.iOS16, ct.precision.FLOAT32),
+        "few": (ct.target.iOS16, ct.precision.FLOAT16, True),
+    }
+    models: dict[str, tuple[ct.models.MLModel, Path]] = {}
+    folder = tmp_path_factory.mktemp("plain")
+
+    def model(name: str) -> tuple[ct.models.MLModel, Path]:
+        if name not in models:
+            path = folder / f"{name}.mlpackage"
+            make(*kinds[name]).save(str(path))
+            models[name] = (ct.models.MLModel(str(path), skip_model_load=True), path)
+        return models[name]
+
+    return model
+
+
+def expand(op: Any) -> Any:
+    """What a compressed constant gives; coremltools itself does not expand tables that are compressed."""
+    known = lambda value: expand(value.op) if value.val is None else value.val  # noqa: E731
+    axis = None if getattr(op, "vector_axis", None) is None else op.vector_axis.val
+    if op.op_type == "constexpr_lut_to_dense" and hasattr(op, "vector_axis"):
+        return op.decompress(op.indices.val, known(op.lut), axis)
+    if op.op_type == "constexpr_lut_to_sparse":
+        return op.decompress(op.indices_mask.val, op.indices_nonzero_data.val, known(op.lut), axis)
+    if op.op_type == "constexpr_sparse_to_dense" and op.nonzero_data.val is None:
+        mask, nonzero = expand(op.nonzero_data.op)
+        dense = numpy.zeros(mask.shape, nonzero.dtype)
+        dense[mask != 0] = nonzero
+        return dense
+    return op.materialized_val_inference()
+
+
+def weights(model: ct.models.MLModel) -> tuple[dict[tuple[int, ...], numpy.ndarray], set[str]]:
+    """The weights of a package by their shapes, expanded, and the operations that they are made of."""
+    program = load_program(
+        model_spec=model.get_spec(),
+        specification_version=model.get_spec().specificationVersion,
+        file_weights_dir=model.weights_dir,
+    )
+    found, kinds = {}, set()
+    for op in program.functions["main"].operations:
+        is_constexpr = op.op_type.startswith("constexpr_")
+        if is_constexpr:
+            kinds.add(op.op_type.removeprefix("constexpr_"))
+        users = [user for output in op.outputs for user in output.child_ops]
+        is_weight = any(not user.op_type.startswith("constexpr_") for user in users)
+        if is_weight and (is_constexpr or op.op_type == "const") and op.outputs[0].shape in SHAPES:
+            value = expand(op) if is_constexpr else op.outputs[0].val
+            found[op.outputs[0].shape] = numpy.asarray(value)
+    assert found.keys() == SHAPES
+    return found, kinds
+
+
+def opened(path: Path) -> ct.models.MLModel:
+    return ct.models.MLModel(str(path), skip_model_load=True)
+
+
+def config(of: Any) -> cto.OptimizationConfig:
+    return cto.OptimizationConfig(global_config=of)
+
+
+def quantize(**options: Any) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
+    joint = options.pop("joint", False)
+    of = config(LINEAR(weight_threshold=499, **options))
+    return lambda model: cto.linear_quantize_weights(model, of, joint_compression=joint)
+
+
+def palettize(**options: Any) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
+    joint = options.pop("joint", False)
+    of = config(PALETTE(weight_threshold=499, **options))
+    return lambda model: cto.palettize_weights(model, of, joint_compression=joint)
+
+
+def prune(**options: Any) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
+    kind = THRESHOLD if "threshold" in options else MAGNITUDE
+    of = config(kind(weight_threshold=499, **options))
+    return lambda model: cto.prune_weights(model, of)
+
+
+def after(*steps: Callable[[ct.models.MLModel], ct.models.MLModel]) -> Callable[[ct.models.MLModel], ct.models.MLModel]:
+    def all_of_them(model: ct.models.MLModel) -> ct.models.MLModel:
+        for step in steps:
+            model = step(model)
+        return model
+
+    return all_of_them
+
+
+GROUPED = {"granularity": "per_grouped_channel"}
+BLOCKS = {"granularity": "per_block"}
+
+#: The model, our options, coremltools' way, and whether the numbers are the same; those of k-means lie at least as near.
+CASES: list[tuple[str, str, Callable[[ct.models.MLModel], ct.models.MLModel], bool]] = [
+    ("ios16", "--linear int8", quantize(), True),
+    ("ios16", "--linear uint8 --per tensor --mode linear",
+     quantize(dtype="uint8", granularity="per_tensor", mode="linear"), True),
+    ("ios18", "--linear int8 --per channel --mode linear", quantize(mode="linear"), True),
+    ("ios18", "--linear int4 --per tensor", quantize(dtype="int4", granularity="per_tensor"), True),
+    ("ios18", "--linear int4 --block 8", quantize(dtype="int4", block_size=8, **BLOCKS), True),
+    ("single", "--linear uint4 --block 4 --mode linear",
+     quantize(dtype="uint4", mode="linear", block_size=4, **BLOCKS), True),
+    ("ios16", "--palettize 4 --algorithm uniform", palettize(nbits=4, mode="uniform"), True),
+    ("ios18", "--palettize 3 --algorithm uniform --group 8",
+     palettize(nbits=3, mode="uniform", group_size=8, **GROUPED), True),
+    ("single", "--palettize 6 --algorithm uniform", palettize(nbits=6, mode="uniform"), True),
+    ("few", "--palettize unique", palettize(mode="unique"), True),
+    ("ios16", "--palettize 1", palettize(nbits=1), False),
+    ("ios16", "--palettize 2", palettize(nbits=2), False),
+    ("ios16", "--palettize 4", palettize(nbits=4), False),
+    ("ios16", "--palettize 6", palettize(nbits=6), False),
+    ("ios16", "--palettize 8", palettize(nbits=8), False),
+    ("ios18", "--palettize 3", palettize(nbits=3), False),
+    ("single", "--palettize 4 --group 8", palettize(nbits=4, group_size=8, **GROUPED), False),
+    ("ios18", "--palettize 2 --group 4", palettize(nbits=2, group_size=4, **GROUPED), False),
+    ("ios18", "--palettize 4 --vector 2", palettize(nbits=4, cluster_dim=2), False),
+    ("ios18", "--palettize 2 --vector 4 --group 8", palettize(nbits=2, cluster_dim=4, group_size=8, **GROUPED), False),
+    ("ios18", "--palettize 4 --lut int8",
+     after(palettize(nbits=4), quantize(granularity="per_tensor", joint=True)), False),
+    ("single16", "--prune 0.6", prune(target_sparsity=0.6), True),
+    ("single", "--prune 0.75", prune(target_sparsity=0.75), True),
+    ("ios16", "--prune >0.1", prune(threshold=0.1), True),
+    ("single", "--prune 0.6 --linear int8", after(prune(target_sparsity=0.6), quantize(joint=True)), True),
+    ("single", "--prune 0.5 --linear int4 --block 8",
+     after(prune(target_sparsity=0.5), quantize(dtype="int4", block_size=8, joint=True, **BLOCKS)), True),
+    ("ios18", "--prune 0.6 --palettize 4", after(prune(target_sparsity=0.6), palettize(nbits=4, joint=True)), False),
+    ("ios18", "--prune 0.6 --palettize 4 --lut int8",
+     after(prune(target_sparsity=0.6), palettize(nbits=4, joint=True), quantize(granularity="per_tensor", joint=True)),
+     False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "peer", "same"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
+def test_against_coremltools(
+    name: str,
+    options: str,
+    peer: Callable[[ct.models.MLModel], ct.models.MLModel],
+    same: bool,
+    made: Callable[[str], tuple[ct.models.MLModel, Path]],
+    coremill: Command,
+    tmp_path: Path,
+) -> None:
+    model, path = made(name)
+    plain, _ = weights(model)
+    coremill("compress", path, "-o", tmp_path / "ours.mlpackage", "--min-elements", 500, *options.split())
+    peer(model).save(str(tmp_path / "theirs.mlpackage"))
+    ours, our_kinds = weights(opened(tmp_path / "ours.mlpackage"))
+    theirs, their_kinds = weights(opened(tmp_path / "theirs.mlpackage"))
+    assert our_kinds == their_kinds
+    for shape, wanted in theirs.items():
+        assert ours[shape].dtype == wanted.dtype
+        if same:
+            numpy.testing.assert_array_equal(ours[shape], wanted, err_msg=str(shape))
+            continue
+        lost, at_most = (
+            float(numpy.square(of[shape].astype(numpy.float64) - plain[shape].astype(numpy.float64)).sum())
+            for of in (ours, theirs)
+        )
+        # Their tables are rounded to the weight's type, too, which may go either way.
+        assert lost <= at_most * 1.001 + 1e-12, f"{shape}: {lost / at_most}"
+    for one, expected in (("ours", ours), ("theirs", theirs)):
+        coremill("compress", tmp_path / f"{one}.mlpackage", "-o", tmp_path / "plain.mlpackage", "--decompress")
+        expanded, kinds = weights(opened(tmp_path / "plain.mlpackage"))
+        assert not kinds
+        for shape, wanted in expected.items():
+            numpy.testing.assert_array_equal(expanded[shape], wanted, err_msg=f"{one} {shape}")
+
+
+def test_ratios(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
+    """Of each four input channels two are kept, the larger ones: as coremltools has it, where magnitudes differ."""
+    model, path = made("single")
+    coremill("compress", path, "-o", tmp_path / "ours.mlpackage", "--min-elements", 500, "--prune", "2:4")
+    ours, kinds = weights(opened(tmp_path / "ours.mlpackage"))
+    theirs, _ = weights(prune(n_m_ratio=(2, 4), dim=1)(model))
+    assert kinds == {"sparse_to_dense"}
+    for shape in ((40, 64), (16, 8, 3, 3)):
+        numpy.testing.assert_array_equal(ours[shape], theirs[shape])
+        assert numpy.mean(ours[shape] == 0) == 0.5
+
+
+def test_channel_scales(
+    made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path
+) -> None:
+    """Scales are those of output channels, and the tables are no larger than the channels make them."""
+    model, path = made("ios18")
+    plain, _ = weights(model)
+    options = ["--min-elements", 500, "--palettize", 4, "--group", 8, "--channel-scale"]
+    coremill("compress", path, "-o", tmp_path / "ours.mlpackage", *options)
+    ours, kinds = weights(opened(tmp_path / "ours.mlpackage"))
+    assert kinds == {"blockwise_shift_scale", "lut_to_dense"}
+    for shape, found in ours.items():
+        power, noise = (float(numpy.square(of.astype(numpy.float64)).sum()) for of in (found, found - plain[shape]))
+        assert 10 * numpy.log10(power / noise) > 18, shape
+
+
+def test_what_is_written_runs(
+    made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path
+) -> None:
+    """The engine computes the same with compressed weights and with what they expand to."""
+    _, path = made("ios18")
+    for index, options in enumerate(
+        ["--linear int4 --block 8", "--palettize 3 --group 8", "--prune 0.5 --palettize 4 --lut uint8",
+         "--palettize 4 --vector 2", "--prune 0.5 --linear int8", "--palettize 2 --channel-scale"]
+    ):  # fmt: skip
+        small, plain = tmp_path / f"{index}.mlpackage", tmp_path / f"{index}plain.mlpackage"
+        coremill("compress", path, "-o", small, "--min-elements", 500, *options.split())
+        coremill("compress", small, "-o", plain, "--decompress")
+        coremill("compare", small, plain, "--random", 1, "--fail-below", 60)
+
+
+def test_rules(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
+    """The first rule that selects a weight decides; a weight that two operations share is compressed once."""
+    _, path = made("ios18")
+    output = coremill("compress", path, "-o", tmp_path / "out.mlpackage", "--json", "--prune", "0.5")
+    names = {tuple(weight["shape"]): weight["name"] for weight in json.loads(output)["models"][0]["weights"]}
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        '[[rule]]\nop = "gather"\nlinear = "int8"\n'
+        '[[rule]]\nop = ["conv", "conv_transpose"]\nmin_elements = 1000\nmax_elements = 1200\npalettize = 6\n'
+        f'[[rule]]\nname = "*{names[64, 8][1:]}"\nmin_elements = 10\nkeep = true\n'
+    )
+    output = coremill(
+        "compress", path, "-o", tmp_path / "out.mlpackage", "--json", "--rules", rules,
+        "--linear", "int4", "--min-elements", 100,
+    )  # fmt: skip
+    (report,) = json.loads(output)["models"]
+    forms = {tuple(weight["shape"]): weight["form"] for weight in report["weights"]}
+    assert forms[(96, 32)] == "int8 per channel"
+    assert forms[(16, 8, 3, 3)] == "6-bit palette per tensor"
+    assert forms[(16, 8, 2, 2)] == forms[(40, 64)] == "int4 per channel"
+    assert forms[(64, 8)] is None
+    assert report["target"] == "ios18"
+    assert len(report["weights"]) == len(SHAPES)
+    before = (tmp_path / "out.mlpackage/Data/com.apple.CoreML/weights/weight.bin").read_bytes()
+    coremill("compress", path, "-o", tmp_path / "again.mlpackage", "--rules", rules, "--linear", "int4",
+             "--min-elements", 100)  # fmt: skip
+    assert (tmp_path / "again.mlpackage/Data/com.apple.CoreML/weights/weight.bin").read_bytes() == before
+
+
+def test_refusals(
+    made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill_fails: Command, coremill: Command, tmp_path: Path
+) -> None:
+    """Bad options are told before work begins, and the release follows the form."""
+    _, path = made("ios16")
+
+    def told(*options: str) -> str:
+        return coremill_fails("compress", path, "-o", tmp_path / "out.mlpackage", *options)
+
+    assert "nothing says what becomes of weights" in told()
+    assert "`linear` is `int5`" in told("--linear", "int5")
+    assert "need iOS18; the target is iOS16" in told("--linear", "int4", "--target", "ios16")
+    assert "it cannot become one for iOS15" in told("--linear", "int8", "--target", "ios15")
+    assert "cannot prune a share of 1.5" in told("--prune", "1.5")
+    assert "no rules" in told("--rules", "/dev/null")
+    assert not (tmp_path / "out.mlpackage").exists()
+    for options, version in (("--linear int8", 7), ("--linear int4", 9), ("--palettize 3", 9), ("--prune 0.5", 7)):
+        coremill("compress", path, "-o", tmp_path / "out.mlpackage", *options.split())
+        assert opened(tmp_path / "out.mlpackage").get_spec().specificationVersion == version
+
+
+def test_programs(coremill: Command, tmp_path: Path) -> None:
+    """The models inside of a program are compressed, and the program still computes."""
+    torch.manual_seed(0)
+    example = (torch.randn(1, 8, 4, 4), torch.randint(0, 96, (1, 8)))
+    torch.export.save(torch.export.export(Network().eval(), example), tmp_path / "m.pt2")
+    coremill("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte")
+    coremill("compress", tmp_path / "m.pte", "-o", tmp_path / "small.pte", "--linear", "int8", "--min-elements", 500)
+    assert (tmp_path / "small.pte").stat().st_size < 0.8 * (tmp_path / "m.pte").stat().st_size
+    coremill("compare", tmp_path / "m.pt2", tmp_path / "small.pte", "--positional", "--fail-below", 25)
+    coremill("extract", tmp_path / "small.pte", "-o", tmp_path / "models")
+    (package,) = (tmp_path / "models").glob("*.mlpackage")
+    _, kinds = weights(opened(package))
+    assert kinds == {"affine_dequantize"}
