@@ -20,7 +20,7 @@ const MAX_STEPS: usize = 40;
 const FEW: usize = 1 << 12;
 
 /// How many times.
-const TRIES: usize = 6;
+const TRIES: usize = 16;
 
 /// Parts of codes that are computed together.
 const CODES: usize = 1 << 14;
