@@ -52,13 +52,33 @@ impl Figures {
     }
 }
 
+/// How far `other` lies from doubles, which no array holds as they are; a text if their elements cannot be put side by
+/// side.
+pub(crate) fn figures_of_doubles(
+    shape: &[usize],
+    reference: &[f64],
+    other: &Array,
+) -> Result<Figures, String> {
+    fit(shape, other.shape())?;
+    match other.elements() {
+        Elements::Floats(y) => Ok(measure(false, pairs(reference, y, f64::from, f64::from))),
+        Elements::Ints(y) => Ok(measure(false, pairs(reference, y, f64::from, f64::from))),
+        Elements::Texts(_) => Err("holds texts".to_owned()),
+    }
+}
+
+/// Whether elements of these shapes go together: torch's scalars have no dimension, Core ML's one.
+fn fit(reference: &[usize], other: &[usize]) -> Result<(), String> {
+    let scalars = [reference, other].iter().all(|shape| matches!(shape, [] | [1]));
+    match reference == other || scalars {
+        true => Ok(()),
+        false => Err(format!("shapes {reference:?} and {other:?} differ")),
+    }
+}
+
 /// How far `other` lies from `reference`; a text if their elements cannot be put side by side.
 pub fn figures(reference: &Array, other: &Array) -> Result<Figures, String> {
-    // torch's scalars have no dimension, Core ML's one.
-    let scalars = [reference, other].iter().all(|array| matches!(array.shape(), [] | [1]));
-    if reference.shape() != other.shape() && !scalars {
-        return Err(format!("shapes {:?} and {:?} differ", reference.shape(), other.shape()));
-    }
+    fit(reference.shape(), other.shape())?;
     let integers = reference.as_ints().is_some() && other.as_ints().is_some();
     match (reference.elements(), other.elements()) {
         (Elements::Floats(x), Elements::Floats(y)) => {
@@ -87,9 +107,13 @@ fn pairs<X: Copy, Y: Copy>(
 }
 
 /// Whether two numbers are a mask, of which `fp16` has its own: −3.4e38 and −65504 do the same. A number of the
-/// reference that became infinite is none.
+/// reference that became infinite is none, nor is one that doubles alone can hold, the largest of them excepted.
 fn is_mask(x: f64, y: f64) -> bool {
-    let masks = |mask: f64, other: f64| mask.abs() >= INFINITE && other.abs() >= INFINITE_IN_HALF;
+    let meant = |mask: f64| {
+        let is_held = mask.abs() <= f64::from(f32::MAX) || mask.abs() == f64::MAX;
+        mask.abs() >= INFINITE && (is_held || mask.is_infinite())
+    };
+    let masks = |mask: f64, other: f64| meant(mask) && other.abs() >= INFINITE_IN_HALF;
     let alike = masks(x, y) || (y.is_finite() && masks(y, x));
     alike && x.is_sign_negative() == y.is_sign_negative()
 }
@@ -182,6 +206,14 @@ mod tests {
         let found = figures(&masked, &floats(&[65504.0, f32::NAN, 1.0])).expect("alike");
         assert_eq!((found.differing, found.unlike), (2, 1));
         assert!(!found.is_within(0.5));
+    }
+
+    #[test]
+    fn doubles_beyond_fp32_are_no_masks() {
+        let found = floats(&[f32::INFINITY, -f32::INFINITY]);
+        let figures = |reference| figures_of_doubles(&[2], reference, &found).expect("alike");
+        assert_eq!(figures(&[1e300, -1e39]).unlike, 2);
+        assert_eq!(figures(&[f64::MAX, f64::NEG_INFINITY]).unlike, 0);
     }
 
     #[test]

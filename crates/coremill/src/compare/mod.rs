@@ -7,6 +7,7 @@ mod figures;
 mod per_op;
 mod side;
 
+pub(crate) use figures::figures_of_doubles;
 pub use figures::{Figures, figures};
-pub use per_op::{PerOp, Running, Step, Target, per_op};
+pub use per_op::{PerOp, Running, Step, Target, Unpaired, per_op};
 pub use side::Kind;

@@ -1,14 +1,16 @@
 //! Two programs value by value.
 //!
-//! Values are the same if their names are, but for the ending that a change of precision gives them: names survive
-//! passes. In ExecuTorch programs, models have names for what they compute and for what they are given; what kernels
+//! Values are the same if their names are, but for the ending that a change of precision gives them, and the same
+//! operation computes them of the same values, or both are outputs: a name alone may stand for the result of a call in
+//! one program and for a step on the way to it in the other. Casts and quantization between values make no difference. In ExecuTorch programs, models have names for what they compute and for what they are given; what kernels
 //! pass on among themselves has none. The reference's values wait for the other's; where they are more than [`MAX_HELD_BYTES`], both programs
 //! run again for the rest.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use coremill_engine::{Array, Engine, Hooks, Value};
-use coremill_mil::ir::{Function, Op};
+use coremill_mil::ir::{Binding, Op, ValueId as MilValue};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
 use coremill_pte::coreml::BACKEND;
@@ -50,8 +52,50 @@ type Names = HashMap<String, Named>;
 struct Named {
     /// The whole name.
     name: String,
-    /// The kernel that computes it, where no operation of a model does.
-    kernel: Option<String>,
+    /// What computes it.
+    made: Made,
+}
+
+/// What computes a value.
+enum Made {
+    /// A kernel, for the model that takes it.
+    Kernel(String),
+    /// An operation of a model.
+    Op {
+        /// Its name.
+        op: String,
+        /// Of which computed values, by their names without endings; none for what another part of a method hands over,
+        /// under a name of its own.
+        of: Vec<Option<String>>,
+        /// Whether the function gives it.
+        is_output: bool,
+    },
+}
+
+impl Named {
+    fn op(&self) -> &str {
+        match &self.made {
+            Made::Kernel(op) | Made::Op { op, .. } => op,
+        }
+    }
+
+    /// Whether two values of one name are the same.
+    fn is_same(&self, other: &Named) -> bool {
+        match (&self.made, &other.made) {
+            (
+                Made::Op { op, of, is_output },
+                Made::Op { op: other_op, of: other_of, is_output: other_output },
+            ) => {
+                let same = |(one, two): (&Option<String>, &Option<String>)| {
+                    one.as_ref().zip(two.as_ref()).is_none_or(|(one, two)| one == two)
+                };
+                let operands = of.len() == other_of.len() && of.iter().zip(other_of).all(same);
+                (*is_output && *other_output) || (op == other_op && operands)
+            }
+            // A kernel computes the whole of a call, and the name is the call's.
+            (Made::Kernel(_), _) | (_, Made::Kernel(_)) => true,
+        }
+    }
 }
 
 /// Two programs, value by value.
@@ -63,6 +107,19 @@ pub struct PerOp {
     pub in_reference: usize,
     /// How many the other computes.
     pub in_other: usize,
+    /// The values that have one name in both, but are not known to be the same.
+    pub unpaired: Vec<Unpaired>,
+}
+
+/// Two values of one name that are not known to be the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpaired {
+    /// The name in the second program.
+    pub name: String,
+    /// What computes the one in the reference.
+    pub reference_op: String,
+    /// What computes the one in the other.
+    pub op: String,
 }
 
 /// A value that both programs have.
@@ -100,13 +157,17 @@ fn per_op_within(
 ) -> Result<PerOp, Error> {
     let reference_names = names(reference)?;
     let other_names = names(other)?;
+    let same = |key: &str| {
+        let named = reference_names.get(key).zip(other_names.get(key));
+        named.is_some_and(|(named, other)| named.is_same(other))
+    };
     let mut steps: Vec<(usize, Step)> = Vec::new();
     let mut compared = 0;
     loop {
         let mut held: HashMap<Key, Array> = HashMap::new();
         let (mut seen, mut bytes, mut full) = (0, 0, false);
         observe(reference, &reference_names, &mut |key, _, _, array| {
-            if !other_names.contains_key(&key.0) {
+            if !same(&key.0) {
                 return;
             }
             seen += 1;
@@ -136,37 +197,86 @@ fn per_op_within(
         }
     }
     steps.sort_by_key(|(order, _)| *order);
+    let differ = other_names.iter().filter_map(|(key, named)| {
+        let (name, op) = (named.name.clone(), named.op().to_owned());
+        let reference = reference_names.get(key).filter(|found| !found.is_same(named))?;
+        Some(Unpaired { name, reference_op: reference.op().to_owned(), op })
+    });
+    let mut unpaired: Vec<_> = differ.collect();
+    unpaired.sort_by(|one, two| one.name.cmp(&two.name));
     Ok(PerOp {
         steps: steps.into_iter().map(|(_, step)| step).collect(),
         in_reference: reference_names.len(),
         in_other: other_names.len(),
+        unpaired,
     })
 }
 
 /// The values that a program computes and that have names.
 fn names(running: &Running<'_>) -> Result<Names, Error> {
     match running.target {
-        Target::Model { model, function, .. } => names_in_model(model, function),
+        Target::Model { model, function, .. } => names_in_model(model, function, false),
         Target::Method(runner) => names_in_method(runner),
     }
 }
 
 /// The values that operations compute. Where several have one name, the first does: the others are the same in another
 /// precision.
-fn names_in_model(model: &Model, function: &str) -> Result<Names, Error> {
+fn names_in_model(model: &Model, function: &str, is_part: bool) -> Result<Names, Error> {
     let found = model.program.functions.iter().find(|found| found.name == function);
     let found = found.ok_or_else(|| Error::new(format!("there is no function `{function}`")))?;
+    let mut makers: HashMap<MilValue, &Op> = HashMap::new();
+    for (_, op) in found.all_ops() {
+        makers.extend(op.outputs.iter().map(|&output| (output, op)));
+    }
+    // The value that a conversion of types takes, as far back as there are any.
+    let source = |mut value: MilValue| {
+        while let Some(op) = makers.get(&value).filter(|op| is_conversion(op)) {
+            match op.binding("x").or_else(|| op.binding("input")) {
+                Some(Binding::Value(before)) => value = *before,
+                Some(Binding::Literal(_)) | None => break,
+            }
+        }
+        value
+    };
+    let given: Vec<MilValue> = found.outputs().iter().map(|&output| source(output)).collect();
     let mut names = Names::new();
     for (_, op) in found.all_ops() {
         if is_constant(op) {
             continue;
         }
-        for name in outputs(found, op) {
-            let named = || Named { name: name.to_owned(), kernel: None };
-            names.entry(base(name).to_owned()).or_insert_with(named);
+        let operands = op.all_bindings().filter_map(|(_, binding)| match binding {
+            Binding::Value(value) => Some(source(*value)),
+            Binding::Literal(_) => None,
+        });
+        let computed =
+            operands.filter(|value| !makers.get(value).is_some_and(|op| is_constant(op)));
+        let of: Vec<_> = computed
+            .map(|value| {
+                let handed_over = is_part && found.inputs().contains(&value);
+                (!handed_over).then(|| base(&found.value(value).name).into_owned())
+            })
+            .collect();
+        for &output in &op.outputs {
+            let name = &found.value(output).name;
+            let named = || Named {
+                name: name.clone(),
+                made: Made::Op {
+                    op: op.type_name().to_owned(),
+                    of: of.clone(),
+                    is_output: given.contains(&source(output)),
+                },
+            };
+            names.entry(base(name).into_owned()).or_insert_with(named);
         }
     }
     Ok(names)
+}
+
+/// Whether an operation gives what it takes in another type.
+fn is_conversion(op: &Op) -> bool {
+    use OpKind::{Cast, Dequantize, Identity, Quantize};
+    op.kind().is_some_and(|kind| matches!(kind, Cast | Dequantize | Identity | Quantize))
 }
 
 /// The values that the models of a method compute, and what kernels compute for these. A name that stands for
@@ -195,7 +305,7 @@ fn names_in_method(runner: &Runner) -> Result<Names, Error> {
             delegated.uses.iter().find(|user| user.method == method && user.delegate == index);
         let function = used.and_then(|user| user.function.as_deref());
         let function = function.or(model.program.functions.first().map(|first| &*first.name));
-        for (key, named) in names_in_model(&model, function.unwrap_or_default())? {
+        for (key, named) in names_in_model(&model, function.unwrap_or_default(), true)? {
             if names.insert(key.clone(), named).is_some() {
                 ambiguous.push(key);
             }
@@ -217,8 +327,9 @@ fn names_in_method(runner: &Runner) -> Result<Names, Error> {
         for (value, name) in arguments.iter().zip(inputs) {
             let operator = kernels.get(value).and_then(|at| plan.operators.get(*at as usize));
             if let Some(operator) = operator {
-                let named = || Named { name: name.clone(), kernel: Some(operator.to_string()) };
-                names.entry(base(name).to_owned()).or_insert_with(named);
+                let made = Made::Kernel(operator.to_string());
+                let named = Named { name: name.clone(), made };
+                names.entry(base(name).into_owned()).or_insert(named);
             }
         }
     }
@@ -239,15 +350,29 @@ fn is_constant(op: &Op) -> bool {
     op.kind().is_some_and(|kind| kind == OpKind::Const || kind.is_constexpr())
 }
 
-fn outputs<'f>(function: &'f Function, op: &'f Op) -> impl Iterator<Item = &'f str> {
-    op.outputs.iter().map(|&output| function.value(output).name.as_str())
+/// A value's name as the graph has it: without the ending that a change of precision gives it. ExecuTorch's backend adds
+/// the operator's namespace and overload: `aten_add_tensor_1` is the graph's `add_1`.
+fn base(name: &str) -> Cow<'_, str> {
+    const ENDINGS: [&str; 4] = ["_cast_fp16", "_cast_fp32", "_fp16", "_fp32"];
+    let stripped = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    let name = stripped.filter(|stripped| !stripped.is_empty()).unwrap_or(name);
+    match name.strip_prefix("aten_").and_then(without_overload) {
+        Some(name) => Cow::Owned(name),
+        None => Cow::Borrowed(name),
+    }
 }
 
-/// A value's name without the ending that a change of precision gives it.
-fn base(name: &str) -> &str {
-    const ENDINGS: [&str; 2] = ["_fp16", "_fp32"];
-    let stripped = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
-    stripped.filter(|stripped| !stripped.is_empty()).unwrap_or(name)
+/// `view_copy_default_1` as the graph has it: `view_1`.
+fn without_overload(name: &str) -> Option<String> {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = name.rsplit_once('_').filter(|(_, number)| is_number(number));
+    let (name, number) = numbered.map_or((name, None), |(name, number)| (name, Some(number)));
+    let (operator, _overload) = name.rsplit_once('_')?;
+    let operator = operator.strip_suffix("_copy").unwrap_or(operator);
+    Some(match number {
+        Some(number) => format!("{operator}_{number}"),
+        None => operator.to_owned(),
+    })
 }
 
 /// Runs all steps from the beginning, and shows each value that has a name of its own.
@@ -260,15 +385,15 @@ fn observe(
     let mut watch = |op: &str, name: &str, value: &Value| {
         let base = base(name);
         let Some(array) = value.as_array() else { return };
-        let Some(named) = names.get(base).filter(|named| named.name == name) else { return };
+        let Some(named) = names.get(&*base).filter(|named| named.name == name) else { return };
         // What a model is given is also shown where another one has computed it.
-        if named.kernel.is_some() != (op == INPUT) {
+        if matches!(named.made, Made::Kernel(_)) != (op == INPUT) {
             return;
         }
-        let repeat = repeats.entry(base.to_owned()).or_default();
-        let key = (base.to_owned(), *repeat);
+        let repeat = repeats.entry(base.clone().into_owned()).or_default();
+        let key = (base.into_owned(), *repeat);
         *repeat += 1;
-        show(key, named.kernel.as_deref().unwrap_or(op), name, array);
+        show(key, named.op(), name, array);
     };
     match running.target {
         Target::Model { engine, function, .. } => {
@@ -324,26 +449,28 @@ mod tests {
             } -> (y);
         }";
 
+    fn open(source: &str, precision: Precision) -> (Model, Engine) {
+        let program = text::parse(source, &text::NoWeights).expect("it is MIL");
+        let model = model::describe(program).expect("it is complete");
+        let verified = verify::verify(&model).expect("it is sound");
+        let options = LoadOptions { precision, ..LoadOptions::default() };
+        let engine = Engine::load(&verified, &options).expect("it can be run");
+        (model, engine)
+    }
+
+    fn running<'r>(
+        (model, engine): &'r (Model, Engine),
+        steps: &'r [Vec<(String, Array)>],
+    ) -> Running<'r> {
+        Running { target: Target::Model { model, engine, function: "main" }, steps }
+    }
+
     #[test]
     fn values_are_found_by_name_in_any_number_of_rounds() {
-        let open = |source: &str, precision| {
-            let program = text::parse(source, &text::NoWeights).expect("it is MIL");
-            let model = model::describe(program).expect("it is complete");
-            let verified = verify::verify(&model).expect("it is sound");
-            let options = LoadOptions { precision, ..LoadOptions::default() };
-            let engine = Engine::load(&verified, &options).expect("it can be run");
-            (model, engine)
-        };
         let (reference, other) =
             (open(REFERENCE, Precision::Fast), open(OTHER, Precision::Faithful));
         let x = Array::floats(DType::Fp32, [3], vec![0.5, 0.3, 200.0]);
         let steps = [vec![("x".to_owned(), x)]];
-        fn running<'r>(
-            (model, engine): &'r (Model, Engine),
-            steps: &'r [Vec<(String, Array)>],
-        ) -> Running<'r> {
-            Running { target: Target::Model { model, engine, function: "main" }, steps }
-        }
         for budget in [1, 13, usize::MAX] {
             let found =
                 per_op_within(&running(&reference, &steps), &running(&other, &steps), budget);
@@ -354,6 +481,39 @@ mod tests {
             let unlike = |step: &Step| step.figures.as_ref().expect("shapes agree").unlike;
             assert_eq!(found.steps.iter().map(unlike).collect::<Vec<_>>(), [0, 1, 1]);
             assert_eq!((found.in_reference, found.in_other), (4, 4));
+            assert_eq!(found.unpaired, []);
+        }
+    }
+
+    #[test]
+    fn a_name_alone_does_not_pair_values() {
+        // `a` is a step on the way to `b` here, and the sum that `b` is made of there.
+        let renamed = REFERENCE.replace("a = add(x = x, y = x)", "a = mul(x = x, y = x)");
+        let (one, two) = (open(REFERENCE, Precision::Fast), open(&renamed, Precision::Fast));
+        let x = Array::floats(DType::Fp32, [3], vec![0.5, 0.3, 2.0]);
+        let steps = [vec![("x".to_owned(), x)]];
+        let found = per_op(&running(&one, &steps), &running(&two, &steps)).expect("both run");
+        let names: Vec<_> = found.steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names, ["only", "b", "y"]);
+        let unpaired = |name: &str, [reference_op, op]: [&str; 2]| Unpaired {
+            name: name.to_owned(),
+            reference_op: reference_op.to_owned(),
+            op: op.to_owned(),
+        };
+        assert_eq!(found.unpaired, [unpaired("a", ["add", "mul"])]);
+    }
+
+    #[test]
+    fn names_of_executorch_are_those_of_the_graph() {
+        for (name, expected) in [
+            ("aten_linear_default_1", "linear_1"),
+            ("aten_add_tensor_cast_fp16", "add"),
+            ("aten_view_copy_default_12", "view_12"),
+            ("aten__softmax_default", "_softmax"),
+            ("conv_1_fp16", "conv_1"),
+            ("attention", "attention"),
+        ] {
+            assert_eq!(base(name), expected);
         }
     }
 }

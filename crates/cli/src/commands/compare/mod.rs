@@ -237,14 +237,6 @@ pub(super) fn perform<'a>(
             &Running { target: two.target(), steps: &of_other },
         );
         let compared = compared.map_err(|error| Failure::user(&error).hint(error.remedy()))?;
-        if compared.steps.is_empty() {
-            return Err(Failure::user(format_args!(
-                "{} and {} compute no values of the same names",
-                args.reference.display(),
-                args.other.display()
-            ))
-            .hint(Some("`--per-op` goes by names: compare programs made from one source")));
-        }
         per_op = Some(compared);
     }
     Ok(Comparison { sides: [reference, other], inputs: of_other, expected, found, steps, per_op })

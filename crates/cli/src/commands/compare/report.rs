@@ -79,8 +79,18 @@ struct PerOpReport {
     values_in_both: usize,
     values_in_reference: usize,
     values_in_other: usize,
+    /// Values of one name that are not known to be the same: another operation computes them, or of other values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unpaired: Vec<UnpairedLine>,
     /// A value that comes about again, in a later step or in a loop, has `@1`, `@2`, ... behind its name.
     values: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct UnpairedLine {
+    name: String,
+    reference_op: String,
+    op: String,
 }
 
 impl Report {
@@ -158,6 +168,15 @@ impl PerOpReport {
             values_in_both: per_op.steps.iter().filter(|step| step.repeat == 0).count(),
             values_in_reference: per_op.in_reference,
             values_in_other: per_op.in_other,
+            unpaired: per_op
+                .unpaired
+                .iter()
+                .map(|unpaired| UnpairedLine {
+                    name: unpaired.name.clone(),
+                    reference_op: unpaired.reference_op.clone(),
+                    op: unpaired.op.clone(),
+                })
+                .collect(),
             values: per_op.steps.iter().map(line).collect(),
         }
     }
@@ -187,6 +206,11 @@ impl PerOpReport {
                     cells.push(Cell::number(scientific(figures.max_absolute)));
                     cells.push(Cell::number(decibels(snr)).style(grade(snr, self.threshold_db)));
                     cells.push(Cell::text(output::bar(share, BAR_WIDTH)).style(BAR));
+                    if figures.unlike > 0 {
+                        let unlike =
+                            format!("{} of {} not finite in one", figures.unlike, figures.elements);
+                        cells.push(Cell::text(unlike).style(ERROR));
+                    }
                 }
                 None => {
                     cells.extend([Cell::number(""), Cell::number(""), Cell::text("")]);
@@ -201,6 +225,20 @@ impl PerOpReport {
         }
         let mut text =
             format!("\n{}  {}\n{}", paint(STRONG, "per op"), paint(FAINT, note), table.render());
+        if let Some(first) = self.unpaired.first() {
+            let others = match self.unpaired.len() {
+                1 => String::new(),
+                count => format!(", and {} more", count - 1),
+            };
+            let _ = writeln!(
+                text,
+                "  {}: `{}` (`{}` in A, `{}` in B){others} cannot be compared: the programs compute them differently",
+                paint(FAINT, "not paired"),
+                first.name,
+                first.reference_op,
+                first.op,
+            );
+        }
         let threshold = self.threshold_db;
         let _ = match self.drift_begins_at.and_then(|index| self.values.get(index)) {
             Some(line) => writeln!(
