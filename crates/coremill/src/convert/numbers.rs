@@ -1,24 +1,25 @@
 //! Whether a converted model computes what it should, on the inputs that its archive holds.
 
 use coremill_compiler::{self as compiler, LowerOptions, Options, Precision};
-use coremill_engine::{Array, Engine, LoadOptions, Outputs};
+use coremill_engine::{Array, Engine, LoadOptions, Outputs, Value as Given};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{Verified, verify};
-use coremill_pt2::ExportedProgram;
+use coremill_pt2::{Argument, ExportedProgram, Graph, Meta, ScalarType, Value};
 use coremill_pte as pte;
 use coremill_runtime as runtime;
 
 use super::samples::sample_inputs;
-use crate::compare::{Figures, figures};
+use crate::compare::{Figures, figures, figures_of_doubles};
 use crate::error::Error;
-use crate::executorch::Runner;
+use crate::executorch::{Exact, Runner};
 
 /// How far outputs of a model in `fp16` may lie from those in `fp32`, in parts of the largest one.
 pub const FP16_BOUND: f64 = 1e-2;
 /// The same for models in `fp32`.
 pub const FP32_BOUND: f64 = 1e-3;
 
-/// How a model's outputs agree with those of the same program in `fp32`.
+/// How a model's outputs agree with those of the same program in `fp32`, or in torch's own types where it computes in
+/// doubles.
 #[derive(Clone, Debug)]
 pub struct Agreement {
     /// Each output.
@@ -36,25 +37,51 @@ pub struct OutputAgreement {
     pub figures: Result<Figures, String>,
 }
 
+/// What an output should be.
+enum Expected<'a> {
+    Array(&'a Array),
+    Doubles(&'a [usize], &'a [f64]),
+    NoTensor,
+}
+
 impl Agreement {
     /// Compares outputs in their order; what is no tensor is none.
     fn of<'a>(
-        expected: impl ExactSizeIterator<Item = (&'a str, Option<&'a Array>)>,
-        found: impl ExactSizeIterator<Item = (&'a str, Option<&'a Array>)>,
+        expected: impl ExactSizeIterator<Item = (&'a str, Expected<'a>)>,
+        found: impl ExactSizeIterator<Item = Option<&'a Array>>,
         bound: f64,
     ) -> Result<Agreement, Error> {
         if expected.len() != found.len() {
             let (expected, found) = (expected.len(), found.len());
             return Err(Error::new(format!("there are {found} outputs; expected are {expected}")));
         }
-        let outputs = expected.zip(found).map(|((name, expected), (_, found))| {
+        let outputs = expected.zip(found).map(|((name, expected), found)| {
             let figures = match (expected, found) {
-                (Some(expected), Some(found)) => figures(expected, found),
-                _ => Err("is no tensor".to_owned()),
+                (Expected::Array(expected), Some(found)) => figures(expected, found),
+                (Expected::Doubles(shape, expected), Some(found)) => {
+                    figures_of_doubles(shape, expected, found)
+                }
+                (Expected::NoTensor, _) | (_, None) => Err("is no tensor".to_owned()),
             };
             OutputAgreement { name: name.to_owned(), figures }
         });
         Ok(Agreement { outputs: outputs.collect(), bound })
+    }
+
+    /// Compares with what torch's kernels give in torch's types.
+    fn with_exact<'a>(
+        expected: &'a [(String, Exact)],
+        found: impl ExactSizeIterator<Item = Option<&'a Array>>,
+        bound: f64,
+    ) -> Result<Agreement, Error> {
+        let expected = expected.iter().map(|(name, exact)| {
+            let expected = match exact {
+                Exact::Array(array) => Expected::Array(array),
+                Exact::Doubles(shape, numbers) => Expected::Doubles(shape, numbers),
+            };
+            (&**name, expected)
+        });
+        Agreement::of(expected, found, bound)
     }
 
     /// Whether every output is within the bound.
@@ -77,7 +104,7 @@ pub fn bound(precision: Precision) -> f64 {
 }
 
 /// Runs a converted model on the archive's sample inputs, each result rounded as on the device, and the same
-/// program in `fp32`, and compares. None if the archive holds no sample inputs.
+/// program in `fp32` (in torch's own types if it computes in doubles), and compares. None if the archive holds no sample inputs.
 ///
 /// `program` is what the model was made from.
 pub fn check_numbers(
@@ -95,6 +122,10 @@ pub fn check_numbers(
     let samples: Vec<_> = samples.iter().map(|(name, array)| (&**name, array.clone())).collect();
     let found = session.run(&samples).map_err(|error| Error::of_engine(&error))?;
     drop((session, faithful));
+    if let Some(exact) = in_torch_types(&program, found.0.len()) {
+        let found = found.0.iter().map(|(_, value)| value.as_array());
+        return Agreement::with_exact(&exact, found, bound).map(Some);
+    }
 
     let expected = if options.precision == Precision::Fp32 {
         run_fast(made, &samples)?
@@ -104,7 +135,8 @@ pub fn check_numbers(
             .map_err(|error| Error::new(format!("in fp32: {error}")))?;
         run_fast(&sound(&reference.model)?, &samples)?
     };
-    Agreement::of(arrays(&expected), arrays(&found), bound).map(Some)
+    let found = found.0.iter().map(|(_, value)| value.as_array());
+    Agreement::of(arrays(&expected), found, bound).map(Some)
 }
 
 /// Runs a method of a lowered program on the sample inputs of the archive that it was made from, what is delegated
@@ -125,7 +157,11 @@ pub fn check_method(
         return Ok(None);
     };
     let found = runner.run(&samples)?;
-    let found = found.iter().map(|(name, array)| (&**name, Some(array)));
+    let exact = in_torch_types(&program, found.len());
+    let found = found.iter().map(|(_, array)| Some(array));
+    if let Some(exact) = exact {
+        return Agreement::with_exact(&exact, found, bound).map(Some);
+    }
     match compiler::convert(program.clone(), &in_fp32(options)) {
         Ok(reference) => {
             let verified = sound(&reference.model)?;
@@ -139,17 +175,42 @@ pub fn check_method(
             Agreement::of(arrays(&expected), found, bound).map(Some)
         }
         Err(compiler::Error::Refused(_)) => {
-            let options = LowerOptions { portable: true, ..LowerOptions::default() };
-            let outside = compiler::lower(vec![(method.to_owned(), program)], &options)
-                .map_err(|error| Error::new(format!("outside of delegates: {error}")))?;
-            let mut runner =
-                Runner::new(outside.program, Some(method), runtime::LoadOptions::default())?;
-            let expected = runner.run(&samples)?;
-            let expected = expected.iter().map(|(name, array)| (&**name, Some(array)));
-            Agreement::of(expected, found, bound).map(Some)
+            let expected = outside_of_delegates(program)?;
+            Agreement::with_exact(&expected, found, bound).map(Some)
         }
         Err(error) => Err(Error::new(format!("in fp32: {error}"))),
     }
+}
+
+/// What the program gives in torch's own types, where these hold numbers that `fp32` cannot: none if it computes no
+/// doubles, or kernels outside of delegates cannot do all of it.
+fn in_torch_types(program: &ExportedProgram, outputs: usize) -> Option<Vec<(String, Exact)>> {
+    if !has_doubles(&program.graph) {
+        return None;
+    }
+    let exact = outside_of_delegates(program.clone()).ok()?;
+    (exact.len() == outputs).then_some(exact)
+}
+
+fn has_doubles(graph: &Graph) -> bool {
+    let is_double = |value: &Value| matches!(&value.meta, Meta::Tensor(meta) if meta.dtype == ScalarType::Float64);
+    let arguments = graph.nodes.iter().flat_map(|node| &node.arguments);
+    let mut inner = arguments.filter_map(|argument| match argument {
+        Argument::Graph(inner) => Some(&inner.graph),
+        _ => None,
+    });
+    graph.values.iter().any(is_double) || inner.any(has_doubles)
+}
+
+/// What a program gives on its sample inputs where kernels do all of it, none of it delegated.
+fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, Exact)>, Error> {
+    let options = LowerOptions { portable: true, ..LowerOptions::default() };
+    let method = "forward";
+    let outside = compiler::lower(vec![(method.to_owned(), program.clone())], &options)
+        .map_err(|error| Error::new(format!("outside of delegates: {error}")))?;
+    let mut runner = Runner::new(outside.program, Some(method), runtime::LoadOptions::default())?;
+    let samples = sample_inputs(&program, runner.ports())?.unwrap_or_default();
+    runner.run_exactly(&samples)
 }
 
 fn in_fp32(options: &Options) -> Options {
@@ -164,8 +225,9 @@ fn sound(model: &Model) -> Result<Verified<'_>, Error> {
     })
 }
 
-fn arrays(outputs: &Outputs) -> impl ExactSizeIterator<Item = (&str, Option<&Array>)> {
-    outputs.0.iter().map(|(name, value)| (&**name, value.as_array()))
+fn arrays(outputs: &Outputs) -> impl ExactSizeIterator<Item = (&str, Expected<'_>)> {
+    let expected = |value| Given::as_array(value).map_or(Expected::NoTensor, Expected::Array);
+    outputs.0.iter().map(move |(name, value)| (&**name, expected(value)))
 }
 
 fn run_fast(

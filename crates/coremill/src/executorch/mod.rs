@@ -19,6 +19,7 @@ use crate::Model;
 use crate::error::Error;
 
 pub use extract::{Extracted, extract};
+pub(crate) use runner::Exact;
 pub use runner::Runner;
 pub use summary::{
     CallCount, DelegateSummary, MethodSummary, ModelSummary, ProgramSummary, SpecSummary,

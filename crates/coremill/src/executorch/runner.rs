@@ -134,24 +134,52 @@ impl Runner {
         given: &[(String, Array)],
         hooks: &mut Hooks<'_>,
     ) -> Result<Vec<(String, Array)>, Error> {
+        let leaves = self.run_leaves(given, hooks)?;
+        leaves.into_iter().map(|(name, value)| named_array(name, &value)).collect()
+    }
+
+    /// Runs the method; doubles keep all of their bits.
+    pub(crate) fn run_exactly(
+        &mut self,
+        given: &[(String, Array)],
+    ) -> Result<Vec<(String, Exact)>, Error> {
+        let leaves = self.run_leaves(given, &mut Hooks::default())?;
+        leaves
+            .into_iter()
+            .map(|(name, value)| {
+                let exact = match &value {
+                    Value::Double(number) => Exact::Doubles(Vec::new(), vec![*number]),
+                    Value::Doubles(numbers) => Exact::Doubles(vec![numbers.len()], numbers.clone()),
+                    Value::Tensor(tensor) if tensor.scalar_type() == ScalarType::Double => {
+                        let bytes = tensor.contiguous_bytes();
+                        let numbers = bytes.as_chunks().0.iter().map(|&it| f64::from_le_bytes(it));
+                        Exact::Doubles(tensor.sizes().to_vec(), numbers.collect())
+                    }
+                    value => Exact::Array(array(&name, value)?),
+                };
+                Ok((name, exact))
+            })
+            .collect()
+    }
+
+    /// Runs the method; what comes out, lists taken apart.
+    fn run_leaves(
+        &mut self,
+        given: &[(String, Array)],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<Vec<(String, Value)>, Error> {
         let values = self.values(given)?;
         let outputs = self.method.execute_with(&values, hooks);
         let outputs = outputs.and_then(|results| results.values());
         let outputs = outputs.map_err(|error| of_runtime(&error))?;
-        let mut arrays = Vec::new();
-        for (name, value) in self.outputs.iter().zip(&outputs) {
-            append(name, value, &mut arrays)?;
-        }
-        Ok(arrays)
+        let named = self.outputs.iter().zip(outputs);
+        Ok(named.flat_map(|(name, value)| leaves(name, value)).collect())
     }
 
     /// What the method and its delegates keep from run to run, by name.
     pub fn states(&self) -> Result<Vec<(String, Array)>, Error> {
-        let mut arrays = Vec::new();
-        for (name, tensor) in self.method.states().map_err(|error| of_runtime(&error))? {
-            append(&name, &Value::Tensor(tensor), &mut arrays)?;
-        }
-        Ok(arrays)
+        let states = self.method.states().map_err(|error| of_runtime(&error))?;
+        states.into_iter().map(|(name, tensor)| named_array(name, &Value::Tensor(tensor))).collect()
     }
 
     /// What there is to set with [`Runner::set_state`].
@@ -322,15 +350,43 @@ fn within(dtype: DType, int: i32) -> bool {
     }
 }
 
-/// Appends what came out as arrays: numbers have no dimensions, and lists have an array for each entry.
-fn append(name: &str, value: &Value, to: &mut Vec<(String, Array)>) -> Result<(), Error> {
+/// What comes out of a method.
+pub(crate) enum Exact {
+    /// What arrays hold as it is.
+    Array(Array),
+    /// A shape, and doubles, of which arrays hold no more than `f32` does.
+    Doubles(Vec<usize>, Vec<f64>),
+}
+
+/// What came out: nothing is left out, and lists have a value for each entry.
+fn leaves(name: &str, value: Value) -> Vec<(String, Value)> {
+    match value {
+        Value::None => Vec::new(),
+        Value::Tensors(tensors) => {
+            let entries = tensors.into_iter().enumerate();
+            let there = entries.filter_map(|(index, tensor)| Some((index, tensor?)));
+            there.map(|(at, tensor)| (format!("{name}.{at}"), Value::Tensor(tensor))).collect()
+        }
+        value => vec![(name.to_owned(), value)],
+    }
+}
+
+fn named_array(name: String, value: &Value) -> Result<(String, Array), Error> {
+    let array = array(&name, value)?;
+    Ok((name, array))
+}
+
+/// A value that is no list of tensors as an array: numbers have no dimensions.
+fn array(name: &str, value: &Value) -> Result<Array, Error> {
     let narrow = |number: i64| {
         i32::try_from(number).map_err(|_| {
             Error::new(format!("output `{name}` is {number}, which takes more than 32 bits"))
         })
     };
-    let array = match value {
-        Value::None => return Ok(()),
+    Ok(match value {
+        Value::None | Value::Tensors(_) => {
+            return Err(Error::new(format!("output `{name}` is no array")));
+        }
         Value::Tensor(tensor) => {
             let dtype = tensor.scalar_type().dtype().ok_or_else(|| {
                 let found = tensor.scalar_type();
@@ -361,15 +417,5 @@ fn append(name: &str, value: &Value, to: &mut Vec<(String, Array)>) -> Result<()
             let ints: Vec<i32> = truths.iter().map(|&truth| i32::from(truth)).collect();
             Array::ints(DType::Bool, [ints.len()], ints)
         }
-        Value::Tensors(tensors) => {
-            for (index, tensor) in tensors.iter().enumerate() {
-                if let Some(tensor) = tensor {
-                    append(&format!("{name}.{index}"), &Value::Tensor(tensor.clone()), to)?;
-                }
-            }
-            return Ok(());
-        }
-    };
-    to.push((name.to_owned(), array));
-    Ok(())
+    })
 }

@@ -29,6 +29,10 @@ pub(in crate::commands) fn render(agreement: &Agreement) -> String {
                 Cell::number(compare::decibels(figures.snr())),
                 Cell::number(format!("{} of {}", figures.differing, figures.elements)),
                 verdict,
+                match figures.unlike {
+                    0 => Cell::text(""),
+                    unlike => Cell::text(format!("{unlike} not finite in one alone")).style(ERROR),
+                },
             ]),
             Err(why) => table.row([
                 name,
