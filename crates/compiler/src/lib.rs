@@ -14,10 +14,12 @@
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
 //! | `preprocess` | partitions that ExecuTorch cut, as its Core ML delegate gets them |
 //! | `specs` | ExecuTorch's compile specs |
+//! | `bounds` | what calls may ask for, and what decompositions may create |
 //! | `fourier` | Fourier transforms as matrices |
 //! | `special` | special functions by series |
 //! | `error` | [`Refused`] calls, with their reasons and their places in the model |
 
+mod bounds;
 mod emit;
 mod error;
 mod executorch;

@@ -18,7 +18,10 @@ use super::compressed::Compressed;
 use super::high_rank;
 use super::moved::moved;
 use super::value::Int;
-use crate::error::Refusal;
+use crate::error::{Refusal, refuse};
+
+/// The most operations of a program, its constants included: what unrolls without end is refused.
+const MAX_OPERATIONS: usize = 1 << 20;
 
 /// Results of more elements are computed by the program rather than stored in it, unless what they are
 /// computed from is as large.
@@ -177,6 +180,9 @@ impl Builder {
 
     /// Appends an operation that was put together by hand.
     pub(crate) fn append(&mut self, op: Op) -> Result<Vec<ValueId>, Refusal> {
+        if self.function.op_count() >= MAX_OPERATIONS {
+            refuse!("takes the program beyond {MAX_OPERATIONS} operations");
+        }
         let outcomes = self.analysis.infer_op(&self.function, &op);
         let outcomes = outcomes.map_err(|all| Refusal::of_operation(op.type_name(), &all))?;
         if high_rank::is_needed(self, &op, &outcomes) {

@@ -45,6 +45,7 @@ pub use self::interface::identifier;
 use self::table::Table;
 use self::value::{Int, Lowered, Tensor};
 pub(crate) use self::weights::{part_of, plain, stored_parts};
+use crate::bounds;
 use crate::error::{Error, Refusal, Refused, refuse};
 use crate::options::Options;
 
@@ -289,6 +290,7 @@ impl<'p> Lowering<'p> {
             self.give_up(frame, node);
             return Ok(());
         }
+        bounds::check(node, frame.graph)?;
         self.builder.label = interface::label(node);
         self.builder.exact = false;
         let mut call = Call { lowering: self, frame, node };

@@ -35,6 +35,7 @@ pub use self::complex::{Paired, pairs};
 use self::kernels::Kernels;
 pub use self::kernels::kernel;
 use self::table::{Rule, Table};
+use crate::bounds;
 use crate::error::{Error, Refusal, Refused, refuse};
 
 /// A program whose calls outside of delegates all have kernels.
@@ -141,6 +142,7 @@ impl Rewrite {
         if let Target::HigherOrder(name) = &node.target {
             return self.higher_order(name, node);
         }
+        bounds::check(node, &frame.graph)?;
         let rule = self.table.find(&node.target);
         let mut call = Call::new(self, frame, node);
         let results = match rule {

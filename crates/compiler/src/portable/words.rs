@@ -457,13 +457,19 @@ impl Call<'_> {
     // Products of matrices.
 
     pub(crate) fn mm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
-        let sizes = vec![x.sizes[0].clone(), y.sizes[1].clone()];
+        let ([rows, _], [_, columns]) = (&x.sizes[..], &y.sizes[..]) else {
+            refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), y.rank());
+        };
+        let sizes = vec![rows.clone(), columns.clone()];
         let given = [("self", x.argument()), ("mat2", y.argument())];
         self.emit("aten.mm.default", &given, x.dtype, sizes)
     }
 
     pub(crate) fn bmm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
-        let sizes = vec![x.sizes[0].clone(), x.sizes[1].clone(), y.sizes[2].clone()];
+        let ([batch, rows, _], [_, _, columns]) = (&x.sizes[..], &y.sizes[..]) else {
+            refuse!("multiplies tensors of rank {} and {}; both must be 3", x.rank(), y.rank());
+        };
+        let sizes = vec![batch.clone(), rows.clone(), columns.clone()];
         let given = [("self", x.argument()), ("mat2", y.argument())];
         self.emit("aten.bmm.default", &given, x.dtype, sizes)
     }

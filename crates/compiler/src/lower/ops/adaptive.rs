@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 
 use super::linear::product;
 use super::pooling::{Positions, gathered, places_of_largest, with_batch};
+use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -31,6 +32,7 @@ struct Axis {
 impl Axis {
     /// Where each window begins and ends.
     fn windows(&self) -> Option<Vec<(i64, i64)>> {
+        created(&[self.output]).ok()?;
         let (input, output) = (self.input?, self.output);
         let start = |at: i64| at * input / output;
         let end = |at: i64| ((at + 1) * input + output - 1) / output;
@@ -138,6 +140,7 @@ fn averaged(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> Result
     let (Some(input), Some(windows)) = (of.input, of.windows()) else {
         refuse!("the windows of an adaptive pool are not known before the program runs");
     };
+    created(&[of.output, input])?;
     let rows = windows.into_iter().flat_map(|(start, end)| {
         let share = 1.0 / (end - start) as f32;
         (0..input).map(move |at| if (start..end).contains(&at) { share } else { 0.0 })
@@ -204,6 +207,7 @@ fn largest(call: &mut Call<'_, '_>, spatial: usize) -> Results {
 fn positions(axis: &Axis) -> Option<Positions> {
     let windows = axis.windows()?;
     let width = windows.iter().map(|(start, end)| end - start).max()?;
+    created(&[axis.output, width]).ok()?;
     let seen = windows
         .iter()
         .map(|&(start, end)| (0..width).map(|place| Some((start + place).min(end - 1))).collect());

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::operand::{Operand, scalar};
+use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -210,6 +211,7 @@ fn known_range(
 fn evenly(call: &mut Call<'_, '_>, base: Option<&str>) -> Results {
     let (start, end) = (call.operand("start")?, call.operand("end")?);
     let steps = call.known_int("steps")?;
+    created(&[steps])?;
     let result = core_dtype(call.result_dtype()?)?;
     let base = match base {
         Some(base) => Some(call.float(base)?),

@@ -9,6 +9,7 @@ use coremill_tensor::DType;
 
 use super::complex::give;
 use super::linear::affine;
+use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::fourier::{self, Kind, MAX_MATRIX, Transform, Way};
 use crate::lower::builder::Builder;
@@ -273,6 +274,7 @@ impl Frames {
         x: ValueId,
         factor: impl Fn(u64) -> f64,
     ) -> Result<ValueId, Refusal> {
+        created(&[2 * self.outputs, self.points])?;
         let mut filters = Vec::new();
         for sine in [false, true] {
             for k in 0..self.outputs {
@@ -372,7 +374,11 @@ fn short_time_inverse(call: &mut Call<'_, '_>) -> Results {
         let mirrored = onesided && k != 0 && 2 * k != frames.points;
         scale * if mirrored { 2.0 } else { 1.0 }
     })?;
-    let total = frames.points as usize + frames.hop as usize * (count as usize - 1);
+    created(&[count, frames.points])?;
+    let total = created(&[count, frames.hop as u64])? + frames.points as usize;
+    let Some(total) = total.checked_sub(frames.hop as usize).filter(|_| count > 0) else {
+        refuse!("`self` has no frames");
+    };
     let mut envelope = vec![0.0; total];
     for frame in 0..count as usize {
         for (t, &window) in frames.window.iter().enumerate() {

@@ -4,6 +4,7 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 
+use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -374,6 +375,7 @@ fn scaled_by_channel(
         return affine.by_channel(builder, x);
     }
     let count = *channels;
+    created(&[count])?;
     let mean = builder.float_constant(&[count], &vec![0.0; count as usize]);
     let variance = builder.float_constant(&[count], &vec![1.0; count as usize]);
     builder.emit(

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 
 use super::linear::product;
 use super::sampling::{between_pixels, clipped, side_by_side};
+use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -130,6 +131,7 @@ fn grid_of(
     columns: ValueId,
     [boxes, row_count, column_count]: [i64; 3],
 ) -> Result<ValueId, Refusal> {
+    created(&[boxes, row_count, column_count])?;
     let zeros = vec![0.0; column_count as usize];
     let zeros = builder.float_constant(&[1, 1, column_count as u64], &zeros);
     let rows = builder.expand_dims(rows, &[2])?;

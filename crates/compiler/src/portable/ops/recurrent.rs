@@ -46,14 +46,17 @@ struct Weights {
 /// `x @ turned + bias`, of matrices.
 fn product(call: &mut Call<'_>, x: &Tensor, turned: &Tensor, bias: Option<&Tensor>) -> Maybe {
     let Some(bias) = bias else { return call.mm(x, turned) };
-    let sizes = vec![x.sizes[0].clone(), turned.sizes[1].clone()];
+    let ([rows, _], [_, columns]) = (&x.sizes[..], &turned.sizes[..]) else {
+        refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), turned.rank());
+    };
+    let sizes = vec![rows.clone(), columns.clone()];
     let given = [("self", bias.argument()), ("mat1", x.argument()), ("mat2", turned.argument())];
     call.emit("aten.addmm.default", &given, x.dtype, sizes)
 }
 
 /// Gates that lie one after the other.
 fn gates(call: &mut Call<'_>, x: &Tensor, count: i64) -> Result<Vec<Tensor>, Refusal> {
-    let at = x.rank() - 1;
+    let Some(at) = x.rank().checked_sub(1) else { refuse!("gates have no dimensions") };
     let Some(width) = x.sizes[at].fixed().filter(|width| width % count == 0) else {
         refuse!("the width of the gates is not known");
     };

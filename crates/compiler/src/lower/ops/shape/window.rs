@@ -9,6 +9,7 @@ use super::mapped;
 use super::pad::padded_with;
 use super::reshape::{put_back, resized, to_sizes};
 use super::slice::{Range, sliced};
+use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -66,16 +67,19 @@ impl Patches {
             let both = call.per_dimension(name, 2)?;
             Ok([both[0], both[1]])
         };
-        Ok(Patches {
+        let patches = Patches {
             kernel: two("kernel_size")?,
             dilation: two("dilation")?,
             padding: two("padding")?,
             stride: two("stride")?,
-        })
+        };
+        created(&patches.kernel)?;
+        Ok(patches)
     }
 
+    /// How many elements a patch has.
     fn elements(&self) -> usize {
-        (self.kernel[0] * self.kernel[1]) as usize
+        self.kernel.iter().map(|&extent| extent as usize).product()
     }
 
     /// How many patches there are along each axis of an image.
@@ -85,16 +89,16 @@ impl Patches {
     }
 
     /// A kernel for each element of a patch, which is 1 there and 0 elsewhere; once for each channel.
-    fn pickers(&self, channels: usize) -> Constant {
+    fn pickers(&self, channels: usize) -> Result<Constant, Refusal> {
         let each = self.elements();
-        let mut weights = vec![0.0f32; channels * each * each];
+        let mut weights = vec![0.0f32; created(&[channels as u64, each as u64, each as u64])?];
         for (at, kernel) in weights.chunks_exact_mut(each).enumerate() {
             kernel[at % each] = 1.0;
         }
         let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
         let [rows, columns] = self.kernel.map(|extent| extent as u64);
         let shape = [(channels * each) as u64, 1, rows, columns];
-        Constant::weight(DType::Fp32, &shape, bytes)
+        Ok(Constant::weight(DType::Fp32, &shape, bytes))
     }
 }
 
@@ -126,7 +130,7 @@ fn columns(call: &mut Call<'_, '_>) -> Results {
         sizes.remove(0);
     }
     let cut = if call.dtype(x) == DType::Fp32 {
-        let weight = call.constant(patches.pickers(channels as usize));
+        let weight = call.constant(patches.pickers(channels as usize)?);
         let [vertical, horizontal] = patches.padding;
         call.emit(
             OpKind::Conv,
@@ -186,7 +190,7 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
     let counts = [patches.count(0, height), patches.count(1, width)];
     let grid = [batch, Int::Known(all as i64), Int::Known(counts[0]), Int::Known(counts[1])];
     let grid = to_sizes(call, x, &grid)?;
-    let weight = call.constant(patches.pickers(channels as usize));
+    let weight = call.constant(patches.pickers(channels as usize)?);
     let mut image = call.emit(
         OpKind::ConvTranspose,
         [

@@ -1,0 +1,135 @@
+//! What calls may ask for: bounds on the numbers that extents are computed from, and a budget for what decompositions
+//! create. Both are asked before anything is computed or memory is taken, so that an archive that asks for too much is
+//! refused at once, with the reason.
+
+use coremill_pt2::{Argument, Graph, Kind, Meta, Node, Output, Size, ValueId};
+
+use crate::error::{Refusal, refuse};
+
+/// No extent, and no integer that extents are computed from, is larger. Products of two of them, and sums of a few such
+/// products, fit 64 bits.
+const MAX_INTEGER: i64 = 1 << 30;
+/// No tensor has more elements.
+const MAX_ELEMENTS: u64 = 1 << 40;
+/// No constant that a decomposition creates has more elements; 256 MB of `f32`.
+const MAX_CREATED: u64 = 1 << 26;
+
+/// How many elements a constant of these extents has, if a decomposition may create it.
+pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize, Refusal> {
+    let count =
+        extents.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent.try_into().ok()?));
+    match count {
+        Some(count) if count <= MAX_CREATED => Ok(count as usize),
+        _ => {
+            let count = count.map_or("more than 2^64".to_owned(), |count| count.to_string());
+            refuse!("needs a constant of {count} elements; at most {MAX_CREATED} are created")
+        }
+    }
+}
+
+/// Whether a call's integers, and the sizes of its tensors, are ones that lowering can compute with.
+pub(crate) fn check(node: &Node, graph: &Graph) -> Result<(), Refusal> {
+    let mut refused = None;
+    let mut look = |id: ValueId| {
+        if let Err(refusal) = check_meta(graph, id) {
+            refused.get_or_insert(refusal);
+        }
+    };
+    node.for_each_use(&mut look);
+    for output in &node.outputs {
+        match output {
+            Output::Value(id) => look(*id),
+            Output::List(ids) => ids.iter().for_each(|id| look(*id)),
+            Output::Unused | Output::None => {}
+        }
+    }
+    if let Some(refusal) = refused {
+        return Err(refusal);
+    }
+    let Some(schema) = &node.schema else { return Ok(()) };
+    for parameter in &schema.arguments {
+        let Some(argument) = node.argument(&parameter.name) else { continue };
+        if is_int(&parameter.kind) {
+            check_ints(&node.target.to_string(), &parameter.name, argument)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_meta(graph: &Graph, id: ValueId) -> Result<(), Refusal> {
+    let value = graph.value(id);
+    let Meta::Tensor(meta) = &value.meta else { return Ok(()) };
+    let mut elements = 1u64;
+    for extent in meta.sizes.iter().filter_map(Size::fixed) {
+        if extent > i64::from(i32::MAX) {
+            refuse!("`{}` has the size {extent}; at most {} are accepted", value.name, i32::MAX);
+        }
+        // A tensor without elements is as good as one with them: what it is made of may have some.
+        elements = elements.saturating_mul(extent.max(1) as u64);
+    }
+    if elements > MAX_ELEMENTS {
+        refuse!("`{}` has {elements} elements; at most {MAX_ELEMENTS} are accepted", value.name);
+    }
+    Ok(())
+}
+
+fn is_int(kind: &Kind) -> bool {
+    match kind {
+        Kind::Int => true,
+        Kind::Optional(kind) | Kind::List(kind, _) => is_int(kind),
+        _ => false,
+    }
+}
+
+/// The least that torch accepts for what windows, groups and parts are made of.
+fn least(operator: &str, parameter: &str) -> i64 {
+    match parameter {
+        // A view may have any strides.
+        "stride" if operator.contains("as_strided") => 0,
+        // A pool's stride may be left out.
+        "kernel_size" | "stride" | "dilation" | "groups" | "chunks" | "step" | "upscale_factor"
+        | "downscale_factor" | "split_size" => 1,
+        "output_size" | "steps" => 0,
+        _ => -MAX_INTEGER,
+    }
+}
+
+fn check_ints(operator: &str, parameter: &str, argument: &Argument) -> Result<(), Refusal> {
+    match argument {
+        Argument::Int(value) => {
+            // Slices that go to the end, whatever it is, end there.
+            let is_bound = matches!(parameter, "start" | "end" | "length")
+                && (*value > i64::MAX / 2 || *value < i64::MIN / 2);
+            let least = if *value == 0 && parameter == "split_size" {
+                0
+            } else {
+                least(operator, parameter)
+            };
+            if !is_bound && !(least..=MAX_INTEGER).contains(value) {
+                refuse!("`{parameter}` is {value}; {least} to {MAX_INTEGER} are accepted");
+            }
+            Ok(())
+        }
+        Argument::List(items) => {
+            items.iter().try_for_each(|item| check_ints(operator, parameter, item))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_created_has_a_budget() {
+        assert_eq!(created(&[60_000i64, 1000]), Ok(60_000_000));
+        assert_eq!(created::<u64>(&[]), Ok(1));
+        let refusal = created(&[60_000i64, 59_999]).expect_err("too many").reason;
+        assert_eq!(
+            refusal,
+            "needs a constant of 3599940000 elements; at most 67108864 are created"
+        );
+        assert!(created(&[1i64 << 40, 1 << 40]).is_err() && created(&[-1i64]).is_err());
+    }
+}
