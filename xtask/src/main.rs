@@ -5,6 +5,7 @@ mod apple;
 mod bench;
 mod fuzz;
 mod generated;
+mod header;
 mod ops;
 mod oracle;
 mod pt2;
@@ -36,6 +37,8 @@ enum Command {
     Schemas(generated::Arguments),
     /// List the operators that ExecuTorch's runtime has kernels for.
     Kernels(generated::Arguments),
+    /// Generate the C header from the crate that implements it.
+    Header(header::Arguments),
     /// Print what is read from `.pt2` archives as JSON.
     #[command(name = "pt2-dump")]
     Pt2Dump(pt2::Arguments),
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Schemas(arguments) => generated::SCHEMAS.run(&arguments),
         Command::Kernels(arguments) => generated::KERNELS.run(&arguments),
+        Command::Header(arguments) => header::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),

@@ -11,11 +11,11 @@ use coremill_tensor::{Arena, Isa, Pool};
 
 use crate::array::Array;
 use crate::error::{Error, Result, fail};
-use crate::execute::{Resources, execute};
+use crate::execute::{Input, Resources, execute};
 use crate::hooks::Hooks;
 use crate::ops;
 use crate::options::{LoadOptions, Precision};
-use crate::plan::{Machine, Plan, PlanKey, Source, plan};
+use crate::plan::{Machine, Operand, Plan, PlanKey, Source, plan};
 use crate::port::Port;
 use crate::spare::Spare;
 use crate::value::Value;
@@ -227,9 +227,58 @@ impl Session {
     /// Runs the function while somebody looks on.
     pub fn run_with(&mut self, inputs: &[(&str, Array)], hooks: &mut Hooks<'_>) -> Result<Outputs> {
         let arrays = self.check(inputs)?;
-        let shapes = arrays.iter().map(|array| array.shape().to_vec()).collect();
+        let values = self.perform(arrays.into_iter().map(Input::Array).collect(), vec![], hooks)?;
+        let names = self.outputs().iter().map(|port| port.name.clone());
+        Ok(Outputs(names.zip(values.into_iter().flatten()).collect()))
+    }
+
+    /// Runs the function on inputs in the order of [`Session::inputs`], where they lie if they are of the input's
+    /// type, and has results written to memory of the caller's.
+    ///
+    /// `targets` go by the outputs; there may be fewer. A value is given for every output but those whose
+    /// floats, 32 bits wide whatever the output's type, were written to their target: where its length is that of
+    /// the output, and a kernel computes it.
+    pub fn run_in_place(
+        &mut self,
+        inputs: Vec<Input<'_>>,
+        targets: Vec<Option<&mut [f32]>>,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<Vec<Option<Value>>> {
+        let ports = self.inputs();
+        if inputs.len() != ports.len() {
+            fail!("{} inputs are given; the function has {}", inputs.len(), ports.len());
+        }
+        let accept = |(port, input): (&Port, _)| match input {
+            Input::View(view) if port.takes_as_is(&view) => Ok(Input::View(view)),
+            Input::View(view) => port.accept(view.to_array()).map(Input::Array),
+            Input::Array(array) => port.accept(array).map(Input::Array),
+        };
+        let inputs = ports.iter().zip(inputs).map(accept).collect::<Result<Vec<_>>>()?;
+        self.check_together(&shapes_of(&inputs))?;
+        self.perform(inputs, targets, hooks)
+    }
+
+    /// The shape of each output for inputs of given shapes, in the order of [`Session::inputs`]; none where it
+    /// depends on elements.
+    pub fn output_shapes(&self, shapes: &[Vec<usize>]) -> Result<Vec<Option<Vec<usize>>>> {
+        let plan = self.plan(PlanKey { shapes: shapes.to_vec(), observed: false })?;
+        let shape = |output: &Operand| match output {
+            Operand::Slot(slot) => plan.graph.slot(*slot).shape.clone(),
+            Operand::Constant(known) => known.expanded().map(|array| array.shape().to_vec()),
+        };
+        Ok(plan.graph.body.outputs.iter().map(shape).collect())
+    }
+
+    fn perform(
+        &mut self,
+        inputs: Vec<Input<'_>>,
+        targets: Vec<Option<&mut [f32]>>,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<Vec<Option<Value>>> {
+        let shapes = shapes_of(&inputs).into_iter().map(<[usize]>::to_vec).collect();
         let plan = self.plan(PlanKey { shapes, observed: hooks.observe.is_some() })?;
-        let loaded = &self.engine.shared.functions[self.function];
+        let engine = self.engine.clone();
+        let loaded = &engine.shared.functions[self.function];
         let resources = Resources {
             arena: &mut self.arena,
             states: &mut self.states,
@@ -237,10 +286,7 @@ impl Session {
             hooks,
             seed: next_seed(),
         };
-        let machine = &self.engine.shared.machine;
-        let values = execute(&loaded.source, machine, &plan, arrays, resources)?;
-        let names = loaded.outputs.iter().map(|port| port.name.clone());
-        Ok(Outputs(names.zip(values).collect()))
+        execute(&loaded.source, &engine.shared.machine, &plan, inputs, targets, resources)
     }
 
     /// The inputs as a run takes them, in the order of [`Session::inputs`]: names and shapes checked,
@@ -265,30 +311,27 @@ impl Session {
             },
         };
         let arrays = ports.iter().map(find).collect::<Result<Vec<_>>>()?;
-        self.check_together(&arrays)?;
+        self.check_together(&arrays.iter().map(Array::shape).collect::<Vec<_>>())?;
         Ok(arrays)
     }
 
     /// Where several inputs have shapes to choose from, the choices go together.
-    fn check_together(&self, arrays: &[Array]) -> Result<()> {
+    fn check_together(&self, shapes: &[&[usize]]) -> Result<()> {
         let sets = &self.loaded().shapes;
-        let given = || self.inputs().iter().zip(arrays);
-        let is = |shape: &[i32], array: &Array| {
-            shape
-                .iter()
-                .map(|&extent| i64::from(extent))
-                .eq(array.shape().iter().map(|&e| e as i64))
+        let given = || self.inputs().iter().zip(shapes.iter().copied());
+        let is = |shape: &[i32], found: &[usize]| {
+            shape.iter().map(|&extent| i64::from(extent)).eq(found.iter().map(|&e| e as i64))
         };
         let fits = |set: &Vec<(String, Vec<i32>)>| {
             set.iter().all(|(name, shape)| {
-                given().all(|(port, array)| port.name != *name || is(shape, array))
+                given().all(|(port, found)| port.name != *name || is(shape, found))
             })
         };
         // The default shapes belong together, too, whether they are one of the sets or not.
         let of_set = |port: &Port| sets[0].iter().any(|(name, _)| *name == port.name);
         let is_default = || {
-            given().all(|(port, array)| {
-                !of_set(port) || port.default_shape().as_deref() == Some(array.shape())
+            given().all(|(port, found)| {
+                !of_set(port) || port.default_shape().as_deref() == Some(found)
             })
         };
         if sets.is_empty() || sets.iter().any(fits) || is_default() {
@@ -296,7 +339,7 @@ impl Session {
         }
         let found: Vec<_> = given()
             .filter(|(port, _)| of_set(port))
-            .map(|(port, array)| format!("`{}` {:?}", port.name, array.shape()))
+            .map(|(port, found)| format!("`{}` {found:?}", port.name))
             .collect();
         let accepted: Vec<_> = sets
             .iter()
@@ -375,6 +418,10 @@ fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<Port>
         function.outputs().iter().map(|&value| port(value, outputs_described)).collect(),
         states.into_iter().map(|value| port(value, states_described)).collect(),
     )
+}
+
+fn shapes_of<'a>(inputs: &'a [Input<'_>]) -> Vec<&'a [usize]> {
+    inputs.iter().map(Input::shape).collect()
 }
 
 fn or_none(names: &[String]) -> String {

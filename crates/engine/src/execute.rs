@@ -18,6 +18,64 @@ use crate::spare::Spare;
 use crate::value::{Key, Value};
 use crate::{lists, ops};
 
+/// What is passed to a run.
+#[derive(Clone, Debug)]
+pub enum Input<'i> {
+    /// A tensor of its own.
+    Array(Array),
+    /// A tensor that somebody else owns, which is used where it lies.
+    View(View<'i>),
+}
+
+impl Input<'_> {
+    /// The extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        match self {
+            Input::Array(array) => array.shape(),
+            Input::View(view) => view.shape,
+        }
+    }
+
+    /// A tensor of its own.
+    pub fn to_array(&self) -> Array {
+        match self {
+            Input::Array(array) => array.clone(),
+            Input::View(view) => view.to_array(),
+        }
+    }
+}
+
+/// What a slot holds.
+#[derive(Clone)]
+enum Held<'r> {
+    Value(Value),
+    /// With the caller: an input, or a result that was written to the caller's memory.
+    View(View<'r>),
+}
+
+impl Held<'_> {
+    fn bytes(&self) -> usize {
+        match self {
+            Held::Value(value) => value.bytes(),
+            Held::View(_) => 0,
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        match self {
+            Held::Value(value) => value.clone(),
+            Held::View(view) => Value::Array(view.to_array()),
+        }
+    }
+}
+
+/// Memory for the floats that a kernel gives.
+enum Memory<'r> {
+    Own(Vec<f32>),
+    /// The caller's.
+    Given(&'r mut [f32]),
+}
+
 /// One run of a plan.
 pub(crate) struct Run<'r, 'h> {
     source: &'r Source,
@@ -29,7 +87,9 @@ pub(crate) struct Run<'r, 'h> {
     hooks: &'r mut Hooks<'h>,
     seed: u64,
     /// What the slots outside of the arena hold, by [`SlotId::index`].
-    held: Vec<Option<Value>>,
+    held: Vec<Option<Held<'r>>>,
+    /// Memory of the caller's for results, with the slots whose kernels write there.
+    targets: Vec<(SlotId, &'r mut [f32])>,
     bytes: usize,
     operations: u64,
 }
@@ -44,13 +104,17 @@ pub(crate) struct Resources<'r, 'h> {
 }
 
 /// Runs a plan on inputs of its shapes, in the order of those that are no states.
-pub(crate) fn execute(
-    source: &Source,
-    machine: &Machine,
-    plan: &Plan,
-    inputs: Vec<Array>,
-    resources: Resources<'_, '_>,
-) -> Result<Vec<Value>> {
+///
+/// Floats that a kernel computes are written to the target of their output, if there is one and it is of their
+/// length; no value is given for these.
+pub(crate) fn execute<'r>(
+    source: &'r Source,
+    machine: &'r Machine,
+    plan: &'r Plan,
+    inputs: Vec<Input<'r>>,
+    targets: Vec<Option<&'r mut [f32]>>,
+    resources: Resources<'r, '_>,
+) -> Result<Vec<Option<Value>>> {
     let Resources { arena, states, spare, hooks, seed } = resources;
     if arena.len() < plan.places.length {
         *arena = Arena::new(plan.places.length);
@@ -58,23 +122,78 @@ pub(crate) fn execute(
     let held = vec![None; plan.graph.slots.len()];
     let bytes = plan.places.length * 4;
     let operations = 0;
-    let mut run =
-        Run { source, machine, plan, arena, states, spare, hooks, seed, held, bytes, operations };
-    run.check_bytes()?;
     let body = &plan.graph.body;
-    for (&slot, input) in body.inputs.iter().zip(inputs) {
-        run.hold(slot, Value::Array(input))?;
+    // By output, the slot that is written to its target.
+    let mut written = vec![None; body.outputs.len()];
+    let mut into = Vec::new();
+    for ((output, target), written) in body.outputs.iter().zip(targets).zip(&mut written) {
+        let (Some(slot), Some(target)) = (output.slot(), target) else { continue };
+        let slot = origin(body, slot);
+        if into.iter().all(|(other, _)| *other != slot) {
+            *written = Some(slot);
+            into.push((slot, target));
+        }
     }
-    let values = run.region(body, Some(&plan.places))?;
+    let mut run = Run {
+        source,
+        machine,
+        plan,
+        arena,
+        states,
+        spare,
+        hooks,
+        seed,
+        held,
+        targets: into,
+        bytes,
+        operations,
+    };
+    run.check_bytes()?;
+    for (&slot, input) in body.inputs.iter().zip(inputs) {
+        run.put(
+            slot,
+            match input {
+                Input::Array(array) => Held::Value(Value::Array(array)),
+                Input::View(view) => Held::View(view),
+            },
+        )?;
+    }
+    run.nodes(body, Some(&plan.places))?;
+    let mut values = Vec::with_capacity(body.outputs.len());
+    for (output, written) in body.outputs.iter().zip(written) {
+        // A target that is left was not written.
+        let is_written =
+            written.is_some_and(|slot| run.targets.iter().all(|(left, _)| *left != slot));
+        values.push(if is_written { None } else { Some(run.value(output)?) });
+    }
     // Intermediate values that are results, too, would look as if somebody had a use for them.
     run.held.clear();
-    run.spare.keep(&values);
+    run.spare.keep(values.iter().flatten());
     Ok(values)
 }
 
-impl Run<'_, '_> {
-    /// Runs a region whose inputs are held; what it gives. Only the body has places in the arena.
-    fn region(&mut self, region: &Region, places: Option<&Places>) -> Result<Vec<Value>> {
+/// The slot whose elements a slot of the body shows under another shape.
+fn origin(body: &Region, mut slot: SlotId) -> SlotId {
+    for node in body.nodes.iter().rev() {
+        if let (NodeKind::Alias, [Operand::Slot(from)], [to]) =
+            (&node.kind, &node.inputs[..], &node.outputs[..])
+            && *to == slot
+        {
+            slot = *from;
+        }
+    }
+    slot
+}
+
+impl<'r> Run<'r, '_> {
+    /// Runs a region whose inputs are held; what it gives.
+    fn region(&mut self, region: &'r Region) -> Result<Vec<Value>> {
+        self.nodes(region, None)?;
+        region.outputs.iter().map(|output| self.value(output)).collect()
+    }
+
+    /// Runs the nodes of a region. Only the body has places in the arena.
+    fn nodes(&mut self, region: &'r Region, places: Option<&Places>) -> Result<()> {
         for (index, (node, released)) in region.nodes.iter().zip(&region.releases).enumerate() {
             cancel::point();
             self.operations += 1;
@@ -97,10 +216,10 @@ impl Run<'_, '_> {
                 self.release(slot);
             }
         }
-        region.outputs.iter().map(|output| self.value(output)).collect()
+        Ok(())
     }
 
-    fn node(&mut self, node: &Node, scratch: Option<std::ops::Range<usize>>) -> Result<()> {
+    fn node(&mut self, node: &'r Node, scratch: Option<std::ops::Range<usize>>) -> Result<()> {
         match &node.kind {
             NodeKind::Kernel(kernel) => self.kernel(node, &**kernel, scratch),
             NodeKind::Reference(reference) => self.reference(node, reference),
@@ -108,6 +227,14 @@ impl Run<'_, '_> {
                 let [output] = node.outputs[..] else { return Ok(()) };
                 if self.plan.places.slots[output.index()].is_some() {
                     return Ok(());
+                }
+                let plan = self.plan;
+                if let Operand::Slot(slot) = &node.inputs[0]
+                    && let Some(Held::View(view)) = self.held[slot.index()]
+                    && let Some(shape) = plan.graph.slot(output).shape.as_deref()
+                    && shape.iter().product::<usize>() == view.len()
+                {
+                    return self.put(output, Held::View(View { shape, ..view }));
                 }
                 let array = self.array(&node.inputs[0])?;
                 let shape = self.plan.graph.slot(output).shape.clone().unwrap_or_default();
@@ -134,7 +261,7 @@ impl Run<'_, '_> {
             NodeKind::List(reference, kind) => self.list(node, reference, *kind),
             NodeKind::Cond(regions) => {
                 let taken = if self.bool(&node.inputs[0])? { &regions[0] } else { &regions[1] };
-                let values = self.region(taken, None)?;
+                let values = self.region(taken)?;
                 self.release_region(taken);
                 self.hold_all(&node.outputs, values)
             }
@@ -143,13 +270,13 @@ impl Run<'_, '_> {
                 let mut variables = self.values(&node.inputs)?;
                 loop {
                     self.hold_all(&condition.inputs, variables.clone())?;
-                    let go_on = self.region(condition, None)?;
+                    let go_on = self.region(condition)?;
                     self.release_region(condition);
                     if !as_bool(go_on.first())? {
                         break;
                     }
                     self.hold_all(&body.inputs, variables)?;
-                    variables = self.region(body, None)?;
+                    variables = self.region(body)?;
                     self.release_region(body);
                 }
                 self.hold_all(&node.outputs, variables)
@@ -213,16 +340,27 @@ impl Run<'_, '_> {
                         elements: ElementsView::Floats(reads.next().unwrap_or_default()),
                     }
                 }
-                Operand::Slot(slot) => held_array(&self.held, *slot)?.view(),
+                Operand::Slot(slot) => held_view(&self.held, *slot)?,
                 Operand::Constant(known) => constant(known)?.view(),
             });
         }
-        let mut heap: Vec<(SlotId, Vec<f32>)> = Vec::new();
+        let mut heap: Vec<(SlotId, Memory)> = Vec::new();
         for &slot in &node.outputs {
             if places[slot.index()].is_none() {
                 let shape = graph.slot(slot).shape.as_deref();
                 let shape = shape.ok_or_else(|| Error::new("a kernel gives an unknown shape"))?;
-                heap.push((slot, self.spare.take(count_within(shape, &self.source.limits)?)));
+                let count = count_within(shape, &self.source.limits)?;
+                let given = self
+                    .targets
+                    .iter()
+                    .position(|(target, floats)| *target == slot && floats.len() == count);
+                heap.push((
+                    slot,
+                    match given {
+                        Some(at) => Memory::Given(self.targets.swap_remove(at).1),
+                        None => Memory::Own(self.spare.take(count)),
+                    },
+                ));
             }
         }
         let mut own_scratch = Vec::new();
@@ -232,7 +370,10 @@ impl Run<'_, '_> {
         for slot in &node.outputs {
             let part = match places[slot.index()] {
                 Some(_) => writes.next(),
-                None => on_heap.next().map(|(_, floats)| floats.as_mut_slice()),
+                None => on_heap.next().map(|(_, memory)| match memory {
+                    Memory::Own(floats) => floats.as_mut_slice(),
+                    Memory::Given(floats) => &mut **floats,
+                }),
             };
             outputs.push(part.unwrap_or_default());
         }
@@ -244,10 +385,19 @@ impl Run<'_, '_> {
             }
         };
         kernel.run(self.machine, &inputs, &mut outputs, scratch)?;
-        for (slot, floats) in heap {
+        for (slot, memory) in heap {
             let info = graph.slot(slot);
-            let shape = info.shape.clone().unwrap_or_default();
-            self.hold(slot, Value::Array(Array::floats(info.dtype, shape, floats)))?;
+            let dtype = info.dtype;
+            let shape = info.shape.as_deref().unwrap_or_default();
+            let held = match memory {
+                Memory::Own(floats) => {
+                    Held::Value(Value::Array(Array::floats(dtype, shape, floats)))
+                }
+                Memory::Given(floats) => {
+                    Held::View(View { dtype, shape, elements: ElementsView::Floats(floats) })
+                }
+            };
+            self.put(slot, held)?;
         }
         Ok(())
     }
@@ -274,9 +424,13 @@ impl Run<'_, '_> {
     }
 
     fn hold(&mut self, slot: SlotId, value: Value) -> Result<()> {
+        self.put(slot, Held::Value(value))
+    }
+
+    fn put(&mut self, slot: SlotId, held: Held<'r>) -> Result<()> {
         self.release(slot);
-        self.bytes += value.bytes();
-        self.held[slot.index()] = Some(value);
+        self.bytes += held.bytes();
+        self.held[slot.index()] = Some(held);
         self.check_bytes()
     }
 
@@ -321,7 +475,7 @@ impl Run<'_, '_> {
             Operand::Slot(slot) if self.plan.places.slots[slot.index()].is_some() => {
                 Ok(Value::Array(self.view(operand)?.to_array()))
             }
-            Operand::Slot(slot) => held(&self.held, *slot).cloned(),
+            Operand::Slot(slot) => held(&self.held, *slot).map(Held::to_value),
         }
     }
 
@@ -352,7 +506,7 @@ impl Run<'_, '_> {
                         elements: ElementsView::Floats(&self.arena.as_slice()[place.clone()]),
                     })
                 }
-                None => Ok(held_array(&self.held, *slot)?.view()),
+                None => held_view(&self.held, *slot),
             },
         }
     }
@@ -406,13 +560,18 @@ impl Run<'_, '_> {
     }
 }
 
-fn held(held: &[Option<Value>], slot: SlotId) -> Result<&Value> {
+fn held<'a, 'r>(held: &'a [Option<Held<'r>>], slot: SlotId) -> Result<&'a Held<'r>> {
     held[slot.index()].as_ref().ok_or_else(|| Error::new("a value is used before it is computed"))
 }
 
-fn held_array(values: &[Option<Value>], slot: SlotId) -> Result<&Array> {
-    let array = held(values, slot)?.as_array();
-    array.ok_or_else(|| Error::new("expects a tensor, found a list or a dictionary"))
+fn held_view<'a>(values: &'a [Option<Held<'_>>], slot: SlotId) -> Result<View<'a>> {
+    match held(values, slot)? {
+        Held::View(view) => Ok(*view),
+        Held::Value(Value::Array(array)) => Ok(array.view()),
+        Held::Value(Value::List(_) | Value::Dictionary(_)) => {
+            fail!("expects a tensor, found a list or a dictionary")
+        }
+    }
 }
 
 fn constant(known: &crate::plan::Known) -> Result<&Array> {

@@ -62,6 +62,7 @@ pub use array::{Array, Elements, ElementsView, View};
 pub use engine::{Engine, Outputs, Session};
 pub use error::Error;
 pub use evaluate::evaluate;
+pub use execute::Input;
 pub use hooks::{Hooks, Observer, Span};
 pub use limits::Limits;
 pub use options::{LoadOptions, Precision};

@@ -8,7 +8,7 @@ use coremill_mil::model::{
 use coremill_tensor::kernels::math::round_to_fp16;
 use coremill_tensor::{DType, Isa};
 
-use crate::array::{Array, Elements, int_range, round_floats};
+use crate::array::{Array, Elements, View, int_range, round_floats};
 use crate::call::count_within;
 use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
@@ -130,6 +130,16 @@ impl Port {
             },
             _ => true,
         }
+    }
+
+    /// Whether a tensor is taken where it lies: of an accepted shape, of the very type, and of one whose elements
+    /// need no look.
+    pub(crate) fn takes_as_is(&self, view: &View<'_>) -> bool {
+        let ty = self.ty.as_tensor();
+        let same = ty.is_some_and(|ty| {
+            ty.dtype == view.dtype && matches!(ty.dtype, DType::Fp32 | DType::Int32)
+        });
+        same && self.accepts_shape(view.shape) && view.shape.iter().product::<usize>() == view.len()
     }
 
     /// The array as it is held: element type and shape checked, floats and integers converted to the

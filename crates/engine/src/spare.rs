@@ -33,7 +33,7 @@ impl Spare {
 
     /// Remembers the results of a run. Those of the one before stay as long as somebody holds them, and
     /// may be taken once nobody does.
-    pub(crate) fn keep(&mut self, values: &[Value]) {
+    pub(crate) fn keep<'v>(&mut self, values: impl IntoIterator<Item = &'v Value>) {
         self.0.retain_mut(|entry| {
             entry.age += 1;
             entry.age < 2 && Arc::strong_count(&entry.elements) > 1
@@ -64,7 +64,7 @@ mod tests {
     fn memory_is_taken_once_nobody_holds_it() {
         let mut spare = Spare::default();
         let first = result(vec![1.0; WORTH]);
-        spare.keep(std::slice::from_ref(&first));
+        spare.keep([&first]);
         assert_eq!(spare.take(WORTH), vec![0.0; WORTH], "somebody holds the result");
         drop(first);
         assert_eq!(spare.take(WORTH + 1), vec![0.0; WORTH + 1], "it has another length");
@@ -76,13 +76,13 @@ mod tests {
     fn what_no_run_takes_is_let_go() {
         let mut spare = Spare::default();
         let kept = result(vec![1.0; WORTH]);
-        spare.keep(std::slice::from_ref(&kept));
-        spare.keep(&[]);
+        spare.keep([&kept]);
+        spare.keep([]);
         assert_eq!(spare.0.len(), 1, "it may still come back");
-        spare.keep(&[]);
+        spare.keep([]);
         assert!(spare.0.is_empty());
-        spare.keep(&[result(vec![1.0; WORTH])]);
-        spare.keep(&[]);
+        spare.keep([&result(vec![1.0; WORTH])]);
+        spare.keep([]);
         assert!(spare.0.is_empty(), "a whole run had no use for it");
     }
 }

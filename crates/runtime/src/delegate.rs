@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use coremill_pte::Program;
+use coremill_pte::program::ScalarType;
 
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
@@ -53,6 +54,11 @@ pub trait Delegate: Send {
         self.execute(inputs, outputs)
     }
 
+    /// What it takes, gives and keeps; nothing if it cannot tell.
+    fn interface(&self) -> Interface {
+        Interface::default()
+    }
+
     /// What it keeps from run to run, by name.
     fn states(&self) -> Result<Vec<(String, Tensor)>> {
         Ok(Vec::new())
@@ -60,8 +66,43 @@ pub trait Delegate: Send {
 
     /// Sets what it keeps under one of these names, to a tensor of the same type and sizes.
     fn set_state(&mut self, name: &str, _value: &Tensor) -> Result<()> {
-        Err(Error::new(format!("there is no state `{name}`; there is none")))
+        Err(Error::new(format!("no state `{name}`: the delegate has no states")))
     }
+
+    /// Sets everything that it keeps back to what it was at first.
+    fn reset(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a delegate takes, gives and keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// What it reads, in the order in which it is given.
+    pub inputs: Vec<Feature>,
+    /// What it writes, likewise.
+    pub outputs: Vec<Feature>,
+    /// What it keeps from run to run.
+    pub states: Vec<Feature>,
+}
+
+/// A tensor at the edge of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// The name.
+    pub name: String,
+    /// The type of the elements.
+    pub scalar_type: ScalarType,
+    /// The least and the largest extent of each dimension; the largest may be unbounded.
+    pub extents: Vec<(usize, Option<usize>)>,
+}
+
+/// What this build runs delegated parts with, in the order in which it is tried.
+pub fn backends() -> Vec<Arc<dyn Backend>> {
+    vec![
+        #[cfg(feature = "host")]
+        Arc::new(crate::host::HostBackend::default()),
+    ]
 }
 
 /// The backend of a name among several.

@@ -101,7 +101,7 @@ impl Method {
             Place::Space { space, offset } => {
                 let memory = &mut self.spaces[*space].bytes_mut()[*offset..][..slot.capacity];
                 let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);
-                let mut out = Out { dtype, sizes, order, dynamic: false, memory };
+                let mut out = Out { dtype, sizes, order, dynamic: false, memory, grow: None };
                 crate::kernels::copy_elements(view, &mut out)
             }
             Place::Unset | Place::Shared { .. } => {
@@ -234,8 +234,10 @@ impl Method {
 fn reordered(view: View, order: &[u8]) -> Result<Buffer> {
     let mut bytes = vec![0; view.bytes.len()];
     let sizes = view.sizes.to_vec();
-    let mut out = Out { dtype: view.dtype, sizes, order, dynamic: false, memory: &mut bytes };
+    let mut out =
+        Out { dtype: view.dtype, sizes, order, dynamic: false, memory: &mut bytes, grow: None };
     crate::kernels::copy_elements(view, &mut out)?;
+    drop(out);
     Ok(Buffer::from(bytes))
 }
 
@@ -362,7 +364,7 @@ fn with_tensors(
     for (&index, memory) in outputs.iter().zip(memories) {
         let slot = tensor(values, index)?;
         let (dtype, sizes, dynamic) = (slot.dtype, slot.sizes.clone(), slot.dynamic);
-        outs.push(Out { dtype, sizes, order: &slot.order, dynamic, memory });
+        outs.push(Out { dtype, sizes, order: &slot.order, dynamic, memory, grow: None });
     }
     run(values, &Reader { divided: &divided }, &mut outs)?;
     let sizes: Vec<Vec<usize>> = outs.into_iter().map(|out| out.sizes).collect();

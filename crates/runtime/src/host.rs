@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use coremill_engine::{Array, Elements, Engine, LoadOptions, Port, Precision, Session, Value};
+use coremill_engine::{
+    Array, Elements, ElementsView, Engine, Input, LoadOptions, Port, Precision, Session, Value,
+};
+use coremill_mil::ir::Dim;
+use coremill_mil::model::{FeatureType, ShapeFlexibility};
 use coremill_mil::verify::verify;
 use coremill_mil::{compiled, package};
 use coremill_pte::coreml::Payload;
@@ -11,10 +15,10 @@ use coremill_pte::program::ScalarType;
 use coremill_tensor::{Buffer, DType};
 use half::f16;
 
-use crate::delegate::{Backend, Delegate, DelegatedPart};
+use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
 use crate::error::{Error, Result, ensure, fail};
 use crate::hooks::{Hooks, INPUT, Span};
-use crate::number::Compute;
+use crate::number::{Compute, is_floating};
 use crate::value::Tensor;
 use crate::view::{Out, View};
 
@@ -36,8 +40,9 @@ enum Source {
 /// One user of a model, with states of its own.
 struct HostDelegate {
     session: Session,
-    inputs: Vec<String>,
-    outputs: Vec<String>,
+    /// Which of the function's inputs a call gives, in order.
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
 }
 
 impl Backend for HostBackend {
@@ -64,20 +69,21 @@ impl Backend for HostBackend {
             }
             seen
         };
-        let (inputs, outputs) = (once(&interface.inputs), once(&interface.outputs));
-        for (names, ports) in [(&inputs, session.inputs()), (&outputs, session.outputs())] {
-            for name in names {
-                ensure!(
-                    ports.iter().any(|port| port.name == *name),
-                    "the model's function `{function}` has no `{name}`; it has {}",
-                    ports
-                        .iter()
-                        .map(|port| format!("`{}`", port.name))
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                );
+        let find = |names: &[String], ports: &[Port]| -> Result<Vec<usize>> {
+            let mut found = Vec::new();
+            for name in once(names) {
+                let Some(at) = ports.iter().position(|port| port.name == name) else {
+                    let names: Vec<_> =
+                        ports.iter().map(|port| format!("`{}`", port.name)).collect();
+                    let names = names.join(", ");
+                    fail!("the model's function `{function}` has no `{name}`; it has {names}")
+                };
+                found.push(at);
             }
-        }
+            Ok(found)
+        };
+        let inputs = find(&interface.inputs, session.inputs())?;
+        let outputs = find(&interface.outputs, session.outputs())?;
         Ok(Box::new(HostDelegate { session, inputs, outputs }))
     }
 }
@@ -135,39 +141,67 @@ impl Delegate for HostDelegate {
             self.inputs.len(),
             self.outputs.len()
         );
-        let mut arrays = Vec::with_capacity(inputs.len());
-        for (name, view) in self.inputs.iter().zip(inputs) {
-            let port = self.session.inputs().iter().find(|port| port.name == *name);
-            let Some(port) = port else { fail!("the model has no input `{name}`") };
-            let array = to_array(view, port);
-            arrays.push((
-                name.as_str(),
-                array.map_err(|error| Error::new(format!("input `{name}`: {error}")))?,
-            ));
-        }
+        let convert = |port: &usize, view| {
+            let port = &self.session.inputs()[*port];
+            let input = to_input(view, port);
+            input.map_err(|error| Error::new(format!("input `{}`: {error}", port.name)))
+        };
+        let given = self.inputs.iter().zip(inputs).map(|(port, view)| convert(port, view));
+        let mut given = given.collect::<Result<Vec<_>>>()?;
         if let Some(observe) = &mut hooks.observe {
-            for (name, array) in &arrays {
-                observe(INPUT, name, &Value::Array(array.clone()));
+            for (port, input) in self.inputs.iter().zip(&given) {
+                observe(INPUT, &self.session.inputs()[*port].name, &Value::Array(input.to_array()));
             }
         }
+        // From the order of the call to that of the function.
+        let mut taken: Vec<Option<Input>> = self.session.inputs().iter().map(|_| None).collect();
+        for (port, input) in self.inputs.iter().zip(given.drain(..)) {
+            taken[*port] = Some(input);
+        }
+        let mut ordered = Vec::with_capacity(taken.len());
+        for (port, input) in self.session.inputs().iter().zip(taken) {
+            let Some(input) = input else {
+                fail!("the model's input `{}` is not given", port.name)
+            };
+            ordered.push(input);
+        }
+        let targets = self.targets(&ordered, outputs, hooks.observe.is_some())?;
         let mut spans = hooks.profile.is_some().then(Vec::new);
         let mut inner =
             coremill_engine::Hooks { profile: spans.as_mut(), ..coremill_engine::Hooks::default() };
         if let Some(observe) = &mut hooks.observe {
             inner.observe = Some(&mut **observe);
         }
-        let results = self.session.run_with(&arrays, &mut inner);
+        let results = self.session.run_in_place(ordered, targets, &mut inner);
         if let (Some(spans), Some(profile)) = (spans, &mut hooks.profile) {
             profile.extend(spans.into_iter().map(Span::from));
         }
         let results = results.map_err(|error| Error::new(format!("the model: {error}")))?;
-        for (name, out) in self.outputs.iter().zip(outputs) {
-            let Some(array) = results.array(name) else {
-                fail!("the model's output `{name}` is no tensor");
+        for (&port, out) in self.outputs.iter().zip(outputs) {
+            let Some(value) = &results[port] else { continue };
+            let name = &self.session.outputs()[port].name;
+            let Some(array) = value.as_array() else {
+                fail!("the model's output `{name}` is not a tensor");
             };
             write(array, out).map_err(|error| Error::new(format!("output `{name}`: {error}")))?;
         }
         Ok(())
+    }
+
+    fn interface(&self) -> Interface {
+        let features = |ports: &[Port], chosen: &[usize]| {
+            chosen.iter().filter_map(|port| feature(&ports[*port])).collect()
+        };
+        let states = self.session.states();
+        Interface {
+            inputs: features(self.session.inputs(), &self.inputs),
+            outputs: features(self.session.outputs(), &self.outputs),
+            states: states.iter().filter_map(feature).collect(),
+        }
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.session.reset().map_err(|error| Error::new(error.to_string()))
     }
 
     fn states(&self) -> Result<Vec<(String, Tensor)>> {
@@ -195,49 +229,194 @@ impl Delegate for HostDelegate {
     }
 }
 
-/// An input as the model takes it: converted as ExecuTorch's delegate does, which cuts off what does not fit.
-fn to_array(view: &View, port: &Port) -> Result<Array> {
+impl HostDelegate {
+    /// Brings outputs to the sizes that the results will have, where that is known, and gives the memory of those
+    /// whose elements can be written there, by the function's outputs.
+    fn targets<'o>(
+        &self,
+        inputs: &[Input<'_>],
+        outputs: &'o mut [Out<'_>],
+        observed: bool,
+    ) -> Result<Vec<Option<&'o mut [f32]>>> {
+        let ports = self.session.outputs();
+        let mut targets: Vec<Option<&mut [f32]>> = ports.iter().map(|_| None).collect();
+        // Who looks on has each operation performed by itself, which gives memory of its own.
+        let fits = |(port, input): (&Port, &Input)| port.accepts_shape(input.shape());
+        if observed || !self.session.inputs().iter().zip(inputs).all(fits) {
+            return Ok(targets);
+        }
+        let shapes: Vec<_> = inputs.iter().map(|input| input.shape().to_vec()).collect();
+        let shapes = self.session.output_shapes(&shapes);
+        let shapes = shapes.map_err(|error| Error::new(format!("the model: {error}")))?;
+        for (&port, out) in self.outputs.iter().zip(outputs) {
+            let name = &ports[port].name;
+            let Some(shape) = &shapes[port] else { continue };
+            resize(out, shape).map_err(|error| Error::new(format!("output `{name}`: {error}")))?;
+            // A narrower type is rounded on the way to one that is wider.
+            let is_fp32 = ports[port].ty.as_tensor().is_some_and(|ty| ty.dtype == DType::Fp32);
+            if is_fp32 && out.dtype == ScalarType::Float && out.is_contiguous() {
+                targets[port] = bytemuck::try_cast_slice_mut(out.bytes()).ok();
+            }
+        }
+        Ok(targets)
+    }
+}
+
+/// What a port takes or gives; none where that is not a tensor that programs have.
+fn feature(port: &Port) -> Option<Feature> {
+    let ty = port.ty.as_tensor()?;
+    let flexibility = port.description.as_ref().and_then(|description| match &description.ty {
+        FeatureType::MultiArray(array) => Some(array),
+        _ => None,
+    });
+    let extent = |axis: usize, dim: &Dim| match (dim, flexibility.map(|array| &array.flexibility)) {
+        (Dim::Known(extent), _) => (*extent as usize, Some(*extent as usize)),
+        (_, Some(ShapeFlexibility::Ranged(ranges))) => {
+            let range = ranges.get(axis);
+            let upper = range.and_then(|range| range.upper_bound());
+            (range.map_or(0, |range| range.lower as usize), upper.map(|upper| upper as usize))
+        }
+        (_, Some(ShapeFlexibility::Enumerated(shapes))) => {
+            let own = flexibility.map(|array| &array.shape);
+            let extents = shapes.iter().chain(own).filter_map(|shape| shape.get(axis));
+            let extents = extents.filter_map(|extent| usize::try_from(*extent).ok());
+            (extents.clone().min().unwrap_or(0), extents.max())
+        }
+        _ => (0, None),
+    };
+    Some(Feature {
+        name: port.name.clone(),
+        scalar_type: ScalarType::of(ty.dtype)?,
+        extents: ty.shape.iter().enumerate().map(|(axis, dim)| extent(axis, dim)).collect(),
+    })
+}
+
+/// An input as the model takes it: where it lies if it is of the model's type, else converted without a loss that
+/// the types do not imply. Floats are rounded to halves; an integer that does not fit is an error.
+fn to_input<'v>(view: &View<'v>, port: &Port) -> Result<Input<'v>> {
     let Some(ty) = port.ty.as_tensor() else {
         fail!("the model takes a `{}`; accepted are tensors", port.ty);
     };
     Compute::of(view.dtype)?;
     // Core ML has no scalars at its edge.
     let shape = match view.sizes {
-        [] if ty.rank() == 1 => vec![1],
-        sizes => sizes.to_vec(),
+        [] if ty.rank() == 1 => &[1],
+        sizes => sizes,
     };
     let dtype = ty.dtype;
+    if view.is_contiguous() {
+        let elements = match (view.dtype, dtype) {
+            (ScalarType::Float, DType::Fp32) => {
+                bytemuck::try_cast_slice(view.bytes).ok().map(ElementsView::Floats)
+            }
+            (ScalarType::Int, DType::Int32) => {
+                bytemuck::try_cast_slice(view.bytes).ok().map(ElementsView::Ints)
+            }
+            _ => None,
+        };
+        if let Some(elements) = elements {
+            return Ok(Input::View(coremill_engine::View { dtype, shape, elements }));
+        }
+    }
     if dtype.is_float() {
         let mut numbers = view.contiguous::<f32>();
+        if !is_floating(view.dtype) {
+            let whole = view.contiguous::<i64>();
+            let lost = whole.iter().zip(&numbers).find(|(whole, float)| **float as i64 != **whole);
+            if let Some((whole, _)) = lost {
+                fail!("the element {whole} cannot be held by the `{dtype}` that the model takes");
+            }
+        }
         if dtype == DType::Fp16 {
             numbers.iter_mut().for_each(|number| *number = f16::from_f32(*number).to_f32());
         }
-        return Ok(Array::floats(DType::Fp32, shape, numbers));
+        return Ok(Input::Array(Array::floats(DType::Fp32, shape, numbers)));
     }
-    let numbers = view.contiguous::<i64>();
-    let cut = |number: i64| match dtype {
-        DType::Bool => i32::from(number != 0),
-        DType::Int8 => i32::from(number as i8),
-        DType::UInt8 => i32::from(number as u8),
-        DType::Int16 => i32::from(number as i16),
-        DType::UInt16 => i32::from(number as u16),
-        _ => number as i32,
+    let Some(range) = range_of(dtype) else { fail!("the model takes a `{}`", port.ty) };
+    let numbers = whole_numbers(view)?;
+    let fit = |number: i64| match dtype {
+        DType::Bool => Ok(i32::from(number != 0)),
+        _ if range.contains(&number) => Ok(number as i32),
+        _ => {
+            let (low, high) = (range.start(), range.end());
+            Err(Error::new(format!(
+                "the element {number} does not fit the `{dtype}` that the model takes; accepted are {low} to {high}"
+            )))
+        }
     };
-    ensure!(dtype.is_integer() || dtype == DType::Bool, "the model takes a `{}`", port.ty);
-    Ok(Array::ints(dtype, shape, numbers.into_iter().map(cut).collect()))
+    let numbers = numbers.into_iter().map(fit).collect::<Result<_>>()?;
+    Ok(Input::Array(Array::ints(dtype, shape, numbers)))
+}
+
+/// The elements as integers, in the order of the dimensions. Floats have to be whole.
+fn whole_numbers(view: &View) -> Result<Vec<i64>> {
+    if !is_floating(view.dtype) {
+        return Ok(view.contiguous::<i64>());
+    }
+    let floats = view.contiguous::<f64>();
+    let whole = |float: f64| {
+        // The bounds are those of integers that floats of 64 bits hold.
+        let is_whole = float.fract() == 0.0 && float.abs() <= (1u64 << 53) as f64;
+        ensure!(is_whole, "the element {float} is not an integer, which the model takes");
+        Ok(float as i64)
+    };
+    floats.into_iter().map(whole).collect()
+}
+
+/// The integers of a type; none for what is no type of integers. Those that are wider than 32 bits are held in 32.
+fn range_of(dtype: DType) -> Option<std::ops::RangeInclusive<i64>> {
+    Some(match dtype {
+        DType::Bool => 0..=1,
+        DType::Int8 => i64::from(i8::MIN)..=i64::from(i8::MAX),
+        DType::UInt8 => 0..=i64::from(u8::MAX),
+        DType::Int16 => i64::from(i16::MIN)..=i64::from(i16::MAX),
+        DType::UInt16 => 0..=i64::from(u16::MAX),
+        DType::UInt32 | DType::UInt64 => 0..=i64::from(i32::MAX),
+        dtype if dtype.is_integer() => i64::from(i32::MIN)..=i64::from(i32::MAX),
+        _ => return None,
+    })
+}
+
+/// Brings an output to the shape of a result.
+fn resize(out: &mut Out, shape: &[usize]) -> Result<()> {
+    match (shape, out.sizes.is_empty()) {
+        ([1], true) => out.resize(&[]),
+        (shape, _) => out.resize(shape),
+    }
 }
 
 /// An output as the program takes it.
 fn write(array: &Array, out: &mut Out) -> Result<()> {
     Compute::of(out.dtype)?;
-    match (array.shape(), out.sizes.is_empty()) {
-        ([1], true) => out.resize(&[])?,
-        (shape, _) => out.resize(shape)?,
-    }
+    resize(out, array.shape())?;
+    let integers = out.dtype.dtype().and_then(|dtype| {
+        let range = range_of(dtype)?;
+        // What models compute in 32 bits is written to 64.
+        Some(if dtype == DType::Int64 { i64::MIN..=i64::MAX } else { range })
+    });
+    let is_bool = out.dtype == ScalarType::Bool;
+    let fits = |number: i64| {
+        let range = integers.as_ref().filter(|_| !is_bool);
+        let inside = range.is_none_or(|range| range.contains(&number));
+        ensure!(inside, "the element {number} does not fit `{:?}`", out.dtype);
+        Ok(number)
+    };
     match array.elements() {
+        Elements::Floats(floats) if integers.is_some() && !is_bool => {
+            let whole = |float: &f32| {
+                let (whole, dtype) = (float.trunc(), out.dtype);
+                // A comparison with NaN does not hold.
+                let inside = whole.abs() < 9e18;
+                ensure!(inside, "the element {float} does not fit `{dtype:?}`");
+                fits(whole as i64)
+            };
+            let numbers = floats.iter().map(whole).collect::<Result<Vec<i64>>>()?;
+            out.put_contiguous(&numbers);
+        }
         Elements::Floats(floats) => out.put_contiguous(floats.as_slice()),
         Elements::Ints(ints) => {
-            let numbers: Vec<i64> = ints.iter().map(|int| i64::from(*int)).collect();
+            let numbers = ints.iter().map(|int| fits(i64::from(*int)));
+            let numbers = numbers.collect::<Result<Vec<i64>>>()?;
             out.put_contiguous(&numbers);
         }
         Elements::Texts(_) => fail!("the model gives text; accepted are numbers"),

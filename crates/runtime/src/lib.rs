@@ -44,15 +44,15 @@ mod value;
 mod view;
 
 pub use coremill_pte::program::ScalarType;
-pub use delegate::{Backend, Delegate, DelegatedPart};
+pub use delegate::{Backend, Delegate, DelegatedPart, Feature, Interface, backends};
 pub use error::Error;
 pub use hooks::{Hooks, INPUT, Span, own_times};
-pub use limits::Limits;
+pub use limits::{Limits, MAX_RANK};
 pub use method::Method;
 pub use program::{LoadOptions, Port, Program};
 pub use results::Results;
 pub use value::{Tensor, Value};
-pub use view::{Out, View};
+pub use view::{Grow, Out, View};
 
 /// The operators that there are kernels for, each with a letter for each of its arguments.
 ///

@@ -1,7 +1,7 @@
 //! What a program may ask for.
 
 /// The most dimensions of a tensor, as in ExecuTorch.
-pub(crate) const MAX_RANK: usize = 16;
+pub const MAX_RANK: usize = 16;
 
 /// What a program may ask for.
 #[derive(Clone, Copy, Debug)]

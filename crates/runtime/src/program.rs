@@ -99,8 +99,8 @@ impl Program {
             let tensors = crate::external::read(path)?;
             external.extend(tensors);
         }
-        #[cfg(feature = "host")]
-        let backends = with_host(backends);
+        // What this machine runs comes last, so that callers can put something else in its place.
+        let backends = backends.into_iter().chain(crate::delegate::backends()).collect();
         let machine = OnceLock::new();
         let shared = Shared { program, external, backends, machine, threads, faithful, limits };
         Ok(Program { shared: Arc::new(shared) })
@@ -144,13 +144,6 @@ impl Program {
             }
         }
     }
-}
-
-/// What this machine runs comes last, so that callers can put something else in its place.
-#[cfg(feature = "host")]
-fn with_host(mut backends: Vec<Arc<dyn Backend>>) -> Vec<Arc<dyn Backend>> {
-    backends.push(Arc::new(crate::host::HostBackend::default()));
-    backends
 }
 
 fn port(plan: &Plan, index: usize) -> Result<Port> {

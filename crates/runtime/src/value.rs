@@ -4,8 +4,7 @@ use coremill_pte::program::ScalarType;
 use coremill_tensor::Buffer;
 
 use crate::error::{Result, ensure};
-use crate::limits::MAX_RANK;
-use crate::view::View;
+use crate::view::{View, check_order, length};
 
 /// What methods are given and give back.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,19 +80,9 @@ impl Tensor {
         dim_order: Vec<u8>,
         data: Buffer,
     ) -> Result<Tensor> {
-        ensure!(sizes.len() <= MAX_RANK, "a tensor has {} dimensions at most", MAX_RANK);
-        let mut sorted = dim_order.clone();
-        sorted.sort_unstable();
+        check_order(&sizes, &dim_order)?;
         ensure!(
-            sorted.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8)),
-            "{dim_order:?} is no order of {} dimensions",
-            sizes.len()
-        );
-        let bytes = sizes
-            .iter()
-            .try_fold(scalar_type.bytes() as usize, |bytes, size| bytes.checked_mul(*size));
-        ensure!(
-            bytes == Some(data.len()),
+            length(scalar_type, &sizes) == Some(data.len()),
             "{} bytes are no tensor of `{scalar_type:?}` and the sizes {sizes:?}",
             data.len()
         );
@@ -131,8 +120,8 @@ impl Tensor {
         self.view().contiguous_bytes()
     }
 
-    /// What kernels read.
-    pub(crate) fn view(&self) -> View<'_> {
+    /// The tensor, to read.
+    pub fn view(&self) -> View<'_> {
         View {
             dtype: self.scalar_type,
             sizes: &self.sizes,

@@ -16,8 +16,10 @@ pub struct View<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+/// Finds memory for so many elements in the sizes given: for those whose memory grows with them.
+pub type Grow<'a> = Box<dyn FnMut(&[usize]) -> Result<&'a mut [u8]> + 'a>;
+
 /// A tensor that is written.
-#[derive(Debug)]
 pub struct Out<'a> {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: Vec<usize>,
@@ -26,9 +28,27 @@ pub struct Out<'a> {
     pub(crate) dynamic: bool,
     /// All the memory that there is for it.
     pub(crate) memory: &'a mut [u8],
+    /// Whom to ask for memory when the sizes change.
+    pub(crate) grow: Option<Grow<'a>>,
 }
 
 impl<'a> View<'a> {
+    /// A tensor that lies densely, its dimensions in the order given, the outermost first.
+    pub fn new(
+        dtype: ScalarType,
+        sizes: &'a [usize],
+        order: &'a [u8],
+        bytes: &'a [u8],
+    ) -> Result<View<'a>> {
+        check_order(sizes, order)?;
+        ensure!(
+            length(dtype, sizes) == Some(bytes.len()),
+            "{} bytes are no tensor of `{dtype:?}` and the sizes {sizes:?}",
+            bytes.len()
+        );
+        Ok(View { dtype, sizes, order, bytes })
+    }
+
     /// The type of the elements.
     pub fn scalar_type(&self) -> ScalarType {
         self.dtype
@@ -111,6 +131,27 @@ impl<'a> View<'a> {
     }
 }
 
+impl<'a> Out<'a> {
+    /// A tensor to write. With `grow` its sizes may change, and there may be no memory for the first ones.
+    pub fn new(
+        dtype: ScalarType,
+        sizes: Vec<usize>,
+        order: &'a [u8],
+        memory: &'a mut [u8],
+        dynamic: bool,
+        grow: Option<Grow<'a>>,
+    ) -> Result<Out<'a>> {
+        check_order(&sizes, order)?;
+        let needed = length(dtype, &sizes);
+        ensure!(
+            grow.is_some() || needed.is_some_and(|needed| needed <= memory.len()),
+            "a tensor of `{dtype:?}` and the sizes {sizes:?} does not fit in {} bytes",
+            memory.len()
+        );
+        Ok(Out { dtype, sizes, order, dynamic: dynamic || grow.is_some(), memory, grow })
+    }
+}
+
 impl Out<'_> {
     /// The type of the elements.
     pub fn scalar_type(&self) -> ScalarType {
@@ -149,12 +190,27 @@ impl Out<'_> {
         &mut self.memory[..length]
     }
 
+    /// Writes the elements of a tensor of the same type, which has the sizes that this one may take.
+    pub fn copy_from(&mut self, view: &View<'_>) -> Result {
+        ensure!(
+            view.dtype == self.dtype,
+            "the elements are of `{:?}`; accepted is `{:?}`",
+            view.dtype,
+            self.dtype
+        );
+        self.resize(view.sizes)?;
+        self.put_contiguous_bytes(&view.contiguous_bytes());
+        Ok(())
+    }
+
     /// Takes other sizes, if the tensor may have them: the rank stays, and there is memory for so many.
     pub fn resize(&mut self, sizes: &[usize]) -> Result {
-        if self.sizes == sizes {
+        let accepted = &self.sizes;
+        let bytes = length(self.dtype, sizes);
+        let fits = |memory: &[u8]| bytes.is_some_and(|bytes| bytes <= memory.len());
+        if accepted == sizes && fits(self.memory) {
             return Ok(());
         }
-        let accepted = &self.sizes;
         ensure!(
             self.dynamic,
             "the result has the sizes {sizes:?}, the output is planned for {accepted:?}"
@@ -164,12 +220,11 @@ impl Out<'_> {
             "the result has the sizes {sizes:?}, the output has the rank {}",
             accepted.len()
         );
-        let bytes = sizes
-            .iter()
-            .try_fold(self.width(), |bytes, size| bytes.checked_mul(*size))
-            .filter(|bytes| *bytes <= self.memory.len());
+        if let Some(grow) = &mut self.grow {
+            self.memory = grow(sizes)?;
+        }
         ensure!(
-            bytes.is_some(),
+            fits(self.memory),
             "the result has the sizes {sizes:?}; the output's memory holds {} bytes",
             self.memory.len()
         );
@@ -224,6 +279,30 @@ impl Out<'_> {
             bytes: &self.memory[..length],
         }
     }
+}
+
+impl std::fmt::Debug for Out<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Out({:?} {:?} ordered {:?})", self.dtype, self.sizes, self.order)
+    }
+}
+
+/// The bytes of a tensor.
+pub(crate) fn length(dtype: ScalarType, sizes: &[usize]) -> Option<usize> {
+    sizes.iter().try_fold(size_of(dtype), |bytes, size| bytes.checked_mul(*size))
+}
+
+/// Refuses what is no order of the dimensions.
+pub(crate) fn check_order(sizes: &[usize], order: &[u8]) -> Result {
+    ensure!(sizes.len() <= MAX_RANK, "a tensor has at most {MAX_RANK} dimensions");
+    let mut sorted = order.to_vec();
+    sorted.sort_unstable();
+    ensure!(
+        sorted.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8)),
+        "{order:?} is not an order of {} dimensions",
+        sizes.len()
+    );
+    Ok(())
 }
 
 /// The distances between neighbours along each dimension.

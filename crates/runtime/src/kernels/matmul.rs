@@ -253,6 +253,7 @@ fn add_product(x: &Arguments, out: &mut [Out]) -> Result {
         order: &[0, 1],
         dynamic: false,
         memory: bytemuck::cast_slice_mut(&mut memory),
+        grow: None,
     };
     multiply_into(x, extents, left, right, None, &mut product)?;
     compute!(compute, N => {

@@ -428,8 +428,10 @@ fn convert(view: View, out: &Out) -> Result<Vec<u8>> {
         order: view.order,
         dynamic: false,
         memory: &mut bytes,
+        grow: None,
     };
     copy(view, &mut converted)?;
+    drop(converted);
     Ok(bytes)
 }
 

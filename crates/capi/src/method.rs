@@ -1,0 +1,727 @@
+//! Instances of methods, which keep states and run.
+#![expect(unsafe_code, reason = "entries of a C interface")]
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CString, c_char};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+#[cfg(feature = "host")]
+use coremill_engine::{Elements, Value as Computed};
+use coremill_pte::program::Value as PlannedValue;
+use coremill_runtime::{
+    Delegate, Error, Grow, Hooks, Interface, Method as Loaded, Out, Port, ScalarType, Tensor,
+    Value, View,
+};
+use coremill_tensor::Buffer;
+#[cfg(feature = "host")]
+use coremill_tensor::DType;
+
+use crate::error::{CoremillStatus, Failure, Result, c_text, guard};
+use crate::handle::Table;
+use crate::hooks::{CoremillHooks, CoremillOperation};
+use crate::model::{CoremillModel, MODELS, Model, What, put};
+use crate::options::{array, text};
+use crate::tensor::{
+    COREMILL_MAX_RANK, Checked, CoremillPort, CoremillPortKind, CoremillTensor, overlap,
+};
+
+/// An instance of a method: it has its own states. Several threads may use it; they run it one after the other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoremillMethod {
+    /// A number that the library has given out.
+    pub id: u64,
+}
+
+static METHODS: Table<Method> = Table::new("method");
+
+struct Method {
+    model: Arc<Model>,
+    name: String,
+    instance: Mutex<Instance>,
+    /// The thread that uses the instance, by [`this_thread`]; 0 for none.
+    user: AtomicUsize,
+    ports: [Vec<Named>; 3],
+}
+
+enum Instance {
+    Model(Box<dyn Delegate>),
+    Program(Box<Loaded>),
+}
+
+struct Named {
+    name: CString,
+    port: CoremillPort,
+}
+
+/// The instance, for as long as this thread uses it.
+struct InUse<'m> {
+    instance: MutexGuard<'m, Instance>,
+    user: &'m AtomicUsize,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.user.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A number that no other running thread has.
+fn this_thread() -> usize {
+    thread_local!(static MARK: Cell<u8> = const { Cell::new(0) });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+impl Method {
+    fn load(model: Arc<Model>, name: Option<&str>) -> Result<Method> {
+        let name = model.method(name)?.to_owned();
+        let instance = Instance::new(&model, &name)?;
+        let ports = instance.ports()?;
+        Ok(Method { model, name, instance: Mutex::new(instance), user: AtomicUsize::new(0), ports })
+    }
+
+    fn lock(&self) -> Result<InUse<'_>> {
+        let thread = this_thread();
+        if self.user.load(Ordering::Relaxed) == thread {
+            let message = "a callback uses the method that calls it; use another instance";
+            return Err(Failure::argument(message));
+        }
+        let instance = self.instance.lock().unwrap_or_else(PoisonError::into_inner);
+        self.user.store(thread, Ordering::Relaxed);
+        Ok(InUse { instance, user: &self.user })
+    }
+}
+
+impl Instance {
+    fn new(model: &Model, name: &str) -> Result<Instance> {
+        Ok(match &model.what {
+            What::Model(shared) => Instance::Model(model.prepare(shared, name)?),
+            What::Program(program) => {
+                Instance::Program(Box::new(program.method(name).map_err(Failure::model)?))
+            }
+        })
+    }
+
+    /// Inputs, outputs and states.
+    fn ports(&self) -> Result<[Vec<Named>; 3]> {
+        match self {
+            Instance::Model(delegate) => {
+                let Interface { inputs, outputs, states } = delegate.interface();
+                Ok([inputs, outputs, states].map(|features| {
+                    let port = |feature: coremill_runtime::Feature| {
+                        Named::new(&feature.name, feature.scalar_type, &feature.extents)
+                    };
+                    features.into_iter().map(port).collect()
+                }))
+            }
+            Instance::Program(method) => {
+                let tensors = |ports: Vec<Port>, what: &str| {
+                    let ports = ports.into_iter().filter_map(|port| match port {
+                        Port::Tensor { scalar_type, sizes, dynamic, .. } => {
+                            Some((scalar_type, sizes, dynamic))
+                        }
+                        Port::Fixed(_) => None,
+                    });
+                    let port = |(index, (scalar_type, sizes, dynamic))| {
+                        let sizes: Vec<usize> = sizes;
+                        let least = |size: &usize| if dynamic { 0 } else { *size };
+                        let extents: Vec<_> =
+                            sizes.iter().map(|size| (least(size), Some(*size))).collect();
+                        Named::new(&format!("{what}_{index}"), scalar_type, &extents)
+                    };
+                    ports.enumerate().map(port).collect()
+                };
+                let states = method.states().map_err(Failure::model)?.into_iter();
+                let state = |(name, tensor): (String, Tensor)| {
+                    let extents: Vec<_> =
+                        tensor.sizes().iter().map(|size| (*size, Some(*size))).collect();
+                    Named::new(&name, tensor.scalar_type(), &extents)
+                };
+                Ok([
+                    tensors(method.inputs().map_err(Failure::model)?, "input"),
+                    tensors(method.outputs().map_err(Failure::model)?, "output"),
+                    states.map(state).collect(),
+                ])
+            }
+        }
+    }
+
+    fn states(&self) -> Result<Vec<(String, Tensor)>> {
+        match self {
+            Instance::Model(delegate) => delegate.states(),
+            Instance::Program(method) => method.states(),
+        }
+        .map_err(Failure::execution)
+    }
+
+    fn set_state(&mut self, name: &str, value: &Tensor) -> Result {
+        match self {
+            Instance::Model(delegate) => delegate.set_state(name, value),
+            Instance::Program(method) => method.set_state(name, value),
+        }
+        .map_err(|error| Failure::argument(error.to_string()))
+    }
+}
+
+impl Named {
+    fn new(name: &str, scalar_type: ScalarType, extents: &[(usize, Option<usize>)]) -> Named {
+        let name = c_text(name);
+        let extents = &extents[..extents.len().min(COREMILL_MAX_RANK)];
+        let (mut least, mut largest) = ([0; COREMILL_MAX_RANK], [0; COREMILL_MAX_RANK]);
+        for (axis, (from, to)) in extents.iter().enumerate() {
+            least[axis] = *from as u64;
+            largest[axis] = to.map_or(u64::MAX, |to| to as u64);
+        }
+        let port = CoremillPort {
+            name: name.as_ptr(),
+            scalar_type: scalar_type as i32,
+            rank: extents.len() as u32,
+            least,
+            largest,
+        };
+        Named { name, port }
+    }
+}
+
+// SAFETY: the pointer in a port leads to the text beside it, which nobody changes.
+unsafe impl Send for Named {}
+// SAFETY: the same.
+unsafe impl Sync for Named {}
+
+/// The caller's memory, for a program that uses inputs where they lie: it is taken back after the run.
+struct Lent {
+    data: *const u8,
+    length: AtomicUsize,
+}
+
+// SAFETY: whoever lends does so for a run, takes the memory back behind it, and nobody writes to it meanwhile.
+unsafe impl Send for Lent {}
+// SAFETY: the same.
+unsafe impl Sync for Lent {}
+
+struct LentRef(Arc<Lent>);
+
+impl AsRef<[u8]> for LentRef {
+    fn as_ref(&self) -> &[u8] {
+        match self.0.length.load(Ordering::Acquire) {
+            0 => &[],
+            // SAFETY: the memory is there until the length is set to 0, behind the run.
+            length => unsafe { std::slice::from_raw_parts(self.0.data, length) },
+        }
+    }
+}
+
+/// Takes memory back when the run is over, however it ends.
+struct TakeBack(Vec<Arc<Lent>>);
+
+impl Drop for TakeBack {
+    fn drop(&mut self) {
+        for lent in &self.0 {
+            lent.length.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// The memory of a run: it must not be shared by what is written and anything else.
+struct Memory {
+    /// Where the outputs lie, then the inputs.
+    places: RefCell<Vec<Range<usize>>>,
+}
+
+impl Memory {
+    /// Copies of inputs that share memory with outputs are made first.
+    ///
+    /// # Safety
+    /// The memory of the inputs is there for `'g`, and nobody writes to it but this run to outputs.
+    unsafe fn of<'g>(
+        inputs: &'g [Checked],
+        outputs: &[Checked],
+    ) -> Result<(Memory, Vec<Cow<'g, [u8]>>)> {
+        let mut places: Vec<_> = outputs.iter().map(Checked::place).collect();
+        for (index, place) in places.iter().enumerate() {
+            if let Some(other) = places[..index].iter().position(|other| overlap(place, other)) {
+                let message = format!("outputs {other} and {index} share memory");
+                return Err(Failure::argument(message));
+            }
+        }
+        let mut bytes = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            // SAFETY: as the caller vouches; what an output shares is copied before anything is written.
+            let found = unsafe { input.bytes()? };
+            let shared = places[..outputs.len()].iter().any(|place| overlap(&input.place(), place));
+            places.push(if shared { 0..0 } else { input.place() });
+            bytes.push(if shared { Cow::Owned(found.to_vec()) } else { Cow::Borrowed(found) });
+        }
+        Ok((Memory { places: RefCell::new(places) }, bytes))
+    }
+
+    /// Asks the caller for memory for an output of other sizes.
+    fn grow(
+        &self,
+        hooks: &CoremillHooks,
+        index: usize,
+        mut tensor: CoremillTensor,
+        sizes: &[usize],
+    ) -> Result<Checked> {
+        let resize = hooks.resize.ok_or_else(|| Failure::argument("there is no callback"))?;
+        tensor.set_sizes(sizes);
+        if resize(hooks.context, index, &mut tensor) != CoremillStatus::Ok as i32 {
+            let message = format!("the caller has no memory for the sizes {sizes:?}");
+            return Err(Failure::argument(message));
+        }
+        let checked = Checked::of(&tensor)?;
+        if checked.sizes != sizes || checked.needed > checked.length {
+            let length = checked.length;
+            let message = format!("the caller's {length} bytes do not hold the sizes {sizes:?}");
+            return Err(Failure::argument(message));
+        }
+        let (mut places, place) = (self.places.borrow_mut(), checked.place());
+        let mut others = places.iter().enumerate().filter(|(other, _)| *other != index);
+        if others.any(|(_, other)| overlap(&place, other)) {
+            return Err(Failure::argument("the memory for the output holds another tensor"));
+        }
+        places[index] = place;
+        Ok(checked)
+    }
+}
+
+fn of_port(failure: Failure, what: &str, index: usize) -> Failure {
+    Failure { message: format!("{what} {index}: {}", failure.message), ..failure }
+}
+
+fn check_all(tensors: &[CoremillTensor], what: &str) -> Result<Vec<Checked>> {
+    let check = |(index, tensor): (usize, &CoremillTensor)| {
+        Checked::of(tensor).map_err(|failure| of_port(failure, what, index))
+    };
+    tensors.iter().enumerate().map(check).collect()
+}
+
+fn views<'v>(inputs: &'v [Checked], bytes: &'v [Cow<'_, [u8]>]) -> Result<Vec<View<'v>>> {
+    let view = |(index, (input, bytes)): (usize, (&'v Checked, &'v Cow<'_, [u8]>))| {
+        input.view(bytes).map_err(|failure| of_port(failure, "input", index))
+    };
+    inputs.iter().zip(bytes).enumerate().map(view).collect()
+}
+
+impl Method {
+    /// # Safety
+    /// See `coremill_method_execute`.
+    unsafe fn execute(
+        &self,
+        inputs: &[CoremillTensor],
+        outputs: &mut [CoremillTensor],
+        hooks: Option<&CoremillHooks>,
+    ) -> Result {
+        for (given, kind, what) in [
+            (inputs.len(), CoremillPortKind::Input, "inputs"),
+            (outputs.len(), CoremillPortKind::Output, "outputs"),
+        ] {
+            let has = self.ports[kind as usize].len();
+            if given != has {
+                let name = &self.name;
+                let message = format!("{given} {what} are given; the method `{name}` has {has}");
+                return Err(Failure::argument(message));
+            }
+        }
+        let (inputs, checked) = (check_all(inputs, "input")?, check_all(outputs, "output")?);
+        // SAFETY: as the caller vouches.
+        let (memory, bytes) = unsafe { Memory::of(&inputs, &checked)? };
+        let views = views(&inputs, &bytes)?;
+        let none = CoremillHooks {
+            context: std::ptr::null_mut(),
+            operation: None,
+            value: None,
+            resize: None,
+        };
+        let hooks = hooks.unwrap_or(&none);
+        let mut instance = self.lock()?;
+        let start = Instant::now();
+        let mut spans = Vec::new();
+        #[cfg(feature = "host")]
+        let mut observe = |kind: &str, name: &str, value: &Computed| {
+            if let (Some(show), Computed::Array(array)) = (hooks.value, value) {
+                show_value(&self.model, kind, name, array, |operation, tensor| {
+                    show(hooks.context, operation, tensor);
+                });
+            }
+        };
+        let mut inner = Hooks {
+            profile: hooks.operation.is_some().then_some(&mut spans),
+            #[cfg(feature = "host")]
+            observe: match hooks.value {
+                Some(_) => Some(&mut observe),
+                None => None,
+            },
+        };
+        let written = match &mut *instance.instance {
+            Instance::Model(delegate) => {
+                let mut outs = Vec::with_capacity(checked.len());
+                for (index, (output, tensor)) in checked.iter().zip(outputs.iter()).enumerate() {
+                    let (memory, tensor) = (&memory, *tensor);
+                    let grow: Option<Grow<'_>> = hooks.resize.is_some().then(|| {
+                        Box::new(move |sizes: &[usize]| {
+                            let grown = memory.grow(hooks, index, tensor, sizes);
+                            let grown = grown.map_err(|failure| Error::new(failure.message))?;
+                            // SAFETY: the callback gave the memory for this output; it holds nothing else that
+                            // the run uses.
+                            Ok(unsafe { grown.memory() })
+                        }) as Grow<'_>
+                    });
+                    // SAFETY: as the caller vouches; no input and no other output shares the memory.
+                    let room = unsafe { output.memory() };
+                    let (sizes, order) = (output.sizes.clone(), &output.order);
+                    let out = Out::new(output.scalar_type, sizes, order, room, true, grow);
+                    outs.push(out.map_err(|error| {
+                        of_port(Failure::argument(error.message()), "output", index)
+                    })?);
+                }
+                let run = delegate.execute_with(&views, &mut outs, &mut inner);
+                run.map_err(Failure::execution)?;
+                outs.iter().map(|out| out.sizes().to_vec()).collect()
+            }
+            Instance::Program(method) => {
+                run_program(method, &views, &checked, outputs, hooks, &memory, &mut inner)?
+            }
+        };
+        for (tensor, sizes) in outputs.iter_mut().zip::<Vec<Vec<usize>>>(written) {
+            tensor.set_sizes(&sizes);
+        }
+        drop(instance);
+        if let Some(report) = hooks.operation {
+            for span in spans {
+                self.model.symbols.describe(&span.label, &span.value, |operation| {
+                    let operation = CoremillOperation {
+                        start: span.start.saturating_duration_since(start).as_nanos() as u64,
+                        duration: span.elapsed.as_nanos() as u64,
+                        floating_point_operations: span.operations,
+                        bytes: span.bytes,
+                        nested: span.nested,
+                        ..operation
+                    };
+                    report(hooks.context, &operation);
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a method of a program; the sizes of its results, which are tensors.
+fn run_program(
+    method: &mut Loaded,
+    views: &[View<'_>],
+    checked: &[Checked],
+    outputs: &[CoremillTensor],
+    hooks: &CoremillHooks,
+    memory: &Memory,
+    inner: &mut Hooks<'_>,
+) -> Result<Vec<Vec<usize>>> {
+    let mut lent = TakeBack(Vec::new());
+    let mut given = views.iter();
+    let mut values = Vec::new();
+    for port in method.inputs().map_err(Failure::execution)? {
+        values.push(match port {
+            Port::Tensor { .. } => {
+                let view = given.next().ok_or_else(|| Failure::argument("an input is missing"))?;
+                let bytes = view.bytes();
+                let length = AtomicUsize::new(bytes.len());
+                let one = Arc::new(Lent { data: bytes.as_ptr(), length });
+                lent.0.push(Arc::clone(&one));
+                let (sizes, order) = (view.sizes().to_vec(), view.dim_order().to_vec());
+                let data = Buffer::lent(Arc::new(LentRef(one)));
+                let tensor = Tensor::with_order(view.scalar_type(), sizes, order, data);
+                Value::Tensor(tensor.map_err(Failure::execution)?)
+            }
+            // Programs are made for one value of what is not a tensor.
+            Port::Fixed(PlannedValue::Null) => Value::None,
+            Port::Fixed(PlannedValue::Int(value)) => Value::Int(value),
+            Port::Fixed(PlannedValue::Bool(value)) => Value::Bool(value),
+            Port::Fixed(PlannedValue::Double(value)) => Value::Double(value),
+            Port::Fixed(PlannedValue::String(value)) => Value::String(value),
+            Port::Fixed(other) => {
+                return Err(Failure::execution(format!("the program takes {other:?}")));
+            }
+        });
+    }
+    let ports = method.outputs().map_err(Failure::execution)?;
+    let results = method.execute_with(&values, inner).map_err(Failure::execution)?;
+    let mut written = Vec::new();
+    let tensors = ports.iter().enumerate();
+    let tensors = tensors.filter(|(_, port)| matches!(port, Port::Tensor { .. }));
+    for ((index, (result, _)), output) in tensors.enumerate().zip(checked) {
+        let view = results.view(result).map_err(Failure::execution)?;
+        let fail = |message: String| of_port(Failure::argument(message), "output", index);
+        if view.scalar_type() != output.scalar_type {
+            let (found, given) = (view.scalar_type(), output.scalar_type);
+            return Err(fail(format!("the result is of `{found:?}`, the tensor of `{given:?}`")));
+        }
+        let mut place = output.clone();
+        let fits = place.length >= view.bytes().len();
+        if hooks.resize.is_some() && (place.sizes != view.sizes() || !fits) {
+            place = memory.grow(hooks, index, outputs[index], view.sizes())?;
+        } else if !fits {
+            let (needed, found) = (view.bytes().len(), place.length);
+            return Err(fail(format!("the result takes {needed} bytes; there are {found}")));
+        }
+        place.sizes = view.sizes().to_vec();
+        // SAFETY: as the caller of the entry vouches; nothing else that the run uses shares the memory.
+        let room = unsafe { place.memory() };
+        // The order in which dimensions lie is the caller's.
+        let out = Out::new(place.scalar_type, place.sizes.clone(), &place.order, room, false, None);
+        let mut out = out.map_err(|error| fail(error.message().to_owned()))?;
+        out.copy_from(&view).map_err(|error| fail(error.message().to_owned()))?;
+        written.push(place.sizes);
+    }
+    Ok(written)
+}
+
+/// Shows a value of a model: floats in 32 bits, truth values in bytes, integers in 32 bits.
+#[cfg(feature = "host")]
+fn show_value(
+    model: &Model,
+    kind: &str,
+    name: &str,
+    array: &coremill_engine::Array,
+    show: impl FnOnce(*const CoremillOperation, *const CoremillTensor),
+) {
+    let (scalar_type, bytes) = match array.elements() {
+        Elements::Floats(floats) => (ScalarType::Float, bytes_of(floats, f32::to_ne_bytes)),
+        Elements::Ints(ints) if array.dtype() == DType::Bool => {
+            (ScalarType::Bool, ints.iter().map(|int| *int as u8).collect())
+        }
+        Elements::Ints(ints) => (ScalarType::Int, bytes_of(ints, i32::to_ne_bytes)),
+        Elements::Texts(_) => return,
+    };
+    let tensor = CoremillTensor::shown(scalar_type, array.shape(), &bytes);
+    model.symbols.describe(kind, name, |operation| show(&operation, &tensor));
+}
+
+#[cfg(feature = "host")]
+fn bytes_of<T: Copy>(elements: &[T], bytes: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
+    elements.iter().flat_map(|element| bytes(*element)).collect()
+}
+
+/// Loads a method. A null `name` stands for the only one, for `forward`, or for a package's default function. Free it
+/// with `coremill_method_free`.
+///
+/// # Safety
+/// The name is null or ends in a zero; `method` leads to memory for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coremill_method_load(
+    model: CoremillModel,
+    name: *const c_char,
+    method: *mut CoremillMethod,
+) -> CoremillStatus {
+    guard(|| {
+        let model = MODELS.get(model.id)?;
+        let name = match name.is_null() {
+            true => None,
+            // SAFETY: as the caller vouches.
+            false => Some(unsafe { text(name, "name")? }),
+        };
+        let loaded = Method::load(model, name)?;
+        // SAFETY: as the caller vouches.
+        unsafe { put(method, || CoremillMethod { id: METHODS.insert(loaded) }, "method") }
+    })
+}
+
+/// Frees a method. A run that another thread has begun ends first.
+#[unsafe(no_mangle)]
+pub extern "C" fn coremill_method_free(method: CoremillMethod) -> CoremillStatus {
+    guard(|| METHODS.remove(method.id))
+}
+
+/// How many inputs, outputs or states a method has.
+///
+/// # Safety
+/// `count` leads to memory for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coremill_method_port_count(
+    method: CoremillMethod,
+    kind: i32,
+    count: *mut usize,
+) -> CoremillStatus {
+    guard(|| {
+        let method = METHODS.get(method.id)?;
+        let ports = method.ports_of(kind)?;
+        // SAFETY: as the caller vouches.
+        unsafe { put(count, || ports.len(), "count") }
+    })
+}
+
+/// An input, an output or a state of a method: `kind` is a `CoremillPortKind`.
+///
+/// # Safety
+/// `port` leads to memory for a port.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coremill_method_port(
+    method: CoremillMethod,
+    kind: i32,
+    index: usize,
+    port: *mut CoremillPort,
+) -> CoremillStatus {
+    guard(|| {
+        let method = METHODS.get(method.id)?;
+        let ports = method.ports_of(kind)?;
+        let found = ports.get(index).ok_or_else(|| {
+            Failure::missing(format!("no port {index}; the method has {}", ports.len()))
+        })?;
+        // SAFETY: as the caller vouches.
+        unsafe { put(port, || found.port, "port") }
+    })
+}
+
+impl Method {
+    fn ports_of(&self, kind: i32) -> Result<&[Named]> {
+        let ports = usize::try_from(kind).ok().and_then(|kind| self.ports.get(kind));
+        let ports = ports.map(Vec::as_slice);
+        ports.ok_or_else(|| Failure::argument(format!("{kind} is not a kind of port")))
+    }
+}
+
+/// Runs a method: reads the inputs where they lie, writes the outputs to their memory, and sets their sizes.
+///
+/// Tensors go in the order of the ports. Elements are converted to the model's type and back where the types differ;
+/// an integer that does not fit is an error, and a float that becomes a half is rounded. An output may share memory
+/// with inputs, which are copied then, not with another output. `hooks` may be null.
+///
+/// # Safety
+/// The arrays are as long as said; the tensors' memory is there, and nobody writes to it meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coremill_method_execute(
+    method: CoremillMethod,
+    inputs: *const CoremillTensor,
+    input_count: usize,
+    outputs: *mut CoremillTensor,
+    output_count: usize,
+    hooks: *const CoremillHooks,
+) -> CoremillStatus {
+    guard(|| {
+        let method = METHODS.get(method.id)?;
+        // SAFETY: as the caller vouches.
+        unsafe {
+            let inputs = array(inputs, input_count, "inputs")?;
+            array(outputs.cast_const(), output_count, "outputs")?;
+            let outputs = match output_count {
+                0 => &mut [],
+                count => std::slice::from_raw_parts_mut(outputs, count),
+            };
+            method.execute(inputs, outputs, hooks.as_ref())
+        }
+    })
+}
+
+/// Copies what a state holds to a tensor of its type, and sets the sizes.
+///
+/// # Safety
+/// The name ends in a zero; `tensor` leads to a tensor, whose memory is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coremill_method_state_read(
+    method: CoremillMethod,
+    name: *const c_char,
+    tensor: *mut CoremillTensor,
+) -> CoremillStatus {
+    guard(|| {
+        let method = METHODS.get(method.id)?;
+        // SAFETY: as the caller vouches.
+        let (name, tensor) = unsafe { (text(name, "name")?, tensor.as_mut()) };
+        let tensor = tensor.ok_or_else(|| Failure::argument("`tensor` is null"))?;
+        let mut place = Checked::of(tensor)?;
+        let states = method.lock()?.instance.states()?;
+        let state = states.iter().find(|(known, _)| known == name);
+        let (_, state) = state.ok_or_else(|| no_state(name, &states))?;
+        if state.scalar_type() != place.scalar_type || state.data().len() > place.length {
+            return Err(Failure::argument(format!(
+                "state `{name}` is of `{:?}` and takes {} bytes; the tensor is of `{:?}` and has {}",
+                state.scalar_type(),
+                state.data().len(),
+                place.scalar_type,
+                place.length
+            )));
+        }
+        if place.order.len() != state.sizes().len() {
+            place.order = (0..state.sizes().len()).map(|axis| axis as u8).collect();
+        }
+        // SAFETY: as the caller vouches.
+        let room = unsafe { place.memory() };
+        let sizes = state.sizes().to_vec();
+        let out = Out::new(place.scalar_type, sizes, &place.order, room, false, None);
+        let written = out.and_then(|mut out| out.copy_from(&state.view()));
+        written.map_err(|error| Failure::argument(error.message()))?;
+        tensor.set_sizes(state.sizes());
+        Ok(())
+    })
+}
+
+/// Sets what a state holds, to a tensor of its type and sizes, which is copied.
+///
+/// # Safety
+/// The name ends in a zero; `tensor` leads to a tensor, whose memory is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coremill_method_state_write(
+    method: CoremillMethod,
+    name: *const c_char,
+    tensor: *const CoremillTensor,
+) -> CoremillStatus {
+    guard(|| {
+        let method = METHODS.get(method.id)?;
+        // SAFETY: as the caller vouches.
+        let (name, tensor) = unsafe { (text(name, "name")?, tensor.as_ref()) };
+        let tensor = tensor.ok_or_else(|| Failure::argument("`tensor` is null"))?;
+        let checked = Checked::of(tensor)?;
+        // SAFETY: as the caller vouches.
+        let bytes = unsafe { checked.bytes()? };
+        let view = checked.view(bytes)?;
+        let data = Buffer::from(view.bytes().to_vec());
+        let (sizes, order) = (checked.sizes.clone(), checked.order.clone());
+        let value = Tensor::with_order(checked.scalar_type, sizes, order, data);
+        let value = value.map_err(|error| Failure::argument(error.message()))?;
+        let mut instance = method.lock()?;
+        let states = &method.ports[CoremillPortKind::State as usize];
+        if !states.iter().any(|state| state.name.to_bytes() == name.as_bytes()) {
+            return Err(no_state(name, &instance.instance.states()?));
+        }
+        instance.instance.set_state(name, &value)
+    })
+}
+
+fn no_state(name: &str, states: &[(String, Tensor)]) -> Failure {
+    let names: Vec<_> = states.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Failure::missing(format!("no state `{name}`; the method has {names}"))
+}
+
+/// Sets all states back to what they were when the method was loaded.
+#[unsafe(no_mangle)]
+pub extern "C" fn coremill_method_states_reset(method: CoremillMethod) -> CoremillStatus {
+    guard(|| {
+        let method = METHODS.get(method.id)?;
+        let mut instance = method.lock()?;
+        match &mut *instance.instance {
+            Instance::Model(delegate) => delegate.reset().map_err(Failure::execution),
+            Instance::Program(_) => {
+                *instance.instance = Instance::new(&method.model, &method.name)?;
+                Ok(())
+            }
+        }
+    })
+}
+
+/// Copies all states of one instance to another of the same method.
+#[unsafe(no_mangle)]
+pub extern "C" fn coremill_method_states_copy(
+    from: CoremillMethod,
+    to: CoremillMethod,
+) -> CoremillStatus {
+    guard(|| {
+        let (from, to) = (METHODS.get(from.id)?, METHODS.get(to.id)?);
+        // One is let go before the other is taken: two threads may copy in opposite directions.
+        let states = from.lock()?.instance.states()?;
+        let mut instance = to.lock()?;
+        states.iter().try_for_each(|(name, value)| instance.instance.set_state(name, value))
+    })
+}

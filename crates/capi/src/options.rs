@@ -1,0 +1,140 @@
+//! Settings by name.
+#![expect(unsafe_code, reason = "text comes from C")]
+
+use std::ffi::{CStr, c_char};
+
+use coremill_pte::program::CompileSpec;
+
+use crate::error::{CoremillStatus, Failure, Result, guard};
+
+/// A setting of what is loaded. Both texts belong to the caller and are not kept.
+///
+/// | key | value | |
+/// |---|---|---|
+/// | `compute_unit` | `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`, `all` | what Core ML may use; the engine for other systems runs on the CPU in any case |
+/// | `cache_dir` | a directory | where Core ML keeps what it has compiled; the engine compiles nothing |
+/// | `threads` | a number | how many threads share the work; 0, the default, stands for one for each processor |
+/// | `precision` | `fast`, `faithful` | whether floats are computed in 32 bits, or each result is rounded as on a device |
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoremillOption {
+    /// The name.
+    pub key: *const c_char,
+    /// The value.
+    pub value: *const c_char,
+}
+
+/// How to load.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Options {
+    pub(crate) threads: usize,
+    pub(crate) faithful: bool,
+    pub(crate) compute_unit: Option<String>,
+    pub(crate) cache_dir: Option<String>,
+}
+
+const COMPUTE_UNITS: [&str; 4] = ["cpu_only", "cpu_and_gpu", "cpu_and_ne", "all"];
+
+/// Far more threads than any machine has processors.
+const MAX_THREADS: usize = 4096;
+
+/// The text at a pointer.
+///
+/// # Safety
+/// The pointer is null or leads to text that ends in a zero and stays for `'a`.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
+    if pointer.is_null() {
+        return Err(Failure::argument(format!("`{what}` is null")));
+    }
+    // SAFETY: the pointer is not null; the caller vouches for the rest.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Failure::argument(format!("`{what}` is not UTF-8")))
+}
+
+/// A C array.
+///
+/// # Safety
+/// The pointer is null, or leads to so many elements that stay, unchanged, for `'a`.
+pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -> Result<&'a [T]> {
+    let fits =
+        count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    match (pointer.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::argument(format!("`{what}` is null, and said to have {count}"))),
+        (false, _) if !fits || !pointer.is_aligned() => {
+            Err(Failure::argument(format!("`{what}` is not an array of {count} elements")))
+        }
+        // SAFETY: it is not null, aligned and of a length that memory may have; the caller vouches for the rest.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
+    }
+}
+
+impl Options {
+    /// # Safety
+    /// The pointer leads to so many options, whose texts end in a zero.
+    pub(crate) unsafe fn read(options: *const CoremillOption, count: usize) -> Result<Options> {
+        let mut read = Options::default();
+        // SAFETY: as the caller vouches.
+        for option in unsafe { array(options, count, "options") }? {
+            // SAFETY: as the caller vouches.
+            let (key, value) = unsafe { (text(option.key, "key")?, text(option.value, "value")?) };
+            read.set(key, value)?;
+        }
+        Ok(read)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result {
+        let refused = |accepted: &str| {
+            Failure::argument(format!("option `{key}` is `{value}`; accepted is {accepted}"))
+        };
+        match key {
+            "compute_unit" if COMPUTE_UNITS.contains(&value) => {
+                self.compute_unit = Some(value.to_owned());
+            }
+            "compute_unit" => return Err(refused(&COMPUTE_UNITS.join(", "))),
+            "cache_dir" if value.is_empty() => return Err(refused("a directory")),
+            "cache_dir" => self.cache_dir = Some(value.to_owned()),
+            "threads" => {
+                let threads = value.parse().ok().filter(|threads| *threads <= MAX_THREADS);
+                self.threads = threads.ok_or_else(|| refused(&format!("0 to {MAX_THREADS}")))?;
+            }
+            "precision" => match value {
+                "fast" => self.faithful = false,
+                "faithful" => self.faithful = true,
+                _ => return Err(refused("fast, faithful")),
+            },
+            _ => {
+                let accepted = "compute_unit, cache_dir, threads, precision";
+                let message = format!("no option `{key}`; accepted are {accepted}");
+                return Err(Failure::argument(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// What backends are told, in the form in which programs tell them. Settings of the run go before those of the
+    /// program.
+    pub(crate) fn specs(&self) -> Vec<CompileSpec> {
+        let named = [("compute_units", &self.compute_unit), ("cache_dir", &self.cache_dir)];
+        let spec = |(key, value): (&str, &Option<String>)| {
+            let value = value.as_ref()?.clone().into_bytes();
+            Some(CompileSpec { key: key.to_owned(), value })
+        };
+        named.into_iter().filter_map(spec).collect()
+    }
+}
+
+/// Whether options are accepted, without loading anything.
+///
+/// # Safety
+/// `options` leads to `option_count` options, whose texts end in a zero, or is null if there are none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coremill_options_check(
+    options: *const CoremillOption,
+    option_count: usize,
+) -> CoremillStatus {
+    guard(|| {
+        // SAFETY: as the caller vouches.
+        unsafe { Options::read(options, option_count) }.map(|_| ())
+    })
+}

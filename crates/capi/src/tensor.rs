@@ -1,0 +1,190 @@
+//! The caller's memory, checked, as what runs reads and writes.
+#![expect(unsafe_code, reason = "memory comes from C")]
+
+use std::ffi::{c_char, c_void};
+use std::ops::Range;
+
+use coremill_runtime::{MAX_RANK, ScalarType, View};
+
+use crate::error::{Failure, Result};
+use crate::options::array;
+
+/// The most dimensions of a tensor.
+pub const COREMILL_MAX_RANK: usize = 16;
+
+const _: () = assert!(COREMILL_MAX_RANK == MAX_RANK);
+
+/// A tensor in the caller's memory, its elements side by side.
+///
+/// Set to zero what you do not need: a `dim_order` of zeros stands for the order of the dimensions.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoremillTensor {
+    /// The elements. They may begin at any address; they are used where they lie if that is a multiple of an
+    /// element's bytes.
+    pub data: *mut c_void,
+    /// The bytes of memory at `data`, of which an output may leave some unused.
+    pub length: usize,
+    /// The type of the elements, by the numbers of PyTorch and ExecuTorch: 0 uint8, 1 int8, 2 int16, 3 int32,
+    /// 4 int64, 5 float16, 6 float32, 7 float64, 11 bool, 15 bfloat16.
+    pub scalar_type: i32,
+    /// The number of dimensions, 0 for a scalar.
+    pub rank: u32,
+    /// The dimensions, `rank` of them. Of an output they are what it has at most, and are set to what it has.
+    pub sizes: [u64; COREMILL_MAX_RANK],
+    /// The dimensions in the order in which they lie in memory, the outermost first.
+    pub dim_order: [u8; COREMILL_MAX_RANK],
+}
+
+/// What a method has.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoremillPortKind {
+    /// What it reads.
+    Input = 0,
+    /// What it writes.
+    Output = 1,
+    /// What it keeps from run to run.
+    State = 2,
+}
+
+/// An input, an output or a state of a method.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoremillPort {
+    /// The name; it belongs to the library and stays until the method is freed.
+    pub name: *const c_char,
+    /// The type of the elements in the model, by the numbers of [`CoremillTensor`]. Tensors of other types are
+    /// converted where no element is changed by it.
+    pub scalar_type: i32,
+    /// The number of dimensions.
+    pub rank: u32,
+    /// The least extent of each dimension.
+    pub least: [u64; COREMILL_MAX_RANK],
+    /// The largest extent of each dimension; `UINT64_MAX` where there is no bound.
+    pub largest: [u64; COREMILL_MAX_RANK],
+}
+
+/// A tensor of the caller's that was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub(crate) scalar_type: ScalarType,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) order: Vec<u8>,
+    pub(crate) data: *mut u8,
+    /// The bytes of memory.
+    pub(crate) length: usize,
+    /// The bytes that the sizes ask for.
+    pub(crate) needed: usize,
+}
+
+impl Checked {
+    pub(crate) fn of(tensor: &CoremillTensor) -> Result<Checked> {
+        let number = i8::try_from(tensor.scalar_type).ok();
+        let scalar_type = number.and_then(ScalarType::from_number).ok_or_else(|| {
+            Failure::argument(format!("{} is not the number of a type", tensor.scalar_type))
+        })?;
+        let rank = usize::try_from(tensor.rank).ok().filter(|rank| *rank <= MAX_RANK);
+        let rank = rank.ok_or_else(|| {
+            Failure::argument(format!(
+                "the rank is {}; at most {MAX_RANK} is accepted",
+                tensor.rank
+            ))
+        })?;
+        let sizes = tensor.sizes[..rank].iter().map(|size| usize::try_from(*size).ok());
+        let sizes: Option<Vec<usize>> = sizes.collect();
+        let needed = sizes.as_ref().and_then(|sizes| {
+            let width = scalar_type.bytes() as usize;
+            let needed = sizes.iter().try_fold(width, |bytes, size| bytes.checked_mul(*size))?;
+            isize::try_from(needed).is_ok().then_some(needed)
+        });
+        let (Some(sizes), Some(needed)) = (sizes, needed) else {
+            let sizes = &tensor.sizes[..rank];
+            return Err(Failure::argument(format!("no tensor has the sizes {sizes:?}")));
+        };
+        let mut order = tensor.dim_order[..rank].to_vec();
+        if order.iter().all(|axis| *axis == 0) {
+            order = (0..rank).map(|axis| axis as u8).collect();
+        }
+        let data = tensor.data.cast::<u8>();
+        if data.is_null() && tensor.length > 0 || isize::try_from(tensor.length).is_err() {
+            let length = tensor.length;
+            return Err(Failure::argument(format!("there are no {length} bytes at {data:p}")));
+        }
+        Ok(Checked { scalar_type, sizes, order, data, length: tensor.length, needed })
+    }
+
+    /// Where its memory lies.
+    pub(crate) fn place(&self) -> Range<usize> {
+        self.data.addr()..self.data.addr() + self.length
+    }
+
+    /// The memory, to read.
+    ///
+    /// # Safety
+    /// The tensor's memory is there and nobody writes to it for `'a`.
+    pub(crate) unsafe fn bytes<'a>(&self) -> Result<&'a [u8]> {
+        // SAFETY: as the caller vouches.
+        unsafe { array(self.data.cast_const(), self.length, "data") }
+    }
+
+    /// The memory, to write.
+    ///
+    /// # Safety
+    /// The tensor's memory is there, and nobody else uses it for `'a`.
+    pub(crate) unsafe fn memory<'a>(&self) -> &'a mut [u8] {
+        if self.length == 0 {
+            return &mut [];
+        }
+        // SAFETY: the pointer is not null, as was checked, nor the length more than memory has; the caller vouches
+        // for the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.length) }
+    }
+
+    /// What it holds, in bytes that may be a copy.
+    pub(crate) fn view<'a>(&'a self, bytes: &'a [u8]) -> Result<View<'a>> {
+        let found = bytes.get(..self.needed).ok_or_else(|| {
+            let Checked { scalar_type, sizes, .. } = self;
+            let found = bytes.len();
+            Failure::argument(format!(
+                "a tensor of `{scalar_type:?}` and the sizes {sizes:?} takes {} bytes; there are {found}",
+                self.needed
+            ))
+        })?;
+        let view = View::new(self.scalar_type, &self.sizes, &self.order, found);
+        view.map_err(|error| Failure::argument(error.message()))
+    }
+}
+
+/// Whether two places share a byte.
+pub(crate) fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
+    left.start.max(right.start) < left.end.min(right.end)
+}
+
+impl CoremillTensor {
+    /// Notes the sizes that an output has.
+    pub(crate) fn set_sizes(&mut self, sizes: &[usize]) {
+        self.rank = sizes.len() as u32;
+        self.sizes = [0; COREMILL_MAX_RANK];
+        for (size, found) in self.sizes.iter_mut().zip(sizes) {
+            *size = *found as u64;
+        }
+    }
+
+    /// A tensor of the library's, for a callback to look at.
+    pub(crate) fn shown(scalar_type: ScalarType, sizes: &[usize], bytes: &[u8]) -> CoremillTensor {
+        let mut tensor = CoremillTensor {
+            data: bytes.as_ptr().cast_mut().cast(),
+            length: bytes.len(),
+            scalar_type: scalar_type as i32,
+            rank: 0,
+            sizes: [0; COREMILL_MAX_RANK],
+            dim_order: [0; COREMILL_MAX_RANK],
+        };
+        tensor.set_sizes(&sizes[..sizes.len().min(COREMILL_MAX_RANK)]);
+        for (axis, place) in tensor.dim_order.iter_mut().enumerate().take(sizes.len()) {
+            *place = axis as u8;
+        }
+        tensor
+    }
+}

@@ -1,0 +1,25 @@
+//! The C header, generated from the crate that implements it.
+
+use std::process::Command;
+
+use crate::workspace::root;
+
+/// What to do with the header.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Write nothing; fail if the file is not what would be written
+    #[arg(long)]
+    check: bool,
+}
+
+/// Writes or checks the header: a test of the crate knows how.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--quiet", "--package", "coremill-capi", "--test", "header"]);
+    if !arguments.check {
+        command.env("BLESS", "1");
+    }
+    let status = command.current_dir(root()).status();
+    let status = status.map_err(|error| format!("cannot run cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err("the header is not what it should be".to_owned()) }
+}
