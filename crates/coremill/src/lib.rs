@@ -73,3 +73,12 @@ pub use files::{
     Format, Opened, SaveOptions, Source, open, open_with_source, read_text, save, save_text,
     write_file,
 };
+
+/// The Rust of the README and of the guide, compiled and run with the tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    pub struct Readme;
+    #[doc = include_str!("../../../docs/rust.md")]
+    pub struct Rust;
+}

@@ -1,5 +1,6 @@
 //! From graphs and parameters to a model.
 
+use coremill_engine::{Array, evaluate};
 use coremill_mil::ir::{
     Binding, Constant, ConstantData, Function, Op, OpId, Program, Type, Weight,
 };
@@ -64,6 +65,7 @@ fn optimised(inner: &Inner, params: &Params, options: &CompileOptions) -> Result
         check_shape(slot, param)?;
         bind(&mut function, slot, param)?;
     }
+    fold_constants(&mut function);
     let mut draft = Draft::new(function).map_err(fault)?;
     let skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
     pass::simplify(&mut draft, &skipped);
@@ -75,6 +77,51 @@ fn optimised(inner: &Inner, params: &Params, options: &CompileOptions) -> Result
     pass::state_literals(&mut draft);
     pass::consume_inputs(&mut draft.function);
     Ok(draft.function)
+}
+
+/// Operations of the body on constants of at most so many elements are computed now: Core ML wants gates of
+/// recurrent layers, scales of norms and the like as constants.
+const MAX_FOLDED_ELEMENTS: u64 = 1 << 22;
+
+/// States what operations on constants give.
+fn fold_constants(function: &mut Function) {
+    for id in function.block(function.body).ops.clone() {
+        let op = function.op(id);
+        let Some(kind) = op.kind() else { continue };
+        let pure = kind != OpKind::Const && !kind.is_constexpr() && !kind.is_random();
+        if !pure || op.inputs.is_empty() || op.outputs.len() != 1 || !op.blocks.is_empty() {
+            continue;
+        }
+        if let Some(constant) = folded(function, id) {
+            let op = function.op_mut(id);
+            let outputs = std::mem::take(&mut op.outputs);
+            *op = Op { outputs, ..Op::constant(constant) };
+        }
+    }
+}
+
+fn folded(function: &Function, id: OpId) -> Option<Constant> {
+    let op = function.op(id);
+    let mut arguments = Vec::with_capacity(op.inputs.len());
+    for input in &op.inputs {
+        let mut arrays = Vec::with_capacity(input.bindings.len());
+        for binding in &input.bindings {
+            let constant = function.bound_constant(binding)?;
+            let count = constant.tensor_type()?.element_count()?;
+            if count > MAX_FOLDED_ELEMENTS {
+                return None;
+            }
+            arrays.push(Array::from_constant(constant).ok()?);
+        }
+        arguments.push((input.name.as_ref(), arrays));
+    }
+    let ty = function.value(op.outputs[0]).ty.as_tensor()?;
+    ty.element_count().filter(|&count| count <= MAX_FOLDED_ELEMENTS)?;
+    let arguments: Vec<_> = arguments.iter().map(|(name, all)| (*name, all.as_slice())).collect();
+    let results = evaluate(op.kind()?, function.opset, &arguments, &[ty.dtype]).ok()?;
+    let array = results.first()?;
+    let shape: Vec<_> = array.shape().iter().map(|&extent| extent as u64).collect();
+    Some(Constant::by_size(array.dtype(), &shape, Buffer::from(array.to_bytes()?)))
 }
 
 fn fault(error: pass::Error) -> Error {

@@ -7,6 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`ops`] | every operation of MIL as a method, generated from the op table |
+//! | [`nn`] | modules of several operations: layers, attention, scans |
 //! | [`Graph`], [`Tensor`], [`State`] | what a function is made of |
 //! | [`Params`], [`Param`], [`Gguf`], [`Scheme`] | weights, in memory and in files |
 //! | [`Session`], [`Device`], [`Executable`] | compiling, running, saving |
@@ -18,6 +19,7 @@ mod compile;
 mod device;
 mod error;
 mod graph;
+pub mod nn;
 pub mod ops;
 mod params;
 mod session;

@@ -77,6 +77,31 @@ impl<'g> Tensor<'g> {
         })
     }
 
+    /// One extent; 1 for what depends on a mistake.
+    #[track_caller]
+    pub fn extent(self, axis: usize) -> usize {
+        if !self.is_valid() {
+            return 1;
+        }
+        let dims = self.dims();
+        let extent = dims.get(axis).and_then(|dim| dim.known());
+        extent.map_or_else(
+            || {
+                let message =
+                    format!("axis {axis} of a tensor of shape {dims:?} has no fixed extent");
+                self.graph.note(message, None, Location::caller());
+                1
+            },
+            |extent| extent as usize,
+        )
+    }
+
+    /// The extent of the last axis.
+    #[track_caller]
+    pub fn last_extent(self) -> usize {
+        self.extent(self.rank().saturating_sub(1))
+    }
+
     /// An axis counted from the front.
     #[track_caller]
     pub(crate) fn axis(self, axis: i32) -> usize {
@@ -311,6 +336,19 @@ macro_rules! literal_first {
         )*}
     };
 }
+impl Graph {
+    /// Elements of a tensor where a condition holds, and a number elsewhere.
+    #[track_caller]
+    pub fn select_or<'g>(
+        &'g self,
+        condition: Tensor<'g>,
+        then: Tensor<'g>,
+        otherwise: f32,
+    ) -> Tensor<'g> {
+        condition.select(then, self.float(otherwise))
+    }
+}
+
 literal_first! {
     add Add;
     sub Sub;

@@ -1,0 +1,35 @@
+//! `weights FILE DIRECTORY`: the tensors of a file of weights as `fp32`, as they are read (`NAME.f32`) and as a model
+//! gives them that was compiled, written to `NAME.mlpackage` and read again (`NAME.run.f32`).
+
+use std::path::Path;
+
+use coremill_graph::{DType, Device, Error, Graph, Params, Precision, Session};
+use coremill_mil::package;
+
+fn main() -> Result<(), Error> {
+    let mut arguments = std::env::args().skip(1);
+    let (file, directory) =
+        (arguments.next().expect("a file"), arguments.next().expect("a directory"));
+    let directory = Path::new(&directory);
+    let mut params = Params::new();
+    params.load(file)?;
+    let write = |name: String, floats: &[f32]| {
+        let bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+        std::fs::write(directory.join(name), bytes).expect("the floats are written");
+    };
+    for (name, param) in params.iter() {
+        write(format!("{name}.f32"), &param.to_floats()?);
+        let graph = Graph::new();
+        let one = graph.input("one", DType::Fp32, [1]);
+        graph.output("y", graph.param(name, param.shape().to_vec()) * one);
+        let session = Session::new(Device::Host).precision(Precision::Fp32);
+        let mut model = session.compile(&graph)?;
+        model.set(name, param.clone())?;
+        let path = directory.join(format!("{name}.mlpackage"));
+        model.save(&path)?;
+        let read = package::read(&path).expect("the package is read");
+        let outputs = session.load(read)?.run(&[("one", &[1.0f32])])?;
+        write(format!("{name}.run.f32"), outputs.floats("y").expect("floats"));
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+use super::rope::{RopeTables, rotate};
+use super::{Linear, RmsNorm, below};
+use crate::graph::Graph;
+use crate::ops;
+use crate::state::State;
+use crate::tensor::Tensor;
+
+/// A number that no softmax lets through, and that `fp16` holds.
+const MASKED: f32 = -3e4;
+
+/// What attention does beside `softmax(q · kᵀ · scale) · v`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttentionOptions<'g> {
+    /// The factor for products of queries and keys; 1/√d if absent.
+    pub scale: Option<f32>,
+    /// Whether a query sees only keys up to its own place, the last query having the last key's.
+    pub causal: bool,
+    /// How many keys up to its own a query sees.
+    pub window: Option<usize>,
+    /// What is added to the scores.
+    pub bias: Option<Tensor<'g>>,
+    /// Scores become `cap · tanh(score / cap)`.
+    pub soft_cap: Option<f32>,
+    /// One score for each head that takes part in softmax and has no value.
+    pub sinks: Option<Tensor<'g>>,
+}
+
+/// Attention of heads of shape `[batch, heads, positions, head]`. Keys and values may have fewer heads, each of
+/// which serves several queries.
+#[track_caller]
+pub fn attention<'g>(
+    query: Tensor<'g>,
+    key: Tensor<'g>,
+    value: Tensor<'g>,
+    options: &AttentionOptions<'g>,
+) -> Tensor<'g> {
+    let graph = query.graph();
+    let (heads, kv_heads) = (query.extent(1), key.extent(1));
+    if kv_heads == 0 || heads % kv_heads != 0 {
+        let message = format!("{heads} heads of queries do not share {kv_heads} heads of keys");
+        return graph.mistake(message, None, std::panic::Location::caller());
+    }
+    let repeated = |x: Tensor<'g>| match heads / kv_heads {
+        1 => x,
+        times => {
+            let [batch, _, length, width] = [0, 1, 2, 3].map(|axis| x.extent(axis));
+            let x = x.unsqueeze(2).tile([1, 1, times as i32, 1, 1]);
+            x.view([batch, heads, length, width])
+        }
+    };
+    let (key, value) = (repeated(key), repeated(value));
+    let scale = options.scale.unwrap_or(1.0 / (query.last_extent() as f32).sqrt());
+    let mut scores = (query * scale).matmul_t(key);
+    if let Some(cap) = options.soft_cap {
+        scores = (scores / cap).tanh() * cap;
+    }
+    if let Some(bias) = options.bias {
+        scores = scores + bias;
+    }
+    if options.causal || options.window.is_some() {
+        scores = scores + mask(graph, query.extent(2), key.extent(2), options);
+    }
+    let Some(sinks) = options.sinks else { return scores.softmax_on(-1).dot(value) };
+    let (batch, length) = (query.extent(0), query.extent(2));
+    let sinks = sinks.view([1, heads, 1, 1]).broadcast_to([batch, heads, length, 1]);
+    let all = graph.concat([scores, sinks], -1, Default::default()).softmax_on(-1);
+    all.narrow(-1, ..key.extent(2) as i32).dot(value)
+}
+
+/// What is added to the scores of keys that a query does not see.
+fn mask<'g>(
+    graph: &'g Graph,
+    queries: usize,
+    keys: usize,
+    options: &AttentionOptions<'g>,
+) -> Tensor<'g> {
+    let ahead = keys.saturating_sub(queries);
+    let mut elements = Vec::with_capacity(queries * keys);
+    for query in 0..queries {
+        let place = query + ahead;
+        for key in 0..keys {
+            let hidden = (options.causal || options.window.is_some()) && key > place;
+            let far = options.window.is_some_and(|window| key + window <= place);
+            elements.push(if hidden || far { MASKED } else { 0.0 });
+        }
+    }
+    graph.floats([queries, keys], &elements)
+}
+
+/// Keys and values of earlier runs, in two states of shape `[batch, heads, positions, head]`.
+#[derive(Clone, Copy, Debug)]
+pub struct KvCache<'g> {
+    keys: State<'g>,
+    values: State<'g>,
+}
+
+impl<'g> KvCache<'g> {
+    /// A cache of the states `NAME.keys` and `NAME.values`.
+    #[track_caller]
+    pub fn new(graph: &'g Graph, name: &str, shape: [usize; 4]) -> KvCache<'g> {
+        KvCache {
+            keys: graph.state(&below(name, "keys"), shape),
+            values: graph.state(&below(name, "values"), shape),
+        }
+    }
+
+    /// Puts keys and values at a position, a vector of one integer, and gives all of them.
+    #[track_caller]
+    pub fn append(
+        self,
+        position: Tensor<'g>,
+        key: Tensor<'g>,
+        value: Tensor<'g>,
+    ) -> (Tensor<'g>, Tensor<'g>) {
+        let graph = key.graph();
+        let put = |state: State<'g>, new: Tensor<'g>| {
+            let zeros = graph.ints([2], &[0, 0]);
+            let after = graph.ints([1], &[0]);
+            let begin = graph.concat([zeros, position, after], 0, Default::default());
+            let size: Vec<i32> = new.shape().iter().map(|&extent| extent as i32).collect();
+            let end = begin + graph.ints([size.len()], &size);
+            let updated = state.read().slice_update(new, begin, end, ops::SliceUpdate::new());
+            state.write(updated);
+            state.read()
+        };
+        (put(self.keys, key), put(self.values, value))
+    }
+
+    /// What is added to the scores of places that are not filled yet, for queries that begin at a position.
+    #[track_caller]
+    pub fn mask(self, position: Tensor<'g>, queries: usize, window: Option<usize>) -> Tensor<'g> {
+        let graph = position.graph();
+        let length = self.keys.shape()[2];
+        let places: Vec<i32> = (0..length as i32).collect();
+        let own: Vec<i32> = (0..queries as i32).collect();
+        let places = graph.ints([1, length], &places);
+        let own = graph.ints([queries, 1], &own) + position;
+        let mut hidden = places.greater(own);
+        if let Some(window) = window {
+            hidden = hidden.logical_or((places + window as i32).less_equal(own));
+        }
+        hidden.cast(crate::DType::Fp32) * MASKED
+    }
+}
+
+/// Self-attention with its projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// Heads of queries.
+    pub heads: usize,
+    /// Heads of keys and values: as many, fewer, or one.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head: usize,
+    /// Whether queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether the output has a bias.
+    pub out_bias: bool,
+    /// Whether heads of queries and keys are normalized, with `q_norm` and `k_norm`, and by which epsilon.
+    pub qk_norm: Option<f32>,
+}
+
+impl Attention {
+    /// Attention without biases.
+    pub fn new(heads: usize, kv_heads: usize, head: usize) -> Attention {
+        Attention { heads, kv_heads, head, qkv_bias: false, out_bias: false, qk_norm: None }
+    }
+
+    /// Queries, keys and values of shape `[batch, heads, positions, head]`, rotated if there are tables.
+    #[track_caller]
+    pub fn project<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        rope: Option<RopeTables<'g>>,
+    ) -> [Tensor<'g>; 3] {
+        let (batch, length) = (x.extent(0), x.extent(1));
+        let project = |part: &str, heads: usize| {
+            let outputs = heads * self.head;
+            let layer =
+                if self.qkv_bias { Linear::new(outputs) } else { Linear::without_bias(outputs) };
+            let y = layer.apply(&below(name, part), x).view([batch, length, heads, self.head]);
+            let norm = match part {
+                "q_proj" => Some("q_norm"),
+                "k_proj" => Some("k_norm"),
+                _ => None,
+            };
+            let y = match (self.qk_norm, norm) {
+                (Some(epsilon), Some(norm)) => RmsNorm::new(epsilon).apply(&below(name, norm), y),
+                _ => y,
+            };
+            y.transpose([0, 2, 1, 3])
+        };
+        let query = project("q_proj", self.heads);
+        let key = project("k_proj", self.kv_heads);
+        let value = project("v_proj", self.kv_heads);
+        match rope {
+            Some(tables) => [rotate(query, tables), rotate(key, tables), value],
+            None => [query, key, value],
+        }
+    }
+
+    /// The output projection of heads.
+    #[track_caller]
+    pub fn merge<'g>(&self, name: &str, heads: Tensor<'g>, outputs: usize) -> Tensor<'g> {
+        let (batch, length) = (heads.extent(0), heads.extent(2));
+        let merged =
+            heads.transpose([0, 2, 1, 3]).view([batch, length, heads.extent(1) * heads.extent(3)]);
+        let layer =
+            if self.out_bias { Linear::new(outputs) } else { Linear::without_bias(outputs) };
+        layer.apply(&below(name, "o_proj"), merged)
+    }
+
+    /// Applies it to `[batch, positions, width]`.
+    #[track_caller]
+    pub fn apply<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        rope: Option<RopeTables<'g>>,
+        options: &AttentionOptions<'g>,
+    ) -> Tensor<'g> {
+        let [query, key, value] = self.project(name, x, rope);
+        self.merge(name, attention(query, key, value, options), x.last_extent())
+    }
+
+    /// Applies it to new positions from `position` on, with those before in a cache.
+    #[track_caller]
+    pub fn apply_cached<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        rope: Option<RopeTables<'g>>,
+        cache: KvCache<'g>,
+        position: Tensor<'g>,
+        options: &AttentionOptions<'g>,
+    ) -> Tensor<'g> {
+        let [query, key, value] = self.project(name, x, rope);
+        let (keys, values) = cache.append(position, key, value);
+        let mask = cache.mask(position, x.extent(1), options.window);
+        let bias = options.bias.map_or(mask, |bias| bias + mask);
+        let options =
+            AttentionOptions { causal: false, window: None, bias: Some(bias), ..*options };
+        self.merge(name, attention(query, keys, values, &options), x.last_extent())
+    }
+}
+
+/// Latent attention as DeepSeek has it: keys and values come out of a narrow vector, and a part of each key that
+/// carries the position is shared by all heads.
+///
+/// `query` is `[batch, heads, positions, plain + rotated]`, `latent` `[batch, positions, rank]` after its norm,
+/// `shared` the rotated `[batch, 1, positions, rotated]`, `up` the `[heads · (plain + value), rank]` projection.
+#[track_caller]
+pub fn latent_attention<'g>(
+    query: Tensor<'g>,
+    latent: Tensor<'g>,
+    shared: Tensor<'g>,
+    up: Tensor<'g>,
+    value_width: usize,
+    options: &AttentionOptions<'g>,
+) -> Tensor<'g> {
+    let graph = query.graph();
+    let (batch, heads, length) = (query.extent(0), query.extent(1), latent.extent(1));
+    let rotated = shared.last_extent();
+    let plain = query.last_extent().saturating_sub(rotated);
+    let expanded = latent.matmul_t(up).view([batch, length, heads, plain + value_width]);
+    let expanded = expanded.transpose([0, 2, 1, 3]);
+    let key = expanded.narrow(-1, ..plain as i32);
+    let value = expanded.narrow(-1, plain as i32..);
+    let shared = shared.broadcast_to([batch, heads, length, rotated]);
+    let key = graph.concat([key, shared], -1, Default::default());
+    attention(query, key, value, options)
+}

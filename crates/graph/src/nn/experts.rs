@@ -1,0 +1,75 @@
+use super::{Activation, Linear, below};
+use crate::ops::{Gather, Topk};
+use crate::tensor::Tensor;
+
+/// Experts of which each token visits a few: `gate.weight`, and for all experts together
+/// `experts.gate_proj`, `experts.up_proj` of shape `[experts, width, inputs]` and `experts.down_proj` of shape
+/// `[experts, inputs, width]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many a token visits.
+    pub visited: usize,
+    /// Their inner width.
+    pub width: usize,
+    /// Whether the weights of those that are visited are scaled to a sum of 1.
+    pub normalized: bool,
+    /// The inner width of an expert that all tokens visit, with its own gate as in Qwen; none if there is none.
+    pub shared: Option<usize>,
+}
+
+/// The experts that each token visits, and how much each counts: softmax over all scores, the largest of them.
+#[track_caller]
+pub fn top_experts<'g>(
+    scores: Tensor<'g>,
+    visited: usize,
+    normalized: bool,
+) -> (Tensor<'g>, Tensor<'g>) {
+    let (weights, experts) = scores.softmax_on(-1).topk(Topk::new().k(visited as i32).axis(-1));
+    let weights = if normalized { weights / weights.sum([-1], true) } else { weights };
+    (weights, experts)
+}
+
+/// Multiplies each row by the matrix of its group: `x` is `[rows, inputs]`, `weights`
+/// `[groups, outputs, inputs]`, `groups` `[rows]`. The matrices are gathered, so that each row takes just one.
+#[track_caller]
+pub fn grouped_matmul<'g>(x: Tensor<'g>, weights: Tensor<'g>, groups: Tensor<'g>) -> Tensor<'g> {
+    let (rows, inputs) = (x.extent(0), x.extent(1));
+    let own = weights.gather(groups, Gather::new().axis(0));
+    let y = x.view([rows, 1, inputs]).matmul_t(own);
+    y.view([rows, weights.extent(1)])
+}
+
+impl Experts {
+    /// Applies them to `[tokens, inputs]`.
+    #[track_caller]
+    pub fn apply<'g>(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let graph = x.graph();
+        let (tokens, inputs) = (x.extent(0), x.extent(1));
+        let scores = Linear::without_bias(self.count).apply(&below(name, "gate"), x);
+        let (weights, experts) = top_experts(scores, self.visited, self.normalized);
+        let rows = tokens * self.visited;
+        let groups = experts.view([rows]);
+        let repeated = x.unsqueeze(1).tile([1, self.visited as i32, 1]).view([rows, inputs]);
+        let matrix = |part: &str, outputs: usize, inputs: usize| {
+            graph.param(&below(name, part), [self.count, outputs, inputs])
+        };
+        let gate =
+            grouped_matmul(repeated, matrix("experts.gate_proj", self.width, inputs), groups);
+        let up = grouped_matmul(repeated, matrix("experts.up_proj", self.width, inputs), groups);
+        let inner = Activation::Silu.apply(gate) * up;
+        let down = grouped_matmul(inner, matrix("experts.down_proj", inputs, self.width), groups);
+        let weighted =
+            down.view([tokens, self.visited, inputs]) * weights.view([tokens, self.visited, 1]);
+        let routed = weighted.sum([1], false);
+        let Some(width) = self.shared else { return routed };
+        let part = |part: &str, outputs: usize, x: Tensor<'g>| {
+            Linear::without_bias(outputs).apply(&below(name, part), x)
+        };
+        let gate = part("shared_expert.gate_proj", width, x).silu();
+        let inner = gate * part("shared_expert.up_proj", width, x);
+        let shared = part("shared_expert.down_proj", inputs, inner);
+        routed + shared * part("shared_expert_gate", 1, x).sigmoid()
+    }
+}

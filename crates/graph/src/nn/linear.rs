@@ -1,0 +1,76 @@
+use super::below;
+use crate::ops::Gather;
+use crate::tensor::Tensor;
+
+/// `x · weightᵀ + bias`, the weight of shape `[outputs, inputs]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Linear {
+    outputs: usize,
+    bias: bool,
+}
+
+impl Linear {
+    /// A layer with a bias.
+    pub fn new(outputs: usize) -> Linear {
+        Linear { outputs, bias: true }
+    }
+
+    /// A layer without a bias.
+    pub fn without_bias(outputs: usize) -> Linear {
+        Linear { outputs, bias: false }
+    }
+
+    /// Applies it to the last axis.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let inputs = x.last_extent();
+        let graph = x.graph();
+        let weight = graph.param(&below(name, "weight"), [self.outputs, inputs]);
+        let y = x.matmul_t(weight);
+        if self.bias { y + graph.param(&below(name, "bias"), [self.outputs]) } else { y }
+    }
+}
+
+/// Rows of a table by their indices.
+#[derive(Clone, Copy, Debug)]
+pub struct Embedding {
+    rows: usize,
+    width: usize,
+}
+
+impl Embedding {
+    /// A table of so many rows of a width.
+    pub fn new(rows: usize, width: usize) -> Embedding {
+        Embedding { rows, width }
+    }
+
+    /// The rows at integer indices.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, indices: Tensor<'g>) -> Tensor<'g> {
+        let table = indices.graph().param(&below(name, "weight"), [self.rows, self.width]);
+        table.gather(indices, Gather::new().axis(0))
+    }
+}
+
+/// A linear layer with a correction of low rank: `x · weightᵀ + scale · (x · aᵀ) · bᵀ`.
+#[derive(Clone, Copy, Debug)]
+pub struct Lora {
+    base: Linear,
+    rank: usize,
+    scale: f32,
+}
+
+impl Lora {
+    /// A correction of a rank for a layer, multiplied by `alpha / rank`.
+    pub fn new(base: Linear, rank: usize, alpha: f32) -> Lora {
+        Lora { base, rank, scale: alpha / rank as f32 }
+    }
+
+    /// Applies it to the last axis. The parameters are `weight`, `bias`, `lora_A.weight` and `lora_B.weight`.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let down = Linear::without_bias(self.rank).apply(&below(name, "lora_A"), x);
+        let up = Linear::without_bias(self.base.outputs).apply(&below(name, "lora_B"), down);
+        self.base.apply(name, x) + up * self.scale
+    }
+}

@@ -1,0 +1,52 @@
+//! Modules of several operations, as networks are made of.
+//!
+//! A layer with parameters is a struct of its settings; `apply` takes a name and a tensor, declares the parameters
+//! below the name as torch does (`fc.weight`, `fc.bias`), and gives the result. What has no parameters is a
+//! function.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `linear` | [`Linear`], [`Embedding`], [`Lora`] |
+//! | `conv` | [`Conv`], [`ConvTranspose`], pooling, resizing |
+//! | `norm` | [`LayerNorm`], [`RmsNorm`], [`GroupNorm`], [`BatchNorm`], [`InstanceNorm`], [`LayerNorm2d`], [`adaptive_norm`] |
+//! | `activation` | [`Activation`] |
+//! | `rope` | [`Rope`] and its scalings |
+//! | `attention` | [`attention`], [`Attention`], [`KvCache`], [`latent_attention`] |
+//! | `experts` | [`Experts`], [`top_experts`], [`grouped_matmul`] |
+//! | `scan` | [`scan`], [`selective_scan`], [`state_space_dual`], [`gated_delta`], [`wkv`] |
+//! | `recurrent` | [`Lstm`], [`Gru`] |
+//! | `sampling` | [`top_k_filter`], [`top_p_filter`], [`sample`] |
+//! | `spectral` | [`fft`], [`LogMel`] |
+
+mod activation;
+mod attention;
+mod conv;
+mod experts;
+mod linear;
+mod norm;
+mod recurrent;
+mod rope;
+mod sampling;
+mod scan;
+mod spectral;
+
+pub use activation::Activation;
+pub use attention::{Attention, AttentionOptions, KvCache, attention, latent_attention};
+pub use conv::{
+    Conv, ConvTranspose, adaptive_avg_pool, avg_pool, max_pool, resize_bilinear, resize_nearest,
+};
+pub use experts::{Experts, grouped_matmul, top_experts};
+pub use linear::{Embedding, Linear, Lora};
+pub use norm::{
+    BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RmsNorm, adaptive_norm,
+};
+pub use recurrent::{Gru, Lstm};
+pub use rope::{Rope, RopeScaling, RopeStyle, RopeTables, axial_tables, rotate};
+pub use sampling::{sample, top_k_filter, top_p_filter};
+pub use scan::{MAX_UNROLLED, gated_delta, scan, selective_scan, state_space_dual, wkv};
+pub use spectral::{LogMel, fft};
+
+/// A name below another.
+fn below(name: &str, part: &str) -> String {
+    if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") }
+}

@@ -1,0 +1,169 @@
+use super::below;
+use crate::ops;
+use crate::tensor::Tensor;
+
+/// Normalizes the last axis to mean 0 and variance 1.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNorm(pub f32);
+
+/// Divides the last axis by its root mean square.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNorm {
+    epsilon: f32,
+    one_more: bool,
+}
+
+/// Normalizes groups of channels of `[batch, channels, …]`.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupNorm {
+    groups: usize,
+    epsilon: f32,
+}
+
+/// Normalizes channels by statistics that were gathered in training.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchNorm(pub f32);
+
+/// Normalizes each channel of each item of `[batch, channels, …]`.
+#[derive(Clone, Copy, Debug)]
+pub struct InstanceNorm {
+    epsilon: f32,
+    affine: bool,
+}
+
+/// Normalizes the channels of each place of `[batch, channels, height, width]`.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNorm2d(pub f32);
+
+impl LayerNorm {
+    /// Applies it, with `weight` and `bias`.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let graph = x.graph();
+        let width = x.last_extent();
+        let options = ops::LayerNorm::new()
+            .axes([-1])
+            .gamma(graph.param(&below(name, "weight"), [width]))
+            .beta(graph.param(&below(name, "bias"), [width]))
+            .epsilon(self.0);
+        x.layer_norm(options)
+    }
+}
+
+impl RmsNorm {
+    /// With an epsilon that is added to the mean square.
+    pub fn new(epsilon: f32) -> RmsNorm {
+        RmsNorm { epsilon, one_more: false }
+    }
+
+    /// Scales by `1 + weight` rather than by `weight`, as Gemma does.
+    pub fn one_more(mut self) -> RmsNorm {
+        self.one_more = true;
+        self
+    }
+
+    /// Applies it, with `weight`.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let weight = x.graph().param(&below(name, "weight"), [x.last_extent()]);
+        let weight = if self.one_more { weight + 1.0 } else { weight };
+        self.plain(x) * weight
+    }
+
+    /// Applies it without parameters.
+    #[track_caller]
+    pub fn plain(self, x: Tensor<'_>) -> Tensor<'_> {
+        let mean = x.square().mean([-1], true) + self.epsilon;
+        x * mean.rsqrt(ops::Rsqrt::new().epsilon(1e-12))
+    }
+}
+
+impl GroupNorm {
+    /// So many groups, and the epsilon that is added to the variance.
+    pub fn new(groups: usize, epsilon: f32) -> GroupNorm {
+        GroupNorm { groups, epsilon }
+    }
+
+    /// Applies it, with `weight` and `bias` for each channel.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let shape = x.shape();
+        let channels = x.extent(1);
+        let rest: usize = shape.iter().skip(2).product();
+        let groups = self.groups.max(1);
+        let grouped = x.view([x.extent(0), groups, channels / groups * rest]);
+        let normal = grouped.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(self.epsilon));
+        scaled(name, normal.view(shape))
+    }
+}
+
+impl BatchNorm {
+    /// Applies it, with `running_mean`, `running_var`, `weight` and `bias`.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let (graph, channels) = (x.graph(), x.extent(1));
+        let param = |part: &str| graph.param(&below(name, part), [channels]);
+        let options =
+            ops::BatchNorm::new().gamma(param("weight")).beta(param("bias")).epsilon(self.0);
+        x.batch_norm(param("running_mean"), param("running_var"), options)
+    }
+}
+
+impl InstanceNorm {
+    /// Without parameters, as torch's.
+    pub fn new(epsilon: f32) -> InstanceNorm {
+        InstanceNorm { epsilon, affine: false }
+    }
+
+    /// With `weight` and `bias` for each channel.
+    pub fn affine(mut self) -> InstanceNorm {
+        self.affine = true;
+        self
+    }
+
+    /// Applies it.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let shape = x.shape();
+        let rest: usize = shape.iter().skip(2).product();
+        let flat = x.view([x.extent(0), x.extent(1), rest]);
+        let normal = flat.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(self.epsilon));
+        let normal = normal.view(shape);
+        if self.affine { scaled(name, normal) } else { normal }
+    }
+}
+
+impl LayerNorm2d {
+    /// Applies it, with `weight` and `bias` for each channel.
+    #[track_caller]
+    pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
+        let centred = x - x.mean([1], true);
+        let variance = centred.square().mean([1], true) + self.0;
+        scaled(name, centred * variance.rsqrt(ops::Rsqrt::new().epsilon(1e-12)))
+    }
+}
+
+/// `layer_norm(x) · (1 + scale) + shift`, where scale and shift come from a condition.
+#[track_caller]
+pub fn adaptive_norm<'g>(
+    x: Tensor<'g>,
+    scale: Tensor<'g>,
+    shift: Tensor<'g>,
+    epsilon: f32,
+) -> Tensor<'g> {
+    let normal = x.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(epsilon));
+    normal * (scale + 1.0) + shift
+}
+
+/// Multiplies and shifts each channel.
+#[track_caller]
+fn scaled<'g>(name: &str, x: Tensor<'g>) -> Tensor<'g> {
+    let channels = x.extent(1);
+    let mut shape = vec![1; x.rank()];
+    if let Some(place) = shape.get_mut(1) {
+        *place = channels;
+    }
+    let graph = x.graph();
+    let param = |part: &str| graph.param(&below(name, part), [channels]).view(shape.clone());
+    x * param("weight") + param("bias")
+}

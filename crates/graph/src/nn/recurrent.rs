@@ -1,0 +1,116 @@
+use super::below;
+use crate::graph::Graph;
+use crate::ops;
+use crate::tensor::Tensor;
+
+/// One layer of LSTM over `[length, batch, inputs]`, with torch's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Lstm {
+    hidden: usize,
+    bidirectional: bool,
+}
+
+/// One layer of GRU over `[length, batch, inputs]`, with torch's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Gru {
+    hidden: usize,
+}
+
+/// Parameters of torch in the order of gates that Core ML has.
+fn ordered<'g>(
+    graph: &'g Graph,
+    name: &str,
+    gates: &[i32],
+    hidden: usize,
+    inputs: Option<usize>,
+) -> Tensor<'g> {
+    let mut shape = vec![gates.len() * hidden];
+    shape.extend(inputs);
+    let param = graph.param(name, shape);
+    let hidden = hidden as i32;
+    let parts: Vec<_> =
+        gates.iter().map(|gate| param.narrow(0, gate * hidden..(gate + 1) * hidden)).collect();
+    graph.concat(parts, 0, Default::default())
+}
+
+impl Lstm {
+    /// A layer of so many hidden units.
+    pub fn new(hidden: usize) -> Lstm {
+        Lstm { hidden, bidirectional: false }
+    }
+
+    /// Runs in both directions.
+    pub fn bidirectional(mut self) -> Lstm {
+        self.bidirectional = true;
+        self
+    }
+
+    /// Applies layer 0 of the name. Without a start, states begin as zeros of shape `[batch, hidden]`. Gives all
+    /// outputs and the last `h` and `c`.
+    #[track_caller]
+    pub fn apply<'g>(
+        self,
+        name: &str,
+        x: Tensor<'g>,
+        start: Option<(Tensor<'g>, Tensor<'g>)>,
+    ) -> (Tensor<'g>, Tensor<'g>, Tensor<'g>) {
+        const GATES: [i32; 4] = [0, 1, 3, 2];
+        let (graph, inputs, hidden) = (x.graph(), x.last_extent(), self.hidden);
+        let param = |part: &str, inputs: Option<usize>| {
+            ordered(graph, &below(name, part), &GATES, hidden, inputs)
+        };
+        let bias = |suffix: &str| {
+            param(&format!("bias_ih_l0{suffix}"), None)
+                + param(&format!("bias_hh_l0{suffix}"), None)
+        };
+        let width = if self.bidirectional { 2 * hidden } else { hidden };
+        let zeros = || graph.floats([x.extent(1), width], &vec![0.0; x.extent(1) * width]);
+        let (h, c) = start.unwrap_or_else(|| (zeros(), zeros()));
+        let mut options = ops::Lstm::new()
+            .bias(bias(""))
+            .output_sequence(true)
+            .direction(if self.bidirectional { "bidirectional" } else { "forward" });
+        if self.bidirectional {
+            options = options
+                .weight_ih_back(param("weight_ih_l0_reverse", Some(inputs)))
+                .weight_hh_back(param("weight_hh_l0_reverse", Some(hidden)))
+                .bias_back(bias("_reverse"));
+        }
+        let of_input = param("weight_ih_l0", Some(inputs));
+        let of_hidden = param("weight_hh_l0", Some(hidden));
+        x.lstm(h, c, of_input, of_hidden, options)
+    }
+}
+
+impl Gru {
+    /// A layer of so many hidden units.
+    pub fn new(hidden: usize) -> Gru {
+        Gru { hidden }
+    }
+
+    /// Applies layer 0 of the name. Without a start, the state begins as zeros of shape `[batch, hidden]`. Gives
+    /// all outputs and the last state.
+    #[track_caller]
+    pub fn apply<'g>(
+        self,
+        name: &str,
+        x: Tensor<'g>,
+        start: Option<Tensor<'g>>,
+    ) -> (Tensor<'g>, Tensor<'g>) {
+        const GATES: [i32; 3] = [0, 2, 1];
+        let (graph, inputs, hidden) = (x.graph(), x.last_extent(), self.hidden);
+        let param = |part: &str, inputs: Option<usize>| {
+            ordered(graph, &below(name, part), &GATES, hidden, inputs)
+        };
+        let zeros = || graph.floats([x.extent(1), hidden], &vec![0.0; x.extent(1) * hidden]);
+        let h = start.unwrap_or_else(zeros);
+        let options = ops::Gru::new()
+            .bias(param("bias_hh_l0", None))
+            .input_bias(param("bias_ih_l0", None))
+            .output_sequence(true)
+            .reset_after(true);
+        let of_input = param("weight_ih_l0", Some(inputs));
+        let of_hidden = param("weight_hh_l0", Some(hidden));
+        x.gru(h, of_input, of_hidden, options)
+    }
+}

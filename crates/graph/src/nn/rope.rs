@@ -1,0 +1,214 @@
+//! Positions as rotations.
+
+use crate::graph::Graph;
+use crate::ops::Gather;
+use crate::tensor::Tensor;
+
+/// Rotary positions of heads.
+#[derive(Clone, Copy, Debug)]
+pub struct Rope {
+    /// How many of a head's elements are rotated; those after them stay.
+    pub rotated: usize,
+    /// The base of the wave lengths.
+    pub theta: f64,
+    /// Which elements form a pair.
+    pub style: RopeStyle,
+    /// How wave lengths are stretched for longer contexts.
+    pub scaling: RopeScaling,
+}
+
+/// Which elements of a head are rotated together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// Element `i` and element `i + rotated / 2`, as in NeoX and the Llama of transformers.
+    #[default]
+    SplitHalves,
+    /// Elements `2 i` and `2 i + 1`, as in GPT-J and in GGUF's Llama.
+    Interleaved,
+}
+
+/// How wave lengths are stretched.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum RopeScaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// All by one factor.
+    Linear {
+        /// The factor.
+        factor: f64,
+    },
+    /// By a larger base.
+    Ntk {
+        /// The factor by which the context grows.
+        factor: f64,
+    },
+    /// Long waves by the factor, short ones not at all, those in between in part.
+    Yarn {
+        /// The factor.
+        factor: f64,
+        /// The context that the model was trained on.
+        original: f64,
+        /// Turns within the original context above which nothing is stretched; 32 usually.
+        beta_fast: f64,
+        /// Turns below which waves are stretched in full; 1 usually.
+        beta_slow: f64,
+    },
+    /// As Llama 3.1 does.
+    Llama3 {
+        /// The factor.
+        factor: f64,
+        /// The factor for the longest waves that are left alone; 1 usually.
+        low: f64,
+        /// The factor for the shortest that are stretched in part; 4 usually.
+        high: f64,
+        /// The context that the model was trained on.
+        original: f64,
+    },
+}
+
+/// The cosines and sines of positions.
+#[derive(Clone, Copy, Debug)]
+pub struct RopeTables<'g> {
+    /// Cosines, with half the rotated elements last.
+    pub cos: Tensor<'g>,
+    /// Sines, with half the rotated elements last.
+    pub sin: Tensor<'g>,
+    style: RopeStyle,
+}
+
+impl Rope {
+    /// Rotations of all elements of heads of a size.
+    pub fn new(rotated: usize, theta: f64) -> Rope {
+        Rope { rotated, theta, style: RopeStyle::default(), scaling: RopeScaling::None }
+    }
+
+    /// Angles for each step of position, and the factor for cosines and sines.
+    pub fn frequencies(&self) -> (Vec<f64>, f64) {
+        let width = self.rotated as f64;
+        let base = match self.scaling {
+            RopeScaling::Ntk { factor } => self.theta * factor.powf(width / (width - 2.0)),
+            _ => self.theta,
+        };
+        let plain: Vec<f64> =
+            (0..self.rotated / 2).map(|at| base.powf(-2.0 * at as f64 / width)).collect();
+        match self.scaling {
+            RopeScaling::None | RopeScaling::Ntk { .. } => (plain, 1.0),
+            RopeScaling::Linear { factor } => (plain.iter().map(|f| f / factor).collect(), 1.0),
+            RopeScaling::Yarn { factor, original, beta_fast, beta_slow } => {
+                let turns = |count: f64| {
+                    width * (original / (count * std::f64::consts::TAU)).ln() / (2.0 * base.ln())
+                };
+                let low = turns(beta_fast).floor().max(0.0);
+                let high = turns(beta_slow).ceil().min(width - 1.0);
+                let span = if high > low { high - low } else { 0.001 };
+                let mixed = plain.iter().enumerate().map(|(at, f)| {
+                    let stretched = ((at as f64 - low) / span).clamp(0.0, 1.0);
+                    f / factor * stretched + f * (1.0 - stretched)
+                });
+                (mixed.collect(), if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 })
+            }
+            RopeScaling::Llama3 { factor, low, high, original } => {
+                let scaled = plain.iter().map(|f| {
+                    let length = std::f64::consts::TAU / f;
+                    if length > original / low {
+                        f / factor
+                    } else if length < original / high {
+                        *f
+                    } else {
+                        let smooth = (original / length - low) / (high - low);
+                        (1.0 - smooth) * f / factor + smooth * f
+                    }
+                });
+                (scaled.collect(), 1.0)
+            }
+        }
+    }
+
+    /// The tables of the first positions, as constants of shape `[positions, rotated / 2]`.
+    #[track_caller]
+    pub fn tables<'g>(&self, graph: &'g Graph, positions: usize) -> RopeTables<'g> {
+        let (frequencies, factor) = self.frequencies();
+        let angles: Vec<f64> = (0..positions)
+            .flat_map(|position| frequencies.iter().map(move |f| position as f64 * f))
+            .collect();
+        let table = |of: fn(f64) -> f64| {
+            let elements: Vec<f32> = angles.iter().map(|&x| (of(x) * factor) as f32).collect();
+            graph.floats([positions, self.rotated / 2], &elements)
+        };
+        RopeTables { cos: table(f64::cos), sin: table(f64::sin), style: self.style }
+    }
+}
+
+impl<'g> RopeTables<'g> {
+    /// The rows at integer positions.
+    #[track_caller]
+    pub fn at(self, positions: Tensor<'g>) -> RopeTables<'g> {
+        let rows = |table: Tensor<'g>| table.gather(positions, Gather::new().axis(0));
+        RopeTables { cos: rows(self.cos), sin: rows(self.sin), ..self }
+    }
+}
+
+/// The tables of an image's places for heads whose first half turns by columns and whose second by rows, as in
+/// SAM 2: shape `[height · width, head / 2]`, for [`RopeStyle::Interleaved`].
+#[track_caller]
+pub fn axial_tables<'g>(
+    graph: &'g Graph,
+    head: usize,
+    theta: f64,
+    height: usize,
+    width: usize,
+) -> RopeTables<'g> {
+    let quarter = head / 4;
+    let frequencies: Vec<f64> =
+        (0..quarter).map(|at| theta.powf(-4.0 * at as f64 / head as f64)).collect();
+    let mut angles = Vec::with_capacity(height * width * quarter * 2);
+    for place in 0..height * width {
+        let (column, row) = ((place % width) as f64, (place / width) as f64);
+        angles.extend(frequencies.iter().map(|f| column * f));
+        angles.extend(frequencies.iter().map(|f| row * f));
+    }
+    let table = |of: fn(f64) -> f64| {
+        let elements: Vec<f32> = angles.iter().map(|&x| of(x) as f32).collect();
+        graph.floats([height * width, quarter * 2], &elements)
+    };
+    RopeTables { cos: table(f64::cos), sin: table(f64::sin), style: RopeStyle::Interleaved }
+}
+
+/// Rotates the first elements of heads of shape `[batch, heads, positions, head]`.
+#[track_caller]
+pub fn rotate<'g>(x: Tensor<'g>, tables: RopeTables<'g>) -> Tensor<'g> {
+    let graph = x.graph();
+    let rotated = 2 * tables.cos.last_extent();
+    let head = x.last_extent();
+    let part = if rotated < head { x.narrow(-1, ..rotated as i32) } else { x };
+    let (cos, sin) = (tables.cos, tables.sin);
+    let half = (rotated / 2) as i32;
+    let turned = match tables.style {
+        RopeStyle::SplitHalves => {
+            let (first, second) = (part.narrow(-1, ..half), part.narrow(-1, half..));
+            graph.concat(
+                [first * cos - second * sin, second * cos + first * sin],
+                -1,
+                Default::default(),
+            )
+        }
+        RopeStyle::Interleaved => {
+            let (first, second) = (part.strided(-1, .., 2), part.strided(-1, 1.., 2));
+            let pairs = [first * cos - second * sin, second * cos + first * sin];
+            let stacked = graph.stack(pairs, -1);
+            let mut shape: Vec<i32> = x.shape().iter().map(|&extent| extent as i32).collect();
+            if let Some(last) = shape.last_mut() {
+                *last = rotated as i32;
+            }
+            stacked.reshape(shape)
+        }
+    };
+    if rotated < head {
+        let rest = x.narrow(-1, rotated as i32..);
+        graph.concat([turned, rest], -1, Default::default())
+    } else {
+        turned
+    }
+}

@@ -1,0 +1,42 @@
+use crate::ops::{Cumsum, GatherAlongAxis, RandomCategorical, Topk};
+use crate::tensor::Tensor;
+
+/// A score that no token is drawn with, and that `fp16` holds.
+const NEVER: f32 = -3e4;
+
+/// Scores of `[batch, vocabulary]` with all but the `k` largest out of reach.
+#[track_caller]
+pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
+    let (largest, _) = logits.topk(Topk::new().k(k as i32).axis(-1));
+    let least = largest.narrow(-1, -1..);
+    logits.graph().select_or(logits.greater_equal(least), logits, NEVER)
+}
+
+/// Scores of `[batch, vocabulary]` with those out of reach that are not among the most likely of a total
+/// probability of `p`.
+#[track_caller]
+pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
+    let size = logits.last_extent();
+    let (sorted, _) = logits.topk(Topk::new().k(size as i32).axis(-1));
+    let probabilities = sorted.softmax_on(-1);
+    let before = probabilities.cumsum(Cumsum::new().axis(-1)) - probabilities;
+    // The least score that is kept is the one at the last place whose forerunners do not reach `p`.
+    let kept = before.less(p).cast(crate::DType::Int32).sum([-1], true) - 1;
+    let least = sorted.gather_along_axis(kept, GatherAlongAxis::new().axis(-1));
+    logits.graph().select_or(logits.greater_equal(least), logits, NEVER)
+}
+
+/// Draws a token for each row of `[batch, vocabulary]` after its scores are divided by the temperature; at
+/// temperature 0 the likeliest. A seed makes draws repeatable.
+#[track_caller]
+pub fn sample(logits: Tensor<'_>, temperature: f32, seed: Option<i32>) -> Tensor<'_> {
+    if temperature == 0.0 {
+        return logits.argmax(-1);
+    }
+    let options = RandomCategorical::new().mode("logits").size(1);
+    let options = match seed {
+        Some(seed) => options.seed(seed),
+        None => options,
+    };
+    (logits / temperature).random_categorical(options)
+}

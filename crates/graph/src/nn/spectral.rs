@@ -1,0 +1,105 @@
+//! Fourier transforms as products with matrices, which is what Core ML has for them.
+
+use std::f64::consts::TAU;
+
+use crate::graph::Graph;
+use crate::ops::{Conv, Log};
+use crate::tensor::Tensor;
+
+/// The cosines and sines of a transform of `size` points to `bins` frequencies, each `[size, bins]`.
+fn waves(graph: &Graph, size: usize, bins: usize) -> [Tensor<'_>; 2] {
+    let table = |of: fn(f64) -> f64| {
+        let angle = |at: usize, bin: usize| TAU * ((at * bin) % size) as f64 / size as f64;
+        let elements: Vec<f32> =
+            (0..size).flat_map(|at| (0..bins).map(move |bin| of(angle(at, bin)) as f32)).collect();
+        graph.floats([size, bins], &elements)
+    };
+    [table(f64::cos), table(f64::sin)]
+}
+
+/// The Fourier transform along the last axis, as real and imaginary part. The inverse is divided by the number of
+/// points.
+#[track_caller]
+pub fn fft<'g>(
+    real: Tensor<'g>,
+    imaginary: Option<Tensor<'g>>,
+    inverse: bool,
+) -> (Tensor<'g>, Tensor<'g>) {
+    let size = real.last_extent();
+    let [cos, sin] = waves(real.graph(), size, size);
+    // e^(-iωt) = cos - i sin
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let (mut re, mut im) = (real.dot(cos), real.dot(sin) * sign);
+    if let Some(imaginary) = imaginary {
+        re = re - imaginary.dot(sin) * sign;
+        im = im + imaginary.dot(cos);
+    }
+    if inverse {
+        (re, im) = (re / size as f32, im / size as f32);
+    }
+    (re, im)
+}
+
+/// The logarithm of a spectrogram in bands of mel, as speech models take it.
+#[derive(Clone, Copy, Debug)]
+pub struct LogMel {
+    /// Points of a window, which is Hann's.
+    pub window: usize,
+    /// Points between windows.
+    pub hop: usize,
+    /// Bands.
+    pub bands: usize,
+    /// Samples a second.
+    pub rate: f64,
+    /// What powers are at least before their logarithm is taken.
+    pub floor: f32,
+}
+
+impl LogMel {
+    /// Applies it to samples of `[batch, length]`: natural logarithms of `[batch, bands, windows]`, windows beginning
+    /// at multiples of the hop.
+    #[track_caller]
+    pub fn apply<'g>(&self, samples: Tensor<'g>) -> Tensor<'g> {
+        let graph = samples.graph();
+        let bins = self.window / 2 + 1;
+        let kernel = |of: fn(f64) -> f64| {
+            let mut elements = Vec::with_capacity(bins * self.window);
+            for bin in 0..bins {
+                for at in 0..self.window {
+                    let hann = 0.5 - 0.5 * (TAU * at as f64 / self.window as f64).cos();
+                    let angle = TAU * ((at * bin) % self.window) as f64 / self.window as f64;
+                    elements.push((hann * of(angle)) as f32);
+                }
+            }
+            graph.floats([bins, 1, self.window], &elements)
+        };
+        let x = samples.unsqueeze(1);
+        let frames = |of| x.conv(kernel(of), Conv::new().strides([self.hop]).pad_type("valid"));
+        let power = frames(f64::cos).square() + frames(f64::sin).square();
+        let filters = graph.floats([self.bands, bins], &self.filters());
+        let mel = filters.dot(power);
+        mel.maximum(self.floor).log(Log::new().epsilon(1e-10))
+    }
+
+    /// The filters of `[bands, bins]`, triangles on the mel scale of HTK, of height 1.
+    pub fn filters(&self) -> Vec<f32> {
+        let bins = self.window / 2 + 1;
+        let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+        let hertz = |mel: f64| 700.0 * (10f64.powf(mel / 2595.0) - 1.0);
+        let top = mel(self.rate / 2.0);
+        let points: Vec<f64> = (0..self.bands + 2)
+            .map(|at| hertz(top * at as f64 / (self.bands + 1) as f64))
+            .collect();
+        let mut filters = Vec::with_capacity(self.bands * bins);
+        for band in 0..self.bands {
+            let (low, centre, high) = (points[band], points[band + 1], points[band + 2]);
+            for bin in 0..bins {
+                let at = bin as f64 * self.rate / self.window as f64;
+                let rise = (at - low) / (centre - low);
+                let fall = (high - at) / (high - centre);
+                filters.push(rise.min(fall).max(0.0) as f32);
+            }
+        }
+        filters
+    }
+}

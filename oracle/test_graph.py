@@ -1,0 +1,181 @@
+"""Models that are built in Rust with `coremill::graph`, judged by torch, coremltools and gguf."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import gguf
+import numpy
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from oracle.graph_cases import cases
+from oracle.programs import loads_in_coremltools
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+# Every n-th case runs with each precision; COREMILL_ALL_CASES=1 runs all of them with both.
+SAMPLED = 1 if os.environ.get("COREMILL_ALL_CASES") else 3
+
+# The largest difference, in units of the largest expected number or 1.
+TOLERANCE = {"fp32": 2e-4, "fp16": 3e-2}
+
+# Core ML's reader takes longer than all else; it sees every n-th package.
+READ = 1 if os.environ.get("COREMILL_ALL_CASES") else 10
+
+
+def example(name, *arguments, package="coremill-graph"):
+    command = ["cargo", "run", "--quiet", "--package", package, "--example", name, "--", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_modules_give_what_torch_gives(tmp_path):
+    described, expected = [], {}
+    for number, case in enumerate(cases()):
+        for precision in ("fp32", "fp16"):
+            if (number + (precision == "fp16")) % SAMPLED:
+                continue
+            name = f"{number}_{case.module}_{precision}"
+            tensors = {f"input.{key}": value.float() for key, value in case.inputs.items()} | case.params
+            save_file({key: value.contiguous().clone() for key, value in tensors.items()}, tmp_path / f"{name}.safetensors")
+            described.append({"name": name, "module": case.module, "config": case.config, "precision": precision})
+            expected[name] = (precision, case)
+    (tmp_path / "cases.json").write_text(json.dumps(described))
+    example("modules", tmp_path)
+
+    failures = []
+    for at, (name, (precision, case)) in enumerate(expected.items()):
+        result = json.loads((tmp_path / f"{name}.json").read_text())
+        if "error" in result:
+            failures.append(f"{name} {case.config}: {result['error']}")
+            continue
+        if at % READ == 0:
+            failures += [f"{name}: {error}" for error in loads_in_coremltools(tmp_path / f"{name}.mlpackage")]
+        assert len(result["outputs"]) == len(case.expected), name
+        for found, wanted in zip(result["outputs"], case.expected):
+            # Numbers beyond all reach are a mask's.
+            wanted = wanted.double().numpy().clip(-3e4, 3e4)
+            found = numpy.array(found["elements"]).reshape(found["shape"])
+            if found.shape != wanted.shape:
+                failures.append(f"{name} {case.config}: shape {found.shape}, expected {wanted.shape}")
+                continue
+            scale = max(1.0, abs(numpy.where(wanted <= -3e4, 0, wanted)).max())
+            error = abs(found - wanted).max() / scale
+            if not error <= TOLERANCE[precision]:
+                failures.append(f"{name} {case.config}: differs by {error:.2e}")
+    assert not failures, f"{len(failures)} of {len(expected)} fail:\n" + "\n".join(failures)
+    print(f"{len(expected)} cases")
+
+
+SCHEMES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"]
+
+# Where the numbers of half precision stand in a block, by scheme.
+HALVES = {"Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0]}
+
+# What Core ML's compressed constants hold exactly, and the bits that a weight takes in the package at most.
+EXACT = {"Q8_0": 9.2, "Q4_0": 5.6, "IQ4_NL": 5.6, "MXFP4": 5.6, "Q5_0": 7.6}
+
+
+def blocks(scheme, rows, columns, generator):
+    """Random weights in a scheme, as bytes."""
+    kind = getattr(gguf.GGMLQuantizationType, scheme)
+    weights = generator.standard_normal((rows, columns)).astype(numpy.float32)
+    if scheme not in HALVES:
+        return kind, gguf.quants.quantize(weights, kind)
+    per_block, size = gguf.GGML_QUANT_SIZES[kind]
+    data = generator.integers(0, 256, (rows, columns // per_block, size), dtype=numpy.uint8)
+    for at in HALVES[scheme]:
+        scales = generator.standard_normal(data.shape[:2]).astype(numpy.float16)
+        data[..., at : at + 2] = scales.reshape(*scales.shape, 1).view(numpy.uint8)
+    return kind, data.reshape(rows, -1)
+
+
+def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
+    generator = numpy.random.default_rng(3)
+    writer = gguf.GGUFWriter(tmp_path / "weights.gguf", "llama")
+    expected = {}
+    for scheme in SCHEMES:
+        kind, data = blocks(scheme, 24, 512, generator)
+        writer.add_tensor(scheme, data, raw_dtype=kind)
+        expected[scheme] = gguf.quants.dequantize(data, kind).astype(numpy.float32)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    example("weights", tmp_path / "weights.gguf", tmp_path)
+    for scheme, wanted in expected.items():
+        read = numpy.fromfile(tmp_path / f"{scheme}.f32", numpy.float32).reshape(wanted.shape)
+        assert (read.view(numpy.uint32) == wanted.view(numpy.uint32)).all(), f"{scheme} as read"
+        # Through a package in fp32: compressed constants too give the same bits.
+        through = numpy.fromfile(tmp_path / f"{scheme}.run.f32", numpy.float32).reshape(wanted.shape)
+        assert (through.view(numpy.uint32) == wanted.view(numpy.uint32)).all(), f"{scheme} through a package"
+        size = (tmp_path / f"{scheme}.mlpackage/Data/com.apple.CoreML/weights/weight.bin").stat().st_size
+        bits = size * 8 / wanted.size
+        assert bits <= EXACT.get(scheme, 33), f"{scheme}: {bits} bits a weight"
+        assert loads_in_coremltools(tmp_path / f"{scheme}.mlpackage") == [], scheme
+
+
+def permuted(weight, heads):
+    """Rows of queries and keys as llama.cpp has them, pairs side by side."""
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+
+
+GGUF_NAMES = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+}
+
+
+def test_a_llama_answers_as_transformers_does(tmp_path):
+    torch.manual_seed(5)
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=128, max_position_embeddings=64, tie_word_embeddings=False,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(tmp_path)
+    tokens = [3, 17, 99, 4, 120, 8, 55]
+    # The Rust example has the state in fp16, as Core ML has.
+    for weights, tolerance in (("model.safetensors", 2e-3), ("F16.gguf", 2e-3), ("Q8_0.gguf", 2e-3)):
+        reference = model
+        if weights.endswith(".gguf"):
+            kind = getattr(gguf.GGMLQuantizationType, weights.split(".")[0])
+            reference = transformers.LlamaForCausalLM(config).eval()
+            writer, state = gguf.GGUFWriter(tmp_path / weights, "llama"), {}
+            for name, value in model.state_dict().items():
+                array = value.numpy()
+                heads = {"q_proj": 4, "k_proj": 2}.get(name.split(".")[-2])
+                stored = permuted(array, heads) if heads else array
+                top = {"model.embed_tokens.weight": "token_embd", "model.norm.weight": "output_norm", "lm_head.weight": "output"}
+                if name in top:
+                    target = top[name]
+                else:
+                    _, _, layer, *rest, _ = name.split(".")
+                    target = f"blk.{layer}.{GGUF_NAMES['.'.join(rest)]}"
+                if array.ndim == 2:
+                    data = gguf.quants.quantize(stored, kind)
+                    writer.add_tensor(f"{target}.weight", data, raw_dtype=kind)
+                    back = gguf.quants.dequantize(data, kind).astype(numpy.float32)
+                    if heads:
+                        back = back.reshape(heads, array.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(array.shape)
+                    state[name] = torch.from_numpy(back.copy())
+                else:
+                    writer.add_tensor(f"{target}.weight", stored)
+                    state[name] = value
+            for end in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+                end()
+            reference.load_state_dict(state)
+        with torch.no_grad():
+            expected = reference(torch.tensor([tokens])).logits[0].numpy()
+        printed = example("llama", tmp_path / weights, *tokens, package="coremill")
+        found = numpy.array([[float(x) for x in line.split()] for line in printed.splitlines()])
+        assert found.shape == expected.shape
+        error = abs(found - expected).max() / abs(expected).max()
+        assert error < tolerance, f"{weights}: differs by {error:.1e}"
