@@ -4,6 +4,7 @@ import sys
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 import torch
+from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.dialects._ops import ops as edge_ops
 from torch.export.exported_program import ExportedProgram
 from torch.fx import Node
@@ -150,6 +151,11 @@ def refused_calls(program: ExportedProgram, specs: List[Tuple[str, bytes]], **op
     """The calls that cannot be lowered, and all that were asked."""
     refused, known = _native.edge_refused(with_weights(program), specs, **options)
     return {one[0] for one in refused}, set(known)
+
+
+def has_delegates(program: ExportedProgram) -> bool:
+    """Whether parts of a program were delegated already."""
+    return any(node.target is executorch_call_delegate for node in program.graph.nodes)
 
 
 def has_kernel(node: Node) -> bool:
