@@ -5,7 +5,7 @@ import logging
 import sys
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Dict, List, Optional, final
+from typing import Any, Dict, List, Optional, Tuple, final
 
 from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_details import (
@@ -18,7 +18,6 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from ... import _native
 from ..enums import ComputeUnit, as_user_knows_it, member, precision, target
 from ..logging import get_coreml_log_level
-from .compressed import native_specs
 from .enumerated_shape_utils import _SymbolicShapeToEnumeratedShapeMap, check_inputs
 
 # The name by which users who come from ExecuTorch's backend already listen to it.
@@ -231,7 +230,7 @@ class CoreMLBackend(BackendDetails):
     ) -> PreprocessResult:
         """Make a model of a partition."""
         _check_shapes(edge_program, compile_specs)
-        made = _native.edge_preprocess(edge_program, native_specs(edge_program, compile_specs))
+        made = _native.edge_preprocess(edge_program, pairs(compile_specs))
         _warn(made)
         return PreprocessResult(
             processed_bytes=made.data, debug_handle_map=made.debug_handle_map
@@ -268,7 +267,7 @@ class CoreMLBackend(BackendDetails):
         references: Dict[str, List[bytes]] = {method: [] for method in edge_programs}
         for at in range(count):
             parts = [
-                (method, programs[at], native_specs(programs[at], compile_specs[method][at]))
+                (method, programs[at], pairs(compile_specs[method][at]))
                 for method, programs in edge_programs.items()
             ]
             made = _native.edge_preprocess_multimethod(parts, at)
@@ -292,6 +291,11 @@ def _spec(key: COMPILE_SPEC_KEYS, value: str) -> CompileSpec:
 def _value(specs: List[CompileSpec], key: COMPILE_SPEC_KEYS) -> Optional[str]:
     """What the first spec of a key says."""
     return next((spec.value.decode("utf-8") for spec in specs if spec.key == key.value), None)
+
+
+def pairs(specs: List[CompileSpec]) -> List[Tuple[str, bytes]]:
+    """Compile specs for the native module."""
+    return [(spec.key, bytes(spec.value)) for spec in specs]
 
 
 def _check_shapes(program: ExportedProgram, specs: List[CompileSpec]) -> None:

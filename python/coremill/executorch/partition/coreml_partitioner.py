@@ -14,9 +14,7 @@ from torch.export.exported_program import ExportedProgram
 from torch.fx import Node
 
 from ..._errors import ConversionError
-from ..compiler import compressed
-from ..compiler.compressed import native_specs
-from ..compiler.coreml_preprocess import COMPILE_SPEC_KEYS, CoreMLBackend
+from ..compiler.coreml_preprocess import COMPILE_SPEC_KEYS, CoreMLBackend, pairs
 from ..logging import get_coreml_log_level
 from ._division import (
     Division,
@@ -104,16 +102,10 @@ class CoreMLPartitioner(Partitioner):
                 "#using-the-core-ml-backend"
             )
         logger.info("CoreMLPartitioner::partition")
-        specs = self.delegation_spec.compile_specs
-        compressed.check(
-            exported_program, CoreMLBackend.min_deployment_target_from_compile_specs(specs)
-        )
         skipped, is_whole = self.skip_ops_for_coreml_delegation, self.lower_full_graph
         outside = left_outside(exported_program, skipped, is_whole)
         try:
-            division = divide(
-                exported_program, self._specs(exported_program), outside, **self._options()
-            )
+            division = divide(exported_program, self._specs(), outside, **self._options())
         except ConversionError as error:
             if not is_whole:
                 raise
@@ -154,7 +146,7 @@ class CoreMLPartitioner(Partitioner):
         calls: Dict[torch._ops.OpOverload, bool] = {}
         # It asks once more when all is done, and there is nothing left to be taken apart.
         if not has_delegates(ep):
-            refused, known = refused_calls(ep, self._specs(ep), **self._options())
+            refused, known = refused_calls(ep, self._specs(), **self._options())
             for node in ep.graph.nodes:
                 if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
                     is_lowered = node.name in known and node.name not in refused
@@ -168,8 +160,8 @@ class CoreMLPartitioner(Partitioner):
         self._kept = (weakref.ref(ep), kept)
         return kept, None
 
-    def _specs(self, program: ExportedProgram) -> List[Tuple[str, bytes]]:
-        return native_specs(program, self.delegation_spec.compile_specs)
+    def _specs(self) -> List[Tuple[str, bytes]]:
+        return pairs(self.delegation_spec.compile_specs)
 
     def _options(self) -> Dict[str, bool]:
         return {
