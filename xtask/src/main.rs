@@ -51,8 +51,8 @@ enum Command {
     Zoo(zoo::Arguments),
     /// Measure what the project promises.
     Bench(bench::Arguments),
-    /// Let Apple's compiler judge what we write; runs on macOS alone.
-    Apple,
+    /// Check what is made for Apple's systems.
+    Apple(apple::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Zoo(arguments) => zoo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
-        Command::Apple => apple::run(),
+        Command::Apple(arguments) => apple::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::apple;
 use crate::oracle::interpreter;
 use crate::python;
 use crate::workspace::{binary, cargo, execute, root};
@@ -33,6 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     if !arguments.oracle_only {
         execute(cargo(&root).args(["test", "--workspace"]), "the Rust tests")?;
+        apple::run_all(&[apple::Check::Standins])?;
     }
     if !arguments.rust_only {
         // First what is quick to fail, then what takes minutes.

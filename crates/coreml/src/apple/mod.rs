@@ -1,0 +1,14 @@
+//! Core ML itself, through its Objective-C interface.
+
+mod array;
+mod call;
+mod device;
+mod model;
+mod plan;
+mod predict;
+
+pub use call::availability;
+pub use device::{chip_info, devices, system_build};
+pub use model::{Loading, Model, compile};
+pub use plan::plan;
+pub use predict::State;

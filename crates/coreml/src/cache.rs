@@ -1,0 +1,143 @@
+//! Models are compiled once for each machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coremill_store::{Entry, Key, Store, hash_file};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{Model, compile, system_build};
+use crate::options::LoadOptions;
+
+/// The directory of a compiled model in its entry.
+const COMPILED: &str = "model.mlmodelc";
+
+/// What entries are called that are compiled models.
+const KIND: &str = "model";
+
+/// Compiled models in a store. A key is the model's content, the compute units, and the build of the system.
+pub struct Cache<'s> {
+    store: &'s Store,
+}
+
+/// A compiled model in a store, which stays while this is held.
+#[derive(Debug)]
+pub struct Compiled {
+    entry: Entry,
+}
+
+impl<'s> Cache<'s> {
+    /// Compiled models in a store.
+    pub fn new(store: &'s Store) -> Cache<'s> {
+        Cache { store }
+    }
+
+    /// The compiled form of a package, a model file, or a compiled model, by its content.
+    pub fn compiled(&self, model: &Path, options: &LoadOptions) -> Result<Compiled> {
+        let content = hash_tree(model)?;
+        let label = model.file_name().unwrap_or(model.as_os_str()).to_string_lossy();
+        self.compiled_as(&content, &label, options, |_| Ok(model.to_owned()))
+    }
+
+    /// The same for a model that is known by other things than its files. If it was not compiled yet, `files` writes it
+    /// into the directory that it is given, or says where it is.
+    pub fn compiled_as(
+        &self,
+        content: &[u8],
+        label: &str,
+        options: &LoadOptions,
+        files: impl FnOnce(&Path) -> Result<PathBuf>,
+    ) -> Result<Compiled> {
+        let build = system_build()?;
+        let units = options.compute_units.name();
+        let key = Key::new([b"compiled", content, units.as_bytes(), build.as_bytes()]);
+        let make = |place: &Path| {
+            let source = place.join("source");
+            fs::create_dir(&source).map_err(|error| io("make", &source, &error))?;
+            let model = files(&source)?;
+            let to = place.join(COMPILED);
+            if is_compiled(&model) {
+                copy_tree(&model, &to)?;
+            } else {
+                compile(&model, &to, options)?;
+            }
+            fs::remove_dir_all(&source).map_err(|error| io("remove", &source, &error))
+        };
+        let entry = self.store.get_or_insert(&key, KIND, label, make);
+        entry.map(|entry| Compiled { entry }).map_err(of_store)
+    }
+}
+
+impl Compiled {
+    /// The directory of the compiled model.
+    pub fn path(&self) -> PathBuf {
+        self.entry.path().join(COMPILED)
+    }
+
+    /// Loads it. The model keeps what it needs; it need not be held any longer than its files are to stay.
+    pub fn load(&self, options: &LoadOptions) -> Result<Model> {
+        Model::load(&self.path(), options)
+    }
+}
+
+/// An error of the store; one of ours that went through it comes out as it was.
+fn of_store(error: coremill_store::Error) -> Error {
+    use std::error::Error as _;
+    let ours = error.source().and_then(|source| source.downcast_ref::<Error>());
+    ours.cloned().unwrap_or_else(|| {
+        let text = Error::new(ErrorKind::Io, error.to_string());
+        match error.remedy() {
+            Some(hint) => text.hint(hint),
+            None => text,
+        }
+    })
+}
+
+pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot {action} `{}`: {error}", path.display()))
+}
+
+fn is_compiled(model: &Path) -> bool {
+    model.join("coremldata.bin").exists() || model.join("model.mil").exists()
+}
+
+/// The hash of all files under a path and their names.
+fn hash_tree(path: &Path) -> Result<Vec<u8>> {
+    let mut hashes = Vec::new();
+    visit(path, Path::new(""), &mut |file, relative| {
+        let hash = hash_file(file).map_err(|error| io("read", file, &error))?;
+        // In a form that is the same everywhere.
+        let name: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
+        hashes.push((name.join("/"), hash));
+        Ok(())
+    })?;
+    hashes.sort();
+    let parts = hashes.iter().flat_map(|(name, hash)| [name.as_bytes(), &hash[..]]);
+    Ok(Key::new(parts).to_string().into_bytes())
+}
+
+/// Copies a file or directory. Where the file system can, files are cloned and share their bytes.
+pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result {
+    visit(from, Path::new(""), &mut |file, relative| {
+        let target =
+            if relative.as_os_str().is_empty() { to.to_owned() } else { to.join(relative) };
+        let copy = || {
+            target.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::copy(file, &target)
+        };
+        copy().map(|_| ()).map_err(|error| io("copy", file, &error))
+    })
+}
+
+/// Calls `act` with all files under a path and their paths from it. Links are followed: packages may consist of them.
+fn visit(path: &Path, relative: &Path, act: &mut dyn FnMut(&Path, &Path) -> Result) -> Result {
+    let failed = |error: std::io::Error| io("read", path, &error);
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        return act(path, relative);
+    }
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        visit(&entry.path(), &relative.join(entry.file_name()), act)?;
+    }
+    Ok(())
+}
