@@ -230,26 +230,26 @@ impl Model {
         let fault =
             |error: &dyn std::fmt::Display| Failure::model(format!("{}: {error}", path.display()));
         let metadata = std::fs::metadata(path).map_err(|error| fault(&error))?;
-        let model = if metadata.is_dir() {
+        if metadata.is_dir() {
             #[cfg(feature = "host")]
             {
                 let (directory, default) = crate::model::directory::read(path)?;
                 let directory = directory.to_data().map_err(|error| fault(&error))?;
                 let buffer = directory.to_buffer();
-                Model::from_bytes(buffer, |_| Err(no_data()), options).map(|mut model| {
+                return Model::from_bytes(buffer, |_| Err(no_data()), options).map(|mut model| {
                     model.default = model.default.take().or(default);
                     model
-                })
+                });
             }
             #[cfg(not(feature = "host"))]
-            Err(fault(&"packages can be loaded with the feature `host` alone"))
-        } else {
-            let bytes = Buffer::map(path).map_err(|error| fault(&error))?;
-            Model::from_bytes(bytes, |_| Err(no_data()), options)
-        };
-        model.map_err(|failure| match failure.status {
-            CoremillStatus::InvalidModel => fault(&failure.message),
-            _ => failure,
+            return Err(fault(&"packages can be loaded with the feature `host` alone"));
+        }
+        let bytes = Buffer::map(path).map_err(|error| fault(&error))?;
+        Model::from_bytes(bytes, |_| Err(no_data()), options).map_err(|failure| {
+            match failure.status {
+                CoremillStatus::InvalidModel => fault(&failure.message),
+                _ => failure,
+            }
         })
     }
 
@@ -470,9 +470,15 @@ mod directory {
         let fault =
             |error: &dyn std::fmt::Display| Failure::model(format!("{}: {error}", path.display()));
         let is_package = path.join("Manifest.json").exists();
+        let is_compiled =
+            ["coremldata.bin", "model.mil"].iter().any(|name| path.join(name).exists());
+        if !is_package && !is_compiled {
+            return Err(fault(&"the directory is neither a package nor a compiled model"));
+        }
+        // These errors name the path.
         let (model, root) = match is_package {
-            true => (package::read(path).map_err(|error| fault(&error))?, PACKAGE),
-            false => (compiled::read(path).map_err(|error| fault(&error))?, COMPILED),
+            true => (package::read(path).map_err(Failure::model)?, PACKAGE),
+            false => (compiled::read(path).map_err(Failure::model)?, COMPILED),
         };
         let mut directory = Directory::new("lowered_module");
         let metadata = Metadata {

@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use coremill::compiler::{self, Conversion};
 use coremill::pt2::ExportedProgram;
 use coremill::{Opened, convert as conversion, executorch};
+// The C interface goes with the module: `coremill.executorch.register_runtime` loads it from here.
+use coremill_capi as _;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 

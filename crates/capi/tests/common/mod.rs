@@ -1,0 +1,217 @@
+//! Models for the tests, and C's way to them.
+#![expect(unsafe_code, reason = "a C interface is called")]
+#![allow(dead_code, clippy::allow_attributes, reason = "each test uses a part")]
+
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+
+use coremill_capi::error::*;
+use coremill_capi::method::*;
+use coremill_capi::model::*;
+use coremill_capi::*;
+use coremill_mil::{model, package, text, verify};
+
+/// Twice the input: one operation.
+pub(crate) const TWICE: &str = "
+    program(1.3) {
+        func main<ios17>(tensor<fp32, [2, 3]> x) {
+            tensor<fp32, [2, 3]> y = add(x = x, y = x);
+        } -> (y);
+    }
+";
+
+/// Adds up what it is given.
+pub(crate) const COUNTER: &str = "
+    program(1.3) {
+        func main<ios18>(state<tensor<fp16, [2]>> total, tensor<fp16, [2]> x) {
+            tensor<fp16, [2]> before = read_state(input = total);
+            tensor<fp16, [2]> after = add(x = before, y = x);
+            write_state(data = after, input = total);
+            tensor<fp16, [2]> y = read_state(input = total);
+        } -> (y);
+    }
+";
+
+/// As many rows as are given.
+pub(crate) const ROWS: &str = r#"
+    program(1.3) {
+        func main<ios17>(tensor<fp32, [?, 4]> x) [FlexibleShapeInformation =
+            tuple<tuple<string, dict<string, tensor<int32, [?]>>>, tuple<string, dict<string, list<tensor<int32, [2]>, ?>>>>(
+                (("DefaultShapes", {{"x", [2, 4]}}), ("RangeDims", {{"x", [[1, 64], [4, 4]]}})))] {
+            tensor<fp32, [?, 4]> y = exp(x = x);
+        } -> (y);
+    }
+"#;
+
+/// Integers and truth values.
+pub(crate) const WHOLE: &str = "
+    program(1.3) {
+        func main<ios17>(tensor<int32, [3]> x) {
+            tensor<int32, [3]> y = add(x = x, y = int32(1));
+        } -> (y);
+    }
+";
+
+/// Two functions that share a name of an input.
+pub(crate) const TWO: &str = "
+    program(1.3) {
+        func main<ios18>(tensor<fp32, [2]> x) {
+            tensor<fp32, [2]> y = add(x = x, y = fp32(1));
+        } -> (y);
+        func other<ios18>(tensor<fp32, [2]> x) {
+            tensor<fp32, [2]> y = mul(x = x, y = fp32(10));
+        } -> (y);
+    }
+";
+
+/// A package of a program.
+pub(crate) fn package(folder: &Path, program: &str) -> PathBuf {
+    let path = folder.join("model.mlpackage");
+    let program = text::parse(program, &text::NoWeights).expect("it is MIL");
+    let model = model::describe(program).expect("it is complete");
+    let verified = verify::verify(&model).expect("it is sound");
+    package::write(&path, &verified, &Default::default()).expect("it can be written");
+    path
+}
+
+/// A delegate's directory of a program.
+pub(crate) fn payload(program: &str) -> Vec<u8> {
+    use coremill_pte::coreml::{Directory, Interface, METADATA, Metadata, Methods, PACKAGE};
+    use coremill_tensor::Buffer;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = package(folder.path(), program);
+    let model = package::read(&path).expect("it was written");
+    let names = |features: &[model::FeatureDescription]| {
+        features.iter().map(|feature| feature.name.clone()).collect()
+    };
+    let interface = |signature: &model::Signature<'_>| Interface {
+        inputs: names(signature.inputs),
+        outputs: names(signature.outputs),
+    };
+    let signatures = model.signatures();
+    let methods = match &signatures[..] {
+        [one] => Methods::One(interface(one)),
+        several => Methods::Several(
+            several.iter().map(|one| (one.name.to_owned(), interface(one))).collect(),
+        ),
+    };
+    let metadata =
+        Metadata { identifier: "executorch_test".into(), methods, unknown: Default::default() };
+    let mut directory = Directory::new("lowered_module");
+    directory.insert(METADATA, Buffer::from(metadata.to_bytes())).expect("a file");
+    let mut pending = vec![(path, PACKAGE.to_owned())];
+    while let Some((from, to)) = pending.pop() {
+        if from.is_dir() {
+            for entry in std::fs::read_dir(&from).expect("a directory") {
+                let entry = entry.expect("an entry");
+                let name = entry.file_name().into_string().expect("UTF-8");
+                pending.push((entry.path(), format!("{to}/{name}")));
+            }
+        } else {
+            directory.insert(to, Buffer::from(std::fs::read(from).expect("a file"))).expect("new");
+        }
+    }
+    directory.to_data().expect("it fits").to_buffer().as_bytes().to_vec()
+}
+
+/// Bytes that stay.
+pub(crate) fn bytes(of: &[u8]) -> CoremillBytes {
+    CoremillBytes {
+        data: of.as_ptr().cast(),
+        length: of.len(),
+        release: None,
+        context: std::ptr::null_mut(),
+    }
+}
+
+pub(crate) fn message() -> String {
+    // SAFETY: the text is there and ends in a zero.
+    unsafe { CStr::from_ptr(coremill_error_message()) }.to_str().expect("UTF-8").to_owned()
+}
+
+/// What a call says that fails.
+#[track_caller]
+pub(crate) fn fails(status: CoremillStatus, expected: CoremillStatus) -> String {
+    assert_eq!(status, expected, "{}", message());
+    message()
+}
+
+#[track_caller]
+pub(crate) fn ok(status: CoremillStatus) {
+    assert_eq!(status, CoremillStatus::Ok, "{}", message());
+}
+
+#[track_caller]
+pub(crate) fn load(of: &[u8]) -> CoremillModel {
+    let mut model = CoremillModel { id: 0 };
+    // SAFETY: the bytes outlive the model in every test.
+    ok(unsafe {
+        coremill_model_load_bytes(bytes(of), std::ptr::null(), std::ptr::null(), 0, &mut model)
+    });
+    model
+}
+
+#[track_caller]
+pub(crate) fn load_file(path: &Path) -> CoremillModel {
+    let path = CString::new(path.to_str().expect("UTF-8")).expect("no zero");
+    let mut model = CoremillModel { id: 0 };
+    // SAFETY: the text ends in a zero.
+    ok(unsafe { coremill_model_load_file(path.as_ptr(), std::ptr::null(), 0, &mut model) });
+    model
+}
+
+#[track_caller]
+pub(crate) fn method(model: CoremillModel) -> CoremillMethod {
+    let mut method = CoremillMethod { id: 0 };
+    // SAFETY: a null name is accepted.
+    ok(unsafe { coremill_method_load(model, std::ptr::null(), &mut method) });
+    method
+}
+
+/// A tensor over elements.
+pub(crate) fn tensor<T>(elements: &mut [T], scalar_type: i32, sizes: &[u64]) -> CoremillTensor {
+    let mut tensor = CoremillTensor {
+        data: elements.as_mut_ptr().cast(),
+        length: size_of_val(elements),
+        scalar_type,
+        rank: sizes.len() as u32,
+        sizes: [0; 16],
+        dim_order: [0; 16],
+    };
+    tensor.sizes[..sizes.len()].copy_from_slice(sizes);
+    tensor
+}
+
+pub(crate) const FLOAT: i32 = 6;
+pub(crate) const HALF: i32 = 5;
+pub(crate) const INT: i32 = 3;
+pub(crate) const LONG: i32 = 4;
+
+pub(crate) fn run(
+    method: CoremillMethod,
+    inputs: &[CoremillTensor],
+    outputs: &mut [CoremillTensor],
+) -> CoremillStatus {
+    run_with(method, inputs, outputs, None)
+}
+
+pub(crate) fn run_with(
+    method: CoremillMethod,
+    inputs: &[CoremillTensor],
+    outputs: &mut [CoremillTensor],
+    hooks: Option<&CoremillHooks>,
+) -> CoremillStatus {
+    let hooks = hooks.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the arrays and the memory of their tensors are there.
+    unsafe {
+        coremill_method_execute(
+            method,
+            inputs.as_ptr(),
+            inputs.len(),
+            outputs.as_mut_ptr(),
+            outputs.len(),
+            hooks,
+        )
+    }
+}

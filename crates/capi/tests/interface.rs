@@ -1,0 +1,336 @@
+//! What C programs may rely on, right and wrong.
+#![expect(unsafe_code, reason = "a C interface is called")]
+
+mod common;
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::*;
+use coremill_capi::error::CoremillStatus as Status;
+use coremill_capi::method::*;
+use coremill_capi::model::*;
+use coremill_capi::*;
+
+#[test]
+fn a_model_runs_on_the_callers_memory() {
+    let payload = payload(TWICE);
+    let (mut x, mut y) = ([1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [0.0f32; 6]);
+    let model = load(&payload);
+    let method = method(model);
+    ok(coremill_model_free(model));
+    let (input, mut output) = (tensor(&mut x, FLOAT, &[2, 3]), tensor(&mut y, FLOAT, &[2, 3]));
+    ok(run(method, &[input], std::slice::from_mut(&mut output)));
+    assert_eq!(y, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+    assert_eq!((output.rank, &output.sizes[..2]), (2, &[2, 3][..]));
+
+    // Dimensions that lie in another order.
+    let mut columns = tensor(&mut x, FLOAT, &[2, 3]);
+    columns.dim_order[..2].copy_from_slice(&[1, 0]);
+    ok(run(method, &[columns], std::slice::from_mut(&mut output)));
+    assert_eq!(y, [2.0, 6.0, 10.0, 4.0, 8.0, 12.0]);
+    ok(coremill_method_free(method));
+}
+
+#[test]
+fn packages_name_their_functions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = load_file(&package(folder.path(), TWO));
+    let mut count = 0;
+    // SAFETY: there is memory for what is asked for.
+    unsafe { ok(coremill_model_method_count(model, &mut count)) };
+    assert_eq!(count, 2);
+    let mut results = Vec::new();
+    for name in [None, Some(c"main"), Some(c"other")] {
+        let mut method = CoremillMethod { id: 0 };
+        let name = name.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: names end in a zero.
+        ok(unsafe { coremill_method_load(model, name, &mut method) });
+        let (mut x, mut y) = ([1.0f32, -2.0], [0.0f32; 2]);
+        let mut output = tensor(&mut y, FLOAT, &[2]);
+        ok(run(method, &[tensor(&mut x, FLOAT, &[2])], std::slice::from_mut(&mut output)));
+        results.push(y);
+    }
+    assert_eq!(results, [[2.0, -1.0], [2.0, -1.0], [10.0, -20.0]]);
+    let mut method = CoremillMethod { id: 0 };
+    // SAFETY: the name ends in a zero.
+    let status = unsafe { coremill_method_load(model, c"third".as_ptr(), &mut method) };
+    assert_eq!(fails(status, Status::NotFound), "no method `third`; there are `main`, `other`");
+}
+
+extern "C" fn grow(context: *mut c_void, _: usize, tensor: *mut CoremillTensor) -> i32 {
+    // SAFETY: the test passes a vector, and the library a tensor.
+    let (memory, tensor) = unsafe { (&mut *context.cast::<Vec<f32>>(), &mut *tensor) };
+    memory.resize((tensor.sizes[0] * tensor.sizes[1]) as usize, 0.0);
+    tensor.data = memory.as_mut_ptr().cast();
+    tensor.length = memory.len() * 4;
+    0
+}
+
+#[test]
+fn outputs_take_the_sizes_of_the_run() {
+    let payload = payload(ROWS);
+    let method = method(load(&payload));
+    let mut port = CoremillPort {
+        name: std::ptr::null(),
+        scalar_type: 0,
+        rank: 0,
+        least: [0; 16],
+        largest: [0; 16],
+    };
+    // SAFETY: there is memory for a port.
+    ok(unsafe { coremill_method_port(method, 0, 0, &mut port) });
+    assert_eq!((port.scalar_type, port.rank), (FLOAT, 2));
+    assert_eq!((&port.least[..2], &port.largest[..2]), (&[1, 4][..], &[64, 4][..]));
+
+    let mut x: Vec<f32> = (0..20).map(|index| index as f32 / 8.0).collect();
+    let expected: Vec<f32> = x.iter().map(|x| x.exp()).collect();
+    let near = |found: &[f32], rows: usize| {
+        found.len() >= rows * 4
+            && found.iter().zip(&expected[..rows * 4]).all(|(found, is)| (found - is).abs() < 1e-5)
+    };
+    // Memory for the most that is expected, of which some is used.
+    let mut most = vec![0.0f32; 64 * 4];
+    for rows in [3, 5, 1] {
+        let mut output = tensor(&mut most, FLOAT, &[64, 4]);
+        let input = tensor(&mut x[..rows * 4], FLOAT, &[rows as u64, 4]);
+        ok(run(method, &[input], std::slice::from_mut(&mut output)));
+        assert_eq!(output.sizes[..2], [rows as u64, 4]);
+        assert!(near(&most, rows));
+    }
+    // Memory that is found during the run.
+    let mut memory: Vec<f32> = Vec::new();
+    let hooks = CoremillHooks {
+        context: std::ptr::from_mut(&mut memory).cast(),
+        operation: None,
+        value: None,
+        resize: Some(grow),
+    };
+    let mut output = tensor::<f32>(&mut [], FLOAT, &[0, 4]);
+    let input = tensor(&mut x, FLOAT, &[5, 4]);
+    ok(run_with(method, &[input], std::slice::from_mut(&mut output), Some(&hooks)));
+    assert!(near(&memory, 5) && memory.len() == 20);
+    // Too little memory, and a shape that the model does not take.
+    let mut little = [0.0f32; 8];
+    let mut output = tensor(&mut little, FLOAT, &[2, 4]);
+    let status = run(method, &[input], std::slice::from_mut(&mut output));
+    let said = fails(status, Status::ExecutionFailed);
+    assert!(said.contains("[5, 4]") && said.contains("32 bytes"), "{said}");
+    let input = tensor(&mut x, FLOAT, &[4, 5]);
+    let said = fails(run(method, &[input], &mut [output]), Status::ExecutionFailed);
+    assert!(said.contains("[4, 5]") && said.contains("accepted is [1…64, 4]"), "{said}");
+}
+
+#[test]
+fn states_are_read_set_reset_and_copied() {
+    let payload = payload(COUNTER);
+    let model = load(&payload);
+    let (first, second) = (method(model), method(model));
+    let step = |method, x: [f32; 2]| {
+        // Converted to halves and back.
+        let (mut x, mut y) = (x, [0.0f32; 2]);
+        let mut output = tensor(&mut y, FLOAT, &[2]);
+        ok(run(method, &[tensor(&mut x, FLOAT, &[2])], std::slice::from_mut(&mut output)));
+        y
+    };
+    assert_eq!(step(first, [1.0, 2.0]), [1.0, 2.0]);
+    assert_eq!(step(first, [1.0, 2.0]), [2.0, 4.0]);
+    assert_eq!(step(second, [5.0, 5.0]), [5.0, 5.0], "instances have states of their own");
+    ok(coremill_method_states_copy(first, second));
+    assert_eq!(step(second, [0.0, 1.0]), [2.0, 5.0]);
+    ok(coremill_method_states_reset(first));
+    assert_eq!(step(first, [3.0, 3.0]), [3.0, 3.0]);
+
+    let mut halves = [0u16; 2];
+    let mut state = tensor(&mut halves, HALF, &[2]);
+    // SAFETY: the name ends in a zero, and the tensor's memory is there.
+    unsafe { ok(coremill_method_state_read(second, c"total".as_ptr(), &mut state)) };
+    assert_eq!(halves, [0x4000, 0x4500], "2 and 5");
+    let mut halves = [0x3c00u16, 0xbc00];
+    let mut state = tensor(&mut halves, HALF, &[2]);
+    // SAFETY: the same.
+    unsafe { ok(coremill_method_state_write(second, c"total".as_ptr(), &state)) };
+    assert_eq!(step(second, [0.5, 0.5]), [1.5, -0.5], "1 and -1 were set");
+
+    // SAFETY: the same.
+    let status = unsafe { coremill_method_state_write(second, c"sum".as_ptr(), &state) };
+    assert_eq!(fails(status, Status::NotFound), "no state `sum`; the method has `total`");
+    state.scalar_type = INT;
+    // SAFETY: the same.
+    let status = unsafe { coremill_method_state_read(second, c"total".as_ptr(), &mut state) };
+    let said = fails(status, Status::InvalidArgument);
+    assert!(said.contains("`total`") && said.contains("Half") && said.contains("Int"), "{said}");
+}
+
+#[test]
+fn nothing_is_truncated() {
+    let payload = payload(WHOLE);
+    let method = method(load(&payload));
+    let call = |x: &mut [i64], y: &mut [i64]| {
+        let mut output = tensor(y, LONG, &[3]);
+        run(method, &[tensor(x, LONG, &[3])], std::slice::from_mut(&mut output))
+    };
+    let mut y = [0i64; 3];
+    ok(call(&mut [-5, 0, 7], &mut y));
+    assert_eq!(y, [-4, 1, 8]);
+    let said = fails(call(&mut [1, 1 << 31, 2], &mut y), Status::ExecutionFailed);
+    assert!(said.contains("2147483648") && said.contains("int32"), "{said}");
+    // Outputs that are narrower than what comes about.
+    let (mut x, mut y) = ([1i32, 2, 127], [0i8; 3]);
+    let mut output = tensor(&mut y, 1, &[3]);
+    let status = run(method, &[tensor(&mut x, INT, &[3])], std::slice::from_mut(&mut output));
+    let said = fails(status, Status::ExecutionFailed);
+    assert!(said.contains("128") && said.contains("Char"), "{said}");
+    x[2] = 126;
+    ok(run(method, &[tensor(&mut x, INT, &[3])], std::slice::from_mut(&mut output)));
+    assert_eq!(y, [2, 3, 127]);
+    let mut fractions = [0.5f32, 1.0, 2.0];
+    let status =
+        run(method, &[tensor(&mut fractions, FLOAT, &[3])], std::slice::from_mut(&mut output));
+    assert!(fails(status, Status::ExecutionFailed).contains("0.5 is not an integer"));
+}
+
+#[test]
+fn memory_may_be_shared_where_that_is_sound() {
+    let payload = payload(TWICE);
+    let method = method(load(&payload));
+    let mut x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+    // The output lies where the input does, but for one element.
+    let input = tensor(&mut x[..6], FLOAT, &[2, 3]);
+    let mut output = tensor(&mut x[1..], FLOAT, &[2, 3]);
+    ok(run(method, &[input], std::slice::from_mut(&mut output)));
+    assert_eq!(x, [1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+
+    let wrong = [
+        (tensor(&mut x[..5], FLOAT, &[2, 3]), "takes 24 bytes; there are 20"),
+        (tensor(&mut x, 99, &[2, 3]), "99 is not the number of a type"),
+        (tensor(&mut x, FLOAT, &[u64::MAX, 2]), "no tensor has the sizes"),
+        (CoremillTensor { rank: 17, ..tensor(&mut x, FLOAT, &[2, 3]) }, "the rank is 17"),
+        (
+            CoremillTensor { data: std::ptr::null_mut(), ..tensor(&mut x, FLOAT, &[2, 3]) },
+            "no 28 bytes at 0x0",
+        ),
+    ];
+    let mut y = [0.0f32; 6];
+    let mut output = tensor(&mut y, FLOAT, &[2, 3]);
+    for (input, expected) in wrong {
+        let status = run(method, &[input], std::slice::from_mut(&mut output));
+        let said = fails(status, Status::InvalidArgument);
+        assert!(said.contains(expected), "{said}");
+    }
+    let said = fails(run(method, &[], &mut [output]), Status::InvalidArgument);
+    assert_eq!(said, "0 inputs are given; the method `forward` has 1");
+}
+
+static RELEASED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count_release(_: *mut c_void, _: *const c_void, length: usize) {
+    RELEASED.fetch_add(length, Ordering::SeqCst);
+}
+
+#[test]
+fn bytes_are_released_once_nobody_needs_them() {
+    let payload = payload(TWICE);
+    let lent = CoremillBytes { release: Some(count_release), ..bytes(&payload) };
+    let mut model = CoremillModel { id: 0 };
+    let none = std::ptr::null();
+    // SAFETY: the bytes are there until they are released.
+    ok(unsafe { coremill_model_load_bytes(lent, std::ptr::null(), none, 0, &mut model) });
+    let method = method(model);
+    ok(coremill_model_free(model));
+    assert_eq!(RELEASED.load(Ordering::SeqCst), 0, "the method has them");
+    ok(coremill_method_free(method));
+    assert_eq!(RELEASED.load(Ordering::SeqCst), payload.len());
+    // What cannot be loaded is released, too.
+    let lent = CoremillBytes { length: 5, ..lent };
+    // SAFETY: the same.
+    let status = unsafe { coremill_model_load_bytes(lent, std::ptr::null(), none, 0, &mut model) };
+    fails(status, Status::InvalidModel);
+    assert_eq!(RELEASED.load(Ordering::SeqCst), payload.len() + 5);
+}
+
+#[derive(Default)]
+struct Seen {
+    operations: Vec<String>,
+    values: Vec<(String, Vec<f32>)>,
+    again: Option<CoremillMethod>,
+}
+
+extern "C" fn see_operation(context: *mut c_void, operation: *const CoremillOperation) {
+    // SAFETY: the test passes what it has seen; the library an operation with texts.
+    let (seen, symbol) =
+        unsafe { (&mut *context.cast::<Seen>(), CStr::from_ptr((*operation).symbol)) };
+    seen.operations.push(symbol.to_str().expect("UTF-8").to_owned());
+}
+
+extern "C" fn see_value(
+    context: *mut c_void,
+    operation: *const CoremillOperation,
+    value: *const CoremillTensor,
+) {
+    // SAFETY: the same, and a tensor of floats.
+    let (seen, symbol, floats) = unsafe {
+        let floats = std::slice::from_raw_parts((*value).data.cast::<f32>(), (*value).length / 4);
+        (&mut *context.cast::<Seen>(), CStr::from_ptr((*operation).symbol), floats)
+    };
+    seen.values.push((symbol.to_str().expect("UTF-8").to_owned(), floats.to_vec()));
+    if let Some(method) = seen.again {
+        let said = fails(coremill_method_states_reset(method), Status::InvalidArgument);
+        assert_eq!(said, "a callback uses the method that calls it; use another instance");
+    }
+}
+
+#[test]
+fn callbacks_see_operations_and_values() {
+    let payload = payload(TWICE);
+    let method = method(load(&payload));
+    let (mut x, mut y) = ([1.0f32; 6], [0.0f32; 6]);
+    let mut output = tensor(&mut y, FLOAT, &[2, 3]);
+    let mut seen = Seen { again: Some(method), ..Seen::default() };
+    let hooks = CoremillHooks {
+        context: std::ptr::from_mut(&mut seen).cast(),
+        operation: Some(see_operation),
+        value: Some(see_value),
+        resize: None,
+    };
+    let input = tensor(&mut x, FLOAT, &[2, 3]);
+    ok(run_with(method, &[input], std::slice::from_mut(&mut output), Some(&hooks)));
+    assert_eq!(y, [2.0; 6]);
+    assert_eq!(seen.operations, ["y:add"]);
+    let expected = [("x:input".to_owned(), vec![1.0; 6]), ("y:add".to_owned(), vec![2.0; 6])];
+    assert_eq!(seen.values, expected);
+}
+
+#[test]
+fn threads_share_models_and_methods() {
+    let (twice, counter) = (payload(TWICE), payload(COUNTER));
+    let (shared, sum) = (load(&twice), method(load(&counter)));
+    let one = method(shared);
+    std::thread::scope(|scope| {
+        for thread in 0..24 {
+            scope.spawn(move || {
+                let own = method(shared);
+                for round in 0..20 {
+                    let number = (thread * 20 + round) as f32;
+                    for method in [one, own] {
+                        let (mut x, mut y) = ([number; 6], [0.0f32; 6]);
+                        let mut output = tensor(&mut y, FLOAT, &[2, 3]);
+                        let input = tensor(&mut x, FLOAT, &[2, 3]);
+                        ok(run(method, &[input], std::slice::from_mut(&mut output)));
+                        assert_eq!(y, [2.0 * number; 6]);
+                    }
+                    let (mut x, mut y) = ([1.0f32; 2], [0.0f32; 2]);
+                    let mut output = tensor(&mut y, FLOAT, &[2]);
+                    let input = tensor(&mut x, FLOAT, &[2]);
+                    ok(run(sum, &[input], std::slice::from_mut(&mut output)));
+                }
+                ok(coremill_method_free(own));
+            });
+        }
+    });
+    let mut halves = [0u16; 2];
+    let mut state = tensor(&mut halves, HALF, &[2]);
+    // SAFETY: the name ends in a zero, and the tensor's memory is there.
+    unsafe { ok(coremill_method_state_read(sum, c"total".as_ptr(), &mut state)) };
+    assert_eq!(halves, [0x5f80; 2], "480: each of the steps has counted");
+}
