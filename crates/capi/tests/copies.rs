@@ -1,0 +1,94 @@
+//! Runs copy neither inputs nor outputs, and loads leave nothing behind: counted by what is allocated.
+#![expect(unsafe_code, reason = "a C interface is called, and an allocator counts")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+use common::*;
+use coremill_capi::method::*;
+use coremill_capi::model::*;
+
+struct Counting;
+
+/// Bytes that were ever asked for, and bytes that are held.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+static HELD: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.fetch_add(layout.size(), Ordering::Relaxed);
+        HELD.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as for the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as for the system's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test at a time: they count for the process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A chain whose ends are of the size of the tensors, and whose middle lies in the arena.
+const LARGE: &str = "
+    program(1.3) {
+        func main<ios17>(tensor<fp32, [1024, 1024]> x) {
+            tensor<fp32, [1024, 1024]> e = exp(x = x);
+            tensor<fp32, [1024, 1024]> s = softmax(x = e, axis = int32(1));
+            tensor<fp32, [1048576]> y = reshape(x = s, shape = tensor<int32, [1]>([1048576]));
+        } -> (y);
+    }
+";
+
+#[test]
+fn inputs_and_outputs_stay_where_they_are() {
+    let _alone = ALONE.lock();
+    let payload = payload(LARGE);
+    let method = method(load(&payload));
+    let mut x: Vec<f32> = (0..1 << 20).map(|index| (index % 997) as f32 / 997.0).collect();
+    let mut y = vec![0.0f32; 1 << 20];
+    let mut output = tensor(&mut y, FLOAT, &[1 << 20]);
+    let input = tensor(&mut x, FLOAT, &[1024, 1024]);
+    // The first run makes a plan.
+    ok(run(method, &[input], std::slice::from_mut(&mut output)));
+    let before = ASKED.load(Ordering::Relaxed);
+    ok(run(method, &[input], std::slice::from_mut(&mut output)));
+    let asked = ASKED.load(Ordering::Relaxed) - before;
+    assert!(asked < 512 << 10, "a run asks for {asked} bytes; each tensor has {}", 4 << 20);
+    let sums: Vec<f32> = y.chunks(1024).map(|row| row.iter().sum()).collect();
+    assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-4), "rows of probabilities");
+    ok(coremill_method_free(method));
+}
+
+#[test]
+fn loads_and_unloads_leave_nothing() {
+    let _alone = ALONE.lock();
+    let payload = payload(COUNTER);
+    let cycle = || {
+        let model = load(&payload);
+        let method = method(model);
+        let (mut x, mut y) = ([1.0f32, 2.0], [0.0f32; 2]);
+        let mut output = tensor(&mut y, FLOAT, &[2]);
+        ok(run(method, &[tensor(&mut x, FLOAT, &[2])], std::slice::from_mut(&mut output)));
+        assert_eq!(y, x);
+        ok(coremill_method_free(method));
+        ok(coremill_model_free(model));
+    };
+    let cycles: usize =
+        std::env::var("COREMILL_CYCLES").map_or(200, |cycles| cycles.parse().expect("a number"));
+    (0..20).for_each(|_| cycle());
+    let before = HELD.load(Ordering::Relaxed);
+    (0..cycles).for_each(|_| cycle());
+    let left = HELD.load(Ordering::Relaxed) - before;
+    assert!(left.unsigned_abs() < 16 << 10, "{cycles} loads and unloads leave {left} bytes");
+}

@@ -1,0 +1,180 @@
+//! Rubbish ends in errors: damaged models, handles that nobody gave out, options of any text.
+#![expect(unsafe_code, reason = "a C interface is called")]
+
+mod common;
+
+use std::ffi::CString;
+
+use common::*;
+use coremill_capi::error::CoremillStatus as Status;
+use coremill_capi::method::*;
+use coremill_capi::model::*;
+use coremill_capi::options::coremill_options_check;
+use coremill_capi::{CoremillOption, CoremillTensor};
+
+/// The same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % below
+    }
+}
+
+fn try_load(bytes_of: &[u8]) -> Result<CoremillModel, Status> {
+    let mut model = CoremillModel { id: 0 };
+    // SAFETY: the bytes outlive the model: the caller frees it.
+    let status = unsafe {
+        coremill_model_load_bytes(
+            bytes(bytes_of),
+            std::ptr::null(),
+            std::ptr::null(),
+            0,
+            &mut model,
+        )
+    };
+    if status == Status::Ok { Ok(model) } else { Err(status) }
+}
+
+/// Runs what a damaged model has become, if it can be loaded.
+fn exercise(bytes: &[u8]) -> Status {
+    let model = match try_load(bytes) {
+        Ok(model) => model,
+        Err(status) => return status,
+    };
+    let mut method = CoremillMethod { id: 0 };
+    // SAFETY: a null name is accepted.
+    let mut status = unsafe { coremill_method_load(model, std::ptr::null(), &mut method) };
+    if status == Status::Ok {
+        let (mut x, mut y) = ([1.0f32; 8], [0.0f32; 8]);
+        let inputs: Vec<CoremillTensor> = vec![tensor(&mut x, FLOAT, &[2, 3])];
+        status = run(method, &inputs, &mut [tensor(&mut y, FLOAT, &[2, 3])]);
+        ok(coremill_method_free(method));
+    }
+    ok(coremill_model_free(model));
+    status
+}
+
+#[test]
+fn damaged_models_end_in_errors() {
+    let whole = payload(TWICE);
+    assert_eq!(exercise(&whole), Status::Ok);
+    let mut random = Random(7);
+    let mut refused = 0;
+    for round in 0..600 {
+        let mut bytes = whole.clone();
+        match round % 3 {
+            0 => bytes.truncate(random.next(whole.len())),
+            // The end describes the rest.
+            1 => {
+                let from = whole.len() - 600.min(whole.len());
+                let at = from + random.next(whole.len() - from);
+                bytes[at] = random.next(256) as u8;
+            }
+            _ => {
+                for _ in 0..1 + random.next(8) {
+                    let at = random.next(bytes.len());
+                    bytes[at] ^= 1 << random.next(8);
+                }
+            }
+        }
+        let status = exercise(&bytes);
+        assert_ne!(status, Status::Internal, "{}", message());
+        refused += usize::from(status != Status::Ok);
+    }
+    assert!(refused > 300, "{refused} of 600 are refused");
+    let references: [&[u8]; 4] = [
+        b"CMJR",
+        b"CMJR{\"version\": 1, \"key\": \"k\", \"functionName\": \"f\"}",
+        b"CMJR{\"version\": 9, \"key\": \"k\", \"functionName\": \"f\"}",
+        b"\0\0\0\0ET12\0\0\0\0",
+    ];
+    for bytes in references {
+        assert!(matches!(try_load(bytes), Err(Status::InvalidModel | Status::NotFound)));
+    }
+}
+
+#[test]
+fn handles_that_nobody_gave_out_are_refused() {
+    let payload = payload(TWICE);
+    let model = load(&payload);
+    let real = method(model);
+    let mut random = Random(11);
+    let ids = (0..200).map(|_| ((random.next(1 << 31) as u64) << 32) | random.next(1 << 31) as u64);
+    for id in ids.chain([0, u64::MAX, model.id, real.id + (1 << 20)]) {
+        if id != real.id {
+            let method = CoremillMethod { id };
+            fails(run(method, &[], &mut []), Status::InvalidHandle);
+            fails(coremill_method_free(method), Status::InvalidHandle);
+            fails(coremill_method_states_copy(method, real), Status::InvalidHandle);
+        }
+        if id != model.id {
+            let mut count = 0;
+            // SAFETY: there is memory for a number.
+            let status = unsafe { coremill_model_method_count(CoremillModel { id }, &mut count) };
+            fails(status, Status::InvalidHandle);
+        }
+    }
+    ok(coremill_method_free(real));
+    let said = fails(coremill_method_free(real), Status::InvalidHandle);
+    assert_eq!(said, format!("{} is not the handle of a method, or it was freed", real.id));
+    // Null where something is needed.
+    // SAFETY: null is refused before it is used.
+    unsafe {
+        let status = coremill_model_method_count(model, std::ptr::null_mut());
+        fails(status, Status::InvalidArgument);
+        let status = coremill_method_load(model, std::ptr::null(), std::ptr::null_mut());
+        fails(status, Status::InvalidArgument);
+        let status =
+            coremill_model_load_file(std::ptr::null(), std::ptr::null(), 0, std::ptr::null_mut());
+        assert_eq!(fails(status, Status::InvalidArgument), "`path` is null");
+        let status = coremill_options_check(std::ptr::null(), 3);
+        fails(status, Status::InvalidArgument);
+    }
+    ok(coremill_model_free(model));
+}
+
+#[test]
+fn options_are_checked() {
+    let check = |key: &str, value: &str| {
+        let (key, value) =
+            (CString::new(key).expect("no zero"), CString::new(value).expect("no zero"));
+        let option = CoremillOption { key: key.as_ptr(), value: value.as_ptr() };
+        // SAFETY: both texts end in a zero.
+        unsafe { coremill_options_check(&option, 1) }
+    };
+    for (key, value) in [
+        ("compute_unit", "cpu_and_ne"),
+        ("cache_dir", "/somewhere"),
+        ("threads", "4"),
+        ("precision", "faithful"),
+    ] {
+        ok(check(key, value));
+    }
+    let wrong = [
+        ("compute_unit", "gpu", "accepted is cpu_only, cpu_and_gpu, cpu_and_ne, all"),
+        ("cache_dir", "", "accepted is a directory"),
+        ("threads", "-1", "accepted is 0 to 4096"),
+        ("threads", "99999999999999999999", "accepted is 0 to 4096"),
+        ("precision", "fp16", "accepted is fast, faithful"),
+        ("colour", "blue", "no option `colour`; accepted are compute_unit, cache_dir"),
+    ];
+    for (key, value, expected) in wrong {
+        let said = fails(check(key, value), Status::InvalidArgument);
+        assert!(said.contains(expected), "{said}");
+    }
+    let mut random = Random(3);
+    for _ in 0..300 {
+        let text = |random: &mut Random| -> String {
+            (0..random.next(40)).map(|_| char::from(1 + random.next(126) as u8)).collect()
+        };
+        let (key, value) = (text(&mut random), text(&mut random));
+        fails(check(&key, &value), Status::InvalidArgument);
+    }
+    let not_text = [0xffu8, 0xfe, 0];
+    let option = CoremillOption { key: not_text.as_ptr().cast(), value: c"1".as_ptr() };
+    // SAFETY: both end in a zero.
+    let status = unsafe { coremill_options_check(&option, 1) };
+    assert_eq!(fails(status, Status::InvalidArgument), "`key` is not UTF-8");
+}
