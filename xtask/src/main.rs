@@ -3,6 +3,7 @@
 
 mod apple;
 mod bench;
+mod docs;
 mod fuzz;
 mod generated;
 mod header;
@@ -45,6 +46,8 @@ enum Command {
     /// Print what is read from ExecuTorch programs as JSON.
     #[command(name = "pte-dump")]
     PteDump(pte::Arguments),
+    /// Build the documentation site into target/book.
+    Docs,
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
     /// Convert every exported program, and judge what came of it.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Header(arguments) => header::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),
+        Command::Docs => docs::run(),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Zoo(arguments) => zoo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

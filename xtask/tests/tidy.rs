@@ -106,7 +106,8 @@ fn tests_are_not_ignored_and_files_have_a_seam() {
 
 #[test]
 fn links_in_the_docs_lead_somewhere() {
-    for path in sources("md") {
+    // `cargo xtask docs` makes some of the pages that the summary lists; a test beside it follows those links.
+    for path in sources("md").into_iter().filter(|path| !path.ends_with("docs/SUMMARY.md")) {
         let text = read(&path);
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let target = link.split('#').next().unwrap_or_default();

@@ -1,0 +1,109 @@
+//! `cargo xtask docs`: the documentation site, from `docs/` and the pages at the root, by mdBook.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::workspace::{describe, execute, root, target_directory};
+
+/// Pages at the root, and their names in the book.
+const AT_ROOT: [(&str, &str); 4] = [
+    ("README.md", "introduction.md"),
+    ("ARCHITECTURE.md", "architecture.md"),
+    ("CONTRIBUTING.md", "contributing.md"),
+    ("CHANGELOG.md", "changelog.md"),
+];
+
+const SETTINGS: &str = r#"[book]
+title = "coremill"
+language = "en"
+src = "src"
+
+[build]
+build-dir = "site"
+
+[output.html]
+smart-punctuation = false
+"#;
+
+/// Assembles the pages, and builds the site where mdBook is installed.
+pub(crate) fn run() -> Result<(), String> {
+    let book = target_directory(&root()).join("book");
+    assemble(&root(), &book)?;
+    if Command::new("mdbook").arg("--version").output().is_err() {
+        return Err(format!(
+            "the pages are in `{}`, but `mdbook` is not installed; install it with `cargo install mdbook --locked`",
+            book.join("src").display()
+        ));
+    }
+    execute(Command::new("mdbook").arg("build").arg(&book), "building the site")?;
+    println!("{}", book.join("site/index.html").display());
+    Ok(())
+}
+
+/// Puts all pages side by side, with links that lead from one to another there.
+fn assemble(root: &Path, book: &Path) -> Result<(), String> {
+    let pages = book.join("src");
+    if pages.exists() {
+        fs::remove_dir_all(&pages).map_err(|error| describe("remove", &pages, &error))?;
+    }
+    fs::create_dir_all(&pages).map_err(|error| describe("make", &pages, &error))?;
+    let settings = book.join("book.toml");
+    fs::write(&settings, SETTINGS).map_err(|error| describe("write", &settings, &error))?;
+    let copy = |from: &Path, name: &str| {
+        let text = fs::read_to_string(from).map_err(|error| describe("read", from, &error))?;
+        let to = pages.join(name);
+        fs::write(&to, linked(&text)).map_err(|error| describe("write", &to, &error))
+    };
+    let docs = root.join("docs");
+    let entries = fs::read_dir(&docs).map_err(|error| describe("read", &docs, &error))?;
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            copy(&path, &entry.file_name().to_string_lossy())?;
+        }
+    }
+    AT_ROOT.iter().try_for_each(|(from, to)| copy(&root.join(from), to))
+}
+
+/// Links as they are where all pages lie side by side.
+fn linked(text: &str) -> String {
+    let mut text = text.replace("](docs/", "](").replace("](../docs/", "](");
+    for (from, to) in AT_ROOT {
+        text = text.replace(&format!("]({from}"), &format!("]({to}"));
+        text = text.replace(&format!("](../{from}"), &format!("]({to}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The targets of the links of a page that lead to other pages.
+    fn links(text: &str) -> impl Iterator<Item = &str> {
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let pages = targets.map(|target| target.split('#').next().unwrap_or_default());
+        pages.filter(|page| page.ends_with(".md"))
+    }
+
+    #[test]
+    fn every_page_is_in_the_summary_and_every_link_leads_to_one() {
+        let book = target_directory(&root()).join("book-of-the-test");
+        assemble(&root(), &book).expect("the pages can be assembled");
+        let pages = book.join("src");
+        let summary = fs::read_to_string(pages.join("SUMMARY.md")).expect("a summary");
+        let listed: Vec<_> = links(&summary).collect();
+        for entry in fs::read_dir(&pages).expect("pages").filter_map(Result::ok) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            assert!(
+                name == "SUMMARY.md" || listed.contains(&&*name),
+                "docs/SUMMARY.md does not list `{name}`"
+            );
+            let text = fs::read_to_string(entry.path()).expect("a page");
+            for link in links(&text) {
+                assert!(pages.join(link).exists(), "`{name}` links to `{link}`, which is no page");
+            }
+        }
+    }
+}
