@@ -234,16 +234,44 @@ def two_methods_whose_parts_are_not_as_many() -> None:
         raise AssertionError("nothing was raised")
 
 
+@case
+def another_backend_comes_first() -> None:
+    """What another partitioner took stays its own."""
+    from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    model, inputs = nn.Sequential(nn.Linear(8, 8), nn.Softplus(), nn.Linear(8, 8)).eval(), (torch.randn(2, 8),)
+    edge = to_edge_transform_and_lower(
+        torch.export.export(model, inputs), partitioner=[XnnpackPartitioner(), CoreMLPartitioner()]
+    )
+    backends = {m.backend_id for _, m in edge.exported_program().graph_module.named_modules() if hasattr(m, "backend_id")}
+    assert backends == {"XnnpackBackend", "CoreMLBackend"}, backends
+    agree(edge.to_executorch(), model, inputs)
+
+
 # What is refused.
+
+
+@torch.library.custom_op("coremill_test::unknown", mutates_args=())
+def unknown(x: torch.Tensor) -> torch.Tensor:
+    """An operator that nobody lowers."""
+    return x + 1
+
+
+@unknown.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
 
 
 @case
 def the_full_graph_is_lowered_or_refused() -> None:
-    model = Call(lambda x: torch.histc(torch.sin(x), 4) + x)
+    model = Call(lambda x: torch.ops.coremill_test.unknown(torch.sin(x)) + x)
+    assert calls(lower(model, (torch.randn(4),))).count("executorch_call_delegate") == 2
     try:
         lower(model, (torch.randn(4),), lower_full_graph=True)
     except NotImplementedError as error:
-        assert "aten.histc" in str(error) and "lower_full_graph" in str(error), error
+        assert "coremill_test.unknown" in str(error) and "lower_full_graph=False" in str(error), error
     else:
         raise AssertionError("nothing was raised")
 

@@ -51,7 +51,7 @@ pub(crate) fn edge_partition(
 ) -> PyResult<(Vec<Vec<String>>, Vec<String>, Vec<RefusedCall>, Vec<String>)> {
     let options = options(py, specs, lower_full_graph)?;
     let options = LowerOptions { take_over_mutable_buffer, take_over_constant_data, ..options };
-    let taken = work::held(py, || exported::take(program))?;
+    let taken = work::held(py, || exported::take_divided(program))?;
     let division = work::run(py, move |stage| {
         stage.set("partitioning");
         Ok(compiler::edge_partition(taken.program, &options, &outside)?)

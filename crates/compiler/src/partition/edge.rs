@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use coremill_mil::ir::Opset;
-use coremill_pt2::ExportedProgram;
+use coremill_pt2::{ExportedProgram, Node, Target};
 
 use super::stages::Stages;
-use super::{Divider, Why, Wishes};
+use super::{DELEGATE, Divider, Why, Wishes};
 use crate::error::{Error, Refusal, Refused};
 use crate::executorch::LowerOptions;
 use crate::pipeline::needed_by_options;
@@ -46,8 +46,11 @@ pub fn edge_partition(
 ) -> Result<EdgeDivision, Error> {
     let program = coremill_pt2::prepare(program)?;
     let wishes = wishes(options);
+    let is_delegate =
+        |node: &Node| matches!(&node.target, Target::HigherOrder(name) if name == DELEGATE);
+    let nodes = program.graph.nodes.iter();
     let is_asked: Vec<bool> =
-        program.graph.nodes.iter().map(|node| outside.contains(&node.name)).collect();
+        nodes.map(|node| outside.contains(&node.name) || is_delegate(node)).collect();
     let mut divider = Divider::new(program, &wishes, &is_asked);
     if !divider.is_one()? {
         divider.probe();

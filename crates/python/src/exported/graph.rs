@@ -24,6 +24,8 @@ pub(super) struct Serializer<'t, 'py> {
     /// What is known of a target, by its place; torch keeps its operators for ever, and the graph the others.
     targets: HashMap<usize, Target>,
     depth: usize,
+    /// Whether the program may call delegates, which stay what they are.
+    has_delegates: bool,
 }
 
 #[derive(Clone)]
@@ -49,8 +51,9 @@ struct State {
 }
 
 impl<'t, 'py> Serializer<'t, 'py> {
-    pub(super) fn new(torch: &'t Torch<'py>) -> Serializer<'t, 'py> {
-        Serializer { torch, types: Types::new(torch), targets: HashMap::new(), depth: 0 }
+    pub(super) fn new(torch: &'t Torch<'py>, has_delegates: bool) -> Serializer<'t, 'py> {
+        let (types, targets) = (Types::new(torch), HashMap::new());
+        Serializer { torch, types, targets, depth: 0, has_delegates }
     }
 
     /// A graph module's graph.
@@ -443,6 +446,9 @@ impl<'t, 'py> Serializer<'t, 'py> {
         }
         let class = class_of(&attribute);
         if class == "LoweredBackendModule" {
+            if self.has_delegates {
+                return Ok(Argument::AsString(name));
+            }
             return Err(error::new(
                 node.py(),
                 "the program calls a delegate already".to_owned(),

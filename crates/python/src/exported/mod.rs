@@ -49,9 +49,18 @@ pub(crate) fn is_program(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Takes a program over.
 pub(crate) fn take(program: &Bound<'_, PyAny>) -> PyResult<Taken> {
+    take_with(program, false)
+}
+
+/// Takes a program over of which parts may have been delegated.
+pub(crate) fn take_divided(program: &Bound<'_, PyAny>) -> PyResult<Taken> {
+    take_with(program, true)
+}
+
+fn take_with(program: &Bound<'_, PyAny>, has_delegates: bool) -> PyResult<Taken> {
     let py = program.py();
     let torch = Torch::of(py)?;
-    let mut serializer = Serializer::new(&torch);
+    let mut serializer = Serializer::new(&torch, has_delegates);
     let module = program.getattr("graph_module")?;
     let graph = serializer.graph(&module)?;
     let signature = program.getattr("graph_signature")?;

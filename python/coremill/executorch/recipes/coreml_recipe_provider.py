@@ -15,7 +15,7 @@ from executorch.export import (
 )
 
 from ..compiler import CoreMLBackend
-from ..enums import ComputeUnit, is_member, precision, target
+from ..enums import ComputeUnit, as_user_knows_it, is_member, precision, target
 from ..partition import CoreMLPartitioner
 from .coreml_recipe_types import COREML_BACKEND, CoreMLRecipeType
 
@@ -142,8 +142,8 @@ def _deployment_target(scheme: _Scheme, kwargs: Dict[str, Any]) -> Any:
         return scheme.needs
     if scheme.needs is not None and wanted < scheme.needs:
         raise ValueError(
-            f"minimum_deployment_target must be {scheme.needs} or higher "
-            f"for {scheme.family} quantization"
+            f"minimum_deployment_target must be {as_user_knows_it(scheme.needs, 'target')} or higher "
+            f"for {scheme.family} quantization, which is {scheme.needs.name}"
         )
     return wanted
 
