@@ -5,9 +5,16 @@ They do so on macOS only, as ExecuTorch's runtime has a Core ML delegate there a
 
 import importlib
 import sys
+from pathlib import PurePath
 from typing import Any, List
 
-_TESTS = "executorch.backends.apple.coreml.test."
+_TESTS = ("executorch", "backends", "apple", "coreml", "test")
+
+
+def _is_theirs(item: Any) -> bool:
+    """Whether a test is one of ExecuTorch's. Its folder is no package, so modules do not bear its name."""
+    module = getattr(item, "module", None)
+    return module is not None and PurePath(module.__file__).parts[-6:-1] == _TESTS
 
 
 def pytest_configure(config: Any) -> None:
@@ -15,7 +22,7 @@ def pytest_configure(config: Any) -> None:
     if sys.platform == "darwin":
         return
     try:
-        utils = importlib.import_module(_TESTS + "test_coreml_utils")
+        utils = importlib.import_module(".".join((*_TESTS, "test_coreml_utils")))
     except ImportError:
         return
     utils.IS_VALID_TEST_RUNTIME = True
@@ -25,18 +32,17 @@ def pytest_collection_modifyitems(items: List[Any]) -> None:
     """Some modules have an answer of their own."""
     if sys.platform == "darwin":
         return
-    for module in {item.module for item in items if hasattr(item, "module")}:
-        if module.__name__.startswith(_TESTS) or hasattr(module, "_TEST_RUNTIME"):
-            if hasattr(module, "_TEST_RUNTIME"):
-                from executorch.runtime import Runtime
+    for module in {item.module for item in items if _is_theirs(item)}:
+        if hasattr(module, "_TEST_RUNTIME"):
+            from executorch.runtime import Runtime
 
-                module._TEST_RUNTIME = True
-                module.Runtime = Runtime
+            module._TEST_RUNTIME = True
+            module.Runtime = Runtime
 
 
 def pytest_runtest_setup(item: Any) -> None:
     """Some tests compare 4-bit weights with what they were made of, and fail for one seed in four, in torch as well."""
-    if getattr(item, "module", None) is not None and item.module.__name__.startswith(_TESTS):
+    if _is_theirs(item):
         import torch
 
         torch.manual_seed(0)
