@@ -53,7 +53,7 @@ impl<'s> Cache<'s> {
         let key = Key::new([b"compiled", content, units.as_bytes(), build.as_bytes()]);
         let make = |place: &Path| {
             let source = place.join("source");
-            fs::create_dir(&source).map_err(|error| io("make", &source, &error))?;
+            fs::create_dir(&source).map_err(|error| Error::of_files("make", &source, &error))?;
             let model = files(&source)?;
             let to = place.join(COMPILED);
             if is_compiled(&model) {
@@ -61,7 +61,7 @@ impl<'s> Cache<'s> {
             } else {
                 compile(&model, &to, options)?;
             }
-            fs::remove_dir_all(&source).map_err(|error| io("remove", &source, &error))
+            fs::remove_dir_all(&source).map_err(|error| Error::of_files("remove", &source, &error))
         };
         let entry = self.store.get_or_insert(&key, KIND, label, make);
         entry.map(|entry| Compiled { entry }).map_err(of_store)
@@ -93,10 +93,6 @@ fn of_store(error: coremill_store::Error) -> Error {
     })
 }
 
-pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot {action} `{}`: {error}", path.display()))
-}
-
 fn is_compiled(model: &Path) -> bool {
     model.join("coremldata.bin").exists() || model.join("model.mil").exists()
 }
@@ -105,7 +101,7 @@ fn is_compiled(model: &Path) -> bool {
 fn hash_tree(path: &Path) -> Result<Vec<u8>> {
     let mut hashes = Vec::new();
     visit(path, Path::new(""), &mut |file, relative| {
-        let hash = hash_file(file).map_err(|error| io("read", file, &error))?;
+        let hash = hash_file(file).map_err(|error| Error::of_files("read", file, &error))?;
         // In a form that is the same everywhere.
         let name: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
         hashes.push((name.join("/"), hash));
@@ -125,13 +121,13 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result {
             target.parent().map_or(Ok(()), fs::create_dir_all)?;
             fs::copy(file, &target)
         };
-        copy().map(|_| ()).map_err(|error| io("copy", file, &error))
+        copy().map(|_| ()).map_err(|error| Error::of_files("copy", file, &error))
     })
 }
 
 /// Calls `act` with all files under a path and their paths from it. Links are followed: packages may consist of them.
 fn visit(path: &Path, relative: &Path, act: &mut dyn FnMut(&Path, &Path) -> Result) -> Result {
-    let failed = |error: std::io::Error| io("read", path, &error);
+    let failed = |error: std::io::Error| Error::of_files("read", path, &error);
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         return act(path, relative);
     }

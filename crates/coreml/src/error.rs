@@ -1,4 +1,6 @@
 use std::fmt;
+use std::io;
+use std::path::Path;
 
 /// Why Core ML did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,11 @@ impl Error {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
         self
+    }
+
+    /// An error of the file system.
+    pub fn of_files(action: &str, path: &Path, error: &io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("cannot {action} `{}`: {error}", path.display()))
     }
 
     /// The same error, of something that is named.

@@ -99,10 +99,14 @@ pub struct Feature {
 
 /// What this build runs delegated parts with, in the order in which it is tried.
 pub fn backends() -> Vec<Arc<dyn Backend>> {
-    vec![
-        #[cfg(feature = "host")]
-        Arc::new(crate::host::HostBackend::default()),
-    ]
+    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+    #[cfg(feature = "coreml")]
+    if coremill_coreml::availability().is_ok() {
+        backends.push(Arc::new(crate::coreml::CoreMlBackend::default()));
+    }
+    #[cfg(feature = "host")]
+    backends.push(Arc::new(crate::host::HostBackend::default()));
+    backends
 }
 
 /// The backend of a name among several.

@@ -1,8 +1,9 @@
 //! Runs ExecuTorch programs on this machine.
 //!
 //! [`Program::load`] maps a `.pte` file; a [`Method`] of it has its own memory and runs as often as it is
-//! asked to. What was delegated to Core ML runs on the engine of this workspace (feature `host`); what was
-//! not is computed by [kernels](operators) that agree with ExecuTorch's own.
+//! asked to. What was delegated to Core ML runs on Core ML where there is one (feature `coreml`), otherwise on the
+//! engine of this workspace (feature `host`); what was not is computed by [kernels](operators) that agree with
+//! ExecuTorch's own.
 //!
 //! ```no_run
 //! use coremill_runtime::{Program, Tensor, Value};
@@ -21,10 +22,12 @@
 //! | `state` | what a method keeps from run to run |
 //! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
 //! | `kernels` | what operators compute |
-//! | `delegate`, `host` | what runs delegated parts |
+//! | `delegate`, `coreml`, `host` | what runs delegated parts |
 //! | `hooks` | what looks on |
 //! | `external` | tensors in files of their own |
 
+#[cfg(feature = "coreml")]
+mod coreml;
 mod delegate;
 mod error;
 mod execute;

@@ -11,7 +11,10 @@ use std::process::Command;
 use crate::workspace::{cargo, describe, execute, target_directory};
 
 /// What is checked: crates with their features.
-const CRATES: [(&str, &[&str]); 1] = [("coremill-coreml", &[])];
+const CRATES: [(&str, &[&str]); 2] = [
+    ("coremill-coreml", &[]),
+    ("coremill-capi", &["--no-default-features", "--features", "coreml"]),
+];
 
 const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "aarch64-apple-ios"];
 

@@ -92,7 +92,7 @@ pub(super) unsafe fn error_at(kind: ErrorKind, action: &str, error: *mut NSError
 /// A path as Core ML takes it.
 pub(super) fn url_of(path: &Path) -> Result<Retained<NSURL>> {
     let absolute = std::path::absolute(path);
-    let absolute = absolute.map_err(|error| crate::cache::io("find", path, &error))?;
+    let absolute = absolute.map_err(|error| Error::of_files("find", path, &error))?;
     let Some(text) = absolute.to_str() else {
         let message = format!("the path `{}` is not UTF-8", path.display());
         return Err(Error::new(ErrorKind::Io, message));

@@ -18,7 +18,7 @@ use objc2_foundation::{NSDictionary, NSError, NSString, NSURL};
 
 use super::array::{dtype_of, sizes};
 use super::call::{Sendable, call, error_at, has_class_method, has_method, path_of, url_of, wait};
-use crate::cache::{copy_tree, io};
+use crate::cache::copy_tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interface::{Port, Shapes};
 use crate::options::{Cancel, ComputeUnits, LoadOptions, Reshapes, Specialization};
@@ -51,7 +51,7 @@ pub struct Loading {
 /// Compiles a package or a model file into a directory that does not exist yet.
 pub fn compile(model: &Path, to: &Path, options: &LoadOptions) -> Result {
     const ACTION: &str = "compile the model";
-    fs::metadata(model).map_err(|error| io("read", model, &error))?;
+    fs::metadata(model).map_err(|error| Error::of_files("read", model, &error))?;
     if to.exists() {
         let message =
             format!("`{}` exists; a model is compiled into a new directory", to.display());
@@ -136,7 +136,7 @@ impl Model {
 
     /// Begins to load a compiled model.
     pub fn load_async(compiled: &Path, options: &LoadOptions) -> Result<Loading> {
-        fs::metadata(compiled).map_err(|error| io("read", compiled, &error))?;
+        fs::metadata(compiled).map_err(|error| Error::of_files("read", compiled, &error))?;
         let (sender, answer) = mpsc::channel();
         call(|| {
             let handler = RcBlock::new(move |model: *mut MLModel, error: *mut NSError| {

@@ -1,0 +1,397 @@
+//! What was delegated to Core ML, on Core ML itself.
+//!
+//! A model is written to files once, compiled once for the machine and the compute units, and kept in a store.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use coremill_coreml::{
+    Cache, ComputeUnits, LoadOptions, Model, Port, Shapes, State, Tensor as Array, TensorMut,
+};
+use coremill_pte::coreml::{COMPILED, Directory, Entry, PACKAGE, Payload};
+use coremill_pte::program::{CompileSpec, ScalarType};
+use coremill_store::{Key, Options, Store, Value};
+use coremill_tensor::{Buffer, DType, FileSpan};
+
+use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
+use crate::error::{Error, Result, ensure, fail};
+use crate::value::Tensor;
+use crate::view::{Out, View};
+
+/// The setting that names what may compute a model.
+const COMPUTE_UNITS: &str = "compute_units";
+
+/// The setting that names the directory of the store.
+const CACHE_DIRECTORY: &str = "cache_dir";
+
+/// What is read of a file at a time.
+const WINDOW: usize = 1 << 20;
+
+/// Runs models on Core ML.
+#[derive(Default)]
+pub(crate) struct CoreMlBackend {
+    /// By their directories.
+    stores: Mutex<HashMap<PathBuf, Arc<Store>>>,
+}
+
+/// One user of a model, with states of its own.
+struct CoreMlDelegate {
+    model: Model,
+    state: Option<State>,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+}
+
+impl Backend for CoreMlBackend {
+    fn id(&self) -> &str {
+        coremill_pte::coreml::BACKEND
+    }
+
+    fn prepare(&self, part: &DelegatedPart<'_>) -> Result<Box<dyn Delegate>> {
+        let payload = Payload::of(part.program, part.delegate);
+        let payload = payload.map_err(|error| of_model(&error))?;
+        let interface = payload.interface().map_err(|error| of_model(&error))?;
+        let specs = &part.delegate.compile_specs;
+        let mut options = LoadOptions::default();
+        if let Some(units) = setting(specs, COMPUTE_UNITS)? {
+            let units = units.to_ascii_lowercase().parse::<ComputeUnits>();
+            options.compute_units = units.map_err(|error| of_coreml(&error))?;
+        }
+        let store = self.store(setting(specs, CACHE_DIRECTORY)?)?;
+        let content = content_of(&store, &payload.directory)?;
+        let compiled = Cache::new(&store)
+            .compiled_as(&content, part.method, &options, |place| {
+                write_model(&payload.directory, place)
+            })
+            .map_err(|error| of_coreml(&error))?;
+        options.function = payload.function().map(str::to_owned);
+        let model = compiled.load(&options).map_err(|error| of_coreml(&error))?;
+        let has_states = !model.states().is_empty();
+        let state = has_states.then(|| model.new_state()).transpose();
+        let state = state.map_err(|error| of_coreml(&error))?;
+        let (inputs, outputs) = (once(&interface.inputs), once(&interface.outputs));
+        for (names, ports) in [(&inputs, model.inputs()), (&outputs, model.outputs())] {
+            for name in names {
+                ensure!(
+                    ports.iter().any(|port| port.name == *name),
+                    "the model has no array `{name}`; it has {}",
+                    ports
+                        .iter()
+                        .map(|port| format!("`{}`", port.name))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                );
+            }
+        }
+        Ok(Box::new(CoreMlDelegate { model, state, inputs, outputs }))
+    }
+}
+
+impl CoreMlBackend {
+    /// The store in a directory, or that of the user.
+    fn store(&self, directory: Option<&str>) -> Result<Arc<Store>> {
+        let root = directory.map(PathBuf::from).or_else(Store::default_root);
+        let Some(root) = root else {
+            fail!("this system does not say where compiled models belong; set `{CACHE_DIRECTORY}`")
+        };
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(&root) {
+            return Ok(Arc::clone(store));
+        }
+        let store = Store::open(&root, &Options::default()).map(Arc::new);
+        let store = store.map_err(|error| Error::new(error.to_string()))?;
+        stores.insert(root, Arc::clone(&store));
+        Ok(store)
+    }
+}
+
+/// A text among the settings of a delegate; the first counts.
+fn setting<'s>(specs: &'s [CompileSpec], key: &str) -> Result<Option<&'s str>> {
+    let Some(spec) = specs.iter().find(|spec| spec.key == key) else { return Ok(None) };
+    match std::str::from_utf8(&spec.value) {
+        // Some writers end it as C does.
+        Ok(text) => Ok(Some(text.trim_end_matches('\0'))),
+        Err(_) => fail!("the setting `{key}` is not text"),
+    }
+}
+
+/// Names that stand twice are one input or output, as in ExecuTorch.
+fn once(names: &[String]) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for name in names {
+        if !seen.contains(name) {
+            seen.push(name.clone());
+        }
+    }
+    seen
+}
+
+/// What tells a model's content from all others. Bytes of files that did not change since are not read again.
+fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
+    let known = store.values("content");
+    let place = place_of(directory);
+    if let Some(place) = &place
+        && let Ok(Some(Value::Bytes(content))) = known.get(place)
+    {
+        return Ok(content);
+    }
+    let mut hashes = Vec::new();
+    for (path, data) in model_files(directory)? {
+        let mut hasher = blake3::Hasher::new();
+        let hashed = data.for_each_window(WINDOW, &mut |bytes| {
+            hasher.update(bytes);
+            Ok(())
+        });
+        hashed.map_err(|error| Error::new(format!("`{path}` of the model: {error}")))?;
+        hashes.push((path, *hasher.finalize().as_bytes()));
+    }
+    let parts = hashes.iter().flat_map(|(path, hash)| [path.as_bytes(), &hash[..]]);
+    let content = Key::new(parts).to_string().into_bytes();
+    if let Some(place) = &place {
+        // Without it the bytes are read again next time.
+        let _ = known.set(place, &content[..]);
+    }
+    Ok(content)
+}
+
+/// Where the bytes of a directory lie, if that is in files: with what changes when a file does.
+fn place_of(directory: &Directory) -> Option<String> {
+    let mut spans = Vec::new();
+    for (path, entry) in directory.entries() {
+        let Entry::File(data) = entry else { continue };
+        spans.push(path.to_owned());
+        for part in data.parts() {
+            let FileSpan { path, file, offset, length } = part.file_span()?;
+            let metadata = file.metadata().ok()?;
+            let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+            let (size, time) = (metadata.len(), modified.as_nanos());
+            let path = path.to_str()?;
+            spans.push(format!("{path} {size} {time} {} {offset} {length}", changed(&metadata)));
+        }
+    }
+    Some(Key::new(&spans).to_string())
+}
+
+/// The file, and when anything about it changed, which nobody can set.
+#[cfg(unix)]
+fn changed(metadata: &fs::Metadata) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let (device, file) = (metadata.dev(), metadata.ino());
+    format!("{device} {file} {}.{}", metadata.ctime(), metadata.ctime_nsec())
+}
+
+#[cfg(not(unix))]
+fn changed(_: &fs::Metadata) -> String {
+    String::new()
+}
+
+/// The files of the model in a payload, by their paths in it.
+fn model_files(directory: &Directory) -> Result<Vec<(&str, &coremill_pte::Data)>> {
+    let found = [COMPILED, PACKAGE].into_iter().map(|root| directory.below(root));
+    match found.into_iter().find(|files| !files.is_empty()) {
+        Some(files) => Ok(files),
+        None => fail!("the model: the directory holds neither `{PACKAGE}` nor `{COMPILED}`"),
+    }
+}
+
+/// Writes the model of a payload into a directory, and says where it is. Bytes go from file to file where the system can
+/// do that; none are gathered in memory.
+fn write_model(
+    directory: &Directory,
+    place: &Path,
+) -> std::result::Result<PathBuf, coremill_coreml::Error> {
+    let is_compiled = !directory.below(COMPILED).is_empty();
+    let root = if is_compiled { COMPILED } else { PACKAGE };
+    let model = place.join(root);
+    let write = || -> io::Result<()> {
+        fs::create_dir_all(&model)?;
+        // Names were checked when the directory was read: none leads out of it.
+        for empty in directory.empty_below(root) {
+            fs::create_dir_all(model.join(empty))?;
+        }
+        for (path, data) in directory.below(root) {
+            let path = model.join(path);
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            let mut file = File::create(&path)?;
+            data.parts().iter().try_for_each(|part| copy(part, &mut file))?;
+        }
+        Ok(())
+    };
+    match write() {
+        Ok(()) => Ok(model),
+        Err(error) => Err(coremill_coreml::Error::of_files("write", &model, &error)),
+    }
+}
+
+/// Appends bytes to a file.
+fn copy(part: &Buffer, file: &mut File) -> io::Result<()> {
+    // The handle of the mapping has a position that others use, so the file is opened anew, if it is still there.
+    let opened = part.file_span().and_then(|span| {
+        let source = File::open(span.path).ok()?;
+        same_file(&source, span.file).then_some((source, span))
+    });
+    let Some((mut source, span)) = opened else {
+        return part.for_each_window(0..part.len(), WINDOW, &mut |bytes| file.write_all(bytes));
+    };
+    source.seek(SeekFrom::Start(span.offset))?;
+    match io::copy(&mut source.take(span.length), file)? {
+        copied if copied == span.length => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(unix)]
+fn same_file(left: &File, right: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
+    identity(left).ok().is_some_and(|left| identity(right).ok() == Some(left))
+}
+
+#[cfg(not(unix))]
+fn same_file(_: &File, _: &File) -> bool {
+    false
+}
+
+impl Delegate for CoreMlDelegate {
+    fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<()> {
+        ensure!(
+            inputs.len() == self.inputs.len() && outputs.len() == self.outputs.len(),
+            "{} inputs and {} outputs are given; the model has {} and {}",
+            inputs.len(),
+            outputs.len(),
+            self.inputs.len(),
+            self.outputs.len()
+        );
+        let strides: Vec<Vec<usize>> = inputs.iter().map(View::strides).collect();
+        let mut arrays = Vec::with_capacity(inputs.len());
+        for ((name, view), strides) in self.inputs.iter().zip(inputs).zip(&strides) {
+            let array = dtype_of(view.dtype)
+                .and_then(|dtype| {
+                    let array = Array::strided(dtype, view.sizes, strides, view.bytes);
+                    array.map_err(|error| of_coreml(&error))
+                })
+                .map_err(|error| Error::new(format!("input `{name}`: {}", error.message())))?;
+            arrays.push((name.as_str(), array));
+        }
+        let mut places = Vec::with_capacity(outputs.len());
+        for (name, out) in self.outputs.iter().zip(outputs) {
+            let dtype = dtype_of(out.dtype)?;
+            places.push(Place { name, dtype, out, sizes: Vec::new(), strides: Vec::new() });
+        }
+        let mut places: Vec<&mut dyn coremill_coreml::Output> =
+            places.iter_mut().map(|place| place as _).collect();
+        let run = self.model.predict(&arrays, &mut places, self.state.as_mut());
+        run.map_err(|error| of_coreml(&error))
+    }
+
+    fn interface(&self) -> Interface {
+        let features = |names: &[String], ports: &[Port]| {
+            let find = |name: &String| ports.iter().find(|port| port.name == *name);
+            names.iter().filter_map(find).filter_map(feature).collect()
+        };
+        Interface {
+            inputs: features(&self.inputs, self.model.inputs()),
+            outputs: features(&self.outputs, self.model.outputs()),
+            states: self.model.states().iter().filter_map(feature).collect(),
+        }
+    }
+
+    fn states(&self) -> Result<Vec<(String, Tensor)>> {
+        let Some(state) = &self.state else { return Ok(Vec::new()) };
+        let read = |port: &Port| -> Result<(String, Tensor)> {
+            let array = state.read(&port.name).map_err(|error| of_coreml(&error))?;
+            let Some(scalar_type) = ScalarType::of(array.dtype) else {
+                fail!("the state `{}` is of type `{}`", port.name, array.dtype)
+            };
+            let tensor = Tensor::new(scalar_type, array.shape, Buffer::from(array.bytes))?;
+            Ok((port.name.clone(), tensor))
+        };
+        self.model.states().iter().map(read).collect()
+    }
+
+    fn set_state(&mut self, name: &str, value: &Tensor) -> Result<()> {
+        let Some(state) = &mut self.state else {
+            fail!("no state `{name}`: the model has no states")
+        };
+        let bytes = value.contiguous_bytes();
+        let array = Array::contiguous(dtype_of(value.scalar_type())?, value.sizes(), &bytes);
+        let written = array.and_then(|array| state.write(name, array));
+        written.map_err(|error| of_coreml(&error))
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        let reset = self.state.as_mut().map_or(Ok(()), State::reset);
+        reset.map_err(|error| of_coreml(&error))
+    }
+}
+
+/// An output in the memory of a method.
+struct Place<'o, 'm> {
+    name: &'o str,
+    dtype: DType,
+    out: &'o mut Out<'m>,
+    sizes: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+impl coremill_coreml::Output for Place<'_, '_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn memory(&mut self, shape: &[usize]) -> std::result::Result<TensorMut<'_>, String> {
+        // Core ML has no scalars at its edge.
+        let is_scalar = self.out.sizes.is_empty() && shape == [1];
+        let resized = self.out.resize(if is_scalar { &[] } else { shape });
+        resized.map_err(|error| error.message().to_owned())?;
+        self.strides = if is_scalar { vec![1] } else { self.out.strides() };
+        self.sizes = shape.to_vec();
+        TensorMut::strided(self.dtype, &self.sizes, &self.strides, self.out.bytes())
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn dtype_of(scalar_type: ScalarType) -> Result<DType> {
+    match scalar_type.dtype() {
+        Some(dtype) => Ok(dtype),
+        None => fail!("Core ML has no elements of type `{scalar_type:?}`"),
+    }
+}
+
+fn feature(port: &Port) -> Option<Feature> {
+    let scalar_type = ScalarType::of(port.dtype)?;
+    let extents = match &port.shapes {
+        Shapes::Fixed => port.shape.iter().map(|size| (*size, Some(*size))).collect(),
+        Shapes::Enumerated(shapes) => {
+            let along = |axis: usize| shapes.iter().filter_map(move |shape| shape.get(axis));
+            let least = |axis| along(axis).min().copied().unwrap_or(0);
+            (0..port.shape.len()).map(|axis| (least(axis), along(axis).max().copied())).collect()
+        }
+        Shapes::Ranges(ranges) => {
+            let end = |end: usize| (end < usize::MAX).then_some(end);
+            ranges.iter().map(|range| (*range.start(), end(*range.end()))).collect()
+        }
+    };
+    Some(Feature { name: port.name.clone(), scalar_type, extents })
+}
+
+fn of_model(error: &dyn std::fmt::Display) -> Error {
+    Error::new(format!("the model: {error}"))
+}
+
+fn of_coreml(error: &coremill_coreml::Error) -> Error {
+    let hint = error.remedy().map(|hint| format!("; {hint}")).unwrap_or_default();
+    Error::new(format!("the model: {error}{hint}"))
+}

@@ -1,0 +1,37 @@
+//! What ships in an app: with Core ML alone, the runtime carries neither a compiler nor an engine nor MIL.
+
+use std::process::Command;
+
+/// The crates that the runtime is built of for a target, with features.
+fn crates(target: &str, features: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--package", "coremill-runtime", "--no-default-features"])
+        .args(["--features", features, "--target", target])
+        .args(["--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).expect("names are text");
+    text.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+}
+
+#[test]
+fn apps_carry_no_compiler() {
+    const LEFT_OUT: [&str; 4] =
+        ["coremill-mil", "coremill-engine", "coremill-compiler", "coremill-pt2"];
+    for target in ["aarch64-apple-ios", "aarch64-apple-darwin"] {
+        let crates = crates(target, "coreml");
+        let has = |name: &str| crates.iter().any(|found| found == name);
+        assert!(has("coremill-coreml") && has("objc2-core-ml"), "{crates:?}");
+        for name in LEFT_OUT {
+            assert!(!has(name), "`{name}` would ship for {target}");
+        }
+    }
+    // The same question about a build that has them, which shows that it finds them.
+    let crates = crates("aarch64-apple-ios", "coreml,host");
+    for name in &LEFT_OUT[..2] {
+        assert!(crates.iter().any(|found| found == name), "{crates:?}");
+    }
+}
