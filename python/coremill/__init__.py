@@ -17,11 +17,13 @@ from coremill._errors import (
     OptionError,
     RefusedCall,
     RunError,
+    VerificationError,
 )
 from coremill._native import Method, Model, Program, Session, __version__, convert, load, lower
-from coremill._reports import Report, check, extract, inspect
+from coremill._reports import Comparison, Report, check, compare, extract, inspect
 
 __all__ = [
+    "Comparison",
     "ConversionError",
     "Error",
     "FormatError",
@@ -35,8 +37,10 @@ __all__ = [
     "Report",
     "RunError",
     "Session",
+    "VerificationError",
     "__version__",
     "check",
+    "compare",
     "convert",
     "extract",
     "inspect",

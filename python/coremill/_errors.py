@@ -94,6 +94,10 @@ class InvalidModelError(Error):
     """Core ML would refuse the model; the message is the report of `check`."""
 
 
+class VerificationError(Error):
+    """The model does not compute what the program does in fp32."""
+
+
 class RunError(Error, RuntimeError):
     """A model cannot be run, or not on these inputs."""
 

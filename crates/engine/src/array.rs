@@ -128,6 +128,11 @@ impl Array {
         Array { dtype, shape, elements }
     }
 
+    /// The elements, without a copy where nobody else has them.
+    pub fn into_elements(self) -> Elements {
+        self.elements
+    }
+
     /// The floats with whoever shares them.
     pub(crate) fn shared_floats(&self) -> Option<&Arc<Vec<f32>>> {
         match &self.elements {

@@ -1,11 +1,14 @@
 //! Arrays of numpy and tensors of torch as arrays of the engine, and back.
 
+use std::sync::Arc;
+
 use coremill::engine::{Array, Elements, Outputs, Value};
 use coremill::tensor::DType;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::error;
+use crate::model::json;
+use crate::{error, work};
 
 /// Arrays by name, and whether any of them was torch's: results are then, too.
 pub(crate) struct Given {
@@ -220,10 +223,13 @@ pub(crate) fn to_python<'py>(
         _ => "<i4",
     };
     let in_place = matches!(kind, "<f4" | "<i4");
-    let bytes = match array.elements() {
-        Elements::Floats(floats) if in_place => HeldBytes::Floats(floats.to_vec()),
-        Elements::Ints(ints) if in_place => HeldBytes::Ints(ints.to_vec()),
-        _ => HeldBytes::Bytes(array.to_bytes().unwrap_or_default()),
+    let bytes = match in_place {
+        true => match array.into_elements() {
+            Elements::Floats(floats) => HeldBytes::Floats(Arc::unwrap_or_clone(floats)),
+            Elements::Ints(ints) => HeldBytes::Ints(Arc::unwrap_or_clone(ints)),
+            Elements::Texts(_) => HeldBytes::Bytes(Vec::new()),
+        },
+        false => HeldBytes::Bytes(array.to_bytes().unwrap_or_default()),
     };
     let held = Bound::new(py, Held { bytes, shape, kind })?;
     let made = numpy(py)?.call_method1("asarray", (held,))?;
@@ -263,4 +269,21 @@ pub(crate) fn results<'py>(
         }
     }
     Ok(dict)
+}
+
+/// How far an array lies from a reference, as JSON; whether it is within the bound, where one is given.
+#[pyfunction]
+pub(crate) fn figures(
+    py: Python<'_>,
+    reference: &Bound<'_, PyAny>,
+    other: &Bound<'_, PyAny>,
+    bound: f64,
+) -> PyResult<(String, bool)> {
+    let reference = array(reference, "reference")?;
+    let other = array(other, "other")?;
+    let figures = work::held(py, || {
+        coremill::compare::figures(&reference, &other)
+            .map_err(|message| error::option(py, message, None))
+    })?;
+    Ok((json(py, &figures)?, figures.is_within(bound)))
 }

@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Program(pte::Error),
     /// Core ML would refuse the model.
     Invalid(String),
+    /// The numbers are not as they should be.
+    Numbers(String),
     /// A model cannot be run.
     Run {
         /// What is wrong.
@@ -65,6 +67,10 @@ impl Failure {
                 make(py, "FormatError", error.to_string(), hint)
             }
             Failure::Invalid(report) => make(py, "InvalidModelError", report, None),
+            Failure::Numbers(message) => {
+                let hint = "pass `precision=\"fp32\"`, or keep modules in fp32 with `fp32_modules`";
+                make(py, "VerificationError", message, Some(hint.to_owned()))
+            }
             Failure::Run { message, hint } => make(py, "RunError", message, hint),
             Failure::Panic(message) => internal(py, &message),
             Failure::Interrupted => PyKeyboardInterrupt::new_err(()),

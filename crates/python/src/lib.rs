@@ -22,6 +22,7 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use coremill::compiler::{self, Conversion};
+use coremill::convert::Agreement;
 use coremill::pt2::ExportedProgram;
 use coremill::{Opened, convert as conversion, executorch};
 // The C interface goes with the module: `coremill.executorch.register_runtime` loads it from here.
@@ -83,6 +84,7 @@ fn convert(
 ) -> PyResult<Model> {
     let mut keywords = Keywords::new(py, options)?;
     let options = options::convert(&mut keywords)?;
+    let bound = options::bound(&mut keywords, options.precision)?;
     keywords.finish("convert")?;
     let mut lent = Vec::new();
     let source = Source::of(program, "convert", &mut lent)?;
@@ -91,10 +93,38 @@ fn convert(
         let program = source.read()?;
         conversion::check_options(&program, &options)?;
         stage.set("converting the program");
+        let again = bound.map(|_| program.clone());
         let Conversion { model, target, .. } = conversion::convert(program, &options)?;
-        Ok((Opened::made(model, Path::new("model")), target))
+        let opened = Opened::made(model, Path::new("model"));
+        if let (Some(bound), Some(program)) = (bound, again) {
+            stage.set("verifying the numbers");
+            let verified = model::proof(&opened)?;
+            agree(conversion::check_numbers(program, &options, &verified, bound)?)?;
+        }
+        Ok((opened, target))
     })?;
     Ok(Model::new(opened, lent, Some(target)))
+}
+
+/// Refuses numbers that are further off than they may be.
+fn agree(agreement: Option<Agreement>) -> Result<(), Failure> {
+    let Some(agreement) = agreement else {
+        return Err(Failure::Numbers(
+            "the program has no sample inputs to verify it on".to_owned(),
+        ));
+    };
+    let Some(off) = agreement.outputs.iter().find(|output| !agreement.accepts(output)) else {
+        return Ok(());
+    };
+    let how = match &off.figures {
+        Ok(figures) if figures.unlike > 0 => format!("{} elements are not finite", figures.unlike),
+        Ok(figures) => format!("is {:.2e} off", figures.max_relative),
+        Err(message) => message.clone(),
+    };
+    Err(Failure::Numbers(format!(
+        "output `{}` is not as in fp32: {how}; the bound is {}",
+        off.name, agreement.bound
+    )))
 }
 
 /// Lowers a program, or one for each method, to an ExecuTorch program.
@@ -129,7 +159,7 @@ fn lower(
         stage.set("lowering");
         Ok(compiler::lower(programs, &options)?)
     })?;
-    Ok(Program::new(lowered.program, lent, String::new()))
+    Ok(Program::new(lowered.program, lent, lowered.reports))
 }
 
 /// Opens a model, whatever its form, or an ExecuTorch program.
@@ -149,7 +179,7 @@ fn load<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyAny>> {
     Ok(match loaded {
         Loaded::Model(opened) => Bound::new(py, Model::new(opened, Vec::new(), None))?.into_any(),
         Loaded::Program(program) => {
-            Bound::new(py, Program::new(*program, Vec::new(), String::new()))?.into_any()
+            Bound::new(py, Program::new(*program, Vec::new(), Vec::new()))?.into_any()
         }
     })
 }
@@ -165,6 +195,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(convert, module)?)?;
     module.add_function(wrap_pyfunction!(lower, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
+    module.add_function(wrap_pyfunction!(arrays::figures, module)?)?;
     module.add_class::<edge::Preprocessed>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_refused, module)?)?;

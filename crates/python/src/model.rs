@@ -50,7 +50,7 @@ impl Model {
 }
 
 /// Refuses what Core ML would refuse.
-fn proof(opened: &Opened) -> Result<coremill::Verified<'_>, Failure> {
+pub(crate) fn proof(opened: &Opened) -> Result<coremill::Verified<'_>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
         Failure::Invalid(opened.render(&report, &RenderOptions::default()))
@@ -132,6 +132,24 @@ impl Model {
             engine.session(&function).map_err(of_engine)
         })?;
         Ok(Session { session: Arc::new(Mutex::new(session)) })
+    }
+
+    /// What the model holds, counted, as `coremill inspect --json` prints it.
+    fn inspect<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("inspect", (slf,))
+    }
+
+    /// Everything that Core ML would refuse of the model, and what keeps it from running well.
+    fn check<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("check", (slf,))
+    }
+
+    fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("describe", (slf,))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("describe_html", (slf,))
     }
 
     /// The summary that `coremill inspect --json` prints, as JSON.

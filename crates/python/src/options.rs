@@ -171,6 +171,18 @@ fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u64>>> {
     Ok(shapes)
 }
 
+/// How far outputs may be off, if the numbers are to be verified: `True` for the usual, or a number.
+pub(crate) fn bound(keywords: &mut Keywords<'_>, precision: Precision) -> PyResult<Option<f64>> {
+    let Some(value) = keywords.take("verify") else { return Ok(None) };
+    if let Ok(truth) = value.cast::<PyBool>() {
+        return Ok(truth.is_true().then(|| coremill::convert::bound(precision)));
+    }
+    match value.extract::<f64>() {
+        Ok(bound) if bound.is_finite() && bound >= 0.0 => Ok(Some(bound)),
+        _ => Err(wrong(&value, "verify", "True, False, or a bound of at least 0")),
+    }
+}
+
 /// The options of `convert`.
 pub(crate) fn convert(keywords: &mut Keywords<'_>) -> PyResult<Options> {
     let mut options = program(keywords)?;

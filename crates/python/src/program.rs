@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coremill::compiler::{Reason, Report};
 use coremill::engine::Array;
 use coremill::executorch::{self, Runner};
 use coremill::runtime::LoadOptions;
@@ -20,12 +21,12 @@ use crate::{arrays, work};
 pub(crate) struct Program {
     pub(crate) program: Arc<pte::Program>,
     lent: Vec<Lent>,
-    /// How the methods were divided, as JSON; empty for a program that was read.
-    reports: String,
+    /// How the methods were divided; empty for a program that was read.
+    reports: Vec<Report>,
 }
 
 impl Program {
-    pub(crate) fn new(program: pte::Program, lent: Vec<Lent>, reports: String) -> Program {
+    pub(crate) fn new(program: pte::Program, lent: Vec<Lent>, reports: Vec<Report>) -> Program {
         Program { program: Arc::new(program), lent, reports }
     }
 
@@ -108,16 +109,68 @@ impl Program {
         Ok(dict)
     }
 
+    /// What the program holds, counted, as `coremill inspect --json` prints it.
+    fn inspect<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("inspect", (slf,))
+    }
+
+    /// Everything that Core ML would refuse of the models in the program.
+    fn check<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("check", (slf,))
+    }
+
+    /// How the methods were divided: for each its delegates, and the calls outside with the reasons. Empty for a
+    /// program that was read.
+    #[getter]
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let methods = PyDict::new(py);
+        for report in &self.reports {
+            let delegates = PyList::empty(py);
+            for part in &report.parts {
+                let delegate = PyDict::new(py);
+                delegate.set_item("calls", part.calls)?;
+                delegate.set_item("target", part.target.tag())?;
+                delegate.set_item("inputs", part.inputs)?;
+                delegate.set_item("outputs", part.outputs)?;
+                delegate.set_item("bytes", part.bytes)?;
+                delegate.set_item("states", &part.states)?;
+                delegates.append(delegate)?;
+            }
+            let outside = PyList::empty(py);
+            for call in &report.outside {
+                let told = error::refused_call(py, &call.call)?;
+                told.setattr(
+                    "kind",
+                    match call.reason {
+                        Reason::Asked => "asked",
+                        Reason::Refused => "refused",
+                        Reason::TooSmall => "too_small",
+                    },
+                )?;
+                outside.append(told)?;
+            }
+            let method = PyDict::new(py);
+            method.set_item("delegates", delegates)?;
+            method.set_item("outside", outside)?;
+            method.set_item("skipped_in_vain", &report.skipped_in_vain)?;
+            methods.set_item(&report.method, method)?;
+        }
+        py.import("coremill._reports")?.call_method1("Division", (methods,))
+    }
+
+    fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("describe", (slf,))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("coremill._reports")?.call_method1("describe_html", (slf,))
+    }
+
     /// The summary that `coremill inspect --json` prints, as JSON.
     fn _summary(&self, py: Python<'_>) -> PyResult<String> {
         let program = self.program.clone();
         let summary = work::run(py, move |_| Ok(executorch::summarize(&program)?))?;
         json(py, &summary)
-    }
-
-    /// How the methods were divided, as JSON.
-    fn _reports(&self) -> String {
-        self.reports.clone()
     }
 }
 

@@ -17,16 +17,25 @@ pub(crate) struct Lent {
     name: String,
     tensor: Py<PyAny>,
     version: i64,
+    storage: Py<PyAny>,
+    address: usize,
+    length: usize,
 }
 
 impl Lent {
     /// Says so if the tensor was written to since.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         let version = self.tensor.bind(py).getattr("_version").and_then(|it| it.extract());
-        if version.is_ok_and(|version: i64| version != self.version) {
+        let storage = self.storage.bind(py);
+        let address = storage.call_method0("data_ptr").and_then(|it| it.extract());
+        let length = storage.call_method0("nbytes").and_then(|it| it.extract());
+        let is_same = version.map_or(true, |version: i64| version == self.version)
+            && address.is_ok_and(|address: usize| address == self.address)
+            && length.is_ok_and(|length: usize| length == self.length);
+        if !is_same {
             let message = format!("`{}` was written to after the conversion", self.name);
-            let hint = "save the model before training goes on, or convert again; weights are \
-                        read when the model is saved or run";
+            let hint = "save the model before training goes on, or convert again; weights are read when the model is \
+                        saved or run";
             return Err(error::new(py, message, Some(hint.to_owned())));
         }
         Ok(())
@@ -134,13 +143,25 @@ impl<'t, 'py> Tensors<'t, 'py> {
         }
         let stored = self.tensor(tensor, is_parameter)?;
         if matches!(stored, Stored::Tensor(_)) {
-            let version = tensor.getattr("_version").and_then(|version| version.extract());
-            if let Ok(version) = version {
-                let tensor = tensor.clone().unbind();
-                self.lent.push(Lent { name: name.to_owned(), tensor, version });
-            }
+            self.lend(name, tensor)?;
         }
         self.stored.insert(name.to_owned(), stored);
+        Ok(())
+    }
+
+    /// Notes what a tensor is like whose memory is lent.
+    fn lend(&mut self, name: &str, tensor: &Bound<'py, PyAny>) -> PyResult<()> {
+        // Tensors of inference have no version.
+        let version = tensor.getattr("_version").and_then(|version| version.extract());
+        let storage = tensor.call_method0("untyped_storage")?;
+        self.lent.push(Lent {
+            name: name.to_owned(),
+            tensor: tensor.clone().unbind(),
+            version: version.unwrap_or_default(),
+            address: storage.call_method0("data_ptr")?.extract()?,
+            length: storage.call_method0("nbytes")?.extract()?,
+            storage: storage.unbind(),
+        });
         Ok(())
     }
 
