@@ -1,12 +1,12 @@
 """The Python package: programs handed over in memory, numbers on arrays, states, errors, Ctrl-C, threads, memory."""
 
 import gc
+import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -215,7 +215,7 @@ def test_errors_say_what_where_and_what_to_do() -> None:
     assert error.reason and error.node
     assert error.source is not None and error.source[0] == __file__ and "svdvals" in (error.source[2] or "")
     assert len(error.refused) >= 2 and "cannot be lowered" in str(error) and __file__ in str(error)
-    with pytest.raises(coremill.OptionError, match="`ios12`.*hint: releases are") as caught:
+    with pytest.raises(coremill.OptionError, match="(?s)`ios12`.*hint: releases are") as caught:
         coremill.convert(digits(), target="ios12")
     assert isinstance(caught.value, ValueError) and caught.value.hint
 
@@ -331,39 +331,39 @@ def test_memory_stays_flat_over_conversions() -> None:
 
 
 SLOW = """
-import sys, time, threading, signal, os
+import os, signal, sys, threading, time
 import torch, coremill
 class Loop(torch.nn.Module):
     def forward(self, x):
-        for _ in range(2000):
+        for _ in range(150):
             x = torch.sin(x @ x)
         return x
-form = torch.export.export(Loop(), (torch.rand(96, 96),))
+form = torch.export.export(Loop(), (torch.rand(64, 64),))
 model = coremill.convert(form, precision="fp32")
 session = model.session()
 def interrupt():
-    time.sleep(0.4)
     global at
+    time.sleep(0.3)
     at = time.perf_counter()
     os.kill(os.getpid(), signal.SIGINT)
-what = {"predict": lambda: [session.predict(x=torch.rand(96, 96)) for _ in range(400)],
-        "convert": lambda: [coremill.convert(form) for _ in range(400)],
-        "save": lambda: [model.save(sys.argv[2]) for _ in range(4000)]}[sys.argv[1]]
-threading.Thread(target=interrupt).start()
-try:
-    what()
-except KeyboardInterrupt:
-    print(time.perf_counter() - at)
+def work(what):
+    while True:
+        what()
+for what in (lambda: session.predict(x=torch.rand(64, 64)), lambda: coremill.convert(form), lambda: model.save(sys.argv[1])):
+    threading.Thread(target=interrupt).start()
+    try:
+        work(what)
+    except KeyboardInterrupt:
+        print(time.perf_counter() - at)
 """
 
 
-@pytest.mark.parametrize("what", ["predict", "convert", "save"])
-def test_an_interrupt_ends_the_work(what: str, tmp_path: Path) -> None:
-    script = [sys.executable, "-c", SLOW, what, str(tmp_path / "Model.mlpackage")]
+def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
+    script = [sys.executable, "-c", SLOW, str(tmp_path / "Model.mlpackage")]
     told = subprocess.run(script, capture_output=True, text=True, timeout=300, check=True)
+    times = [float(line) for line in told.stdout.split()]
     # A tenth of a second, and what a busy machine adds.
-    assert float(told.stdout) < 0.5, told.stdout
-    time.sleep(0.2)
+    assert len(times) == 3 and max(times) < 0.3, times
     assert all(path.name == "Model.mlpackage" for path in tmp_path.iterdir())
 
 
@@ -422,10 +422,11 @@ def test_an_interrupt_needs_no_handler_of_ours() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_types_are_those_of_the_module() -> None:
-    pytest.importorskip("mypy")
-    stubtest = [sys.executable, "-m", "mypy.stubtest", "coremill._native", "coremill"]
-    told = subprocess.run(stubtest, capture_output=True, text=True, check=False)
+def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
+    stubtest = [sys.executable, "-m", "mypy.stubtest", "coremill._native"]
+    package = str(Path(coremill.__file__).parent.parent.absolute())
+    environment = os.environ | {"MYPYPATH": package, "PYTHONPATH": package}
+    told = subprocess.run(stubtest, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
 
 

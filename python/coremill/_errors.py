@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 
-
-@dataclass
 class RefusedCall:
     """A call that cannot be lowered, or that stays outside of delegates."""
 
-    #: torch's name of the call.
-    node: str = ""
-    #: The operator, `aten.histc.default` for instance.
-    operator: str = ""
-    #: Why.
-    reason: str = ""
-    #: What to do about it.
-    hint: str | None = None
-    #: The path of the module that made the call.
-    module: str | None = None
-    #: The file, the line and the code of the model that made the call.
-    source: tuple[str, int, str | None] | None = None
-    #: Of a call outside of delegates: `asked`, `refused` or `too_small`.
-    kind: str = field(default="refused")
+    def __init__(
+        self,
+        *,
+        node: str = "",
+        operator: str = "",
+        reason: str = "",
+        hint: str | None = None,
+        module: str | None = None,
+        source: tuple[str, int, str | None] | None = None,
+        kind: str = "refused",
+    ) -> None:
+        """Keeps what is known."""
+        #: torch's name of the call.
+        self.node = node
+        #: The operator, `aten.histc.default` for instance.
+        self.operator = operator
+        #: Why.
+        self.reason = reason
+        #: What to do about it.
+        self.hint = hint
+        #: The path of the module that made the call.
+        self.module = module
+        #: The file, the line and the code of the model that made the call.
+        self.source = source
+        #: Of a call outside of delegates: `asked`, `refused` or `too_small`.
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"<RefusedCall {self.operator} ({self.node}): {self.reason}>"
 
     def __str__(self) -> str:
         """As the command prints it."""

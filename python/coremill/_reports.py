@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Union
 
 from coremill import _native
 
-Path = Union[str, "os.PathLike[str]"]
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Union
+
+    Path = Union[str, "os.PathLike[str]"]
 
 
 class Report(dict):
