@@ -207,6 +207,27 @@ def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:
     assert "forward" in repr(divided) and "<table>" in divided._repr_html_()
 
 
+def test_weights_are_compressed(tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
+    x = torch.rand(3, 64) - 0.5
+    form = program(module, x)
+    model = coremill.convert(form)
+    small, report = coremill.compress(model, linear="int8")
+    assert report["bytes_after"] < report["bytes_before"] * 0.6
+    (found,) = small.predict(input=x).values()
+    torch.testing.assert_close(found, module(x).detach(), rtol=5e-2, atol=2e-2)
+    assert all(weight["form"] for weight in report["weights"] if len(weight["shape"]) == 2)
+    lowered, _ = coremill.compress(coremill.lower(form, target="ios18"), palettize=6, rules=[{"name": "*2*", "keep": True}])
+    torch.testing.assert_close(lowered.method()(x), module(x).detach(), rtol=0.2, atol=5e-2)
+    with pytest.raises(coremill.Error, match="int5"):
+        coremill.compress(model, linear="int5")
+    with pytest.raises(coremill.OptionError, match="unknown field"):
+        coremill.compress(model, liner="int8")
+    with pytest.raises(coremill.OptionError, match="nothing says"):
+        coremill.compress(model)
+
+
 def test_errors_say_what_where_and_what_to_do() -> None:
     with pytest.raises(coremill.ConversionError) as caught:
         coremill.convert(program(Refused(), torch.rand(3, 3)))

@@ -20,7 +20,7 @@ from coremill._errors import (
     VerificationError,
 )
 from coremill._native import Method, Model, Program, Session, __version__, convert, load, lower
-from coremill._reports import Comparison, Report, check, compare, extract, inspect
+from coremill._reports import Comparison, Report, check, compare, compress, extract, inspect
 
 __all__ = [
     "Comparison",
@@ -41,6 +41,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "compress",
     "convert",
     "extract",
     "inspect",

@@ -158,6 +158,30 @@ def compare(reference: Any, other: Any, inputs: Any = None, *, bound: float = 1e
     return Comparison(content, within, bound)
 
 
+def compress(
+    model: Any, *, rules: Any = (), target: str | None = None, decompress: bool = False, **rule: Any
+) -> tuple[Any, Report]:
+    """Makes the weights of a model, or of the models in a program, smaller: the result, and what became of each weight.
+
+    The words of a rule are those of `coremill compress`: `linear`, `per`, `block`, `mode`, `palettize`, `group`,
+    `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `name`, `op`, `dtype`, `min_elements`, `max_elements`, `keep`.
+    `rules` are dictionaries of these words, the first of which that selects a weight decides; the words that are given
+    by themselves are the last rule.
+    """
+    import json
+
+    rules = [dict(one) for one in rules]
+    if rule:
+        rules.append(rule)
+    if not rules and not decompress:
+        raise _error("OptionError", "nothing says what becomes of weights; pass `linear`, `palettize`, `prune` or `rules`")
+    made, weights = _native.compress(_opened(model), json.dumps(rules), target, decompress)
+    weights = json.loads(weights)
+    before = sum(weight["bytes_before"] for weight in weights)
+    after = sum(weight["bytes_after"] for weight in weights)
+    return made, Report({"bytes_before": before, "bytes_after": after, "weights": weights})
+
+
 def random_inputs(model: Any, seed: int = 0) -> dict:
     """Inputs that a model takes: floats in -1 to 1, integers 0 or 1."""
     import numpy

@@ -6,11 +6,13 @@
 //! | `options` | keyword arguments as options |
 //! | `model`, `program` | the classes `Model` and `Program`, and what runs them |
 //! | `arrays` | arrays of numpy and torch |
+//! | `compress` | weights made smaller |
 //! | `edge` | what ExecuTorch's partitioner and backend ask for |
 //! | `work` | work without Python's lock, Ctrl-C, progress |
 //! | `error` | exceptions |
 
 mod arrays;
+mod compress;
 mod edge;
 mod error;
 mod exported;
@@ -196,6 +198,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(lower, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
     module.add_function(wrap_pyfunction!(arrays::figures, module)?)?;
+    module.add_function(wrap_pyfunction!(compress::compress, module)?)?;
     module.add_class::<edge::Preprocessed>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_refused, module)?)?;

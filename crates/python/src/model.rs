@@ -30,6 +30,11 @@ impl Model {
         Model { opened: Arc::new(opened), lent, target, default: Mutex::new(None) }
     }
 
+    /// The tensors whose memory this model's weights lie in, for another that shares them.
+    pub(crate) fn lent(&self, py: Python<'_>) -> Vec<Lent> {
+        self.lent.iter().map(|lent| lent.share(py)).collect()
+    }
+
     fn unchanged(&self, py: Python<'_>) -> PyResult<()> {
         self.lent.iter().try_for_each(|lent| lent.check(py))
     }

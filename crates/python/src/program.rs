@@ -30,6 +30,11 @@ impl Program {
         Program { program: Arc::new(program), lent, reports }
     }
 
+    /// The tensors whose memory this program's weights lie in, for another that shares them.
+    pub(crate) fn lent(&self, py: Python<'_>) -> Vec<Lent> {
+        self.lent.iter().map(|lent| lent.share(py)).collect()
+    }
+
     fn unchanged(&self, py: Python<'_>) -> PyResult<()> {
         self.lent.iter().try_for_each(|lent| lent.check(py))
     }

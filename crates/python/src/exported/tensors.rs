@@ -23,6 +23,16 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
+    /// The same tensor for another who reads it.
+    pub(crate) fn share(&self, py: Python<'_>) -> Lent {
+        Lent {
+            name: self.name.clone(),
+            tensor: self.tensor.clone_ref(py),
+            storage: self.storage.clone_ref(py),
+            ..*self
+        }
+    }
+
     /// Says so if the tensor was written to since.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         let version = self.tensor.bind(py).getattr("_version").and_then(|it| it.extract());

@@ -1,0 +1,122 @@
+//! `coremill.compress`: weights made smaller.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use coremill::Opened;
+use coremill::compress::{self as library, Compressed, Fate, Options, Rule, RuleText};
+use coremill::convert::parse_target;
+use coremill::mil::model::Model as CoreModel;
+use pyo3::prelude::*;
+use serde::Serialize;
+
+use crate::model::{Model, json};
+use crate::program::Program;
+use crate::{error, work};
+
+#[derive(Serialize)]
+struct Weight {
+    /// The model, inside of a program.
+    model: Option<String>,
+    function: String,
+    name: String,
+    shape: Vec<usize>,
+    bytes_before: u64,
+    bytes_after: u64,
+    form: Option<String>,
+    /// None if nothing was lost.
+    snr: Option<f64>,
+    kept: Option<&'static str>,
+}
+
+/// Compresses the weights of a model, or of the models in a program, by rules in JSON; the result, and as JSON what
+/// became of each weight. What is given stays as it is.
+#[pyfunction]
+pub(crate) fn compress<'py>(
+    py: Python<'py>,
+    model: &Bound<'py, PyAny>,
+    rules: &str,
+    target: Option<&str>,
+    decompress: bool,
+) -> PyResult<(Bound<'py, PyAny>, String)> {
+    let texts: Vec<RuleText> = serde_json::from_str(rules).map_err(|failure| {
+        error::option(py, format!("a rule is not understood: {failure}"), None)
+    })?;
+    let rules = texts.iter().map(RuleText::to_rule).collect::<Result<Vec<Rule>, _>>();
+    let rules = rules.map_err(|failure| error::of_library(py, &failure))?;
+    let target = match target {
+        None => None,
+        Some(name) => Some(parse_target(name).ok_or_else(|| {
+            error::option(py, format!("`target` is `{name}`, which is no release"), None)
+        })?),
+    };
+    let options = Options { rules, target };
+    if let Ok(model) = model.cast::<Model>() {
+        let model = model.get();
+        let opened = model.opened.clone();
+        let (made, weights) = work::run(py, move |stage| {
+            let mut made = opened.model.clone();
+            let weights = apply(&mut made, &options, decompress, None, stage)?;
+            Ok((Opened::made(made, Path::new("model")), weights))
+        })?;
+        let made = Model::new(made, model.lent(py), None);
+        return Ok((Bound::new(py, made)?.into_any(), json(py, &weights)?));
+    }
+    let Ok(program) = model.cast::<Program>() else {
+        let class = model.get_type().name()?;
+        return Err(error::option(py, format!("compress() was given a {class}"), None));
+    };
+    let program = program.get();
+    let source = program.program.clone();
+    let (made, weights) = work::run(py, move |stage| {
+        let mut made = Arc::unwrap_or_clone(source);
+        let mut all = Vec::new();
+        library::for_each_model(&mut made, &mut |name, model| {
+            all.extend(apply(model, &options, decompress, Some(name), stage)?);
+            Ok(())
+        })?;
+        Ok((made, all))
+    })?;
+    let made = Program::new(made, program.lent(py), Vec::new());
+    Ok((Bound::new(py, made)?.into_any(), json(py, &weights)?))
+}
+
+fn apply(
+    model: &mut CoreModel,
+    options: &Options,
+    decompress: bool,
+    name: Option<&str>,
+    stage: &work::Stage,
+) -> Result<Vec<Weight>, coremill::Error> {
+    if decompress {
+        library::decompress(model)?;
+    }
+    if options.rules.is_empty() {
+        return Ok(Vec::new());
+    }
+    let watch =
+        |done: usize, all: usize| stage.set(format!("compressing weights: {done} of {all}"));
+    let found = library::compress(model, options, &watch)?;
+    Ok(found.into_iter().map(|weight| of_weight(weight, name)).collect())
+}
+
+fn of_weight(weight: Compressed, model: Option<&str>) -> Weight {
+    let Compressed { function, name, shape, before, fate } = weight;
+    let (form, after, snr, kept) = match fate {
+        Fate::Compressed { form, after, snr } => {
+            (Some(form.to_string()), after, Some(snr).filter(|snr| snr.is_finite()), None)
+        }
+        Fate::Kept(reason) => (None, before, None, Some(reason)),
+    };
+    Weight {
+        model: model.map(str::to_owned),
+        function,
+        name,
+        shape,
+        bytes_before: before,
+        bytes_after: after,
+        form,
+        snr,
+        kept,
+    }
+}
