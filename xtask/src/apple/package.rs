@@ -55,7 +55,7 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
             build.args(["build", "--release", "--package", "coremill-capi", "--target", target]);
             build.args(["--no-default-features", "--features", "coreml"]);
             execute(&mut build, &format!("building for {target}"))?;
-            join.arg(target_directory(root).join(target).join("release/libcoremill.a"));
+            join.arg(target_directory(root).join(target).join("release/libcoremill_capi.a"));
         }
         execute(&mut join, "joining libraries")?;
         let bytes = fs::metadata(&library).map_err(|error| describe("read", &library, &error))?;
