@@ -7,6 +7,24 @@ from typing_extensions import Unpack
 
 from coremill._reports import Division, Report
 
+__all__ = [
+    "__version__",
+    "Model",
+    "Session",
+    "Program",
+    "Method",
+    "convert",
+    "lower",
+    "load",
+    "figures",
+    "compress",
+    "Preprocessed",
+    "edge_partition",
+    "edge_refused",
+    "edge_preprocess",
+    "edge_preprocess_multimethod",
+]
+
 _Path = Union[str, "os.PathLike[str]"]
 _Shape = Sequence[int]
 _Constant = Union[bool, int, float, str]
