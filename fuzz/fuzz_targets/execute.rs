@@ -1,5 +1,7 @@
 #![no_main]
 
+#[path = "../src/draw.rs"]
+mod draw;
 #[path = "../src/execute.rs"]
 mod execute;
 #[path = "../src/flexible.rs"]

@@ -13,8 +13,9 @@ use coremill_mil::ops::OpKind;
 use coremill_mil::{text, verify};
 use coremill_tensor::DType;
 
+use crate::draw::Draw;
 use crate::flexible;
-use crate::programs::{Draw, generate};
+use crate::programs::generate;
 
 /// So little that no program of this size has a reason to take long.
 const LIMITS: Limits = Limits { elements: 1 << 12, bytes: 16 << 20, operations: 20_000 };

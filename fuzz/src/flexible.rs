@@ -5,7 +5,7 @@ use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Dim, Function, Type};
 use coremill_mil::model::shapes::{ATTRIBUTE, FlexibleShapes};
 
-use crate::programs::Draw;
+use crate::draw::Draw;
 
 /// The most that an opened dimension may be.
 const MOST: i32 = 64;

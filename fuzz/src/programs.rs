@@ -6,37 +6,7 @@ use coremill_mil::ir::{Binding, Constant, Dim, Function, Op, Opset, Type, ValueI
 use coremill_mil::ops::{Accepts, OpKind, Parameter};
 use coremill_tensor::DType;
 
-/// Decisions, taken from bytes as long as there are any.
-pub(crate) struct Draw<'d> {
-    bytes: &'d [u8],
-    state: u64,
-}
-
-impl<'d> Draw<'d> {
-    pub(crate) fn new(bytes: &'d [u8], seed: u64) -> Draw<'d> {
-        Draw { bytes, state: seed | 1 }
-    }
-
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        if let Some((&byte, rest)) = self.bytes.split_first() {
-            self.bytes = rest;
-            return usize::from(byte) % count;
-        }
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        (self.state >> 11) as usize % count
-    }
-
-    pub(crate) fn of<T: Clone>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())].clone()
-    }
-
-    /// True once in so many times.
-    pub(crate) fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-}
+use crate::draw::Draw;
 
 /// A program, and whether it was kept from what cannot be compared.
 pub(crate) struct Generated {

@@ -1,6 +1,8 @@
 //! Programs that nobody in their right mind would run: they run or end in an error, and as planned they give
 //! what they give operation by operation. The fuzz target `execute` runs more of them.
 
+#[path = "../../../fuzz/src/draw.rs"]
+mod draw;
 #[path = "../../../fuzz/src/execute.rs"]
 mod execute;
 #[path = "../../../fuzz/src/flexible.rs"]
@@ -12,8 +14,8 @@ mod seeds;
 
 use std::panic::catch_unwind;
 
+use draw::Draw;
 use execute::Outcome;
-use programs::Draw;
 
 /// How many programs are made.
 const PROGRAMS: u64 = 1500;

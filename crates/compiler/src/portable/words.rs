@@ -218,6 +218,9 @@ impl Call<'_> {
         if order.iter().copied().eq(0..x.rank()) {
             return Ok(x.clone());
         }
+        if order.len() != x.rank() || order.iter().any(|&from| from >= x.rank()) {
+            refuse!("puts the axes of a tensor of rank {} in the order {order:?}", x.rank());
+        }
         let given = [("self", x.argument()), ("dims", places(order))];
         let sizes = order.iter().map(|from| x.sizes[*from].clone()).collect();
         self.emit("aten.permute_copy.default", &given, x.dtype, sizes)
@@ -241,6 +244,9 @@ impl Call<'_> {
     /// With a dimension of 1 at this position.
     pub(crate) fn unsqueeze(&mut self, x: &Tensor, at: usize) -> Maybe {
         let mut sizes = x.sizes.clone();
+        if at > sizes.len() {
+            refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
+        }
         sizes.insert(at, Size::Fixed(1));
         let given = [("self", x.argument()), ("dim", Argument::Int(at as i64))];
         self.emit("aten.unsqueeze_copy.default", &given, x.dtype, sizes)
@@ -293,6 +299,9 @@ impl Call<'_> {
     /// One place of a dimension, which goes away.
     pub(crate) fn select(&mut self, x: &Tensor, at: usize, index: Argument) -> Maybe {
         let mut sizes = x.sizes.clone();
+        if at >= sizes.len() {
+            refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
+        }
         sizes.remove(at);
         let given = [("self", x.argument()), ("dim", Argument::Int(at as i64)), ("index", index)];
         self.emit("aten.select_copy.int", &given, x.dtype, sizes)
@@ -303,6 +312,12 @@ impl Call<'_> {
         let [first, rest @ ..] = all else { refuse!("there is nothing to concatenate") };
         let mut sizes = first.sizes.clone();
         let mut dtype = first.dtype;
+        if at >= first.rank() || rest.iter().any(|tensor| tensor.rank() != first.rank()) {
+            refuse!(
+                "concatenates tensors of other ranks than {} along dimension {at}",
+                first.rank()
+            );
+        }
         for tensor in rest {
             sizes[at] = size::add(&sizes[at], &tensor.sizes[at]);
             dtype = super::dtype::promote(dtype, tensor.dtype);

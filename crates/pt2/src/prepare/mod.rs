@@ -24,7 +24,7 @@ mod vmap;
 
 use crate::dead;
 use crate::error::Error;
-use crate::program::ExportedProgram;
+use crate::program::{ExportedProgram, Graph, Node};
 use crate::schema::Schemas;
 
 /// Makes a program functional.
@@ -43,6 +43,29 @@ pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     vmap::unhide(&mut program, &mut schemas)?;
     shared::merge(&mut program);
     functionalize::functionalize(&mut program, &mut schemas)?;
+    check_outputs(&program.graph)?;
     dead::remove(&mut program.graph);
     Ok(program)
+}
+
+/// Refuses a program that gives what nothing computes any more: the token of an assertion, which is dropped.
+fn check_outputs(graph: &Graph) -> Result<(), Error> {
+    let mut defined = vec![false; graph.values.len()];
+    for input in &graph.inputs {
+        input.for_each_value(&mut |id| defined[id.index()] = true);
+    }
+    graph.nodes.iter().flat_map(Node::defined).for_each(|id| defined[id.index()] = true);
+    let mut missing = None;
+    for output in &graph.outputs {
+        output.for_each_value(&mut |id| {
+            if !defined.get(id.index()).is_some_and(|defined| *defined) {
+                missing.get_or_insert(id);
+            }
+        });
+    }
+    match missing {
+        None => Ok(()),
+        Some(_) => Err(Error::unsupported("an output of the program is the token of an assertion")
+            .with_hint("give tensors or numbers from `forward`")),
+    }
 }

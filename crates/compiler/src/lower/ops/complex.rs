@@ -331,6 +331,9 @@ fn imaginary(call: &mut Call<'_, '_>) -> Results {
 fn pair_to_complex(call: &mut Call<'_, '_>) -> Results {
     let x = call.float_tensor("self")?;
     let rank = call.rank(x);
+    if rank == 0 {
+        refuse!("`self` has no axis whose two elements are the parts of a number");
+    }
     let mut parts = Vec::new();
     for part in 0..2 {
         let mut begin = vec![0; rank];

@@ -361,7 +361,7 @@ fn chosen(
     target: ValueId,
 ) -> Result<(ValueId, ValueId), Refusal> {
     let axis = classes(call, x);
-    let Some(count) = call.extents(x)[axis] else {
+    let Some(Some(count)) = call.extents(x).get(axis).copied() else {
         refuse!("the number of classes is not known before the program runs");
     };
     let ignored = crate::lower::builder::int32(call.known_int("ignore_index")?)?;

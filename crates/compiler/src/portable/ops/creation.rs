@@ -153,7 +153,10 @@ fn rows_and_columns(
 fn eye(call: &mut Call<'_>) -> Results {
     let noted = call.result(0)?;
     let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let found = rows_and_columns(call, &sizes[0], &sizes[1], 0, "eq")?;
+    let [rows, columns] = &sizes[..] else {
+        refuse!("a matrix has rank {}; it must be 2", sizes.len());
+    };
+    let found = rows_and_columns(call, rows, columns, 0, "eq")?;
     one(call.cast(&found, dtype)?)
 }
 
@@ -187,7 +190,8 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
     let lower = call.node.target.is("aten", "tril_indices", "default");
     let noted = call.result(0)?;
     let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let Some(count) = sizes[1].fixed().and_then(|count| usize::try_from(count).ok()) else {
+    let count = sizes.get(1).and_then(Size::fixed);
+    let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
         refuse!("the number of places is not known");
     };
     if count > MOST || rows > MOST as i64 {
@@ -224,7 +228,10 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
 /// Where each element of a window is, from -1 to 1; none if there are not two.
 fn window_places(call: &mut Call<'_>) -> Result<Option<Tensor>, Refusal> {
     let noted = call.result(0)?;
-    let (dtype, size) = (noted.dtype, noted.sizes[0].clone());
+    let [size] = &noted.sizes[..] else {
+        refuse!("the window has rank {}; accepted is 1", noted.sizes.len());
+    };
+    let (dtype, size) = (noted.dtype, size.clone());
     let length = call.int("window_length")?;
     if length <= 1 {
         return Ok(None);
@@ -281,7 +288,10 @@ fn window(call: &mut Call<'_>) -> Results {
         return one(call.full(sizes, Argument::Int(1), dtype)?);
     }
     let around = if periodic { length } else { length - 1 };
-    let count = call.count(&sizes[0], dtype)?;
+    let [size] = &sizes[..] else {
+        refuse!("the window has rank {}; accepted is 1", sizes.len());
+    };
+    let count = call.count(size, dtype)?;
     let mut sum: Option<Tensor> = None;
     for (order, coefficient) in coefficients.iter().enumerate().skip(1) {
         let angle = call.times(&count, 2.0 * PI * order as f64 / around as f64)?;

@@ -55,7 +55,10 @@ fn long(call: &mut Call<'_>, index: &Tensor) -> Maybe {
 fn embedding(call: &mut Call<'_>) -> Results {
     let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
     let mut sizes = indices.sizes.clone();
-    sizes.push(weight.sizes[1].clone());
+    let [_, width] = &weight.sizes[..] else {
+        refuse!("`weight` has rank {}; accepted is 2", weight.rank());
+    };
+    sizes.push(width.clone());
     let given = [("weight", weight.argument()), ("indices", indices.argument())];
     one(call.emit("aten.embedding.default", &given, weight.dtype, sizes)?)
 }

@@ -191,6 +191,7 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe 
     if !(1..=3).contains(&count) {
         refuse!("{count} dimensions are padded; 1 to 3 have a kernel");
     }
+    fits(x, pads)?;
     let kind = match mode {
         "reflect" => "reflection",
         "replicate" => "replication",
@@ -205,8 +206,17 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe 
     call.emit(&format!("aten.{kind}_pad{count}d.default"), &given, x.dtype, sizes)
 }
 
+/// Whether a tensor has as many dimensions as are padded.
+fn fits(x: &Tensor, pads: &[i64]) -> Result<(), Refusal> {
+    if pads.len() % 2 != 0 || pads.len() / 2 > x.rank() {
+        refuse!("{} numbers pad a tensor of rank {}", pads.len(), x.rank());
+    }
+    Ok(())
+}
+
 /// The other end on each side.
 fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> Maybe {
+    fits(x, pads)?;
     let mut done = x.clone();
     for (back, pair) in pads.chunks(2).enumerate() {
         let at = x.rank() - 1 - back;

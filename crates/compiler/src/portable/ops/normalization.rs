@@ -148,8 +148,14 @@ fn scaled(
     let mut done = x.clone();
     for (tensor, is_weight) in [(weight, true), (bias, false)] {
         let Some(tensor) = tensor else { continue };
+        let ([count], 2..) = (&tensor.sizes[..], x.rank()) else {
+            let (rank, given) = (x.rank(), tensor.rank());
+            refuse!(
+                "weights of rank {given} for channels of rank {rank}; accepted are 1, and 2 or more"
+            );
+        };
         let mut sizes = vec![Size::Fixed(1); x.rank() - 1];
-        sizes[0] = tensor.sizes[0].clone();
+        sizes[0] = count.clone();
         let channels = call.view(tensor, sizes)?;
         let channels = call.cast(&channels, x.dtype)?;
         done =

@@ -210,6 +210,9 @@ fn searched(call: &mut Call<'_>) -> Results {
     }
     let right = call.bool("right")? || call.has("side") && call.text("side")? == "right";
     let dtype = call.result(0)?.dtype;
+    if bounds.rank() == 0 {
+        refuse!("the bounds have no dimensions");
+    }
     let apart = if bounds.rank() == 1 {
         call.unsqueeze(&values, values.rank())?
     } else {

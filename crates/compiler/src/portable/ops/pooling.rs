@@ -115,6 +115,10 @@ fn pooled(
     pool: &dyn Fn(&mut Call<'_>, &Tensor, &Window, Vec<Size>) -> Maybe,
 ) -> Maybe {
     let spatial = window.kernel.len();
+    if x.rank() <= spatial || sizes.len() != x.rank() {
+        let (rank, given) = (x.rank(), sizes.len());
+        refuse!("pools {spatial} dimensions of rank {rank} to rank {given}");
+    }
     let leading = &x.sizes[..x.rank() - spatial];
     let batch = size::product(leading);
     let unit = Size::Fixed(1);
@@ -293,6 +297,10 @@ fn adaptive_max(call: &mut Call<'_>) -> Results {
         refuse!("the places of the largest elements of windows that adapt have no kernel");
     }
     let sizes = call.result(0)?.sizes.clone();
+    if x.rank() < spatial || sizes.len() != x.rank() {
+        let (rank, given) = (x.rank(), sizes.len());
+        refuse!("pools {spatial} dimensions of rank {rank} to rank {given}");
+    }
     let mut done = x.clone();
     for at in x.rank() - spatial..x.rank() {
         let (Some(before), Some(after)) = (x.sizes[at].fixed(), sizes[at].fixed()) else {

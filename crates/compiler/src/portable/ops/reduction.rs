@@ -610,7 +610,10 @@ fn distance(call: &mut Call<'_>) -> Results {
 
 fn trace(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let length = match (x.sizes[0].fixed(), x.sizes[1].fixed()) {
+    let [rows, columns] = &x.sizes[..] else {
+        refuse!("the trace of a tensor of rank {}; it must be 2", x.rank());
+    };
+    let length = match (rows.fixed(), columns.fixed()) {
         (Some(rows), Some(columns)) => Size::Fixed(rows.min(columns)),
         _ => refuse!("the sizes of the matrix are known when the program runs only"),
     };

@@ -60,7 +60,13 @@ pub(crate) const ROWS: &[Row] = &[
 /// The image, and the scale along each dimension where one is given.
 fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>), Refusal> {
     let x = call.tensor(if call.has("input") { "input" } else { "self" })?;
-    let spatial = x.rank().saturating_sub(2);
+    let (rank, noted) = (x.rank(), call.result(0)?.sizes.len());
+    if rank < 3 || noted != rank {
+        refuse!(
+            "an image of rank {rank} is resized to rank {noted}; both must be the same, and 3 or more"
+        );
+    }
+    let spatial = rank - 2;
     let mut scales = vec![None; spatial];
     if call.has("scale_factors") {
         if let Argument::List(items) = call.argument("scale_factors")? {

@@ -166,7 +166,11 @@ fn in_parts(call: &mut Call<'_>) -> Results {
     let count = call.node.results().count();
     let mut lengths = Vec::with_capacity(count);
     for index in 0..count {
-        lengths.push(call.result(index)?.sizes[at].clone());
+        let sizes = &call.result(index)?.sizes;
+        let Some(length) = sizes.get(at).filter(|_| at < x.rank()) else {
+            refuse!("dimension {at} is out of range for a part of rank {}", sizes.len());
+        };
+        lengths.push(length.clone());
     }
     // Kernels that give lists do not resize what they give.
     if x.sizes.iter().chain(&lengths).any(|size| size.fixed().is_none()) {

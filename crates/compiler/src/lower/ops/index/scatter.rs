@@ -59,6 +59,10 @@ impl Scatter {
             }
         }
         let [x, indices, mut updates] = all;
+        let ranks = [x, indices, updates].map(|value| call.rank(value));
+        if ranks != [ranks[0]; 3] {
+            refuse!("`self`, `index` and the updates have ranks {ranks:?}; they must be the same");
+        }
         let axis = call.axis("dim", call.rank(x))?;
         // More updates than indices are not looked at.
         for at in 0..call.rank(indices) {

@@ -61,6 +61,9 @@ fn parts(
             _ => refuse!("`tensors` holds something that is no tensor"),
         }
     }
+    if tensors.is_empty() {
+        refuse!("`tensors` is empty");
+    }
     let mut real = Vec::with_capacity(tensors.len());
     for tensor in &tensors {
         real.push(call.cast(tensor.value, core)?);

@@ -7,6 +7,7 @@ use coremill_mil::ops::OpKind;
 
 use super::write::empty;
 use super::{mapped, mapped_to_all};
+use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32, operation};
 use crate::lower::call::{Call, Results};
@@ -86,7 +87,9 @@ pub(crate) fn sliced(
     axis: usize,
     range: Range,
 ) -> Result<ValueId, Refusal> {
-    let extent = builder.shape(x)[axis].clone();
+    let Some(extent) = builder.shape(x).get(axis).cloned() else {
+        refuse!("axis {axis} is out of range for rank {}", builder.rank(x));
+    };
     let mut range = match extent.known() {
         Some(extent) => range.within(extent as i64),
         None => range,
@@ -117,7 +120,9 @@ pub(crate) fn taken_at(
     axis: usize,
     index: Int,
 ) -> Result<ValueId, Refusal> {
-    let extent = builder.shape(x)[axis].known();
+    let Some(extent) = builder.shape(x).get(axis).map(Dim::known) else {
+        refuse!("axis {axis} is out of range for rank {}", builder.rank(x));
+    };
     let index = match (index, extent) {
         (Int::Known(index), Some(extent)) if index < 0 => Int::Known(index + extent as i64),
         (index, _) => index,
@@ -294,7 +299,11 @@ fn split_sections(call: &mut Call<'_, '_>, name: &str, axis: Option<usize>) -> R
 fn split_into(call: &mut Call<'_, '_>, sections: i64, axis: Option<usize>) -> Results {
     mapped_to_all(call, "self", |call, x| {
         let axis = axis_or(call, x, axis)?;
-        let Some(extent) = call.shape(x)[axis].known() else {
+        if sections < 1 {
+            refuse!("splits into {sections} parts; accepted are 1 and more");
+        }
+        created(&[sections])?;
+        let Some(extent) = call.shape(x).get(axis).and_then(Dim::known) else {
             refuse!("splits an axis of unknown extent into {sections} parts of different sizes");
         };
         let (each, rest) = (extent as i64 / sections, extent as i64 % sections);
@@ -307,7 +316,8 @@ fn split_into(call: &mut Call<'_, '_>, sections: i64, axis: Option<usize>) -> Re
 /// The axis of `hsplit` and the like, which is the first of a tensor that has only one; or that of `dim`.
 fn axis_or(call: &mut Call<'_, '_>, x: ValueId, axis: Option<usize>) -> Result<usize, Refusal> {
     match axis {
-        Some(axis) => Ok(axis.min(call.rank(x).saturating_sub(1))),
+        Some(_) if call.rank(x) == 0 => refuse!("a tensor without axes cannot be split"),
+        Some(axis) => Ok(axis.min(call.rank(x) - 1)),
         None => call.axis("dim", call.rank(x)),
     }
 }
@@ -355,11 +365,13 @@ fn split(
     axis: usize,
     sizes: &[Int],
 ) -> Result<Vec<ValueId>, Refusal> {
-    if sizes.len() == 1 {
-        return Ok(vec![x]);
+    if let [] | [_] = sizes {
+        return Ok(sizes.iter().map(|_| x).collect());
     }
     let known: Option<Vec<i64>> = sizes.iter().map(|size| size.known()).collect();
-    if let (Some(mut sizes), Some(extent)) = (known, builder.shape(x)[axis].known()) {
+    if let (Some(mut sizes), Some(extent)) =
+        (known, builder.shape(x).get(axis).and_then(Dim::known))
+    {
         let before: i64 = sizes[..sizes.len() - 1].iter().sum();
         let last = sizes.len() - 1;
         sizes[last] = extent as i64 - before;

@@ -1,0 +1,257 @@
+//! One call of any operator of torch's, with arguments of the right kinds and of wrong ones, on tensors of any sizes:
+//! it is lowered, or refused. The fuzz target and a test share it.
+
+use std::io::Cursor;
+
+use coremill_compiler::{LowerOptions, Options, convert, lower};
+use coremill_pt2::{Kind, Pt2, Schema, prepare};
+use coremill_tensor::Buffer;
+use coremill_zip::Writer;
+
+use crate::draw::Draw;
+
+const SCHEMAS: &str = include_str!("../../crates/pt2/src/schemas.txt");
+
+const EXTENTS: [i64; 12] = [1, 1, 2, 2, 3, 4, 4, 5, 7, 8, 16, 33];
+const HOSTILE_EXTENTS: [i64; 8] = [0, 1, 64, 4097, 60_000, 1 << 20, 1 << 31, i64::MAX];
+const INTEGERS: [i64; 12] = [0, 0, 1, 1, 1, 2, 2, 3, 4, -1, -1, -2];
+const HOSTILE_INTEGERS: [i64; 12] = [
+    5,
+    -7,
+    31,
+    100,
+    4096,
+    59_999,
+    1 << 20,
+    1 << 29,
+    i32::MAX as i64,
+    i32::MIN as i64,
+    i64::MAX,
+    i64::MIN,
+];
+const FLOATS: [&str; 8] = ["0.0", "1.0", "-0.5", "2.0", "1e-5", "1e300", "3.5", "-1e30"];
+/// `as_scalar_type` of the types that calls mostly have, and of all others.
+const TYPES: [i64; 6] = [7, 7, 7, 5, 12, 6];
+
+/// The operators that take or give a tensor.
+pub(crate) fn operators() -> Vec<Schema> {
+    let known = SCHEMAS.lines().filter(|line| line.starts_with("aten::"));
+    let schemas = known.map(|line| Schema::parse(line).expect("the list is understood"));
+    let gives_tensors = |schema: &Schema| {
+        let is_tensor = |kind: &Kind| match kind {
+            Kind::Tensor => true,
+            Kind::List(inner, _) => **inner == Kind::Tensor,
+            _ => false,
+        };
+        !schema.returns.is_empty() && schema.returns.iter().all(|it| is_tensor(&it.kind))
+    };
+    schemas.filter(gives_tensors).collect()
+}
+
+/// A call, and what became of it: how many of three ways to lower it were accepted; none if the archive is refused.
+pub(crate) fn call(schema: &Schema, draw: &mut Draw<'_>) -> Option<usize> {
+    let bytes = archive(schema, draw);
+    let archive = Pt2::from_bytes(Buffer::from(bytes)).ok()?;
+    let program = prepare(archive.read().ok()?).ok()?;
+    let mut accepted = 0;
+    accepted += usize::from(convert(program.clone(), &Options::default()).is_ok());
+    for portable in [false, true] {
+        let options = LowerOptions { portable, ..LowerOptions::default() };
+        let programs = vec![("forward".to_owned(), program.clone())];
+        accepted += usize::from(lower(programs, &options).is_ok());
+    }
+    Some(accepted)
+}
+
+struct Writing<'w, 'd> {
+    draw: &'w mut Draw<'d>,
+    hostile: bool,
+    symbolic: bool,
+    /// The rank and the sizes of the first tensor, which others have, too.
+    sizes: Vec<String>,
+    inputs: Vec<String>,
+    values: Vec<String>,
+}
+
+fn archive(schema: &Schema, draw: &mut Draw<'_>) -> Vec<u8> {
+    let (hostile, symbolic) = (draw.one_in(3), draw.one_in(4));
+    let (sizes, inputs, values) = Default::default();
+    let mut writing = Writing { draw, hostile, symbolic, sizes, inputs, values };
+    let rank = writing.draw.below(6);
+    writing.sizes = (0..rank).map(|_| writing.extent()).collect();
+    let mut arguments = Vec::new();
+    for argument in &schema.arguments {
+        let left_out = argument.default.is_some() && writing.draw.one_in(2);
+        if !left_out {
+            let value = writing.argument(&argument.kind);
+            let name = &argument.name;
+            arguments.push(format!(r#"{{"name":"{name}","arg":{value},"kind":1}}"#));
+        }
+    }
+    let results: Vec<String> = schema
+        .returns
+        .iter()
+        .enumerate()
+        .map(|(index, result)| match result.kind {
+            Kind::List(..) => {
+                let count = 1 + writing.draw.below(3);
+                let names = (0..count).map(|at| writing.result(&format!("y{index}_{at}")));
+                format!(r#"{{"as_tensors":[{}]}}"#, names.collect::<Vec<_>>().join(","))
+            }
+            _ => format!(r#"{{"as_tensor":{}}}"#, writing.result(&format!("y{index}"))),
+        })
+        .collect();
+    let first = if results[0].contains("y0_0") { "y0_0" } else { "y0" };
+    let (name, overload) = schema.name.split_once('.').unwrap_or((&schema.name, "default"));
+    let target = format!("torch.ops.{}.{overload}", name.replace("::", "."));
+    let inputs: Vec<String> = writing
+        .inputs
+        .iter()
+        .map(|name| format!(r#"{{"as_tensor":{{"name":"{name}"}}}}"#))
+        .collect();
+    let specs: Vec<String> =
+        inputs.iter().map(|input| format!(r#"{{"user_input":{{"arg":{input}}}}}"#)).collect();
+    let output = format!(r#"{{"as_tensor":{{"name":"{first}"}}}}"#);
+    let constraints = if symbolic { r#""s0":{"min_val":2,"max_val":64}"# } else { "" };
+    let json = format!(
+        r#"{{"graph_module":{{"graph":{{"inputs":[{}],"outputs":[{output}],"nodes":[{{"target":"{target}",
+        "inputs":[{}],"outputs":[{}],"metadata":{{}},"name":"y0"}}],"tensor_values":{{{}}},"sym_int_values":{{}},
+        "sym_bool_values":{{}},"sym_float_values":{{}},"custom_obj_values":{{}},"is_single_tensor_return":false}},
+        "signature":{{"input_specs":[{}],"output_specs":[{{"user_output":{{"arg":{output}}}}}]}},
+        "module_call_graph":[],"metadata":{{}},"treespec_namedtuple_fields":{{}}}},"opset_version":{{"aten":10}},
+        "range_constraints":{{{constraints}}},"schema_version":{{"major":8,"minor":20}},"verifiers":["TRAINING"],
+        "torch_version":"2.15.0","guards_code":[]}}"#,
+        inputs.join(","),
+        arguments.join(","),
+        results.join(","),
+        writing.values.join(","),
+        specs.join(","),
+    );
+    let mut writer = Writer::new(Cursor::new(Vec::new()));
+    for (name, part) in [
+        ("a/models/model.json", json.as_str()),
+        ("a/data/weights/model_weights_config.json", r#"{"config":{}}"#),
+        ("a/data/constants/model_constants_config.json", r#"{"config":{}}"#),
+        ("a/archive_format", "pt2"),
+        ("a/archive_version", "0"),
+    ] {
+        writer.add(name, &[part.as_bytes()]).expect("memory takes all");
+    }
+    writer.finish().expect("memory takes all").into_inner()
+}
+
+impl Writing<'_, '_> {
+    fn is_odd(&mut self) -> bool {
+        self.hostile && self.draw.one_in(6)
+    }
+
+    fn extent(&mut self) -> String {
+        if self.symbolic && self.draw.one_in(3) {
+            return r#"{"as_expr":{"expr_str":"s0","hint":{"as_int":4}}}"#.to_owned();
+        }
+        let odd = self.is_odd();
+        let extent = if odd { self.draw.of(&HOSTILE_EXTENTS) } else { self.draw.of(&EXTENTS) };
+        format!(r#"{{"as_int":{extent}}}"#)
+    }
+
+    /// The description of a tensor: the sizes of the first one, or those and others.
+    fn tensor(&mut self, name: &str) {
+        let mut sizes = self.sizes.clone();
+        match self.draw.below(6) {
+            0 => sizes = (0..self.draw.below(6)).map(|_| self.extent()).collect(),
+            1 if !sizes.is_empty() => {
+                let at = self.draw.below(sizes.len());
+                sizes[at] = self.extent();
+            }
+            2 => drop(sizes.pop()),
+            _ => {}
+        }
+        let dtype =
+            if self.is_odd() { 1 + self.draw.below(13) as i64 } else { self.draw.of(&TYPES) };
+        let strides = vec![r#"{"as_int":1}"#; sizes.len()].join(",");
+        self.values.push(format!(
+            r#""{name}":{{"dtype":{dtype},"sizes":[{}],"requires_grad":false,"device":{{"type":"cpu","index":null}},
+            "strides":[{strides}],"storage_offset":{{"as_int":0}},"layout":7}}"#,
+            sizes.join(",")
+        ));
+    }
+
+    /// A tensor that is given: another input, or one that was there before.
+    fn input(&mut self) -> String {
+        if !self.inputs.is_empty() && self.draw.one_in(4) {
+            return self.draw.of(&self.inputs);
+        }
+        let name = format!("x{}", self.inputs.len());
+        self.tensor(&name);
+        self.inputs.push(name.clone());
+        name
+    }
+
+    fn result(&mut self, name: &str) -> String {
+        self.tensor(name);
+        format!(r#"{{"name":"{name}"}}"#)
+    }
+
+    fn integer(&mut self) -> i64 {
+        if self.is_odd() { self.draw.of(&HOSTILE_INTEGERS) } else { self.draw.of(&INTEGERS) }
+    }
+
+    fn argument(&mut self, kind: &Kind) -> String {
+        const WRONG: [Kind; 5] = [Kind::Int, Kind::Float, Kind::Bool, Kind::Text, Kind::Tensor];
+        if self.is_odd() && self.draw.one_in(3) {
+            let wrong = self.draw.of(&WRONG);
+            return self.argument(&wrong);
+        }
+        match kind {
+            Kind::Tensor => format!(r#"{{"as_tensor":{{"name":"{}"}}}}"#, self.input()),
+            Kind::Int => format!(r#"{{"as_int":{}}}"#, self.integer()),
+            Kind::Float | Kind::Complex => format!(r#"{{"as_float":{}}}"#, self.draw.of(&FLOATS)),
+            Kind::Bool => format!(r#"{{"as_bool":{}}}"#, self.draw.one_in(2)),
+            Kind::Scalar => {
+                let kind = self.draw.of(&[Kind::Int, Kind::Float, Kind::Bool]);
+                self.argument(&kind)
+            }
+            Kind::Text => {
+                let texts =
+                    ["none", "mean", "sum", "floor", "trunc", "reflect", "tanh", "same", "ij"];
+                format!(r#"{{"as_string":"{}"}}"#, self.draw.of(&texts))
+            }
+            Kind::ScalarType => format!(r#"{{"as_scalar_type":{}}}"#, self.draw.of(&TYPES)),
+            Kind::MemoryFormat => r#"{"as_memory_format":1}"#.to_owned(),
+            Kind::Layout => r#"{"as_layout":7}"#.to_owned(),
+            Kind::Device => r#"{"as_device":{"type":"cpu","index":null}}"#.to_owned(),
+            Kind::Optional(_) if self.draw.one_in(2) => r#"{"as_none":[]}"#.to_owned(),
+            Kind::Optional(kind) => self.argument(kind),
+            Kind::List(kind, length) => {
+                let length = length.filter(|_| !self.draw.one_in(4)).map(|length| length as usize);
+                let count = length.unwrap_or_else(|| self.draw.below(5)).min(8);
+                self.list(kind, count)
+            }
+            Kind::Other(_) => r#"{"as_none":[]}"#.to_owned(),
+        }
+    }
+
+    fn list(&mut self, kind: &Kind, count: usize) -> String {
+        let (field, items): (_, Vec<String>) = match kind {
+            Kind::Tensor => {
+                let name = |_| format!(r#"{{"name":"{}"}}"#, self.input());
+                ("as_tensors", (0..count).map(name).collect())
+            }
+            Kind::Optional(inner) if **inner == Kind::Tensor => {
+                let item = |_| match self.draw.one_in(3) {
+                    true => r#"{"as_none":[]}"#.to_owned(),
+                    false => format!(r#"{{"as_tensor":{{"name":"{}"}}}}"#, self.input()),
+                };
+                ("as_optional_tensors", (0..count).map(item).collect())
+            }
+            Kind::Float => {
+                ("as_floats", (0..count).map(|_| self.draw.of(&FLOATS).to_owned()).collect())
+            }
+            Kind::Bool => {
+                ("as_bools", (0..count).map(|_| self.draw.one_in(2).to_string()).collect())
+            }
+            _ => ("as_ints", (0..count).map(|_| self.integer().to_string()).collect()),
+        };
+        format!(r#"{{"{field}":[{}]}}"#, items.join(","))
+    }
+}
