@@ -10,6 +10,7 @@ use coremill_mil::package::weights::{Layout, WeightFiles};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mil::{compiled, package};
+use coremill_tensor::write_anew;
 
 use crate::error::Error;
 
@@ -77,9 +78,17 @@ impl Format {
             );
             return Err(Error::new(message));
         }
+        if !metadata.is_file() {
+            let message = format!("{} is no regular file", path.display());
+            return Err(Error::new(message).hint("write what comes through it to a file first"));
+        }
         let mut start = Vec::new();
         let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut start));
         read.map_err(|error| Error::io("read", path, &error))?;
+        if let Some((what, hint)) = foreign(path, &start) {
+            let message = format!("{} is {what}, not a Core ML model", path.display());
+            return Err(Error::new(message).hint(hint));
+        }
         let first = start.iter().copied().find(|byte| !byte.is_ascii_whitespace());
         if first == Some(b'{') {
             let message = format!("{} is JSON, not a model", path.display());
@@ -99,6 +108,62 @@ impl Format {
                 .hint("end it in `.mlpackage` or `.mlmodelc`")),
         }
     }
+}
+
+/// What a file is that no reader of models takes, and what to do with it.
+fn foreign(path: &Path, start: &[u8]) -> Option<(&'static str, &'static str)> {
+    const CONVERT: &str = "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
+    const EXPORT: &str = "save the model with `torch.export.save`, then run `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
+    const ARRAYS: &str = "pass it as an input: `coremill run MODEL --inputs FILE`";
+    let is_json_header = || {
+        let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
+        length.is_some_and(|length| length < 100 << 20) && start.get(8) == Some(&b'{')
+    };
+    Some(match start {
+        [b'P', b'K', 3 | 5, ..] => {
+            let archive = coremill_tensor::Buffer::map(path).ok();
+            let archive = archive.and_then(|bytes| coremill_zip::Archive::open(bytes).ok());
+            let names: Vec<_> = archive.iter().flat_map(|archive| archive.names()).collect();
+            let has = |end: &str| names.iter().any(|name| name.ends_with(end));
+            if has("models/model.json") || has("serialized_exported_program.json") {
+                ("an exported PyTorch program", CONVERT)
+            } else if names.iter().any(|name| name.contains("/code/")) {
+                ("a TorchScript archive", EXPORT)
+            } else if has("data.pkl") {
+                ("a PyTorch checkpoint, weights without a program", EXPORT)
+            } else if !names.is_empty() && names.iter().all(|name| name.ends_with(".npy")) {
+                ("an archive of arrays", ARRAYS)
+            } else if has("Manifest.json") {
+                ("a zip archive of a package", "unpack it first")
+            } else {
+                ("a zip archive", "unpack it, or pass what is in it")
+            }
+        }
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => ("an array of numpy's", ARRAYS),
+        [0x80, 2..=5, ..] => ("a Python pickle", EXPORT),
+        [b'G', b'G', b'U', b'F', ..] => (
+            "a GGUF file, weights without a program",
+            "export the model with torch, and convert that",
+        ),
+        [_, _, _, _, b'E', b'T', b'0'..=b'9', b'0'..=b'9', ..] => (
+            "an ExecuTorch program",
+            "`coremill run`, `check`, `inspect` and `compare` take it; `coremill extract` writes the models in it",
+        ),
+        [_, _, _, _, b'T', b'F', b'L', b'3', ..] => {
+            ("a LiteRT (TensorFlow Lite) model", "convert the PyTorch model that it was made from")
+        }
+        // The first field of ONNX is the version of its format, a small number; the second its maker's name.
+        [0x08, 1..=20, 0x12, _, b'p' | b't' | b'o' | b's' | b'k', ..]
+            if path.extension().is_some_and(|extension| extension == "onnx") =>
+        {
+            ("an ONNX model", "export the PyTorch model with `torch.export.save`, and convert that")
+        }
+        _ if is_json_header() => (
+            "a safetensors file, weights without a program",
+            "export the model with torch, and convert that",
+        ),
+        _ => return None,
+    })
 }
 
 /// Text begins with comments and `program`; a model file with a protobuf tag below the space.
@@ -259,7 +324,8 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
         let parent = to.parent().unwrap_or(&directory);
         fs::create_dir_all(parent).and_then(|()| fs::rename(&from, &to)).map_err(failed)?;
     }
-    fs::rename(&text, path).map_err(failed)
+    let mut text = File::open(&text).map_err(failed)?;
+    replace(path, |file| io::copy(&mut text, file).map(|_| ()))
 }
 
 /// Writes a file in one step: what stood at the path stays until everything is written.
@@ -267,7 +333,7 @@ pub fn write_file(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
     replace(path.as_ref(), |file| file.write_all(bytes))
 }
 
-/// Writes a file beside its place; what stood there is replaced in one step when everything is written.
+/// Writes a file: what stood there is replaced in one step when everything is written; devices and pipes are written to.
 pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -276,26 +342,8 @@ pub(crate) fn replace(
     if !directory.is_dir() {
         return Err(Error::new(format!("there is no directory {}", directory.display())));
     }
-    let replace = || {
-        let mut builder = tempfile::Builder::new();
-        readable(builder.prefix(".coremill-"));
-        let mut staged = builder.tempfile_in(&directory)?;
-        write(staged.as_file_mut())?;
-        staged.persist(path).map_err(|error| error.error)
-    };
-    replace().map(|_| ()).map_err(|error| Error::io("write", path, &error))
+    write_anew(path, false, write).map_err(|error| Error::io("write", path, &error))
 }
-
-/// A file of the owner's alone, as temporary files are, would surprise whoever is to read it.
-#[cfg(unix)]
-fn readable(builder: &mut tempfile::Builder<'_, '_>) {
-    use std::os::unix::fs::PermissionsExt;
-    // The process's mask takes away from these.
-    builder.permissions(fs::Permissions::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn readable(_: &mut tempfile::Builder<'_, '_>) {}
 
 fn directory_of(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

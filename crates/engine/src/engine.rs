@@ -214,7 +214,7 @@ impl Session {
         let key = PlanKey { shapes: shapes.to_vec(), observed: false };
         let plan = self.plan(key)?;
         if self.arena.len() < plan.places.length {
-            self.arena = Arena::new(plan.places.length);
+            self.arena = crate::execute::reserved(plan.places.length)?;
         }
         Ok(())
     }

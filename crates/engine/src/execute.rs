@@ -117,7 +117,7 @@ pub(crate) fn execute<'r>(
 ) -> Result<Vec<Option<Value>>> {
     let Resources { arena, states, spare, hooks, seed } = resources;
     if arena.len() < plan.places.length {
-        *arena = Arena::new(plan.places.length);
+        *arena = reserved(plan.places.length)?;
     }
     let held = vec![None; plan.graph.slots.len()];
     let bytes = plan.places.length * 4;
@@ -172,6 +172,15 @@ pub(crate) fn execute<'r>(
     Ok(values)
 }
 
+/// An arena of so many floats.
+pub(crate) fn reserved(length: usize) -> Result<Arena> {
+    Arena::reserve(length).ok_or_else(|| {
+        let bytes = length.saturating_mul(4);
+        Error::new(format!("values take {bytes} bytes, which the system does not have"))
+            .hint("run it for smaller shapes, or on a machine with more memory")
+    })
+}
+
 /// The slot whose elements a slot of the body shows under another shape.
 fn origin(body: &Region, mut slot: SlotId) -> SlotId {
     for node in body.nodes.iter().rev() {
@@ -200,7 +209,7 @@ impl<'r> Run<'r, '_> {
             if self.operations > self.source.limits.operations {
                 let limit = self.source.limits.operations;
                 let error = Error::new(format!("the run takes more than {limit} operations"))
-                    .hint("a loop may never end; the limit is `Limits::operations`");
+                    .hint("a loop may never end; the limit is `--max-operations`, or `Limits::operations`");
                 return Err(self.source.place(node.op, error));
             }
             let start = self.hooks.profile.is_some().then(Instant::now);
@@ -446,7 +455,7 @@ impl<'r> Run<'r, '_> {
         if self.bytes > limit {
             let bytes = self.bytes;
             return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
-                .hint("the limit is `Limits::bytes`"));
+                .hint("raise the limit: `--max-memory`, or `Limits::bytes`"));
         }
         Ok(())
     }

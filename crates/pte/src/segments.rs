@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use coremill_tensor::{Buffer, SharedFile, for_each_window};
+use coremill_tensor::{Buffer, SharedFile, for_each_window, write_anew};
 
 use crate::Data;
 use crate::error::{Error, ErrorKind};
@@ -212,42 +212,8 @@ pub struct WriteOptions {
 /// Writes a file beside its place and puts it there in one step: at any moment there is either the old one or
 /// the new one, whole.
 pub(crate) fn write(path: &Path, content: &Data, options: &WriteOptions) -> Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
-    let write = || {
-        let mut builder = tempfile::Builder::new();
-        readable(builder.prefix(".coremill-"));
-        let staged = builder.tempfile_in(directory)?;
-        fill(staged.as_file(), content)?;
-        if options.durable {
-            staged.as_file().sync_all()?;
-        }
-        staged.persist(path).map_err(|error| error.error)?;
-        if options.durable { sync_directory(directory) } else { Ok(()) }
-    };
-    write().map_err(|error| Error::io(format!("write {}", path.display()), error))
-}
-
-/// A file of the owner's alone, as temporary files are, would surprise whoever is to read it.
-#[cfg(unix)]
-fn readable(builder: &mut tempfile::Builder<'_, '_>) {
-    use std::os::unix::fs::PermissionsExt;
-    // The process's mask takes away from these.
-    builder.permissions(std::fs::Permissions::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn readable(_: &mut tempfile::Builder<'_, '_>) {}
-
-#[cfg(unix)]
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> io::Result<()> {
-    // Directories cannot be opened as files there.
-    Ok(())
+    write_anew(path, options.durable, |file| fill(file, content))
+        .map_err(|error| Error::io(format!("write {}", path.display()), error))
 }
 
 /// Fills an empty file.

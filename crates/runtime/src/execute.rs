@@ -338,12 +338,12 @@ fn with_tensors(
         let shares = read.iter().any(overlaps) || written.iter().any(overlaps);
         let copy = shares.then(|| {
             let bytes = &spaces[part.space].bytes()[part.range.clone()];
-            let mut copy = Space::new(bytes.len());
+            let mut copy = Space::new(bytes.len())?;
             copy.bytes_mut().copy_from_slice(bytes);
-            copy
+            Ok::<_, Error>(copy)
         });
         written.push(part);
-        aside.push(copy);
+        aside.push(copy.transpose()?);
     }
     let direct: Vec<Part> = written
         .iter()

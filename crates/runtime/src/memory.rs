@@ -5,26 +5,31 @@
 
 use std::ops::Range;
 
-use crate::error::{Result, ensure};
+use coremill_tensor::Arena;
+
+use crate::error::{Result, ensure, fail};
 
 /// Memory whose parts are aligned for all types of elements.
 pub(crate) struct Space {
-    words: Vec<u64>,
+    words: Arena,
     length: usize,
 }
 
 impl Space {
-    /// Zeroed memory. The system only gives what is touched.
-    pub(crate) fn new(length: usize) -> Space {
-        Space { words: vec![0; length.div_ceil(8)], length }
+    /// Zeroed memory, of which the system only gives what is touched.
+    pub(crate) fn new(length: usize) -> Result<Space> {
+        match Arena::reserve(length.div_ceil(size_of::<f32>())) {
+            Some(words) => Ok(Space { words, length }),
+            None => fail!("{length} bytes of memory are more than the system has"),
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.length]
+        &bytemuck::cast_slice(self.words.as_slice())[..self.length]
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.length]
+        &mut bytemuck::cast_slice_mut(self.words.as_mut_slice())[..self.length]
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -122,7 +127,7 @@ mod tests {
 
     #[test]
     fn parts_are_written_while_others_are_read() {
-        let mut spaces = [Space::new(32), Space::new(8)];
+        let mut spaces = [32, 8].map(|length| Space::new(length).expect("there is memory"));
         spaces[0].bytes_mut()[4..8].fill(7);
         let mut divided = Divided::new(
             &mut spaces,
@@ -144,7 +149,7 @@ mod tests {
 
     #[test]
     fn parts_that_overlap_are_refused() {
-        let mut spaces = [Space::new(32)];
+        let mut spaces = [Space::new(32).expect("there is memory")];
         assert!(Divided::new(&mut spaces, &[part(0, 0..8), part(0, 4..12)]).is_err());
         assert!(Divided::new(&mut spaces, &[part(0, 0..33)]).is_err());
     }

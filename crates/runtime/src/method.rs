@@ -254,7 +254,7 @@ fn seed() -> u64 {
 fn allocate(length: u64, memory: &mut u64, most: u64) -> Result<Space> {
     *memory = memory.saturating_add(length);
     match usize::try_from(length) {
-        Ok(length) if *memory <= most => Ok(Space::new(length)),
+        Ok(length) if *memory <= most => Space::new(length),
         _ => fail!("the method asks for {memory} bytes of memory; at most {most} go"),
     }
 }

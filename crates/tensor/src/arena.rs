@@ -17,6 +17,11 @@ impl Arena {
         Arena { memory: Memory::zeroed(length.div_ceil(LINE)) }
     }
 
+    /// An arena of at least so many floats; none if there is not as much memory.
+    pub fn reserve(length: usize) -> Option<Arena> {
+        Some(Arena { memory: Memory::reserve(length.div_ceil(LINE))? })
+    }
+
     /// How many floats it holds.
     pub fn len(&self) -> usize {
         self.memory.as_lines().len() * LINE

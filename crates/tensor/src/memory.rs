@@ -29,6 +29,18 @@ enum Owner {
 }
 
 impl Memory {
+    /// The same, none if there is not as much memory.
+    pub(crate) fn reserve(lines: usize) -> Option<Memory> {
+        let bytes = lines.checked_mul(size_of::<Line>())?;
+        if bytes >= LARGE && !cfg!(miri) {
+            let pages = MmapMut::map_anon(bytes).ok()?;
+            #[cfg(target_os = "linux")]
+            let _ = pages.advise(memmap2::Advice::HugePage);
+            return Some(Memory(Owner::Pages(pages)));
+        }
+        Some(Memory::zeroed(lines))
+    }
+
     pub(crate) fn zeroed(lines: usize) -> Memory {
         let bytes = lines.saturating_mul(size_of::<Line>());
         let pages = (bytes >= LARGE && !cfg!(miri)).then(|| MmapMut::map_anon(bytes));

@@ -83,6 +83,9 @@ impl Untaken {
     }
 }
 
+/// More threads than any machine has processors for; stacks of many more would take all addresses.
+pub const MAX_THREADS: usize = 1024;
+
 #[derive(Clone, Copy)]
 struct Job {
     body: *const (dyn Fn(usize) + Sync),
@@ -98,8 +101,9 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Pool {
-    /// A pool of so many threads, the calling one included; at least that one.
+    /// A pool of so many threads, the calling one included; at least that one, and at most [`MAX_THREADS`].
     pub fn new(threads: usize) -> Pool {
+        let threads = threads.min(MAX_THREADS);
         let shared = Arc::new(Shared {
             newest: AtomicU32::new(0),
             untaken: (0..threads.max(1)).map(|_| Untaken::new()).collect(),

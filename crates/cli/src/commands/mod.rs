@@ -74,6 +74,23 @@ fn verify(opened: &Opened) -> Result<Verified<'_>, Failure> {
     })
 }
 
+/// A number of threads that machines have processors for.
+fn threads(text: &str) -> Result<usize, String> {
+    const MOST: usize = coremill::tensor::MAX_THREADS;
+    let number = text.parse::<usize>().ok().filter(|number| *number <= MOST);
+    number.ok_or_else(|| format!("accepted are 0 to {MOST}"))
+}
+
+/// Refuses an output that is the input.
+fn is_apart(input: &Path, output: &Path) -> Result<(), Failure> {
+    let same = std::fs::canonicalize(input).ok().zip(std::fs::canonicalize(output).ok());
+    if same.is_some_and(|(input, output)| input == output && input.is_file()) {
+        let message = format!("{} is an input, and would be written over", output.display());
+        return Err(Failure::user(message).hint(Some("write to another path")));
+    }
+    Ok(())
+}
+
 /// The program of a model with what the description says about flexible shapes.
 fn with_shapes(model: &Model) -> Result<Program, Failure> {
     shapes::attach(model).map_err(Failure::user)

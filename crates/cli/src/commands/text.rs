@@ -33,6 +33,7 @@ enum Form {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    super::is_apart(&args.model, &args.output)?;
     let model = super::open(&args.model)?;
     let dialect = match args.dialect {
         Form::New => Dialect::V1_3,

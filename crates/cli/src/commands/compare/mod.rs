@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DB", allow_negative_numbers = true)]
     fail_below: Option<f64>,
     /// How many threads share the work; 0 is one for each processor
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
     /// Write a page that shows both models, where they drift apart, and their outputs
     #[arg(long, value_name = "FILE.html")]

@@ -235,6 +235,11 @@ fn outputs(args: &Args) -> Result<Vec<PathBuf>, Failure> {
 
 /// Says what is wrong with the output before minutes go into what would be written there.
 fn check_output(path: &Path) -> Result<(), Failure> {
+    if path.extension().is_some_and(|extension| extension == "pte") {
+        let message = format!("{}: `convert` writes Core ML models, not `.pte`", path.display());
+        let hint = format!("`coremill lower MODEL.pt2 -o {}` writes that", path.display());
+        return Err(Failure::user(message).hint(Some(hint)));
+    }
     let known = ["mlpackage", "mlmodelc", "mil"];
     if !path.extension().is_some_and(|extension| known.iter().any(|known| extension == *known)) {
         return Err(Failure::user(format_args!(

@@ -111,6 +111,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(Failure::user(format_args!("there is no directory {}", parent.display())));
     }
+    let extension = args.output.extension().and_then(|extension| extension.to_str());
+    if let Some(extension @ ("mlpackage" | "mlmodelc" | "mlmodel" | "mil")) = extension {
+        let output = args.output.display();
+        return Err(Failure::user(format_args!(
+            "{output}: `lower` writes ExecuTorch programs, not `.{extension}`"
+        ))
+        .hint(Some(format_args!(
+            "`coremill convert {} -o {output}` writes that",
+            args.models[0]
+        ))));
+    }
+    for model in &args.models {
+        let path = model.split_once('=').map_or(model.as_str(), |(_, path)| path);
+        super::is_apart(Path::new(path), &args.output)?;
+    }
     let progress = Progress::start("reading the archives");
     let mut programs = Vec::new();
     let mut sources = Vec::new();

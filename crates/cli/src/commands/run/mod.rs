@@ -1,13 +1,13 @@
 //! `coremill run`: a model's numbers on this machine.
 
 mod inputs;
+mod limits;
 mod outputs;
 mod profile;
 mod program;
 mod random;
 mod report;
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -78,11 +78,15 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = EnginePrecision::Fast)]
     precision: EnginePrecision,
     /// How many threads share the work; 0 is one for each processor
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
-    /// End a run that performs more operations, or instructions of a program, those of loops counted each time
-    #[arg(long, value_name = "N")]
-    max_operations: Option<u64>,
+    /// End a run that performs more operations, or instructions of a program, those of loops counted each time; about
+    /// what a minute computes if not given
+    #[arg(long, value_name = "N", default_value_t = 1 << 26, hide_default_value = true)]
+    max_operations: u64,
+    /// End a run whose values take more memory: `800M`, `4G`; half of the machine's if not given
+    #[arg(long, value_name = "BYTES", value_parser = limits::parse_bytes)]
+    max_memory: Option<u64>,
     /// Run the last step N more times, and print how long that takes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
@@ -136,6 +140,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "standard input is read once, but `-` stands for it several times",
         ));
     }
+    let outputs = [&args.output, &args.state_out, &args.trace, &args.html];
+    for output in outputs.into_iter().flatten() {
+        let inputs =
+            args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);
+        inputs.into_iter().try_for_each(|input| super::is_apart(input, output))?;
+    }
     if executorch::is_program(&args.model) {
         return program::run(args);
     }
@@ -147,9 +157,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let verified = super::verify(&opened)?;
     let precision = args.precision.into();
     let mut options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
-    if let Some(operations) = args.max_operations {
-        options.limits.operations = operations;
-    }
+    options.limits.operations = args.max_operations;
+    options.limits.bytes = usize::try_from(limits::memory(args.max_memory)).unwrap_or(usize::MAX);
     let engine = Engine::load(&verified, &options).map_err(|error| failure(&error))?;
     let function = args.function.as_deref().unwrap_or(engine.default_function());
     let mut session = engine.session(function).map_err(|error| failure(&error))?;
@@ -297,8 +306,7 @@ fn write_outputs(path: &Path, results: &[Outputs], positional: bool) -> Result<(
 
 /// Writes a file at once.
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let write = || File::create(path)?.write_all(bytes);
-    write().map_err(|error| Failure::user(format_args!("cannot write {}: {error}", path.display())))
+    coremill::write_file(path, bytes).map_err(|error| super::failure(&error))
 }
 
 fn is_standard(path: &Path) -> bool {

@@ -10,7 +10,7 @@ use coremill::tensor::Isa;
 
 use super::inputs::{NamedShape, fill, read_npz, table};
 use super::report::Ran;
-use super::{Args, EnginePrecision, finish, perform};
+use super::{Args, EnginePrecision, finish, limits, perform};
 use crate::output::Failure;
 
 /// Loads a method of a program.
@@ -34,9 +34,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let faithful = args.precision == EnginePrecision::Faithful;
     let (threads, data) = (args.threads, args.data.clone());
     let mut options = LoadOptions { threads, data, faithful, ..LoadOptions::default() };
-    if let Some(operations) = args.max_operations {
-        options.limits.instructions = operations;
-    }
+    options.limits.instructions = args.max_operations;
+    options.limits.memory = limits::memory(args.max_memory);
     let mut runner = load(&args.model, args.function.as_deref(), options)?;
     let load = start.elapsed();
     let steps = gather(args, &runner)?;
