@@ -27,6 +27,7 @@ from executorch.runtime import Runtime as Peer
 from executorch.runtime import Verification
 
 from oracle.served import Runtime
+from oracle.stock import register
 
 #: How far a float output may lie from eager torch, in parts of the largest: halves are computed in elsewhere.
 BOUND = 2e-3
@@ -113,7 +114,8 @@ def errors_in_ours(runtime: Runtime, path: Path, calls: list[Call], method: str 
 
 
 def errors_in_peer(path: Path, calls: list[Call], method: str = "forward") -> list[float]:
-    """How far each call is off in ExecuTorch's runtime, which has no Core ML here."""
+    """How far each call is off in ExecuTorch's runtime, delegates on the engine."""
+    register()
     program = Peer.get().load_program(path.read_bytes())
     loaded = program.load_method(method)
     found = []
@@ -176,9 +178,7 @@ def judge(exports: Path, command: str, runtime: Runtime, name: str, folder: Path
             outside = {one.name for one in program.execution_plan[0].operators} - EDGES
             if form == "delegated" and (delegates(program) != 1 or outside):
                 wrong.append(f"{name} {form}: {delegates(program)} delegates, outside {outside}")
-            found = {"ours": errors_in_ours(runtime, path, calls)}
-            if delegates(program) == 0:
-                found["ExecuTorch"] = errors_in_peer(path, calls)
+            found = {"ours": errors_in_ours(runtime, path, calls), "ExecuTorch": errors_in_peer(path, calls)}
             wrong += [f"{name} {form}: {who} is off by {e}" for who, all in found.items() for e in all if not e <= bound(calls)]
         except (RuntimeError, AssertionError, ValueError) as problem:
             wrong.append(f"{name} {form}: {str(problem)[:600]}")
