@@ -172,6 +172,7 @@ impl CoremillTensor {
     }
 
     /// A tensor of the library's, for a callback to look at.
+    #[cfg(feature = "host")]
     pub(crate) fn shown(scalar_type: ScalarType, sizes: &[usize], bytes: &[u8]) -> CoremillTensor {
         let mut tensor = CoremillTensor {
             data: bytes.as_ptr().cast_mut().cast(),

@@ -1,11 +1,11 @@
-//! What ships in an app: with Core ML alone, the runtime carries neither a compiler nor an engine nor MIL.
+//! What ships in an app: with Core ML alone, the runtime and the C interface carry neither a compiler nor an engine nor MIL.
 
 use std::process::Command;
 
-/// The crates that the runtime is built of for a target, with features.
-fn crates(target: &str, features: &str) -> Vec<String> {
+/// The crates that another is built of for a target, with features.
+fn crates(package: &str, target: &str, features: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--package", "coremill-runtime", "--no-default-features"])
+        .args(["tree", "--package", package, "--no-default-features"])
         .args(["--features", features, "--target", target])
         .args(["--edges", "normal", "--prefix", "none", "--format", "{p}"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -21,16 +21,19 @@ fn crates(target: &str, features: &str) -> Vec<String> {
 fn apps_carry_no_compiler() {
     const LEFT_OUT: [&str; 4] =
         ["coremill-mil", "coremill-engine", "coremill-compiler", "coremill-pt2"];
-    for target in ["aarch64-apple-ios", "aarch64-apple-darwin"] {
-        let crates = crates(target, "coreml");
+    let targets = ["aarch64-apple-ios", "aarch64-apple-darwin"];
+    let builds =
+        targets.iter().flat_map(|target| [("coremill-runtime", target), ("coremill-capi", target)]);
+    for (package, target) in builds {
+        let crates = crates(package, target, "coreml");
         let has = |name: &str| crates.iter().any(|found| found == name);
         assert!(has("coremill-coreml") && has("objc2-core-ml"), "{crates:?}");
         for name in LEFT_OUT {
-            assert!(!has(name), "`{name}` would ship for {target}");
+            assert!(!has(name), "`{name}` would ship with `{package}` for {target}");
         }
     }
     // The same question about a build that has them, which shows that it finds them.
-    let crates = crates("aarch64-apple-ios", "coreml,host");
+    let crates = crates("coremill-runtime", "aarch64-apple-ios", "coreml,host");
     for name in &LEFT_OUT[..2] {
         assert!(crates.iter().any(|found| found == name), "{crates:?}");
     }

@@ -1,0 +1,115 @@
+"""Runs packages on Core ML, on the processor alone, and compares what it gives with what coremill's engine gives.
+
+    python -m oracle.device COREMILL PACKAGE...
+
+It needs a Mac: elsewhere coremltools does not predict. Models with states run three steps. Inputs are random; outputs
+must agree within 1e-3 of their largest element, or 2e-2 if anything in the program is fp16.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import coremltools
+import numpy
+from coremltools.proto import FeatureTypes_pb2
+
+STEPS = 3
+TYPES = FeatureTypes_pb2.ArrayFeatureType
+DTYPES = {
+    TYPES.FLOAT32: numpy.float32,
+    TYPES.FLOAT16: numpy.float16,
+    TYPES.DOUBLE: numpy.float64,
+    TYPES.INT32: numpy.int32,
+}
+
+
+def random_inputs(spec, random):
+    """Arrays for all inputs, or None where some are not arrays."""
+    arrays = {}
+    for feature in spec.description.input:
+        if feature.type.WhichOneof("Type") != "multiArrayType":
+            return None
+        kind = feature.type.multiArrayType
+        dtype = DTYPES[kind.dataType]
+        shape = tuple(kind.shape)
+        if dtype == numpy.int32:
+            arrays[feature.name] = random.integers(0, 2, shape, dtype=numpy.int32)
+        else:
+            arrays[feature.name] = random.uniform(-1, 1, shape).astype(dtype)
+    return arrays
+
+
+def by_core_ml(package, steps):
+    """What Core ML gives for the last step."""
+    model = coremltools.models.MLModel(str(package), compute_units=coremltools.ComputeUnit.CPU_ONLY)
+    state = model.make_state() if model.get_spec().description.state else None
+    outputs = {}
+    for inputs in steps:
+        outputs = model.predict(inputs, state) if state else model.predict(inputs)
+    return outputs
+
+
+def by_engine(coremill, package, steps):
+    """What the engine gives for the last step."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [coremill, "run", str(package), "--precision", "faithful"]
+        for index, inputs in enumerate(steps):
+            path = Path(folder) / f"{index}.npz"
+            numpy.savez(path, **inputs)
+            command += ["--inputs", str(path)]
+        path = Path(folder) / "outputs.npz"
+        subprocess.run([*command, "--output", str(path)], check=True, stdout=subprocess.DEVNULL)
+        with numpy.load(path) as outputs:
+            return dict(outputs)
+
+
+def difference(expected, found, bound):
+    """What is wrong with an output, or None."""
+    expected, found = numpy.asarray(expected), numpy.asarray(found)
+    if expected.shape != found.shape:
+        return f"the shapes are {expected.shape} and {found.shape}"
+    expected, found = expected.astype(numpy.float64), found.astype(numpy.float64)
+    if not numpy.array_equal(numpy.isfinite(expected), numpy.isfinite(found)):
+        return "other elements are finite"
+    finite = numpy.isfinite(expected)
+    largest = max(numpy.abs(expected[finite]).max(initial=0), 1e-6)
+    apart = numpy.abs(expected[finite] - found[finite]).max(initial=0) / largest
+    return f"{apart:.2e} of the largest element apart" if apart > bound else None
+
+
+def judge(coremill, package):
+    """What is wrong with a package, "" if nothing is, or None where it cannot be compared."""
+    spec = coremltools.utils.load_spec(str(package))
+    random = numpy.random.default_rng(42)
+    steps = [random_inputs(spec, random) for _ in range(STEPS if spec.description.state else 1)]
+    if None in steps:
+        return None
+    expected, found = by_core_ml(package, steps), by_engine(coremill, package, steps)
+    text = subprocess.run([coremill, "text", str(package)], check=True, capture_output=True, text=True)
+    bound = 2e-2 if "<fp16" in text.stdout else 1e-3
+    for name, value in expected.items():
+        if isinstance(value, dict):
+            return None
+        problem = difference(value, found[name], bound)
+        if problem:
+            return f"output `{name}`: {problem}"
+    return ""
+
+
+def main(coremill, packages):
+    """Judges packages; gives how many are wrong."""
+    wrong = 0
+    for package in map(Path, packages):
+        try:
+            problem = judge(coremill, package)
+        except Exception as error:  # Core ML's errors have no type of their own.
+            problem = str(error)
+        wrong += bool(problem)
+        print({None: "left out", "": "ok"}.get(problem, "FAILED"), package.stem, problem or "", sep="\t")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]) > 0)
