@@ -12,7 +12,6 @@ import pytest
 from oracle.dropin import specs
 from oracle.dropin.worker import CASES, GUIDE, ROOT
 
-pytest.importorskip("coremill.executorch.runtime")
 #: Both processes import torch, ExecuTorch and torchao.
 SECONDS = 1200
 

@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+#: Where torchao keeps marks.
+MARK = "quantization_annotation"
 GOLDEN = Path(__file__).parent / "annotations.json"
 THEIRS = "executorch.backends.apple.coreml.quantizer"
 OURS = "coremill.executorch.quantizer"
@@ -184,7 +186,7 @@ def marks(module: torch.fx.GraphModule) -> dict[str, Any]:
     """The marks of each call, without objects."""
     found = {}
     for node in module.graph.nodes:
-        mark = node.meta.get("quantization_annotation")
+        mark = node.meta.get(MARK)
         if mark is not None:
             inputs = {str(given): spec(one) for given, one in mark.input_qspec_map.items()}
             found[node.name] = {"inputs": inputs, "output": spec(mark.output_qspec), "is_marked": mark._annotated}
