@@ -299,6 +299,23 @@ def test_rules(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: 
     assert (tmp_path / "again.mlpackage/Data/com.apple.CoreML/weights/weight.bin").read_bytes() == before
 
 
+def test_targets(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
+    """Bits go where they win most, and what is said of sizes and losses is so."""
+    model, path = made("single")
+    plain, _ = weights(model)
+    common = ["compress", path, "-o", tmp_path / "out.mlpackage", "--json", "--min-elements", 500]
+    (report,) = json.loads(coremill(*common, "--target-size", "8KB"))["models"]
+    assert 6500 < report["bytes_after"] <= 8000
+    assert len({weight["form"] for weight in report["weights"]}) > 1
+    (report,) = json.loads(coremill(*common, "--target-snr", 24))["models"]
+    found, _ = weights(opened(tmp_path / "out.mlpackage"))
+    for weight in report["weights"]:
+        of = plain[tuple(weight["shape"])].astype(numpy.float64)
+        lost = numpy.square(found[tuple(weight["shape"])] - of).sum()
+        assert abs(10 * numpy.log10(numpy.square(of).sum() / lost) - weight["snr"]) < 0.01
+        assert weight["snr"] >= 24
+
+
 def test_refusals(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill_fails: Command, coremill: Command, tmp_path: Path
 ) -> None:
@@ -313,6 +330,8 @@ def test_refusals(
     assert "need iOS18; the target is iOS16" in told("--linear", "int4", "--target", "ios16")
     assert "it cannot become one for iOS15" in told("--linear", "int8", "--target", "ios15")
     assert "cannot prune a share of 1.5" in told("--prune", "1.5")
+    assert "the weights take at least" in told("--target-size", "100B")
+    assert "there is no unit `Mo`" in told("--target-size", "1Mo")
     assert "no rules" in told("--rules", "/dev/null")
     assert not (tmp_path / "out.mlpackage").exists()
     for options, version in (("--linear int8", 7), ("--linear int4", 9), ("--palettize 3", 9), ("--prune 0.5", 7)):

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use coremill_mil::compress::linear::{self, Config};
-use coremill_mil::ir::{Binding, Constant, ConstantData, Function, Program};
+use coremill_mil::compress::{self, Budget, Fate, Form, Options, Palette, Rule, Selector, Values};
+use coremill_mil::ir::{Binding, Constant, ConstantData, Function, Opset, Program};
+use coremill_mil::model;
 use coremill_mil::pass::Draft;
 use coremill_mil::text::{self, NoWeights, PrintOptions};
 use coremill_mil::verify;
@@ -110,4 +112,56 @@ fn blocks_have_as_many_axes_as_weights() {
     let config = r#"{"granularity": "per_block", "block_size": [1, 0, 0], "weight_threshold": 0}"#;
     let error = refusal("ios18", config);
     assert_eq!(error.message, "`block_size` has 3 elements, but `w` has 2 axes");
+}
+
+/// A table that rows are looked up in, in the words of iOS 16.
+const LOOKUP: &str = "program(1.3)
+{
+    func main<ios16>(tensor<int32, [3]> rows) {
+        tensor<fp32, [4, 4]> table = const()[val = tensor<fp32, [4, 4]>([[1.0, -2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.5]])];
+        int32 axis = const()[val = int32(0)];
+        tensor<fp32, [3, 4]> y = gather(x = table, indices = rows, axis = axis);
+    } -> (y);
+}";
+
+fn rule(values: Values) -> Rule {
+    let selector = Selector { min_elements: Some(10), ..Selector::default() };
+    Rule { selector, form: Form { prune: None, values } }
+}
+
+#[test]
+fn a_newer_release_counts_negative_indices_still() {
+    for (bits, opset, guarded) in [(2, Opset::Ios16, false), (3, Opset::Ios18, true)] {
+        let mut model = model::describe(program(LOOKUP)).expect("the case can be described");
+        let palette = Palette { bits: Some(bits), ..Palette::default() };
+        let options = Options { rules: vec![rule(Values::Palette(palette))], ..Options::default() };
+        let report = compress::compress(&mut model, &options, &|_, _| {}).expect("it can be");
+        assert!(matches!(report[0].fate, Fate::Compressed { .. }), "{report:?}");
+        verify::verify(&model).expect("compressed models are sound");
+        let function = &model.program.functions[0];
+        assert_eq!(function.opset, opset);
+        let has_select = function.all_ops().any(|(_, op)| op.type_name() == "select");
+        assert_eq!(has_select, guarded);
+    }
+}
+
+#[test]
+fn targets_decide_on_bits() {
+    let with = |budget| {
+        let mut model = model::describe(program(LOOKUP)).expect("the case can be described");
+        let rules = vec![rule(Values::Palette(Palette::default()))];
+        let options = Options { rules, target: None, budget: Some(budget) };
+        let report = compress::compress(&mut model, &options, &|_, _| {});
+        report.map(|report| match &report[0].fate {
+            Fate::Compressed { after, form, .. } => (*after, form.to_string()),
+            Fate::Kept(reason) => (0, (*reason).to_owned()),
+        })
+    };
+    // Two entries of four bytes, two bytes of places, and a shape of two numbers.
+    assert_eq!(with(Budget::Bytes(20)), Ok((18, "1-bit palette per tensor".to_owned())));
+    assert_eq!(with(Budget::Bytes(30)), Ok((28, "2-bit palette per tensor".to_owned())));
+    assert_eq!(with(Budget::Snr(90.0)).expect("kept").1, "the target has it stay");
+    let error = with(Budget::Bytes(17)).expect_err("too few");
+    assert_eq!(error.message, "the weights take at least 18 bytes; the target is 17");
+    with(Budget::Snr(f64::NAN)).expect_err("not a number");
 }

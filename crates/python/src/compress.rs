@@ -50,7 +50,7 @@ pub(crate) fn compress<'py>(
             error::option(py, format!("`target` is `{name}`, which is no release"), None)
         })?),
     };
-    let options = Options { rules, target };
+    let options = Options { rules, target, budget: None };
     if let Ok(model) = model.cast::<Model>() {
         let model = model.get();
         let opened = model.opened.clone();

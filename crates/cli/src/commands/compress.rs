@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use coremill::compress::{self, Bits, Compressed, Fate, Options, Pruning, Rule, RuleText};
+use coremill::compress::{self, Bits, Budget, Compressed, Fate, Options, Pruning, Rule, RuleText};
 use coremill::mil::ir::Opset;
 use coremill::mil::text::Dialect;
 use coremill::{Model, Opened, SaveOptions, executorch, pte};
@@ -79,6 +79,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHAT", help_heading = "Pruning")]
     prune: Option<Pruning>,
 
+    /// Choose bits for each weight, so that all together take at most so much: 12MB, 800KB, or bytes
+    #[arg(long, value_name = "SIZE", help_heading = "Targets", conflicts_with = "target_snr")]
+    target_size: Option<Size>,
+    /// Choose bits for each weight, so that each keeps so many decibels
+    #[arg(long, value_name = "DB", help_heading = "Targets")]
+    target_snr: Option<f64>,
+
     /// Weights with fewer elements stay as they are [default: 2049]
     #[arg(long, value_name = "N")]
     min_elements: Option<u64>,
@@ -101,6 +108,29 @@ impl FromStr for Target {
         Opset::from_tag(text)
             .map(Target)
             .ok_or_else(|| format!("no such release; accepted are {}", tags()))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Size(u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let letters = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(letters);
+        let factor = match unit {
+            "" | "B" => 1.0,
+            "KB" => 1e3,
+            "MB" => 1e6,
+            "GB" => 1e9,
+            _ => return Err(format!("there is no unit `{unit}`; accepted are B, KB, MB and GB")),
+        };
+        match number.trim().parse::<f64>() {
+            Ok(number) if number > 0.0 && number.is_finite() => Ok(Size((number * factor) as u64)),
+            _ => Err("a size is a number above 0 and a unit, `12MB` for instance".to_owned()),
+        }
     }
 }
 
@@ -136,7 +166,12 @@ struct OfWeight {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let options = Options { rules: rules(args)?, target: args.target.map(|target| target.0) };
+    let budget = args.target_size.map(|size| Budget::Bytes(size.0));
+    let options = Options {
+        rules: rules(args)?,
+        target: args.target.map(|target| target.0),
+        budget: budget.or(args.target_snr.map(Budget::Snr)),
+    };
     let is_text = args.output.extension().is_some_and(|extension| extension == "mil");
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let mut models = Vec::new();
@@ -188,14 +223,17 @@ fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
         Some(path) => compress::read_rules(path).map_err(|error| super::failure(&error))?,
         None => Vec::new(),
     };
-    if args.linear.is_some() || args.palettize.is_some() || args.prune.is_some() {
+    let has_target = args.target_size.is_some() || args.target_snr.is_some();
+    let has_form = args.linear.is_some() || args.palettize.is_some() || args.prune.is_some();
+    if has_form || has_target && rules.is_empty() {
+        let default = (!has_form).then_some(Bits::Some(4));
         let text = RuleText {
             min_elements: args.min_elements,
             linear: args.linear.clone(),
             per: args.per.clone(),
             block: args.block,
             mode: args.mode.clone(),
-            palettize: args.palettize,
+            palettize: args.palettize.or(default),
             group: args.group,
             algorithm: args.algorithm.clone(),
             vector: args.vector,
@@ -212,7 +250,7 @@ fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
     }
     if rules.is_empty() && !args.decompress {
         return Err(Failure::user("nothing says what becomes of weights")
-            .hint(Some("pass `--linear`, `--palettize`, `--prune`, `--rules` or `--decompress`")));
+            .hint(Some("pass `--linear`, `--palettize`, `--prune`, `--target-size`, `--rules` or `--decompress`")));
     }
     Ok(rules)
 }

@@ -4,7 +4,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let package = directory.path().join("small.mlpackage");
-//! # let weights: Vec<String> = (0..4096).map(|at| format!("{:?}", (at % 61) as f32 / 64.0)).collect();
+//! # let row = |row: usize| format!("{:?}", [0; 64].map(|_: i32| (row % 61) as f32 / 64.0));
+//! # let weights: Vec<String> = (0..64).map(row).collect();
 //! # let source = format!(
 //! #     "program(1.3) {{
 //! #         func main<ios16>(tensor<fp32, [1, 64]> x) {{
@@ -20,7 +21,7 @@
 //! use coremill::compress::{Options, RuleText};
 //!
 //! let palette = RuleText { palettize: Some(4.into()), ..RuleText::default() };
-//! let options = Options { rules: vec![palette.to_rule()?], target: None };
+//! let options = Options { rules: vec![palette.to_rule()?], ..Options::default() };
 //! let report = coremill::compress::compress(&mut model, &options, &|_, _| {})?;
 //! assert_eq!(report.len(), 1);
 //!
@@ -36,7 +37,8 @@ mod rules;
 
 pub use coremill_mil::compress::linear::{Config, Granularity, Integer, Mode};
 pub use coremill_mil::compress::{
-    Algorithm, BITS, Compressed, Fate, Form, Options, Palette, Prune, Rule, Selector, Values,
+    Algorithm, BITS, Budget, Compressed, Fate, Form, Options, Palette, Prune, Rule, Selector,
+    Values,
 };
 use coremill_mil::model::Model;
 pub use decompress::decompress;

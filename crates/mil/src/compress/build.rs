@@ -28,7 +28,15 @@ pub(super) struct Built {
     pub(super) bytes: u64,
     /// The sums of the squares of elements, and of their differences from what they become; of a large weight for
     /// parts of it.
-    pub(super) quality: (f64, f64),
+    quality: (f64, f64),
+}
+
+impl Built {
+    /// What is lost of the weight's power: 0 if nothing is.
+    pub(super) fn loss(&self) -> f64 {
+        let (signal, noise) = self.quality;
+        if noise == 0.0 { 0.0 } else { noise / signal }
+    }
 }
 
 /// An operation that a weight becomes.

@@ -10,10 +10,13 @@
 //! | `prune` | elements that become 0 |
 //! | `form` | [`Form`]: what a weight becomes, of all of these |
 //! | `rules` | [`compress`]: which weight becomes what |
+//! | `budget` | how many bits weights get where a size or a quality is asked for |
+//! | `raise` | functions that are to run on a newer release only |
 //! | `weight`, `source` | which constants are weights, and their elements as numbers |
 //! | `codes`, `build` | what is written, and the operations that stand for a weight |
 
 mod blocks;
+mod budget;
 mod build;
 mod cluster;
 mod codes;
@@ -21,11 +24,13 @@ mod form;
 pub mod linear;
 mod palette;
 mod prune;
+mod raise;
 mod rules;
 mod source;
 mod vectors;
 mod weight;
 
+pub use budget::Budget;
 pub use form::{Form, Values};
 pub use palette::{Algorithm, BITS, Palette};
 pub use prune::Prune;

@@ -5,9 +5,11 @@ use std::sync::{Mutex, PoisonError};
 
 use coremill_tensor::{DType, share};
 
+use super::budget::{Budget, Ladder, Rung, choose};
 use super::build::{Built, build, insert};
 use super::form::Form;
 use super::linear::{DEFAULT_THRESHOLD, Error};
+use super::raise::raise;
 use super::weight::{Candidate, Weight, candidate};
 use crate::ir::Opset;
 use crate::model::Model;
@@ -20,6 +22,8 @@ pub struct Options {
     pub rules: Vec<Rule>,
     /// The release that the result must run on; none is the oldest that has all forms, from the model's own on.
     pub target: Option<Opset>,
+    /// What decides how many bits weights get; none if the forms of the rules do.
+    pub budget: Option<Budget>,
 }
 
 /// What becomes of some weights.
@@ -131,17 +135,23 @@ pub fn compress(
     for rule in &options.rules {
         rule.form.check()?;
     }
+    if let Some(Budget::Snr(least)) = options.budget
+        && !least.is_finite()
+    {
+        let message = format!("a target of {least} decibels is not a finite number");
+        return Err(Error { message, hint: None });
+    }
+    if options.budget.is_some() && model.program.functions.len() > 1 {
+        return Err(Error {
+            message: "the model has several functions; a target is for models with one".to_owned(),
+            hint: Some("name a form for their weights"),
+        });
+    }
     let opset = target(model, options)?;
     let mut report = Vec::new();
     let mut highest = model.specification_version;
     for function in &mut model.program.functions {
-        let mut raised = function.clone();
-        raised.opset = raised.opset.max(opset);
-        let from = function.opset;
-        let mut draft = Draft::new(raised).map_err(|error| Error {
-            message: format!("`{}` cannot become a program for {opset}: {error}", function.name),
-            hint: (from < opset).then_some("convert the model for this release, then compress it"),
-        })?;
+        let mut draft = raise(function, opset)?;
         of_function(&mut draft, options, watch, &mut report)?;
         highest = highest.max(draft.function.opset.specification_version());
         *function = draft.function;
@@ -186,14 +196,19 @@ fn of_function(
     let mut editor = Editor::new(draft);
     let opset = editor.opset();
     let candidates = editor.ops().into_iter().filter_map(|id| candidate(&editor, id));
-    let mut work: Vec<(Weight, &Form)> = Vec::new();
+    let mut work: Vec<(Weight, Vec<Form>)> = Vec::new();
+    let mut others = 0;
     for candidate in candidates {
         match candidate {
             Candidate::Weight(weight) => {
                 let rule = options.rules.iter().find(|rule| rule.selector.selects(&weight));
                 match rule.filter(|rule| !rule.form.is_plain()) {
-                    Some(rule) => work.push((weight, &rule.form)),
+                    Some(Rule { form, .. }) if options.budget.is_some() => {
+                        work.push((weight, form.ladder()));
+                    }
+                    Some(Rule { form, .. }) => work.push((weight, vec![form.clone()])),
                     None => {
+                        others += weight.elements.len() as u64;
                         let reason = "no rule selects it";
                         report.push(entry(&function, &weight, Fate::Kept(reason)));
                     }
@@ -210,22 +225,51 @@ fn of_function(
     }
     // The largest first, so that no thread is left alone with it in the end.
     work.sort_by_key(|(weight, _)| std::cmp::Reverse(weight.count()));
-    let built = build_all(&work, opset, watch)?;
-    for ((weight, form), built) in work.iter().zip(built) {
-        let fate = match built {
+    let tasks =
+        work.iter().flat_map(|(weight, forms)| forms.iter().map(move |form| (weight, form)));
+    let tasks: Vec<(&Weight, &Form)> = tasks.collect();
+    let mut built = build_all(&tasks, opset, watch)?.into_iter();
+    let mut built: Vec<Vec<Result<Built, &'static str>>> =
+        work.iter().map(|(_, forms)| built.by_ref().take(forms.len()).collect()).collect();
+    let chosen = match options.budget {
+        None => vec![Some(0); work.len()],
+        Some(budget) => {
+            let budget = match budget {
+                Budget::Bytes(most) => Budget::Bytes(most.saturating_sub(others)),
+                Budget::Snr(_) => budget,
+            };
+            let ladders: Vec<Ladder> =
+                work.iter().zip(&built).map(|((weight, _), built)| ladder(weight, built)).collect();
+            choose(&ladders, budget)?
+        }
+    };
+    for (((weight, forms), built), chosen) in work.iter().zip(&mut built).zip(chosen) {
+        let Some(at) = chosen else {
+            let refused = built.iter().find_map(|built| built.as_ref().err().copied());
+            let reason = refused.unwrap_or("the target has it stay");
+            report.push(entry(&function, weight, Fate::Kept(reason)));
+            continue;
+        };
+        let fate = match built.swap_remove(at) {
             Ok(built) => {
-                let after = built.bytes;
-                let (signal, noise) = built.quality;
+                let (after, loss) = (built.bytes, built.loss());
                 insert(&mut editor, weight, built)?;
-                let snr = 10.0 * (signal / noise).log10();
-                let snr = if noise == 0.0 { f64::INFINITY } else { snr };
-                Fate::Compressed { form: (*form).clone(), after, snr }
+                Fate::Compressed { form: forms[at].clone(), after, snr: -10.0 * loss.log10() }
             }
             Err(reason) => Fate::Kept(reason),
         };
         report.push(entry(&function, weight, fate));
     }
     Ok(())
+}
+
+/// What a weight would take and lose in each of its forms.
+fn ladder(weight: &Weight, built: &[Result<Built, &'static str>]) -> Ladder {
+    let rung = |built: &Result<Built, &'static str>| {
+        let built = built.as_ref().ok()?;
+        Some(Rung { bytes: built.bytes, loss: built.loss() })
+    };
+    Ladder { plain: weight.elements.len() as u64, rungs: built.iter().map(rung).collect() }
 }
 
 fn entry(function: &str, weight: &Weight, fate: Fate) -> Compressed {
@@ -240,7 +284,7 @@ fn entry(function: &str, weight: &Weight, fate: Fate) -> Compressed {
 
 /// Builds what weights become on all processors, and gives it in their order.
 fn build_all(
-    work: &[(Weight, &Form)],
+    work: &[(&Weight, &Form)],
     opset: Opset,
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Result<Built, &'static str>>, Error> {
@@ -253,7 +297,7 @@ fn build_all(
         usize::MAX,
         || (),
         |(), index| {
-            let (weight, form) = &work[index];
+            let (weight, form) = work[index];
             match build(weight, form, opset) {
                 Ok(built) => {
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);

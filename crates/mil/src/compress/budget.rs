@@ -1,0 +1,152 @@
+//! How many bits each weight gets, where a size or a quality is asked for.
+
+use super::form::{Form, Values};
+use super::linear::{Config, Error, Integer};
+use super::palette::{BITS, Palette};
+
+/// What all weights together may take, or what each has to keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// At most so many bytes.
+    Bytes(u64),
+    /// For each weight at least so many decibels, in the fewest bytes.
+    Snr(f64),
+}
+
+/// What a weight would take and lose in one of its forms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rung {
+    pub(super) bytes: u64,
+    /// What is lost of its power, from 0 to 1.
+    pub(super) loss: f64,
+}
+
+/// A weight, which stays as it is if nothing better is found.
+pub(super) struct Ladder {
+    pub(super) plain: u64,
+    /// Its forms that can be; none for those that cannot.
+    pub(super) rungs: Vec<Option<Rung>>,
+}
+
+impl Form {
+    /// The same form with fewer and more bits, as far as no newer release is needed.
+    pub(super) fn ladder(&self) -> Vec<Form> {
+        let forms: Vec<Values> = match &self.values {
+            Values::Floats => vec![Values::Floats],
+            Values::Linear(config) => {
+                let dtypes = match config.dtype {
+                    Integer::Int8 | Integer::Int4 => [Integer::Int4, Integer::Int8],
+                    Integer::UInt8 | Integer::UInt4 => [Integer::UInt4, Integer::UInt8],
+                };
+                let of = |dtype| Values::Linear(Config { dtype, ..config.clone() });
+                dtypes.into_iter().map(of).collect()
+            }
+            Values::Palette(palette) => {
+                let of = |bits| Values::Palette(Palette { bits: Some(bits), ..palette.clone() });
+                BITS.into_iter().map(of).collect()
+            }
+        };
+        let forms = forms.into_iter().map(|values| Form { prune: self.prune.clone(), values });
+        forms.filter(|form| form.needs() <= self.needs()).collect()
+    }
+}
+
+/// Which form each weight takes; none stays as it is.
+pub(super) fn choose(ladders: &[Ladder], budget: Budget) -> Result<Vec<Option<usize>>, Error> {
+    match budget {
+        Budget::Snr(least) => {
+            let most = 10f64.powf(-least / 10.0);
+            let pick = |ladder: &Ladder| {
+                let good =
+                    |(_, rung): &(usize, &Rung)| rung.loss <= most && rung.bytes < ladder.plain;
+                let best = ladder.found().filter(good).min_by_key(|(_, rung)| rung.bytes);
+                best.map(|(at, _)| at)
+            };
+            Ok(ladders.iter().map(pick).collect())
+        }
+        Budget::Bytes(most) => within(ladders, most),
+    }
+}
+
+impl Ladder {
+    fn found(&self) -> impl Iterator<Item = (usize, &Rung)> {
+        self.rungs.iter().enumerate().filter_map(|(at, rung)| Some((at, rung.as_ref()?)))
+    }
+
+    /// What the weight takes and loses on a rung, or as it is.
+    fn at(&self, rung: Option<usize>) -> Rung {
+        let found = rung.and_then(|at| self.rungs[at]);
+        found.unwrap_or(Rung { bytes: self.plain, loss: 0.0 })
+    }
+}
+
+/// Begins with the smallest forms, and takes the step that wins most for its bytes while there is room.
+fn within(ladders: &[Ladder], most: u64) -> Result<Vec<Option<usize>>, Error> {
+    let smallest = |ladder: &Ladder| {
+        let best = ladder.found().min_by_key(|(_, rung)| rung.bytes);
+        best.filter(|(_, rung)| rung.bytes < ladder.plain).map(|(at, _)| at)
+    };
+    let mut chosen: Vec<Option<usize>> = ladders.iter().map(smallest).collect();
+    let bytes = |(ladder, chosen): (&Ladder, &Option<usize>)| ladder.at(*chosen).bytes;
+    let mut total: u64 = ladders.iter().zip(&chosen).map(bytes).sum();
+    if total > most {
+        return Err(Error {
+            message: format!("the weights take at least {total} bytes; the target is {most}"),
+            hint: Some("raise the target, or name a form that can be smaller"),
+        });
+    }
+    loop {
+        let mut best: Option<(f64, usize, Option<usize>, u64)> = None;
+        for (index, (ladder, &now)) in ladders.iter().zip(&chosen).enumerate() {
+            let from = ladder.at(now);
+            let steps = ladder.found().map(|(at, _)| Some(at)).chain([None]);
+            for step in steps.filter(|step| *step != now) {
+                let to = ladder.at(step);
+                if to.bytes <= from.bytes || to.loss >= from.loss {
+                    continue;
+                }
+                let more = to.bytes - from.bytes;
+                let gain = (from.loss - to.loss) / more as f64;
+                if total + more <= most && best.is_none_or(|(most, ..)| gain > most) {
+                    best = Some((gain, index, step, more));
+                }
+            }
+        }
+        let Some((_, index, step, more)) = best else { return Ok(chosen) };
+        chosen[index] = step;
+        total += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ladder(plain: u64, rungs: &[(u64, f64)]) -> Ladder {
+        let rung = |&(bytes, loss)| Some(Rung { bytes, loss });
+        Ladder { plain, rungs: rungs.iter().map(rung).chain([None]).collect() }
+    }
+
+    #[test]
+    fn bytes_go_where_they_win_most() {
+        let ladders = [
+            ladder(160, &[(20, 0.1), (40, 0.01), (80, 0.0001)]),
+            ladder(160, &[(20, 0.5), (40, 0.1), (80, 0.001)]),
+        ];
+        assert_eq!(choose(&ladders, Budget::Bytes(60)), Ok(vec![Some(0), Some(1)]));
+        assert_eq!(choose(&ladders, Budget::Bytes(80)), Ok(vec![Some(1), Some(1)]));
+        assert_eq!(choose(&ladders, Budget::Bytes(1000)), Ok(vec![None, None]));
+        let error = choose(&ladders, Budget::Bytes(39)).expect_err("too few");
+        assert_eq!(error.message, "the weights take at least 40 bytes; the target is 39");
+    }
+
+    #[test]
+    fn each_weight_keeps_its_quality() {
+        let ladders = [
+            ladder(160, &[(20, 0.1), (40, 0.01), (80, 0.0001)]),
+            ladder(160, &[(20, 0.0005), (40, 0.0001), (80, 0.0)]),
+            ladder(160, &[(20, 0.1), (40, 0.1), (80, 0.1)]),
+        ];
+        assert_eq!(choose(&ladders, Budget::Snr(30.0)), Ok(vec![Some(2), Some(0), None]));
+    }
+}
