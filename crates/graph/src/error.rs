@@ -51,6 +51,11 @@ impl Error {
         Error { kind, message: message.into(), hint: None, mistakes: Vec::new(), source: None }
     }
 
+    /// An error of whoever builds graphs out of something else.
+    pub fn custom(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, message)
+    }
+
     pub(crate) fn of_graph(mistakes: Vec<Mistake>) -> Error {
         let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         let hint = mistakes.iter().find_map(|mistake| mistake.hint.clone());

@@ -109,10 +109,7 @@ struct Loaded {
 impl Executable {
     /// Sets a parameter to floats in row-major order.
     pub fn set_param<T: Element>(&mut self, name: &str, elements: impl AsRef<[T]>) -> Result<()> {
-        let shape = match &self.source {
-            Some(source) => source.slot(name)?.shape.clone(),
-            None => return Err(no_params()),
-        };
+        let shape = self.param_shape(name)?;
         let elements = elements.as_ref();
         let takes: u64 = shape.iter().product();
         if takes != elements.len() as u64 {
@@ -125,6 +122,14 @@ impl Executable {
         let shape = shape.iter().map(|&extent| extent as usize).collect();
         let array = T::array(shape, elements, name)?;
         self.set(name, Param::try_from(&array)?)
+    }
+
+    /// The shape that a parameter is declared with.
+    pub fn param_shape(&self, name: &str) -> Result<Vec<u64>> {
+        match &self.source {
+            Some(source) => Ok(source.slot(name)?.shape.clone()),
+            None => Err(no_params()),
+        }
     }
 
     /// Sets a parameter to a tensor of any stored form.

@@ -1,0 +1,496 @@
+//! Kinds of operations against formulas, and the table of what is lowered.
+#![expect(clippy::print_stdout, reason = "the table is for people")]
+
+use coremill_rlx::{CoremlExecutable, KINDS, Support, support};
+use rlx_ir::op::{
+    Activation, AdaNormKind, BinaryOp, CmpOp, MaskKind, PadMode, ReduceOp, ScatterNdReduction,
+};
+use rlx_ir::quant::QuantScheme;
+use rlx_ir::{DType, Graph, Op, Shape};
+
+type Given<'a> = (&'a [usize], Vec<f32>);
+
+fn ramp(count: usize, salt: usize) -> Vec<f32> {
+    (0..count).map(|at| ((at * 37 + salt * 17 + 5) % 83) as f32 / 41.0 - 1.0).collect()
+}
+
+/// What one operation gives for inputs of floats.
+fn run(op: Op, inputs: &[Given<'_>], shape: &[usize]) -> Vec<f32> {
+    let kind = op.kind();
+    let mut graph = Graph::new("one");
+    let names: Vec<String> = (0..inputs.len()).map(|at| format!("x{at}")).collect();
+    let mut ids = Vec::new();
+    for (name, (dims, _)) in names.iter().zip(inputs) {
+        let node = Op::Input { name: name.clone() };
+        ids.push(graph.add_node(node, vec![], Shape::new(dims, DType::F32)));
+    }
+    let y = graph.add_node(op, ids, Shape::new(shape, DType::F32));
+    graph.set_outputs(vec![y]);
+    let mut executable = CoremlExecutable::compile(graph)
+        .unwrap_or_else(|error| panic!("{kind:?} is not compiled: {error}"));
+    let given: Vec<(&str, &[f32])> =
+        names.iter().zip(inputs).map(|(name, (_, data))| (name.as_str(), &data[..])).collect();
+    executable
+        .run(&given)
+        .unwrap_or_else(|error| panic!("{kind:?} does not run: {error}"))
+        .remove(0)
+}
+
+fn check(op: Op, inputs: &[Given<'_>], shape: &[usize], expected: &[f32]) {
+    let kind = op.kind();
+    let found = run(op, inputs, shape);
+    assert_eq!(found.len(), expected.len(), "{kind:?}");
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let near = (found - expected).abs() <= 1e-4 * expected.abs().max(1.0);
+        assert!(near, "{kind:?}: element {at} is {found}, expected {expected}");
+    }
+}
+
+fn map(x: &[f32], of: impl Fn(f32) -> f32) -> Vec<f32> {
+    x.iter().map(|&x| of(x)).collect()
+}
+
+fn zip(x: &[f32], y: &[f32], of: impl Fn(f32, f32) -> f32) -> Vec<f32> {
+    x.iter().zip(y).map(|(&x, &y)| of(x, y)).collect()
+}
+
+fn product(x: &[f32], y: &[f32], [rows, inner, columns]: [usize; 3]) -> Vec<f32> {
+    let cell = |row: usize, column: usize| -> f32 {
+        (0..inner).map(|k| x[row * inner + k] * y[k * columns + column]).sum()
+    };
+    (0..rows * columns).map(|at| cell(at / columns, at % columns)).collect()
+}
+
+fn rows(x: &[f32], width: usize, of: impl Fn(&[f32]) -> Vec<f32>) -> Vec<f32> {
+    x.chunks(width).flat_map(of).collect()
+}
+
+fn softmax(row: &[f32]) -> Vec<f32> {
+    let total: f32 = row.iter().map(|x| x.exp()).sum();
+    map(row, |x| x.exp() / total)
+}
+
+fn normal(row: &[f32]) -> Vec<f32> {
+    let mean = row.iter().sum::<f32>() / row.len() as f32;
+    let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / row.len() as f32;
+    map(row, |x| (x - mean) / (variance + 1e-5).sqrt())
+}
+
+fn root_mean(row: &[f32]) -> Vec<f32> {
+    let square = row.iter().map(|x| x * x).sum::<f32>() / row.len() as f32;
+    map(row, |x| x / (square + 1e-5).sqrt())
+}
+
+#[test]
+fn every_kind_is_lowered_or_refused_with_a_reason() {
+    let mut lowered = 0;
+    for kind in KINDS {
+        match support(kind) {
+            Support::Lowered => {
+                println!("| {kind:?} | lowered |");
+                lowered += 1;
+            }
+            Support::Refused(reason) => {
+                assert!(!reason.is_empty());
+                println!("| {kind:?} | refused: {reason} |");
+            }
+        }
+    }
+    println!("{lowered} of {} kinds are lowered", KINDS.len());
+    assert!(lowered >= 85, "{lowered}");
+}
+
+#[test]
+fn elements_are_computed_one_by_one() {
+    // No element lies at a kink.
+    let (x, y) = (map(&ramp(12, 1), |x| x + 0.012), ramp(12, 2));
+    let s: &[usize] = &[3, 4];
+    let both = || [(s, x.clone()), (s, y.clone())];
+    for (op, of) in [
+        (BinaryOp::Add, (|x, y| x + y) as fn(f32, f32) -> f32),
+        (BinaryOp::Sub, |x, y| x - y),
+        (BinaryOp::Mul, |x, y| x * y),
+        (BinaryOp::Div, |x, y| x / y),
+        (BinaryOp::Max, f32::max),
+        (BinaryOp::Min, f32::min),
+        (BinaryOp::Atan2, f32::atan2),
+    ] {
+        check(Op::Binary(op), &both(), s, &zip(&x, &y, of));
+    }
+    for (op, of) in [
+        (CmpOp::Lt, (|x, y| x < y) as fn(f32, f32) -> bool),
+        (CmpOp::Ge, |x, y| x >= y),
+        (CmpOp::Ne, |x, y| x != y),
+    ] {
+        check(Op::Compare(op), &both(), s, &zip(&x, &y, |x, y| f32::from(u8::from(of(x, y)))));
+    }
+    let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
+    let functions: [(Activation, Box<dyn Fn(f32) -> f32>); 12] = [
+        (Activation::Relu, Box::new(|x| x.max(0.0))),
+        (Activation::Silu, Box::new(move |x| x * sigmoid(x))),
+        (Activation::Sigmoid, Box::new(sigmoid)),
+        (Activation::Tanh, Box::new(f32::tanh)),
+        (Activation::Exp, Box::new(f32::exp)),
+        (Activation::Neg, Box::new(|x| -x)),
+        (Activation::Recip, Box::new(|x| 1.0 / x)),
+        (Activation::Softplus, Box::new(|x| (1.0 + x.exp()).ln())),
+        (Activation::Mish, Box::new(|x| x * (1.0 + x.exp()).ln().tanh())),
+        (Activation::HardSwish, Box::new(|x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+        (Activation::LogSigmoid, Box::new(move |x| sigmoid(x).ln())),
+        (Activation::Softsign, Box::new(|x| x / (1.0 + x.abs()))),
+    ];
+    for (activation, of) in functions {
+        check(Op::Activation(activation), &[(s, x.clone())], s, &map(&x, &of));
+        if activation == Activation::Recip {
+            continue;
+        }
+        // The gradient is the difference quotient.
+        let expected = zip(&x, &y, |x, y| {
+            let (x, step) = (f64::from(x), 1e-2);
+            let at = |x: f64| f64::from(of(x as f32));
+            ((at(x + step) - at(x - step)) / (2.0 * step)) as f32 * y
+        });
+        let found = run(Op::ActivationBackward { kind: activation }, &both(), s);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 2e-3, "{activation:?}: {found}, {expected}");
+        }
+    }
+    let z = ramp(12, 3);
+    let three = [(s, x.clone()), (s, y.clone()), (s, z.clone())];
+    check(Op::Fma, &three, s, &zip(&zip(&x, &y, |x, y| x * y), &z, |p, z| p + z));
+    check(
+        Op::Clamp { min: -0.3, max: 0.4 },
+        &[(s, x.clone())],
+        s,
+        &map(&x, |x| x.clamp(-0.3, 0.4)),
+    );
+    check(Op::ReluBackward, &both(), s, &zip(&x, &y, |x, y| if x > 0.0 { y } else { 0.0 }));
+}
+
+#[test]
+fn axes_are_reduced_and_sorted() {
+    let x = ramp(12, 4);
+    let s: &[usize] = &[3, 4];
+    for (op, of) in [
+        (ReduceOp::Sum, (|row: &[f32]| row.iter().sum()) as fn(&[f32]) -> f32),
+        (ReduceOp::Mean, |row| row.iter().sum::<f32>() / row.len() as f32),
+        (ReduceOp::Max, |row| row.iter().copied().fold(f32::MIN, f32::max)),
+        (ReduceOp::Min, |row| row.iter().copied().fold(f32::MAX, f32::min)),
+        (ReduceOp::Prod, |row| row.iter().product()),
+    ] {
+        let op = Op::Reduce { op, axes: vec![1], keep_dim: false };
+        check(op, &[(s, x.clone())], &[3], &rows(&x, 4, |row| vec![of(row)]));
+    }
+    check(Op::Softmax { axis: -1 }, &[(s, x.clone())], s, &rows(&x, 4, softmax));
+    let running = |row: &[f32]| {
+        let mut total = 0.0;
+        row.iter()
+            .map(|x| {
+                total += x;
+                total
+            })
+            .collect::<Vec<f32>>()
+    };
+    check(Op::Cumsum { axis: 1, exclusive: false }, &[(s, x.clone())], s, &rows(&x, 4, running));
+    let backwards =
+        |row: &[f32]| -> Vec<f32> { (0..row.len()).map(|at| row[at..].iter().sum()).collect() };
+    let op = Op::CumsumBackward { axis: 1, exclusive: false };
+    check(op, &[(s, x.clone())], s, &rows(&x, 4, backwards));
+    let order = |row: &[f32]| {
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+        order
+    };
+    let best = rows(&x, 4, |row| vec![order(row)[0] as f32]);
+    check(Op::ArgMax { axis: 1, keep_dim: false }, &[(s, x.clone())], &[3], &best);
+    let worst = rows(&x, 4, |row| vec![order(row)[3] as f32]);
+    check(Op::ArgMin { axis: 1, keep_dim: true }, &[(s, x.clone())], &[3, 1], &worst);
+    let two = rows(&x, 4, |row| order(row)[..2].iter().map(|&at| at as f32).collect());
+    check(Op::TopK { k: 2 }, &[(s, x.clone())], &[3, 2], &two);
+    let sorted = rows(&x, 4, |row| order(row).iter().map(|&at| row[at]).collect());
+    check(Op::Sort { axis: 1, descending: true }, &[(s, x.clone())], s, &sorted);
+    let places = rows(&x, 4, |row| order(row).iter().rev().map(|&at| at as f32).collect());
+    check(Op::ArgSort { axis: 1, descending: false }, &[(s, x.clone())], s, &places);
+    let counts = [1.0, 0.0, 2.0, 1.0];
+    let given = vec![-5.0, 0.0, 0.6, 0.5, 1.0];
+    check(Op::Histogram { bins: 4, min: 0.0, max: 1.0 }, &[(&[5], given)], &[4], &counts);
+}
+
+#[test]
+fn parts_are_moved() {
+    let x: Vec<f32> = (0..12).map(|at| at as f32).collect();
+    let s: &[usize] = &[3, 4];
+    let one = || [(s, x.clone())];
+    let pick = |places: &[usize]| places.iter().map(|&at| x[at]).collect::<Vec<f32>>();
+    check(
+        Op::Transpose { perm: vec![1, 0] },
+        &one(),
+        &[4, 3],
+        &pick(&[0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]),
+    );
+    check(Op::Narrow { axis: 1, start: 1, len: 2 }, &one(), &[3, 2], &pick(&[1, 2, 5, 6, 9, 10]));
+    check(
+        Op::Slice { axis: 1, start: 0, len: 2, step: 2 },
+        &one(),
+        &[3, 2],
+        &pick(&[0, 2, 4, 6, 8, 10]),
+    );
+    check(
+        Op::Slice { axis: 1, start: 3, len: 2, step: -2 },
+        &one(),
+        &[3, 2],
+        &pick(&[3, 1, 7, 5, 11, 9]),
+    );
+    check(Op::Reverse { axes: vec![0] }, &one(), s, &pick(&[8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3]));
+    check(
+        Op::Roll { shifts: vec![1], dims: vec![1] },
+        &one(),
+        s,
+        &pick(&[3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10]),
+    );
+    let upper = [0., 1., 2., 3., 0., 5., 6., 7., 0., 0., 10., 11.];
+    check(Op::Trilu { upper: true, diagonal: 0 }, &one(), s, &upper);
+    let pads = vec![[0, 0], [1, 2]];
+    let reflect = pick(&[1, 0, 1, 2, 3, 2, 1, 5, 4, 5, 6, 7, 6, 5, 9, 8, 9, 10, 11, 10, 9]);
+    check(Op::Pad { pads: pads.clone(), mode: PadMode::Reflect }, &one(), &[3, 7], &reflect);
+    let circular = pick(&[3, 0, 1, 2, 3, 0, 1, 7, 4, 5, 6, 7, 4, 5, 11, 8, 9, 10, 11, 8, 9]);
+    check(Op::Pad { pads, mode: PadMode::Circular }, &one(), &[3, 7], &circular);
+    let row = [(&[1usize, 4][..], vec![1., 2., 3., 4.])];
+    let twice = [1., 2., 3., 4., 1., 2., 3., 4.];
+    check(Op::Expand { target_shape: vec![2, 4] }, &row, &[2, 4], &twice);
+    check(Op::Tile { reps: vec![2, 1] }, &row, &[2, 4], &twice);
+    let gathered = [(s, x.clone()), (&[2][..], vec![2.0, 0.0])];
+    check(Op::Gather { axis: 0 }, &gathered, &[2, 4], &pick(&[8, 9, 10, 11, 0, 1, 2, 3]));
+    let elements = [(s, x.clone()), (&[3, 1][..], vec![3.0, 0.0, 1.0])];
+    check(Op::GatherElements { axis: 1 }, &elements, &[3, 1], &pick(&[3, 4, 9]));
+    let updates = [(&[3, 1][..], vec![1.0, 2.0, 4.0]), (&[3][..], vec![1.0, 0.0, 1.0])];
+    check(Op::ScatterAdd { axis: 0 }, &updates, &[2, 1], &[2.0, 5.0]);
+    let nd = [
+        (&[4][..], vec![1.0, 1.0, 1.0, 1.0]),
+        (&[2, 1][..], vec![3.0, 0.0]),
+        (&[2][..], vec![5.0, 7.0]),
+    ];
+    check(Op::ScatterNd { reduction: ScatterNdReduction::None }, &nd, &[4], &[7.0, 1.0, 1.0, 5.0]);
+    let table = [(&[2, 2][..], vec![1., 2., 3., 4.]), (&[2][..], vec![2.0, 2.0])];
+    check(Op::GatherBackward { axis: 0 }, &table, &[3, 2], &[0., 0., 0., 0., 4., 6.]);
+    let cache = [(&[1, 3][..], vec![1., 2., 3.]), (&[1, 1][..], vec![9.])];
+    check(Op::KvAppend { axis: 1, pos: 1 }, &cache, &[1, 2], &[1., 9.]);
+    let update =
+        [(&[1, 3][..], vec![1., 2., 3.]), (&[1, 2][..], vec![8., 9.]), (&[1][..], vec![7.0])];
+    check(Op::DynamicUpdateSlice { axis: 1 }, &update, &[1, 3], &[1., 8., 9.]);
+}
+
+#[test]
+fn layers_are_what_their_formulas_say() {
+    let (x, w) = (ramp(6, 1), ramp(12, 2));
+    let plain = product(&x, &w, [2, 3, 4]);
+    let two = [(&[2, 3][..], x.clone()), (&[3, 4][..], w.clone())];
+    check(Op::MatMul, &two, &[2, 4], &plain);
+    let bias = ramp(4, 3);
+    let three = [two[0].clone(), two[1].clone(), (&[4][..], bias.clone())];
+    let sum: Vec<f32> =
+        plain.iter().enumerate().map(|(at, y)| (y + bias[at % 4]).max(0.0)).collect();
+    check(Op::FusedMatMulBiasAct { activation: Some(Activation::Relu) }, &three, &[2, 4], &sum);
+    let rest = ramp(8, 5);
+    let residual = [two[0].clone(), two[1].clone(), (&[2, 4][..], rest.clone())];
+    check(Op::FusedMatMulResidual, &residual, &[2, 4], &zip(&plain, &rest, |x, y| x + y));
+    let (a, b) = (ramp(3, 6), ramp(4, 7));
+    let low = product(&product(&x, &a, [2, 3, 1]), &b, [2, 1, 4]);
+    let lora = [two[0].clone(), two[1].clone(), (&[3, 1][..], a), (&[1, 4][..], b)];
+    check(Op::LoraMatMul { scale: 0.5 }, &lora, &[2, 4], &zip(&plain, &low, |x, y| x + y * 0.5));
+    let experts = ramp(24, 8);
+    let grouped = [two[0].clone(), (&[2, 3, 4][..], experts.clone()), (&[2][..], vec![1.0, 0.0])];
+    let expected =
+        [product(&x[..3], &experts[12..], [1, 3, 4]), product(&x[3..], &experts[..12], [1, 3, 4])];
+    check(Op::GroupedMatMul, &grouped, &[2, 4], &expected.concat());
+
+    let (x, gamma, beta) = (ramp(8, 9), ramp(4, 10), ramp(4, 11));
+    let s: &[usize] = &[2, 4];
+    let affine = |normal: Vec<f32>| -> Vec<f32> {
+        normal.iter().enumerate().map(|(at, x)| x * gamma[at % 4] + beta[at % 4]).collect()
+    };
+    let given = [(s, x.clone()), (&[4][..], gamma.clone()), (&[4][..], beta.clone())];
+    check(Op::LayerNorm { axis: -1, eps: 1e-5 }, &given, s, &affine(rows(&x, 4, normal)));
+    check(Op::RmsNorm { axis: -1, eps: 1e-5 }, &given, s, &affine(rows(&x, 4, root_mean)));
+    let modulated = |normal: Vec<f32>| -> Vec<f32> {
+        normal.iter().enumerate().map(|(at, x)| x * (1.0 + gamma[at % 4]) + beta[at % 4]).collect()
+    };
+    let ada = Op::AdaLayerNorm { norm: AdaNormKind::RmsNorm, eps: 1e-5 };
+    check(ada, &given, s, &modulated(rows(&x, 4, root_mean)));
+    let other = ramp(8, 12);
+    let added = zip(&x, &other, |x, y| x + y);
+    let fused = [given[0].clone(), (s, other), given[1].clone(), given[2].clone()];
+    let op = Op::FusedResidualLN { has_bias: false, eps: 1e-5 };
+    check(op, &fused, s, &affine(rows(&added, 4, normal)));
+    let silu = |x: f32| x / (1.0 + (-x).exp());
+    let gated = rows(&x, 4, |row| vec![silu(row[0]) * row[2], silu(row[1]) * row[3]]);
+    check(Op::FusedSwiGLU { cast_to: None, gate_first: true }, &given[..1], &[2, 2], &gated);
+
+    // The gradient by a difference quotient.
+    let dy = ramp(8, 13);
+    let loss = |x: &[f32]| -> f64 {
+        let normal = rows(x, 4, normal);
+        normal.iter().enumerate().map(|(at, n)| f64::from(n * gamma[at % 4] * dy[at])).sum()
+    };
+    let slope: Vec<f32> = (0..8)
+        .map(|at| {
+            let shifted = |by: f32| {
+                let mut x = x.clone();
+                x[at] += by;
+                loss(&x)
+            };
+            ((shifted(1e-2) - shifted(-1e-2)) / 2e-2) as f32
+        })
+        .collect();
+    let given = [(s, x.clone()), (&[4][..], gamma.clone()), (s, dy.clone())];
+    let found = run(Op::LayerNormBackwardInput { axis: -1, eps: 1e-5 }, &given, s);
+    for (found, expected) in found.iter().zip(&slope) {
+        assert!((found - expected).abs() < 5e-3, "{found}, {expected}");
+    }
+    let labels = [(s, x.clone()), (&[2][..], vec![2.0, 0.0])];
+    let likely = rows(&x, 4, softmax);
+    let losses = [-likely[2].ln(), -likely[4].ln()];
+    check(Op::SoftmaxCrossEntropyWithLogits, &labels, &[2], &losses);
+    let scaled = [labels[0].clone(), labels[1].clone(), (&[2][..], vec![2.0, 3.0])];
+    let mut slopes = likely.clone();
+    (slopes[2], slopes[4]) = (slopes[2] - 1.0, slopes[4] - 1.0);
+    let slopes: Vec<f32> =
+        slopes.iter().enumerate().map(|(at, x)| x * [2.0, 3.0][at / 4]).collect();
+    check(Op::SoftmaxCrossEntropyBackward, &scaled, s, &slopes);
+}
+
+#[test]
+fn attention_finds_the_axis_of_heads() {
+    let (batch, length, heads, width) = (1, 3, 2, 4);
+    let [q, k, v] = [1, 2, 3].map(|salt| ramp(length * heads * width, salt));
+    let at = |x: &[f32], place: usize, head: usize| {
+        x[(place * heads + head) * width..][..width].to_vec()
+    };
+    let mut expected = vec![0.0; q.len()];
+    for head in 0..heads {
+        for query in 0..length {
+            let scores: Vec<f32> = (0..=query)
+                .map(|key| {
+                    zip(&at(&q, query, head), &at(&k, key, head), |a, b| a * b).iter().sum::<f32>()
+                        / 2.0
+                })
+                .collect();
+            for (key, weight) in softmax(&scores).into_iter().enumerate() {
+                for (element, value) in at(&v, key, head).into_iter().enumerate() {
+                    expected[(query * heads + head) * width + element] += weight * value;
+                }
+            }
+        }
+    }
+    let s: &[usize] = &[batch, length, heads, width];
+    let op = Op::Attention {
+        num_heads: heads,
+        head_dim: width,
+        v_head_dim: None,
+        mask_kind: MaskKind::Causal,
+        score_scale: None,
+        attn_logit_softcap: None,
+    };
+    check(op, &[(s, q), (s, k), (s, v)], s, &expected);
+}
+
+#[test]
+fn convolutions_and_pools_slide() {
+    let x = ramp(16, 1);
+    let w = ramp(4, 2);
+    let s: &[usize] = &[1, 1, 4, 4];
+    let windows = |of: &dyn Fn([f32; 4]) -> f32, step: usize| -> Vec<f32> {
+        let places: Vec<usize> = (0..=2).step_by(step).filter(|at| at + 2 <= 4).collect();
+        let mut out = Vec::new();
+        for &row in &places {
+            for &column in &places {
+                let at = |r: usize, c: usize| x[(row + r) * 4 + column + c];
+                out.push(of([at(0, 0), at(0, 1), at(1, 0), at(1, 1)]));
+            }
+        }
+        out
+    };
+    let conv = Op::Conv {
+        kernel_size: vec![2, 2],
+        stride: vec![1, 1],
+        padding: vec![0, 0],
+        dilation: vec![1, 1],
+        groups: 1,
+    };
+    let dot = |window: [f32; 4]| window.iter().zip(&w).map(|(x, w)| x * w).sum();
+    check(conv, &[(s, x.clone()), (&[1, 1, 2, 2], w.clone())], &[1, 1, 3, 3], &windows(&dot, 1));
+    let pool =
+        |kind| Op::Pool { kind, kernel_size: vec![2, 2], stride: vec![2, 2], padding: vec![0, 0] };
+    let largest = |window: [f32; 4]| window.into_iter().fold(f32::MIN, f32::max);
+    check(pool(ReduceOp::Max), &[(s, x.clone())], &[1, 1, 2, 2], &windows(&largest, 2));
+    let mean = |window: [f32; 4]| window.iter().sum::<f32>() / 4.0;
+    check(pool(ReduceOp::Mean), &[(s, x.clone())], &[1, 1, 2, 2], &windows(&mean, 2));
+    let large = (0..64).map(|at| x[(at / 16) * 4 + (at % 8) / 2]).collect::<Vec<f32>>();
+    check(Op::ResizeNearest2x, &[(s, x.clone())], &[1, 1, 8, 8], &large);
+}
+
+#[test]
+fn transforms_are_not_normalized() {
+    let x = ramp(8, 3);
+    let mut expected = vec![0.0f32; 8];
+    for k in 0..4 {
+        for n in 0..4 {
+            let (sin, cos) = (-std::f32::consts::TAU * (n * k) as f32 / 4.0).sin_cos();
+            expected[k] += x[n] * cos - x[4 + n] * sin;
+            expected[4 + k] += x[n] * sin + x[4 + n] * cos;
+        }
+    }
+    let op = |inverse| Op::Fft { inverse, norm: Default::default(), algo: Default::default() };
+    check(op(false), &[(&[8], x.clone())], &[8], &expected);
+    check(op(true), &[(&[8], expected)], &[8], &map(&x, |x| x * 4.0));
+}
+
+#[test]
+fn blocks_of_gguf_are_multiplied() {
+    let mut graph = Graph::new("blocks");
+    let f32s = |dims: &[usize]| Shape::new(dims, DType::F32);
+    let x = graph.add_node(Op::Input { name: "x".into() }, vec![], f32s(&[1, 32]));
+    let w = graph.add_node(Op::Param { name: "w".into() }, vec![], Shape::new(&[68], DType::U8));
+    let op = Op::DequantMatMul { scheme: QuantScheme::GgufQ8_0 };
+    let y = graph.add_node(op, vec![x, w], f32s(&[1, 2]));
+    graph.set_outputs(vec![y]);
+    let mut executable = CoremlExecutable::compile(graph).expect("it compiles");
+    // Two rows of 32 weights: a scale of a half, and of one.
+    let mut bytes = vec![0x00, 0x38];
+    bytes.extend((0..32).map(|at| at as u8));
+    bytes.extend([0x00, 0x3c]);
+    bytes.extend((0..32).map(|at| (-at as i8) as u8));
+    executable.set_param_typed("w", &bytes, DType::U8).expect("it is there");
+    let ones = [1.0; 32];
+    assert_eq!(executable.run(&[("x", &ones)]).expect("it runs"), [[248.0, -496.0]]);
+    let short = executable.set_param_typed("w", &bytes[..60], DType::U8).expect_err("it is short");
+    assert!(short.to_string().contains("do not fill"), "{short}");
+}
+
+#[test]
+fn what_panics_in_the_peer_is_an_error() {
+    let mut graph = Graph::new("bits");
+    let shape = || Shape::new(&[2], DType::F32);
+    let x = graph.add_node(Op::Input { name: "x".into() }, vec![], shape());
+    let y = graph.add_node(Op::Binary(BinaryOp::BitAnd), vec![x, x], shape());
+    graph.set_outputs(vec![y]);
+    let error = CoremlExecutable::compile(graph).err().expect("bits are refused");
+    assert!(error.to_string().contains("no operations on bits"), "{error}");
+
+    let mut graph = Graph::new("complex");
+    let complex = || Shape::new(&[2], DType::C64);
+    let x = graph.add_node(Op::Input { name: "x".into() }, vec![], complex());
+    graph.set_outputs(vec![x]);
+    let error = CoremlExecutable::compile(graph).err().expect("complex numbers are refused");
+    assert!(error.to_string().contains("C64"), "{error}");
+
+    let mut graph = Graph::new("missing");
+    let w = graph.add_node(Op::Param { name: "w".into() }, vec![], shape());
+    let x = graph.add_node(Op::Input { name: "x".into() }, vec![], shape());
+    let y = graph.add_node(Op::Binary(BinaryOp::Add), vec![x, w], shape());
+    graph.set_outputs(vec![y]);
+    let mut executable = CoremlExecutable::compile(graph).expect("it compiles");
+    let error = executable.run(&[("x", &[1.0, 2.0])]).expect_err("`w` is not set");
+    assert!(error.to_string().contains("`w`"), "{error}");
+    assert!(executable.set_param("w", &[1.0]).is_err());
+}
