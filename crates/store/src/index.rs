@@ -173,8 +173,8 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
         | InvalidColumnType(..)
         | IntegralValueOutOfRange(..)
         | FromSqlConversionFailure(..)
-        | QueryReturnedNoRows
-        | SqlInputError { .. } => true,
-        _ => false,
+        | QueryReturnedNoRows => true,
+        // SQL that the tables do not fit has a variant of its own, in newer versions of SQLite alone.
+        _ => error.sqlite_error_code() == Some(ErrorCode::Unknown),
     }
 }
