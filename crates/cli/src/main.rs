@@ -29,6 +29,7 @@ struct Arguments {
 enum Command {
     Convert(commands::convert::Args),
     Lower(commands::lower::Args),
+    Quantize(commands::quantize::Args),
     Check(commands::check::Args),
     Inspect(commands::inspect::Args),
     Run(commands::run::Args),
@@ -68,6 +69,7 @@ fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Convert(args) => commands::convert::run(&args),
         Command::Lower(args) => commands::lower::run(&args),
+        Command::Quantize(args) => commands::quantize::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Run(args) => commands::run::run(&args),

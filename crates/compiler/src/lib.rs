@@ -42,6 +42,6 @@ pub use partition::{
     Cost, EdgeDivision, EdgePart, Outside, PartReport, Reason, Report, edge_partition,
     refused_calls,
 };
-pub use pipeline::{Calls, Conversion, Demands, convert};
+pub use pipeline::{Calls, Conversion, Demands, Prepared, convert, finish, prepare};
 pub use preprocess::{EdgeProgram, Preprocessed, preprocess, preprocess_methods};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS};

@@ -54,15 +54,40 @@ pub struct Demands {
     pub program: Option<Refusal>,
 }
 
+/// A program that was lowered and made small, before its floats get their precision.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The function, and what is known about its values.
+    pub draft: Draft,
+    /// The release that it was lowered for.
+    pub target: Opset,
+    /// Where the target was chosen: what is asked of it that the release before it has not.
+    pub demands: Demands,
+    /// Which calls of the program the values come from.
+    pub calls: Calls,
+    keep: KeepFp32,
+}
+
 /// Converts a program.
 ///
 /// Without a target in the options, the oldest release is chosen that has all the operations that the program
 /// needs.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     check_quantization(options).map_err(Error::Program)?;
-    let program = coremill_pt2::prepare(program)?;
-    let floor = needed_by_options(options);
-    let mut program = program;
+    let prepared = prepare(program, options, needed_by_options(options))?;
+    let (target, demands, calls) =
+        (prepared.target, prepared.demands.clone(), prepared.calls.clone());
+    let model = finish(prepared, options)?;
+    Ok(Conversion { model, target, demands, calls })
+}
+
+/// Lowers a program, for the release `floor` at the oldest where none is asked for, and makes it small.
+pub fn prepare(
+    program: ExportedProgram,
+    options: &Options,
+    floor: Opset,
+) -> Result<Prepared, Error> {
+    let mut program = coremill_pt2::prepare(program)?;
     let mut attempt = lowered(&program, options, floor);
     // Operators that are lowered for real numbers only can do complex ones part by part.
     if let Err(Error::Refused(_)) = attempt.draft
@@ -74,15 +99,22 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
         }
     }
     let Lowered { draft, demands, origins, .. } = attempt;
-    let (draft, target) = draft?;
+    let (mut draft, target) = draft?;
     let keep = kept(&program, &origins, options);
-    let (function, _) = quantize(optimise(draft, options, &keep)?, options)?;
-    let calls = program_calls(&program);
+    pass::simplify(&mut draft, &skipped(options));
+    let calls = Calls { calls: program_calls(&program), by_value: origins };
+    Ok(Prepared { draft, target, demands, calls, keep })
+}
+
+/// Gives a prepared program its precision, and makes a model of it.
+pub fn finish(prepared: Prepared, options: &Options) -> Result<Model, Error> {
+    let narrowed = narrowed(prepared.draft, options, &prepared.keep)?;
+    let (function, _) = quantize(narrowed, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
     model.description.metadata = Some(options.metadata.clone());
-    Ok(Conversion { model, target, demands, calls: Calls { by_value: origins, calls } })
+    Ok(model)
 }
 
 /// Operator and origin of each call.
@@ -153,14 +185,24 @@ pub(crate) fn optimise(
     options: &Options,
     keep: &KeepFp32,
 ) -> Result<Function, Error> {
+    pass::simplify(&mut draft, &skipped(options));
+    narrowed(draft, options, keep)
+}
+
+/// The passes that are left out.
+fn skipped(options: &Options) -> Vec<&str> {
     let mut skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
     if options.decompose_sdpa {
         skipped.push("recognise_attention");
     }
-    pass::simplify(&mut draft, &skipped);
+    skipped
+}
+
+/// Gives a small function its precision.
+fn narrowed(mut draft: Draft, options: &Options, keep: &KeepFp32) -> Result<Function, Error> {
     if options.precision == Precision::Fp16 {
         draft = pass::to_fp16(&draft, keep).map_err(fault)?;
-        pass::simplify(&mut draft, &skipped);
+        pass::simplify(&mut draft, &skipped(options));
     }
     pass::state_literals(&mut draft);
     pass::consume_inputs(&mut draft.function);

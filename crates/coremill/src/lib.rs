@@ -31,6 +31,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
+//! | [`quantize`] | quantizes programs after training, with samples, and reports what each layer loses |
 //! | [`compare`] | how far two models lie apart, value by value |
 //! | [`compress`] | makes the weights of models smaller, or plain again |
 //! | [`executorch`] | ExecuTorch programs: the models inside of them, and what they compute |
@@ -55,6 +56,7 @@ mod error;
 pub mod executorch;
 mod files;
 pub mod images;
+pub mod quantize;
 pub mod summary;
 
 pub use coremill_compiler as compiler;

@@ -130,10 +130,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 let off = made.agreement.as_ref().is_some_and(|agreement| !agreement.holds());
                 reports.made(&made);
                 if off {
-                    failures.push(Failure::user(format_args!(
-                        "{}: the numbers are not as they should be; the package was written",
-                        output.display()
-                    )));
+                    failures.push(
+                        Failure::user(format_args!(
+                            "{}: the numbers are not as they should be; the package was written",
+                            output.display()
+                        ))
+                        .hint(Some(numbers::REMEDY)),
+                    );
                 }
             }
             Err(stop) => {

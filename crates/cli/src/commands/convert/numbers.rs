@@ -7,6 +7,10 @@ use serde::Serialize;
 use crate::commands::compare;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table};
 
+/// What helps where numbers are off.
+pub(in crate::commands) const REMEDY: &str = "`compare --per-op` shows where the outputs part; keep what it names in fp32 \
+     with `--fp32-modules` or `--fp32-ops`, or pass `--precision fp32`";
+
 /// A line for each output.
 pub(in crate::commands) fn render(agreement: &Agreement) -> String {
     let mut table = Table::new(2);

@@ -110,7 +110,7 @@ fn pass_names() -> PossibleValuesParser {
     PossibleValuesParser::new(PASSES.iter().map(|pass| pass.name))
 }
 
-fn parse_target(text: &str) -> Result<Opset, String> {
+pub(in crate::commands) fn parse_target(text: &str) -> Result<Opset, String> {
     convert::parse_target(text).ok_or_else(|| {
         let releases = Opset::ALL.iter().flat_map(|opset| opset.availability());
         let names = |wanted: &str| {

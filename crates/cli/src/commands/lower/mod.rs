@@ -202,7 +202,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         true => Err(Failure::user(format_args!(
             "{}: the numbers are not as they should be; the program was written",
             args.output.display()
-        ))),
+        ))
+        .hint(Some(super::convert::numbers::REMEDY))),
         false => Ok(()),
     }
 }

@@ -1,0 +1,185 @@
+use std::path::PathBuf;
+
+use coremill::compiler::Options;
+use coremill::convert;
+use coremill::mil::ir::Opset;
+use coremill::quantize::{Config, Loss, Observer, Quantized, Quantizer, Recipe};
+use serde::Serialize;
+
+use super::convert::options::parse_target;
+use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
+use crate::progress::Progress;
+
+/// Quantize a PyTorch program after training, and write a package
+///
+/// Recipes have the names that they have in ExecuTorch's Core ML backend. Samples decide on the ranges of activations; with
+/// them the report says what each layer loses, at its own output and at the model's.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples calibration/\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int4-per-group --group-size 32\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples a.npz --keep-worst 2 --effort 1"
+)]
+pub(crate) struct Args {
+    /// What `torch.export.save` wrote
+    #[arg(value_name = "MODEL.pt2")]
+    model: PathBuf,
+    /// What to write: a `.mlpackage`, or a `.mlmodelc`
+    #[arg(short, long, value_name = "PATH")]
+    output: PathBuf,
+    /// What is quantized, and to what: fp32, fp16, int8-static, int8-weight-only, int4-per-group, int4-per-channel,
+    /// int8-per-channel, int8-per-group, or codebook
+    #[arg(long)]
+    recipe: Recipe,
+    /// A `.npz` file with the inputs of a call by name, or a folder of such files or of pictures; any number
+    #[arg(long, value_name = "PATH", help_heading = "Calibration")]
+    samples: Vec<PathBuf>,
+    /// What decides on the ranges of activations: min-max, moving-average, percentile, entropy, or mse
+    #[arg(long, default_value = "min-max", help_heading = "Calibration")]
+    observer: Observer,
+    /// Modules that stay as they are, by path: `encoder.layers.0`
+    #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Rules")]
+    keep: Vec<String>,
+    /// Operations that stay as they are, by MIL's names: `add,mul`
+    #[arg(long, value_name = "OP", value_delimiter = ',', help_heading = "Rules")]
+    keep_ops: Vec<String>,
+    /// Leave weights of fewer elements as they are
+    #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Rules")]
+    min_elements: u64,
+    /// Leave so many of the layers that cost the outputs most as they are
+    #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Rules")]
+    keep_worst: usize,
+    /// How many input channels share a scale, for the recipes by group
+    #[arg(long, value_name = "COUNT", default_value_t = 32, help_heading = "Form")]
+    group_size: usize,
+    /// Bits of the indices into tables, for the recipe `codebook`
+    #[arg(long, value_name = "1..8", default_value_t = 4, help_heading = "Form")]
+    bits: u32,
+    /// How many rows and columns share a table, for the recipe `codebook`; -1 for all of them
+    #[arg(long, value_name = "ROWS,COLUMNS", default_value = "16,-1", allow_hyphen_values = true,
+        value_parser = parse_block, help_heading = "Form")]
+    block: (usize, usize),
+    /// 0 rounds to the nearest; 1 takes longer, looks for better ranges of weights, and corrects biases
+    #[arg(long, value_name = "0|1", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
+    effort: u8,
+    /// The oldest release that must run it; the oldest that has what the recipe needs if not given
+    #[arg(long, value_name = "RELEASE", value_parser = parse_target)]
+    target: Option<Opset>,
+    /// Wait until everything is on the disk
+    #[arg(long)]
+    sync: bool,
+    /// Print what was made, and what each layer loses, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was made. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+struct Report<'q> {
+    format_version: u32,
+    path: String,
+    target: String,
+    samples: usize,
+    /// Signal to noise at the worst output, all of it quantized.
+    model_db: Option<f64>,
+    layers: &'q [Loss],
+}
+
+/// `16,-1`: both as counts, 0 for all.
+fn parse_block(text: &str) -> Result<(usize, usize), String> {
+    let size = |text: &str| match text.trim() {
+        "-1" => Some(0),
+        text => text.parse::<usize>().ok().filter(|&size| size > 0),
+    };
+    let sizes = text.split_once(',').and_then(|(rows, columns)| size(rows).zip(size(columns)));
+    sizes.ok_or_else(|| "expects two sizes, -1 for all: `16,-1`".to_owned())
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let extension = args.output.extension().and_then(|extension| extension.to_str());
+    if !matches!(extension, Some("mlpackage" | "mlmodelc")) {
+        let name = args.output.display();
+        return Err(Failure::user(format_args!(
+            "{name} is neither a package nor a compiled model"
+        ))
+        .hint(Some("give a name that ends in `.mlpackage` or `.mlmodelc`")));
+    }
+    let config = Config {
+        observer: args.observer,
+        group_size: args.group_size,
+        bits: args.bits,
+        block: args.block,
+        keep: args.keep.clone(),
+        keep_ops: args.keep_ops.clone(),
+        min_elements: args.min_elements,
+        keep_worst: args.keep_worst,
+        effort: args.effort,
+        ..Config::new(args.recipe)
+    };
+    let options = Options { target: args.target, ..Options::default() };
+    let progress = Progress::start("reading");
+    let program = convert::read(&args.model).map_err(|error| super::failure(&error))?;
+    progress.stage("lowering");
+    let quantizer = Quantizer::new(program, &options, &config);
+    let quantizer = quantizer.map_err(|error| super::failure(&error))?;
+    let samples = quantizer.read_samples(&args.samples);
+    let samples = samples.map_err(|error| super::failure(&error))?;
+    progress.stage("quantizing");
+    let quantized = quantizer.run(&samples).map_err(|error| super::failure(&error))?;
+    progress.stage("writing");
+    let verified = coremill::verify(&quantized.model)
+        .map_err(|_| Failure::ours("the quantized program is not sound"))?;
+    let save = coremill::SaveOptions { durable: args.sync };
+    coremill::save(&args.output, &verified, &save).map_err(|error| super::failure(&error))?;
+    drop(progress);
+    let path = args.output.display().to_string();
+    if args.json {
+        let target = quantized.target.tag().to_owned();
+        let Quantized { samples, model_db, ref layers, .. } = quantized;
+        return output::print_json(&Report {
+            format_version: 1,
+            path,
+            target,
+            samples,
+            model_db,
+            layers,
+        });
+    }
+    output::print(&rendered(&path, &quantized))
+}
+
+fn rendered(path: &str, quantized: &Quantized) -> String {
+    let decibels = |db: Option<f64>| match db {
+        Some(db) if db.is_finite() => format!("{db:.1} dB"),
+        Some(_) => "exact".to_owned(),
+        None => String::new(),
+    };
+    let done = quantized.layers.iter().filter(|layer| layer.kept.is_none()).count();
+    let mut text = format!(
+        "{path}  {done} of {} layers quantized, for {}, {} samples\n",
+        quantized.layers.len(),
+        quantized.target,
+        quantized.samples
+    );
+    if quantized.model_db.is_some() {
+        text += &format!("  all of it: {} at the outputs\n", decibels(quantized.model_db));
+    }
+    if let Some(worst) = quantized.layers.iter().find(|layer| layer.model_db.is_some()) {
+        let name = worst.module.as_deref().filter(|module| !module.is_empty());
+        text += &format!("  worst: {}\n", name.unwrap_or(&worst.name));
+    }
+    let mut table = Table::new(2);
+    table.row(
+        ["layer", "operation", "its output", "the model's", ""]
+            .map(|title| Cell::text(title).style(FAINT)),
+    );
+    for layer in &quantized.layers {
+        table.row([
+            Cell::text(&layer.name).style(STRONG),
+            Cell::text(layer.op),
+            Cell::number(decibels(layer.layer_db)),
+            Cell::number(decibels(layer.model_db)),
+            Cell::text(layer.kept.as_deref().map_or(String::new(), |why| format!("kept: {why}")))
+                .style(FAINT),
+        ]);
+    }
+    text + &table.render()
+}

@@ -1,0 +1,267 @@
+//! What quantization changes in a program.
+//!
+//! ```text
+//! y = conv(x = x, weight = w);                 x_q = quantize(input = x, …);      x_d = dequantize(input = x_q, …);
+//! z = relu(x = y);                  becomes    y = conv(x = x_d, weight = w_q);   z = relu(x = y);
+//!                                              z_q = quantize(input = z, …);      z_d = dequantize(input = z_q, …);
+//! ```
+
+use std::collections::{HashMap, HashSet};
+
+use coremill_compiler::Prepared;
+use coremill_engine::Array;
+use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_mil::pass::{Draft, Editor};
+use coremill_tensor::DType;
+
+use super::Config;
+use super::observe::Range;
+use super::weights::{compressed, floats};
+use crate::error::Error;
+
+/// An operation that is quantized, with its activation.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    /// The name of what it gives.
+    pub(super) name: String,
+    pub(super) op: OpId,
+    pub(super) kind: OpKind,
+    /// The path of the module that it belongs to.
+    pub(super) module: Option<String>,
+    /// What comes out behind its activation.
+    pub(super) end: ValueId,
+    /// How many elements its weight has; 0 where it has none.
+    pub(super) elements: u64,
+}
+
+/// The operations of a program that a recipe is for.
+pub(super) fn layers(prepared: &Prepared, config: &Config) -> Vec<Layer> {
+    let mut draft = prepared.draft.clone();
+    let editor = Editor::new(&mut draft);
+    let mut found = Vec::new();
+    for id in editor.ops() {
+        let Some((op, kind)) = editor.op(id).and_then(|op| Some((op, op.kind()?))) else {
+            continue;
+        };
+        if !config.recipe.takes(kind) {
+            continue;
+        }
+        let weight = weight_of(kind).and_then(|name| editor.constant_argument(id, name));
+        let ty = weight.and_then(Constant::tensor_type);
+        let elements = ty.filter(|ty| ty.dtype == DType::Fp32 && ty.rank() >= 2);
+        let elements = elements.and_then(|ty| ty.element_count());
+        if weight_of(kind).is_some() && elements.is_none() {
+            continue;
+        }
+        let output = op.outputs[0];
+        let is_float = |value: ValueId| editor.dtype(value) == Some(DType::Fp32);
+        if weight_of(kind).is_none() && (!is_float(output) || !computes(&editor, id)) {
+            continue;
+        }
+        let name = editor.name(output).to_owned();
+        let module = prepared.calls.of(&name).and_then(|(_, origin)| origin.module_path());
+        found.push(Layer {
+            module: module.map(str::to_owned),
+            op: id,
+            kind,
+            end: behind_activation(&editor, output),
+            elements: elements.unwrap_or(0),
+            name,
+        });
+    }
+    found
+}
+
+/// Whether an operation takes nothing but tensors that the program computes.
+fn computes(editor: &Editor<'_>, id: OpId) -> bool {
+    ["x", "y"].iter().all(|name| {
+        editor.argument(id, name).is_some_and(|value| {
+            editor.constant(value).is_none() && !editor.shape(value).is_empty()
+        })
+    })
+}
+
+/// The parameter that is an operation's weight.
+fn weight_of(kind: OpKind) -> Option<&'static str> {
+    match kind {
+        OpKind::Conv | OpKind::ConvTranspose | OpKind::Linear => Some("weight"),
+        OpKind::Gather => Some("x"),
+        _ => None,
+    }
+}
+
+/// The axis of a weight's output channels.
+fn output_axis(kind: OpKind) -> usize {
+    usize::from(kind == OpKind::ConvTranspose)
+}
+
+/// A value, or what its only user makes of it if that is an activation: Core ML runs both as one.
+fn behind_activation(editor: &Editor<'_>, value: ValueId) -> ValueId {
+    use OpKind::{
+        Clip, Elu, Gelu, LeakyRelu, Relu, Relu6, Sigmoid, SigmoidHard, Silu, Softplus, Tanh,
+    };
+    let user = editor.sole_user(value).and_then(|id| editor.op(id));
+    let is_activation = |op: &&Op| {
+        matches!(
+            op.kind(),
+            Some(
+                Clip | Elu
+                    | Gelu
+                    | LeakyRelu
+                    | Relu
+                    | Relu6
+                    | Sigmoid
+                    | SigmoidHard
+                    | Silu
+                    | Softplus
+                    | Tanh
+            )
+        )
+    };
+    user.filter(is_activation).map_or(value, |op| op.outputs[0])
+}
+
+/// The activations that a set of layers quantizes, and of what each takes its range.
+fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)> {
+    let mut wanted: HashMap<ValueId, ValueId> = HashMap::new();
+    let outputs: HashSet<ValueId> = editor.function().outputs().iter().copied().collect();
+    let can = |value: ValueId| {
+        editor.dtype(value) == Some(DType::Fp32)
+            && editor.constant(value).is_none()
+            && !editor.shape(value).is_empty()
+    };
+    for layer in layers {
+        for name in ["x", "y"] {
+            if let Some(value) = editor.argument(layer.op, name).filter(|&value| can(value)) {
+                wanted.entry(value).or_insert(value);
+            }
+        }
+        if can(layer.end) && !outputs.contains(&layer.end) {
+            wanted.entry(layer.end).or_insert(layer.end);
+        }
+    }
+    // What only moves or selects elements has the range of what it takes.
+    for id in editor.ops() {
+        let Some(op) = editor.op(id) else { continue };
+        let shares = matches!(op.kind(), Some(OpKind::MaxPool | OpKind::AvgPool | OpKind::Reshape));
+        if !shares {
+            continue;
+        }
+        let (Some(x), y) = (editor.argument(id, "x"), op.outputs[0]) else { continue };
+        if let Some(&source) = wanted.get(&x)
+            && !outputs.contains(&y)
+        {
+            wanted.insert(y, source);
+        }
+    }
+    let mut all: Vec<_> = wanted.into_iter().collect();
+    all.sort_by_key(|(value, _)| value.index());
+    all
+}
+
+/// The names of the activations whose ranges are to be observed.
+pub(super) fn observed(draft: &Draft, layers: &[Layer]) -> HashSet<String> {
+    let mut draft = draft.clone();
+    let editor = Editor::new(&mut draft);
+    let all: Vec<&Layer> = layers.iter().collect();
+    let sources = activations(&editor, &all).into_iter().map(|(_, source)| source);
+    sources.map(|source| editor.name(source).to_owned()).collect()
+}
+
+/// Quantizes some layers of a program.
+pub(super) fn apply(
+    draft: &mut Draft,
+    layers: &[&Layer],
+    config: &Config,
+    ranges: &HashMap<String, Range>,
+    shifts: &HashMap<String, Vec<f32>>,
+) -> Result<(), Error> {
+    let mut editor = Editor::new(draft);
+    if config.recipe.is_static() {
+        for (value, source) in activations(&editor, layers) {
+            if let Some(range) = ranges.get(editor.name(source)) {
+                quantize_activation(&mut editor, value, *range)?;
+            }
+        }
+    }
+    let Some(storage) = config.storage() else { return Ok(()) };
+    for layer in layers {
+        let Some(parameter) = weight_of(layer.kind) else { continue };
+        let Some(weight) = editor.constant_argument(layer.op, parameter) else { continue };
+        let weight = Array::from_constant(weight).map_err(|error| Error::of_engine(&error))?;
+        let opset = editor.opset();
+        let op = compressed(&weight, output_axis(layer.kind), storage, opset, config.effort);
+        let op =
+            op.map_err(|reason| Error::new(format!("the weight of `{}` {reason}", layer.name)))?;
+        let label = format!("{}_weight", layer.name);
+        let stored = inserted(&mut editor, layer.op, op, &label)?;
+        let Some(mut new) = editor.op(layer.op).cloned() else { continue };
+        new.outputs.clear();
+        new.set_input(parameter.into(), vec![Binding::Value(stored)]);
+        if let Some(shift) = shifts.get(&layer.name)
+            && let Some(bias) = corrected(&editor, layer.op, shift)
+        {
+            let bias = editor.constant_before(layer.op, bias, &format!("{}_bias", layer.name));
+            new.set_input("bias".into(), vec![Binding::Value(bias)]);
+        }
+        editor.rewrite(layer.op, new).map_err(|refusals| refused(&layer.name, &refusals))?;
+    }
+    Ok(())
+}
+
+/// A layer's bias with what its outputs are off on average.
+fn corrected(editor: &Editor<'_>, layer: OpId, shift: &[f32]) -> Option<Constant> {
+    let mut bias = match editor.constant_argument(layer, "bias") {
+        Some(bias) => Array::from_constant(bias).ok()?.as_floats()?.to_vec(),
+        None => vec![0.0; shift.len()],
+    };
+    if bias.len() != shift.len() {
+        return None;
+    }
+    bias.iter_mut().zip(shift).for_each(|(bias, shift)| *bias += shift);
+    Some(floats(&[bias.len()], &bias))
+}
+
+/// Lets every operation that uses a value use what 8 bits hold of it.
+fn quantize_activation(editor: &mut Editor<'_>, value: ValueId, range: Range) -> Result<(), Error> {
+    let order = editor.ops();
+    let users: HashSet<OpId> = editor.uses(value).ops.iter().copied().collect();
+    let Some(&first) = order.iter().find(|id| users.contains(id)) else { return Ok(()) };
+    let block = editor.block_of(first);
+    if users.iter().any(|&user| editor.block_of(user) != block) {
+        return Ok(());
+    }
+    let name = editor.name(value).to_owned();
+    let parameters = |op: Op| {
+        let zero_point = Constant::bytes(DType::UInt8, &[], vec![range.zero_point]);
+        op.with("scale", Binding::Literal(Constant::fp32(range.scale)))
+            .with("zero_point", Binding::Literal(zero_point))
+    };
+    let op = parameters(Op::new(OpKind::Quantize).with("input", Binding::Value(value)))
+        .with("output_dtype", Binding::Literal(Constant::string("uint8")));
+    let bytes = inserted(editor, first, op, &format!("{name}_quantized"))?;
+    let op = parameters(Op::new(OpKind::Dequantize).with("input", Binding::Value(bytes)));
+    let back = inserted(editor, first, op, &format!("{name}_dequantized"))?;
+    for user in users {
+        let Some(mut op) = editor.op(user).cloned() else { continue };
+        op.outputs.clear();
+        for binding in op.inputs.iter_mut().flat_map(|input| &mut input.bindings) {
+            if *binding == Binding::Value(value) {
+                *binding = Binding::Value(back);
+            }
+        }
+        editor.rewrite(user, op).map_err(|refusals| refused(&name, &refusals))?;
+    }
+    Ok(())
+}
+
+fn inserted(editor: &mut Editor<'_>, before: OpId, op: Op, label: &str) -> Result<ValueId, Error> {
+    let values = editor.insert(before, op, label);
+    values.map(|values| values[0]).map_err(|refusals| refused(label, &refusals))
+}
+
+fn refused(name: &str, refusals: &[coremill_mil::infer::Refusal]) -> Error {
+    let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+    Error::new(format!("`{name}` cannot be quantized: {}", reasons.join("; ")))
+}

@@ -1,0 +1,267 @@
+//! Weights as integers or tables.
+
+use coremill_engine::Array;
+use coremill_mil::ir::{Binding, Constant, Op, Opset};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::DType;
+use coremill_tensor::packed::pack;
+
+/// How weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// Integers of so many bits, 4 or 8, with a scale for each output channel.
+    Channels { bits: u32 },
+    /// Integers of so many bits with a scale for each group of so many input channels.
+    Groups { bits: u32, size: usize },
+    /// Indices of so many bits into a table for each block of so many rows and columns, 0 for all of them.
+    Tables { bits: u32, rows: usize, columns: usize },
+}
+
+impl Storage {
+    /// The oldest release that has it.
+    pub(super) fn needs(self) -> Opset {
+        match self {
+            Storage::Channels { bits: 8 } => Opset::Ios16,
+            _ => Opset::Ios18,
+        }
+    }
+}
+
+/// How hard to look for a good rounding: factors that the range of a block is tried with.
+fn factors(effort: u8) -> &'static [f32] {
+    const FEW: &[f32] = &[1.0];
+    const SOME: &[f32] = &[1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.87, 0.84, 0.8, 0.75, 0.7];
+    if effort == 0 { FEW } else { SOME }
+}
+
+/// What stands for a weight, the weight that it stands for, or why there is nothing.
+pub(super) fn compressed(
+    weight: &Array,
+    axis: usize,
+    storage: Storage,
+    opset: Opset,
+    effort: u8,
+) -> Result<Op, String> {
+    let shape: Vec<usize> = weight.shape().to_vec();
+    let Some(elements) = weight.as_floats() else {
+        return Err("is no tensor of floats".to_owned());
+    };
+    if let Some(found) = elements.iter().find(|element| !element.is_finite()) {
+        return Err(format!("holds {found}, which cannot be quantized"));
+    }
+    match storage {
+        Storage::Channels { bits } => {
+            let mut blocks = shape.clone();
+            blocks[axis] = 1;
+            Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort))
+        }
+        Storage::Groups { bits, size } => {
+            let inputs = if axis == 0 { 1 } else { 0 };
+            if shape.len() < 2 || !shape[inputs].is_multiple_of(size) {
+                let found = shape.get(inputs).copied().unwrap_or(0);
+                return Err(format!(
+                    "has {found} input channels, which groups of {size} do not divide"
+                ));
+            }
+            let mut blocks = shape.clone();
+            blocks[axis] = 1;
+            blocks[inputs] = size;
+            Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort))
+        }
+        Storage::Tables { bits, rows, columns } => tables(elements, &shape, bits, rows, columns),
+    }
+}
+
+/// Calls `visit` with the block of each element in turn.
+fn block_of_each(shape: &[usize], blocks: &[usize]) -> Vec<u32> {
+    let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
+    let total: usize = shape.iter().product();
+    let mut places = vec![0usize; shape.len()];
+    let mut found = Vec::with_capacity(total);
+    for _ in 0..total {
+        let block = places
+            .iter()
+            .zip(blocks)
+            .zip(&counts)
+            .fold(0, |block, ((place, one), count)| block * count + place / one);
+        found.push(block as u32);
+        for axis in (0..shape.len()).rev() {
+            places[axis] += 1;
+            if places[axis] < shape[axis] {
+                break;
+            }
+            places[axis] = 0;
+        }
+    }
+    found
+}
+
+fn integers(
+    elements: &[f32],
+    shape: &[usize],
+    blocks: &[usize],
+    axis: usize,
+    bits: u32,
+    opset: Opset,
+    effort: u8,
+) -> Op {
+    let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
+    let place = block_of_each(shape, blocks);
+    let total: usize = counts.iter().product();
+    let high = ((1 << (bits - 1)) - 1) as f32;
+    let low = -high - 1.0;
+    let mut largest = vec![0f32; total];
+    for (&element, &block) in elements.iter().zip(&place) {
+        let most = &mut largest[block as usize];
+        *most = most.max(element.abs());
+    }
+    // As torch does: half of the range of the integers.
+    let scale = |most: f32, factor: f32| rounded_to_half(most * factor / ((high - low) / 2.0));
+    let code = |element: f32, scale: f32| (element / scale).round_ties_even().clamp(low, high);
+    let mut scales: Vec<f32> = largest.iter().map(|&most| scale(most, 1.0)).collect();
+    let mut best = vec![f64::INFINITY; total];
+    for &factor in factors(effort) {
+        let tried: Vec<f32> = largest.iter().map(|&most| scale(most, factor)).collect();
+        let mut errors = vec![0f64; total];
+        for (&element, &block) in elements.iter().zip(&place) {
+            let scale = tried[block as usize];
+            let off = f64::from(element - code(element, scale) * scale);
+            errors[block as usize] += off * off;
+        }
+        for block in 0..total {
+            if errors[block] < best[block] {
+                (best[block], scales[block]) = (errors[block], tried[block]);
+            }
+        }
+    }
+    let codes: Vec<i16> = elements
+        .iter()
+        .zip(&place)
+        .map(|(&element, &block)| code(element, scales[block as usize]) as i16)
+        .collect();
+    let dtype = if bits == 4 { DType::Int4 } else { DType::Int8 };
+    let packed = pack(dtype, &codes).unwrap_or_default();
+    let data = Constant::by_size(dtype, &wide(shape), packed);
+    let literal = |op: Op, name: &'static str, constant| op.with(name, Binding::Literal(constant));
+    if opset < Opset::Ios18 {
+        let op = literal(Op::new(OpKind::ConstexprAffineDequantize), "quantized_data", data);
+        let op = literal(op, "zero_point", Constant::by_size(dtype, &[], vec![0_u8]));
+        let op = literal(op, "scale", floats(&[scales.len()], &scales));
+        return literal(op, "axis", Constant::int32(axis as i32));
+    }
+    let op = literal(Op::new(OpKind::ConstexprBlockwiseShiftScale), "data", data);
+    literal(op, "scale", floats(&counts, &scales))
+}
+
+/// The nearest number of half precision that is not 0: scales are stored so, and codes are made for what is stored.
+fn rounded_to_half(scale: f32) -> f32 {
+    let half = Array::floats(DType::Fp16, [1], vec![scale.clamp(6e-8, 65504.0)]);
+    let read = half.to_bytes().and_then(|bytes| Array::from_bytes(DType::Fp16, &[1], &bytes));
+    read.and_then(|array| array.as_floats().map(|all| all[0])).unwrap_or(scale)
+}
+
+fn tables(
+    elements: &[f32],
+    shape: &[usize],
+    bits: u32,
+    rows: usize,
+    columns: usize,
+) -> Result<Op, String> {
+    let [height, width] = *shape else {
+        return Err("is no matrix, which tables of rows and columns are for".to_owned());
+    };
+    let rows = if rows == 0 { height } else { rows };
+    let columns = if columns == 0 { width } else { columns };
+    if !height.is_multiple_of(rows) || !width.is_multiple_of(columns) {
+        return Err(format!(
+            "has {height} x {width} elements, which blocks of {rows} x {columns} do not divide"
+        ));
+    }
+    let dtype = match bits {
+        1 => DType::UInt1,
+        2 => DType::UInt2,
+        3 => DType::UInt3,
+        4 => DType::UInt4,
+        5 | 6 => DType::UInt6,
+        _ => DType::UInt8,
+    };
+    let entries = 1usize << dtype.bits().unwrap_or(8);
+    let place = block_of_each(shape, &[rows, columns]);
+    let total = (height / rows) * (width / columns);
+    let mut members: Vec<Vec<f32>> = vec![Vec::with_capacity(rows * columns); total];
+    for (&element, &block) in elements.iter().zip(&place) {
+        members[block as usize].push(element);
+    }
+    let mut lut = Vec::with_capacity(total * entries);
+    let mut centres = Vec::with_capacity(total);
+    for members in &mut members {
+        let found = means(members, 1 << bits);
+        lut.extend_from_slice(&found);
+        lut.resize(lut.len() + entries - found.len(), 0.0);
+        centres.push(found);
+    }
+    let nearest = |element: f32, centres: &[f32]| {
+        let at = centres.partition_point(|&centre| centre < element);
+        let below = at.saturating_sub(1);
+        let above = at.min(centres.len() - 1);
+        if element - centres[below] <= centres[above] - element { below } else { above }
+    };
+    let codes: Vec<i16> = elements
+        .iter()
+        .zip(&place)
+        .map(|(&element, &block)| nearest(element, &centres[block as usize]) as i16)
+        .collect();
+    let Some(packed) = pack(dtype, &codes) else { return Err("has too many codes".to_owned()) };
+    let indices = Constant::by_size(dtype, &wide(shape), packed);
+    let lut = floats(&[height / rows, width / columns, entries, 1], &lut);
+    Ok(Op::new(OpKind::ConstexprLutToDense)
+        .with("indices", Binding::Literal(indices))
+        .with("lut", Binding::Literal(lut)))
+}
+
+/// The `count` numbers that lie nearest to all members: k-means in one dimension, in ascending order.
+fn means(members: &mut [f32], count: usize) -> Vec<f32> {
+    const ROUNDS: usize = 30;
+    members.sort_by(f32::total_cmp);
+    let length = members.len();
+    let mut sums = Vec::with_capacity(length + 1);
+    sums.push(0f64);
+    for &member in members.iter() {
+        sums.push(sums[sums.len() - 1] + f64::from(member));
+    }
+    let mut centres: Vec<f32> = (0..count)
+        .map(|at| members[((2 * at + 1) * length / (2 * count)).min(length - 1)])
+        .collect();
+    for _ in 0..ROUNDS {
+        let mut start = 0;
+        let before = centres.clone();
+        for at in 0..count {
+            let end = match before.get(at + 1) {
+                Some(next) => {
+                    let middle = (before[at] + next) / 2.0;
+                    members.partition_point(|&member| member <= middle)
+                }
+                None => length,
+            };
+            if end > start {
+                centres[at] = ((sums[end] - sums[start]) / (end - start) as f64) as f32;
+                start = end;
+            }
+        }
+        centres.sort_by(f32::total_cmp);
+        if centres == before {
+            break;
+        }
+    }
+    centres
+}
+
+fn wide(shape: &[usize]) -> Vec<u64> {
+    shape.iter().map(|&extent| extent as u64).collect()
+}
+
+/// A constant of floats.
+pub(super) fn floats(shape: &[usize], elements: &[f32]) -> Constant {
+    let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+    Constant::by_size(DType::Fp32, &wide(shape), bytes)
+}

@@ -1,0 +1,172 @@
+"""`coremill quantize`: a network that is trained here stays as accurate, and the layer called worst is the worst."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from oracle import conversion
+from oracle.conftest import Command
+from oracle.programs import loads_in_coremltools
+
+#: Samples of one call: the network takes batches.
+BATCH = 300
+
+
+class Digits(nn.Module):
+    """A small network for the digits that scikit-learn ships."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.second = nn.Conv2d(16, 32, 3, padding=1)
+        self.hidden = nn.Linear(32 * 4 * 4, 64)
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = nn.functional.max_pool2d(torch.relu(self.second(x)), 2)
+        return self.out(torch.relu(self.hidden(x.flatten(1))))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Digits, torch.Tensor, torch.Tensor, Path]:
+    """The trained network, what it was not trained with, its labels, and a folder with the export and samples."""
+    folder = tmp_path_factory.mktemp("digits")
+    pictures, labels = load_digits(return_X_y=True)
+    x = torch.tensor(pictures, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
+    y = torch.tensor(labels)
+    torch.manual_seed(0)
+    order = torch.randperm(len(x))
+    x, y = x[order], y[order]
+    network = Digits()
+    optimiser = torch.optim.Adam(network.parameters(), 3e-3)
+    for _ in range(12):
+        for start in range(0, 1197, 64):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(x[start : start + 64]), y[start : start + 64]).backward()
+            optimiser.step()
+    network.eval()
+    torch.export.save(torch.export.export(network, (x[:BATCH],)), folder / "digits.pt2")
+    (folder / "samples").mkdir()
+    for index in range(2):
+        numpy.savez(folder / "samples" / f"{index}.npz", x=x[index * BATCH : (index + 1) * BATCH].numpy())
+    return network, x[1197:], y[1197:], folder
+
+
+def outputs(package: Path, x: torch.Tensor) -> torch.Tensor:
+    """What a package computes, as on the device, batch by batch."""
+    parts = [{"x": x[start : start + BATCH].numpy()} for start in range(0, len(x), BATCH)]
+    found = [next(iter(one.values())) for one in conversion.run(package, parts, "fp16")]
+    return torch.tensor(numpy.concatenate(found))
+
+
+def accuracy(found: torch.Tensor, labels: torch.Tensor) -> float:
+    """In points."""
+    return 100 * float((found.argmax(1) == labels).float().mean())
+
+
+#: The recipe, what else is asked for, the opset, and the weights' type.
+RECIPES = [
+    ("fp32", [], "CoreML5", None),
+    ("fp16", [], "CoreML5", None),
+    ("int8-static", [], "CoreML7", "int8"),
+    ("int8-static", ["--observer", "mse", "--effort", "1"], "CoreML7", "int8"),
+    ("int8-static", ["--observer", "entropy"], "CoreML7", "int8"),
+    ("int8-static", ["--observer", "percentile", "--keep-worst", "1"], "CoreML7", "int8"),
+    ("int8-static", ["--observer", "moving-average"], "CoreML7", "int8"),
+    ("int8-weight-only", [], "CoreML6", "int8"),
+    ("int8-per-channel", [], "CoreML6", "int8"),
+    ("int8-per-group", ["--group-size", "16"], "CoreML8", "int8"),
+    ("int4-per-channel", ["--effort", "1"], "CoreML8", "int4"),
+    ("int4-per-group", [], "CoreML8", "int4"),
+    ("codebook", ["--bits", "3", "--block", "2,-1"], "CoreML8", "uint3"),
+]
+
+
+@pytest.mark.parametrize(("recipe", "options", "opset", "stored"), RECIPES)
+def test_recipe(
+    recipe: str, options: list[str], opset: str, stored: str | None, trained: tuple, coremill: Command, tmp_path: Path
+) -> None:
+    """Accuracy stays within half a point with 8 bits, and within a point with fewer."""
+    network, x, y, folder = trained
+    package = tmp_path / "model.mlpackage"
+    samples = ["--samples", folder / "samples"] if recipe.startswith("int") else []
+    told = coremill(
+        "quantize", folder / "digits.pt2", "-o", package, "--recipe", recipe, *samples, *options, "--json"
+    )
+    report = json.loads(told)
+    assert loads_in_coremltools(package) == []
+    inspected = json.loads(coremill("inspect", package, "--json"))
+    assert inspected["functions"][0]["opset"] == opset
+    kinds = {one["dtype"] for one in inspected["weights"]["by_dtype"]}
+    assert stored is None or stored in kinds
+    found = outputs(package, x[:BATCH])
+    with torch.no_grad():
+        wanted = network(x[:BATCH])
+    allowed = 0.5 if "8" in recipe or stored is None else 1.0
+    assert accuracy(found, y[:BATCH]) >= accuracy(wanted, y[:BATCH]) - allowed
+    if recipe == "int8-static":
+        counts = {one["op"]: one["count"] for one in inspected["functions"][0]["histogram"]}
+        assert counts["quantize"] == counts["dequantize"] >= 3
+        assert report["samples"] == 2
+        assert report["model_db"] > 20
+        assert sum(one["kept"] is not None for one in report["layers"]) == ("--keep-worst" in options)
+
+
+def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Command, tmp_path: Path) -> None:
+    """Each layer alone is quantized by rules, and the outputs of the packages compared."""
+    network, _, _, folder = trained
+    package = tmp_path / "model.mlpackage"
+    common = ["quantize", folder / "digits.pt2", "-o", package, "--samples", folder / "samples", "--json"]
+    report = json.loads(coremill(*common, "--recipe", "int4-per-channel"))
+    names = {one["name"]: one["module"] for one in report["layers"]}
+    with numpy.load(folder / "samples" / "0.npz") as file:
+        x = torch.tensor(file["x"])
+    with torch.no_grad():
+        wanted = network(x)
+    noise = {}
+    for name, module in names.items():
+        others = ",".join(other for other in names.values() if other != module)
+        coremill(*common, "--recipe", "int4-per-channel", "--keep", others)
+        off = outputs(package, x) - wanted
+        noise[name] = float((wanted**2).sum() / (off**2).sum())
+    worst = min(noise, key=lambda name: noise[name])
+    assert report["layers"][0]["name"] == worst
+    for one in report["layers"]:
+        assert abs(10 * math.log10(noise[one["name"]]) - one["model_db"]) < 3
+
+
+def test_errors_come_first(trained: tuple, coremill_fails: Command, tmp_path: Path) -> None:
+    """Before anything is computed."""
+    _, _, _, folder = trained
+    archive, package = folder / "digits.pt2", tmp_path / "model.mlpackage"
+
+    def told(*options: object) -> str:
+        found = coremill_fails("quantize", archive, "-o", package, *options)
+        assert not package.exists()
+        return found
+
+    static = ["--recipe", "int8-static"]
+    assert "there are no samples" in told(*static)
+    assert "the recipe needs iOS17" in told(*static, "--target", "ios16")
+    assert "--target ios18" in told("--recipe", "int4-per-group", "--target", "ios17")
+    assert "quantizes nothing in `encoder`" in told(*static, "--keep", "encoder")
+    assert "no operation `conv2d`" in told(*static, "--keep-ops", "conv2d")
+    wrong = tmp_path / "wrong.npz"
+    numpy.savez(wrong, x=numpy.zeros((1, 3, 8, 8), numpy.float32))
+    assert "wrong.npz" in told(*static, "--samples", wrong)
+    (tmp_path / "empty").mkdir()
+    assert "neither pictures nor" in told(*static, "--samples", tmp_path / "empty")
+    network = Digits().eval()
+    with torch.no_grad():
+        network.hidden.weight[0, 0] = math.nan
+    archive = tmp_path / "nan.pt2"
+    torch.export.save(torch.export.export(network, (torch.zeros(BATCH, 1, 8, 8),)), archive)
+    assert "holds NaN" in told(*static, "--samples", folder / "samples")
