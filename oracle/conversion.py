@@ -114,7 +114,7 @@ def largest_error(
     (function,) = read(package).model.mlProgram.functions.values()
     (block,) = function.block_specializations.values()
     inputs = [one for one in function.inputs if one.type.WhichOneof("type") == "tensorType"]
-    # A buffer that is no state comes in, and goes out under this name.
+    # A buffer that is not a state comes in, and goes out under this name.
     changed = {one.name: f"{one.name}_out" for one in inputs if f"{one.name}_out" in block.outputs}
     # What a program writes to its caller's inputs goes out, too, but does not come in again with the next call.
     own = {one.name for one in inputs[: len(of_call(arrays, "in", 0))]}

@@ -128,7 +128,7 @@ class Interpreter:
                 return torch.device(name)
             case {"map": items}:
                 return {key: self.argument(item, values) for key, item in items.items()}
-        raise AssertionError(f"{argument} is no argument")
+        raise AssertionError(f"{argument} is not an argument")
 
     def call(self, node: dict, values: dict[str, Any]) -> list[Any]:
         arguments = [self.argument(argument, values) for argument in node["arguments"]]

@@ -24,7 +24,7 @@ class Row:
     #: What it is called with, call after call on the same buffers.
     calls: list[tuple[Any, ...]]
     dynamic: Any = None
-    #: Operators that stay outside of delegates in the form with parts, and how many delegates there are then.
+    #: Operators that stay outside delegates in the form with parts, and how many delegates there are then.
     skip: str = ""
     parts: int = 0
     #: How many delegates there are when nothing is asked for.

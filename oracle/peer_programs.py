@@ -103,7 +103,7 @@ def extract(path: Path, command: str, folder: Path) -> None:
 
 
 def gives_nan(results: list[torch.Tensor]) -> bool:
-    """Whether some element of each is no number."""
+    """Whether some element of each is not a number."""
     return all(bool(one.isnan().any()) for one in results)
 
 

@@ -340,7 +340,7 @@ def test_refusals(
 
 
 def test_programs(coremill: Command, tmp_path: Path) -> None:
-    """The models inside of a program are compressed, and the program still computes."""
+    """The models inside a program are compressed, and the program still computes."""
     torch.manual_seed(0)
     example = (torch.randn(1, 8, 4, 4), torch.randint(0, 96, (1, 8)))
     torch.export.save(torch.export.export(Network().eval(), example), tmp_path / "m.pt2")

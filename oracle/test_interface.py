@@ -133,7 +133,7 @@ def test_one_shape(convert, run, tmp_path) -> None:
         (["x=3,4;5,4", "y=3,4;6,4"], "the same as one of `x`"),
         (["x=3,4;17,4", "y=3,4;17,4"], "exported for 1 to 16"),
         (["x=3,4,1;5,4,1", "y=3,4;5,4"], "has 2 dimensions, but shape [3, 4, 1] has 3"),
-        (["z=3,4;5,4"], "is no input"),
+        (["z=3,4;5,4"], "is not an input"),
     ],
 )
 def test_shapes_that_cannot_be(shapes: list[str], words: str, convert) -> None:

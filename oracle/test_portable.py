@@ -1,4 +1,4 @@
-"""What stays outside of delegates becomes calls of ExecuTorch's kernels that compute what eager torch computes.
+"""What stays outside delegates becomes calls of ExecuTorch's kernels that compute what eager torch computes.
 
 The cases are those of `oracle.aten`. Each is rewritten as if nothing were delegated, and then interpreted in torch, and run
 by ExecuTorch's own runtime, whose kernels have limits of their own.
@@ -23,7 +23,7 @@ REFUSED = {
     "creation": ["aten.multinomial"],
     "index": ["aten.nonzero_numpy.default"],
     "order": ["aten._unique", "aten.unique_"],
-    "padding": ["known when the program runs only"],
+    "padding": ["unknown at compile time"],
     "pool": ["the places of the largest elements"],
     "reduction": ["aten.bincount.default", "aten.mode.default", "higher_order.associative_scan"],
     "resize": ["aten.grid_sampler_3d.default", "volumes have no kernel"],

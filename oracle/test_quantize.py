@@ -141,7 +141,7 @@ def test_quantized(
 
 
 def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
-    """What the target does not have, and what is no configuration."""
+    """What the target does not have, and what is not a configuration."""
     kind, example = MODELS["dense"]
     torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")
 
@@ -150,7 +150,7 @@ def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
         return coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *spec, *options)
 
     assert "needs iOS18; this program targets iOS17" in told('{"dtype": "int4"}', "--target", "ios17")
-    assert "`bits` is no key; there are mode, dtype" in told('{"bits": 4}')
+    assert "`bits` is not a key; there are mode, dtype" in told('{"bits": 4}')
     blocks = '{"granularity": "per_block", "block_size": [1, 0], "weight_threshold": 100}'
     assert "`block_size` has 2 elements" in told(blocks)
     assert not (tmp_path / "m.pte").exists()

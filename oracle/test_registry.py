@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 #: Our tags of the opsets. ML Programs start with iOS15, which took what neural networks had.
 TAGS = {"iOS13": "ios15", "iOS14": "ios15", "iOS15": "ios15", "iOS16": "ios16", "iOS17": "ios17", "iOS18": "ios18"}
 
-BUILDER = "is no part of the format: coremltools hands the blocks of a program that it reads to the operation by it"
+BUILDER = "is not a part of the format: coremltools hands the blocks of a program that it reads to the operation by it"
 ATTRIBUTE = "is the value of the constant, which files keep in an attribute and not in a parameter"
 
 #: Every place where the table says otherwise than coremltools, and why.

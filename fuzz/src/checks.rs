@@ -33,7 +33,7 @@ pub(crate) fn model(data: &[u8]) {
     assert!(bytes == twice, "encoding is not stable");
 }
 
-/// A manifest parses or is refused; what parses names no path outside of the package.
+/// A manifest parses or is refused; what parses names no path outside the package.
 pub(crate) fn manifest(data: &[u8]) {
     let Ok(manifest) = package::Manifest::from_bytes(data) else { return };
     for path in manifest.items.iter().chain([&manifest.root]).map(|item| &item.path) {

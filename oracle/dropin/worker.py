@@ -40,7 +40,7 @@ def lower(model: nn.Module, inputs: tuple, dynamic_shapes: Any = None, **options
 
 
 def calls(edge: Any) -> list[str]:
-    """What an edge program calls outside of delegates, and its delegates."""
+    """What an edge program calls outside delegates, and its delegates."""
     names = [node.target.__name__ for node in edge.exported_program().graph.nodes if node.op == "call_function"]
     return [name for name in names if name != "getitem"]
 

@@ -15,7 +15,7 @@ Where torch has the same sampling, torch is the judge:
 
 The other sampling modes are known from the documentation of `resize_bilinear` alone, which states the points at which
 each samples; `_points` is written from it, and `torch.nn.functional.grid_sample` interpolates at them. The documentation's
-own examples are among the cases. `crop_resize` pads whatever lies outside of the image, as TensorFlow's `crop_and_resize`,
+own examples are among the cases. `crop_resize` pads whatever lies outside the image, as TensorFlow's `crop_and_resize`,
 to which the documentation of `pad_value` refers. What `resize` with `NEAREST_NEIGHBOR` does with `DEFAULT` was seen in
 coremltools' tests, which ran on Core ML and agreed with TensorFlow's half-pixel centers; with the modes that align corners
 only the documentation of the points says what is nearest.

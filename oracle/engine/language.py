@@ -46,7 +46,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Text:
-    """An operand written out, for constants that are no tensors: `Text('list<string, 2>(["a", "b"])')`."""
+    """An operand written out, for constants that are not tensors: `Text('list<string, 2>(["a", "b"])')`."""
 
     text: str
 
@@ -77,7 +77,7 @@ def as_typed(value: Any, dtype: str | None = None) -> Typed:
             dtype = "string"
         elif isinstance(value, (np.ndarray, np.generic)):
             if elements.dtype not in _MIL:
-                raise ValueError(f"{elements.dtype} is no element type of MIL: cast it, or state the type")
+                raise ValueError(f"{elements.dtype} is not an element type of MIL: cast it, or state the type")
             dtype = _MIL[elements.dtype]
         else:
             dtype = {"b": "bool", "i": "int32", "f": "fp32"}[elements.dtype.kind]
@@ -144,7 +144,7 @@ def readable(dtype: str, element: Any) -> Any:
 
 @dataclass(frozen=True)
 class Name:
-    """A value of the program that is being built; the shape of what is no tensor is None."""
+    """A value of the program that is being built; the shape of what is not a tensor is None."""
 
     text: str
     dtype: str

@@ -1,7 +1,7 @@
 """Gathers, judged by numpy's `take` and `take_along_axis` and by coremltools' value inference; scatters, judged by
 numpy's `ufunc.at`, which applies repeated indices one after the other.
 
-coremltools is no judge of `scatter_along_axis`: its value inference ignores the mode. `gather_nd` and `scatter_nd` are
+coremltools is not a judge of `scatter_along_axis`: its value inference ignores the mode. `gather_nd` and `scatter_nd` are
 numpy's indexing with tuples of arrays, as TensorFlow's documentation, which MIL's refers to, writes them.
 """
 

@@ -166,7 +166,7 @@ def _arithmetic(operation: str) -> Iterator[Instance]:
 
 
 def _edges(operation: str) -> Iterator[Instance]:
-    """Integers at the ends of their range and floats that are no numbers."""
+    """Integers at the ends of their range and floats that are not numbers."""
     if operation not in ("pow", "real_div"):
         large = const("int32", [2147483647, -2147483648, 65536, -5])
         yield instance(operation, IOS15, "wrap", x=large, y=const("int32", [1, -1, 65536, 2147483647]))

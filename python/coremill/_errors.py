@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RefusedCall:
-    """A call that cannot be lowered, or that stays outside of delegates."""
+    """A call that cannot be lowered, or that stays outside delegates."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class RefusedCall:
         self.module = module
         #: The file, the line and the code of the model that made the call.
         self.source = source
-        #: Of a call outside of delegates: `asked`, `refused` or `too_small`.
+        #: Of a call outside delegates: `asked`, `refused` or `too_small`.
         self.kind = kind
 
     def __repr__(self) -> str:

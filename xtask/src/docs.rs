@@ -102,7 +102,10 @@ mod tests {
             );
             let text = fs::read_to_string(entry.path()).expect("a page");
             for link in links(&text) {
-                assert!(pages.join(link).exists(), "`{name}` links to `{link}`, which is no page");
+                assert!(
+                    pages.join(link).exists(),
+                    "`{name}` links to `{link}`, which is not a page"
+                );
             }
         }
     }

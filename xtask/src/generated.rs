@@ -17,7 +17,7 @@ pub(crate) struct Generated {
 pub(crate) const SCHEMAS: Generated =
     Generated { command: "schemas", module: "oracle.schemas", file: "crates/pt2/src/schemas.txt" };
 
-/// The operators that the pinned executorch has kernels for, for what stays outside of delegates.
+/// The operators that the pinned executorch has kernels for, for what stays outside delegates.
 pub(crate) const KERNELS: Generated = Generated {
     command: "kernels",
     module: "oracle.kernels",

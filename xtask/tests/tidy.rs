@@ -119,3 +119,64 @@ fn links_in_the_docs_lead_somewhere() {
         }
     }
 }
+
+/// Phrases that read as translated, each with what a native engineer writes.
+const PHRASES: &[(&str, &str)] = &[
+    ("inside o\u{66} ", "inside"),
+    ("outside o\u{66} ", "outside"),
+    ("is none o\u{66} a", "is out of range for, is not a"),
+    ("known when the program runs o\u{6e}ly", "unknown at compile time"),
+    ("is n\u{6f} tensor", "is not a tensor"),
+    ("is n\u{6f} number", "is not a number"),
+    ("told all at o\u{6e}ce", "reported together"),
+    ("which one it i\u{73}, ", "the format is detected from"),
+    ("for wh\u{6f} comes", "migrating from"),
+];
+
+#[test]
+fn prose_is_plain() {
+    let mut found = Vec::new();
+    for extension in ["rs", "md", "py", "pyi", "h", "cpp"] {
+        for path in sources(extension) {
+            let text = read(&path);
+            for (line, content) in text.lines().enumerate() {
+                let odd = PHRASES.iter().filter(|(phrase, _)| content.contains(phrase));
+                found.extend(odd.map(|(phrase, better)| {
+                    format!("{}:{}: `{phrase}`; write `{better}`", path.display(), line + 1)
+                }));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Where `unsafe` may stand.
+const UNSAFE: &[&str] =
+    &["crates/tensor/", "crates/coreml/", "crates/capi/", "crates/python/", "standin/", "fuzz/"];
+
+#[test]
+fn unsafe_code_is_where_it_may_be_and_says_why() {
+    let (block, implementation) = (concat!("unsafe", " {"), concat!("unsafe", " impl"));
+    for path in sources("rs") {
+        let text = read(&path);
+        let lines: Vec<_> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if !code.contains(block) && !code.trim_start().starts_with(implementation) {
+                continue;
+            }
+            let place = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().into_owned();
+            assert!(
+                UNSAFE.iter().any(|allowed| place.starts_with(allowed)),
+                "{place}:{}: `unsafe` does not belong here",
+                at + 1
+            );
+            let around = &lines[at.saturating_sub(12)..lines.len().min(at + 3)];
+            assert!(
+                around.iter().any(|line| line.contains("SAFETY:")),
+                "{place}:{}: `unsafe` without a `SAFETY:` comment",
+                at + 1
+            );
+        }
+    }
+}

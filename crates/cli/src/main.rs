@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Asking for help is no failure; clap knows which is which, but exits with 2 for misuse.
+            // Asking for help is not a failure; clap knows which is which, but exits with 2 for misuse.
             let code = if error.use_stderr() { Failure::USER } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);

@@ -85,7 +85,7 @@ fn factor(normalization: i64, points: f64) -> Result<f64, Refusal> {
         0 => 1.0,
         1 => 1.0 / points.sqrt(),
         2 => 1.0 / points,
-        other => refuse!("normalization {other} is none that is known"),
+        other => refuse!("normalization {other} is unknown"),
     })
 }
 

@@ -56,13 +56,13 @@ pub enum States {
 }
 
 impl Options {
-    /// Whether what a module computes stays in `fp32`: the module is one of those that were named, or inside of one.
+    /// Whether what a module computes stays in `fp32`: the module is one of those that were named, or inside one.
     pub(crate) fn is_fp32_module(&self, path: &str) -> bool {
         self.fp32_modules.iter().any(|module| is_within(path, module))
     }
 }
 
-/// Whether a path is that of a module, or of one inside of it.
+/// Whether a path is that of a module, or of one inside it.
 pub fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

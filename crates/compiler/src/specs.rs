@@ -43,7 +43,9 @@ impl LowerOptions {
     }
 
     fn apply_spec(&mut self, spec: &CompileSpec) -> Result<(), Refusal> {
-        let Ok(value) = std::str::from_utf8(&spec.value) else { refuse!("the value is no text") };
+        let Ok(value) = std::str::from_utf8(&spec.value) else {
+            refuse!("the value is not a text")
+        };
         match spec.key.as_str() {
             "compute_units" => match value {
                 "all" | "cpu_only" | "cpu_and_gpu" | "cpu_and_ne" => {}
@@ -89,7 +91,7 @@ impl LowerOptions {
                 self.options.quantization = Some(config);
             }
             other => {
-                refuse!("`{other}` is no key; there are {}", KEYS.join(", "))
+                refuse!("`{other}` is not a key; there are {}", KEYS.join(", "))
             }
         }
         Ok(())
@@ -152,7 +154,7 @@ const PASSES: [(&str, &[&str]); 6] = [
 fn without_passes(value: &str) -> Result<Vec<String>, Refusal> {
     let names: Vec<String> = match serde_json::from_str(value) {
         Ok(names) => names,
-        Err(error) => refuse!("the value is no list of names: {error}"),
+        Err(error) => refuse!("the value is not a list of names: {error}"),
     };
     let is_left_out = |theirs: &[&str]| !theirs.iter().any(|pass| names.iter().any(|n| n == pass));
     let skipped = PASSES.iter().filter(|(_, theirs)| is_left_out(theirs));
@@ -253,10 +255,14 @@ mod tests {
             ("min_deployment_target", "iOS18", "accepted are 6 (iOS 15)"),
             ("model_compute_precision", "int8", "accepted are `float16` and `float32`"),
             ("model_type", "mlmodel", "accepted are `model` and `compiled_model`"),
-            ("pass_pipeline", "[", "is no list of names"),
+            ("pass_pipeline", "[", "is not a list of names"),
             ("enumerated_shapes", "{}", "not what ExecuTorch writes"),
-            ("op_linear_quantizer_config", "[]", "is no JSON object"),
-            ("op_linear_quantizer_config", r#"{"nbits": 8}"#, "`nbits` is no key; there are mode"),
+            ("op_linear_quantizer_config", "[]", "is not a JSON object"),
+            (
+                "op_linear_quantizer_config",
+                r#"{"nbits": 8}"#,
+                "`nbits` is not a key; there are mode",
+            ),
             (
                 "op_linear_quantizer_config",
                 r#"{"mode": "log"}"#,
@@ -282,7 +288,7 @@ mod tests {
                 r#"{"weight_threshold": null}"#,
                 "is `null`; accepted are a number",
             ),
-            ("compute_unit", "all", "`compute_unit` is no key; there are compute_units"),
+            ("compute_unit", "all", "`compute_unit` is not a key; there are compute_units"),
         ];
         for (key, value, expected) in cases {
             let refusal = applied(&[(key, value)], true).expect_err("not understood");

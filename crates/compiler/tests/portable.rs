@@ -1,4 +1,4 @@
-//! What stays outside of delegates has kernels, whatever the rest is, and every value is there before it is used.
+//! What stays outside delegates has kernels, whatever the rest is, and every value is there before it is used.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -79,7 +79,7 @@ impl Format {
             return Err(Error::new(message));
         }
         if !metadata.is_file() {
-            let message = format!("{} is no regular file", path.display());
+            let message = format!("{} is not a regular file", path.display());
             return Err(Error::new(message).hint("write what comes through it to a file first"));
         }
         let mut start = Vec::new();

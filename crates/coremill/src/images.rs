@@ -52,7 +52,7 @@ pub fn from_reader(
     let name = &port.name;
     let described = port.description.as_ref().and_then(|description| description.ty.image());
     let (Some(described), Some(ty)) = (described, port.ty.as_tensor()) else {
-        let message = format!("input `{name}` is no image, but a `{}`", port.ty);
+        let message = format!("input `{name}` is not an image, but a `{}`", port.ty);
         return Err(Error::new(message).hint("pass an array"));
     };
     if !ty.dtype.is_float() {
@@ -89,7 +89,7 @@ pub fn from_reader(
 
 fn decode(from: impl io::BufRead + Seek) -> Result<DynamicImage, Error> {
     let broken = |error: image::ImageError| {
-        Error::new(format!("it is no picture that can be read: {error}"))
+        Error::new(format!("it is not a picture that can be read: {error}"))
             .hint("accepted are PNG and JPEG")
     };
     let unread = |error: io::Error| Error::new(format!("cannot be read: {error}"));
@@ -230,6 +230,6 @@ mod tests {
         }
         let array = Port { description: None, ..port };
         let error = from_reader(Cursor::new(&whole), &array, None).expect_err("no image");
-        assert!(error.to_string().starts_with("input `picture` is no image"), "{error}");
+        assert!(error.to_string().starts_with("input `picture` is not an image"), "{error}");
     }
 }

@@ -34,7 +34,7 @@
 //! | [`quantize`] | quantizes programs after training, with samples, and reports what each layer loses |
 //! | [`compare`] | how far two models lie apart, value by value |
 //! | [`compress`] | makes the weights of models smaller, or plain again |
-//! | [`executorch`] | ExecuTorch programs: the models inside of them, and what they compute |
+//! | [`executorch`] | ExecuTorch programs: the models inside them, and what they compute |
 //! | [`compiler`] | lowers PyTorch programs to MIL |
 //! | [`pt2`] | what `torch.export` saved |
 //! | [`pte`] | ExecuTorch programs |

@@ -65,7 +65,7 @@ fn states_are_read_and_set() {
 
 #[test]
 fn models_inside_round_as_on_the_device_if_asked() {
-    // 2049 is no half.
+    // 2049 is not a half.
     let values = [1.0, 2048.0, 0.0, 0.0];
     let mut fast = total(LoadOptions::default());
     let mut faithful = total(LoadOptions { faithful: true, ..LoadOptions::default() });

@@ -83,9 +83,9 @@ impl Array {
     ///
     /// # Panics
     ///
-    /// If the type is no float type, or the shape does not hold just these elements.
+    /// If the type is not a float type, or the shape does not hold just these elements.
     pub fn floats(dtype: DType, shape: impl Into<Vec<usize>>, elements: Vec<f32>) -> Array {
-        assert!(dtype.is_float(), "`{dtype}` is no float type");
+        assert!(dtype.is_float(), "`{dtype}` is not a float type");
         Array::checked(dtype, shape.into(), elements.len(), Elements::Floats(Arc::new(elements)))
     }
 
@@ -93,9 +93,9 @@ impl Array {
     ///
     /// # Panics
     ///
-    /// If the type is no integer type, or the shape does not hold just these elements.
+    /// If the type is not an integer type, or the shape does not hold just these elements.
     pub fn ints(dtype: DType, shape: impl Into<Vec<usize>>, elements: Vec<i32>) -> Array {
-        assert!(int_range(dtype).is_some(), "`{dtype}` is no integer type");
+        assert!(int_range(dtype).is_some(), "`{dtype}` is not an integer type");
         Array::checked(dtype, shape.into(), elements.len(), Elements::Ints(Arc::new(elements)))
     }
 
@@ -199,7 +199,7 @@ impl Array {
     /// What a constant tensor states.
     pub fn from_constant(constant: &Constant) -> Result<Array> {
         let Some(ty) = constant.tensor_type() else {
-            return Err(Error::new(format!("a constant `{}` is no tensor", constant.ty)));
+            return Err(Error::new(format!("a constant `{}` is not a tensor", constant.ty)));
         };
         let shape = ty
             .known_shape()

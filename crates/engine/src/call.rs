@@ -22,7 +22,7 @@ pub(crate) struct Call<'a> {
     pub(crate) parameters: &'a [(String, Range<usize>)],
     /// What is bound, tensor by tensor.
     pub(crate) operands: &'a [View<'a>],
-    /// The element type of each output; `string` for what is no tensor.
+    /// The element type of each output; `string` for what is not a tensor.
     pub(crate) dtypes: &'a [DType],
     /// What the program may ask for.
     pub(crate) limits: &'a Limits,
@@ -247,7 +247,7 @@ pub(crate) fn normalize_axis(axis: i32, rank: usize) -> Result<usize> {
     if (0..rank as i64).contains(&shifted) {
         Ok(shifted as usize)
     } else {
-        fail!("axis {axis} is outside of a tensor of rank {rank}")
+        fail!("axis {axis} is outside a tensor of rank {rank}")
     }
 }
 

@@ -383,7 +383,7 @@ fn check(function: &Function) -> Result<()> {
         let value = op.outputs.first().map_or("", |&value| &function.value(value).name);
         let fault = |message: String| Error::new(message).of_operation(op.type_name(), value);
         match op.kind() {
-            None => return Err(fault("is no operation of Core ML; it cannot be run".into())),
+            None => return Err(fault("is not an operation of Core ML; it cannot be run".into())),
             Some(OpKind::ConstSymbolic | OpKind::ConvQuantized) => {
                 return Err(fault("cannot be run: no ML Program holds it".into()));
             }

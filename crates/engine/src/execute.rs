@@ -86,7 +86,7 @@ pub(crate) struct Run<'r, 'h> {
     spare: &'r mut Spare,
     hooks: &'r mut Hooks<'h>,
     seed: u64,
-    /// What the slots outside of the arena hold, by [`SlotId::index`].
+    /// What the slots outside the arena hold, by [`SlotId::index`].
     held: Vec<Option<Held<'r>>>,
     /// Memory of the caller's for results, with the slots whose kernels write there.
     targets: Vec<(SlotId, &'r mut [f32])>,
@@ -604,7 +604,7 @@ fn scores(classes: Option<View<'_>>, scores: &Array) -> Result<Vec<(Key, f32)>> 
         Some((ElementsView::Ints(ints), _)) => {
             ints.iter().map(|&int| Key::Int(i64::from(int))).collect()
         }
-        _ => fail!("`classes` is no list of strings or integers"),
+        _ => fail!("`classes` is not a list of strings or integers"),
     };
     if keys.len() != scores.len() {
         fail!("has {} classes for {} scores", keys.len(), scores.len());

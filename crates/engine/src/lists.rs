@@ -50,7 +50,7 @@ pub(crate) fn perform(
             }
             Ok(Value::List(list))
         }
-        _ => fail!("`{}` is no operation on lists", kind.name()),
+        _ => fail!("`{}` is not an operation on lists", kind.name()),
     }
 }
 
@@ -157,7 +157,7 @@ fn position(index: i32, length: usize) -> Result<usize> {
     let shifted = if index < 0 { i64::from(index) + length as i64 } else { i64::from(index) };
     match usize::try_from(shifted) {
         Ok(at) if at < length => Ok(at),
-        _ => fail!("index {index} is outside of a list of {length} elements"),
+        _ => fail!("index {index} is outside a list of {length} elements"),
     }
 }
 

@@ -46,29 +46,29 @@ fn what_leads_outside_is_refused_by_index_axis_and_extent() {
     let before = ints(&[1], &[-1]);
     let gathers = "tensor<fp32, [1, 2]> y = gather(x = x, indices = p, axis = int32(0));";
     let cases: &[(&str, &[usize], &Array, &str, &str)] = &[
-        ("ios15", &[3, 2], &index, gathers, "index 3 is outside of axis 0, which has 3 elements"),
-        ("ios17", &[3, 2], &index, gathers, "index 3 is outside of axis 0, which has 3 elements"),
+        ("ios15", &[3, 2], &index, gathers, "index 3 is outside axis 0, which has 3 elements"),
+        ("ios17", &[3, 2], &index, gathers, "index 3 is outside axis 0, which has 3 elements"),
         ("ios17", &[3, 2], &before, gathers, "do not count from the end; add the extent"),
         (
             "ios16",
             &[3, 2],
             &ints(&[1], &[-4]),
             gathers,
-            "index -4 is outside of axis 0, which has 3 elements",
+            "index -4 is outside axis 0, which has 3 elements",
         ),
         (
             "ios17",
             &[2, 2],
             &ints(&[2, 1], &[0, 7]),
             "tensor<fp32, [2, 1]> y = gather_along_axis(x = x, indices = p, axis = int32(1));",
-            "index 7 is outside of axis 1, which has 2 elements",
+            "index 7 is outside axis 1, which has 2 elements",
         ),
         (
             "ios17",
             &[3, 2],
             &ints(&[2, 2], &[2, 1, 1, 2]),
             "tensor<fp32, [2]> y = gather_nd(x = x, indices = p);",
-            "index 2 is outside of axis 1, which has 2 elements",
+            "index 2 is outside axis 1, which has 2 elements",
         ),
         (
             "ios17",
@@ -76,7 +76,7 @@ fn what_leads_outside_is_refused_by_index_axis_and_extent() {
             &index,
             "tensor<fp32, [1, 2]> u = fill(shape = tensor<int32, [2]>([1, 2]), value = fp32(1));
              tensor<fp32, [3, 2]> y = scatter(data = x, indices = p, updates = u, axis = int32(0));",
-            "index 3 is outside of axis 0, which has 3 elements",
+            "index 3 is outside axis 0, which has 3 elements",
         ),
         (
             "ios15",
@@ -84,7 +84,7 @@ fn what_leads_outside_is_refused_by_index_axis_and_extent() {
             &ints(&[1, 2], &[0, -3]),
             "tensor<fp32, [1]> u = fill(shape = tensor<int32, [1]>([1]), value = fp32(1));
              tensor<fp32, [3, 2]> y = scatter_nd(data = x, indices = p, updates = u);",
-            "index -3 is outside of axis 1, which has 2 elements",
+            "index -3 is outside axis 1, which has 2 elements",
         ),
         (
             "ios17",
@@ -92,7 +92,7 @@ fn what_leads_outside_is_refused_by_index_axis_and_extent() {
             &ints(&[2], &[4, 0]),
             "tensor<fp32, [?, ?]> y = slice_by_size(x = x, begin = p,
                  size = tensor<int32, [2]>([-1, -1]));",
-            "index 4 is outside of axis 0 of `x`, which has 3 elements",
+            "index 4 is outside axis 0 of `x`, which has 3 elements",
         ),
         (
             "ios17",
@@ -107,7 +107,7 @@ fn what_leads_outside_is_refused_by_index_axis_and_extent() {
             &ints(&[2], &[3, 0]),
             "tensor<fp32, [?]> y = slice_by_index(x = x, begin = p, end = p,
                  squeeze_mask = tensor<bool, [2]>([true, false]));",
-            "index 3 is outside of axis 0",
+            "index 3 is outside axis 0",
         ),
         (
             "ios17",

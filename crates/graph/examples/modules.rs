@@ -288,7 +288,7 @@ fn run(directory: &Path, case: &Case<'_>) -> Result<Value, Error> {
         arrays.iter().map(|(name, array)| (name.as_str(), array as &dyn Input)).collect();
     let outputs = session.load(read)?.run(&given)?;
     let outputs = outputs.0.iter().map(|(name, value)| {
-        let array = value.as_array().unwrap_or_else(|| panic!("`{name}` is no array"));
+        let array = value.as_array().unwrap_or_else(|| panic!("`{name}` is not an array"));
         let elements: Vec<f64> = match (array.as_floats(), array.as_ints()) {
             (Some(floats), _) => floats.iter().map(|&x| f64::from(x)).collect(),
             (_, ints) => ints.unwrap_or_default().iter().map(|&x| f64::from(x)).collect(),

@@ -275,7 +275,11 @@ impl Graph {
     pub fn output<'g>(&'g self, name: &str, tensor: impl Into<Arg<'g>>) {
         let location = Location::caller();
         let Given::Tensor(mut tensor) = tensor.into().0 else {
-            return self.note(format!("output `{name}` is no tensor of the graph"), None, location);
+            return self.note(
+                format!("output `{name}` is not a tensor of the graph"),
+                None,
+                location,
+            );
         };
         if self.state.borrow().blocks.len() > 1 {
             let message = format!("output `{name}` is declared inside a branch or a loop");

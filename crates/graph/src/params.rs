@@ -209,7 +209,7 @@ impl TryFrom<&Array> for Param {
         let shape: Vec<u64> = array.shape().iter().map(|&extent| extent as u64).collect();
         match array.to_bytes() {
             Some(bytes) => Param::elements(array.dtype(), shape, Buffer::from(bytes)),
-            None => fail!(Parameter, "an array of `{}` is no parameter", array.dtype()),
+            None => fail!(Parameter, "an array of `{}` is not a parameter", array.dtype()),
         }
     }
 }

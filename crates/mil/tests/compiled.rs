@@ -359,7 +359,7 @@ fn what_cannot_be_written_is_refused() {
     let report = verify(&model).expect_err("a reserved word");
     assert!(report.to_string().contains("`state` cannot name a value"), "{report}");
 
-    // A directory that is no compiled model stays.
+    // A directory that is not a compiled model stays.
     let model = from_text(STATEFUL);
     std::fs::create_dir(&path).expect("create");
     std::fs::write(path.join("precious"), "data").expect("write");

@@ -24,7 +24,7 @@ fn draft(text: &str) -> Draft {
     Draft::new(program(text).functions.remove(0)).expect("cases are sound")
 }
 
-/// Writes weights inside of the program, so that they are printed.
+/// Writes weights inside the program, so that they are printed.
 fn state_weights(function: &mut Function) {
     let state = |constant: &mut Constant| {
         if let ConstantData::Weight(weight) = &constant.data {

@@ -167,7 +167,7 @@ fn trees_with_paths_that_lead_elsewhere_are_refused() {
     let error = package::from_tree([]).expect_err("there is nothing");
     assert_eq!(error.message(), "the model holds no `Manifest.json`");
     let error = compiled::from_tree([]).expect_err("there is nothing");
-    assert!(error.message().starts_with("the model is no compiled model"), "{error}");
+    assert!(error.message().starts_with("the model is not a compiled model"), "{error}");
 }
 
 /// Makes every weight one that was made here.

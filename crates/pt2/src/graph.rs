@@ -69,7 +69,7 @@ impl Context {
     pub(crate) fn scalar_type(&self, number: i64) -> Result<ScalarType, Error> {
         ScalarType::from_archive(number, self.major).ok_or_else(|| {
             Error::unsupported(format!(
-                "{number} is no element type of schema {}; 1 to 13 and 28 to 35 are read, in schema 5 1 to 16",
+                "{number} is not an element type of schema {}; 1 to 13 and 28 to 35 are read, in schema 5 1 to 16",
                 self.major
             ))
         })
@@ -367,7 +367,7 @@ impl Reader<'_> {
             W::AsScalarType(number) => Argument::ScalarType(self.context.scalar_type(number)?),
             W::AsMemoryFormat(number) => {
                 Argument::MemoryFormat(MemoryFormat::from_archive(number).ok_or_else(|| {
-                    Error::unsupported(format!("{number} is no memory format; 1 to 4 are read"))
+                    Error::unsupported(format!("{number} is not a memory format; 1 to 4 are read"))
                 })?)
             }
             W::AsLayout(number) => Argument::Layout(layout(number)?),
@@ -461,7 +461,7 @@ impl Reader<'_> {
 
 fn layout(number: i64) -> Result<Layout, Error> {
     Layout::from_archive(number)
-        .ok_or_else(|| Error::unsupported(format!("{number} is no layout; 1 to 7 are read")))
+        .ok_or_else(|| Error::unsupported(format!("{number} is not a layout; 1 to 7 are read")))
 }
 
 fn device(wire: wire::Device) -> Device {

@@ -30,7 +30,7 @@ pub(crate) fn arguments(schema: Option<&Schema>, given: Vec<Given>) -> Result<Ar
         };
         let Some(index) = index else {
             return Err(Error::unsupported(format!(
-                "argument `{}` at position {position} is none that `{}` takes ({})",
+                "argument `{}` at position {position} does not belong to `{}` ({})",
                 shown(&name),
                 schema.name,
                 names(schema)

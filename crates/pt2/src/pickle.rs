@@ -345,7 +345,7 @@ impl Machine<'_> {
                 all.append(&mut items);
                 Ok(())
             }
-            _ => Err(self.wrong("items for what is no list")),
+            _ => Err(self.wrong("items for what is not a list")),
         }
     }
 
@@ -360,7 +360,7 @@ impl Machine<'_> {
                 all.extend(pairs);
                 Ok(())
             }
-            _ => Err(self.wrong("items for what is no dictionary")),
+            _ => Err(self.wrong("items for what is not a dictionary")),
         }
     }
 
@@ -458,7 +458,7 @@ impl Machine<'_> {
                 self.push(call);
             }
             (Value::Opaque, _) => self.push(Value::Opaque),
-            _ => return Err(self.wrong("a call of what is no function")),
+            _ => return Err(self.wrong("a call of what is not a function")),
         }
         Ok(())
     }

@@ -199,7 +199,7 @@ impl Pt2 {
             |what: &str| Error::malformed(format!("{what}; a dictionary of tensors is read"));
         let saved = saved::read(bytes, entry).map_err(|error| error.in_entry(entry))?;
         let Saved::Dict(pairs) = saved else {
-            return Err(wrong("the pickle is no dictionary").in_entry(entry));
+            return Err(wrong("the pickle is not a dictionary").in_entry(entry));
         };
         for (key, value) in pairs {
             match (key, value) {
@@ -207,7 +207,7 @@ impl Pt2 {
                     insert(tensors, name, stored).map_err(|error| error.in_entry(entry))?;
                 }
                 (key, _) => {
-                    let what = format!("the value of {key:?} in the pickle is no tensor");
+                    let what = format!("the value of {key:?} in the pickle is not a tensor");
                     return Err(wrong(&what).in_entry(entry));
                 }
             }

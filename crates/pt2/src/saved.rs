@@ -80,7 +80,7 @@ pub(crate) fn parts(bytes: Buffer, name: &str) -> Result<Vec<(String, Stored)>, 
         }
     };
     let Some(Value::Dict(pairs)) = state.map(|state| pickle.get(state)) else {
-        return Err(Error::unsupported("the pickle is no tensor that is made of others"));
+        return Err(Error::unsupported("the pickle is not a tensor that is made of others"));
     };
     let mut reader = Reader::new(archive, root, name, &pickle);
     let mut parts = Vec::new();
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
                 "torch._utils _rebuild_tensor_v3",
                 [storage, offset, sizes, strides, _, _, dtype, ..],
             ) => self.tensor(*storage, [*offset, *sizes, *strides], Some(*dtype)),
-            // The state is what Python code set as attributes; it is no data of the tensor.
+            // The state is what Python code set as attributes; it is not a data of the tensor.
             (
                 "torch._utils _rebuild_parameter" | "torch._utils _rebuild_parameter_with_state",
                 [data, ..],

@@ -61,7 +61,7 @@ impl TreeSpec {
         let (kind, context, children) = match self {
             TreeSpec::Leaf => (Value::Null, Value::Null, Vec::new()),
             TreeSpec::Node { kind, context, children } => {
-                // A text that is no JSON stands for itself.
+                // A text that is not a JSON stands for itself.
                 let text = match context {
                     Value::String(text) if serde_json::from_str::<Value>(text).is_err() => {
                         text.clone()

@@ -211,7 +211,7 @@ fn what_is_no_archive_is_refused() {
     for bytes in
         [&b""[..], b"PK", b"{}", &[0; 100_000], b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"]
     {
-        let error = read(bytes.to_vec()).expect_err("it is no archive");
+        let error = read(bytes.to_vec()).expect_err("it is not an archive");
         assert!(error.hint().is_some(), "{error}");
     }
     // An end record that claims more entries than any archive has.

@@ -79,7 +79,7 @@ impl ExternalData {
     pub fn from_buffer(file: &Buffer) -> Result<ExternalData> {
         let whole = file.as_bytes();
         if whole.get(4..8) != Some(&IDENTIFIER) {
-            let error = Error::new(ErrorKind::OtherFormat, "this is no file of external data");
+            let error = Error::new(ErrorKind::OtherFormat, "this is not a file of external data");
             return Err(error.with_hint("such files begin with 4 bytes and `FT01`"));
         }
         let (tables, base) = header(whole)?;

@@ -167,13 +167,13 @@ impl Tensor {
         }
     }
 
-    /// The bytes of all elements, for the largest sizes; none where that is no number of bytes.
+    /// The bytes of all elements, for the largest sizes; none where that is not a number of bytes.
     pub fn byte_length(&self) -> Option<u64> {
         byte_length(self.scalar_type, &self.sizes)
     }
 }
 
-/// The bytes of the elements of a tensor; none where that is no number of bytes.
+/// The bytes of the elements of a tensor; none where that is not a number of bytes.
 pub(crate) fn byte_length(scalar_type: ScalarType, sizes: &[i32]) -> Option<u64> {
     sizes.iter().try_fold(scalar_type.bytes(), |product, size| {
         product.checked_mul(u64::try_from(*size).ok()?)

@@ -45,7 +45,7 @@ pub(crate) fn read(
         let found = range(base, offset, size).and_then(|range| file.slice(range));
         found.map(Data::from).ok_or_else(|| {
             let message = format!(
-                "segment {index} is said to have {size} bytes at {base} + {offset}, outside of the \
+                "segment {index} is said to have {size} bytes at {base} + {offset}, outside the \
                  file of {} bytes",
                 file.len()
             );
@@ -143,7 +143,7 @@ fn same_place(left: &Data, right: &Data) -> bool {
 /// The alignment of a segment that asks for one.
 pub(crate) fn alignment(asked: u32) -> Result<u64> {
     if !asked.is_power_of_two() {
-        let message = format!("an alignment of {asked} is asked for, which is no power of two");
+        let message = format!("an alignment of {asked} is asked for, which is not a power of two");
         return Err(Error::new(ErrorKind::Unwritable, message));
     }
     Ok(SEGMENT_ALIGNMENT.max(u64::from(asked)))

@@ -325,7 +325,7 @@ fn value(value: &Value, builder: &mut Builder) -> Result<Offset> {
             kind::BOOL
         }
         Value::Double(number) => {
-            // A negative zero is no default.
+            // A negative zero is not a default.
             if number.to_bits() != 0 {
                 fields.scalar_even_if_default(slot, *number);
             }

@@ -49,7 +49,7 @@ fn no_change_of_a_byte_does_harm() {
 fn other_files_are_told_apart() {
     let error = read(b"PK\x03\x04 some archive".to_vec()).expect_err("another format");
     assert_eq!(error.kind(), ErrorKind::OtherFormat);
-    assert_eq!(error.to_string(), "this is no ExecuTorch program");
+    assert_eq!(error.to_string(), "this is not an ExecuTorch program");
     let mut newer = bytes();
     newer[6..8].copy_from_slice(b"13");
     let error = read(newer).expect_err("another version");
@@ -117,12 +117,15 @@ fn what_refers_to_nothing_is_refused() {
     refuse(value(9, Value::IntList(vec![beyond])), "value %9: value 1000 of 19");
     refuse(
         value(9, Value::IntList(vec![ValueId(0)])),
-        "the list refers to %0, which is no integer",
+        "the list refers to %0, which is not an integer",
     );
-    refuse(value(12, Value::TensorList(vec![ValueId(3)])), "%3, which is no tensor before it");
-    refuse(value(12, Value::TensorList(vec![ValueId(14)])), "%14, which is no tensor before it");
-    refuse(value(12, Value::TensorList(vec![ValueId(12)])), "%12, which is no tensor before it");
-    refuse(value(13, Value::OptionalTensorList(vec![Some(ValueId(3))])), "%3, which is no tensor");
+    refuse(value(12, Value::TensorList(vec![ValueId(3)])), "%3, which is not a tensor before it");
+    refuse(value(12, Value::TensorList(vec![ValueId(14)])), "%14, which is not a tensor before it");
+    refuse(value(12, Value::TensorList(vec![ValueId(12)])), "%12, which is not a tensor before it");
+    refuse(
+        value(13, Value::OptionalTensorList(vec![Some(ValueId(3))])),
+        "%3, which is not a tensor",
+    );
     refuse(value(0, float(&[2, 2], Placement::Constant(2))), "constant 2 of 2 is referred to");
     refuse(value(0, float(&[2, 3], Placement::Constant(1))), "has 24 bytes; constant 1 has 16");
     refuse(value(0, float(&[2, 2], planned(40))), "16 bytes lie at 40 of an arena of 48 bytes");

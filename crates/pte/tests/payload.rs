@@ -275,16 +275,16 @@ fn delegates_refer_to_named_data() {
 fn metadata_is_checked() {
     for (text, message) in [
         ("[]", "is not sound"),
-        (r#"{"inputNames": [], "outputNames": ["y"]}"#, "`identifier` is no text"),
+        (r#"{"inputNames": [], "outputNames": ["y"]}"#, "`identifier` is not a text"),
         (
             r#"{"inputNames": [], "outputNames": ["y"], "identifier": ""}"#,
-            "`identifier` is no text",
+            "`identifier` is not a text",
         ),
         (r#"{"inputNames": [], "outputNames": [], "identifier": "i"}"#, "`outputNames` is empty"),
         (r#"{"inputNames": [1], "outputNames": ["y"], "identifier": "i"}"#, "something but names"),
-        (r#"{"outputNames": ["y"], "identifier": "i"}"#, "`inputNames` is no list"),
-        (r#"{"methods": [], "identifier": "i"}"#, "`methods` is no object"),
-        (r#"{"methods": {"f": 1}, "identifier": "i"}"#, "method `f` is no object"),
+        (r#"{"outputNames": ["y"], "identifier": "i"}"#, "`inputNames` is not a list"),
+        (r#"{"methods": [], "identifier": "i"}"#, "`methods` is not an object"),
+        (r#"{"methods": {"f": 1}, "identifier": "i"}"#, "method `f` is not an object"),
         (
             r#"{"methods": {"f": {"inputNames": []}}, "identifier": "i"}"#,
             "method `f`: `outputNames`",

@@ -78,7 +78,7 @@ fn plain<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let made = numpy.call_method1("asarray", (value,));
     let made = made.map_err(|cause| {
-        let message = format!("input `{name}` is no array: {cause}");
+        let message = format!("input `{name}` is not an array: {cause}");
         error::option(numpy.py(), message, None)
     })?;
     let kind: String = made.getattr("dtype")?.getattr("kind")?.extract()?;

@@ -16,7 +16,7 @@ use crate::{error, work};
 
 #[derive(Serialize)]
 struct Weight {
-    /// The model, inside of a program.
+    /// The model, inside a program.
     model: Option<String>,
     function: String,
     name: String,
@@ -47,7 +47,7 @@ pub(crate) fn compress<'py>(
     let target = match target {
         None => None,
         Some(name) => Some(parse_target(name).ok_or_else(|| {
-            error::option(py, format!("`target` is `{name}`, which is no release"), None)
+            error::option(py, format!("`target` is `{name}`, which is not a release"), None)
         })?),
     };
     let options = Options { rules, target, budget: None };

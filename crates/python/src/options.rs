@@ -147,7 +147,7 @@ fn release(value: &Bound<'_, PyAny>) -> PyResult<coremill::mil::ir::Opset> {
             "releases are ios15 to ios18 and ios26, and the macos, watchos and tvos of these years";
         error::option(
             value.py(),
-            format!("`target` is `{name}`, which is no release that ML Programs run on"),
+            format!("`target` is `{name}`, which is not a release that ML Programs run on"),
             Some(hint.to_owned()),
         )
     })

@@ -38,7 +38,7 @@ pub(crate) fn render(report: &Report) -> String {
     page
 }
 
-/// JSON inside of a script element: no `<` may begin a tag, and a name may hold anything.
+/// JSON inside a script element: no `<` may begin a tag, and a name may hold anything.
 fn push_data(page: &mut String, data: &str) {
     for (at, part) in data.split('<').enumerate() {
         if at > 0 {

@@ -10,7 +10,7 @@ use crate::data::{Finding, Method, Program as ProgramData, Severity, Step};
 use crate::graph::bytes;
 
 impl Report {
-    /// Adds a program with the models inside of it; says in what order delegates and kernels run.
+    /// Adds a program with the models inside it; says in what order delegates and kernels run.
     pub fn add_program(&mut self, program: &Program) -> Result<(), Error> {
         let models = executorch::models(program)?;
         let mut positions = Vec::with_capacity(models.len());
@@ -44,7 +44,7 @@ impl Report {
             let place = format!("Memory for activations: {}.", bytes(method.memory));
             let detail = match names.is_empty() {
                 true => place,
-                false => format!("{place} Outside of Core ML: {}.", names.join(", ")),
+                false => format!("{place} Outside Core ML: {}.", names.join(", ")),
             };
             self.finding(Finding { severity: Severity::Note, title, detail, place: None });
             data.methods.push(Method { name: plan.name.clone(), steps });

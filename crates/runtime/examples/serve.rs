@@ -62,7 +62,7 @@ impl Session {
                 let written = outputs.iter().enumerate();
                 written.map(|(index, value)| write(value, &format!("{folder}/{index}"))).collect()
             }
-            _ => Err(format!("{words:?} is no question").into()),
+            _ => Err(format!("{words:?} is not a question").into()),
         }
     }
 }
@@ -80,11 +80,11 @@ fn read(value: &str) -> Result<Value, Failure> {
         ["double", value] => Value::Double(value.parse()?),
         [name, sizes, order, file] => {
             let found = ScalarType::ALL.iter().find(|scalar| format!("{scalar:?}") == name);
-            let scalar_type = *found.ok_or("that is no type")?;
+            let scalar_type = *found.ok_or("that is not a type")?;
             let data = Buffer::from(fs::read(file)?);
             Value::Tensor(Tensor::with_order(scalar_type, numbers(sizes)?, numbers(order)?, data)?)
         }
-        _ => return Err(format!("{value} is no value").into()),
+        _ => return Err(format!("{value} is not a value").into()),
     })
 }
 

@@ -57,7 +57,7 @@ impl Method {
     fn set_input(&mut self, place: usize, value: &Value) -> Result {
         let index = self.inputs[place];
         let Slot::Tensor(slot) = &mut self.values[index] else {
-            // Programs are made for one value of what is no tensor; it has become part of them.
+            // Programs are made for one value of what is not a tensor; it has become part of them.
             let planned = self.planned(index);
             let same = match (planned, value) {
                 (Some(PlannedValue::Null), Value::None | Value::String(_)) => true,
@@ -244,14 +244,14 @@ fn reordered(view: View, order: &[u8]) -> Result<Buffer> {
 fn tensor(values: &[Slot], index: usize) -> Result<&TensorSlot> {
     match values.get(index) {
         Some(Slot::Tensor(tensor)) => Ok(tensor),
-        _ => fail!("value %{index} is no tensor"),
+        _ => fail!("value %{index} is not a tensor"),
     }
 }
 
 fn ints(values: &[Slot], list: &[usize]) -> Result<Vec<i64>> {
     let int = |index: &usize| match values.get(*index) {
         Some(Slot::Scalar(Scalar::Int(value))) => Ok(*value),
-        _ => Err(Error::new(format!("value %{index} of a list is no integer"))),
+        _ => Err(Error::new(format!("value %{index} of a list is not an integer"))),
     };
     list.iter().map(int).collect()
 }
@@ -444,12 +444,16 @@ fn call(
 /// Makes a tensor lie where another does, with other sizes.
 fn make_view(values: &mut [Slot], from: usize, sizes: usize, to: usize) -> Result {
     let source = tensor(values, from)?.clone();
-    let Slot::Ints(list) = &values[sizes] else { fail!("value %{sizes} is no list of integers") };
+    let Slot::Ints(list) = &values[sizes] else {
+        fail!("value %{sizes} is not a list of integers")
+    };
     let count = source.sizes.iter().product();
     let sizes = crate::kernels::inferred_sizes(&ints(values, list)?, count)?;
     let wanted = crate::view::count(&sizes)?;
     ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
-    let Some(Slot::Tensor(target)) = values.get_mut(to) else { fail!("value %{to} is no tensor") };
+    let Some(Slot::Tensor(target)) = values.get_mut(to) else {
+        fail!("value %{to} is not a tensor")
+    };
     ensure!(
         target.dtype == source.dtype && target.order.len() == sizes.len(),
         "a view of `{:?}` and the sizes {sizes:?} is asked of `{:?}`",

@@ -363,7 +363,7 @@ fn whole_numbers(view: &View) -> Result<Vec<i64>> {
     floats.into_iter().map(whole).collect()
 }
 
-/// The integers of a type; none for what is no type of integers. Those that are wider than 32 bits are held in 32.
+/// The integers of a type; none for what is not a type of integers. Those that are wider than 32 bits are held in 32.
 fn range_of(dtype: DType) -> Option<std::ops::RangeInclusive<i64>> {
     Some(match dtype {
         DType::Bool => 0..=1,

@@ -294,7 +294,7 @@ fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Resu
     let ordered = axes.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8));
     ensure!(
         sizes.len() <= MAX_RANK && ordered,
-        "the order {:?} is none of {} dimensions",
+        "{:?} is not an order of {} dimensions",
         tensor.dim_order,
         sizes.len()
     );
@@ -445,7 +445,7 @@ fn kernel_step(kernel: &'static Kernel, arguments: &[ValueId], plan: &Plan) -> R
     let mut outputs = Vec::new();
     let tensor = |index: usize| match &plan.values[index] {
         PlannedValue::Tensor(_) => Ok(index),
-        _ => Err(Error::new(format!("value %{index} is written; it is no tensor"))),
+        _ => Err(Error::new(format!("value %{index} is written; it is not a tensor"))),
     };
     for (letter, index) in kernel.inputs().chars().zip(&all) {
         if letter == 'M' {
@@ -459,7 +459,7 @@ fn kernel_step(kernel: &'static Kernel, arguments: &[ValueId], plan: &Plan) -> R
                     outputs.push(tensor(known(*id, plan)?)?);
                 }
             }
-            ('L', _) => fail!("value %{index} is written; it is no list of tensors"),
+            ('L', _) => fail!("value %{index} is written; it is not a list of tensors"),
             // An output that nobody wants may be nothing where several are written.
             _ => outputs.push(tensor(index)?),
         }

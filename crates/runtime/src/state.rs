@@ -33,7 +33,7 @@ impl Method {
             };
             match tensor {
                 Some(tensor) => Ok((name, tensor)),
-                None => fail!("the state `{name}` is no tensor"),
+                None => fail!("the state `{name}` is not a tensor"),
             }
         };
         self.held()?.into_iter().map(state).collect()
@@ -59,7 +59,7 @@ impl Method {
 
     fn put_value(&mut self, index: usize, value: &Tensor) -> Result {
         let view = value.view();
-        let Slot::Tensor(slot) = &mut self.values[index] else { fail!("it is no tensor") };
+        let Slot::Tensor(slot) = &mut self.values[index] else { fail!("it is not a tensor") };
         let Place::Space { space, offset } = slot.place else { fail!("it has no memory") };
         ensure!(
             view.dtype == slot.dtype && view.sizes == slot.sizes,

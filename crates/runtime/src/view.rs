@@ -292,7 +292,7 @@ pub(crate) fn length(dtype: ScalarType, sizes: &[usize]) -> Option<usize> {
     sizes.iter().try_fold(size_of(dtype), |bytes, size| bytes.checked_mul(*size))
 }
 
-/// Refuses what is no order of the dimensions.
+/// Refuses what is not an order of the dimensions.
 pub(crate) fn check_order(sizes: &[usize], order: &[u8]) -> Result {
     ensure!(sizes.len() <= MAX_RANK, "a tensor has at most {MAX_RANK} dimensions");
     let mut sorted = order.to_vec();

@@ -200,7 +200,7 @@ impl Store {
         let name = &manifest.key;
         let place = self.entry_path(name);
         let held = self.exclusive()?;
-        // A damaged one in its place is no use to those that hold it, either.
+        // A damaged one in its place is not a use to those that hold it, either.
         self.discard(name)?;
         self.make_room(&held, manifest.bytes)?;
         let lock = self.lock(&self.use_lock(name), Mode::Shared)?;

@@ -102,7 +102,7 @@ fn role() {
                 store.values("shared").set(&count.to_string(), count).expect("set");
             }
         }
-        role => panic!("`{role}` is no role"),
+        role => panic!("`{role}` is not a role"),
     }
 }
 

@@ -153,7 +153,7 @@ mod tests {
         std::os::unix::fs::symlink(scratch.path().join("none"), &nowhere).expect("a link");
         let error = write(&nowhere, b"").expect_err("it leads nowhere");
         assert!(error.to_string().contains("leads nowhere"), "{error}");
-        assert!(write(scratch.path(), b"").is_err(), "a directory is no file");
+        assert!(write(scratch.path(), b"").is_err(), "a directory is not a file");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub enum Isa {
     Avx512,
 }
 
-/// A name that is no instruction set of this crate.
+/// A name that is not an instruction set of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownIsa;
 

@@ -270,9 +270,8 @@ fn end(bytes: &[u8]) -> Result<End, Error> {
         })
     });
     let Some(at) = found else {
-        return Err(
-            Error::malformed("the file is no zip archive").with_hint("the file may be cut short")
-        );
+        return Err(Error::malformed("the file is not a zip archive")
+            .with_hint("the file may be cut short"));
     };
     let fields = Fields(&bytes[at..at + END_BYTES]);
     let plain = End {

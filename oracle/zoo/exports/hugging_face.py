@@ -69,7 +69,7 @@ def model(
     attention: str | None = None,
     outputs: int | None = None,
 ) -> Callable[[], Source]:
-    """A model of class `kind`, its inputs passed by name; `fixed` are further arguments that are no tensors.
+    """A model of class `kind`, its inputs passed by name; `fixed` are further arguments that are not tensors.
 
     `outputs` keeps the first ones of a tuple, where the others repeat or are constant.
     """

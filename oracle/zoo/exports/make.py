@@ -189,7 +189,7 @@ def first_contents(program: torch.export.ExportedProgram) -> dict[str, numpy.nda
 
 
 def written_to(module: torch.fx.GraphModule) -> list[str]:
-    """The inputs of a graph that calls write to, those in graphs inside of it among them."""
+    """The inputs of a graph that calls write to, those in graphs inside it among them."""
     found = []
     for call in module.graph.nodes:
         schema = getattr(call.target, "_schema", None)

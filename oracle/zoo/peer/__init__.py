@@ -11,7 +11,7 @@ seconds in `coremltools.convert` alone; or the first line of the error. The lowe
 few lines.
 
 With `--peer executorch` it is its Core ML partitioner that lowers them, for iOS18 and else with its defaults; then
-`oracle/zoo/peer_pte.json` holds the number of delegates, the kernels that were left outside of them and the size.
+`oracle/zoo/peer_pte.json` holds the number of delegates, the kernels that were left outside them and the size.
 
 `--keep` also writes the packages, so that others can run them.
 """

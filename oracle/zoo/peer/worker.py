@@ -109,7 +109,7 @@ def serve(connection: Connection, work: Callable[[Path, Path | None], dict[str, 
     import torch
 
     torch.set_num_threads(1)
-    # The time that imports take is no part of the first conversion.
+    # The time that imports take is not a part of the first conversion.
     import coremltools  # noqa: F401
 
     connection.send("ready")

@@ -12,7 +12,7 @@ _TESTS = ("executorch", "backends", "apple", "coreml", "test")
 
 
 def _is_theirs(item: Any) -> bool:
-    """Whether a test is one of ExecuTorch's. Its folder is no package, so modules do not bear its name."""
+    """Whether a test is one of ExecuTorch's. Its folder is not a package, so modules do not bear its name."""
     module = getattr(item, "module", None)
     return module is not None and PurePath(module.__file__).parts[-6:-1] == _TESTS
 

@@ -117,7 +117,7 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
         let integers = Tensor::contiguous(DType::Int64, &[2, 3], &integers).expect("fits");
         model.predict(&[("x", integers)], &mut [&mut y], None).expect("runs");
         assert_eq!(y.bytes, expected);
-        // Memory that is not aligned is no use to Core ML.
+        // Memory that is not aligned is not a use to Core ML.
         let mut odd = vec![0];
         odd.extend(&input);
         let odd = Tensor::contiguous(DType::Fp32, &[2, 3], &odd[1..]).expect("fits");

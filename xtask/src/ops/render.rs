@@ -248,7 +248,7 @@ impl Family {
         Ok(())
     }
 
-    /// What the parameter accepts; none if it is no parameter in files: blocks have a place of their own, and inputs
+    /// What the parameter accepts; none if it is not a parameter in files: blocks have a place of their own, and inputs
     /// that coremltools calls internal are Python objects, or the value of a constant, which is an attribute.
     fn accepts(&mut self, input: &Input) -> Result<Option<String>, String> {
         Ok(Some(match input.kind {

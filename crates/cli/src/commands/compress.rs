@@ -143,7 +143,7 @@ struct Report {
 
 #[derive(Default, Serialize)]
 struct OfModel {
-    /// The name of a model inside of a program.
+    /// The name of a model inside a program.
     name: Option<String>,
     target: String,
     decompressed: usize,

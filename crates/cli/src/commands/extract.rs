@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
 
-/// Write the Core ML models inside of an ExecuTorch program out
+/// Write the Core ML models inside an ExecuTorch program out
 ///
 /// Each is written byte for byte, as a package or a compiled model, whichever it is. One that several methods share is
 /// written once.

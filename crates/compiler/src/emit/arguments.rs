@@ -17,7 +17,7 @@ impl<'m> Emitter<'m> {
         let Some(schema) = kernel(&node.target) else {
             refuse!("ExecuTorch's runtime has no kernel for `{}`", node.target);
         };
-        // Where elements lie one after the other, a view of them is no work.
+        // Where elements lie one after the other, a view of them costs nothing.
         if schema.name == "aten::view_copy.out"
             && let (Some(Argument::Value(base)), [Output::Value(id)]) =
                 (node.argument("self"), node.outputs.as_slice())
@@ -61,7 +61,7 @@ impl<'m> Emitter<'m> {
             for output in outputs {
                 match output {
                     Output::Value(id) => arguments.push(self.define(frame, *id)?),
-                    _ => refuse!("`{}` gives something that is no number", node.target),
+                    _ => refuse!("`{}` gives something that is not a number", node.target),
                 }
             }
         } else {
@@ -161,14 +161,14 @@ impl<'m> Emitter<'m> {
                 let float = |item: &Argument| match item {
                     Argument::Float(number) => Ok(number.to_bits()),
                     Argument::Int(number) => Ok((*number as f64).to_bits()),
-                    _ => refuse!("holds something that is no float"),
+                    _ => refuse!("holds something that is not a float"),
                 };
                 Literal::DoubleList(items.iter().map(float).collect::<Result<_, _>>()?)
             }
             Kind::Bool => {
                 let truth = |item: &Argument| match item {
                     Argument::Bool(truth) => Ok(*truth),
-                    _ => refuse!("holds something that is no bool"),
+                    _ => refuse!("holds something that is not a bool"),
                 };
                 Literal::BoolList(items.iter().map(truth).collect::<Result<_, _>>()?)
             }

@@ -24,7 +24,7 @@ impl<'m> Emitter<'m> {
                 self.over_rows(frame, node, carried, rows, list(node, 3)?)
             }
             "map_impl" | "map" => self.over_rows(frame, node, &[], list(node, 1)?, list(node, 2)?),
-            other => refuse!("`{other}` is no control flow that ExecuTorch's runtime has"),
+            other => refuse!("`{other}` is not a control flow that ExecuTorch's runtime has"),
         }
     }
 
@@ -277,7 +277,7 @@ impl<'m> Emitter<'m> {
 fn subgraph(node: &Node, position: usize) -> Result<&Graph, Refusal> {
     match node.arguments.get(position) {
         Some(Argument::Graph(graph)) => Ok(&graph.graph),
-        _ => refuse!("argument {position} is no graph"),
+        _ => refuse!("argument {position} is not a graph"),
     }
 }
 
@@ -285,6 +285,6 @@ fn list(node: &Node, position: usize) -> Result<&[Argument], Refusal> {
     match node.arguments.get(position) {
         Some(Argument::List(items)) => Ok(items),
         None => Ok(&[]),
-        Some(_) => refuse!("argument {position} is no list"),
+        Some(_) => refuse!("argument {position} is not a list"),
     }
 }

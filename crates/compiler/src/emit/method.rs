@@ -145,7 +145,7 @@ impl<'m> Emitter<'m> {
                 _ => {}
             }
         }
-        // Inside of the program elements lie in the order of the dimensions.
+        // Inside the program elements lie in the order of the dimensions.
         for (id, value, order) in reordered {
             let inside = self.copy_in_order(value, None)?;
             if let Value::Tensor(tensor) = &mut self.plan.values[value.index()] {
@@ -194,11 +194,11 @@ impl<'m> Emitter<'m> {
             Some(to) => to,
             None => match self.plan.values[from.index()].clone() {
                 Value::Tensor(tensor) => self.add_planned(tensor)?,
-                _ => refuse!("has an order, but is no tensor"),
+                _ => refuse!("has an order, but is not a tensor"),
             },
         };
         let Value::Tensor(tensor) = &self.plan.values[to.index()] else {
-            refuse!("has an order, but is no tensor")
+            refuse!("has an order, but is not a tensor")
         };
         let order = tensor.dim_order.clone();
         let mut items = Vec::with_capacity(order.len());
@@ -242,7 +242,7 @@ impl<'m> Emitter<'m> {
         for argument in arguments {
             match argument {
                 Argument::Value(id) => values.push(self.slot(frame, *id)?),
-                _ => refuse!("a delegate is given something that is no tensor"),
+                _ => refuse!("a delegate is given something that is not a tensor"),
             }
         }
         for output in &node.outputs {
@@ -271,7 +271,7 @@ impl<'m> Emitter<'m> {
                 _ => continue,
             };
             let (Some(place), Argument::Value(new)) = (place, argument) else {
-                refuse!("the program writes to something that is no input of it");
+                refuse!("the program writes to something that is not an input of it");
             };
             if place != *new {
                 let new = self.slot(frame, *new)?;
@@ -387,7 +387,7 @@ impl<'m> Emitter<'m> {
             Some((_, InputKind::CustomObject(name))) => refuse!("`{name}` is an object"),
             _ => refuse!("`{}` is not defined before it is used", value.name),
         };
-        let Meta::Tensor(meta) = &value.meta else { refuse!("`{name}` is no tensor") };
+        let Meta::Tensor(meta) = &value.meta else { refuse!("`{name}` is not a tensor") };
         let is_written = written(program, name).is_some();
         let data = match program.tensors.get(name) {
             Some(stored) => pool::elements(name, stored)?,

@@ -63,7 +63,7 @@ impl<'p> Call<'_, 'p> {
             Argument::Int(value) => Ok(Lowered::Int(Int::Known(*value))),
             Argument::Float(value) => Ok(Lowered::Float(Real::Known(*value))),
             Argument::Bool(value) => Ok(Lowered::Bool(Truth::Known(*value))),
-            _ => refuse!("an argument is no value"),
+            _ => refuse!("an argument is not a value"),
         }
     }
 
@@ -81,7 +81,7 @@ impl<'p> Call<'_, 'p> {
         let argument = self.argument(name)?;
         match self.lowered(argument)? {
             Lowered::Tensor(tensor) => Ok(tensor),
-            _ => refuse!("`{name}` is no tensor"),
+            _ => refuse!("`{name}` is not a tensor"),
         }
     }
 
@@ -93,14 +93,14 @@ impl<'p> Call<'_, 'p> {
     /// The tensors of a list; none for those that are None.
     pub(crate) fn optional_tensors(&mut self, name: &str) -> Result<Vec<Option<Tensor>>, Refusal> {
         let Argument::List(items) = self.argument(name)? else {
-            refuse!("`{name}` is no list of tensors");
+            refuse!("`{name}` is not a list of tensors");
         };
         let mut tensors = Vec::with_capacity(items.len());
         for item in items {
             tensors.push(match self.lowered(item)? {
                 Lowered::Tensor(tensor) => Some(tensor),
                 Lowered::Nothing => None,
-                _ => refuse!("`{name}` holds something that is no tensor"),
+                _ => refuse!("`{name}` holds something that is not a tensor"),
             });
         }
         Ok(tensors)
@@ -131,7 +131,7 @@ impl<'p> Call<'_, 'p> {
             Lowered::Int(int) => Ok(Number::Int(int)),
             Lowered::Float(real) => Ok(Number::Float(real)),
             Lowered::Bool(truth) => Ok(Number::Bool(truth)),
-            _ => refuse!("`{name}` is no number"),
+            _ => refuse!("`{name}` is not a number"),
         }
     }
 
@@ -145,7 +145,7 @@ impl<'p> Call<'_, 'p> {
         match self.lowered(argument)? {
             Lowered::Int(int) => Ok(int),
             Lowered::Bool(Truth::Known(value)) => Ok(Int::Known(i64::from(value))),
-            _ => refuse!("`{name}` is no integer"),
+            _ => refuse!("`{name}` is not an integer"),
         }
     }
 
@@ -215,7 +215,7 @@ impl<'p> Call<'_, 'p> {
         let float = |item: &Argument| match item {
             Argument::Float(value) => Ok(*value),
             Argument::Int(value) => Ok(*value as f64),
-            _ => refuse!("`{name}` holds something that is no float"),
+            _ => refuse!("`{name}` holds something that is not a float"),
         };
         items.iter().map(float).collect()
     }
@@ -235,7 +235,7 @@ impl<'p> Call<'_, 'p> {
         match self.argument(name)? {
             Argument::Text(text) => Ok(Some(text)),
             Argument::None => Ok(None),
-            _ => refuse!("`{name}` is no text"),
+            _ => refuse!("`{name}` is not a text"),
         }
     }
 
@@ -244,7 +244,7 @@ impl<'p> Call<'_, 'p> {
         match self.argument(name)? {
             Argument::ScalarType(ty) => Ok(Some(*ty)),
             Argument::None => Ok(None),
-            _ => refuse!("`{name}` is no element type"),
+            _ => refuse!("`{name}` is not an element type"),
         }
     }
 
@@ -252,7 +252,7 @@ impl<'p> Call<'_, 'p> {
     pub(crate) fn subgraph(&self, position: usize) -> Result<&'p Subgraph, Refusal> {
         match self.node.arguments.get(position) {
             Some(Argument::Graph(graph)) => Ok(graph),
-            _ => refuse!("argument {position} is no graph"),
+            _ => refuse!("argument {position} is not a graph"),
         }
     }
 
@@ -266,7 +266,7 @@ impl<'p> Call<'_, 'p> {
     pub(crate) fn result_tensor(&self, index: usize) -> Result<&'p TensorMeta, Refusal> {
         match self.result_meta(index) {
             Some(Meta::Tensor(meta)) => Ok(meta),
-            _ => refuse!("result {index} is no tensor"),
+            _ => refuse!("result {index} is not a tensor"),
         }
     }
 

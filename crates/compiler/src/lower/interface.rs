@@ -183,7 +183,7 @@ impl<'p> Lowering<'p> {
                 Argument::Bool(value) => {
                     (Lowered::Bool(Truth::Known(*value)), format!("output_{users}"))
                 }
-                _ => refuse!("output {users} is no tensor and no number"),
+                _ => refuse!("output {users} is neither a tensor nor a number"),
             };
             let wanted = self.options.output_names.get(users).cloned().unwrap_or(name);
             users += 1;
@@ -287,7 +287,7 @@ pub(super) fn label(node: &Node) -> String {
         }
     };
     match node.origin.module_path() {
-        // The exporter's own name for "no module" is no path.
+        // The exporter's own name for "no module" is not a path.
         Some(path) if !path.is_empty() && !path.starts_with("_empty_nn_module_stack") => {
             identifier(&format!("{path}_{}", operator.trim_matches('_')))
         }

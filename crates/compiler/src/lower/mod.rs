@@ -211,7 +211,7 @@ impl<'p> Lowering<'p> {
             self.made.push(first..self.builder.function.value_count());
             if self.probe.is_some() {
                 if self.refused.len() == before && is_given_up(frame, node) {
-                    let reason = "takes something that nothing outside of Core ML can hand over";
+                    let reason = "takes something that nothing outside Core ML can hand over";
                     self.refused.push(Refused::of(node, Refusal::new(reason)));
                 }
                 if self.refused.len() > before {

@@ -53,7 +53,7 @@ impl Lowering<'_> {
                 let known: Vec<_> =
                     inputs.iter().map(|input| format!("`{}`", input.name)).collect();
                 let refusal =
-                    Refusal::new(format!("shapes are given for `{name}`, which is no input"));
+                    Refusal::new(format!("shapes are given for `{name}`, which is not an input"));
                 return Err(refusal.hint(format!("the inputs are {}", known.join(", "))));
             }
         }

@@ -59,7 +59,7 @@ impl<'p> Lowering<'p> {
             _ => None,
         });
         let Some(written) = written.next() else { return Ok(None) };
-        let Meta::Tensor(meta) = meta else { refuse!("buffer `{name}` is no tensor") };
+        let Meta::Tensor(meta) = meta else { refuse!("buffer `{name}` is not a tensor") };
         if meta.sizes.len() > MAX_RANK {
             refuse!(
                 "buffer `{name}` has {} axes; Core ML's states and inputs have up to {MAX_RANK}",
@@ -167,7 +167,7 @@ impl<'p> Lowering<'p> {
             let (Lowered::Tensor(tensor), Meta::Tensor(meta)) =
                 (lowered, &frame.graph.value(id).meta)
             else {
-                refuse!("buffer `{}` is written what is no tensor", self.buffers[at].name);
+                refuse!("buffer `{}` is written what is not a tensor", self.buffers[at].name);
             };
             self.builder.label = label;
             let mut value = tensor.value;

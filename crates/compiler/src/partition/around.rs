@@ -17,7 +17,7 @@ pub(crate) const DELEGATE: &str = "executorch_call_delegate";
 /// A program that calls delegates.
 pub(crate) struct Around {
     pub(crate) program: ExportedProgram,
-    /// By node whether it is outside of delegates.
+    /// By node whether it is outside delegates.
     pub(crate) outside: Vec<bool>,
 }
 

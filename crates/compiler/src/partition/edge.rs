@@ -155,7 +155,7 @@ impl Divider<'_> {
                 continue;
             };
             let reason = format!(
-                "uses the number `{}`, which is needed outside of its delegate, too; delegates are given tensors only",
+                "uses the number `{}`, which is needed outside its delegate, too; delegates are given tensors only",
                 graph.nodes[shared].name
             );
             self.outside[call] = Some(Why::Refused(Refusal::new(reason)));

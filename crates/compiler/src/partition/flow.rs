@@ -60,7 +60,7 @@ impl Flow {
         flow
     }
 
-    /// The tensors that a value comes from: itself, if it is no number.
+    /// The tensors that a value comes from: itself, if it is not a number.
     pub(super) fn behind(&self, graph: &Graph, id: ValueId) -> Vec<ValueId> {
         let mut found = Vec::new();
         through(graph, &self.producer, &self.is_number, &self.sources, id, &mut found);
@@ -124,7 +124,7 @@ fn is_plain(graph: &Graph, id: ValueId) -> bool {
     matches!(graph.value(id).meta, Meta::Int(_) | Meta::Float(_) | Meta::Bool(_))
 }
 
-/// Whether a call gives nothing but numbers. Branches and loops are no numbers, whatever they give.
+/// Whether a call gives nothing but numbers. Branches and loops are not numbers, whatever they give.
 fn is_number(graph: &Graph, node: &Node) -> bool {
     let mut ids = node.defined().peekable();
     !matches!(node.target, Target::HigherOrder(_))

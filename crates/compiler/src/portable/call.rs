@@ -39,7 +39,7 @@ pub(crate) fn position(dimension: i64, rank: usize) -> Result<usize, Refusal> {
     let at = if dimension < 0 { dimension + count } else { dimension };
     match usize::try_from(at) {
         Ok(position) if at < count => Ok(position),
-        _ => refuse!("dimension {dimension} is none of a tensor of rank {rank}"),
+        _ => refuse!("dimension {dimension} is out of range for a tensor of rank {rank}"),
     }
 }
 
@@ -121,7 +121,7 @@ impl<'a> Call<'a> {
         }
         match self.number_dtype(argument) {
             Some(dtype) => self.full(Vec::new(), argument.clone(), dtype),
-            None => refuse!("`{name}` is no tensor"),
+            None => refuse!("`{name}` is not a tensor"),
         }
     }
 
@@ -138,14 +138,14 @@ impl<'a> Call<'a> {
     pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>, Refusal> {
         match self.argument(name)? {
             Argument::List(items) => items.iter().map(|item| self.tensor_of(name, item)).collect(),
-            _ => refuse!("`{name}` is no list of tensors"),
+            _ => refuse!("`{name}` is not a list of tensors"),
         }
     }
 
     /// The tensors of a list; none for those that are None.
     pub(crate) fn optional_tensors(&mut self, name: &str) -> Result<Vec<Option<Tensor>>, Refusal> {
         let Argument::List(items) = self.argument(name)? else {
-            refuse!("`{name}` is no list of tensors");
+            refuse!("`{name}` is not a list of tensors");
         };
         let tensor = |item: &Argument| match item {
             Argument::None => Ok(None),
@@ -176,7 +176,7 @@ impl<'a> Call<'a> {
         let argument = self.argument(name)?;
         match self.number_dtype(argument) {
             Some(_) => Ok(argument.clone()),
-            None => refuse!("`{name}` is no number"),
+            None => refuse!("`{name}` is not a number"),
         }
     }
 
@@ -191,11 +191,9 @@ impl<'a> Call<'a> {
             argument => match self.frame.size_of(argument) {
                 Some(Size::Fixed(value)) => Ok(value),
                 Some(Size::Symbolic(_)) => {
-                    refuse!(
-                        "`{name}` is known when the program runs only; it has to be a number here"
-                    )
+                    refuse!("`{name}` is unknown at compile time; it has to be a number here")
                 }
-                None => refuse!("`{name}` is no integer"),
+                None => refuse!("`{name}` is not an integer"),
             },
         }
     }
@@ -213,11 +211,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Integers that may be known when the program runs only.
+    /// Integers that may be unknown at compile time.
     pub(crate) fn sizes(&self, name: &str) -> Result<Vec<Size>, Refusal> {
         let size = |item: &Argument| match self.frame.size_of(item) {
             Some(size) => Ok(size),
-            None => refuse!("`{name}` holds something that is no integer"),
+            None => refuse!("`{name}` holds something that is not an integer"),
         };
         match self.argument(name)? {
             Argument::List(items) => items.iter().map(size).collect(),
@@ -236,14 +234,14 @@ impl<'a> Call<'a> {
                     match (known.expression.symbols().as_slice(), known.hint) {
                         ([], Some(Hint::Float(value))) => Ok(value),
                         _ => refuse!(
-                            "`{name}` is known when the program runs only; it has to be a number here"
+                            "`{name}` is unknown at compile time; it has to be a number here"
                         ),
                     }
                 }
                 Meta::Int(Size::Fixed(value)) => Ok(*value as f64),
-                _ => refuse!("`{name}` is no known number"),
+                _ => refuse!("`{name}` is not a known number"),
             },
-            _ => refuse!("`{name}` is no number"),
+            _ => refuse!("`{name}` is not a number"),
         }
     }
 
@@ -263,7 +261,7 @@ impl<'a> Call<'a> {
     pub(crate) fn text(&self, name: &str) -> Result<&'a str, Refusal> {
         match self.argument(name)? {
             Argument::Text(text) => Ok(text),
-            _ => refuse!("`{name}` is no text"),
+            _ => refuse!("`{name}` is not a text"),
         }
     }
 
@@ -283,7 +281,7 @@ impl<'a> Call<'a> {
         match self.node.results().nth(index) {
             Some(Some(id)) => match &self.frame.value(id).meta {
                 Meta::Tensor(meta) => Ok(meta),
-                _ => refuse!("result {index} is no tensor"),
+                _ => refuse!("result {index} is not a tensor"),
             },
             _ => refuse!("result {index} has no use, and no type therefore"),
         }
@@ -338,7 +336,7 @@ impl<'a> Call<'a> {
 
     pub(crate) fn schema(&mut self, operator: &str) -> Result<Arc<Schema>, Refusal> {
         let Target::Operator { namespace, name, overload } = target(operator) else {
-            refuse!("`{operator}` is no operator");
+            refuse!("`{operator}` is not an operator");
         };
         let found = self.rewrite.schemas.find(&namespace, &name, &overload);
         match found {
@@ -346,7 +344,7 @@ impl<'a> Call<'a> {
             // ExecuTorch's functions of numbers are their own kernels.
             Ok(None) | Err(_) => match super::kernel(&target(operator)) {
                 Some(schema) => Ok(schema),
-                None => refuse!("`{operator}` is no operator that is known"),
+                None => refuse!("`{operator}` is not an operator that is known"),
             },
         }
     }
@@ -494,7 +492,7 @@ pub(crate) fn meta(dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
     }
 }
 
-/// An integer that is known when the program runs only.
+/// An integer that is unknown at compile time.
 pub(crate) fn unknown() -> Size {
     let expression = coremill_pt2::Expression::Call(
         coremill_pt2::Function::Other("unknown".to_owned()),

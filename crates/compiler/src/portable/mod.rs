@@ -1,4 +1,4 @@
-//! What stays outside of delegates becomes calls of ExecuTorch's kernels.
+//! What stays outside delegates becomes calls of ExecuTorch's kernels.
 //!
 //! Programs come as `pt2::prepare` leaves them, in torch's own operators. ExecuTorch's runtime has kernels for the out
 //! variants of some of them; [`kernel`] tells which. Every other call is rewritten to calls that have one, by a function
@@ -38,7 +38,7 @@ use self::table::{Rule, Table};
 use crate::bounds;
 use crate::error::{Error, Refusal, Refused, refuse};
 
-/// A program whose calls outside of delegates all have kernels.
+/// A program whose calls outside delegates all have kernels.
 #[derive(Clone, Debug)]
 pub struct Portable {
     /// The program. Values of the graph that was given have their ids still; those that nothing defines any more have no
@@ -158,7 +158,7 @@ impl Rewrite {
         const KEPT: [&str; 4] = ["cond", "map_impl", "scan", "while_loop"];
         if !KEPT.contains(&name) {
             refuse!(
-                "`{name}` is no operator that ExecuTorch's runtime can do; there are {}",
+                "`{name}` is not an operator that ExecuTorch's runtime can do; there are {}",
                 KEPT.join(", ")
             );
         }

@@ -171,7 +171,7 @@ impl<'a> ElementType<'a> {
         Cow::Owned(data)
     }
 
-    /// Why elements do not make an array: one is outside of 32 bits.
+    /// Why elements do not make an array: one is outside 32 bits.
     fn misfit(&self, data: &[u8]) -> Error {
         let words = data.chunks_exact(self.bytes);
         let numbers = words.map(|word| {

@@ -28,7 +28,7 @@ pub fn from_npz(bytes: Buffer) -> Result<Vec<(String, Array)>, Error> {
     for entry in archive.names() {
         let Some(name) = entry.strip_suffix(EXTENSION) else {
             let message =
-                format!("`{}` is no array; accepted are `NAME.npy`", entry.escape_debug());
+                format!("`{}` is not an array; accepted are `NAME.npy`", entry.escape_debug());
             return Err(Error::new(message));
         };
         let bytes = archive.read(entry, left).map_err(of_zip)?;
@@ -80,7 +80,7 @@ mod tests {
             writer.add(name, &[bytes]).expect("memory");
             from_npz(Buffer::from(writer.finish().expect("memory"))).expect_err(name).to_string()
         };
-        assert_eq!(zip("x.pkl", b""), "`x.pkl` is no array; accepted are `NAME.npy`");
+        assert_eq!(zip("x.pkl", b""), "`x.pkl` is not an array; accepted are `NAME.npy`");
         let message = zip("x.npy", b"rubbish");
         assert!(message.starts_with("`x`: it is no `.npy` array"), "{message}");
     }

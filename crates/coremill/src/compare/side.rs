@@ -34,7 +34,7 @@ impl Kind {
             return Ok(Kind::Model);
         }
         if !metadata.is_file() {
-            let message = format!("{} is no regular file", path.display());
+            let message = format!("{} is not a regular file", path.display());
             return Err(Error::new(message).hint("write what comes through it to a file first"));
         }
         let mut start = Vec::new();
@@ -56,7 +56,7 @@ impl Kind {
             });
         }
         let bytes = Buffer::map(path).map_err(|error| Error::io("read", path, &error))?;
-        // What is no whole archive, the reader of programs says best.
+        // What is not a whole archive, the reader of programs says best.
         let arrays = Archive::open(bytes)
             .is_ok_and(|archive| archive.names().all(|name| name.ends_with(".npy")));
         Ok(if arrays { Kind::Arrays } else { Kind::Archive })

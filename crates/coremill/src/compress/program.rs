@@ -6,7 +6,7 @@ use coremill_pte::{Data, Program};
 use crate::error::Error;
 use crate::executorch::{DelegatedModel, models};
 
-/// Has the Core ML models inside of an ExecuTorch program changed, each once, whoever shares it. Nothing is written
+/// Has the Core ML models inside an ExecuTorch program changed, each once, whoever shares it. Nothing is written
 /// before the program is.
 pub fn for_each_model(
     program: &mut Program,

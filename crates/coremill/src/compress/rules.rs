@@ -122,7 +122,7 @@ impl FromStr for Bits {
             "1" | "2" | "3" | "4" | "6" | "8" => Ok(Bits::Some(text.parse().unwrap_or(8))),
             "unique" => Ok(Bits::Unique),
             _ => Err(format!(
-                "`{text}` is no number of bits; accepted are 1, 2, 3, 4, 6, 8 and `unique`"
+                "`{text}` is not a number of bits; accepted are 1, 2, 3, 4, 6, 8 and `unique`"
             )),
         }
     }
@@ -373,7 +373,7 @@ mod tests {
         for (text, message) in [
             ("", "it holds no rules"),
             ("[[rule]]\nlinear = \"int5\"", "`linear` is `int5`"),
-            ("[[rule]]\npalettize = 5", "`5` is no number of bits"),
+            ("[[rule]]\npalettize = 5", "`5` is not a number of bits"),
             ("[[rule]]\nprune = 2.0", "cannot prune a share of 2"),
             ("[[rule]]\nprune = \"4:4\"", "cannot prune 4 of 4"),
             ("[[rule]]\ngroup = 4\nlinear = \"int8\"", "`group` says how to palettize"),

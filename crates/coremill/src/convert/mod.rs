@@ -45,7 +45,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
         }
         Ok(metadata) if !metadata.is_file() => {
             // What cannot be mapped; a pipe would keep the reader waiting.
-            let message = format!("{} is no regular file", path.display());
+            let message = format!("{} is not a regular file", path.display());
             return Err(Error::new(message).hint("write the archive to a file first"));
         }
         Ok(_) => {}
@@ -132,7 +132,7 @@ fn names_fit(what: &str, names: &[String], count: usize) -> Result<(), Error> {
         }
         let identifier = compiler::identifier(name);
         if identifier != *name {
-            return Err(Error::new(format!("`{name}` is no name that Core ML takes"))
+            return Err(Error::new(format!("`{name}` is not a name that Core ML takes"))
                 .hint(format!("`{identifier}` is one")));
         }
     }

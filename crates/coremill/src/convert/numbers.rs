@@ -45,7 +45,7 @@ enum Expected<'a> {
 }
 
 impl Agreement {
-    /// Compares outputs in their order; what is no tensor is none.
+    /// Compares outputs in their order; what is not a tensor is none.
     fn of<'a>(
         expected: impl ExactSizeIterator<Item = (&'a str, Expected<'a>)>,
         found: impl ExactSizeIterator<Item = Option<&'a Array>>,
@@ -61,7 +61,7 @@ impl Agreement {
                 (Expected::Doubles(shape, expected), Some(found)) => {
                     figures_of_doubles(shape, expected, found)
                 }
-                (Expected::NoTensor, _) | (_, None) => Err("is no tensor".to_owned()),
+                (Expected::NoTensor, _) | (_, None) => Err("is not a tensor".to_owned()),
             };
             OutputAgreement { name: name.to_owned(), figures }
         });
@@ -143,7 +143,7 @@ pub fn check_numbers(
 /// rounded as on the device, and the archive's program in `fp32`, and compares. None if the archive holds no sample
 /// inputs.
 ///
-/// What Core ML cannot run as a whole is compared with the same program outside of delegates.
+/// What Core ML cannot run as a whole is compared with the same program outside delegates.
 pub fn check_method(
     lowered: pte::Program,
     method: &str,
@@ -183,7 +183,7 @@ pub fn check_method(
 }
 
 /// What the program gives in torch's own types, where these hold numbers that `fp32` cannot: none if it computes no
-/// doubles, or kernels outside of delegates cannot do all of it.
+/// doubles, or kernels outside delegates cannot do all of it.
 fn in_torch_types(program: &ExportedProgram, outputs: usize) -> Option<Vec<(String, Exact)>> {
     if !has_doubles(&program.graph) {
         return None;
@@ -207,7 +207,7 @@ fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, Exact)>
     let options = LowerOptions { portable: true, ..LowerOptions::default() };
     let method = "forward";
     let outside = compiler::lower(vec![(method.to_owned(), program.clone())], &options)
-        .map_err(|error| Error::new(format!("outside of delegates: {error}")))?;
+        .map_err(|error| Error::new(format!("outside delegates: {error}")))?;
     let mut runner = Runner::new(outside.program, Some(method), runtime::LoadOptions::default())?;
     let samples = sample_inputs(&program, runner.ports())?.unwrap_or_default();
     runner.run_exactly(&samples)

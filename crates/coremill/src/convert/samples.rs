@@ -88,7 +88,7 @@ fn array(value: &Saved) -> Result<Array, Error> {
         },
         Saved::Float(value) => Ok(Array::floats(DType::Fp32, [1], vec![*value as f32])),
         Saved::Bool(value) => Ok(Array::ints(DType::Bool, [1], vec![i32::from(*value)])),
-        _ => Err(Error::new("the sample is no tensor and no number")),
+        _ => Err(Error::new("the sample is not a tensor and no number")),
     }
 }
 

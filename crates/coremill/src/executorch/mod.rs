@@ -1,4 +1,4 @@
-//! ExecuTorch programs: the Core ML models inside of them, and what they compute.
+//! ExecuTorch programs: the Core ML models inside them, and what they compute.
 //!
 //! [`open`] reads a `.pte` file, [`models`] finds what is delegated to Core ML in it, [`extract`] writes these models
 //! out, [`summarize`] counts what there is, and [`Runner`] runs a method.
@@ -70,7 +70,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<Program, Error> {
         }
         Err(error) => return Err(Error::io("read", path, &error)),
         Ok(metadata) if !metadata.is_file() => {
-            let message = format!("{} is no file, so it is no ExecuTorch program", path.display());
+            let message =
+                format!("{} is not a file, so it cannot be an ExecuTorch program", path.display());
             return Err(Error::new(message));
         }
         Ok(_) => {}

@@ -199,7 +199,7 @@ impl Runner {
             return Err(Error::new(format!("there is no state `{name}`")));
         };
         let Value::Tensor(tensor) = tensor(port, array)? else {
-            return Err(Error::new(format!("the state `{name}` is no tensor")));
+            return Err(Error::new(format!("the state `{name}` is not a tensor")));
         };
         self.method.set_state(name, &tensor).map_err(|error| of_runtime(&error))
     }
@@ -376,7 +376,7 @@ fn named_array(name: String, value: &Value) -> Result<(String, Array), Error> {
     Ok((name, array))
 }
 
-/// A value that is no list of tensors as an array: numbers have no dimensions.
+/// A value that is not a list of tensors as an array: numbers have no dimensions.
 fn array(name: &str, value: &Value) -> Result<Array, Error> {
     let narrow = |number: i64| {
         i32::try_from(number).map_err(|_| {
@@ -385,7 +385,7 @@ fn array(name: &str, value: &Value) -> Result<Array, Error> {
     };
     Ok(match value {
         Value::None | Value::Tensors(_) => {
-            return Err(Error::new(format!("output `{name}` is no array")));
+            return Err(Error::new(format!("output `{name}` is not an array")));
         }
         Value::Tensor(tensor) => {
             let dtype = tensor.scalar_type().dtype().ok_or_else(|| {

@@ -19,7 +19,7 @@ pub struct ProgramSummary {
     pub format_version: u32,
     /// The methods.
     pub methods: Vec<MethodSummary>,
-    /// The bytes of constants outside of delegates.
+    /// The bytes of constants outside delegates.
     pub constant_bytes: u64,
     /// The bytes of what tensors hold before the first run.
     pub initial_bytes: u64,

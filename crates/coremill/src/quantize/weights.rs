@@ -44,7 +44,7 @@ pub(super) fn compressed(
 ) -> Result<Op, String> {
     let shape: Vec<usize> = weight.shape().to_vec();
     let Some(elements) = weight.as_floats() else {
-        return Err("is no tensor of floats".to_owned());
+        return Err("is not a tensor of floats".to_owned());
     };
     if let Some(found) = elements.iter().find(|element| !element.is_finite()) {
         return Err(format!("holds {found}, which cannot be quantized"));
@@ -168,7 +168,7 @@ fn tables(
     columns: usize,
 ) -> Result<Op, String> {
     let [height, width] = *shape else {
-        return Err("is no matrix, which tables of rows and columns are for".to_owned());
+        return Err("is not a matrix, which tables of rows and columns are for".to_owned());
     };
     let rows = if rows == 0 { height } else { rows };
     let columns = if columns == 0 { width } else { columns };

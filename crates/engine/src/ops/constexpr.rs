@@ -363,7 +363,7 @@ impl Table {
             }
         })?;
         if let Some(index) = refused {
-            fail!("the index {index} is outside of a table of {} entries", self.entries);
+            fail!("the index {index} is outside a table of {} entries", self.entries);
         }
         self.spread(shape, count, |place, element| values[entries[place] + element])
     }

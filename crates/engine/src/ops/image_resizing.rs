@@ -282,7 +282,7 @@ fn is_resizable(call: &Call, x: View, shape: &[usize]) -> Result<bool> {
     Ok(count > 0)
 }
 
-/// Crops boxes out of images, each resized. What lies outside of the image is padding.
+/// Crops boxes out of images, each resized. What lies outside the image is padding.
 pub(super) fn crop_resize(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let &[images, channels, height, width] = x.shape else {

@@ -34,7 +34,7 @@ pub(super) fn max_pool(call: &Call) -> Results {
 /// What a window covers at one step, along up to three dimensions; one-element ranges stand for those
 /// that are not there.
 struct Reach {
-    /// The indices inside of the input.
+    /// The indices inside the input.
     inside: [Range<usize>; 3],
     /// How many elements are covered along each dimension, padding included.
     padded: [usize; 3],
@@ -60,7 +60,7 @@ impl Reach {
     }
 }
 
-/// Along one dimension: the indices inside of the input, and how many elements there are with padding.
+/// Along one dimension: the indices inside the input, and how many elements there are with padding.
 pub(crate) fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
     let start = step as i64 * window.stride - window.before;
     // Rounding the extent up may take a window beyond the padding, where there is nothing to count.

@@ -49,7 +49,7 @@ pub(super) fn random_categorical(call: &Call) -> Results {
                 true => f64::from(weight - largest).exp(),
                 false => f64::from(weight),
             };
-            // What is no probability is never drawn.
+            // What is not a probability is never drawn.
             sum += if weight > 0.0 { weight } else { 0.0 };
             sums.push(sum);
         }

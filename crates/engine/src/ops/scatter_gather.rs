@@ -129,7 +129,7 @@ impl Axis {
     fn outside(&self, index: i32) -> Error {
         let (axis, extent) = (self.name, self.extent);
         let error = Error::new(format!(
-            "index {index} is outside of axis {axis}, which has {extent} elements"
+            "index {index} is outside axis {axis}, which has {extent} elements"
         ));
         if index < 0 && !self.counts_back {
             return error.hint("from iOS17 on indices do not count from the end; add the extent");

@@ -91,7 +91,7 @@ fn place(index: i32, axis: usize, extent: usize) -> Result<usize> {
     let from_start = i64::from(index) + if index < 0 { extent as i64 } else { 0 };
     match usize::try_from(from_start) {
         Ok(place) if place < extent => Ok(place),
-        _ => fail!("index {index} is outside of axis {axis} of `x`, which has {extent} elements"),
+        _ => fail!("index {index} is outside axis {axis} of `x`, which has {extent} elements"),
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) fn slice_by_size(call: &Call) -> Results {
     let mut seen = Strided::dense(x.shape);
     for (axis, (&begin, &size)) in begins.iter().zip(&sizes).enumerate() {
         let extent = x.shape[axis];
-        // Nothing is left to take at the end of an axis, but it is no mistake to begin there.
+        // Nothing is left to take at the end of an axis, but it is not a mistake to begin there.
         let first = match usize::try_from(begin) {
             Ok(first) if first == extent => first,
             _ => place(begin, axis, extent)?,

@@ -231,7 +231,7 @@ pub(super) fn non_zero(call: &Call) -> Results {
     call.give_ints(shape, places)
 }
 
-/// An index outside of the vector leaves all of it off.
+/// An index outside the vector leaves all of it off.
 pub(super) fn one_hot(call: &Call) -> Results {
     let indices = call.tensor("indices")?;
     let axis = call.axis("axis", indices.rank() + 1)?;
@@ -401,7 +401,7 @@ pub(super) fn shape(call: &Call) -> Results {
     let x = call.tensor("x")?;
     match x.shape.iter().map(|&extent| i32::try_from(extent).ok()).collect() {
         Some(extents) => call.give_ints([x.rank()], extents),
-        None => fail!("`x` has shape {:?}, of which an extent is no `int32`", x.shape),
+        None => fail!("`x` has shape {:?}, of which an extent is not an `int32`", x.shape),
     }
 }
 

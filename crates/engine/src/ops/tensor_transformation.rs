@@ -202,7 +202,7 @@ fn factor(call: &Call, name: &str) -> Result<usize> {
 fn by(extent: usize, factor: usize) -> Result<usize> {
     match extent.checked_mul(factor) {
         Some(product) => Ok(product),
-        None => fail!("{extent} times {factor} is no extent"),
+        None => fail!("{extent} times {factor} is not an extent"),
     }
 }
 

@@ -96,9 +96,9 @@ impl Builder<'_> {
         if op.outputs.iter().any(|&output| self.source.is_constant(output)) {
             return Ok(None);
         }
-        let kind = op
-            .kind()
-            .ok_or_else(|| Error::new("is no operation of Core ML; custom layers cannot be run"))?;
+        let kind = op.kind().ok_or_else(|| {
+            Error::new("is not an operation of Core ML; custom layers cannot be run")
+        })?;
         let (kind, inputs) = match kind {
             OpKind::Const | OpKind::ConstSymbolic => return Ok(None),
             OpKind::Cond => {
@@ -192,7 +192,7 @@ impl Builder<'_> {
             return Ok(Operand::Constant(known));
         }
         let Binding::Value(value) = binding else {
-            return Err(Error::new("a literal is no constant"));
+            return Err(Error::new("a literal is not a constant"));
         };
         let slot = self.slots.get(value).ok_or_else(|| {
             let name = &self.source.function.value(*value).name;

@@ -142,7 +142,7 @@ impl Source {
                 continue;
             }
             let Definition::Output(op, _) = self.function.value(value).definition else {
-                return Err(Error::new("an input is no constant"));
+                return Err(Error::new("an input is not a constant"));
             };
             let before = pending.len();
             for (_, binding) in self.function.op(op).all_bindings() {
@@ -172,7 +172,7 @@ impl Source {
     fn fold(&self, id: OpId, done: &HashMap<ValueId, Array>) -> Result<Vec<Array>> {
         let op = self.function.op(id);
         let fold = || {
-            let kind = op.kind().ok_or_else(|| Error::new("is no operation of Core ML"))?;
+            let kind = op.kind().ok_or_else(|| Error::new("is not an operation of Core ML"))?;
             if kind == OpKind::Const {
                 let constant = op.attributes.get("val");
                 return literal(constant.ok_or_else(|| Error::new("states no value"))?)
@@ -212,7 +212,7 @@ impl Source {
         error.of_operation(op.type_name(), value)
     }
 
-    /// The element types of what an operation gives; `string` for what is no tensor.
+    /// The element types of what an operation gives; `string` for what is not a tensor.
     pub(crate) fn output_dtypes(&self, op: OpId) -> Vec<DType> {
         let outputs = self.function.op(op).outputs.iter();
         let dtype = |&value| {
@@ -290,7 +290,7 @@ pub(crate) fn literal(constant: &Constant) -> Result<Array> {
     let ints = elements.iter().map(|element| element.as_ints()?.first().copied());
     match (ints.collect::<Option<Vec<_>>>(), elements.first()) {
         (Some(ints), Some(first)) => Ok(Array::ints(first.dtype(), shape, ints)),
-        _ => Err(Error::new(format!("a constant `{}` is no list of scalars", constant.ty))),
+        _ => Err(Error::new(format!("a constant `{}` is not a list of scalars", constant.ty))),
     }
 }
 

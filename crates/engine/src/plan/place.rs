@@ -1,4 +1,4 @@
-//! Where values lie: which share a part of the arena, and when those outside of it are let go.
+//! Where values lie: which share a part of the arena, and when those outside it are let go.
 
 use std::ops::Range;
 

@@ -51,7 +51,7 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
                 for ((name, found), (_, expected)) in found.0.iter().zip(&expected.0) {
                     let (found, expected) = (found.as_array(), expected.as_array());
                     let (Some(found), Some(expected)) = (found, expected) else {
-                        panic!("{name} is no tensor");
+                        panic!("{name} is not a tensor");
                     };
                     assert_eq!(found.shape(), expected.shape(), "{what}");
                     assert_eq!(found.dtype(), expected.dtype(), "{what}");

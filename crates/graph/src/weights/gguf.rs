@@ -92,7 +92,7 @@ impl Gguf {
 pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
     let mut reader = Reader { file, at: 0 };
     if reader.array::<4>()? != MAGIC {
-        return Err("is no GGUF file".to_owned());
+        return Err("is not a GGUF file".to_owned());
     }
     let version = reader.u32()?;
     if !(2..=3).contains(&version) {
@@ -129,7 +129,9 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
     }
     let alignment = metadata.get("general.alignment").and_then(MetadataValue::as_u64).unwrap_or(32);
     if !alignment.is_power_of_two() {
-        return Err(format!("aligns its tensors to {alignment} bytes, which is no power of two"));
+        return Err(format!(
+            "aligns its tensors to {alignment} bytes, which is not a power of two"
+        ));
     }
     let start = (reader.at as u64).checked_next_multiple_of(alignment);
     let mut tensors = Vec::with_capacity(found.len());

@@ -22,7 +22,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
     header.read_at(0, &mut text).map_err(|error| error.to_string())?;
     let header: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text)
         .map_err(|error| {
-            format!("is neither safetensors nor GGUF: its header is no JSON ({error})")
+            format!("is neither safetensors nor GGUF: its header is not a JSON ({error})")
         })?;
     let mut tensors = Vec::with_capacity(header.len());
     for (name, entry) in &header {
@@ -36,7 +36,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
                 field(key)?.as_array().map(|all| all.iter().map(|n| n.as_u64()).collect());
             numbers
                 .flatten()
-                .ok_or_else(|| format!("`{key}` of tensor `{name}` is no list of integers"))
+                .ok_or_else(|| format!("`{key}` of tensor `{name}` is not a list of integers"))
         };
         let dtype = field("dtype")?.as_str().unwrap_or_default();
         let Some(element) = element_type(dtype) else {

@@ -14,7 +14,7 @@ pub fn read(path: &Path) -> Result<Model, Error> {
     read_from(&Source::Directory(path))
 }
 
-/// Reads a compiled model whose files lie in memory, or inside of another file, by their paths.
+/// Reads a compiled model whose files lie in memory, or inside another file, by their paths.
 pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model, Error> {
     read_from(&Source::in_memory(files)?)
 }
@@ -53,7 +53,7 @@ fn read_description(source: &Source<'_>) -> Result<Model, Error> {
     };
     if !there {
         let message =
-            format!("{} is no compiled model: it holds no {}", source.shown(), file::DATA);
+            format!("{} is not a compiled model: it holds no {}", source.shown(), file::DATA);
         let hint = "compiled models are directories named `.mlmodelc`";
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }

@@ -104,7 +104,7 @@ fn prepare<'m>(verified: &Verified<'m>, name: &str) -> Result<Prepared<'m>, Erro
     Ok(Prepared { files, layout })
 }
 
-/// Refuses to replace what is no compiled model: a mistyped path must not cost anybody a directory.
+/// Refuses to replace what is not a compiled model: a mistyped path must not cost anybody a directory.
 fn check_target(path: &Path) -> Result<(), Error> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let is_model = path.join(file::DATA).is_file();

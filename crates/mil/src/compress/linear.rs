@@ -143,9 +143,9 @@ impl Config {
     /// Reads coremltools' `OpLinearQuantizerConfig` as JSON.
     pub fn from_json(text: &str) -> Result<Config, Error> {
         let value: Value = serde_json::from_str(text)
-            .map_err(|error| Error::new(format!("the value is no JSON: {error}")))?;
+            .map_err(|error| Error::new(format!("the value is not a JSON: {error}")))?;
         let Value::Object(entries) = value else {
-            return Err(Error::new("the value is no JSON object"));
+            return Err(Error::new("the value is not a JSON object"));
         };
         let mut config = Config::default();
         let (mut granularity, mut block) =
@@ -181,7 +181,7 @@ impl Config {
                 }
                 _ => {
                     return Err(Error::new(format!(
-                        "`{key}` is no key; there are mode, dtype, granularity, block_size, weight_threshold"
+                        "`{key}` is not a key; there are mode, dtype, granularity, block_size, weight_threshold"
                     )));
                 }
             }

@@ -513,7 +513,7 @@ fn remedy_for_dtype(row: &OpRow, name: &str, dtype: DType) -> String {
 }
 
 fn unknown_parameter(row: &OpRow, name: &str) -> Refusal {
-    let refusal = Refusal::new("is no parameter of this operation").of(name);
+    let refusal = Refusal::new("is not a parameter of this operation").of(name);
     let newer = row.kind.rows().iter().find(|newer| newer.parameter(name).is_some());
     match newer {
         Some(newer) if newer.since > row.since => {
@@ -587,7 +587,7 @@ mod tests {
         let float = Type::tensor(DType::Fp32, &[2]);
         let extra = Op::new(OpKind::Sin).with("y", Binding::Literal(Constant::fp32(1.0)));
         let (function, _) = single(extra, float.clone(), Opset::Ios16);
-        assert_eq!(messages(&function), ["`y`: is no parameter of this operation"]);
+        assert_eq!(messages(&function), ["`y`: is not a parameter of this operation"]);
 
         let (function, _) = single(Op::new(OpKind::Transpose), float.clone(), Opset::Ios16);
         assert_eq!(messages(&function), ["`perm`: is required, but nothing is bound to it"]);

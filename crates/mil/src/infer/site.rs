@@ -305,7 +305,7 @@ impl<'a> Site<'a> {
     /// The element type that a parameter names.
     pub(crate) fn dtype(&self, name: &str) -> Result<DType, Refusal> {
         let text = self.text(name)?;
-        let message = || Refusal::new(format!("`{text}` is no element type")).of(name);
+        let message = || Refusal::new(format!("`{text}` is not an element type")).of(name);
         text.parse().map_err(|_| message())
     }
 
@@ -388,7 +388,7 @@ pub(crate) fn normalize_axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
     match normalized {
         Some(axis) if (0..signed_rank).contains(&axis) => Ok(axis as usize),
         _ => Err(Refusal::new(format!(
-            "axis {axis} is outside of a tensor of rank {rank}, whose axes are {} to {}",
+            "axis {axis} is outside a tensor of rank {rank}, whose axes are {} to {}",
             -signed_rank,
             signed_rank - 1
         ))),

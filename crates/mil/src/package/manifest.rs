@@ -154,7 +154,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest> {
     }
     let root = root.ok_or_else(|| {
         let identifier = shortened(&document.root_model_identifier);
-        fail(format!("`rootModelIdentifier` is `{identifier}`, which is no item"))
+        fail(format!("`rootModelIdentifier` is `{identifier}`, which is not an item"))
     })?;
     Ok(Manifest { root, items })
 }
@@ -310,7 +310,7 @@ mod tests {
             ("empty", String::new(), "EOF"),
             ("not an object", "[]".into(), "invalid length 0"),
             ("deep", "[".repeat(100_000), "invalid type: sequence"),
-            ("no root", document(&good, "j"), "`rootModelIdentifier` is `j`, which is no item"),
+            ("no root", document(&good, "j"), "`rootModelIdentifier` is `j`, which is not an item"),
             ("twice", document(&format!("{good},{good}"), "i"), "`i` stands twice"),
             (
                 "version",

@@ -9,7 +9,7 @@
 //! [`read`] takes any package that an attacker may have written: what it does not refuse is sound, as
 //! far as the format goes; whether the program makes sense is for the verifier to say. Weights stay in
 //! their files. [`write`](write()) replaces a package in one step, and the same model always gives the
-//! same bytes. [`to_tree`] and [`from_tree`] do the same for packages inside of other files. Whatever a reader here does not know is kept and written again, or refused by name.
+//! same bytes. [`to_tree`] and [`from_tree`] do the same for packages inside other files. Whatever a reader here does not know is kept and written again, or refused by name.
 //!
 //! ```
 //! use coremill_mil::{model::describe, package, text, verify::verify};

@@ -33,7 +33,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
     decode::model(bytes)
 }
 
-/// Reads a package whose files lie in memory, or inside of another file, by their paths.
+/// Reads a package whose files lie in memory, or inside another file, by their paths.
 pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model> {
     read_package(&Source::in_memory(files)?)
 }

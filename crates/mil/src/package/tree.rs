@@ -1,4 +1,4 @@
-//! Packages and compiled models that lie in memory, or inside of other files, instead of in a directory.
+//! Packages and compiled models that lie in memory, or inside other files, instead of in a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -85,7 +85,7 @@ pub fn write_files(
     staging.commit(options.durable)
 }
 
-/// Refuses to replace what is no model: a mistyped path must not cost anybody a directory.
+/// Refuses to replace what is not a model: a mistyped path must not cost anybody a directory.
 fn check_target(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let is_model = ["Manifest.json", "coremldata.bin"].iter().any(|name| path.join(name).is_file());

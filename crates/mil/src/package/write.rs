@@ -96,7 +96,7 @@ pub fn to_bytes(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>> {
     encode::model(model, &|weight| layout.place(weight))
 }
 
-/// Refuses to replace what is no package: a mistyped path must not cost anybody a directory.
+/// Refuses to replace what is not a package: a mistyped path must not cost anybody a directory.
 fn check_target(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let is_package = path.join(manifest::FILE).is_file();

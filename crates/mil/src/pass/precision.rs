@@ -525,7 +525,7 @@ fn computes_angles(op: &Op) -> bool {
     )
 }
 
-/// Whether an operation takes a number beyond the finite ones of half precision that is no mask.
+/// Whether an operation takes a number beyond the finite ones of half precision that is not a mask.
 fn exceeds_half(function: &Function, op: &Op) -> bool {
     op.kind() != Some(OpKind::Const)
         && op.all_bindings().any(|(_, binding)| {
@@ -546,7 +546,7 @@ fn exceeds_half(function: &Function, op: &Op) -> bool {
         })
 }
 
-/// Whether there is a number beyond the finite ones of half precision that is no mask.
+/// Whether there is a number beyond the finite ones of half precision that is not a mask.
 fn has_far(bytes: &[u8]) -> bool {
     let (floats, _) = bytes.as_chunks::<4>();
     floats.iter().any(|&raw| {

@@ -32,7 +32,7 @@ impl<'t> Cursor<'t> {
         self.next.1
     }
 
-    /// The token behind the one ahead; the end of the text if that is no token.
+    /// The token behind the one ahead; the end of the text if that is not a token.
     pub(super) fn peek_second(&self) -> Token<'t> {
         self.lexer.clone().next().map_or(Token::End, |token| token.1)
     }

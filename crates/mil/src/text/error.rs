@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Text that is no program: what is wrong, and where.
+/// Text that is not a program: what is wrong, and where.
 ///
 /// `Display` gives one line; [`Error::render`] shows the line of the text with a mark under the place.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -75,7 +75,7 @@ impl Format {
     }
 }
 
-/// Appends the number whose encoding in `dtype` is `bits`; nothing if it is no floating-point type.
+/// Appends the number whose encoding in `dtype` is `bits`; nothing if it is not a floating-point type.
 pub(super) fn write(out: &mut String, dtype: DType, bits: u64) {
     let Some(format) = Format::of(dtype) else { return };
     let mantissa = bits & format.mantissa_mask();

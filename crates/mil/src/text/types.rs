@@ -133,7 +133,7 @@ impl Cursor<'_> {
         let Ok(dtype) = word.parse() else {
             let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
             return Err(self
-                .error(format!("`{}` is no type", shortened(word)))
+                .error(format!("`{}` is not a type", shortened(word)))
                 .with_hint(format!("element types are {}", known.join(", "))));
         };
         self.take()?;

@@ -257,7 +257,7 @@ fn element(cursor: &mut Cursor<'_>, dtype: DType, elements: &mut Elements) -> Re
                 let number = shortened(spelled);
                 let error = |message: String| cursor.error_at(start, message);
                 match refusal {
-                    Refusal::Malformed => error(format!("`{number}` is no number"))
+                    Refusal::Malformed => error(format!("`{number}` is not a number"))
                         .with_hint("numbers are written 0x1.8p-3, 0.1875, 1e-5, inf or nan"),
                     Refusal::TooLarge => error(format!("`{number}` is too large for `{dtype}`"))
                         .with_hint("write inf if that is meant"),

@@ -55,7 +55,7 @@ codes! {
         "callers choose functions by name",
         "rename one of them";
     Error InvalidName "invalid-name":
-        "a name is no identifier, or a reserved word",
+        "a name is not an identifier, or a reserved word",
         "Core ML writes the program as text when it compiles it, and refuses to read that text back",
         "use letters, digits and `_`, begin with a letter or `_`, and avoid names of types";
     Error DuplicateName "duplicate-name":
@@ -83,7 +83,7 @@ codes! {
         "readers of programs work their way down with limited stacks",
         "flatten the control flow";
     Error UndefinedValue "undefined-value":
-        "a value is used before it is defined, or outside of the block that defines it",
+        "a value is used before it is defined, or outside the block that defines it",
         "operations run in order, and blocks see only what stands around them",
         "define the value before, or pass it out of its block as an output";
     Error NoOutputs "no-outputs":
@@ -153,7 +153,7 @@ codes! {
         "Core ML passes `fp32` and `int32` arrays, `fp16` from iOS16 and `int8` from iOS26 on, and the labels of classifiers",
         "cast it at the edge of the function";
     Error StateType "state-type":
-        "a state is no `fp16` tensor of fixed shape",
+        "a state is not a `fp16` tensor of fixed shape",
         "Core ML keeps states in buffers of fixed size, in `fp16` only",
         "declare the state as `fp16` with a fixed shape, and cast what is read from it";
     Error StateTooNew "state-too-new":
@@ -247,7 +247,7 @@ codes! {
     Warning IntegerArithmetic "integer-arithmetic":
         "operations do arithmetic in `int32`",
         "the Neural Engine computes in `fp16` only",
-        "compute once outside of the model, or fold it";
+        "compute once outside the model, or fold it";
     Warning GatherForSlice "gather-for-slice":
         "`gather` takes one fixed element",
         "the Neural Engine prefers slices; such an index alone can keep the operation off it",
@@ -282,7 +282,7 @@ codes! {
         "on the GPU it is reported to give wrong values",
         "decompose it, or split the batch";
     Warning StateAlignment "state-alignment":
-        "the last dimension of a state is no multiple of 32",
+        "the last dimension of a state is not a multiple of 32",
         "the Neural Engine wants rows of such lengths",
         "pad the last dimension to a multiple of 32";
     Warning SliceReshape "slice-reshape":
@@ -303,7 +303,7 @@ codes! {
         "masks of the smallest `fp32` become -inf in `fp16`, and rows that are masked as a whole become NaN",
         "clamp to -65504 and 65504 before casting";
     Warning HalfOverflow "half-overflow":
-        "a constant outside of the range of `fp16` is cast to it",
+        "a constant outside the range of `fp16` is cast to it",
         "it becomes an infinity",
         "clamp to -65504 and 65504 before casting";
     Warning VanishingEpsilon "vanishing-epsilon":

@@ -268,7 +268,7 @@ fn classifier(
                 format!("`classify` gives `{given}`, but the description names no predicted {what}")
             }
             (Some(stated), None) if signature.output(stated).is_none() => {
-                format!("the predicted {what} are said to be `{stated}`, which is no output")
+                format!("the predicted {what} are said to be `{stated}`, which is not an output")
             }
             _ => continue,
         };

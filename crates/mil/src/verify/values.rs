@@ -187,7 +187,7 @@ fn attributes_are_known(op: &Op, location: &dyn Fn() -> Location, findings: &mut
             // Inference checks these as the arguments that they are.
             || (kind.is_constexpr() && kind.rows().iter().any(|row| row.parameter(name).is_some()));
         if !known {
-            let message = format!("`{name}` is no attribute of `{}`", kind.name());
+            let message = format!("`{name}` is not an attribute of `{}`", kind.name());
             findings.report(Code::UnknownAttribute, location().parameter(name), message);
         }
     }

@@ -10,7 +10,7 @@ const MESSAGES: &[(&str, &str)] = &[
         "`x`: has element type `bool`; accepted are `fp16`, `fp32`, `int32` in iOS15; hint: `cast` it first",
     ),
     ("abs/iOS17/missing", "`x`: is required, but nothing is bound to it"),
-    ("abs/iOS17/unknown", "`y`: is no parameter of this operation; hint: it takes `x`"),
+    ("abs/iOS17/unknown", "`y`: is not a parameter of this operation; hint: it takes `x`"),
     (
         "add/iOS16/mismatch",
         "shapes [2, 3] and [2, 4] do not broadcast: 3 against 4; hint: aligned at the last dimension, dimensions must be equal or one of them 1",
@@ -65,12 +65,12 @@ const MESSAGES: &[(&str, &str)] = &[
     ("reduce_sum/iOS15/axes-rank0", "`axes`: expects a vector of axes, found `int32`"),
     (
         "reduce_sum/iOS15/too-small",
-        "`axes`: axis -4 is outside of a tensor of rank 3, whose axes are -3 to 2",
+        "`axes`: axis -4 is outside a tensor of rank 3, whose axes are -3 to 2",
     ),
     ("reduce_sum/iOS15/twice", "`axes`: names axis 0 twice; accepted is each axis once"),
     (
         "softmax/iOS15/too-large",
-        "`axis`: axis 2 is outside of a tensor of rank 2, whose axes are -2 to 1",
+        "`axis`: axis 2 is outside a tensor of rank 2, whose axes are -2 to 1",
     ),
     (
         "conv/iOS15/same-lower",

@@ -21,7 +21,7 @@ fn with_input(mut model: Model, change: impl FnOnce(&mut FeatureDescription)) ->
 fn array(feature: &mut FeatureDescription) -> &mut ArrayType {
     match &mut feature.ty {
         FeatureType::MultiArray(array) | FeatureType::State(array) => array,
-        other => panic!("{other:?} is no array"),
+        other => panic!("{other:?} is not an array"),
     }
 }
 

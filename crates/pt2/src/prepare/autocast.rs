@@ -23,7 +23,7 @@ pub(super) struct Cast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     Cpu,
-    /// All that is no CPU has the lists of CUDA.
+    /// All that is not a CPU has the lists of CUDA.
     Cuda,
     Mps,
     Xpu,

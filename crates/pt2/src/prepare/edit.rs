@@ -98,7 +98,7 @@ impl<'a> Editor<'a> {
         origin: &Origin,
     ) -> Result<(), Error> {
         let schema = self.schemas.find("aten", name, overload)?.ok_or_else(|| {
-            Error::unsupported(format!("`aten.{name}.{overload}` is no operator that is known"))
+            Error::unsupported(format!("`aten.{name}.{overload}` is not an operator that is known"))
         })?;
         let (arguments, keywords) = normalize::arguments(Some(&schema), given)?;
         let node_name = outputs.iter().find_map(|output| match output {

@@ -153,7 +153,7 @@ fn inner_write(graph: &Graph, input: usize) -> Error {
         _ => "a constant",
     };
     Error::unsupported(format!(
-        "a graph inside of it writes to its input `{}`; branches and bodies may write to what they made alone",
+        "a graph inside it writes to its input `{}`; branches and bodies may write to what they made alone",
         shown(name)
     ))
     .with_hint("return the new value from the branch or body instead")
@@ -371,7 +371,7 @@ impl State<'_> {
         }
         .ok_or_else(|| {
             Error::malformed(
-                "what is written to is no tensor that an input or earlier node defines",
+                "what is written to is not a tensor that an input or earlier node defines",
             )
         })
     }
@@ -488,7 +488,7 @@ impl State<'_> {
             node.arguments.truncate(2);
         }
         let schema = self.editor.schemas.find("aten", name, &overload)?.ok_or_else(|| {
-            Error::unsupported(format!("`aten.{name}.{overload}` is no operator that is known"))
+            Error::unsupported(format!("`aten.{name}.{overload}` is not an operator that is known"))
         })?;
         node.schema = Some(schema);
         node.target =

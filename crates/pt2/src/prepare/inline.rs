@@ -288,7 +288,7 @@ impl Inliner<'_> {
             found => found,
         };
         let Target::Operator { namespace, name: operator, overload } = &target else {
-            return Err(Error::unsupported(format!("`{}` is no operator", shown(name))));
+            return Err(Error::unsupported(format!("`{}` is not an operator", shown(name))));
         };
         let schema = self.editor.schemas.find(namespace, operator, overload)?;
         let given = rest.into_iter().map(positional).collect();
@@ -327,7 +327,7 @@ fn rename_node(node: &mut Node, names: &HashMap<ValueId, Argument>) -> Result<()
     Ok(())
 }
 
-/// Whether the call is dropout that gives its input: outside of training, or where nothing is dropped.
+/// Whether the call is dropout that gives its input: outside training, or where nothing is dropped.
 fn is_idle_dropout(node: &Node) -> bool {
     const NAMES: [&str; 5] =
         ["dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout"];

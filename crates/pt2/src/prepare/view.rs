@@ -307,7 +307,7 @@ fn permutation(node: &Node, name: &str, rank: usize) -> Result<Option<Vec<usize>
     sorted.sort_unstable();
     if sorted.iter().copied().ne(0..rank) {
         return Err(Error::malformed(format!(
-            "{order:?} is no permutation of the {rank} dimensions"
+            "{order:?} is not a permutation of the {rank} dimensions"
         )));
     }
     Ok(Some(order))

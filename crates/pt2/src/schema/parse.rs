@@ -13,7 +13,7 @@ pub(super) fn parse(line: &str) -> Option<Schema> {
     let mut keyword_only = false;
     while !cursor.take(")") {
         if !arguments.is_empty() || keyword_only {
-            // The star is no argument, but a comma follows it all the same.
+            // The star is not an argument, but a comma follows it all the same.
             cursor.take(",").then_some(())?;
         }
         if cursor.take("*") {

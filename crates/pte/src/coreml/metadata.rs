@@ -44,14 +44,14 @@ impl Metadata {
         let mut object: Map<String, Value> = from_json(bytes)?;
         let identifier = match object.shift_remove(IDENTIFIER) {
             Some(Value::String(identifier)) if !identifier.is_empty() => identifier,
-            _ => return Err(Error::malformed(format!("`{IDENTIFIER}` is no text"))),
+            _ => return Err(Error::malformed(format!("`{IDENTIFIER}` is not a text"))),
         };
         let methods = match object.shift_remove(METHODS) {
             Some(Value::Object(methods)) => {
                 let method = |(name, value): (String, Value)| {
                     let Value::Object(mut method) = value else {
                         let name = shown(&name);
-                        return Err(Error::malformed(format!("method `{name}` is no object")));
+                        return Err(Error::malformed(format!("method `{name}` is not an object")));
                     };
                     let interface = interface(&mut method)
                         .map_err(|error| error.within(format!("method `{}`", shown(&name))))?;
@@ -59,7 +59,7 @@ impl Metadata {
                 };
                 Methods::Several(methods.into_iter().map(method).collect::<Result<_, _>>()?)
             }
-            Some(_) => return Err(Error::malformed(format!("`{METHODS}` is no object"))),
+            Some(_) => return Err(Error::malformed(format!("`{METHODS}` is not an object"))),
             None => Methods::One(interface(&mut object)?),
         };
         Ok(Metadata { identifier, methods, unknown: object })
@@ -120,7 +120,7 @@ fn interface(object: &mut Map<String, Value>) -> Result<Interface, Error> {
             };
             names.into_iter().map(name).collect::<Result<Vec<String>, Error>>()
         }
-        _ => Err(Error::malformed(format!("`{key}` is no list"))),
+        _ => Err(Error::malformed(format!("`{key}` is not a list"))),
     };
     let interface = Interface { inputs: names(INPUTS)?, outputs: names(OUTPUTS)? };
     if interface.outputs.is_empty() {

@@ -80,7 +80,7 @@ impl<'b> Bytes<'b> {
         // Whether all of both lies in the file, so that only fields are to be checked from now on.
         for (start, length) in [(vtable, layout_length), (at, length)] {
             if start + u64::from(length) > self.bytes.len() as u64 {
-                let message = format!("a table of {length} bytes ends outside of the file");
+                let message = format!("a table of {length} bytes ends outside the file");
                 return Err(Error::malformed(message).at(start));
             }
         }
@@ -94,7 +94,7 @@ impl<'b> Bytes<'b> {
         let length = self.bytes.len() as u64;
         // Fewer than 2^32 elements of at most 8 bytes do not overflow.
         if start + count * size > length {
-            let message = format!("{count} elements of {size} bytes end outside of the file");
+            let message = format!("{count} elements of {size} bytes end outside the file");
             return Err(Error::malformed(message).at(at));
         }
         Ok((start as usize, count as usize))
@@ -266,7 +266,7 @@ impl<'b> Table<'b> {
     fn scalar<const N: usize>(&self, slot: u16) -> Result<Option<[u8; N]>> {
         let Some(place) = self.place(slot)? else { return Ok(None) };
         if usize::from(place) + N > usize::from(self.length) {
-            let message = format!("field {slot} ends outside of its table");
+            let message = format!("field {slot} ends outside its table");
             return Err(Error::malformed(message).at(self.at));
         }
         self.bytes.part(self.at + u64::from(place)).map(Some)

@@ -45,7 +45,7 @@ pub fn is_program(start: &[u8]) -> bool {
 pub fn from_buffer(file: &Buffer) -> Result<Program> {
     let whole = file.as_bytes();
     if whole.get(4..8) != Some(&IDENTIFIER) {
-        let mut error = Error::new(ErrorKind::OtherFormat, "this is no ExecuTorch program");
+        let mut error = Error::new(ErrorKind::OtherFormat, "this is not an ExecuTorch program");
         if let Some(found) = whole.get(4..8).filter(|found| found.starts_with(b"ET")) {
             let found = shown(&String::from_utf8_lossy(found));
             error = Error::unsupported(format!("programs of version `{found}` are not read"));

@@ -121,7 +121,7 @@ fn bound(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if !value.getattr("is_Integer").is_ok_and(|is| is.is_truthy().unwrap_or(false)) {
         return Ok(None);
     }
-    // What does not fit is no bound of a size.
+    // What does not fit is not a bound of a size.
     Ok(value.call_method0("__int__")?.extract().ok())
 }
 

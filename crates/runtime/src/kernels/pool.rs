@@ -53,7 +53,7 @@ impl Windows {
         let least = [(kernel, 1), (stride, 1), (padding, 0), (dilation, 1)];
         ensure!(
             least.iter().all(|(pair, least)| pair.iter().all(|n| (*least..1 << 31).contains(n))),
-            "windows of {kernel:?} with stride {stride:?}, padding {padding:?} and dilation {dilation:?} are none"
+            "windows of {kernel:?} with stride {stride:?}, padding {padding:?} and dilation {dilation:?} do not fit the input"
         );
         let mut output = [0; 2];
         for axis in 0..2 {
@@ -211,7 +211,7 @@ fn adaptive_average(x: &Arguments, out: &mut [Out]) -> Result {
     let wanted = x.pair(1, None)?;
     ensure!(
         wanted.iter().all(|size| (1..1 << 31).contains(size)) && !view.sizes[1..].contains(&0),
-        "{wanted:?} averages of {input:?} pixels are none"
+        "{wanted:?} averages of {input:?} pixels cannot be computed"
     );
     let output = wanted.map(|size| size as usize);
     out[0].resize(&with_image(&view, output))?;

@@ -146,7 +146,7 @@ fn rounded(x: &Arguments, round: impl Fn(f64) -> f64) -> Result<Scalar> {
 
 fn local_scalar(x: &Arguments) -> Result<Scalar> {
     let view = x.tensor(0)?;
-    ensure!(view.count() >= 1, "a tensor without elements is no number");
+    ensure!(view.count() >= 1, "a tensor without elements is not a number");
     Compute::of(view.dtype)?;
     Ok(match view.dtype {
         ScalarType::Bool => Scalar::Bool(view.at::<i64>(0) != 0),
@@ -164,7 +164,7 @@ fn copy_index(x: &Arguments, out: &mut [Out]) -> Result {
     same_type(&view, out)?;
     ensure!(
         out.sizes.get(1..) == Some(view.sizes) && out.is_contiguous(),
-        "a tensor of the sizes {:?} is no part of one of {:?}",
+        "a tensor of the sizes {:?} is not a part of one of {:?}",
         view.sizes,
         out.sizes
     );

@@ -438,7 +438,7 @@ fn convert(view: View, out: &Out) -> Result<Vec<u8>> {
 /// Empty vectors among the tensors are left out, as PyTorch does.
 fn concatenate(x: &Arguments, out: &mut [Out]) -> Result {
     let mut views = x.tensors(0)?;
-    ensure!(!views.is_empty(), "there are no tensors to join");
+    ensure!(!views.is_empty(), "there are not tensors to join");
     if views.iter().any(|view| view.sizes != [0]) {
         views.retain(|view| view.sizes != [0]);
     }
@@ -465,7 +465,7 @@ fn concatenate(x: &Arguments, out: &mut [Out]) -> Result {
 
 fn stack(x: &Arguments, out: &mut [Out]) -> Result {
     let views = x.tensors(0)?;
-    let Some(first) = views.first() else { fail!("there are no tensors to stack") };
+    let Some(first) = views.first() else { fail!("there are not tensors to stack") };
     let axis = wrap_dimension(x.int(1)?, first.rank() + 1)?;
     for view in &views {
         ensure!(

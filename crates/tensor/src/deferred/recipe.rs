@@ -158,7 +158,7 @@ impl Recipe {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..self.shape.len()) {
-            return misfit!("{order:?} is no order of {} dimensions", self.shape.len());
+            return misfit!("{order:?} is not an order of {} dimensions", self.shape.len());
         }
         let shape: Vec<u64> = order.iter().map(|&from| self.shape[from]).collect();
         match &mut self.body {

@@ -30,7 +30,7 @@ pub struct Statistics {
     pub min: f64,
     /// The largest finite element; negative and infinite if there is none.
     pub max: f64,
-    /// Elements that are no numbers.
+    /// Elements that are not numbers.
     pub nans: u64,
     /// Infinite elements.
     pub infinities: u64,
@@ -41,7 +41,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Looks at every element, on all processors; none for types that are no numbers or narrower than a
+    /// Looks at every element, on all processors; none for types that are not numbers or narrower than a
     /// byte.
     pub fn of(elements: &Buffer, dtype: DType) -> io::Result<Option<Statistics>> {
         if !is_numeric(dtype) {
@@ -67,7 +67,7 @@ impl Statistics {
         let largest = map_windows(&source, &|_, bytes| {
             dispatch(isa, Extent { elements: bytes.as_chunks().0 }).largest
         })?;
-        // The bits of what is no number are the largest.
+        // The bits of what is not a number are the largest.
         let largest = f32::from_bits(largest.into_iter().max().unwrap_or(0));
         // Each product is rounded.
         Ok(f64::from(largest) * f64::from(factor) * (1.0 + f64::from(f32::EPSILON)) <= limit)

@@ -405,7 +405,7 @@ pub(super) fn read_integers(dtype: DType, bytes: &[u8], numbers: &mut [i64]) {
         DType::UInt16 => read!(u16, bytes, numbers, i64::from),
         DType::UInt32 => read!(u32, bytes, numbers, i64::from),
         DType::UInt64 => read!(u64, bytes, numbers, u64::cast_signed),
-        _ => unreachable!("{dtype} is no integer type with bytes of its own"),
+        _ => unreachable!("{dtype} is not an integer type with bytes of its own"),
     }
 }
 
@@ -451,7 +451,7 @@ fn write_double(dtype: DType, numbers: &[f64], bytes: &mut [u8]) {
         DType::UInt16 => write!(u16, bytes, numbers, |number: f64| number as u16),
         DType::UInt32 => write!(u32, bytes, numbers, |number: f64| number as u32),
         DType::UInt64 => write!(u64, bytes, numbers, |number: f64| number as u64),
-        _ => unreachable!("{dtype} is no number with bytes of its own"),
+        _ => unreachable!("{dtype} is not a number with bytes of its own"),
     }
 }
 
@@ -470,6 +470,6 @@ fn write_integers(dtype: DType, numbers: &[i64], bytes: &mut [u8]) {
         DType::Bf16 => write!(bf16, bytes, numbers, |number: i64| bf16::from_f64(number as f64)),
         DType::Fp32 => write!(f32, bytes, numbers, |number: i64| number as f32),
         DType::Fp64 => write!(f64, bytes, numbers, |number: i64| number as f64),
-        _ => unreachable!("{dtype} is no number with bytes of its own"),
+        _ => unreachable!("{dtype} is not a number with bytes of its own"),
     }
 }

@@ -219,7 +219,7 @@ impl Kernel for Extend<'_> {
                         let number = line[lane];
                         low[lane] = if number < low[lane] { number } else { low[lane] };
                         high[lane] = if number > high[lane] { number } else { high[lane] };
-                        // Of what is no number this is true, too.
+                        // Of what is not a number this is true, too.
                         strange[lane] |= !(number.abs() <= f32::MAX);
                     }
                 }
@@ -270,7 +270,7 @@ impl Kernel for Quantize<'_> {
                 if self.half {
                     for (integer, &number) in integers.iter_mut().zip(now) {
                         let steps = to_half(number / scale).round_ties_even() + zero_point;
-                        // What is 0 in a block of zeros is no number here, and becomes 0.
+                        // What is 0 in a block of zeros is not a number here, and becomes 0.
                         *integer = steps.clamp(low, high) as i32;
                     }
                 } else {

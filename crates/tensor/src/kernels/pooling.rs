@@ -21,7 +21,7 @@ pub enum Pooling {
     L2,
 }
 
-/// What a window covers along an axis: the pixels inside of the input, and how many there are with padding.
+/// What a window covers along an axis: the pixels inside the input, and how many there are with padding.
 pub type Reach = (Range<usize>, usize);
 
 /// The extents of a pooling. Those of fewer than three axes are 1 along the others.

@@ -334,7 +334,7 @@ fn fold_row<V: Vector>(fold: Fold, row: &[f32]) -> f32 {
     fold_with::<V>(fold, row, &Itself)
 }
 
-/// The largest element that is no NaN.
+/// The largest element that is not a NaN.
 #[inline(always)]
 pub(super) fn largest<V: Vector>(row: &[f32]) -> f32 {
     let chunks = row.chunks_exact(V::LANES);

@@ -159,7 +159,7 @@ def has_delegates(program: ExportedProgram) -> bool:
 
 
 def has_kernel(node: Node) -> bool:
-    """Whether a call can stay outside of delegates: whether ExecuTorch knows a form of it that writes to memory."""
+    """Whether a call can stay outside delegates: whether ExecuTorch knows a form of it that writes to memory."""
     to_out_variant = getattr(node.target, "to_out_variant", None)
     if to_out_variant is None:
         return True

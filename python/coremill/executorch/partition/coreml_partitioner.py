@@ -202,7 +202,7 @@ def _too_old(refused: Refused) -> ValueError:
     release = "iOS" + (refused.needs or "").removeprefix("ios")
     return ValueError(
         f"{refused.told}\n"
-        f"hint: {refused.operator} has no kernel outside of Core ML; pass "
+        f"hint: {refused.operator} has no kernel outside Core ML; pass "
         f"`compile_specs=CoreMLBackend.generate_compile_specs(minimum_deployment_target=ct.target.{release})` "
         "to CoreMLPartitioner"
     )

@@ -137,7 +137,7 @@ def _match(chain: Chain, last: Node) -> Optional[Match]:
             if not isinstance(before, Node) or set(before.users) != {node}:
                 return None
             node = before
-    # A tensor stands for one argument only: `x + x` is no sum of two tensors.
+    # A tensor stands for one argument only: `x + x` is not a sum of two tensors.
     nodes = [value for value in seen if isinstance(value, Node)]
     if len(set(nodes)) != len(nodes):
         return None

@@ -7,7 +7,7 @@ use super::{Args, Arrays, Program, Side, Takes};
 use crate::commands::run::{NamedShape, fill, read_npz, table, with_largest};
 use crate::output::Failure;
 
-/// The inputs of each step for both sides; none for a side that is no program.
+/// The inputs of each step for both sides; none for a side that is not a program.
 pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>; 2], Failure> {
     let programs = sides.map(Side::takes);
     let Some(first) = programs.into_iter().flatten().next() else {

@@ -258,7 +258,7 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     if let Some(outer) = path.ancestors().skip(1).find(|outer| outer.join("Manifest.json").exists())
     {
         return Err(Failure::user(format_args!(
-            "{} would lie inside of the package {}",
+            "{} would lie inside the package {}",
             path.display(),
             outer.display()
         )));

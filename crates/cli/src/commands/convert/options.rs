@@ -119,7 +119,7 @@ pub(in crate::commands) fn parse_target(text: &str) -> Result<Opset, String> {
             of.map(|(system, version)| system.to_lowercase() + &major(version)).collect::<Vec<_>>()
         };
         format!(
-            "releases are {}, and {} and their like of watchos and tvos",
+            "releases are {}, {}, and those of watchos and tvos of the same year",
             names("iOS").join(", "),
             names("macOS").join(", ")
         )

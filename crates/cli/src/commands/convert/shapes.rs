@@ -36,7 +36,7 @@ fn shape(text: &str) -> Result<Vec<u64>, String> {
         let extent = extent.trim();
         match extent.parse::<u64>() {
             Ok(size) if (1..=i32::MAX as u64).contains(&size) => Ok(size),
-            _ => Err(format!("`{extent}` is no size; accepted are 1 to {}", i32::MAX)),
+            _ => Err(format!("`{extent}` is not a size; accepted are 1 to {}", i32::MAX)),
         }
     });
     extents.collect()
@@ -65,10 +65,10 @@ mod tests {
             ("x", "expects"),
             ("=1", "expects"),
             ("x=", "expects"),
-            ("x=1,;2", "`` is no size"),
-            ("x=0", "`0` is no size"),
-            ("x=-1", "`-1` is no size"),
-            ("x=4294967296", "is no size"),
+            ("x=1,;2", "`` is not a size"),
+            ("x=0", "`0` is not a size"),
+            ("x=-1", "`-1` is not a size"),
+            ("x=4294967296", "is not a size"),
             ("x=1;1,2", "one rank"),
         ] {
             let error = parse(text).expect_err(text);

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Hand weights to the delegates instead of storing them there
     #[arg(long)]
     keep_constant_data: bool,
-    /// Keep buffers that the program writes to outside of delegates
+    /// Keep buffers that the program writes to outside delegates
     #[arg(long)]
     keep_mutable_buffers: bool,
     /// Whether methods share their weights: `positional` or `disabled`
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// A compile spec of ExecuTorch's Core ML backend; any number
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_spec)]
     compile_spec: Vec<CompileSpec>,
-    /// Say what stays outside of delegates, why, and what it costs
+    /// Say what stays outside delegates, why, and what it costs
     #[arg(long)]
     partition_report: bool,
     /// Write a page that shows the delegates, what is in them, and what stays outside and why

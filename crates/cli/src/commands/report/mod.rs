@@ -191,7 +191,7 @@ pub(super) fn of_program(path: &Path) -> Result<Report, Failure> {
     Ok(page)
 }
 
-/// A program that was just written, with what stays outside of Core ML.
+/// A program that was just written, with what stays outside Core ML.
 pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Report, Failure> {
     let mut page = of_program(path)?;
     for report in reports {

@@ -105,7 +105,7 @@ fn axes_of(builder: &Builder, op: &Op, along: &Along, rank: usize) -> Result<Vec
 
 pub(super) fn apply(builder: &mut Builder, op: Op, along: Along) -> Result<Vec<ValueId>, Refusal> {
     let values = op.bindings(along.operands[0]);
-    let Some(Binding::Value(first)) = values.first() else { refuse!("an operand is no value") };
+    let Some(Binding::Value(first)) = values.first() else { refuse!("an operand is not a value") };
     let dims = dims_of(builder, *first)?;
     let rank = dims.len();
     let axes = axes_of(builder, &op, &along, rank)?;
@@ -218,7 +218,7 @@ fn one_by_one(
     let steps = matches!(along.effect, Effect::Stay | Effect::Reduce)
         && along.parameter == "axes"
         && op.kind() != Some(OpKind::LayerNorm);
-    let [Binding::Value(x)] = op.bindings("x") else { refuse!("`x` is no value") };
+    let [Binding::Value(x)] = op.bindings("x") else { refuse!("`x` is not a value") };
     if !steps || axes.len() < 2 {
         return Err(super::too_many(op.kind().unwrap_or(OpKind::Identity)));
     }

@@ -70,7 +70,7 @@ pub(super) fn append(
             match builder.ints(&dims)? {
                 Arg::One(Binding::Value(value)) => Ok(vec![value]),
                 Arg::One(Binding::Literal(constant)) => Ok(vec![builder.constant(constant)]),
-                Arg::Absent | Arg::Many(_) => refuse!("a shape is no vector"),
+                Arg::Absent | Arg::Many(_) => refuse!("a shape is not a vector"),
             }
         }
         OpKind::Matmul => broadcast::product(builder, &op),
@@ -95,7 +95,7 @@ fn too_many(kind: OpKind) -> Refusal {
 fn only(op: &Op, name: &str) -> Result<ValueId, Refusal> {
     match op.bindings(name) {
         [Binding::Value(value)] => Ok(*value),
-        _ => refuse!("`{name}` of `{}` is no value", op.type_name()),
+        _ => refuse!("`{name}` of `{}` is not a value", op.type_name()),
     }
 }
 
@@ -267,7 +267,7 @@ fn filled(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<Va
     let count = builder.product(&dims)?;
     let shape = builder.ints(&[count])?;
     let mut flat = op.clone();
-    let Arg::One(shape) = shape else { refuse!("a shape is no vector") };
+    let Arg::One(shape) = shape else { refuse!("a shape is not a vector") };
     flat.set_input("shape".into(), vec![shape]);
     let low = builder.append(flat)?[0];
     Ok(vec![raised(builder, low, &dims)?])

@@ -9,7 +9,7 @@ use crate::lower::value::Int;
 
 pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
     let x = only(op, "x")?;
-    let Some(order) = ints(builder, op, "perm") else { refuse!("`perm` is no constant") };
+    let Some(order) = ints(builder, op, "perm") else { refuse!("`perm` is not a constant") };
     let dims = dims_of(builder, x)?;
     let rank = dims.len() as i64;
     let order: Vec<usize> =

@@ -166,7 +166,7 @@ fn rounded_quotient(call: &mut Call<'_, '_>, mode: &str) -> Results {
             let z = call.binary(OpKind::RealDiv, x, y)?;
             call.trunc(z)?
         }
-        _ => refuse!("rounding mode `{mode}` is none that is known: `floor` and `trunc` are"),
+        _ => refuse!("rounding mode `{mode}` is unknown; accepted are `floor` and `trunc`"),
     };
     give_wrapped(call, z)
 }

@@ -157,7 +157,7 @@ fn below(builder: &mut Builder, x: ValueId, count: u32, bits: u32) -> Result<Val
     match count {
         _ if count >= bits => Ok(x),
         31 => {
-            // 2³¹ is no integer of 32 bits: a negative `x` is 2³¹ above what is left of it.
+            // 2³¹ is not an integer of 32 bits: a negative `x` is 2³¹ above what is left of it.
             let negative = builder.binary(OpKind::Less, x, 0)?;
             let lifted = builder.binary(OpKind::Sub, x, i32::MIN)?;
             builder.select(negative, lifted, x)
@@ -207,7 +207,7 @@ fn bits_of(builder: &mut Builder, x: ValueId, bits: u32, rank: usize) -> Result<
     let powers: Vec<i32> = (0..bits).map(|bit| 1 << bit.min(30)).collect();
     let mut quotients = builder.binary(OpKind::FloorDiv, x, powers.as_slice())?;
     if bits == 32 {
-        // 2³¹ is no integer of 32 bits; it is divided by in two steps.
+        // 2³¹ is not an integer of 32 bits; it is divided by in two steps.
         let mut steps = vec![1; 31];
         steps.push(2);
         quotients = builder.binary(OpKind::FloorDiv, quotients, steps.as_slice())?;

@@ -300,7 +300,7 @@ fn joined(builder: &mut Builder, tensor: &Labelled, labels: &[Label]) -> Result<
 
 fn einsum(call: &mut Call<'_, '_>) -> Results {
     let Argument::Text(equation) = call.argument("equation")? else {
-        refuse!("`equation` is no text");
+        refuse!("`equation` is not a text");
     };
     let dtype = call.result_dtype()?;
     let tensors = call.tensors("tensors")?;

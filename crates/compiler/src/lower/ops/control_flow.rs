@@ -120,7 +120,7 @@ fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Lowered>, Refusa
     match call.node.arguments.get(position) {
         Some(Argument::List(items)) => items.iter().map(|item| call.lowered(item)).collect(),
         None | Some(Argument::None) => Ok(Vec::new()),
-        Some(_) => refuse!("argument {position} is no list"),
+        Some(_) => refuse!("argument {position} is not a list"),
     }
 }
 
@@ -155,7 +155,7 @@ fn predicate(call: &mut Call<'_, '_>, lowered: &Lowered) -> Result<Truth, Refusa
             let known = call.folded(value).and_then(|folded| folded.only()?.bool());
             Ok(known.map_or(Truth::Computed(value), Truth::Known))
         }
-        _ => refuse!("a condition is no `bool`"),
+        _ => refuse!("a condition is not a `bool`"),
     }
 }
 
@@ -509,7 +509,7 @@ fn rolled<'p>(
             given.insert(0, Lowered::Int(next));
             for (row, all) in own.into_iter().zip(&inside[kept + 1..]) {
                 let (Lowered::Tensor(row), Lowered::Tensor(all)) = (row, all) else {
-                    refuse!("gives rows that are no tensors");
+                    refuse!("gives rows that are not tensors");
                 };
                 let value = put_row(call, all.value, row.value, index, next)?;
                 given.push(Lowered::tensor(value, all.dtype));

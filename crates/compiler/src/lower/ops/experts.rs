@@ -20,7 +20,7 @@ fn of_transformers(call: &mut Call<'_, '_>) -> Results {
     for argument in call.node.all_arguments() {
         match call.lowered(argument)? {
             Lowered::Tensor(tensor) => tensors.push(tensor.value),
-            _ => refuse!("an argument is no tensor"),
+            _ => refuse!("an argument is not a tensor"),
         }
     }
     match tensors.as_slice() {

@@ -157,7 +157,7 @@ fn complex_to_real(call: &mut Call<'_, '_>) -> Results {
 /// Transforms of named factors.
 fn transformed(call: &mut Call<'_, '_>, x: Tensor, axes: &[usize], sizes: &[i64]) -> Results {
     let Some((kind, way)) = fourier::function(&call.node.target) else {
-        refuse!("`{}` is no Fourier transform that is known", call.node.target);
+        refuse!("`{}` is not a Fourier transform that is known", call.node.target);
     };
     let extents = call.extents(x.value);
     let transforms = fourier::named(&extents, axes, sizes, call.text("norm")?, kind, way)?;

@@ -233,7 +233,7 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Result<ValueId
     Ok(y)
 }
 
-/// Which places of the input each step of a window sees along one dimension; none outside of it.
+/// Which places of the input each step of a window sees along one dimension; none outside it.
 fn positions(window: &Window) -> Option<Positions> {
     let (input, steps) = (window.input?, window.output()?);
     let seen = (0..steps).map(|step| {
@@ -266,7 +266,7 @@ pub(crate) fn places_of_largest(
 ) -> Result<ValueId, Refusal> {
     let plane: i64 = windows.iter().map(|window| window.input).product();
     let outputs: Vec<i64> = windows.iter().map(|window| window.seen.len() as i64).collect();
-    // Places outside of the plane are one behind it, which holds the least element.
+    // Places outside the plane are one behind it, which holds the least element.
     let mut table: Vec<Vec<Option<i64>>> = vec![vec![Some(0)]];
     for window in windows {
         let rows = table.iter().flat_map(|row| {

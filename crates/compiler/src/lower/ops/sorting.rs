@@ -283,7 +283,7 @@ fn at_share(
             let part = builder.times(gap, weight as f32)?;
             builder.binary(OpKind::Add, below, part)
         }
-        _ => refuse!("interpolation `{mode}` is none that is known"),
+        _ => refuse!("interpolation `{mode}` is unknown"),
     }
 }
 

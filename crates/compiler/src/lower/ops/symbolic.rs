@@ -133,7 +133,7 @@ fn real(call: &mut Call<'_, '_>, lowered: &Lowered) -> Result<Real, Refusal> {
         Lowered::Int(Int::Computed(value)) => Real::Computed(call.cast(value, DType::Fp32)?),
         Lowered::Bool(Truth::Known(value)) => Real::Known(f64::from(u8::from(value))),
         Lowered::Bool(Truth::Computed(value)) => Real::Computed(call.cast(value, DType::Fp32)?),
-        _ => refuse!("an operand is no number"),
+        _ => refuse!("an operand is not a number"),
     })
 }
 
@@ -230,7 +230,7 @@ fn absolute(call: &mut Call<'_, '_>) -> Results {
             let value = call.unary(OpKind::Abs, value)?;
             given_float(value)
         }
-        _ => refuse!("takes the absolute value of what is no number"),
+        _ => refuse!("takes the absolute value of what is not a number"),
     }
 }
 
@@ -376,12 +376,12 @@ fn choice(call: &mut Call<'_, '_>) -> Results {
 
 fn sum(call: &mut Call<'_, '_>) -> Results {
     let Some(Argument::List(items)) = call.node.arguments.first() else {
-        refuse!("sums up what is no list");
+        refuse!("sums up what is not a list");
     };
     let mut total = Int::Known(0);
     for item in items {
         let lowered = call.lowered(item)?;
-        let Some(int) = integer(&lowered) else { refuse!("sums up what is no integer") };
+        let Some(int) = integer(&lowered) else { refuse!("sums up what is not an integer") };
         total = call.add_ints(total, int)?;
     }
     Ok(vec![Lowered::Int(total)])
@@ -419,7 +419,7 @@ fn item(call: &mut Call<'_, '_>) -> Results {
         _ if is_float(x.dtype) => Lowered::Float(
             known.and_then(|it| it.float()).map_or(Real::Computed(scalar), Real::Known),
         ),
-        other => refuse!("a scalar of `{}` is no number", other.name()),
+        other => refuse!("a scalar of `{}` is not a number", other.name()),
     }])
 }
 

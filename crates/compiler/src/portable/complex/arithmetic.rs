@@ -123,7 +123,7 @@ fn magnitude(call: &mut Call<'_>) -> Maybe {
 
 fn of_last_dimension(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let Some(at) = x.rank().checked_sub(1) else { refuse!("a number is no pair") };
+    let Some(at) = x.rank().checked_sub(1) else { refuse!("a number is not a pair") };
     let real = call.select(&x, at, Argument::Int(0))?;
     let imaginary = call.select(&x, at, Argument::Int(1))?;
     call.pair(real, imaginary)

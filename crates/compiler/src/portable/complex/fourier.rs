@@ -118,7 +118,7 @@ fn numbered(call: &mut Call<'_>, kind: Kind, way: Way, last: Option<i64>) -> Res
 
 fn named(call: &mut Call<'_>, x: Parts, axes: &[usize], sizes: &[i64]) -> Results {
     let Some((kind, way)) = fourier::function(&call.node.target) else {
-        refuse!("`{}` is no Fourier transform that is known", call.node.target);
+        refuse!("`{}` is not a Fourier transform that is known", call.node.target);
     };
     let norm = if call.has("norm") { Some(call.text("norm")?) } else { None };
     let transforms = fourier::named(&extents(&x.real), axes, sizes, norm, kind, way)?;

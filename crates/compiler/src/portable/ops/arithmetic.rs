@@ -471,7 +471,7 @@ fn logaddexp(call: &mut Call<'_>) -> Results {
         rest = call.times(&rest, std::f64::consts::LOG2_E)?;
     }
     let sum = call.add(&large, &rest)?;
-    // Of two equal infinities the difference is no number.
+    // Of two equal infinities the difference is not a number.
     let equal = call.compare("eq", &x, &y)?;
     let infinite = call.test("isinf", &x)?;
     let plain = call.logic("logical_and", &equal, &infinite)?;

@@ -96,7 +96,7 @@ fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> Maybe {
         refuse!("the number of heads is not known");
     };
     let Some(own) = x.sizes[at].fixed().filter(|own| *own > 0 && heads % own == 0) else {
-        refuse!("the number of heads of the query is no multiple of that of the key");
+        refuse!("the number of heads of the query is not a multiple of that of the key");
     };
     if own == heads {
         return Ok(x.clone());

@@ -395,7 +395,7 @@ fn diag(call: &mut Call<'_>) -> Results {
 /// The last dimension as the diagonal of matrices.
 fn embedded(call: &mut Call<'_>, x: &Tensor, offset: i64) -> Maybe {
     let Some(length) = x.sizes.last().and_then(Size::fixed) else {
-        refuse!("the length of the diagonal is known when the program runs only");
+        refuse!("the length of the diagonal is unknown at compile time");
     };
     let side = Size::Fixed(length.saturating_add(offset.abs()));
     // On a positive offset columns run ahead of rows.
@@ -443,7 +443,7 @@ fn block_diag(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
     let dtype = call.result(0)?.dtype;
     let Some(total) = call.result(0)?.sizes.get(1).and_then(Size::fixed) else {
-        refuse!("the sizes of the blocks are known when the program runs only");
+        refuse!("the sizes of the blocks are unknown at compile time");
     };
     let mut done = 0;
     let mut rows = Vec::with_capacity(all.len());
@@ -456,7 +456,7 @@ fn block_diag(call: &mut Call<'_>) -> Results {
         let block = call.view(block, sizes)?;
         let block = call.cast(&block, dtype)?;
         let Some(columns) = block.sizes[1].fixed() else {
-            refuse!("the sizes of the blocks are known when the program runs only");
+            refuse!("the sizes of the blocks are unknown at compile time");
         };
         let after = total - done - columns;
         rows.push(call.pad(&block, &[done, after], Argument::Int(0))?);

@@ -72,7 +72,7 @@ pub(crate) fn einsum(call: &mut Call<'_>) -> Results {
 fn labels(term: &str, rank: Option<usize>) -> Result<Vec<Label>, Refusal> {
     let letters = |text: &str| -> Result<Vec<Label>, Refusal> {
         if let Some(odd) = text.chars().find(|c| !c.is_ascii_alphabetic()) {
-            refuse!("`{odd}` is no letter of an equation");
+            refuse!("`{odd}` is not a letter of an equation");
         }
         Ok(text.chars().map(Label::Letter).collect())
     };

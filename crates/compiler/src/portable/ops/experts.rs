@@ -46,7 +46,7 @@ fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> R
         );
     }
     let Some(groups) = weight.sizes[0].fixed().filter(|groups| *groups > 0) else {
-        refuse!("the number of groups is known when the program runs only");
+        refuse!("the number of groups is unknown at compile time");
     };
     let ends = call.cast(ends, ScalarType::Int64)?;
     let count = call.count(&x.sizes[0], ScalarType::Int64)?;

@@ -302,7 +302,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
         x.sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>(),
         index.sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>(),
     ) else {
-        refuse!("the sizes are known when the program runs only");
+        refuse!("the sizes are unknown at compile time");
     };
     if x.rank() == 0 || sizes[at] > MOST_PLACES {
         refuse!("values meet along a dimension of at most {MOST_PLACES} places");
@@ -351,7 +351,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
         let any = call.any(&here, &[last], false)?;
         done = call.choose(&any, &met, &base)?;
     }
-    // What lies outside of the indices' reach stays.
+    // What lies outside the indices' reach stays.
     for axis in (0..counts.len()).rev().filter(|axis| *axis != at && counts[*axis] < sizes[*axis]) {
         let mut rest = x.clone();
         for (other, count) in counts.iter().enumerate().take(axis) {
@@ -412,13 +412,13 @@ fn diagonal_scatter(call: &mut Call<'_>) -> Results {
     let (first, second) = (x.dimension(call.int("dim1")?)?, x.dimension(call.int("dim2")?)?);
     let offset = call.int("offset")?;
     let (Some(rows), Some(columns)) = (x.sizes[first].fixed(), x.sizes[second].fixed()) else {
-        refuse!("the sizes of the matrices are known when the program runs only");
+        refuse!("the sizes of the matrices are unknown at compile time");
     };
     let mut order: Vec<usize> = (0..x.rank()).filter(|at| *at != first && *at != second).collect();
     order.extend([first, second]);
     let turned = call.permute(&x, &order)?;
     let Some(length) = source.sizes.last().and_then(Size::fixed) else {
-        refuse!("the length of the diagonal is known when the program runs only");
+        refuse!("the length of the diagonal is unknown at compile time");
     };
     // Row `r` of the matrices has element `r - before` of the diagonal.
     let before = (-offset).max(0);
@@ -460,7 +460,7 @@ fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>, Refusa
     }
     match weight.sizes[0].fixed() {
         Some(rows) => Ok(Some(padding + rows)),
-        None => refuse!("the number of rows is known when the program runs only"),
+        None => refuse!("the number of rows is unknown at compile time"),
     }
 }
 
@@ -484,7 +484,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     let starts = match sizes[0].fixed() {
         Some(bags) => call.slice(&starts, 0, 0, bags, 1)?,
         None if call.bool("include_last_offset")? => {
-            refuse!("the number of bags is known when the program runs only")
+            refuse!("the number of bags is unknown at compile time")
         }
         None => starts,
     };

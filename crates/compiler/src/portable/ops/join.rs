@@ -145,7 +145,7 @@ fn pad(call: &mut Call<'_>) -> Results {
         let mode = call.int("mode")?;
         match usize::try_from(mode).ok().and_then(|mode| names.get(mode)) {
             Some(name) => (*name).to_owned(),
-            None => refuse!("{mode} is no way to pad"),
+            None => refuse!("{mode} is not a way to pad"),
         }
     } else {
         "constant".to_owned()
@@ -195,7 +195,7 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe 
     let kind = match mode {
         "reflect" => "reflection",
         "replicate" => "replication",
-        other => refuse!("`{other}` is no way to pad"),
+        other => refuse!("`{other}` is not a way to pad"),
     };
     let mut sizes = x.sizes.clone();
     for (back, pair) in pads.chunks(2).enumerate() {
@@ -221,7 +221,7 @@ fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> Maybe {
     for (back, pair) in pads.chunks(2).enumerate() {
         let at = x.rank() - 1 - back;
         let ([before, after], Some(length)) = (pair, done.sizes[at].fixed()) else {
-            refuse!("a dimension whose size is known when the program runs only is padded");
+            refuse!("a dimension whose size is unknown at compile time is padded");
         };
         let mut parts = Vec::with_capacity(3);
         if *before > 0 {
@@ -294,7 +294,7 @@ fn repeat(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let name = if call.has("repeats") { "repeats" } else { "dims" };
     let Argument::List(items) = call.argument(name)?.clone() else {
-        refuse!("`{name}` is no list");
+        refuse!("`{name}` is not a list");
     };
     let noted = call.result(0)?;
     let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
@@ -307,7 +307,7 @@ fn repeat(call: &mut Call<'_>) -> Results {
 fn repeat_each(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let Some(times) = call.frame.size_of(call.argument("repeats")?) else {
-        refuse!("`repeats` is no integer");
+        refuse!("`repeats` is not an integer");
     };
     let (x, at) = if call.has("dim") {
         let at = x.dimension(call.int("dim")?)?;
@@ -425,7 +425,7 @@ fn shift(call: &mut Call<'_>) -> Results {
     let mut shifts = Vec::with_capacity(over.len());
     for at in &over {
         let Some(length) = x.sizes[*at].fixed() else {
-            refuse!("the length of the dimension is known when the program runs only");
+            refuse!("the length of the dimension is unknown at compile time");
         };
         shifts.push(if back { (length + 1) / 2 } else { length / 2 });
     }

@@ -43,7 +43,7 @@ fn flat(call: &mut Call<'_>, x: &Tensor) -> Maybe {
     if x.rank() == 2 {
         return Ok(x.clone());
     }
-    let Some((last, leading)) = x.sizes.split_last() else { refuse!("a number is no matrix") };
+    let Some((last, leading)) = x.sizes.split_last() else { refuse!("a number is not a matrix") };
     let rows = size::product(leading);
     call.view(x, vec![rows, last.clone()])
 }
@@ -93,7 +93,7 @@ fn matmul_call(call: &mut Call<'_>) -> Results {
 /// torch's `matmul` of tensors of any rank.
 pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
     if x.rank() == 0 || y.rank() == 0 {
-        refuse!("a number is no matrix");
+        refuse!("a number is not a matrix");
     }
     if x.rank() == 1 {
         let row = call.unsqueeze(x, 0)?;

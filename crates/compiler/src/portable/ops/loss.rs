@@ -43,7 +43,7 @@ fn reduced(call: &mut Call<'_>, x: &Tensor) -> Maybe {
         _ if x.rank() == 0 => Ok(x.clone()),
         1 => call.mean(x, &all, false),
         2 => call.sum(x, &all, false),
-        other => refuse!("{other} is no way to reduce a loss; 0 is none, 1 the mean, 2 the sum"),
+        other => refuse!("{other} is not a way to reduce a loss; 0 is none, 1 the mean, 2 the sum"),
     }
 }
 
@@ -192,7 +192,7 @@ fn by_weights(
             call.divide(&sum, &total)?
         }
         2 => sum_of(call, loss)?,
-        other => refuse!("{other} is no way to reduce a loss; 0 is none, 1 the mean, 2 the sum"),
+        other => refuse!("{other} is not a way to reduce a loss; 0 is none, 1 the mean, 2 the sum"),
     };
     Ok((done, total))
 }
@@ -214,7 +214,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
     let at = usize::from(x.rank() > 1);
     let log = log_softmax_of(call, &x, at)?;
     let Some(classes) = x.sizes[at].fixed() else {
-        refuse!("the number of classes is known when the program runs only");
+        refuse!("the number of classes is unknown at compile time");
     };
     if target.dtype == x.dtype && target.rank() == x.rank() {
         let mut target = target;

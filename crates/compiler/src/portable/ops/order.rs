@@ -64,7 +64,7 @@ fn topk_call(call: &mut Call<'_>) -> Results {
     let at = x.dimension(call.int("dim")?)?;
     let count = match call.frame.size_of(call.argument("k")?) {
         Some(count) => count,
-        None => refuse!("`k` is no integer"),
+        None => refuse!("`k` is not an integer"),
     };
     let largest = call.bool("largest")?;
     two(topk(call, &x, at, &count, largest)?)
@@ -98,7 +98,7 @@ fn sorted(
     let mut before = call.compare(if descending { "gt" } else { "lt" }, &other, &one)?;
     let mut equal = call.compare("eq", &other, &one)?;
     if crate::portable::dtype::is_float(x.dtype) {
-        // What is no number counts as larger than all.
+        // What is not a number counts as larger than all.
         let (no_one, no_other) = (call.test("isnan", &one)?, call.test("isnan", &other)?);
         let (is_one, is_other) =
             (call.test("logical_not", &no_one)?, call.test("logical_not", &no_other)?);
@@ -156,7 +156,7 @@ fn kth(call: &mut Call<'_>) -> Results {
         return two([values, places]);
     }
     let Some(length) = x.sizes[at].fixed() else {
-        refuse!("the length of the dimension is known when the program runs only");
+        refuse!("the length of the dimension is unknown at compile time");
     };
     let is_median = !call.has("k");
     let place = if is_median { (length - 1) / 2 } else { call.int("k")? - 1 };
@@ -166,7 +166,7 @@ fn kth(call: &mut Call<'_>) -> Results {
     };
     let mut both = [pick(call, &values, place)?, pick(call, &places, place)?];
     if is_median && crate::portable::dtype::is_float(x.dtype) {
-        // What is no number comes last, and is the median where there is one; its first place is that.
+        // What is not a number comes last, and is the median where there is one; its first place is that.
         let last = pick(call, &values, length - 1)?;
         let no_number = call.test("isnan", &last)?;
         let no_numbers = call.test("isnan", &x)?;
@@ -187,7 +187,7 @@ fn median(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let flat = call.view(&x, vec![size::product(&x.sizes)])?;
     let Some(length) = flat.sizes[0].fixed() else {
-        refuse!("the number of elements is known when the program runs only");
+        refuse!("the number of elements is unknown at compile time");
     };
     let [values, _] = sorted(call, &flat, 0, false)?;
     let middle = call.select(&values, 0, Argument::Int((length - 1) / 2))?;

@@ -304,7 +304,7 @@ fn adaptive_max(call: &mut Call<'_>) -> Results {
     let mut done = x.clone();
     for at in x.rank() - spatial..x.rank() {
         let (Some(before), Some(after)) = (x.sizes[at].fixed(), sizes[at].fixed()) else {
-            refuse!("windows adapt to sizes that are known when the program runs only");
+            refuse!("adaptive pooling requires a static output size");
         };
         if before == after {
             continue;

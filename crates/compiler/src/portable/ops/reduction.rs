@@ -434,7 +434,7 @@ fn along(call: &Call<'_>, x: &Tensor) -> Result<(usize, i64), Refusal> {
     let at = x.dimension(call.int("dim")?)?;
     match x.sizes[at].fixed() {
         Some(length) => Ok((at, length)),
-        None => refuse!("the length of the dimension is known when the program runs only"),
+        None => refuse!("the length of the dimension is unknown at compile time"),
     }
 }
 
@@ -615,7 +615,7 @@ fn trace(call: &mut Call<'_>) -> Results {
     };
     let length = match (rows.fixed(), columns.fixed()) {
         (Some(rows), Some(columns)) => Size::Fixed(rows.min(columns)),
-        _ => refuse!("the sizes of the matrix are known when the program runs only"),
+        _ => refuse!("the sizes of the matrix are unknown at compile time"),
     };
     let given = [("self", x.argument())];
     let diagonal = call.emit("aten.diagonal_copy.default", &given, x.dtype, vec![length])?;

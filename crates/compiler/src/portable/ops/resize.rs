@@ -74,7 +74,7 @@ fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>), Refusal> {
                 *scale = match item {
                     Argument::Float(value) => Some(*value),
                     Argument::Int(value) => Some(*value as f64),
-                    _ => refuse!("a scale is known when the program runs only"),
+                    _ => refuse!("a scale is unknown at compile time"),
                 };
             }
         }
@@ -155,14 +155,14 @@ fn plain(call: &mut Call<'_>) -> Results {
             let done = planes(call, &columns, linear, &wanted, scales)?;
             one(call.view(&done, sizes)?)
         }
-        rank => refuse!("a tensor of rank {rank} is no image"),
+        rank => refuse!("a tensor of rank {rank} is not an image"),
     }
 }
 
 /// How far one step in the result is in the image.
 fn step(before: &Size, after: &Size, scale: Option<f64>, align: bool) -> Result<f64, Refusal> {
     let (Some(before), Some(after)) = (before.fixed(), after.fixed()) else {
-        refuse!("the size of the image is known when the program runs only");
+        refuse!("the size of the image is unknown at compile time");
     };
     if align {
         return Ok(if after > 1 { (before - 1) as f64 / (after - 1) as f64 } else { 0.0 });
@@ -343,7 +343,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     let mut columns = Vec::with_capacity(spatial + 1);
     for at in (0..spatial).rev() {
         let Some(length) = grid[at].fixed() else {
-            refuse!("the size of the grid is known when the program runs only");
+            refuse!("the size of the grid is unknown at compile time");
         };
         let count = call.count(&grid[at], theta.dtype)?;
         let (step, start) = if align {
@@ -395,7 +395,7 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows, Refusal> {
     let mut count = [0; 2];
     for at in 0..2 {
         let Some(size) = image[at].fixed() else {
-            refuse!("the size of the image is known when the program runs only");
+            refuse!("the size of the image is unknown at compile time");
         };
         let reach = dilation[at] * (kernel[at] - 1) + 1;
         count[at] = (size + 2 * padding[at] - reach) / stride[at].max(1) + 1;
@@ -438,7 +438,7 @@ fn col2im(call: &mut Call<'_>) -> Results {
     let places = found.kernel[0] * found.kernel[1];
     let [rows, columns] = found.count;
     let (Some(height), Some(width)) = (output[0].fixed(), output[1].fixed()) else {
-        refuse!("the size of the image is known when the program runs only");
+        refuse!("the size of the image is unknown at compile time");
     };
     let (tall, wide) = (height + 2 * found.padding[0], width + 2 * found.padding[1]);
     let fixed = Size::Fixed;

@@ -51,7 +51,7 @@ fn primitive(call: &mut Call<'_>, name: &str, operands: &[Argument]) -> Results 
 
 fn operands(call: &Call<'_>) -> Result<Vec<Argument>, Refusal> {
     if let Some(odd) = call.node.arguments.iter().find(|one| call.number_dtype(one).is_none()) {
-        refuse!("`{}` of something that is no number: {odd:?}", call.node.target);
+        refuse!("`{}` of something that is not a number: {odd:?}", call.node.target);
     }
     Ok(call.node.arguments.clone())
 }

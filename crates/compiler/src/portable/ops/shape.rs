@@ -217,7 +217,7 @@ fn unbound(call: &mut Call<'_>) -> Results {
         return call.renamed("aten.unbind_copy.int");
     }
     let Some(count) = x.sizes[at].fixed() else {
-        refuse!("the number of parts is known when the program runs only");
+        refuse!("the number of parts is unknown at compile time");
     };
     let mut parts = Vec::new();
     for index in 0..count {

@@ -67,7 +67,7 @@ impl Call<'_> {
     fn made_tensor(&self, id: ValueId) -> Result<Tensor, Refusal> {
         match &self.frame.value(id).meta {
             Meta::Tensor(meta) => Ok(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() }),
-            _ => refuse!("a function is of something that is no tensor"),
+            _ => refuse!("a function is of something that is not a tensor"),
         }
     }
 

@@ -17,7 +17,7 @@ fn fixed<const N: usize>(x: &Tensor, what: &str) -> Result<[i64; N], Refusal> {
     match sizes.map(<[i64; N]>::try_from) {
         Some(Ok(sizes)) => Ok(sizes),
         Some(Err(sizes)) => refuse!("{what} has rank {}; accepted is {N}", sizes.len()),
-        None => refuse!("{what} has sizes that are known when the program runs only"),
+        None => refuse!("{what} has sizes that are unknown at compile time"),
     }
 }
 

@@ -187,7 +187,7 @@ impl Sampler {
         }
     }
 
-    /// A coordinate of the image itself that shows what stands at one outside of it.
+    /// A coordinate of the image itself that shows what stands at one outside it.
     fn within(&self, at: f32, extent: usize) -> f32 {
         let last = extent as f32 - 1.0;
         let inside = match self.padding {

@@ -114,7 +114,7 @@ pub(super) fn cond(site: &Site) -> Rule {
     };
     if let Some(inputs) = site.block_inputs().iter().find(|inputs| !inputs.is_empty()) {
         refuse!(
-            "has a block with {} inputs; accepted is none: blocks use the values around them",
+            "has a block with {} inputs; accepted are 0: blocks use the values around them",
             inputs.len()
         );
     }

@@ -74,7 +74,7 @@ pub(super) fn tabulated(
     Folded::new(dtype, shape, elements)
 }
 
-/// The place of an index in row-major order; none if it lies outside of the shape.
+/// The place of an index in row-major order; none if it lies outside the shape.
 pub(super) fn offset(shape: &[u64], index: &[u64]) -> Option<usize> {
     let mut offset = 0u64;
     for (&extent, &at) in shape.iter().zip(index) {

@@ -251,13 +251,13 @@ fn validate<'a>(
     Ok(())
 }
 
-/// Refuses indices outside of an axis of a tensor whose elements are known.
+/// Refuses indices outside an axis of a tensor whose elements are known.
 fn check_indices(indices: &Folded, extent: u64, axis: usize) -> Result<(), Refusal> {
     let known = indices.elements.iter().filter_map(|element| element.int());
     match known.into_iter().find(|&index| element_at(index, extent).is_none()) {
         None => Ok(()),
         Some(index) => {
-            refuse!("index {index} is outside of axis {axis} of `x`, which has {extent} elements")
+            refuse!("index {index} is outside axis {axis} of `x`, which has {extent} elements")
         }
     }
 }

@@ -311,7 +311,7 @@ pub(super) fn slice_by_size(site: &Site) -> Rule {
     let mut starts = Vec::with_capacity(rank);
     for (axis, ((extent, begin), size)) in x.shape.iter().zip(&begins).zip(&sizes).enumerate() {
         let start = begin.int().zip(extent.known()).map(|(begin, extent)| {
-            // Nothing is left to take at the end of an axis, but it is no mistake to begin there.
+            // Nothing is left to take at the end of an axis, but it is not a mistake to begin there.
             if u64::try_from(begin) == Ok(extent) {
                 Some(extent)
             } else {

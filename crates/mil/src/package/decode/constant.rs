@@ -401,7 +401,7 @@ fn numbers(
                     let value = f32::from_le_bytes(*chunk);
                     let rounded = f16::from_f32(value);
                     if rounded.to_f32() != value && !value.is_nan() {
-                        let message = format!("{value} is no number of `fp16`");
+                        let message = format!("{value} is not exact in `fp16`");
                         return Err(malformed(message, field.offset));
                     }
                     bytes.extend_from_slice(&rounded.to_le_bytes());
@@ -445,7 +445,7 @@ fn integer(
     let (low, high) = dtype.integer_range().unwrap_or((0, -1));
     let narrowed = i32::try_from(value).is_ok() || kind == Elements::LongInts;
     if !narrowed || !(low..=high).contains(&wide) {
-        let message = format!("{wide} is no number of `{dtype}`");
+        let message = format!("{wide} is out of range for `{dtype}`");
         return Err(Error::new(ErrorKind::ModelFile, message));
     }
     if dtype.is_sub_byte() {

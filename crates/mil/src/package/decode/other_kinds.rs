@@ -49,7 +49,7 @@ pub(super) const fn name(number: u32) -> Option<&'static str> {
     })
 }
 
-/// Says what a model that is no ML Program is. Its content is looked at as far as it is sound.
+/// Says what a model that is not a ML Program is. Its content is looked at as far as it is sound.
 pub(super) fn refusal(kind: &Field<'_>, version: i32) -> Error {
     let shown = name(kind.number).unwrap_or("?");
     let content = match kind.number {

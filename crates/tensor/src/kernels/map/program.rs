@@ -138,7 +138,7 @@ impl MapProgram {
     /// Appends a step.
     ///
     /// # Panics
-    /// Where an operand is no value of this program.
+    /// Where an operand is not a value of this program.
     pub fn push(&mut self, step: Step) -> MapValue {
         for operand in step.operands().into_iter().flatten() {
             assert!(operand.index() < self.steps.len(), "the operand is of another program");
@@ -185,7 +185,7 @@ impl MapProgram {
     /// Makes the value the next output.
     ///
     /// # Panics
-    /// Where it is no value of this program.
+    /// Where it is not a value of this program.
     pub fn output(&mut self, value: MapValue) {
         assert!(value.index() < self.steps.len(), "the output is of another program");
         self.outputs.push(value);

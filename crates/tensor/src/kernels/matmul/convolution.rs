@@ -80,11 +80,11 @@ pub struct IndirectionTable {
     /// For each result of an image and each tap; empty for pointwise convolutions.
     entries: Vec<u32>,
     edges: Vec<Edge>,
-    /// Where pieces outside of the input lie.
+    /// Where pieces outside the input lie.
     zeros: Vec<f32>,
 }
 
-/// A piece that lies outside of the input in part.
+/// A piece that lies outside the input in part.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     zeros: u32,

@@ -53,12 +53,12 @@ fn parts(
     let core = core_dtype(dtype)?;
     let mut tensors = Vec::new();
     let coremill_pt2::Argument::List(items) = call.argument("tensors")? else {
-        refuse!("`tensors` is no list of tensors");
+        refuse!("`tensors` is not a list of tensors");
     };
     for item in items {
         match call.lowered(item)? {
             Lowered::Tensor(tensor) => tensors.push(tensor),
-            _ => refuse!("`tensors` holds something that is no tensor"),
+            _ => refuse!("`tensors` holds something that is not a tensor"),
         }
     }
     if tensors.is_empty() {

@@ -204,7 +204,7 @@ fn rolled(builder: &mut Builder, x: ValueId, axis: usize, shift: Int) -> Result<
 fn as_images(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [Int; 3]), Refusal> {
     let dims = builder.dims(x)?;
     let [.., channels, height, width] = dims[..] else {
-        refuse!("a tensor of rank {} is no image", dims.len());
+        refuse!("a tensor of rank {} is not an image", dims.len());
     };
     let batch = builder.product(&dims[..dims.len() - 3])?;
     let images = to_sizes(builder, x, &[batch, channels, height, width])?;

@@ -236,7 +236,7 @@ fn narrow(call: &mut Call<'_, '_>) -> Results {
                 let scalar = scalar_of(call, tensor.value)?;
                 call.int_of(scalar)
             }
-            _ => refuse!("`start` is no integer"),
+            _ => refuse!("`start` is not an integer"),
         };
         let begin = match begin {
             Int::Known(begin) if begin < 0 => {

@@ -253,10 +253,10 @@ impl Strided {
 /// The elements of `self` in the order in which they are stored, and the order of the axes for that.
 fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>), Refusal> {
     let coremill_pt2::Argument::Value(id) = call.argument("self")? else {
-        refuse!("`self` is no tensor");
+        refuse!("`self` is not a tensor");
     };
     let Meta::Tensor(meta) = &call.graph().value(*id).meta else {
-        refuse!("`self` is no tensor");
+        refuse!("`self` is not a tensor");
     };
     let known = |sizes: &[Size]| sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>();
     let (Some(sizes), Some(strides)) = (known(&meta.sizes), known(&meta.strides)) else {
