@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -141,6 +142,33 @@ def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Com
     assert report["layers"][0]["name"] == worst
     for one in report["layers"]:
         assert abs(10 * math.log10(noise[one["name"]]) - one["model_db"]) < 3
+
+
+def test_pictures_are_samples(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
+    """A folder of pictures calibrates as the arrays do that torch makes of them."""
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 10)).eval()
+    archive = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(network, (torch.zeros(1, 3, 16, 16),)), archive)
+    for folder in ("pictures", "arrays"):
+        (tmp_path / folder).mkdir()
+    mean, std = numpy.array([0.5, 0.4, 0.3], numpy.float32), numpy.array([0.2, 0.3, 0.4], numpy.float32)
+    for index in range(2):
+        pixels = numpy.random.default_rng(index).integers(0, 256, (16, 16, 3), numpy.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pictures" / f"{index}.png")
+        given = ((pixels.astype(numpy.float32) / 255 - mean) / std).transpose(2, 0, 1)[None]
+        numpy.savez(tmp_path / "arrays" / f"{index}.npz", input=given)
+    common = ["quantize", archive, "--recipe", "int8-static", "--json"]
+    reports = []
+    for folder in ("pictures", "arrays"):
+        scaled = ["--mean", "0.5,0.4,0.3", "--std", "0.2,0.3,0.4"] if folder == "pictures" else []
+        package = tmp_path / f"{folder}.mlpackage"
+        report = json.loads(coremill(*common, "-o", package, "--samples", tmp_path / folder, *scaled))
+        assert report["samples"] == 2
+        reports.append([one["model_db"] for one in report["layers"]])
+    numpy.testing.assert_allclose(reports[0], reports[1], atol=0.5)
+    told = coremill_fails(*common, "-o", tmp_path / "m.mlpackage", "--samples", tmp_path / "pictures", "--std", "0")
+    assert "no deviation of 0" in told
 
 
 def test_errors_come_first(trained: tuple, coremill_fails: Command, tmp_path: Path) -> None:

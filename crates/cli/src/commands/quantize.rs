@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use coremill::compiler::Options;
 use coremill::convert;
 use coremill::mil::ir::Opset;
-use coremill::quantize::{Config, Loss, Observer, Quantized, Quantizer, Recipe};
+use coremill::quantize::{Config, Loss, Observer, Pixels, Quantized, Quantizer, Recipe};
 use serde::Serialize;
 
 use super::convert::options::parse_target;
@@ -35,6 +35,12 @@ pub(crate) struct Args {
     /// What decides on the ranges of activations: min-max, moving-average, percentile, entropy, or mse
     #[arg(long, default_value = "min-max", help_heading = "Calibration")]
     observer: Observer,
+    /// What is subtracted from pixels of pictures, which lie between 0 and 1: one number, or one for each channel
+    #[arg(long, value_name = "R,G,B", default_value = "0", value_parser = parse_channels, help_heading = "Calibration")]
+    mean: [f32; 3],
+    /// What pixels are divided by then
+    #[arg(long, value_name = "R,G,B", default_value = "1", value_parser = parse_channels, help_heading = "Calibration")]
+    std: [f32; 3],
     /// Modules that stay as they are, by path: `encoder.layers.0`
     #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Rules")]
     keep: Vec<String>,
@@ -93,6 +99,17 @@ fn parse_block(text: &str) -> Result<(usize, usize), String> {
     sizes.ok_or_else(|| "expects two sizes, -1 for all: `16,-1`".to_owned())
 }
 
+/// `0.485,0.456,0.406`, or one number for all channels.
+fn parse_channels(text: &str) -> Result<[f32; 3], String> {
+    let numbers: Result<Vec<f32>, _> =
+        text.split(',').map(|number| number.trim().parse()).collect();
+    match numbers.as_deref() {
+        Ok(&[all]) => Ok([all; 3]),
+        Ok(&[red, green, blue]) => Ok([red, green, blue]),
+        _ => Err("expects one number, or three: `0.485,0.456,0.406`".to_owned()),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let extension = args.output.extension().and_then(|extension| extension.to_str());
     if !matches!(extension, Some("mlpackage" | "mlmodelc")) {
@@ -104,6 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let config = Config {
         observer: args.observer,
+        pixels: Pixels { mean: args.mean, std: args.std },
         group_size: args.group_size,
         bits: args.bits,
         block: args.block,

@@ -170,7 +170,7 @@ impl Compressed {
         let stored = u64::from(self.dtype()?.bits()?);
         let blocks = scale.count();
         let offsets = offset.as_ref().map_or(0, |_| stored * blocks);
-        let table = self.codes.count() * bits + blocks * (FLOAT_BYTES * 8 << bits);
+        let table = self.codes.count() * bits + blocks * ((FLOAT_BYTES * 8) << bits);
         let integers = self.codes.count() * stored + blocks * FLOAT_BYTES * 8 + offsets;
         if bits >= stored || table >= integers || self.divided().len() > 1 {
             return None;

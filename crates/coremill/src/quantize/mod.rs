@@ -34,7 +34,9 @@ use std::str::FromStr;
 use coremill_compiler::{self as compiler, Options, Precision, Prepared, identifier};
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Port, Value};
 use coremill_mil::ir::Opset;
-use coremill_mil::model::Model;
+use coremill_mil::model::{
+    ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType, Model,
+};
 use coremill_mil::ops::OpKind;
 use coremill_mil::pass::Draft;
 use coremill_mil::verify::verify;
@@ -119,6 +121,21 @@ impl FromStr for Recipe {
     }
 }
 
+/// How pixels of pictures, brought to 0 to 1, become what the network was trained on: `(pixel − mean) / std`, by channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pixels {
+    /// What is subtracted.
+    pub mean: [f32; 3],
+    /// What is divided by.
+    pub std: [f32; 3],
+}
+
+impl Default for Pixels {
+    fn default() -> Pixels {
+        Pixels { mean: [0.0; 3], std: [1.0; 3] }
+    }
+}
+
 /// How to quantize.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -126,6 +143,8 @@ pub struct Config {
     pub recipe: Recipe,
     /// What decides on the ranges of activations.
     pub observer: Observer,
+    /// What is done to pixels of samples that are pictures.
+    pub pixels: Pixels,
     /// How many input channels share a scale, where groups do.
     pub group_size: usize,
     /// The bits of the indices into tables.
@@ -151,6 +170,7 @@ impl Config {
         Config {
             recipe,
             observer: Observer::default(),
+            pixels: Pixels::default(),
             group_size: 32,
             bits: 4,
             block: (16, 0),
@@ -194,6 +214,11 @@ impl Config {
         if !(1..=8).contains(&self.bits) {
             let message = format!("tables of {} bits are not looked up", self.bits);
             return Err(Error::new(message).hint("give 1 to 8 bits"));
+        }
+        let sound = |all: [f32; 3]| all.iter().all(|number| number.is_finite());
+        if !sound(self.pixels.mean) || !sound(self.pixels.std) || self.pixels.std.contains(&0.0) {
+            return Err(Error::new("pixels cannot be scaled by means and deviations like these")
+                .hint("give finite numbers, and no deviation of 0"));
         }
         if let Some(name) = self.keep_ops.iter().find(|name| OpKind::from_name(name).is_none()) {
             return Err(Error::new(format!("Core ML has no operation `{name}`"))
@@ -352,12 +377,40 @@ impl Quantizer {
                 return Err(Error::new(format!("a picture is one input; the model takes {count}"))
                     .hint("pass `.npz` files that hold all inputs by name"));
             };
-            let picture = images::read(path, port, Some(images::Resize::Crop))?;
-            return Ok(vec![(port.name.clone(), picture)]);
+            return Ok(vec![(port.name.clone(), self.picture(path, port)?)]);
         }
         let sample = arrays::read_npz(path)?;
         self.check(&sample).map_err(|error| error.within(path))?;
         Ok(sample)
+    }
+
+    /// A picture as the input takes it: cropped to its size, and brought from 0 to 255 to what the network was trained on.
+    fn picture(&self, path: &Path, port: &Port) -> Result<Array, Error> {
+        let shape = port.default_shape().unwrap_or_default();
+        let (color_space, height, width) = match *shape.as_slice() {
+            [1, 3, height, width] => (ColorSpace::Rgb, height, width),
+            [1, 1, height, width] => (ColorSpace::Grayscale, height, width),
+            _ => {
+                let message = format!("input `{}` is a `{}`, no picture", port.name, port.ty);
+                return Err(Error::new(message).hint(
+                    "pictures are for inputs [1, 3, H, W] and [1, 1, H, W]; pass `.npz` files",
+                ));
+            }
+        };
+        let sizes = ImageSizes::Fixed;
+        let image = ImageType { width: width as i64, height: height as i64, color_space, sizes };
+        let description = FeatureDescription::new(&port.name, FeatureType::Image(image));
+        let described = Port { description: Some(description), ..port.clone() };
+        let mut picture = images::read(path, &described, Some(images::Resize::Crop))?;
+        let Pixels { mean, std } = self.config.pixels;
+        let channels = shape[1];
+        if let Some(pixels) = picture.floats_mut() {
+            for (channel, plane) in pixels.chunks_mut(height * width).enumerate() {
+                let at = channel % channels;
+                plane.iter_mut().for_each(|pixel| *pixel = (*pixel / 255.0 - mean[at]) / std[at]);
+            }
+        }
+        Ok(picture)
     }
 
     fn check(&self, sample: &Sample) -> Result<(), Error> {
