@@ -51,12 +51,18 @@ def main() -> None:
 
 
 def _register_runtime() -> None:
-    """Let ExecuTorch's runtime run Core ML delegates here; on a Mac it does that by itself."""
+    """Let ExecuTorch's runtime run Core ML delegates here; on a Mac it does that by itself.
+
+    A script that only lowers needs no runtime, so that a machine without a C++ compiler is no error.
+    """
     if sys.platform == "darwin":
         return
     from . import register_runtime
 
-    register_runtime()
+    try:
+        register_runtime()
+    except RuntimeError as error:
+        print(f"warning: Core ML delegates cannot be executed here: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":
