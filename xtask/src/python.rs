@@ -3,14 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::workspace::{cargo, describe, execute, target_directory};
+use crate::workspace::{describe, target_directory};
 
-/// Builds the native module and puts it together with the sources; the folder to be searched for modules.
+/// Puts the native module that was built together with the sources; the folder to be searched for modules.
 pub(crate) fn package(root: &Path) -> Result<PathBuf, String> {
-    execute(
-        cargo(root).args(["build", "--release", "--package", "coremill-python"]),
-        "building the Python package",
-    )?;
     let folder = target_directory(root).join("python");
     let package = folder.join("coremill");
     if package.exists() {

@@ -38,9 +38,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     if !arguments.rust_only {
         // First what is quick to fail, then what takes minutes.
+        // Both at once: built one by one, they ask for other features of what they share, which is built twice then.
         execute(
-            cargo(&root).args(["build", "--release", "--package", "coremill-cli"]),
-            "building the coremill command",
+            cargo(&root)
+                .args(["build", "--release", "--package", "coremill-cli"])
+                .args(["--package", "coremill-python"]),
+            "building the coremill command and the Python package",
         )?;
         let package = python::package(&root)?;
         let python = interpreter(&root)?;
