@@ -259,10 +259,11 @@ fn chains_of_views_that_are_all_written_to_end() {
 }
 
 /// One entry of a directory, all of its numbers in the zip64 field.
-fn directory_record(name: &str, size: u64, at: u64) -> Vec<u8> {
+fn directory_record(name: &str, checksum: u32, size: u64, at: u64) -> Vec<u8> {
     let mut record = b"PK\x01\x02".to_vec();
     record.extend([45, 0, 45, 0]);
-    record.extend([0; 12]);
+    record.extend([0; 8]);
+    record.extend(checksum.to_le_bytes());
     record.extend([0xff; 8]);
     record.extend((name.len() as u16).to_le_bytes());
     record.extend(28u16.to_le_bytes());
@@ -285,6 +286,14 @@ fn archives_beyond_four_gigabytes_are_mapped() {
     let w = meta(&[ROWS as i64, 2], &[2, 1], 0);
     let (program, config) = (program(&w, ""), config("weight_0", false, &w));
     let mut directory = Vec::new();
+    // Of a mebibyte of zeros, doubled until it is as long as the weight.
+    let mut zeros = crc32fast::Hasher::new();
+    zeros.update(&vec![0; 1 << 20]);
+    for _ in 0..(ROWS * 8 >> 20).ilog2() {
+        let half = zeros.clone();
+        zeros.combine(&half);
+    }
+    let of_zeros = zeros.finalize();
     // The weight is a hole in the file, 8 GB long; what follows lies beyond 32 bits.
     for (name, bytes, size) in [
         (WEIGHT, &b""[..], ROWS * 8),
@@ -300,7 +309,8 @@ fn archives_beyond_four_gigabytes_are_mapped() {
         file.write_all(&local).expect("written");
         file.write_all(bytes).expect("written");
         file.seek(SeekFrom::Start(at + local.len() as u64 + size)).expect("a hole");
-        directory.extend(directory_record(name, size, at));
+        let checksum = if bytes.is_empty() { of_zeros } else { crc32fast::hash(bytes) };
+        directory.extend(directory_record(name, checksum, size, at));
     }
     let at = file.stream_position().expect("a position");
     let end = at + directory.len() as u64;

@@ -86,25 +86,25 @@ fn value(value: &Value, index: usize, plan: &Plan, program: &Program) -> Result<
     let is_tensor = |id: &ValueId| matches!(plan.values[id.index()], Value::Tensor(_));
     let is_nothing = |id: &ValueId| matches!(plan.values[id.index()], Value::Null);
     let wrong = |id: &ValueId, accepted: &str| {
-        Error::malformed(format!("the list refers to {id}, which is no {accepted}"))
+        Error::malformed(format!("the list refers to {id}, which is not {accepted}"))
     };
     match value {
         Value::Tensor(tensor) => self::tensor(tensor, plan, program),
         Value::IntList(items) => {
             known(items, plan)?;
-            items.iter().find(|id| !is_int(id)).map_or(Ok(()), |id| Err(wrong(id, "integer")))
+            items.iter().find(|id| !is_int(id)).map_or(Ok(()), |id| Err(wrong(id, "an integer")))
         }
         Value::TensorList(items) => {
             known(items, plan)?;
             let found = items.iter().find(|id| !is_tensor(id) || id.index() >= index);
-            found.map_or(Ok(()), |id| Err(wrong(id, "tensor before it")))
+            found.map_or(Ok(()), |id| Err(wrong(id, "a tensor before it")))
         }
         Value::OptionalTensorList(items) => {
             let items: Vec<ValueId> = items.iter().flatten().copied().collect();
             known(&items, plan)?;
             let accepted = |id: &ValueId| (is_tensor(id) || is_nothing(id)) && id.index() < index;
             let found = items.iter().find(|id| !accepted(id));
-            found.map_or(Ok(()), |id| Err(wrong(id, "tensor before it, and not nothing either")))
+            found.map_or(Ok(()), |id| Err(wrong(id, "a tensor before it or nothing")))
         }
         Value::Null
         | Value::Int(_)

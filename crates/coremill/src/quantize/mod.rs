@@ -10,7 +10,7 @@
 //! let samples = quantizer.read_samples(&["calibration".into()])?;
 //! let quantized = quantizer.run(&samples)?;
 //! for layer in &quantized.layers {
-//!     println!("{}: {:.1} dB, the model {:.1} dB", layer.name, layer.layer_db, layer.model_db);
+//!     println!("{}: {:?} dB, the model {:?} dB", layer.name, layer.layer_db, layer.model_db);
 //! }
 //! let model = coremill::verify(&quantized.model).expect("it is sound");
 //! coremill::save("Model.mlpackage", &model, &coremill::SaveOptions::default())?;

@@ -99,7 +99,7 @@ fn check_array(
             DefaultElement::Double(value) => tensor.dtype.is_float() || value.fract() == 0.0,
         };
         if !fits {
-            let message = format!("has a default value that is no `{}`", tensor.dtype);
+            let message = format!("has a default value that does not fit `{}`", tensor.dtype);
             found.push((Code::FeatureDefault, message));
         }
     }

@@ -94,7 +94,7 @@ fn copy_in_place(x: &Arguments, out: &mut [Out]) -> Result {
 
 fn fill(value: Scalar, out: &mut Out) -> Result {
     let dtype = out.dtype;
-    ensure!(fits(value, dtype), "{} is no `{dtype:?}`", value.as_f64());
+    ensure!(fits(value, dtype), "{} does not fit `{dtype:?}`", value.as_f64());
     compute!(Compute::of(dtype)?, N => {
         let numbers = vec![N::of(value); out.count()];
         out.put_all(&numbers);

@@ -191,7 +191,7 @@ fn scatter_source(x: &Arguments, out: &mut [Out]) -> Result {
 fn scatter_value(x: &Arguments, out: &mut [Out]) -> Result {
     let (view, axis, index) = scattered(x, &mut out[0])?;
     let (value, dtype) = (x.scalar(3)?, view.dtype);
-    ensure!(fits(value, dtype), "{} is no `{dtype:?}`", value.as_f64());
+    ensure!(fits(value, dtype), "{} does not fit `{dtype:?}`", value.as_f64());
     let own = out[0].strides();
     let bytes = out[0].bytes();
     compute!(Compute::of(dtype)?, N => {

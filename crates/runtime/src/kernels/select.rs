@@ -28,7 +28,7 @@ fn clamp(x: &Arguments, out: &mut [Out]) -> Result {
     let dtype = out[0].dtype;
     ensure!(common == dtype, "the result is of `{common:?}`, the output of `{dtype:?}`");
     for bound in bounds.into_iter().flatten() {
-        ensure!(fits(bound, dtype), "the bound {} is no `{dtype:?}`", bound.as_f64());
+        ensure!(fits(bound, dtype), "the bound {} does not fit `{dtype:?}`", bound.as_f64());
     }
     resize_to_broadcast(&[view], &mut out[0])?;
     compute!(Compute::of(common)?, N => {
