@@ -160,7 +160,7 @@ pub fn compress(
     Ok(report)
 }
 
-/// The release that the forms need, or the one that is asked for.
+/// The release that the forms require, or the requested one.
 fn target(model: &Model, options: &Options) -> Result<Opset, Error> {
     let needs = options.rules.iter().map(|rule| (rule.form.needs(), &rule.form));
     let needed = needs.max_by_key(|(opset, _)| *opset);
