@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `options` | [`Options`]: what a caller asks for |
+//! | `decompose` | operators that are made of others, each written once for both ways |
 //! | `lower` | from calls of ATen to operations of MIL, one file for each family of operators |
 //! | `pipeline` | [`convert`]: all of it in order |
 //! | `partition` | which calls Core ML runs, and which stay outside |
@@ -14,12 +15,15 @@
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
 //! | `preprocess` | partitions that ExecuTorch cut, as its Core ML delegate gets them |
 //! | `specs` | ExecuTorch's compile specs |
+//! | `arena` | what lives as long as a lowering |
 //! | `bounds` | what calls may ask for, and what decompositions may create |
 //! | `fourier` | Fourier transforms as matrices |
 //! | `special` | special functions by series |
 //! | `error` | [`Refused`] calls, with their reasons and their places in the model |
 
+mod arena;
 mod bounds;
+mod decompose;
 mod emit;
 mod error;
 mod executorch;
@@ -33,6 +37,7 @@ mod preprocess;
 mod special;
 mod specs;
 
+pub use decompose::{Paired, pairs};
 pub use emit::ModelType;
 pub use error::{Error, Refusal, Refused};
 pub use executorch::{Constant, LowerOptions, Lowered, WeightSharing, lower};

@@ -8,10 +8,10 @@ use coremill_mil::model::{self, Model};
 use coremill_mil::pass::{self, Draft, KeepFp32};
 use coremill_pt2::{ExportedProgram, Origin};
 
+use crate::decompose::pairs;
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Attempt, attempt, identifier};
 use crate::options::{Options, Precision};
-use crate::portable::pairs;
 
 /// A converted program.
 #[derive(Clone, Debug)]

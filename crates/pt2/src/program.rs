@@ -413,6 +413,15 @@ pub enum Output {
 }
 
 impl Output {
+    /// Puts other values in the place of its own.
+    pub fn map(&mut self, change: impl Fn(ValueId) -> ValueId) {
+        match self {
+            Output::Value(id) => *id = change(*id),
+            Output::List(ids) => ids.iter_mut().for_each(|id| *id = change(*id)),
+            Output::Unused | Output::None => {}
+        }
+    }
+
     /// The values of a list, or the only one; none if it has no value.
     pub fn results(&self) -> impl Iterator<Item = Option<ValueId>> {
         let ids = match self {

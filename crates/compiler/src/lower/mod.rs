@@ -31,21 +31,23 @@ use coremill_mil::ir::{Dim, Opset, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::pass::Draft;
 use coremill_pt2::{
-    Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, TensorMeta,
+    Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, Target, TensorMeta,
 };
 
 use coremill_tensor::cancel;
 
 use self::builder::Builder;
-use self::call::Call;
+use self::call::{Call, Results};
 use self::dtype::core_dtype;
 pub(crate) use self::dtype::is_float;
 pub(crate) use self::high_rank::MAX_RANK;
 pub use self::interface::identifier;
-use self::table::Table;
+use self::table::Lower;
 use self::value::{Int, Lowered, Tensor};
 pub(crate) use self::weights::{part_of, plain, stored_parts};
+use crate::arena::Arena;
 use crate::bounds;
+use crate::decompose::{self, Expansion, Rewrite};
 use crate::error::{Error, Refusal, Refused, refuse};
 use crate::options::Options;
 
@@ -54,7 +56,6 @@ pub(crate) struct Lowering<'p> {
     program: &'p ExportedProgram,
     options: &'p Options,
     builder: Builder,
-    table: Table,
     refused: Vec<Refused>,
     /// For each refusal the call of the outermost graph that it belongs to.
     refused_nodes: Vec<usize>,
@@ -70,6 +71,10 @@ pub(crate) struct Lowering<'p> {
     symbols: HashMap<SymbolId, Dim>,
     /// Weights that were stated, by where they are stored: parameters can share a tensor.
     weights: HashMap<WeightKey<'p>, ValueId>,
+    /// What takes operators apart that have no row; made when the first one is met.
+    rewrite: Option<Rewrite>,
+    /// Where the next call that is taken apart is kept.
+    expansions: &'p Arena<Graph>,
 }
 
 /// Which bytes of the archive a weight is, and how it reads them.
@@ -110,7 +115,8 @@ pub(crate) struct Attempt {
 
 /// Lowers a program to a function called `main`, or tells which calls are refused.
 pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options) -> Attempt {
-    let mut lowering = Lowering::new(program, opset, options, None);
+    let expansions = Arena::default();
+    let mut lowering = Lowering::new(program, opset, options, None, &expansions);
     let mut frame = Frame::new(&program.graph);
     if let Err(refusal) = lowering.enter(&mut frame) {
         return Attempt::failed(Error::Program(refusal), Vec::new());
@@ -148,7 +154,8 @@ pub(crate) fn probe(
     options: &Options,
     probe: &Probe<'_>,
 ) -> Vec<(usize, Refused)> {
-    let mut lowering = Lowering::new(program, opset, options, Some(probe));
+    let expansions = Arena::default();
+    let mut lowering = Lowering::new(program, opset, options, Some(probe), &expansions);
     let mut frame = Frame::new(&program.graph);
     lowering.enter_probe(&mut frame);
     lowering.run(&mut frame);
@@ -171,12 +178,12 @@ impl<'p> Lowering<'p> {
         opset: Opset,
         options: &'p Options,
         probe: Option<&'p Probe<'p>>,
+        expansions: &'p Arena<Graph>,
     ) -> Lowering<'p> {
         Lowering {
             program,
             options,
             builder: Builder::new("main", opset),
-            table: Table::new(),
             refused: Vec::new(),
             refused_nodes: Vec::new(),
             made: Vec::new(),
@@ -185,6 +192,8 @@ impl<'p> Lowering<'p> {
             buffers: Vec::new(),
             symbols: HashMap::new(),
             weights: HashMap::new(),
+            rewrite: None,
+            expansions,
         }
     }
 
@@ -270,8 +279,13 @@ impl<'p> Lowering<'p> {
             }
         }
         self.run(&mut frame);
-        let outputs = graph.outputs.iter().map(|output| match output {
-            Argument::Value(id) => self.value(&mut frame, *id),
+        self.outputs(&mut frame)
+    }
+
+    /// What the outputs of a nested graph became.
+    fn outputs(&mut self, frame: &mut Frame<'p>) -> Results {
+        let outputs = frame.graph.outputs.iter().map(|output| match output {
+            Argument::Value(id) => self.value(frame, *id),
             Argument::Int(value) => Ok(Lowered::Int(Int::Known(*value))),
             Argument::None => Ok(Lowered::Nothing),
             _ => refuse!("a nested graph gives something that is neither a tensor nor an integer"),
@@ -285,23 +299,54 @@ impl<'p> Lowering<'p> {
             depends_on_refused |= matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
         });
         // That nothing lowers an operator is true whatever its arguments would have become.
-        let lower = self.table.find(&node.target)?;
+        let lower = lowered_by(&node.target)?;
         if depends_on_refused {
             self.give_up(frame, node);
             return Ok(());
         }
         bounds::check(node, frame.graph)?;
         self.builder.label = interface::label(node);
-        self.builder.exact = false;
-        let mut call = Call { lowering: self, frame, node };
-        let results = lower(&mut call)?;
-        self.assign(frame, node, results)?;
+        self.call(frame, node, lower)?;
         for output in &node.outputs {
             if let Output::Value(id) = output {
                 self.write_buffers(frame, *id)?;
             }
         }
         Ok(())
+    }
+
+    fn call(
+        &mut self,
+        frame: &mut Frame<'p>,
+        node: &'p Node,
+        lower: Option<Lower>,
+    ) -> Result<(), Refusal> {
+        self.builder.exact = false;
+        let results = match lower {
+            Some(lower) => lower(&mut Call { lowering: self, frame, node })?,
+            None => self.decomposed(frame, node)?,
+        };
+        self.assign(frame, node, results)
+    }
+
+    /// Lowers the calls that a rule makes of one.
+    fn decomposed(&mut self, frame: &mut Frame<'p>, node: &Node) -> Results {
+        let rewrite = self.rewrite.get_or_insert_with(|| {
+            Rewrite::new(Box::new(table::Rows), self.program.symbols.clone())
+        });
+        let Expansion { graph, inputs } = rewrite.expand(frame.graph, node)?;
+        let (graph, next) = self.expansions.keep(graph);
+        self.expansions = next;
+        let mut inner = Frame { in_rows: frame.in_rows, ..Frame::new(graph) };
+        for (input, outer) in graph.inputs.iter().zip(inputs) {
+            if let Argument::Value(id) = input {
+                inner.set(*id, self.value(frame, outer)?);
+            }
+        }
+        for node in &graph.nodes {
+            self.call(&mut inner, node, lowered_by(&node.target)?)?;
+        }
+        self.outputs(&mut inner)
     }
 
     fn give_up(&mut self, frame: &mut Frame<'p>, node: &Node) {
@@ -429,6 +474,15 @@ impl<'p> Lowering<'p> {
             self.weights.insert(key, value);
         }
         Ok(Lowered::tensor(value, dtype))
+    }
+}
+
+/// The row that lowers calls of an operator; none if a rule takes them apart.
+fn lowered_by(target: &Target) -> Result<Option<Lower>, Refusal> {
+    match table::find(target) {
+        Ok(lower) => Ok(Some(lower)),
+        Err(_) if decompose::has_rule(target) => Ok(None),
+        Err(refusal) => Err(refusal),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Which function lowers which operator.
 
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
-use coremill_pt2::Target;
+use coremill_pt2::{Schema, Target};
 
 use super::call::{Call, Results};
 use super::ops;
+use crate::decompose::Natives;
 use crate::error::{Refusal, refuse};
 
 /// Lowers a call.
@@ -35,43 +37,61 @@ pub(crate) const fn some(
 }
 
 /// All rows by operator.
-pub(crate) struct Table {
-    rows: HashMap<&'static str, Vec<&'static Row>>,
+static ROWS: LazyLock<HashMap<&str, Vec<&Row>>> = LazyLock::new(|| {
+    let mut rows: HashMap<_, Vec<_>> = HashMap::new();
+    let groups = ops::GROUPS.iter().copied().flatten();
+    for row in ops::FAMILIES.iter().chain(groups).copied().flatten() {
+        rows.entry(row.operator).or_default().push(row);
+    }
+    rows
+});
+
+/// What lowers a call of this target.
+pub(crate) fn find(target: &Target) -> Result<Lower, Refusal> {
+    let (operator, overload) = match target {
+        // ExecuTorch's functions of numbers are Python's.
+        Target::Operator { namespace, name, .. } if namespace == "executorch_prim" => {
+            let modules = ["_operator", "torch", "math", "builtins"];
+            let names = modules.into_iter().map(|module| format!("{module}.{name}"));
+            let found = names.into_iter().find(|name| ROWS.contains_key(name.as_str()));
+            (found.unwrap_or_else(|| name.clone()), "")
+        }
+        Target::Operator { namespace, name, overload } => {
+            (format!("{namespace}.{name}"), overload.as_str())
+        }
+        Target::HigherOrder(name) => (format!("higher_order.{name}"), ""),
+        Target::Function(name) => (name.clone(), ""),
+    };
+    let Some(rows) = ROWS.get(operator.as_str()) else {
+        refuse!("no lowering is known for `{operator}`");
+    };
+    let takes = |row: &&&Row| row.overloads.is_empty() || row.overloads.contains(&overload);
+    match rows.iter().find(takes) {
+        Some(row) => Ok(row.lower),
+        None => {
+            let known: Vec<_> = rows.iter().flat_map(|row| row.overloads).copied().collect();
+            refuse!(
+                "no lowering is known for the overload `{overload}` of `{operator}`; there are {}",
+                known.join(", ")
+            )
+        }
+    }
 }
 
-impl Table {
-    pub(crate) fn new() -> Table {
-        let mut rows: HashMap<_, Vec<_>> = HashMap::new();
-        let groups = ops::GROUPS.iter().copied().flatten();
-        for row in ops::FAMILIES.iter().chain(groups).copied().flatten() {
-            rows.entry(row.operator).or_default().push(row);
-        }
-        Table { rows }
+/// The operators that have rows.
+pub(crate) struct Rows;
+
+impl Natives for Rows {
+    fn has(&mut self, target: &Target) -> bool {
+        find(target).is_ok()
     }
 
-    /// What lowers a call of this target.
-    pub(crate) fn find(&self, target: &Target) -> Result<Lower, Refusal> {
-        let (operator, overload) = match target {
-            Target::Operator { namespace, name, overload } => {
-                (format!("{namespace}.{name}"), overload.as_str())
-            }
-            Target::HigherOrder(name) => (format!("higher_order.{name}"), ""),
-            Target::Function(name) => (name.clone(), ""),
-        };
-        let Some(rows) = self.rows.get(operator.as_str()) else {
-            refuse!("no lowering is known for `{operator}`");
-        };
-        let takes = |row: &&&Row| row.overloads.is_empty() || row.overloads.contains(&overload);
-        match rows.iter().find(takes) {
-            Some(row) => Ok(row.lower),
-            None => {
-                let known: Vec<_> = rows.iter().flat_map(|row| row.overloads).copied().collect();
-                refuse!(
-                    "no lowering is known for the overload `{overload}` of `{operator}`; there are {}",
-                    known.join(", ")
-                )
-            }
-        }
+    fn lacks(&self, operator: &str) -> Refusal {
+        Refusal::new(format!("no lowering is known for `{operator}`"))
+    }
+
+    fn schema(&self, target: &Target) -> Option<Arc<Schema>> {
+        crate::portable::kernel(target)
     }
 }
 
@@ -81,7 +101,7 @@ mod tests {
 
     #[test]
     fn one_row_lowers_each_overload() {
-        for (operator, rows) in Table::new().rows {
+        for (operator, rows) in ROWS.iter() {
             let whole = rows.iter().filter(|row| row.overloads.is_empty()).count();
             let mut overloads: Vec<_> = rows.iter().flat_map(|row| row.overloads).collect();
             let named = overloads.len();

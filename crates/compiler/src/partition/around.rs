@@ -8,8 +8,8 @@ use coremill_pt2::{
 };
 
 use super::Division;
+use crate::decompose::meta;
 use crate::error::{Error, Refusal};
-use crate::portable::meta;
 
 /// The operator that stands for a partition: its number, then what it takes.
 pub(crate) const DELEGATE: &str = "executorch_call_delegate";

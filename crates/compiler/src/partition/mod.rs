@@ -39,11 +39,11 @@ use self::part::{Part, TakeOver, crosses, cut};
 pub(crate) use self::report::report;
 pub use self::report::{Cost, Outside, PartReport, Reason, Report};
 use self::stages::Stages;
+use crate::decompose::{has_complex, pairs};
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Probe, probe};
 use crate::options::{Options, States};
 use crate::pipeline::{kept, lowered, optimise};
-use crate::portable::{has_complex, pairs};
 
 /// How to divide a program.
 pub(crate) struct Wishes<'o> {

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn meta() -> Meta {
-        Meta::Tensor(crate::portable::meta(ScalarType::Float32, vec![Size::Fixed(4)]))
+        Meta::Tensor(crate::decompose::meta(ScalarType::Float32, vec![Size::Fixed(4)]))
     }
 
     /// A graph in which each call uses the results of the calls that are listed for it, or else the input. What

@@ -84,7 +84,7 @@ fn permutation(node: &Node) -> Option<(ValueId, ValueId, Vec<usize>)> {
         [Argument::List(order)] if node.target.is("aten", "permute_copy", "default") => {
             let rank = order.len();
             let place = |at: &Argument| match at {
-                Argument::Int(at) => super::call::position(*at, rank).ok(),
+                Argument::Int(at) => crate::decompose::call::position(*at, rank).ok(),
                 _ => None,
             };
             let order: Vec<usize> = order.iter().map(place).collect::<Option<_>>()?;

@@ -41,7 +41,8 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    pub(crate) fn has(&mut self, target: &Target) -> bool {
+    /// Whether a call of an operator becomes a call of a kernel.
+    pub(super) fn known(&mut self, target: &Target) -> bool {
         self.known.entry(target.clone()).or_insert_with(|| kernel(target)).is_some()
     }
 }

@@ -1,0 +1,145 @@
+//! The end of a rewriting: what was made takes the place of the call's results.
+
+use std::collections::{HashMap, HashSet};
+
+use coremill_pt2::{Argument, Meta, Node, Size, ValueId};
+
+use super::Frame;
+use super::call::{Call, Made, Results, Tensor, meta};
+use crate::error::{Refusal, refuse};
+
+/// The results of a call that keeps them.
+pub(crate) fn as_given(node: &Node, frame: &Frame) -> Results {
+    let mut results = Vec::new();
+    for id in node.results() {
+        let Some(id) = id else { refuse!("a result has no use, and no type therefore") };
+        results.push(match &frame.value(id).meta {
+            Meta::Tensor(meta) => {
+                Made::Tensor(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() })
+            }
+            _ => Made::Number(Argument::Value(id)),
+        });
+    }
+    Ok(results)
+}
+
+impl Call<'_> {
+    /// The calls that were made and are of use, their results in the place of the node's.
+    pub(crate) fn finish(self, results: Vec<Made>) -> Result<Vec<Node>, Refusal> {
+        let Call { frame, node, made, .. } = self;
+        let wanted: Vec<_> = node.results().collect();
+        if wanted.len() != results.len() {
+            refuse!(
+                "the decomposition gives {} results, and the call {}",
+                results.len(),
+                wanted.len()
+            );
+        }
+        let own: HashSet<ValueId> = made.iter().flat_map(Node::defined).collect();
+        let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+        for (old, result) in wanted.into_iter().zip(results) {
+            let Some(old) = old else { continue };
+            let now = match result {
+                Made::Pair(pair) => {
+                    frame.pairs.insert(old, *pair);
+                    continue;
+                }
+                Made::Tensor(tensor) => {
+                    agree(frame, old, &tensor)?;
+                    Argument::Value(tensor.id)
+                }
+                Made::Number(argument) => argument,
+                Made::Nothing => refuse!("a result that has a use is not computed"),
+            };
+            match now {
+                Argument::Value(id) if id == old => {}
+                Argument::Value(id) if own.contains(&id) && !renamed.contains_key(&id) => {
+                    renamed.insert(id, old);
+                }
+                Argument::Value(id) if renamed.contains_key(&id) => {
+                    frame.replaced.insert(old, Argument::Value(renamed[&id]));
+                }
+                now => drop(frame.replaced.insert(old, now)),
+            }
+        }
+        let mut made = of_use(made, node, &renamed, frame);
+        for call in &mut made {
+            let rename = |id: ValueId| *renamed.get(&id).unwrap_or(&id);
+            for argument in &mut call.arguments {
+                argument.map_values(&mut |id| Argument::Value(rename(id)));
+            }
+            for output in &mut call.outputs {
+                output.map(rename);
+            }
+            let first = call.defined().next();
+            if let Some(id) = first {
+                call.name = frame.value(id).name.clone();
+            }
+        }
+        for id in made.iter().flat_map(Node::defined) {
+            if let Meta::Tensor(known) = &mut frame.graph.values[id.index()].meta {
+                *known = meta(known.dtype, std::mem::take(&mut known.sizes));
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// What is computed is what torch noted.
+fn agree(frame: &Frame, old: ValueId, new: &Tensor) -> Result<(), Refusal> {
+    let Meta::Tensor(noted) = &frame.value(old).meta else {
+        refuse!("the decomposition gives a tensor where the call does not");
+    };
+    let differ = |(noted, found): (&Size, &Size)| match (noted, found) {
+        (Size::Fixed(noted), Size::Fixed(found)) => noted != found,
+        _ => false,
+    };
+    if noted.dtype != new.dtype
+        || noted.sizes.len() != new.sizes.len()
+        || noted.sizes.iter().zip(&new.sizes).any(differ)
+    {
+        refuse!(
+            "the decomposition gives {} {}, and torch noted {} {}",
+            new.dtype,
+            shown(&new.sizes),
+            noted.dtype,
+            shown(&noted.sizes)
+        );
+    }
+    Ok(())
+}
+
+fn shown(sizes: &[Size]) -> String {
+    let one = |size: &Size| size.fixed().map_or("?".to_owned(), |size| size.to_string());
+    format!("[{}]", sizes.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+/// The calls whose results something uses.
+fn of_use(
+    made: Vec<Node>,
+    node: &Node,
+    renamed: &HashMap<ValueId, ValueId>,
+    frame: &Frame,
+) -> Vec<Node> {
+    let mut used: HashSet<ValueId> = renamed.keys().copied().collect();
+    for old in node.defined() {
+        used.insert(old);
+        if let Some(Argument::Value(id)) = frame.replaced.get(&old) {
+            used.insert(*id);
+        }
+        used.extend(frame.pairs.get(&old).into_iter().flatten().map(|part| part.id));
+    }
+    let mut kept = Vec::with_capacity(made.len());
+    for call in made.into_iter().rev() {
+        if call.defined().any(|id| used.contains(&id)) {
+            for argument in &call.arguments {
+                argument.for_each_value(&mut |id| {
+                    used.insert(id);
+                });
+            }
+            kept.push(call);
+        }
+    }
+    kept.reverse();
+    kept
+}

@@ -1,0 +1,527 @@
+//! One call about to be rewritten: its arguments, and the calls that are made of it.
+
+use std::sync::Arc;
+
+use coremill_pt2::{
+    Argument, Device, Hint, Kind, Layout, Meta, Node, Output, ScalarType, Schema, Size, Symbolic,
+    Target, TensorMeta, ValueId,
+};
+
+use super::{Frame, MAX_CALLS, Rewrite, dtype, has_rule, size};
+use crate::error::{Refusal, refuse};
+
+/// A tensor that is there: an argument of the call, or the result of a call that was made.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tensor {
+    pub(crate) id: ValueId,
+    pub(crate) dtype: ScalarType,
+    pub(crate) sizes: Vec<Size>,
+}
+
+impl Tensor {
+    pub(crate) fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    pub(crate) fn argument(&self) -> Argument {
+        Argument::Value(self.id)
+    }
+
+    /// The dimension as a position; negative ones count from the end. A tensor without dimensions counts as one with one.
+    pub(crate) fn dimension(&self, dimension: i64) -> Result<usize, Refusal> {
+        position(dimension, self.rank())
+    }
+}
+
+/// The position of a dimension in a tensor of this rank.
+pub(crate) fn position(dimension: i64, rank: usize) -> Result<usize, Refusal> {
+    let count = rank.max(1) as i64;
+    let at = if dimension < 0 { dimension + count } else { dimension };
+    match usize::try_from(at) {
+        Ok(position) if at < count => Ok(position),
+        _ => refuse!("dimension {dimension} is out of range for a tensor of rank {rank}"),
+    }
+}
+
+/// What a call gives in the place of one of its results; results that are lists are one after the other.
+#[derive(Clone, Debug)]
+pub(crate) enum Made {
+    Tensor(Tensor),
+    /// The parts of a complex number, which are kept for those who use it.
+    Pair(Box<[Tensor; 2]>),
+    /// A number, or a value of another type.
+    Number(Argument),
+    /// What nothing can use.
+    Nothing,
+}
+
+/// What a rewriting gives.
+pub(crate) type Results = Result<Vec<Made>, Refusal>;
+
+/// The only result.
+pub(crate) fn one(tensor: Tensor) -> Results {
+    Ok(vec![Made::Tensor(tensor)])
+}
+
+/// The target of that name: `aten.add.Tensor`.
+pub(crate) fn target(operator: &str) -> Target {
+    let mut parts = operator.splitn(3, '.');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(namespace), Some(name), Some(overload)) => Target::Operator {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            overload: overload.to_owned(),
+        },
+        _ => Target::Function(operator.to_owned()),
+    }
+}
+
+/// A call being rewritten.
+pub(crate) struct Call<'a> {
+    pub(crate) rewrite: &'a mut Rewrite,
+    pub(crate) frame: &'a mut Frame,
+    pub(crate) node: &'a Node,
+    pub(crate) made: Vec<Node>,
+    /// Tensors whose sizes can be asked for: the call's own, and those that were made.
+    pub(crate) at_hand: Vec<Tensor>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(rewrite: &'a mut Rewrite, frame: &'a mut Frame, node: &'a Node) -> Call<'a> {
+        let mut at_hand = Vec::new();
+        node.for_each_use(&mut |id| {
+            if let Some([part, _]) = frame.pairs.get(&id) {
+                at_hand.push(part.clone());
+            } else if let Meta::Tensor(meta) = &frame.value(id).meta {
+                at_hand.push(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() });
+            }
+        });
+        Call { rewrite, frame, node, made: Vec::new(), at_hand }
+    }
+
+    /// The argument of that name.
+    pub(crate) fn argument(&self, name: &str) -> Result<&'a Argument, Refusal> {
+        match self.node.argument(name) {
+            Some(argument) => Ok(argument),
+            None => refuse!("argument `{name}` is missing"),
+        }
+    }
+
+    /// Whether the argument of that name is there and is not None.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        !matches!(self.node.argument(name), None | Some(Argument::None))
+    }
+
+    /// The tensor that an argument is; numbers become tensors without dimensions.
+    pub(crate) fn tensor_of(&mut self, name: &str, argument: &Argument) -> Result<Tensor, Refusal> {
+        if let Argument::Value(id) = argument
+            && let Meta::Tensor(meta) = &self.frame.value(*id).meta
+        {
+            return Ok(Tensor { id: *id, dtype: meta.dtype, sizes: meta.sizes.clone() });
+        }
+        match self.number_dtype(argument) {
+            Some(dtype) => self.full(Vec::new(), argument.clone(), dtype),
+            None => refuse!("`{name}` is not a tensor"),
+        }
+    }
+
+    pub(crate) fn tensor(&mut self, name: &str) -> Result<Tensor, Refusal> {
+        let argument = self.argument(name)?;
+        self.tensor_of(name, argument)
+    }
+
+    pub(crate) fn optional_tensor(&mut self, name: &str) -> Result<Option<Tensor>, Refusal> {
+        if self.has(name) { self.tensor(name).map(Some) } else { Ok(None) }
+    }
+
+    /// The tensors of a list.
+    pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>, Refusal> {
+        match self.argument(name)? {
+            Argument::List(items) => items.iter().map(|item| self.tensor_of(name, item)).collect(),
+            _ => refuse!("`{name}` is not a list of tensors"),
+        }
+    }
+
+    /// The tensors of a list; none for those that are None.
+    pub(crate) fn optional_tensors(&mut self, name: &str) -> Result<Vec<Option<Tensor>>, Refusal> {
+        let Argument::List(items) = self.argument(name)? else {
+            refuse!("`{name}` is not a list of tensors");
+        };
+        let tensor = |item: &Argument| match item {
+            Argument::None => Ok(None),
+            item => self.tensor_of(name, item).map(Some),
+        };
+        items.iter().map(tensor).collect()
+    }
+
+    /// The type that a number has as a tensor.
+    pub(crate) fn number_dtype(&self, argument: &Argument) -> Option<ScalarType> {
+        match argument {
+            Argument::Int(_) => Some(ScalarType::Int64),
+            Argument::Float(_) => Some(ScalarType::Float32),
+            Argument::Bool(_) => Some(ScalarType::Bool),
+            Argument::Complex(..) => Some(ScalarType::Complex64),
+            Argument::Value(id) => match &self.frame.value(*id).meta {
+                Meta::Int(_) => Some(ScalarType::Int64),
+                Meta::Float(_) => Some(ScalarType::Float32),
+                Meta::Bool(_) => Some(ScalarType::Bool),
+                Meta::Tensor(_) | Meta::CustomObject(_) | Meta::Token => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A number of any type, known or not.
+    pub(crate) fn number(&self, name: &str) -> Result<Argument, Refusal> {
+        let argument = self.argument(name)?;
+        match self.number_dtype(argument) {
+            Some(_) => Ok(argument.clone()),
+            None => refuse!("`{name}` is not a number"),
+        }
+    }
+
+    /// A known integer.
+    pub(crate) fn int(&self, name: &str) -> Result<i64, Refusal> {
+        self.int_of(name, self.argument(name)?)
+    }
+
+    fn int_of(&self, name: &str, argument: &Argument) -> Result<i64, Refusal> {
+        match argument {
+            Argument::Bool(value) => Ok(i64::from(*value)),
+            argument => match self.frame.size_of(argument) {
+                Some(Size::Fixed(value)) => Ok(value),
+                Some(Size::Symbolic(_)) => {
+                    refuse!("`{name}` is unknown at compile time; it has to be a number here")
+                }
+                None => refuse!("`{name}` is not an integer"),
+            },
+        }
+    }
+
+    pub(crate) fn int_or(&self, name: &str, default: i64) -> Result<i64, Refusal> {
+        if self.has(name) { self.int(name) } else { Ok(default) }
+    }
+
+    /// Known integers.
+    pub(crate) fn ints(&self, name: &str) -> Result<Vec<i64>, Refusal> {
+        match self.argument(name)? {
+            Argument::List(items) => items.iter().map(|item| self.int_of(name, item)).collect(),
+            Argument::None => Ok(Vec::new()),
+            single => Ok(vec![self.int_of(name, single)?]),
+        }
+    }
+
+    /// Integers that may be unknown at compile time.
+    pub(crate) fn sizes(&self, name: &str) -> Result<Vec<Size>, Refusal> {
+        let size = |item: &Argument| match self.frame.size_of(item) {
+            Some(size) => Ok(size),
+            None => refuse!("`{name}` holds something that is not an integer"),
+        };
+        match self.argument(name)? {
+            Argument::List(items) => items.iter().map(size).collect(),
+            single => Ok(vec![size(single)?]),
+        }
+    }
+
+    /// A known number.
+    pub(crate) fn float(&self, name: &str) -> Result<f64, Refusal> {
+        match self.argument(name)? {
+            Argument::Float(value) => Ok(*value),
+            Argument::Int(value) => Ok(*value as f64),
+            Argument::Bool(value) => Ok(f64::from(u8::from(*value))),
+            Argument::Value(id) => match &self.frame.value(*id).meta {
+                Meta::Float(Some(known)) => {
+                    match (known.expression.symbols().as_slice(), known.hint) {
+                        ([], Some(Hint::Float(value))) => Ok(value),
+                        _ => refuse!(
+                            "`{name}` is unknown at compile time; it has to be a number here"
+                        ),
+                    }
+                }
+                Meta::Int(Size::Fixed(value)) => Ok(*value as f64),
+                _ => refuse!("`{name}` is not a known number"),
+            },
+            _ => refuse!("`{name}` is not a number"),
+        }
+    }
+
+    pub(crate) fn float_or(&self, name: &str, default: f64) -> Result<f64, Refusal> {
+        if self.has(name) { self.float(name) } else { Ok(default) }
+    }
+
+    pub(crate) fn bool(&self, name: &str) -> Result<bool, Refusal> {
+        match self.node.argument(name) {
+            Some(Argument::Bool(value)) => Ok(*value),
+            Some(Argument::Int(value)) => Ok(*value != 0),
+            None | Some(Argument::None) => Ok(false),
+            Some(_) => refuse!("`{name}` is neither true nor false"),
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<&'a str, Refusal> {
+        match self.argument(name)? {
+            Argument::Text(text) => Ok(text),
+            _ => refuse!("`{name}` is not a text"),
+        }
+    }
+
+    /// Dimensions as positions; all of them if none are given.
+    pub(crate) fn dimensions(&self, name: &str, rank: usize) -> Result<Vec<usize>, Refusal> {
+        let mut found = Vec::new();
+        if self.has(name) {
+            for dimension in self.ints(name)? {
+                found.push(position(dimension, rank)?);
+            }
+        }
+        if found.is_empty() { Ok((0..rank).collect()) } else { Ok(found) }
+    }
+
+    /// What torch noted for a result; those of a list one after the other.
+    pub(crate) fn result(&self, index: usize) -> Result<&TensorMeta, Refusal> {
+        match self.node.results().nth(index) {
+            Some(Some(id)) => match &self.frame.value(id).meta {
+                Meta::Tensor(meta) => Ok(meta),
+                _ => refuse!("result {index} is not a tensor"),
+            },
+            _ => refuse!("result {index} has no use, and no type therefore"),
+        }
+    }
+
+    /// Whether a result has a use.
+    pub(crate) fn wants(&self, index: usize) -> bool {
+        self.result(index).is_ok()
+    }
+
+    /// The operator by its own name, if nothing has to be done about it but to name the kernel's operator.
+    pub(crate) fn renamed(&mut self, operator: &str) -> Results {
+        let done = self.callable(operator)?;
+        let schema = self.schema(operator)?;
+        let mut arguments = Vec::with_capacity(schema.arguments.len());
+        for parameter in &schema.arguments {
+            let given = self.node.argument(&parameter.name).cloned();
+            let Some(value) = given.or_else(|| parameter.default.clone()) else {
+                refuse!("`{operator}` needs `{}`, which the call does not have", parameter.name);
+            };
+            arguments.push(self.fitting(&parameter.kind, &parameter.name, value)?);
+        }
+        let mut node = self.node.clone();
+        node.target = done;
+        node.schema = Some(schema);
+        node.arguments = arguments;
+        node.keywords = Vec::new();
+        let results = super::bind::as_given(&node, self.frame)?;
+        self.made.push(node);
+        Ok(results)
+    }
+
+    /// Numbers where the kernel wants tensors become tensors.
+    fn fitting(&mut self, kind: &Kind, name: &str, value: Argument) -> Result<Argument, Refusal> {
+        let kind = match kind {
+            Kind::Optional(inner) => inner.as_ref(),
+            kind => kind,
+        };
+        match (kind, &value) {
+            (Kind::Tensor, Argument::None) => Ok(value),
+            (Kind::Tensor, argument) if self.number_dtype(argument).is_some() => {
+                Ok(self.tensor_of(name, argument)?.argument())
+            }
+            _ => Ok(value),
+        }
+    }
+
+    pub(crate) fn schema(&mut self, operator: &str) -> Result<Arc<Schema>, Refusal> {
+        let Target::Operator { namespace, name, overload } = target(operator) else {
+            refuse!("`{operator}` is not an operator");
+        };
+        let found = self.rewrite.schemas.find(&namespace, &name, &overload);
+        match found {
+            Ok(Some(schema)) => Ok(schema),
+            Ok(None) | Err(_) => match self.rewrite.natives.schema(&target(operator)) {
+                Some(schema) => Ok(schema),
+                None => refuse!("`{operator}` is not an operator that is known"),
+            },
+        }
+    }
+
+    /// The operator, if the target performs it or a rule takes it apart.
+    fn callable(&mut self, operator: &str) -> Result<Target, Refusal> {
+        let target = target(operator);
+        // A rule that gives its own operator back leaves it to the target.
+        let is_apart = self.node.target != target && has_rule(&target);
+        match is_apart || self.rewrite.natives.has(&target) {
+            true => Ok(target),
+            false => Err(self.rewrite.natives.lacks(operator)),
+        }
+    }
+
+    /// Calls an operator. What is not given gets its default.
+    fn call(
+        &mut self,
+        operator: &str,
+        given: &[(&str, Argument)],
+        outputs: Vec<Output>,
+    ) -> Result<(), Refusal> {
+        if self.made.len() >= MAX_CALLS {
+            refuse!("to decompose the call takes more than {MAX_CALLS} calls");
+        }
+        let done = self.callable(operator)?;
+        let schema = self.schema(operator)?;
+        let mut arguments = Vec::with_capacity(schema.arguments.len());
+        for parameter in &schema.arguments {
+            let given = given.iter().find(|(name, _)| *name == parameter.name);
+            let value = given.map(|(_, value)| value.clone()).or_else(|| parameter.default.clone());
+            let Some(value) = value else {
+                refuse!("`{operator}` needs `{}`", parameter.name);
+            };
+            arguments.push(match (&parameter.kind, value) {
+                (Kind::Float, Argument::Int(value)) => Argument::Float(value as f64),
+                (_, value) => value,
+            });
+        }
+        if let Some((name, _)) =
+            given.iter().find(|(name, _)| !schema.arguments.iter().any(|one| one.name == *name))
+        {
+            refuse!("`{operator}` has no argument `{name}`");
+        }
+        let name = outputs.iter().find_map(|output| match output {
+            Output::Value(id) => Some(self.frame.value(*id).name.clone()),
+            Output::List(ids) => ids.first().map(|id| self.frame.value(*id).name.clone()),
+            Output::Unused | Output::None => None,
+        });
+        self.made.push(Node {
+            name: name.unwrap_or_else(|| self.node.name.clone()),
+            target: done,
+            schema: Some(schema),
+            arguments,
+            keywords: Vec::new(),
+            outputs,
+            single_return: None,
+            origin: self.node.origin.clone(),
+        });
+        Ok(())
+    }
+
+    fn new_name(&self, operator: &str) -> String {
+        let name = operator.split('.').nth(1).unwrap_or(operator);
+        format!("{}_{}", self.node.name, name.trim_start_matches('_'))
+    }
+
+    /// Defines a tensor.
+    pub(crate) fn new_tensor(
+        &mut self,
+        operator: &str,
+        dtype: ScalarType,
+        sizes: Vec<Size>,
+    ) -> Result<Tensor, Refusal> {
+        let meta = Meta::Tensor(meta(dtype, sizes.clone()));
+        let id = self.frame.define(&self.new_name(operator), meta)?;
+        let tensor = Tensor { id, dtype, sizes };
+        self.at_hand.push(tensor.clone());
+        Ok(tensor)
+    }
+
+    fn new_tensors(
+        &mut self,
+        operator: &str,
+        types: Vec<(ScalarType, Vec<Size>)>,
+    ) -> Result<Vec<Tensor>, Refusal> {
+        let new = |(dtype, sizes)| self.new_tensor(operator, dtype, sizes);
+        types.into_iter().map(new).collect()
+    }
+
+    /// Calls an operator that gives one tensor.
+    pub(crate) fn emit(
+        &mut self,
+        operator: &str,
+        given: &[(&str, Argument)],
+        dtype: ScalarType,
+        sizes: Vec<Size>,
+    ) -> Result<Tensor, Refusal> {
+        let tensor = self.new_tensor(operator, dtype, sizes)?;
+        self.call(operator, given, vec![Output::Value(tensor.id)])?;
+        Ok(tensor)
+    }
+
+    /// Calls an operator that gives several tensors.
+    pub(crate) fn emit_several(
+        &mut self,
+        operator: &str,
+        given: &[(&str, Argument)],
+        types: Vec<(ScalarType, Vec<Size>)>,
+    ) -> Result<Vec<Tensor>, Refusal> {
+        let tensors = self.new_tensors(operator, types)?;
+        let outputs = tensors.iter().map(|tensor| Output::Value(tensor.id)).collect();
+        self.call(operator, given, outputs)?;
+        Ok(tensors)
+    }
+
+    /// Calls an operator that gives a list of tensors.
+    pub(crate) fn emit_list(
+        &mut self,
+        operator: &str,
+        given: &[(&str, Argument)],
+        types: Vec<(ScalarType, Vec<Size>)>,
+    ) -> Result<Vec<Tensor>, Refusal> {
+        let tensors = self.new_tensors(operator, types)?;
+        let outputs = vec![Output::List(tensors.iter().map(|tensor| tensor.id).collect())];
+        self.call(operator, given, outputs)?;
+        Ok(tensors)
+    }
+
+    /// Calls an operator that gives a number.
+    pub(crate) fn emit_number(
+        &mut self,
+        operator: &str,
+        given: &[(&str, Argument)],
+        meta: Meta,
+    ) -> Result<Argument, Refusal> {
+        let id = self.frame.define(&self.new_name(operator), meta)?;
+        self.call(operator, given, vec![Output::Value(id)])?;
+        Ok(Argument::Value(id))
+    }
+}
+
+/// The type of a new tensor, its elements in order.
+pub(crate) fn meta(dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
+    TensorMeta {
+        dtype,
+        strides: size::strides(&sizes),
+        sizes,
+        storage_offset: Size::Fixed(0),
+        layout: Layout::Strided,
+        device: Device { kind: "cpu".to_owned(), index: None },
+        requires_grad: false,
+    }
+}
+
+/// An integer that is unknown at compile time.
+pub(crate) fn unknown() -> Size {
+    let expression = coremill_pt2::Expression::Call(
+        coremill_pt2::Function::Other("unknown".to_owned()),
+        Vec::new(),
+    );
+    Size::Symbolic(Arc::new(Symbolic { expression, hint: None }))
+}
+
+/// The type that operands compute in: of tensors and numbers.
+pub(crate) fn promoted(call: &Call<'_>, operands: &[&Argument]) -> Option<ScalarType> {
+    let mut kinds = Vec::with_capacity(operands.len());
+    let mut number = None;
+    for operand in operands {
+        match operand {
+            Argument::Value(id) if matches!(call.frame.value(*id).meta, Meta::Tensor(_)) => {
+                if let Meta::Tensor(meta) = &call.frame.value(*id).meta {
+                    kinds.push((meta.dtype, meta.sizes.len()));
+                }
+            }
+            operand => {
+                let dtype = call.number_dtype(operand)?;
+                number = Some(number.map_or(dtype, |known| dtype::promote(known, dtype)));
+            }
+        }
+    }
+    match (dtype::promote_ranked(kinds), number) {
+        (Some(tensors), Some(number)) => Some(dtype::beside(number, tensors)),
+        (tensors, number) => tensors.or(number),
+    }
+}

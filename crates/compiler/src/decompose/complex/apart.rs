@@ -1,0 +1,392 @@
+//! What is done to the real and to the imaginary part alike.
+
+use coremill_pt2::{Argument, Output, Size};
+
+use super::{Parts, Rule, is_complex_value};
+use crate::decompose::call::{Call, Made, Results, Tensor};
+use crate::error::{Refusal, refuse};
+use crate::lower::part_of;
+
+pub(super) const RULES: &[(&str, Rule)] = &[
+    ("aten.add", apart),
+    ("aten.sub", apart),
+    ("aten.rsub", apart),
+    ("aten.neg", apart),
+    ("aten.sum", apart),
+    ("aten.mean", apart),
+    ("aten.cumsum", apart),
+    ("aten.trace", apart),
+    ("aten.diff", apart),
+    ("aten.view", apart),
+    ("aten.view_copy", apart),
+    ("aten._unsafe_view", apart),
+    ("aten._reshape_alias", apart),
+    ("aten.reshape", apart),
+    ("aten.flatten", apart),
+    ("aten.ravel", apart),
+    ("aten.unflatten", apart),
+    ("aten.permute", apart),
+    ("aten.permute_copy", apart),
+    ("aten.transpose", apart),
+    ("aten.transpose_copy", apart),
+    ("aten.movedim", apart),
+    ("aten.moveaxis", apart),
+    ("aten.swapaxes", apart),
+    ("aten.swapdims", apart),
+    ("aten.t", apart),
+    ("aten.t_copy", apart),
+    ("aten.mT", apart),
+    ("aten.numpy_T", apart),
+    ("aten.expand", apart),
+    ("aten.expand_copy", apart),
+    ("aten.broadcast_to", apart),
+    ("aten.unsqueeze", apart),
+    ("aten.unsqueeze_copy", apart),
+    ("aten.squeeze", apart),
+    ("aten.squeeze_copy", apart),
+    ("aten.select", apart),
+    ("aten.select_copy", apart),
+    ("aten.slice", apart),
+    ("aten.slice_copy", apart),
+    ("aten.narrow", apart),
+    ("aten.narrow_copy", apart),
+    ("aten.split", apart),
+    ("aten.split_with_sizes", apart),
+    ("aten.split_with_sizes_copy", apart),
+    ("aten.split_copy", apart),
+    ("aten.chunk", apart),
+    ("aten.tensor_split", apart),
+    ("aten.unbind", apart),
+    ("aten.unbind_copy", apart),
+    ("aten.unfold", apart),
+    ("aten.unfold_copy", apart),
+    ("aten.diagonal", apart),
+    ("aten.diagonal_copy", apart),
+    ("aten.cat", apart),
+    ("aten.stack", apart),
+    ("aten.hstack", apart),
+    ("aten.vstack", apart),
+    ("aten.flip", apart),
+    ("aten.roll", apart),
+    ("aten.repeat", apart),
+    ("aten.tile", apart),
+    ("aten.repeat_interleave", apart),
+    ("aten.fft_fftshift", apart),
+    ("aten.fft_ifftshift", apart),
+    ("aten.constant_pad_nd", apart),
+    ("aten.pad", apart),
+    ("aten.index", apart),
+    ("aten.index_select", apart),
+    ("aten.index_put", apart),
+    ("aten.gather", apart),
+    ("aten.take_along_dim", apart),
+    ("aten.where", apart),
+    ("aten.masked_fill", apart),
+    ("aten.select_scatter", apart),
+    ("aten.slice_scatter", apart),
+    ("aten.scatter", apart),
+    ("aten.scatter_add", apart),
+    ("aten.copy", apart),
+    ("aten.tril", apart),
+    ("aten.triu", apart),
+    ("aten.zeros", apart),
+    ("aten.zeros_like", apart),
+    ("aten.new_zeros", apart),
+    ("aten.full", apart),
+    ("aten.full_like", apart),
+    ("aten.new_full", apart),
+    ("aten.fill", apart),
+    ("aten.scalar_tensor", apart),
+    ("aten.ones", of_reals),
+    ("aten.ones_like", of_reals),
+    ("aten.new_ones", of_reals),
+    ("aten.eye", of_reals),
+    ("aten.mul", product),
+    ("aten.matmul", product),
+    ("aten.linalg_matmul", product),
+    ("aten.mm", product),
+    ("aten.bmm", product),
+    ("aten.dot", product),
+    ("aten.mv", product),
+    ("aten.outer", product),
+    ("aten.kron", product),
+    ("aten.inner", product),
+    ("aten.tensordot", product),
+    ("aten.einsum", product),
+    ("aten.linear", product),
+    ("aten.conv1d", product),
+    ("aten.conv2d", product),
+    ("aten.conv3d", product),
+    ("aten.convolution", product),
+    ("aten.vdot", conjugated_product),
+    ("aten.linalg_vecdot", conjugated_product),
+    ("aten.sym_size", of_shape),
+    ("aten.sym_numel", of_shape),
+];
+
+/// Arguments that have two parts; others are indices, conditions and the like.
+const NUMBERS: [&str; 12] = [
+    "self",
+    "input",
+    "tensor",
+    "tensors",
+    "other",
+    "src",
+    "source",
+    "value",
+    "values",
+    "fill_value",
+    "s",
+    "x",
+];
+
+/// Whose part is asked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    Real,
+    Imaginary,
+}
+
+impl Call<'_> {
+    /// The part of an argument. What is real has an imaginary part of zeros.
+    fn part(&mut self, name: &str, argument: &Argument, which: Which) -> Result<Argument, Refusal> {
+        Ok(match (argument, which) {
+            (Argument::List(items), _) => {
+                let items = items.iter().map(|item| self.part(name, item, which));
+                Argument::List(items.collect::<Result<_, _>>()?)
+            }
+            (Argument::Complex(real, _), Which::Real) => Argument::Float(*real),
+            (Argument::Complex(_, imaginary), Which::Imaginary) => Argument::Float(*imaginary),
+            (Argument::None, _) => Argument::None,
+            (Argument::Int(_) | Argument::Float(_) | Argument::Bool(_), Which::Imaginary) => {
+                Argument::Float(0.0)
+            }
+            (argument, which) => {
+                if self.number_dtype(argument).is_some() {
+                    return Ok(match which {
+                        Which::Real => argument.clone(),
+                        Which::Imaginary => Argument::Float(0.0),
+                    });
+                }
+                let Parts { real, imaginary } = self.parts_of(name, argument)?;
+                match (which, imaginary) {
+                    (Which::Real, _) => real.argument(),
+                    (Which::Imaginary, Some(imaginary)) => imaginary.argument(),
+                    (Which::Imaginary, None) => {
+                        let dtype = self.part_dtype();
+                        let zeros = self.full(real.sizes, Argument::Float(0.0), dtype)?;
+                        zeros.argument()
+                    }
+                }
+            }
+        })
+    }
+
+    /// The call with other arguments, the results real.
+    fn again(&mut self, arguments: Vec<Argument>) -> Result<Vec<Tensor>, Refusal> {
+        let mut node = self.node.clone();
+        let mut is_left = false;
+        for argument in &arguments {
+            is_left |= matches!(argument, Argument::Complex(..));
+            argument.for_each_value(&mut |id| is_left |= is_complex_value(&self.frame.graph, id));
+        }
+        if is_left {
+            refuse!("`{}` takes a complex number where only real ones are written", node.target);
+        }
+        node.arguments = arguments;
+        node.keywords = Vec::new();
+        let count = node.results().count();
+        let mut tensors = Vec::with_capacity(count);
+        for index in 0..count {
+            let noted = self.result(index)?;
+            let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
+            let name = self.node.target.to_string();
+            tensors.push(self.new_tensor(&name, part_of(dtype).unwrap_or(dtype), sizes)?);
+        }
+        let mut new = tensors.iter();
+        for output in &mut node.outputs {
+            match output {
+                Output::Value(id) => *id = new.next().map_or(*id, |tensor| tensor.id),
+                Output::List(ids) => {
+                    ids.iter_mut().zip(&mut new).for_each(|(id, tensor)| *id = tensor.id);
+                }
+                Output::Unused | Output::None => refuse!("a result has no use, and no type"),
+            }
+        }
+        self.made.push(node);
+        Ok(tensors)
+    }
+
+    /// The call of another tensor.
+    pub(super) fn with_self(&mut self, x: &Tensor) -> Result<Vec<Tensor>, Refusal> {
+        let mut arguments = self.node.arguments.clone();
+        match arguments.first_mut() {
+            Some(first) => *first = x.argument(),
+            None => refuse!("`{}` takes nothing", self.node.target),
+        }
+        self.again(arguments)
+    }
+
+    /// The call's arguments, one of each of these parts.
+    fn part_arguments(
+        &mut self,
+        which: &dyn Fn(&str) -> Option<Which>,
+    ) -> Result<Vec<Argument>, Refusal> {
+        let Some(schema) = self.node.schema.clone() else {
+            refuse!("the schema of `{}` is missing", self.node.target);
+        };
+        let given = self.node.arguments.clone();
+        let mut arguments = Vec::with_capacity(given.len());
+        for (parameter, argument) in schema.arguments.iter().zip(given) {
+            arguments.push(match (&argument, which(&parameter.name)) {
+                (Argument::ScalarType(dtype), _) if parameter.name == "dtype" => {
+                    Argument::ScalarType(part_of(*dtype).unwrap_or(*dtype))
+                }
+                (_, Some(which)) => self.part(&parameter.name, &argument, which)?,
+                _ => argument,
+            });
+        }
+        Ok(arguments)
+    }
+}
+
+/// The call for each part.
+fn apart(call: &mut Call<'_>) -> Results {
+    let mut parts = Vec::with_capacity(2);
+    for which in [Which::Real, Which::Imaginary] {
+        let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(which))?;
+        parts.push(call.again(arguments)?);
+    }
+    let (Some(imaginary), Some(real)) = (parts.pop(), parts.pop()) else {
+        refuse!("a pair has two parts");
+    };
+    let pairs = real.into_iter().zip(imaginary);
+    Ok(pairs.map(|(real, imaginary)| Made::Pair(Box::new([real, imaginary]))).collect())
+}
+
+/// The call for the real part; the other one is zeros.
+fn of_reals(call: &mut Call<'_>) -> Results {
+    let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
+    let made = call.again(arguments)?;
+    let [real] = made.as_slice() else { refuse!("the call has not one result") };
+    let zeros = call.zeros(real)?;
+    call.pair(real.clone(), zeros)
+}
+
+/// The operands of what is linear in both: arguments by name, or the two tensors of a list.
+const OPERANDS: [[&str; 2]; 7] = [
+    ["self", "other"],
+    ["self", "mat2"],
+    ["self", "tensor"],
+    ["self", "vec"],
+    ["self", "vec2"],
+    ["x", "y"],
+    ["input", "weight"],
+];
+
+fn product(call: &mut Call<'_>) -> Results {
+    let [real, imaginary] = multiplied(call, Which::Real)?;
+    call.pair(real, imaginary)
+}
+
+/// The first operand conjugated.
+fn conjugated_product(call: &mut Call<'_>) -> Results {
+    let [real, imaginary] = multiplied(call, Which::Imaginary)?;
+    call.pair(real, imaginary)
+}
+
+/// Each part of one operand with each of the other; the sign is turned of the products with the imaginary part of the
+/// first, if that is the one which is `turned`.
+fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2], Refusal> {
+    let is_real = |call: &Call<'_>, argument: &Argument| match argument {
+        Argument::Value(id) => !is_complex_value(&call.frame.graph, *id),
+        Argument::Complex(..) => false,
+        _ => true,
+    };
+    let names = OPERANDS.into_iter().find(|names| names.iter().all(|name| call.has(name)));
+    let operands: [&Argument; 2] = match (names, call.node.argument("tensors")) {
+        (Some([first, second]), _) => [call.argument(first)?, call.argument(second)?],
+        (None, Some(Argument::List(items))) => match items.as_slice() {
+            [first, second] => [first, second],
+            items => refuse!("{} complex tensors are contracted; accepted are 2", items.len()),
+        },
+        _ => refuse!("the operands of `{}` are not known", call.node.target),
+    };
+    let reals = operands.map(|operand| is_real(call, operand));
+    let of = |call: &mut Call<'_>, first: Which, second: Which| {
+        let is_zero = |which, is_real| which == Which::Imaginary && is_real;
+        if is_zero(first, reals[0]) || is_zero(second, reals[1]) {
+            return Ok(None);
+        }
+        let mut arguments = match names {
+            Some(names) => call.part_arguments(&|name| {
+                (name == names[0]).then_some(first).or((name == names[1]).then_some(second))
+            })?,
+            None => call.node.arguments.clone(),
+        };
+        if names.is_none() {
+            let pair = vec![
+                call.part("tensors", operands[0], first)?,
+                call.part("tensors", operands[1], second)?,
+            ];
+            let is_list = |argument: &&mut Argument| matches!(argument, Argument::List(_));
+            if let Some(list) = arguments.iter_mut().find(is_list) {
+                *list = Argument::List(pair);
+            }
+        }
+        // What is added is added once.
+        let bias = call.node.schema.as_ref().and_then(|schema| {
+            schema.arguments.iter().position(|parameter| parameter.name == "bias")
+        });
+        if let Some(bias) = bias.and_then(|at| arguments.get_mut(at)) {
+            *bias = Argument::None;
+        }
+        Ok::<_, Refusal>(call.again(arguments)?.pop())
+    };
+    let (real, imaginary) = (Which::Real, Which::Imaginary);
+    let plus = of(call, real, real)?;
+    let minus = of(call, imaginary, imaginary)?;
+    let left = of(call, imaginary, real)?;
+    let right = of(call, real, imaginary)?;
+    let is_turned = turned == Which::Imaginary;
+    let mut real = match (plus, minus) {
+        (Some(plus), Some(minus)) if is_turned => call.add(&plus, &minus)?,
+        (Some(plus), Some(minus)) => call.subtract(&plus, &minus)?,
+        (Some(plus), None) => plus,
+        (None, _) => refuse!("a product lacks its real part"),
+    };
+    let left = match left {
+        Some(left) if is_turned => Some(call.map("neg", &left)?),
+        left => left,
+    };
+    let mut imaginary = match (left, right) {
+        (Some(left), Some(right)) => call.add(&left, &right)?,
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => call.zeros(&real)?,
+    };
+    if call.has("bias") {
+        let bias = call.both_parts("bias")?;
+        // After the channels of a convolution there are its places.
+        let places = if call.node.target.to_string().contains("linear") {
+            0
+        } else {
+            real.rank().saturating_sub(2)
+        };
+        for (sum, part) in [&mut real, &mut imaginary].into_iter().zip(bias) {
+            let mut sizes = part.sizes.clone();
+            sizes.resize(sizes.len() + places, Size::Fixed(1));
+            let part = call.view(&part, sizes)?;
+            *sum = call.add(sum, &part)?;
+        }
+    }
+    Ok([real, imaginary])
+}
+
+/// Sizes are those of either part.
+fn of_shape(call: &mut Call<'_>) -> Results {
+    let mut node = call.node.clone();
+    node.arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
+    let results = crate::decompose::bind::as_given(&node, call.frame)?;
+    call.made.push(node);
+    Ok(results)
+}

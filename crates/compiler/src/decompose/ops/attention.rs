@@ -1,0 +1,111 @@
+//! Attention as products of matrices around a softmax.
+
+use coremill_pt2::{Argument, ScalarType, Size};
+
+use super::activation::softmax_or_zero;
+use super::linear::matmul;
+use crate::decompose::call::{Call, Made, Results, Tensor, one};
+use crate::decompose::size;
+use crate::decompose::table::{Row, by};
+use crate::decompose::words::Maybe;
+use crate::error::refuse;
+
+pub(crate) const ROWS: &[Row] = &[
+    by(attention, &["aten.scaled_dot_product_attention.default"]),
+    by(
+        attention_and_more,
+        &[
+            "aten._scaled_dot_product_flash_attention_for_cpu.default",
+            "aten._scaled_dot_product_attention_math.default",
+        ],
+    ),
+];
+
+fn attention(call: &mut Call<'_>) -> Results {
+    one(attend(call)?)
+}
+
+/// The other results are for derivatives.
+fn attention_and_more(call: &mut Call<'_>) -> Results {
+    if (1..call.node.outputs.len()).any(|index| call.wants(index)) {
+        refuse!("what attention leaves for derivatives has no kernel");
+    }
+    let mut results = vec![Made::Tensor(attend(call)?)];
+    results.resize(call.node.outputs.len(), Made::Nothing);
+    Ok(results)
+}
+
+fn attend(call: &mut Call<'_>) -> Maybe {
+    let (query, mut key) = (call.tensor("query")?, call.tensor("key")?);
+    let mut value = call.tensor("value")?;
+    if call.float_or("dropout_p", 0.0)? != 0.0 {
+        refuse!("attention that drops weights is not for programs that predict");
+    }
+    if query.rank() < 2 || key.rank() < 2 {
+        refuse!("attention is of tensors with at least 2 dimensions");
+    }
+    let features = query.sizes.last().cloned().unwrap_or(Size::Fixed(1));
+    let scale = match (call.has("scale"), features.fixed()) {
+        (true, _) => call.float("scale")?,
+        (false, Some(features)) if features > 0 => 1.0 / (features as f64).sqrt(),
+        _ => refuse!("the number of features of the query is not known"),
+    };
+    if call.bool("enable_gqa")? {
+        let heads = query.rank().checked_sub(3).map(|at| query.sizes[at].clone());
+        for tensor in [&mut key, &mut value] {
+            *tensor = repeated(call, tensor, heads.as_ref())?;
+        }
+    }
+    let query = call.times(&query, scale)?;
+    let turned = call.turned(&key)?;
+    let mut scores = matmul(call, &query, &turned)?;
+    let mut may_be_empty = false;
+    if call.bool("is_causal")? {
+        let rank = scores.rank();
+        let (rows, columns) = (scores.sizes[rank - 2].clone(), scores.sizes[rank - 1].clone());
+        let ones = call.full(vec![rows, columns], Argument::Bool(true), ScalarType::Bool)?;
+        let given = [("self", ones.argument())];
+        let sizes = ones.sizes.clone();
+        let allowed = call.emit("aten.tril.default", &given, ScalarType::Bool, sizes)?;
+        scores = masked(call, &scores, &allowed)?;
+    }
+    if let Some(mask) = call.optional_tensor("attn_mask")? {
+        may_be_empty = true;
+        scores = masked(call, &scores, &mask)?;
+    }
+    let at = scores.rank() - 1;
+    let weights =
+        if may_be_empty { softmax_or_zero(call, &scores, at)? } else { call.softmax(&scores, at)? };
+    matmul(call, &weights, &value)
+}
+
+/// Flags say what counts; numbers are added.
+fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> Maybe {
+    if mask.dtype != ScalarType::Bool {
+        let mask = call.cast(mask, scores.dtype)?;
+        return call.add(scores, &mask);
+    }
+    let never = call.number_beside(Argument::Float(f64::NEG_INFINITY), scores)?;
+    call.choose(mask, scores, &never)
+}
+
+/// Each head as often as the queries have heads for it.
+fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> Maybe {
+    let at = x.rank().checked_sub(3);
+    let (Some(at), Some(heads)) = (at, heads.and_then(Size::fixed)) else {
+        refuse!("the number of heads is not known");
+    };
+    let Some(own) = x.sizes[at].fixed().filter(|own| *own > 0 && heads % own == 0) else {
+        refuse!("the number of heads of the query is not a multiple of that of the key");
+    };
+    if own == heads {
+        return Ok(x.clone());
+    }
+    let apart = call.unsqueeze(x, at + 1)?;
+    let mut sizes = apart.sizes.clone();
+    sizes[at + 1] = Size::Fixed(heads / own);
+    let spread = call.expand(&apart, sizes)?;
+    let mut sizes = x.sizes.clone();
+    sizes[at] = size::fixed(heads);
+    call.view(&spread, sizes)
+}

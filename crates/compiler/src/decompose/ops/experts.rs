@@ -1,0 +1,69 @@
+//! Products of rows with the matrices of the groups that they belong to, as mixtures of experts have them.
+
+use coremill_pt2::{Argument, ScalarType};
+
+use crate::decompose::call::{Call, Results, Tensor, one};
+use crate::decompose::size;
+use crate::decompose::table::{Row, by};
+use crate::error::refuse;
+
+pub(crate) const ROWS: &[Row] = &[
+    by(of_transformers, &["transformers.grouped_mm_fallback.default"]),
+    by(of_torch, &["aten._grouped_mm.default"]),
+];
+
+/// The operator of a library, whose schema is not at hand: rows, matrices and ends in this order.
+fn of_transformers(call: &mut Call<'_>) -> Results {
+    let arguments: Vec<Argument> = call.node.all_arguments().cloned().collect();
+    let [rows, matrices, ends] = arguments.as_slice() else {
+        refuse!("there are {} arguments; accepted are three", arguments.len());
+    };
+    let rows = call.tensor_of("input", rows)?;
+    let matrices = call.tensor_of("weight", matrices)?;
+    let ends = call.tensor_of("offs", ends)?;
+    grouped(call, &rows, &matrices, &ends)
+}
+
+fn of_torch(call: &mut Call<'_>) -> Results {
+    let (rows, matrices) = (call.tensor("self")?, call.tensor("mat2")?);
+    if call.has("bias") || !call.has("offs") {
+        refuse!("groups are told by their ends, `offs`, and have no `bias`");
+    }
+    let ends = call.tensor("offs")?;
+    grouped(call, &rows, &matrices, &ends)
+}
+
+/// Rows that are sorted by group, and where each group ends.
+///
+/// A row stands at its group's place in a long row of zeros; its product with all matrices one below the other is that
+/// with the one of its group.
+fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> Results {
+    if x.rank() != 2 || weight.rank() != 3 {
+        refuse!(
+            "the tensors have rank {} and {}; accepted are rows of rank 2 and matrices of rank 3",
+            x.rank(),
+            weight.rank()
+        );
+    }
+    let Some(groups) = weight.sizes[0].fixed().filter(|groups| *groups > 0) else {
+        refuse!("the number of groups is unknown at compile time");
+    };
+    let ends = call.cast(ends, ScalarType::Int64)?;
+    let count = call.count(&x.sizes[0], ScalarType::Int64)?;
+    let row = call.unsqueeze(&count, 1)?;
+    // Before its group's end, and not before the end of the one before.
+    let before = call.compare("lt", &row, &ends)?;
+    let starts = call.slice(&ends, 0, 0, groups - 1, 1)?;
+    let starts = call.pad(&starts, &[1, 0], Argument::Int(0))?;
+    let after = call.compare("ge", &row, &starts)?;
+    let belongs = call.logic("logical_and", &before, &after)?;
+    let belongs = call.unsqueeze(&belongs, 2)?;
+    let rows = call.unsqueeze(x, 1)?;
+    let zero = call.number_beside(Argument::Float(0.0), x)?;
+    let placed = call.choose(&belongs, &rows, &zero)?;
+    let depth = size::multiply(&weight.sizes[0], &weight.sizes[1]);
+    let long = call.view(&placed, vec![x.sizes[0].clone(), depth.clone()])?;
+    let tall = call.view(weight, vec![depth, weight.sizes[2].clone()])?;
+    let done = call.mm(&long, &tall)?;
+    one(done)
+}

@@ -1,0 +1,270 @@
+//! Elements in the order of their size.
+
+use coremill_pt2::{Argument, ScalarType, Size};
+
+use crate::decompose::call::{Call, Made, Results, Tensor, one};
+use crate::decompose::size;
+use crate::decompose::table::{Row, by};
+use crate::error::{Refusal, refuse};
+
+pub(crate) const ROWS: &[Row] = &[
+    by(topk_call, &["aten.topk.default"]),
+    by(sort, &["aten.sort.default", "aten.sort.stable"]),
+    by(argsort, &["aten.argsort.default", "aten.argsort.stable"]),
+    by(kth, &["aten.kthvalue.default", "aten.median.dim"]),
+    by(median, &["aten.median.default"]),
+    by(
+        searched,
+        &[
+            "aten.searchsorted.Tensor",
+            "aten.searchsorted.Scalar",
+            "aten.bucketize.Tensor",
+            "aten.bucketize.Scalar",
+        ],
+    ),
+    by(histogram, &["aten.histc.default"]),
+];
+
+/// The first of a dimension in order, and their places.
+pub(super) fn topk(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    at: usize,
+    count: &Size,
+    largest: bool,
+) -> Result<[Tensor; 2], Refusal> {
+    let values =
+        if x.dtype == ScalarType::Bool { call.cast(x, ScalarType::UInt8)? } else { x.clone() };
+    let k = call.size_argument(count)?;
+    let mut sizes = x.sizes.clone();
+    if let Some(size) = sizes.get_mut(at) {
+        *size = count.clone();
+    }
+    let given = [
+        ("self", values.argument()),
+        ("k", k),
+        ("dim", Argument::Int(at as i64)),
+        ("largest", Argument::Bool(largest)),
+        ("sorted", Argument::Bool(true)),
+    ];
+    let types = vec![(values.dtype, sizes.clone()), (ScalarType::Int64, sizes)];
+    let mut both = call.emit_several("aten.topk.default", &given, types)?;
+    let (Some(places), Some(values)) = (both.pop(), both.pop()) else {
+        refuse!("a call of `topk` has two results");
+    };
+    Ok([call.cast(&values, x.dtype)?, places])
+}
+
+fn two(both: [Tensor; 2]) -> Results {
+    Ok(both.into_iter().map(Made::Tensor).collect())
+}
+
+fn topk_call(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let at = x.dimension(call.int("dim")?)?;
+    let count = match call.frame.size_of(call.argument("k")?) {
+        Some(count) => count,
+        None => refuse!("`k` is not an integer"),
+    };
+    let largest = call.bool("largest")?;
+    two(topk(call, &x, at, &count, largest)?)
+}
+
+/// Most elements of a dimension of which each is compared with each.
+const MOST: i64 = 2048;
+
+/// In order; those that are equal keep theirs. Each element's place is the number of those that come before it.
+fn sorted(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    at: usize,
+    descending: bool,
+) -> Result<[Tensor; 2], Refusal> {
+    let Some(length) = x.sizes.get(at).cloned() else {
+        let place = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;
+        return Ok([x.clone(), place]);
+    };
+    if length.fixed().is_none_or(|length| length > MOST) {
+        return topk(call, x, at, &length, descending);
+    }
+    let count = call.count(&length, ScalarType::Int64)?;
+    let (row, column) = (call.unsqueeze(&count, 0)?, call.unsqueeze(&count, 1)?);
+    let values =
+        if x.dtype == ScalarType::Bool { call.cast(x, ScalarType::UInt8)? } else { x.clone() };
+    let last = values.rank() - 1;
+    let moved = call.transpose(&values, at, last)?;
+    // One is the element, the other runs over all.
+    let (one, other) = (call.unsqueeze(&moved, last + 1)?, call.unsqueeze(&moved, last)?);
+    let mut before = call.compare(if descending { "gt" } else { "lt" }, &other, &one)?;
+    let mut equal = call.compare("eq", &other, &one)?;
+    if crate::decompose::dtype::is_float(x.dtype) {
+        // What is not a number counts as larger than all.
+        let (no_one, no_other) = (call.test("isnan", &one)?, call.test("isnan", &other)?);
+        let (is_one, is_other) =
+            (call.test("logical_not", &no_one)?, call.test("logical_not", &no_other)?);
+        let runs_ahead = if descending {
+            call.logic("logical_and", &no_other, &is_one)?
+        } else {
+            call.logic("logical_and", &is_other, &no_one)?
+        };
+        before = call.logic("logical_or", &before, &runs_ahead)?;
+        let neither = call.logic("logical_and", &no_one, &no_other)?;
+        equal = call.logic("logical_or", &equal, &neither)?;
+    }
+    let earlier = call.compare("lt", &row, &column)?;
+    let tied = call.logic("logical_and", &equal, &earlier)?;
+    let ahead = call.logic("logical_or", &before, &tied)?;
+    let rank = call.sum(&ahead, &[last + 1], false)?;
+    // The element at place `p` is the one whose rank is `p`.
+    let places = call.expand(&count, rank.sizes.clone())?;
+    let base = call.full(rank.sizes.clone(), Argument::Int(0), ScalarType::Int64)?;
+    let given = [
+        ("self", base.argument()),
+        ("dim", Argument::Int(last as i64)),
+        ("index", rank.argument()),
+        ("src", places.argument()),
+    ];
+    let from = call.emit("aten.scatter.src", &given, ScalarType::Int64, rank.sizes.clone())?;
+    let found = call.gather(&moved, last, &from)?;
+    let found = call.transpose(&found, at, last)?;
+    let from = call.transpose(&from, at, last)?;
+    Ok([call.cast(&found, x.dtype)?, from])
+}
+
+fn sort(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let at = x.dimension(call.int("dim")?)?;
+    let descending = call.bool("descending")?;
+    two(sorted(call, &x, at, descending)?)
+}
+
+fn argsort(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let at = x.dimension(call.int("dim")?)?;
+    let descending = call.bool("descending")?;
+    let [_, places] = sorted(call, &x, at, descending)?;
+    one(places)
+}
+
+/// The element that has so many before it: the `k`th smallest, or the lower one of those in the middle.
+fn kth(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let at = x.dimension(call.int("dim")?)?;
+    let keep = call.bool("keepdim")?;
+    let [values, places] = sorted(call, &x, at, false)?;
+    if x.rank() == 0 {
+        return two([values, places]);
+    }
+    let Some(length) = x.sizes[at].fixed() else {
+        refuse!("the length of the dimension is unknown at compile time");
+    };
+    let is_median = !call.has("k");
+    let place = if is_median { (length - 1) / 2 } else { call.int("k")? - 1 };
+    let pick = |call: &mut Call<'_>, tensor: &Tensor, place: i64| {
+        let picked = call.select(tensor, at, Argument::Int(place))?;
+        if keep { call.unsqueeze(&picked, at) } else { Ok(picked) }
+    };
+    let mut both = [pick(call, &values, place)?, pick(call, &places, place)?];
+    if is_median && crate::decompose::dtype::is_float(x.dtype) {
+        // What is not a number comes last, and is the median where there is one; its first place is that.
+        let last = pick(call, &values, length - 1)?;
+        let no_number = call.test("isnan", &last)?;
+        let no_numbers = call.test("isnan", &x)?;
+        let given = [
+            ("self", call.cast(&no_numbers, ScalarType::UInt8)?.argument()),
+            ("dim", Argument::Int(at as i64)),
+            ("keepdim", Argument::Bool(keep)),
+        ];
+        let sizes = both[1].sizes.clone();
+        let first = call.emit("aten.argmax.default", &given, ScalarType::Int64, sizes)?;
+        both =
+            [call.choose(&no_number, &last, &both[0])?, call.choose(&no_number, &first, &both[1])?];
+    }
+    two(both)
+}
+
+fn median(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let flat = call.view(&x, vec![size::product(&x.sizes)])?;
+    let Some(length) = flat.sizes[0].fixed() else {
+        refuse!("the number of elements is unknown at compile time");
+    };
+    let [values, _] = sorted(call, &flat, 0, false)?;
+    let middle = call.select(&values, 0, Argument::Int((length - 1) / 2))?;
+    if !crate::decompose::dtype::is_float(x.dtype) {
+        return one(middle);
+    }
+    let last = call.select(&values, 0, Argument::Int(length - 1))?;
+    let no_number = call.test("isnan", &last)?;
+    one(call.choose(&no_number, &last, &middle)?)
+}
+
+/// The number of bounds below each value.
+fn searched(call: &mut Call<'_>) -> Results {
+    let bounds =
+        call.tensor(if call.has("boundaries") { "boundaries" } else { "sorted_sequence" })?;
+    let values = call.tensor("self")?;
+    if call.has("sorter") {
+        let _ = call.tensor("sorter")?;
+        refuse!("bounds that are in order by another tensor have no kernel");
+    }
+    let right = call.bool("right")? || call.has("side") && call.text("side")? == "right";
+    let dtype = call.result(0)?.dtype;
+    if bounds.rank() == 0 {
+        refuse!("the bounds have no dimensions");
+    }
+    let apart = if bounds.rank() == 1 {
+        call.unsqueeze(&values, values.rank())?
+    } else {
+        let last = call.unsqueeze(&values, values.rank())?;
+        let wide = call.unsqueeze(&bounds, bounds.rank() - 1)?;
+        return count_below(call, &wide, &last, right, dtype);
+    };
+    count_below(call, &bounds, &apart, right, dtype)
+}
+
+fn count_below(
+    call: &mut Call<'_>,
+    bounds: &Tensor,
+    values: &Tensor,
+    right: bool,
+    dtype: ScalarType,
+) -> Results {
+    let mut below = call.compare(if right { "le" } else { "lt" }, bounds, values)?;
+    if crate::decompose::dtype::is_float(values.dtype) {
+        let no_number = call.test("isnan", values)?;
+        below = call.logic("logical_or", &below, &no_number)?;
+    }
+    let count = call.sum(&below, &[below.rank() - 1], false)?;
+    one(call.cast(&count, dtype)?)
+}
+
+/// How many values lie between each two neighbours of evenly spaced bounds.
+fn histogram(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let bins = call.int("bins")?;
+    let (low, high) = (call.float("min")?, call.float("max")?);
+    let dtype = call.result(0)?.dtype;
+    if low >= high {
+        refuse!("bounds that the values themselves give have no kernel");
+    }
+    let flat = call.view(&x, vec![size::product(&x.sizes)])?;
+    let wide = if x.dtype == ScalarType::Float64 { x.dtype } else { ScalarType::Float32 };
+    let values = call.cast(&flat, wide)?;
+    let moved = call.add_number(&values, -low)?;
+    let scaled = call.times(&moved, bins as f64)?;
+    let place = call.with("div", &scaled, Argument::Float(high - low))?;
+    let place = call.map("floor", &place)?;
+    // The last bin has its upper bound.
+    let place = call.clamp(&place, None, Some((bins - 1) as f64))?;
+    let above = call.compare_number("ge", &values, Argument::Float(low))?;
+    let below = call.compare_number("le", &values, Argument::Float(high))?;
+    let within = call.logic("logical_and", &above, &below)?;
+    let column = call.unsqueeze(&place, 1)?;
+    let numbers = call.count(&Size::Fixed(bins), wide)?;
+    let same = call.compare("eq", &column, &numbers)?;
+    let within = call.unsqueeze(&within, 1)?;
+    let there = call.logic("logical_and", &same, &within)?;
+    let count = call.sum(&there, &[0], false)?;
+    one(call.cast(&count, dtype)?)
+}

@@ -1,0 +1,259 @@
+//! Recurrent layers, step by step.
+
+use coremill_pt2::{Argument, Size};
+
+use super::linear::affine;
+use crate::decompose::call::{Call, Made, Results, Tensor};
+use crate::decompose::table::{Row, by};
+use crate::decompose::words::Maybe;
+use crate::error::{Refusal, refuse};
+
+pub(crate) const ROWS: &[Row] = &[
+    by(lstm, &["aten.lstm.input"]),
+    by(gru, &["aten.gru.input"]),
+    by(rnn, &["aten.rnn_tanh.input", "aten.rnn_relu.input"]),
+    by(
+        cell,
+        &[
+            "aten.lstm_cell.default",
+            "aten.gru_cell.default",
+            "aten.rnn_tanh_cell.default",
+            "aten.rnn_relu_cell.default",
+        ],
+    ),
+];
+
+/// Steps that are written out; longer sequences would make programs of tens of thousands of calls.
+const MAX_STEPS: i64 = 256;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Lstm,
+    Gru,
+    Tanh,
+    Relu,
+}
+
+/// The weights of a layer in one direction, turned already.
+struct Weights {
+    of_input: Tensor,
+    input_bias: Option<Tensor>,
+    of_hidden: Tensor,
+    hidden_bias: Option<Tensor>,
+    projection: Option<Tensor>,
+}
+
+/// `x @ turned + bias`, of matrices.
+fn product(call: &mut Call<'_>, x: &Tensor, turned: &Tensor, bias: Option<&Tensor>) -> Maybe {
+    let Some(bias) = bias else { return call.mm(x, turned) };
+    let ([rows, _], [_, columns]) = (&x.sizes[..], &turned.sizes[..]) else {
+        refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), turned.rank());
+    };
+    let sizes = vec![rows.clone(), columns.clone()];
+    let given = [("self", bias.argument()), ("mat1", x.argument()), ("mat2", turned.argument())];
+    call.emit("aten.addmm.default", &given, x.dtype, sizes)
+}
+
+/// Gates that lie one after the other.
+fn gates(call: &mut Call<'_>, x: &Tensor, count: i64) -> Result<Vec<Tensor>, Refusal> {
+    let Some(at) = x.rank().checked_sub(1) else { refuse!("gates have no dimensions") };
+    let Some(width) = x.sizes[at].fixed().filter(|width| width % count == 0) else {
+        refuse!("the width of the gates is not known");
+    };
+    let width = width / count;
+    (0..count).map(|index| call.slice(x, at, index * width, width, 1)).collect()
+}
+
+impl Kind {
+    /// The states after a step, from what the input contributes to the gates and the states before.
+    fn step(
+        self,
+        call: &mut Call<'_>,
+        weights: &Weights,
+        of_input: &Tensor,
+        states: &[Tensor],
+    ) -> Result<Vec<Tensor>, Refusal> {
+        let [h, ..] = states else { refuse!("a recurrent layer has no state") };
+        let of_hidden = product(call, h, &weights.of_hidden, weights.hidden_bias.as_ref())?;
+        match (self, states) {
+            (Kind::Tanh | Kind::Relu, _) => {
+                let sum = call.add(of_input, &of_hidden)?;
+                Ok(vec![call.map(if self == Kind::Relu { "relu" } else { "tanh" }, &sum)?])
+            }
+            (Kind::Lstm, [_, c]) => {
+                let sum = call.add(of_input, &of_hidden)?;
+                let gates = gates(call, &sum, 4)?;
+                let input = call.map("sigmoid", &gates[0])?;
+                let forget = call.map("sigmoid", &gates[1])?;
+                let candidate = call.map("tanh", &gates[2])?;
+                let output = call.map("sigmoid", &gates[3])?;
+                let kept = call.multiply(&forget, c)?;
+                let new = call.multiply(&input, &candidate)?;
+                let c = call.add(&kept, &new)?;
+                let seen = call.map("tanh", &c)?;
+                let mut h = call.multiply(&output, &seen)?;
+                if let Some(projection) = &weights.projection {
+                    h = call.mm(&h, projection)?;
+                }
+                Ok(vec![h, c])
+            }
+            (Kind::Lstm, _) => refuse!("a layer of this kind has two states"),
+            (Kind::Gru, _) => {
+                let (of_input, of_hidden) =
+                    (gates(call, of_input, 3)?, gates(call, &of_hidden, 3)?);
+                let reset = call.add(&of_input[0], &of_hidden[0])?;
+                let reset = call.map("sigmoid", &reset)?;
+                let update = call.add(&of_input[1], &of_hidden[1])?;
+                let update = call.map("sigmoid", &update)?;
+                let kept = call.multiply(&reset, &of_hidden[2])?;
+                let new = call.add(&of_input[2], &kept)?;
+                let new = call.map("tanh", &new)?;
+                let difference = call.subtract(h, &new)?;
+                let part = call.multiply(&update, &difference)?;
+                Ok(vec![call.add(&new, &part)?])
+            }
+        }
+    }
+}
+
+fn lstm(call: &mut Call<'_>) -> Results {
+    layers(call, Kind::Lstm)
+}
+
+fn gru(call: &mut Call<'_>) -> Results {
+    layers(call, Kind::Gru)
+}
+
+fn rnn(call: &mut Call<'_>) -> Results {
+    let relu = call.node.target.is("aten", "rnn_relu", "input");
+    layers(call, if relu { Kind::Relu } else { Kind::Tanh })
+}
+
+fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
+    let input = call.tensor("input")?;
+    let states = match call.argument("hx")? {
+        Argument::List(_) => call.tensors("hx")?,
+        _ => vec![call.tensor("hx")?],
+    };
+    let mut parameters = call.tensors("params")?.into_iter();
+    let count = call.int("num_layers")?;
+    let both_ways = call.bool("bidirectional")?;
+    let has_biases = call.bool("has_biases")?;
+    if call.bool("train")? && call.float("dropout")? != 0.0 && count > 1 {
+        refuse!("dropout that drops something is not for programs that predict");
+    }
+    let batched = input.rank() == 3;
+    let batch_first = call.bool("batch_first")? && batched;
+    let mut x = if batched { input } else { call.unsqueeze(&input, 1)? };
+    if batch_first {
+        x = call.transpose(&x, 0, 1)?;
+    }
+    let Some(steps) = x.sizes[0].fixed().filter(|steps| *steps <= MAX_STEPS) else {
+        refuse!("a recurrent layer has a known number of steps, at most {MAX_STEPS}");
+    };
+    let mut first = Vec::with_capacity(states.len());
+    for state in &states {
+        first.push(if batched { state.clone() } else { call.unsqueeze(state, 1)? });
+    }
+    let projects = match first.as_slice() {
+        [h, c] => h.sizes[2] != c.sizes[2],
+        _ => false,
+    };
+    let mut last: Vec<Vec<Tensor>> = vec![Vec::new(); first.len()];
+    for layer in 0..count {
+        let mut ways = Vec::with_capacity(2);
+        for way in 0..=i64::from(both_ways) {
+            let mut next = || match parameters.next() {
+                Some(tensor) => Ok(tensor),
+                None => refuse!("a recurrent layer lacks weights"),
+            };
+            let (of_input, of_hidden) = (next()?, next()?);
+            let (input_bias, hidden_bias) =
+                if has_biases { (Some(next()?), Some(next()?)) } else { (None, None) };
+            let projection = if projects { Some(next()?) } else { None };
+            let weights = Weights {
+                of_input,
+                input_bias,
+                of_hidden: call.turned(&of_hidden)?,
+                hidden_bias,
+                projection: match projection {
+                    Some(projection) => Some(call.turned(&projection)?),
+                    None => None,
+                },
+            };
+            let place = layer * (1 + i64::from(both_ways)) + way;
+            let mut current = Vec::with_capacity(first.len());
+            for state in &first {
+                current.push(call.select(state, 0, Argument::Int(place))?);
+            }
+            let all = affine(call, &x, &weights.of_input, weights.input_bias.as_ref())?;
+            let mut outputs = Vec::new();
+            for step in 0..steps {
+                let at = if way == 0 { step } else { steps - 1 - step };
+                let of_input = call.select(&all, 0, Argument::Int(at))?;
+                current = kind.step(call, &weights, &of_input, &current)?;
+                outputs.extend(current.first().cloned());
+            }
+            if way == 1 {
+                outputs.reverse();
+            }
+            ways.push(call.stack(&outputs, 0)?);
+            for (all, state) in last.iter_mut().zip(current) {
+                all.push(state);
+            }
+        }
+        x = if ways.len() == 1 { ways.swap_remove(0) } else { call.concatenate(&ways, 2)? };
+    }
+    if batch_first {
+        x = call.transpose(&x, 0, 1)?;
+    }
+    if !batched {
+        x = call.squeeze(&x, 1)?;
+    }
+    let mut results = vec![Made::Tensor(x)];
+    for states in &last {
+        let all = call.stack(states, 0)?;
+        results.push(Made::Tensor(if batched { all } else { call.squeeze(&all, 1)? }));
+    }
+    Ok(results)
+}
+
+/// One step of one layer.
+fn cell(call: &mut Call<'_>) -> Results {
+    let name = call.node.target.to_string();
+    let kind = match name.split('.').nth(1) {
+        Some("lstm_cell") => Kind::Lstm,
+        Some("gru_cell") => Kind::Gru,
+        Some("rnn_relu_cell") => Kind::Relu,
+        _ => Kind::Tanh,
+    };
+    let input = call.tensor("input")?;
+    let states = match call.argument("hx")? {
+        Argument::List(_) => call.tensors("hx")?,
+        _ => vec![call.tensor("hx")?],
+    };
+    let batched = input.rank() == 2;
+    let row = |call: &mut Call<'_>, x: &Tensor| {
+        if batched { Ok(x.clone()) } else { call.view(x, vec![Size::Fixed(1), x.sizes[0].clone()]) }
+    };
+    let x = row(call, &input)?;
+    let mut current = Vec::with_capacity(states.len());
+    for state in &states {
+        current.push(row(call, state)?);
+    }
+    let of_hidden = call.tensor("w_hh")?;
+    let weights = Weights {
+        of_input: call.tensor("w_ih")?,
+        input_bias: call.optional_tensor("b_ih")?,
+        of_hidden: call.turned(&of_hidden)?,
+        hidden_bias: call.optional_tensor("b_hh")?,
+        projection: None,
+    };
+    let of_input = affine(call, &x, &weights.of_input, weights.input_bias.as_ref())?;
+    let mut results = Vec::with_capacity(2);
+    for state in kind.step(call, &weights, &of_input, &current)? {
+        let state = if batched { state } else { call.squeeze(&state, 0)? };
+        results.push(Made::Tensor(state));
+    }
+    Ok(results)
+}

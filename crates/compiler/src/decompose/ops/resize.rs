@@ -1,0 +1,483 @@
+//! Images in other sizes, windows of images as columns, sampling grids.
+//!
+//! Where no kernel resizes, each dimension is multiplied by a matrix of weights, which is computed when the program runs.
+
+use coremill_pt2::{Argument, ScalarType, Size};
+
+use crate::decompose::call::{Call, Results, Tensor, one};
+use crate::decompose::dtype::is_half;
+use crate::decompose::size;
+use crate::decompose::table::{Row, by};
+use crate::decompose::words::Maybe;
+use crate::error::{Refusal, refuse};
+
+pub(crate) const ROWS: &[Row] = &[
+    by(
+        plain,
+        &[
+            "aten.upsample_nearest1d.vec",
+            "aten.upsample_nearest1d.default",
+            "aten.upsample_nearest2d.vec",
+            "aten.upsample_nearest2d.default",
+            "aten.upsample_nearest3d.vec",
+            "aten.upsample_nearest3d.default",
+            "aten.upsample_linear1d.vec",
+            "aten.upsample_linear1d.default",
+            "aten.upsample_bilinear2d.vec",
+            "aten.upsample_bilinear2d.default",
+            "aten.upsample_trilinear3d.vec",
+            "aten.upsample_trilinear3d.default",
+        ],
+    ),
+    by(
+        exact,
+        &[
+            "aten._upsample_nearest_exact1d.vec",
+            "aten._upsample_nearest_exact2d.vec",
+            "aten._upsample_nearest_exact3d.vec",
+            "aten._upsample_nearest_exact1d.default",
+            "aten._upsample_nearest_exact2d.default",
+            "aten._upsample_nearest_exact3d.default",
+        ],
+    ),
+    by(
+        weighted,
+        &[
+            "aten.upsample_bicubic2d.vec",
+            "aten.upsample_bicubic2d.default",
+            "aten._upsample_bicubic2d_aa.vec",
+            "aten._upsample_bicubic2d_aa.default",
+            "aten._upsample_bilinear2d_aa.vec",
+            "aten._upsample_bilinear2d_aa.default",
+        ],
+    ),
+    by(grid_sampler, &["aten.grid_sampler.default", "aten.grid_sampler_2d.default"]),
+    by(affine_grid, &["aten.affine_grid_generator.default"]),
+    by(im2col, &["aten.im2col.default"]),
+    by(col2im, &["aten.col2im.default"]),
+];
+
+/// The image, and the scale along each dimension where one is given.
+fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>), Refusal> {
+    let x = call.tensor(if call.has("input") { "input" } else { "self" })?;
+    let (rank, noted) = (x.rank(), call.result(0)?.sizes.len());
+    if rank < 3 || noted != rank {
+        refuse!(
+            "an image of rank {rank} is resized to rank {noted}; both must be the same, and 3 or more"
+        );
+    }
+    let spatial = rank - 2;
+    let mut scales = vec![None; spatial];
+    if call.has("scale_factors") {
+        if let Argument::List(items) = call.argument("scale_factors")? {
+            for (scale, item) in scales.iter_mut().zip(items) {
+                *scale = match item {
+                    Argument::Float(value) => Some(*value),
+                    Argument::Int(value) => Some(*value as f64),
+                    _ => refuse!("a scale is unknown at compile time"),
+                };
+            }
+        }
+    } else {
+        let names: &[&str] = match spatial {
+            1 => &["scales"],
+            2 => &["scales_h", "scales_w"],
+            _ => &["scales_d", "scales_h", "scales_w"],
+        };
+        for (scale, name) in scales.iter_mut().zip(names) {
+            if call.has(name) {
+                *scale = Some(call.float(name)?);
+            }
+        }
+    }
+    Ok((x, scales))
+}
+
+/// Planes to these sizes by a kernel; scales as they are given, so that places come out the same.
+fn planes(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    linear: bool,
+    sizes: &[Size],
+    scales: [Option<f64>; 2],
+) -> Maybe {
+    let mut given = vec![("input", x.argument())];
+    match scales {
+        [Some(height), Some(width)] => {
+            given.push(("output_size", Argument::None));
+            let both = vec![Argument::Float(height), Argument::Float(width)];
+            given.push(("scale_factors", Argument::List(both)));
+        }
+        _ => {
+            given.push(("output_size", call.sizes_argument(&sizes[2..])?));
+            given.push(("scale_factors", Argument::None));
+        }
+    }
+    let operator = if linear {
+        given.push(("align_corners", Argument::Bool(call.bool("align_corners")?)));
+        "aten.upsample_bilinear2d.vec"
+    } else {
+        "aten.upsample_nearest2d.vec"
+    };
+    call.emit(operator, &given, x.dtype, sizes.to_vec())
+}
+
+/// Rows as planes of height 1; volumes as planes, and then along their depth.
+fn plain(call: &mut Call<'_>) -> Results {
+    let (x, scales) = image(call)?;
+    let sizes = call.result(0)?.sizes.clone();
+    let linear = call.node.target.to_string().contains("linear");
+    let unit = Size::Fixed(1);
+    // A scale says more than sizes only where nothing aligns the corners.
+    let one_of = |scale: Option<f64>| scale.map(|_| 1.0);
+    match x.rank() {
+        3 => {
+            let flat = call.unsqueeze(&x, 2)?;
+            let wanted = vec![sizes[0].clone(), sizes[1].clone(), unit, sizes[2].clone()];
+            let done = planes(call, &flat, linear, &wanted, [one_of(scales[0]), scales[0]])?;
+            one(call.squeeze(&done, 2)?)
+        }
+        4 => one(planes(call, &x, linear, &sizes, [scales[0], scales[1]])?),
+        5 => {
+            let batch = size::multiply(&x.sizes[0], &x.sizes[1]);
+            let depth = x.sizes[2].clone();
+            let flat = call.view(
+                &x,
+                vec![batch.clone(), depth.clone(), x.sizes[3].clone(), x.sizes[4].clone()],
+            )?;
+            let wanted = vec![batch.clone(), depth.clone(), sizes[3].clone(), sizes[4].clone()];
+            let done = planes(call, &flat, linear, &wanted, [scales[1], scales[2]])?;
+            let area = size::multiply(&sizes[3], &sizes[4]);
+            let columns =
+                call.view(&done, vec![batch.clone(), unit.clone(), depth, area.clone()])?;
+            let wanted = vec![batch, unit, sizes[2].clone(), area];
+            let scales = [scales[0], one_of(scales[0])];
+            let done = planes(call, &columns, linear, &wanted, scales)?;
+            one(call.view(&done, sizes)?)
+        }
+        rank => refuse!("a tensor of rank {rank} is not an image"),
+    }
+}
+
+/// How far one step in the result is in the image.
+fn step(before: &Size, after: &Size, scale: Option<f64>, align: bool) -> Result<f64, Refusal> {
+    let (Some(before), Some(after)) = (before.fixed(), after.fixed()) else {
+        refuse!("the size of the image is unknown at compile time");
+    };
+    if align {
+        return Ok(if after > 1 { (before - 1) as f64 / (after - 1) as f64 } else { 0.0 });
+    }
+    Ok(match scale {
+        Some(scale) if scale > 0.0 => 1.0 / scale,
+        _ => before as f64 / after as f64,
+    })
+}
+
+/// Each element is the one nearest to its middle.
+fn exact(call: &mut Call<'_>) -> Results {
+    let (x, scales) = image(call)?;
+    let sizes = call.result(0)?.sizes.clone();
+    let mut done = x.clone();
+    for (index, scale) in scales.iter().enumerate() {
+        let at = index + 2;
+        let step = step(&x.sizes[at], &sizes[at], *scale, false)?;
+        let count = call.count(&sizes[at], ScalarType::Float32)?;
+        let middle = call.add_number(&count, 0.5)?;
+        let place = call.times(&middle, step)?;
+        let place = call.map("floor", &place)?;
+        let last = x.sizes[at].fixed().unwrap_or(1) - 1;
+        let place = call.clamp(&place, Some(0.0), Some(last as f64))?;
+        let place = call.cast(&place, ScalarType::Int64)?;
+        done = call.index_select(&done, at, &place)?;
+    }
+    one(done)
+}
+
+/// Keys' kernel with parameter `a`, of distances.
+fn cubic(call: &mut Call<'_>, distance: &Tensor, a: f64) -> Maybe {
+    let near = {
+        let inner = call.times(distance, a + 2.0)?;
+        let inner = call.add_number(&inner, -(a + 3.0))?;
+        let squared = call.multiply(distance, distance)?;
+        let product = call.multiply(&inner, &squared)?;
+        call.add_number(&product, 1.0)?
+    };
+    let far = {
+        let inner = call.add_number(distance, -5.0)?;
+        let inner = call.multiply(&inner, distance)?;
+        let inner = call.add_number(&inner, 8.0)?;
+        let inner = call.multiply(&inner, distance)?;
+        let inner = call.add_number(&inner, -4.0)?;
+        call.times(&inner, a)?
+    };
+    let is_near = call.compare_number("le", distance, Argument::Float(1.0))?;
+    let is_far = call.compare_number("lt", distance, Argument::Float(2.0))?;
+    let zero = call.number_beside(Argument::Float(0.0), distance)?;
+    let far = call.choose(&is_far, &far, &zero)?;
+    call.choose(&is_near, &near, &far)
+}
+
+/// A triangle, of distances.
+fn triangle(call: &mut Call<'_>, distance: &Tensor) -> Maybe {
+    let height = call.with("rsub", distance, Argument::Float(1.0))?;
+    call.clamp(&height, Some(0.0), None)
+}
+
+/// The weight that each place of the image has for each of the result.
+fn weights(
+    call: &mut Call<'_>,
+    before: &Size,
+    after: &Size,
+    scale: Option<f64>,
+    antialias: bool,
+    is_cubic: bool,
+) -> Maybe {
+    let align = call.bool("align_corners")?;
+    let step = step(before, after, scale, align)?;
+    let rows = call.count(after, ScalarType::Float32)?;
+    let rows = call.unsqueeze(&rows, 1)?;
+    let columns = call.count(before, ScalarType::Float32)?;
+    // Windows do not follow the corners.
+    let place = if align && !antialias {
+        call.times(&rows, step)?
+    } else {
+        let middle = call.add_number(&rows, 0.5)?;
+        let middle = call.times(&middle, step)?;
+        call.add_number(&middle, -0.5)?
+    };
+    if antialias {
+        // Places of the image that lie outside have no weight; the others share theirs.
+        let offset = call.subtract(&columns, &place)?;
+        let distance = call.map("abs", &offset)?;
+        let distance = call.with("div", &distance, Argument::Float(step.max(1.0)))?;
+        let weights =
+            if is_cubic { cubic(call, &distance, -0.5)? } else { triangle(call, &distance)? };
+        let sum = call.sum(&weights, &[1], true)?;
+        return call.divide(&weights, &sum);
+    }
+    // Places outside count for the edge.
+    let base = call.map("floor", &place)?;
+    let fraction = call.subtract(&place, &base)?;
+    let last = before.fixed().unwrap_or(1) - 1;
+    let mut sum: Option<Tensor> = None;
+    for tap in -1..=2 {
+        let distance = call.add_number(&fraction, -f64::from(tap))?;
+        let distance = call.map("abs", &distance)?;
+        let weight = cubic(call, &distance, -0.75)?;
+        let at = call.add_number(&base, f64::from(tap))?;
+        let at = call.clamp(&at, Some(0.0), Some(last as f64))?;
+        let here = call.compare("eq", &columns, &at)?;
+        let here = call.cast(&here, ScalarType::Float32)?;
+        let part = call.multiply(&here, &weight)?;
+        sum = Some(match sum {
+            None => part,
+            Some(sum) => call.add(&sum, &part)?,
+        });
+    }
+    match sum {
+        Some(sum) => Ok(sum),
+        None => refuse!("a kernel without places"),
+    }
+}
+
+fn weighted(call: &mut Call<'_>) -> Results {
+    let (x, scales) = image(call)?;
+    let sizes = call.result(0)?.sizes.clone();
+    let name = call.node.target.to_string();
+    let (antialias, is_cubic) = (name.contains("_aa."), name.contains("cubic"));
+    let wide = if is_half(x.dtype) || !crate::decompose::dtype::is_float(x.dtype) {
+        ScalarType::Float32
+    } else {
+        x.dtype
+    };
+    let mut done = call.cast(&x, wide)?;
+    for (index, scale) in scales.iter().enumerate() {
+        let at = index + 2;
+        let weights = weights(call, &x.sizes[at], &sizes[at], *scale, antialias, is_cubic)?;
+        let weights = call.cast(&weights, wide)?;
+        let turned = call.turned(&weights)?;
+        let moved = call.transpose(&done, at, 3)?;
+        let rows = size::product(&moved.sizes[..3]);
+        let flat = call.view(&moved, vec![rows, x.sizes[at].clone()])?;
+        let product = call.mm(&flat, &turned)?;
+        let mut shape = moved.sizes.clone();
+        shape[3] = sizes[at].clone();
+        let apart = call.view(&product, shape)?;
+        done = call.transpose(&apart, at, 3)?;
+    }
+    if !crate::decompose::dtype::is_float(x.dtype) {
+        let rounded = call.map("round", &done)?;
+        done = call.clamp(&rounded, Some(0.0), Some(255.0))?;
+    }
+    one(call.cast(&done, x.dtype)?)
+}
+
+fn grid_sampler(call: &mut Call<'_>) -> Results {
+    let (x, grid) = (call.tensor("input")?, call.tensor("grid")?);
+    if x.rank() != 4 {
+        refuse!("a grid samples images; volumes have no kernel");
+    }
+    let sizes = call.result(0)?.sizes.clone();
+    let grid = call.cast(&grid, x.dtype)?;
+    let given = [
+        ("input", x.argument()),
+        ("grid", grid.argument()),
+        ("interpolation_mode", Argument::Int(call.int("interpolation_mode")?)),
+        ("padding_mode", Argument::Int(call.int("padding_mode")?)),
+        ("align_corners", Argument::Bool(call.bool("align_corners")?)),
+    ];
+    one(call.emit("aten.grid_sampler_2d.default", &given, x.dtype, sizes)?)
+}
+
+/// Places from -1 to 1, times a matrix.
+fn affine_grid(call: &mut Call<'_>) -> Results {
+    let theta = call.tensor("theta")?;
+    let sizes = call.sizes("size")?;
+    let align = call.bool("align_corners")?;
+    let spatial = sizes.len().saturating_sub(2);
+    if spatial != 2 && spatial != 3 {
+        refuse!("a grid is for images or volumes");
+    }
+    // The last dimension comes first in a place.
+    let grid = &sizes[2..];
+    let mut columns = Vec::with_capacity(spatial + 1);
+    for at in (0..spatial).rev() {
+        let Some(length) = grid[at].fixed() else {
+            refuse!("the size of the grid is unknown at compile time");
+        };
+        let count = call.count(&grid[at], theta.dtype)?;
+        let (step, start) = if align {
+            (2.0 / (length - 1).max(1) as f64, if length > 1 { -1.0 } else { 0.0 })
+        } else {
+            (2.0 / length as f64, 1.0 / length as f64 - 1.0)
+        };
+        let scaled = call.times(&count, step)?;
+        let place = call.add_number(&scaled, start)?;
+        let mut shape = vec![Size::Fixed(1); spatial];
+        shape[at] = grid[at].clone();
+        let place = call.view(&place, shape)?;
+        columns.push(call.expand(&place, grid.to_vec())?);
+    }
+    columns.push(call.full(grid.to_vec(), Argument::Int(1), theta.dtype)?);
+    let places = call.stack(&columns, spatial)?;
+    let count = size::product(grid);
+    let wide = Size::Fixed(spatial as i64 + 1);
+    let rows = call.view(&places, vec![Size::Fixed(1), count.clone(), wide.clone()])?;
+    let rows = call.expand(&rows, vec![theta.sizes[0].clone(), count, wide])?;
+    let turned = call.turned(&theta)?;
+    let product = call.bmm(&rows, &turned)?;
+    let sizes = call.result(0)?.sizes.clone();
+    one(call.view(&product, sizes)?)
+}
+
+/// The windows of an image: how large, how far apart, and how many.
+struct Windows {
+    kernel: [i64; 2],
+    dilation: [i64; 2],
+    padding: [i64; 2],
+    stride: [i64; 2],
+    count: [i64; 2],
+}
+
+/// Places in a window; more are not written out.
+const MOST_PLACES: i64 = 256;
+
+fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows, Refusal> {
+    let two = |name: &str| -> Result<[i64; 2], Refusal> {
+        match call.ints(name)?.as_slice() {
+            [single] => Ok([*single; 2]),
+            [first, second] => Ok([*first, *second]),
+            _ => refuse!("`{name}` has not two numbers"),
+        }
+    };
+    let (kernel, dilation) = (two("kernel_size")?, two("dilation")?);
+    let (padding, stride) = (two("padding")?, two("stride")?);
+    let mut count = [0; 2];
+    for at in 0..2 {
+        let Some(size) = image[at].fixed() else {
+            refuse!("the size of the image is unknown at compile time");
+        };
+        let reach = dilation[at] * (kernel[at] - 1) + 1;
+        count[at] = (size + 2 * padding[at] - reach) / stride[at].max(1) + 1;
+    }
+    if kernel[0].saturating_mul(kernel[1]) > MOST_PLACES {
+        refuse!("windows of {} by {} have more than {MOST_PLACES} places", kernel[0], kernel[1]);
+    }
+    Ok(Windows { kernel, dilation, padding, stride, count })
+}
+
+fn im2col(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let image = if x.rank() == 3 { call.unsqueeze(&x, 0)? } else { x };
+    let found = windows(call, &image.sizes[2..])?;
+    let [height, width] = found.padding;
+    let zero = Argument::Int(0);
+    let padded = call.pad(&image, &[width, width, height, height], zero)?;
+    let mut parts = Vec::new();
+    for row in 0..found.kernel[0] {
+        let start = row * found.dilation[0];
+        let rows = call.slice(&padded, 2, start, found.count[0], found.stride[0])?;
+        for column in 0..found.kernel[1] {
+            let start = column * found.dilation[1];
+            parts.push(call.slice(&rows, 3, start, found.count[1], found.stride[1])?);
+        }
+    }
+    let all = call.stack(&parts, 2)?;
+    let sizes = call.result(0)?.sizes.clone();
+    one(call.view(&all, sizes)?)
+}
+
+fn col2im(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let output = call.sizes("output_size")?;
+    let found = windows(call, &output)?;
+    let sizes = call.result(0)?.sizes.clone();
+    let at = sizes.len() - 3;
+    let batch = size::product(&sizes[..at]);
+    let channels = sizes[at].clone();
+    let places = found.kernel[0] * found.kernel[1];
+    let [rows, columns] = found.count;
+    let (Some(height), Some(width)) = (output[0].fixed(), output[1].fixed()) else {
+        refuse!("the size of the image is unknown at compile time");
+    };
+    let (tall, wide) = (height + 2 * found.padding[0], width + 2 * found.padding[1]);
+    let fixed = Size::Fixed;
+    let apart = call.view(
+        &x,
+        vec![batch.clone(), channels.clone(), fixed(places), fixed(rows), fixed(columns)],
+    )?;
+    let narrow = vec![batch.clone(), channels.clone(), fixed(rows), fixed(wide)];
+    let narrow = call.full(narrow, Argument::Int(0), x.dtype)?;
+    let blank = vec![batch, channels, fixed(tall), fixed(wide)];
+    let blank = call.full(blank, Argument::Int(0), x.dtype)?;
+    let write = |call: &mut Call<'_>,
+                 on: &Tensor,
+                 part: &Tensor,
+                 at: i64,
+                 start: i64,
+                 count: i64,
+                 step: i64| {
+        let given = [
+            ("self", on.argument()),
+            ("src", part.argument()),
+            ("dim", Argument::Int(at)),
+            ("start", Argument::Int(start)),
+            ("end", Argument::Int(start + (count - 1) * step + 1)),
+            ("step", Argument::Int(step)),
+        ];
+        call.emit("aten.slice_scatter.default", &given, on.dtype, on.sizes.clone())
+    };
+    let mut sum = blank.clone();
+    for place in 0..places {
+        let part = call.select(&apart, 2, Argument::Int(place))?;
+        let (row, column) = (place / found.kernel[1], place % found.kernel[1]);
+        let start = column * found.dilation[1];
+        let spread = write(call, &narrow, &part, 3, start, columns, found.stride[1])?;
+        let start = row * found.dilation[0];
+        let spread = write(call, &blank, &spread, 2, start, rows, found.stride[0])?;
+        sum = call.add(&sum, &spread)?;
+    }
+    let kept = call.slice(&sum, 2, found.padding[0], height, 1)?;
+    let kept = call.slice(&kept, 3, found.padding[1], width, 1)?;
+    one(call.view(&kept, sizes)?)
+}

@@ -1,0 +1,195 @@
+//! torchvision's operators.
+
+use coremill_pt2::{Argument, Size};
+
+use crate::decompose::call::{Call, Results, Tensor, one};
+use crate::decompose::table::{Row, by};
+use crate::decompose::words::{Maybe, list};
+use crate::error::{Refusal, refuse};
+
+pub(crate) const ROWS: &[Row] = &[
+    by(roi_align, &["torchvision.roi_align.default"]),
+    by(deformed_convolution, &["torchvision.deform_conv2d.default"]),
+];
+
+fn fixed<const N: usize>(x: &Tensor, what: &str) -> Result<[i64; N], Refusal> {
+    let sizes: Option<Vec<i64>> = x.sizes.iter().map(Size::fixed).collect();
+    match sizes.map(<[i64; N]>::try_from) {
+        Some(Ok(sizes)) => Ok(sizes),
+        Some(Err(sizes)) => refuse!("{what} has rank {}; accepted is {N}", sizes.len()),
+        None => refuse!("{what} has sizes that are unknown at compile time"),
+    }
+}
+
+fn sizes<const N: usize>(sizes: [i64; N]) -> Vec<Size> {
+    sizes.map(Size::Fixed).to_vec()
+}
+
+/// What lies at these rows and columns of pictures, which may be between pixels; nothing is around them.
+fn between_pixels(call: &mut Call<'_>, picture: &Tensor, rows: &Tensor, columns: &Tensor) -> Maybe {
+    let [_, _, height, width] = fixed(picture, "the picture")?;
+    let mut places = Vec::with_capacity(2);
+    // Pixels are squares from -1 to 1 to the kernel.
+    for (at, extent) in [(columns, width), (rows, height)] {
+        let scaled = call.times(at, 2.0 / extent as f64)?;
+        places.push(call.add_number(&scaled, 1.0 / extent as f64 - 1.0)?);
+    }
+    let grid = call.stack(&places, rows.rank())?;
+    let given = [
+        ("input", picture.argument()),
+        ("grid", grid.argument()),
+        ("interpolation_mode", Argument::Int(0)),
+        ("padding_mode", Argument::Int(0)),
+        ("align_corners", Argument::Bool(false)),
+    ];
+    let [batch, tall, wide] = fixed(rows, "the grid")?;
+    let channels = picture.sizes[1].clone();
+    let sizes = vec![Size::Fixed(batch), channels, Size::Fixed(tall), Size::Fixed(wide)];
+    call.emit("aten.grid_sampler_2d.default", &given, picture.dtype, sizes)
+}
+
+/// Means of points within parts of boxes.
+///
+/// The pictures of a batch lie one below the other in a single one. Rows are bounded by the first and the last of
+/// their picture, so that no point is between two pictures.
+fn roi_align(call: &mut Call<'_>) -> Results {
+    let (x, rois) = (call.tensor("input")?, call.tensor("rois")?);
+    let rois = call.cast(&rois, x.dtype)?;
+    let scale = call.float("spatial_scale")?;
+    let (rows, columns) = (call.int("pooled_height")?, call.int("pooled_width")?);
+    let samples = call.int("sampling_ratio")?;
+    let aligned = call.bool("aligned")?;
+    if samples < 1 {
+        refuse!(
+            "`sampling_ratio` is {samples}: how many points are looked at then depends on the sizes of the boxes; \
+             accepted are 1 and more"
+        );
+    }
+    let [batch, channels, height, width] = fixed(&x, "`input`")?;
+    let [boxes, _] = fixed(&rois, "`rois`")?;
+    let mut parts = Vec::with_capacity(5);
+    for at in 0..5 {
+        let part = call.slice(&rois, 1, at, 1, 1)?;
+        let part = if at == 0 { part } else { call.times(&part, scale)? };
+        parts.push(if aligned && at > 0 { call.add_number(&part, -0.5)? } else { part });
+    }
+    let mut lines = Vec::with_capacity(2);
+    let mut inside = Vec::with_capacity(2);
+    for (start, end, count, extent) in [(2, 4, rows, height), (1, 3, columns, width)] {
+        let start = parts[start].clone();
+        let mut length = call.subtract(&parts[end], &start)?;
+        if !aligned {
+            length = call.clamp(&length, Some(1.0), None)?;
+        }
+        let total = count * samples;
+        let shares = call.count(&Size::Fixed(total), x.dtype)?;
+        let shares = call.add_number(&shares, 0.5)?;
+        let shares = call.times(&shares, 1.0 / total as f64)?;
+        let offsets = call.multiply(&length, &shares)?;
+        let at = call.add(&offsets, &start)?;
+        // Points more than one element outside count as zero.
+        let after = call.compare_number("ge", &at, Argument::Float(-1.0))?;
+        let before = call.compare_number("le", &at, Argument::Float(extent as f64))?;
+        let counts = call.logic("logical_and", &after, &before)?;
+        inside.push(call.cast(&counts, x.dtype)?);
+        lines.push(call.clamp(&at, Some(0.0), Some((extent - 1) as f64))?);
+    }
+    if batch > 1 {
+        let start = call.times(&parts[0], height as f64)?;
+        lines[0] = call.add(&lines[0], &start)?;
+    }
+    let (tall, wide) = (rows * samples, columns * samples);
+    let mut grid = Vec::with_capacity(2);
+    for (at, line) in lines.iter().enumerate() {
+        let apart = call.unsqueeze(line, if at == 0 { 2 } else { 1 })?;
+        let all = call.expand(&apart, sizes([boxes, tall, wide]))?;
+        grid.push(call.view(&all, sizes([1, boxes * tall, wide]))?);
+    }
+    let picture = call.permute(&x, &[1, 0, 2, 3])?;
+    let picture = call.view(&picture, sizes([1, channels, batch * height, width]))?;
+    let pixels = between_pixels(call, &picture, &grid[0], &grid[1])?;
+    let pixels = call.view(&pixels, sizes([channels, boxes, tall, wide]))?;
+    let (row, column) = (call.unsqueeze(&inside[0], 2)?, call.unsqueeze(&inside[1], 1)?);
+    let counts = call.multiply(&row, &column)?;
+    let pixels = call.multiply(&pixels, &counts)?;
+    let given = [
+        ("self", pixels.argument()),
+        ("kernel_size", list([samples; 2])),
+        ("stride", list([samples; 2])),
+    ];
+    let wanted = sizes([channels, boxes, rows, columns]);
+    let means = call.emit("aten.avg_pool2d.default", &given, x.dtype, wanted)?;
+    one(call.permute(&means, &[1, 0, 2, 3])?)
+}
+
+/// A convolution whose windows look at pixels that are moved by so much: the pixels are looked up, and a product of
+/// matrices follows.
+fn deformed_convolution(call: &mut Call<'_>) -> Results {
+    let (x, weight) = (call.tensor("input")?, call.tensor("weight")?);
+    let (offset, bias) = (call.tensor("offset")?, call.tensor("bias")?);
+    let mask = if call.bool("use_mask")? { Some(call.tensor("mask")?) } else { None };
+    let [batch, channels, _, _] = fixed(&x, "`input`")?;
+    let [outputs, of_group, kernel_rows, kernel_columns] = fixed(&weight, "`weight`")?;
+    let [_, _, rows, columns] = fixed(&offset, "`offset`")?;
+    let (groups, offset_groups) = (call.int("groups")?, call.int("offset_groups")?);
+    if groups < 1 || offset_groups < 1 {
+        refuse!(
+            "`groups` is {groups} and `offset_groups` {offset_groups}; accepted are 1 and more"
+        );
+    }
+    let places = kernel_rows * kernel_columns;
+    // Where each place of the window is without offsets.
+    let mut base = Vec::with_capacity(2);
+    for (at, side) in ["h", "w"].into_iter().enumerate() {
+        let step = call.int(&format!("stride_{side}"))?;
+        let (pad, reach) =
+            (call.int(&format!("pad_{side}"))?, call.int(&format!("dilation_{side}"))?);
+        let extents = [[rows, kernel_rows], [columns, kernel_columns]][at];
+        let mut lines = Vec::with_capacity(2);
+        for (extent, factor) in extents.into_iter().zip([step, reach]) {
+            let line = call.count(&Size::Fixed(extent), x.dtype)?;
+            lines.push(call.times(&line, factor as f64)?);
+        }
+        let shape = if at == 0 { [1, 1, rows, 1] } else { [1, 1, 1, columns] };
+        let starts = call.view(&lines[0], sizes(shape))?;
+        let starts = call.add_number(&starts, -pad as f64)?;
+        let shape = if at == 0 { [kernel_rows, 1] } else { [1, kernel_columns] };
+        let within = call.view(&lines[1], sizes(shape))?;
+        let within = call.expand(&within, sizes([kernel_rows, kernel_columns]))?;
+        let within = call.view(&within, sizes([1, places, 1, 1]))?;
+        base.push(call.add(&starts, &within)?);
+    }
+    let each = channels / offset_groups;
+    let flat = [batch, places * rows, columns];
+    let mut seen = Vec::new();
+    for group in 0..offset_groups {
+        let picture = call.slice(&x, 1, group * each, each, 1)?;
+        let mut at = Vec::with_capacity(2);
+        for (side, base) in base.iter().enumerate() {
+            // Rows and columns take turns.
+            let start = group * 2 * places + side as i64;
+            let moved = call.slice(&offset, 1, start, places, 2)?;
+            let moved = call.add(&moved, base)?;
+            at.push(call.view(&moved, sizes(flat))?);
+        }
+        let mut pixels = between_pixels(call, &picture, &at[0], &at[1])?;
+        if let Some(mask) = &mask {
+            let counts = call.slice(mask, 1, group * places, places, 1)?;
+            let counts = call.view(&counts, sizes([batch, 1, places * rows, columns]))?;
+            pixels = call.multiply(&pixels, &counts)?;
+        }
+        seen.push(pixels);
+    }
+    let pixels = call.concatenate(&seen, 1)?;
+    let each = channels / groups * places;
+    let lines = call.view(&pixels, sizes([batch * groups, each, rows * columns]))?;
+    let matrices = call.view(&weight, sizes([1, groups, outputs / groups, of_group * places]))?;
+    let matrices =
+        call.expand(&matrices, sizes([batch, groups, outputs / groups, of_group * places]))?;
+    let matrices =
+        call.view(&matrices, sizes([batch * groups, outputs / groups, of_group * places]))?;
+    let products = call.bmm(&matrices, &lines)?;
+    let y = call.view(&products, sizes([batch, outputs, rows, columns]))?;
+    let bias = call.view(&bias, sizes([1, outputs, 1, 1]))?;
+    one(call.add(&y, &bias)?)
+}
