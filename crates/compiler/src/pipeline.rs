@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use coremill_mil::compress::linear;
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
-use coremill_mil::pass::{self, Draft, KeepFp32};
+use coremill_mil::pass::{self, Draft, KeepFp32, without_precision};
 use coremill_pt2::{ExportedProgram, Origin};
 
 use crate::decompose::pairs;
@@ -39,8 +39,8 @@ impl Calls {
     /// The operator and the origin of the call that a value was made for. A value that only differs in precision comes
     /// from the same call.
     pub fn of(&self, value: &str) -> Option<(&str, &Origin)> {
-        let base = value.strip_suffix("_fp16").or_else(|| value.strip_suffix("_fp32"));
-        let call = self.by_value.get(value).or_else(|| self.by_value.get(base?))?;
+        let call =
+            self.by_value.get(value).or_else(|| self.by_value.get(without_precision(value)))?;
         self.calls.get(*call).map(|(operator, origin)| (operator.as_str(), origin))
     }
 }

@@ -56,6 +56,7 @@ mod error;
 pub mod executorch;
 mod files;
 pub mod images;
+pub mod quantity;
 pub mod quantize;
 pub mod summary;
 

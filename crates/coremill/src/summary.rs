@@ -210,7 +210,7 @@ fn summarize_function(
     let mut constants = 0;
     let parts = operands_of_constexprs(function);
     for (_, op) in function.all_ops() {
-        if is_constant(op) {
+        if op.is_constant() {
             constants += 1;
             weights.add(function, op, &parts);
             continue;
@@ -249,10 +249,6 @@ fn summarize_function(
         histogram,
         computed_dtypes,
     }
-}
-
-fn is_constant(op: &Op) -> bool {
-    op.kind().is_some_and(|kind| kind == OpKind::Const || kind.is_constexpr())
 }
 
 /// Inputs, outputs and states as the program itself tells them.

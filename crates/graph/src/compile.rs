@@ -88,7 +88,7 @@ fn fold_constants(function: &mut Function) {
     for id in function.block(function.body).ops.clone() {
         let op = function.op(id);
         let Some(kind) = op.kind() else { continue };
-        let pure = kind != OpKind::Const && !kind.is_constexpr() && !kind.is_random();
+        let pure = !kind.is_constant() && !kind.is_random();
         if !pure || op.inputs.is_empty() || op.outputs.len() != 1 || !op.blocks.is_empty() {
             continue;
         }

@@ -26,7 +26,7 @@ function scaled(number, units, step = 1000) {
   const digits = unit === 0 || number >= 100 ? 0 : number >= 10 ? 1 : 2;
   return number.toFixed(digits) + units[unit];
 }
-const inBytes = (number) => scaled(number, [" B", " kB", " MB", " GB", " TB"]);
+const inBytes = (number) => scaled(number, [" B", " KB", " MB", " GB", " TB"]);
 const inCounts = (number) => scaled(number, ["", " k", " M", " G", " T"]);
 const inMilliseconds = (number) => number >= 100 ? number.toFixed(0) : number >= 1 ? number.toFixed(2) : number.toFixed(3);
 const inDecibels = (row) => row.problem ? "–" : row.unlike > 0 ? "not finite" : row.snr === null ? "exact" : `${row.snr.toFixed(1)} dB`;

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use coremill::mil::ir::{Constant, Function as MilFunction};
 use coremill::mil::model::Model as MilModel;
+use coremill::mil::pass::without_precision;
+use coremill::quantity;
 use serde::Serialize;
 
 use crate::data::{Fact, Feature, Function, Model, Op};
@@ -228,10 +230,10 @@ fn matched(old: &[Op], new: &[Op]) -> Vec<Option<usize>> {
     let mut taken = vec![false; old.len()];
     let mut by_name: HashMap<(&str, &str), usize> = HashMap::new();
     for (at, op) in old.iter().enumerate() {
-        by_name.entry((&op.kind, base(&op.name))).or_insert(at);
+        by_name.entry((&op.kind, without_precision(&op.name))).or_insert(at);
     }
     for (at, op) in new.iter().enumerate() {
-        if let Some(&before) = by_name.get(&(&*op.kind, base(&op.name)))
+        if let Some(&before) = by_name.get(&(&*op.kind, without_precision(&op.name)))
             && !taken[before]
         {
             (matched[at], taken[before]) = (Some(before), true);
@@ -269,11 +271,6 @@ fn structure(op: &Op, exact: bool, translate: impl Fn(i64) -> Option<i64>) -> Op
     Some(format!("{} {:?} {arguments}", op.kind, from?))
 }
 
-/// A name without the ending of a precision.
-fn base(name: &str) -> &str {
-    name.strip_suffix("_fp16").or_else(|| name.strip_suffix("_fp32")).unwrap_or(name)
-}
-
 fn differences(
     old_side: &Side<'_>,
     old: &Op,
@@ -300,8 +297,9 @@ fn differences(
     }
     let weights = |side: &Side<'_>, op: &Op| {
         let weights = op.weights.iter().map(|&at| &side.model.weights[at]);
-        let shown = weights
-            .map(|weight| format!("{} {} {}", weight.ty, weight.form, graph::bytes(weight.bytes)));
+        let shown = weights.map(|weight| {
+            format!("{} {} {}", weight.ty, weight.form, quantity::bytes(weight.bytes))
+        });
         shown.collect::<Vec<_>>().join(", ")
     };
     let (before, after) = (weights(old_side, old), weights(new_side, new));

@@ -8,6 +8,8 @@ use coremill::mil::ir::{
 };
 use coremill::mil::model::Model as MilModel;
 use coremill::mil::ops::OpKind;
+use coremill::mil::pass::without_precision;
+use coremill::quantity::{bytes, count};
 use coremill::summary::{self, Summary};
 use coremill::tensor::DType;
 
@@ -73,32 +75,6 @@ fn facts(summary: &Summary, functions: &[FunctionData]) -> Vec<Fact> {
     .collect()
 }
 
-/// A number with a suffix for thousands.
-pub(crate) fn count(number: u64) -> String {
-    scaled(number as f64, 1000.0, &["", " k", " M", " G", " T", " P"])
-}
-
-/// Bytes with a unit.
-pub(crate) fn bytes(number: u64) -> String {
-    scaled(number as f64, 1000.0, &[" B", " kB", " MB", " GB", " TB", " PB"])
-}
-
-fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
-    let mut unit = 0;
-    while number >= step && unit + 1 < units.len() {
-        number /= step;
-        unit += 1;
-    }
-    let digits = if unit == 0 || number >= 100.0 {
-        0
-    } else if number >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{number:.digits$}{}", units[unit])
-}
-
 struct Builder<'a> {
     function: &'a Function,
     calls: Option<&'a Calls>,
@@ -139,7 +115,7 @@ impl<'a> Builder<'a> {
         while let Some((block, parent)) = pending.pop() {
             for &id in &self.function.block(block).ops {
                 let op = self.function.op(id);
-                if is_constant(op) {
+                if op.is_constant() {
                     continue;
                 }
                 let at = self.ops.len();
@@ -333,10 +309,6 @@ fn is_arithmetic(kind: OpKind) -> bool {
     )
 }
 
-fn is_constant(op: &MilOp) -> bool {
-    op.kind().is_some_and(|kind| kind == OpKind::Const || kind.is_constexpr())
-}
-
 /// Gives operations without a module the nearest one around them: what passes made comes from the calls next to it.
 /// Where no operation has one, names tell: those with a common beginning belong together.
 fn file_by_module(ops: &mut [Op]) {
@@ -359,8 +331,7 @@ fn file_by_module(ops: &mut [Op]) {
 /// The module that a name made of a module's path tells: parts up to the last number with what follows it, if there is
 /// one, as in `layers_0_attn_q_proj_linear`.
 fn module_of_name(name: &str) -> String {
-    let name = name.strip_suffix("_fp16").unwrap_or(name);
-    let parts: Vec<_> = name.split('_').collect();
+    let parts: Vec<_> = without_precision(name).split('_').collect();
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     // A number at the end counts values of one name.
     let inner = &parts[..parts.len().saturating_sub(1)];
@@ -424,11 +395,5 @@ mod tests {
         assert_eq!(module_of_name("model_layers_11_mlp_3_add_fp16"), "model_layers.11.mlp.3");
         assert_eq!(module_of_name("relu_1"), "");
         assert_eq!(module_of_name("y"), "");
-    }
-
-    #[test]
-    fn numbers_have_three_digits() {
-        assert_eq!([count(999), count(3_487_816), count(25_600)], ["999", "3.49 M", "25.6 k"]);
-        assert_eq!(bytes(6_980_000), "6.98 MB");
     }
 }

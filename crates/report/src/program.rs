@@ -4,10 +4,10 @@ use coremill::Error;
 use coremill::executorch::{self, DelegatedModel};
 use coremill::pte::Program;
 use coremill::pte::program::{Instruction, Plan, Value, ValueId};
+use coremill::quantity::bytes;
 
 use crate::Report;
 use crate::data::{Finding, Method, Program as ProgramData, Severity, Step};
-use crate::graph::bytes;
 
 impl Report {
     /// Adds a program with the models inside it; says in what order delegates and kernels run.

@@ -38,7 +38,7 @@ impl Weights {
         let kind = op.kind()?;
         let described = function.value(value);
         let elements = described.ty.as_tensor()?.element_count()?;
-        if elements < SMALLEST || !(kind == OpKind::Const || kind.is_constexpr()) {
+        if elements < SMALLEST || !kind.is_constant() {
             return None;
         }
         let constants = stated(function, op);

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use coremill::quantity;
 use coremill::store::{Damaged, Error, Key, Listed, Options, Store};
 use serde::Serialize;
 
@@ -40,7 +41,7 @@ enum Action {
     /// Remove the least recently used entries, and what killed processes left behind
     Prune {
         /// Keep at most so many bytes: 500MB, 2GB, 1.5GiB
-        #[arg(long, value_name = "SIZE", value_parser = size)]
+        #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes)]
         to: u64,
     },
     /// Remove all entries and values
@@ -133,16 +134,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     report.bytes = store.size().map_err(|error| failure(&error))?;
     match args.action {
         Action::List | Action::Verify => {}
-        Action::Size => text = format!("{}  {}\n", output::bytes(report.bytes), report.directory),
+        Action::Size => text = format!("{}  {}\n", quantity::bytes(report.bytes), report.directory),
         Action::Prune { .. } | Action::Purge => {
-            text = format!("{} left in {}\n", output::bytes(report.bytes), report.directory);
+            text = format!("{} left in {}\n", quantity::bytes(report.bytes), report.directory);
         }
     }
     finish(args, &report, &text)
 }
 
 fn finish(args: &Args, report: &Report, text: &str) -> Result<(), Failure> {
-    if args.json { output::print_json(report) } else { output::print(text) }
+    if args.json { output::print_json(report) } else { output::say(text) }
 }
 
 fn table(entries: &[Listed]) -> String {
@@ -151,7 +152,7 @@ fn table(entries: &[Listed]) -> String {
         table.row([
             Cell::text(short(&entry.key)).style(FAINT),
             Cell::text(&entry.kind),
-            Cell::number(output::bytes(entry.bytes)),
+            Cell::number(quantity::bytes(entry.bytes)),
             Cell::number(format!("{}×", entry.uses)),
             Cell::text(ago(entry.used)),
             Cell::text(&entry.label).style(STRONG),
@@ -192,44 +193,4 @@ fn entry(listed: &Listed) -> EntryOf {
 
 fn failure(error: &Error) -> Failure {
     Failure::user(error).hint(error.remedy())
-}
-
-/// Reads a number of bytes with an optional unit.
-fn size(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 9] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-        ("KB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("TB", 1_000_000_000_000),
-        ("B", 1),
-    ];
-    let known = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
-    let (number, unit) = known.unwrap_or((text, 1));
-    let number: f64 = number.trim().parse().map_err(|_| accepted())?;
-    let bytes = number * unit as f64;
-    if (0.0..u64::MAX as f64).contains(&bytes) { Ok(bytes as u64) } else { Err(accepted()) }
-}
-
-fn accepted() -> String {
-    "accepted are bytes with an optional unit, as in `500MB`, `2GB` or `1.5GiB`".to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        assert_eq!(size("0"), Ok(0));
-        assert_eq!(size("12 B"), Ok(12));
-        assert_eq!(size("500MB"), Ok(500_000_000));
-        assert_eq!(size("1.5GiB"), Ok(3 << 29));
-        for wrong in ["", "GB", "-1", "2XB", "NaN", "1e99TB", "inf"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,4 +1,3 @@
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use coremill::mil::verify::{JsonReport, RenderOptions, Severity};
@@ -42,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         output::print_json(&report.to_json())?;
     } else {
-        output::print(&render(&opened, &report))?;
+        output::say(&render(&opened, &report))?;
     }
     verdict(args, [&report])
 }
@@ -74,7 +73,7 @@ fn run_program(args: &Args) -> Result<(), Failure> {
         let opened = Opened::made(model.read().map_err(failed)?, Path::new(&name));
         let report = report(args, &opened);
         if !args.json {
-            output::print(&render(&opened, &report))?;
+            output::say(&render(&opened, &report))?;
         }
         told.push(ModelReport { name: model.name, report: report.to_json() });
         reports.push(report);
@@ -82,7 +81,7 @@ fn run_program(args: &Args) -> Result<(), Failure> {
     if args.json {
         output::print_json(&ProgramReport { format_version: 1, models: told })?;
     } else if reports.is_empty() {
-        output::print(&format!("{}: no fault, and no Core ML model\n", args.model.display()))?;
+        output::say(&format!("{}: no fault, and no Core ML model\n", args.model.display()))?;
     }
     verdict(args, &reports)
 }
@@ -99,7 +98,7 @@ fn render(opened: &Opened, report: &Report) -> String {
     let options = RenderOptions {
         // Whether colour is wanted is decided where it is printed, which strips it.
         color: true,
-        width: if std::io::stdout().is_terminal() { output::width() } else { 120 },
+        width: output::excerpt_width(),
         ..RenderOptions::default()
     };
     opened.render(report, &options)

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use coremill::compress::{self, Bits, Budget, Compressed, Fate, Options, Pruning, Rule, RuleText};
 use coremill::mil::ir::Opset;
 use coremill::mil::text::Dialect;
+use coremill::quantity;
 use coremill::{Model, Opened, SaveOptions, executorch, pte};
 use serde::Serialize;
 
@@ -80,8 +81,8 @@ pub(crate) struct Args {
     prune: Option<Pruning>,
 
     /// Choose bits for each weight, so that all together take at most so much: 12MB, 800KB, or bytes
-    #[arg(long, value_name = "SIZE", help_heading = "Targets", conflicts_with = "target_snr")]
-    target_size: Option<Size>,
+    #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes, help_heading = "Targets", conflicts_with = "target_snr")]
+    target_size: Option<u64>,
     /// Choose bits for each weight, so that each keeps so many decibels
     #[arg(long, value_name = "DB", help_heading = "Targets")]
     target_snr: Option<f64>,
@@ -108,29 +109,6 @@ impl FromStr for Target {
         Opset::from_tag(text)
             .map(Target)
             .ok_or_else(|| format!("no such release; accepted are {}", tags()))
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Size(u64);
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Size, String> {
-        let letters = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(letters);
-        let factor = match unit {
-            "" | "B" => 1.0,
-            "KB" => 1e3,
-            "MB" => 1e6,
-            "GB" => 1e9,
-            _ => return Err(format!("there is no unit `{unit}`; accepted are B, KB, MB and GB")),
-        };
-        match number.trim().parse::<f64>() {
-            Ok(number) if number > 0.0 && number.is_finite() => Ok(Size((number * factor) as u64)),
-            _ => Err("a size is a number above 0 and a unit, `12MB` for instance".to_owned()),
-        }
     }
 }
 
@@ -166,7 +144,7 @@ struct OfWeight {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let budget = args.target_size.map(|size| Budget::Bytes(size.0));
+    let budget = args.target_size.map(Budget::Bytes);
     let options = Options {
         rules: rules(args)?,
         target: args.target.map(|target| target.0),
@@ -215,7 +193,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&Report { format_version: 1, models });
     }
-    models.iter().try_for_each(|model| output::print(&render(model)))
+    models.iter().try_for_each(|model| output::say(&render(model)))
 }
 
 fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
@@ -329,8 +307,8 @@ fn render(model: &OfModel) -> String {
         table.row([
             Cell::text(name).style(STRONG),
             Cell::text(shape.join("×")),
-            Cell::number(output::bytes(weight.bytes_before)),
-            Cell::number(output::bytes(weight.bytes_after)),
+            Cell::number(quantity::bytes(weight.bytes_before)),
+            Cell::number(quantity::bytes(weight.bytes_after)),
             Cell::number(snr),
             form,
         ]);
@@ -340,8 +318,8 @@ fn render(model: &OfModel) -> String {
         "{} of {} weights compressed: {} became {}, for {}\n",
         done.len(),
         model.weights.len(),
-        output::bytes(model.bytes_before),
-        output::bytes(model.bytes_after),
+        quantity::bytes(model.bytes_before),
+        quantity::bytes(model.bytes_after),
         model.target
     );
     text

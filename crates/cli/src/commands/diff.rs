@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         output::print_json(&found)?;
     } else {
-        output::print(&text(args, &found))?;
+        output::say(&text(args, &found))?;
     }
     match args.exit_code && !found.is_empty() {
         true => Err(Failure::told()),

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use coremill::executorch::{self, Extracted, Use};
+use coremill::quantity;
 use coremill::{SaveOptions, executorch::open};
 use serde::Serialize;
 
@@ -67,11 +68,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for model in &extracted {
         table.row([
             Cell::text(model.path.display()).style(STRONG),
-            Cell::number(output::bytes(model.bytes)),
+            Cell::number(quantity::bytes(model.bytes)),
             Cell::text(users(&model.uses)).style(FAINT),
         ]);
     }
-    output::print(&table.render())
+    output::say(&table.render())
 }
 
 fn written(model: &Extracted) -> Written {

@@ -68,9 +68,9 @@ fn open_with_source(path: &Path) -> Result<Opened, Failure> {
 fn verify(opened: &Opened) -> Result<Verified<'_>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
-        let width = output::width();
+        let width = output::excerpt_width();
         let options = RenderOptions { color: true, width, ..RenderOptions::default() };
-        anstream::eprint!("{}", opened.render(&report, &options));
+        output::tell(&opened.render(&report, &options));
         Failure::told()
     })
 }
@@ -101,7 +101,7 @@ fn with_shapes(model: &Model) -> Result<Program, Failure> {
 fn failure(error: &coremill::Error) -> Failure {
     match error.rendered() {
         Some(rendered) => {
-            anstream::eprint!("{}", output::highlight(rendered));
+            output::tell(&output::highlight(rendered));
             Failure::told()
         }
         None => Failure::user(error).hint(error.remedy()),

@@ -15,10 +15,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.names.is_empty() {
-        return output::print(&list());
+        return output::say(&list());
     }
     let kinds: Result<Vec<_>, _> = args.names.iter().map(|name| find(name)).collect();
-    output::print(&kinds?.into_iter().map(describe).collect::<Vec<_>>().join("\n"))
+    output::say(&kinds?.into_iter().map(describe).collect::<Vec<_>>().join("\n"))
 }
 
 fn find(name: &str) -> Result<OpKind, Failure> {

@@ -161,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             layers,
         });
     }
-    output::print(&rendered(&path, &quantized))
+    output::say(&rendered(&path, &quantized))
 }
 
 fn rendered(path: &str, quantized: &Quantized) -> String {

@@ -13,6 +13,7 @@ use coremill_engine::{Array, Engine, Hooks, Value};
 use coremill_mil::ir::{Binding, Op, ValueId as MilValue};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
+use coremill_mil::pass::without_precision;
 use coremill_pte::coreml::BACKEND;
 use coremill_pte::program::{Instruction, ValueId};
 use coremill_runtime::INPUT;
@@ -242,7 +243,7 @@ fn names_in_model(model: &Model, function: &str, is_part: bool) -> Result<Names,
     let given: Vec<MilValue> = found.outputs().iter().map(|&output| source(output)).collect();
     let mut names = Names::new();
     for (_, op) in found.all_ops() {
-        if is_constant(op) {
+        if op.is_constant() {
             continue;
         }
         let operands = op.all_bindings().filter_map(|(_, binding)| match binding {
@@ -250,7 +251,7 @@ fn names_in_model(model: &Model, function: &str, is_part: bool) -> Result<Names,
             Binding::Literal(_) => None,
         });
         let computed =
-            operands.filter(|value| !makers.get(value).is_some_and(|op| is_constant(op)));
+            operands.filter(|value| !makers.get(value).is_some_and(|op| op.is_constant()));
         let of: Vec<_> = computed
             .map(|value| {
                 let handed_over = is_part && found.inputs().contains(&value);
@@ -346,16 +347,10 @@ fn names_in_method(runner: &Runner) -> Result<Names, Error> {
     Ok(names)
 }
 
-fn is_constant(op: &Op) -> bool {
-    op.kind().is_some_and(|kind| kind == OpKind::Const || kind.is_constexpr())
-}
-
 /// A value's name as the graph has it: without the ending that a change of precision gives it. ExecuTorch's backend adds
 /// the operator's namespace and overload: `aten_add_tensor_1` is the graph's `add_1`.
 fn base(name: &str) -> Cow<'_, str> {
-    const ENDINGS: [&str; 4] = ["_cast_fp16", "_cast_fp32", "_fp16", "_fp32"];
-    let stripped = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
-    let name = stripped.filter(|stripped| !stripped.is_empty()).unwrap_or(name);
+    let name = without_precision(name);
     match name.strip_prefix("aten_").and_then(without_overload) {
         Some(name) => Cow::Owned(name),
         None => Cow::Borrowed(name),

@@ -290,7 +290,7 @@ fn camel_case(name: &str, mut upper: bool) -> String {
 fn compute_precision(function: &Function) -> String {
     let mut found = BTreeSet::new();
     for (_, op) in function.all_ops() {
-        if op.kind().is_some_and(|kind| kind == OpKind::Const || kind.is_constexpr()) {
+        if op.is_constant() {
             continue;
         }
         let operands = op.all_bindings().map(|(_, binding)| match binding {

@@ -402,7 +402,7 @@ fn expression_size(dim: &Dim) -> usize {
 
 /// Whether what an operation gives is known when the program is compiled.
 fn gives_constant(kind: OpKind, op: &Op, operands: &Operands) -> bool {
-    if kind == OpKind::Const || kind.is_constexpr() {
+    if kind.is_constant() {
         return true;
     }
     let mut bound = operands.iter().flat_map(|(_, bound)| bound.iter()).peekable();

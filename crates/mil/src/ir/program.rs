@@ -338,6 +338,11 @@ impl Op {
         op
     }
 
+    /// Whether it states a constant, as it is stored or expanded from a smaller form.
+    pub fn is_constant(&self) -> bool {
+        self.kind().is_some_and(OpKind::is_constant)
+    }
+
     /// The same operation with an argument more.
     pub fn with(mut self, name: impl Into<Name>, binding: Binding) -> Op {
         self.set_input(name.into(), vec![binding]);

@@ -145,7 +145,12 @@ impl OpKind {
         self.rows().first().map_or(Opset::Ios26, |row| row.since)
     }
 
-    /// Whether it only states or expands a constant.
+    /// Whether it states a constant, as it is stored or expanded from a smaller form.
+    pub fn is_constant(self) -> bool {
+        self == OpKind::Const || self.is_constexpr()
+    }
+
+    /// Whether it only expands a constant.
     pub fn is_constexpr(self) -> bool {
         self.name().starts_with("constexpr_")
     }

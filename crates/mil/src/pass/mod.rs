@@ -27,6 +27,7 @@ use std::fmt;
 pub use editor::{Editor, Uses};
 pub use inputs::consume_inputs;
 pub use literals::state_literals;
+pub use names::without_precision;
 pub use precision::{KeepFp32, to_fp16};
 
 use crate::infer::{Analysis, Problem, Refusal, analyze};

@@ -4,6 +4,13 @@ use std::collections::HashSet;
 
 use crate::ir::Function;
 
+/// A name without the ending that a change of precision gave it, by [`to_fp16`](super::to_fp16) or by coremltools.
+pub fn without_precision(name: &str) -> &str {
+    const ENDINGS: [&str; 4] = ["_cast_fp16", "_cast_fp32", "_fp16", "_fp32"];
+    let stripped = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    stripped.filter(|stripped| !stripped.is_empty()).unwrap_or(name)
+}
+
 /// The names of all values.
 pub(super) fn names_of(function: &Function) -> HashSet<String> {
     let mut names = HashSet::with_capacity(function.value_count());
@@ -25,4 +32,12 @@ pub(super) fn unused(names: &mut HashSet<String>, wanted: &str) -> String {
         at += 1;
     }
     name
+}
+
+#[test]
+fn endings_of_precisions_are_dropped() {
+    assert_eq!(without_precision("conv_1_fp16"), "conv_1");
+    assert_eq!(without_precision("conv_1_cast_fp32"), "conv_1");
+    assert_eq!(without_precision("_fp16"), "_fp16");
+    assert_eq!(without_precision("fp16_in"), "fp16_in");
 }

@@ -5,7 +5,6 @@ use super::diagnostic::{Diagnostic, Findings, InFunction};
 use super::structure::Layout;
 use crate::infer::{Analysis, analyze};
 use crate::ir::{Binding, Definition, OpId, Type, ValueId};
-use crate::ops::OpKind;
 
 /// Tensors of more dimensions are refused.
 const MAX_RANK: usize = 5;
@@ -70,10 +69,7 @@ fn rank_is_within(at: InFunction<'_>, value: ValueId, findings: &mut Findings) {
 /// more dimensions than tensors may.
 fn feeds_constexpr_only(at: InFunction<'_>, layout: &Layout) -> Vec<bool> {
     let function = at.function;
-    let is_constant = |op: OpId| {
-        let kind = function.op(op).kind();
-        kind.is_some_and(|kind| kind.is_constexpr() || kind == OpKind::Const)
-    };
+    let is_constant = |op: OpId| function.op(op).is_constant();
     let mut only: Vec<bool> = (0..function.value_count())
         .map(|index| match function.value(ValueId::from_index(index)).definition {
             Definition::Output(op, _) if op.index() < function.op_count() => is_constant(op),

@@ -198,7 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         output::print_json(&report)?;
     } else {
-        output::print(&report.text(args.threshold))?;
+        output::say(&report.text(args.threshold))?;
     }
     verdict(args, &compared.steps)
 }

@@ -7,7 +7,7 @@ use coremill::engine::Precision;
 use serde::Serialize;
 
 use super::{Args, Side, Takes};
-use crate::output::{self, BAR, Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
+use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// Where the bars of `--per-op` end: what `fp16` keeps of a number is some 70 dB.
 const BAR_FROM: f64 = 100.0;
@@ -205,7 +205,7 @@ impl PerOpReport {
                     let share = (BAR_FROM - snr) / BAR_FROM;
                     cells.push(Cell::number(scientific(figures.max_absolute)));
                     cells.push(Cell::number(decibels(snr)).style(grade(snr, self.threshold_db)));
-                    cells.push(Cell::text(output::bar(share, BAR_WIDTH)).style(BAR));
+                    cells.push(Cell::bar(share, BAR_WIDTH));
                     if figures.unlike > 0 {
                         let unlike =
                             format!("{} of {} not finite in one", figures.unlike, figures.elements);

@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         });
         match outcome {
             Ok(made) => {
-                anstream::eprint!("{}", report::render(&made));
+                output::tell(&report::render(&made));
                 let off = made.agreement.as_ref().is_some_and(|agreement| !agreement.holds());
                 reports.made(&made);
                 if off {
@@ -347,8 +347,11 @@ fn stop(path: &Path, error: compiler::Error) -> Stop {
 fn sound<'o>(path: &Path, opened: &'o coremill::Opened) -> Result<Verified<'o>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
-        let options =
-            RenderOptions { color: true, width: output::width(), ..RenderOptions::default() };
+        let options = RenderOptions {
+            color: true,
+            width: output::excerpt_width(),
+            ..RenderOptions::default()
+        };
         Failure::ours(format_args!(
             "{}: Core ML would refuse what this became; nothing was written",
             path.display()

@@ -7,14 +7,11 @@ use coremill::compiler::Refused;
 use coremill::convert::{self, Group, Place};
 use coremill::tensor::shown;
 
-use crate::output::{ERROR, FAINT, GOOD, STRONG, paint};
+use crate::output::{ERROR, FAINT, GOOD, STRONG, excerpt_width, paint};
 
 /// How many lines of the model's code are shown for one reason, and how many modules for one line.
 const MOST_PLACES: usize = 3;
 const MOST_MODULES: usize = 3;
-
-/// How many characters of a line.
-const MOST_CODE: usize = 100;
 
 /// Everything that cannot be lowered, and the sum.
 pub(in crate::commands) fn render(path: &Path, refused: &[Refused]) -> String {
@@ -80,7 +77,11 @@ fn render_place(place: &Place<'_>) -> String {
             let _ = writeln!(text, "{space}{arrow} {file}:{line}{within}");
             if let Some(code) = place.code {
                 let number = paint(FAINT, number);
-                let _ = writeln!(text, "{number} {bar} {}", paint(STRONG, shown(code, MOST_CODE)));
+                let _ = writeln!(
+                    text,
+                    "{number} {bar} {}",
+                    paint(STRONG, shown(code, excerpt_width()))
+                );
             }
         }
         None => {

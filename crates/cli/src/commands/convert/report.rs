@@ -7,13 +7,14 @@ use std::time::Duration;
 use coremill::compiler::{Demands, Precision};
 use coremill::convert::{self, Agreement};
 use coremill::mil::ir::Opset;
+use coremill::quantity;
 use coremill::summary::{FunctionSummary, Summary};
 use serde::Serialize;
 
 use super::Stop;
 use super::numbers::{self, Verified};
 use crate::commands::inspect;
-use crate::output::{self, BAR, Cell, ERROR, FAINT, STRONG, Table, paint};
+use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
 /// How many operations and demands are listed.
 const TOP: usize = 8;
@@ -54,8 +55,8 @@ pub(super) fn render(made: &Made) -> String {
     row("target", made.target.to_string(), reason(made));
     row("precision", precision(made.precision).to_owned(), String::new());
     let weights = &made.summary.weights;
-    let parameters = format!("{} parameters", output::count(weights.parameters));
-    row("weights", output::bytes(weights.bytes), parameters);
+    let parameters = format!("{} parameters", quantity::count(weights.parameters));
+    row("weights", quantity::bytes(weights.bytes), parameters);
     row("time", format!("{:.3} s", made.elapsed.as_secs_f64()), String::new());
     text += &table.render();
     for function in &made.summary.functions {
@@ -108,7 +109,7 @@ fn operations(function: &FunctionSummary) -> String {
         table.row([
             Cell::text(&entry.op),
             Cell::number(entry.count),
-            Cell::text(output::bar(entry.count as f64 / most as f64, 24)).style(BAR),
+            Cell::bar(entry.count as f64 / most as f64, 24),
         ]);
     }
     let rest = function.histogram.len().saturating_sub(TOP);

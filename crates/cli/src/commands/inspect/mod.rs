@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use coremill::executorch;
+use coremill::quantity;
 use coremill::summary::{FeatureSummary, FunctionSummary, Summary, WeightSummary};
 
-use crate::output::{self, BAR, Cell, FAINT, Failure, STRONG, Table, paint};
+use crate::output::{self, Cell, FAINT, Failure, STRONG, Table, paint};
 
 /// Show what a model holds
 #[derive(clap::Args)]
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             .map_err(|error| super::failure(&error))?;
         return match args.json {
             true => output::print_json(&summary),
-            false => output::print(&program::render(&name, &summary, top)),
+            false => output::say(&program::render(&name, &summary, top)),
         };
     }
     let model = super::open(&args.model)?;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&summary);
     }
-    output::print(&render(&name, &summary, top))
+    output::say(&render(&name, &summary, top))
 }
 
 fn render(name: &str, summary: &Summary, top: usize) -> String {
@@ -110,7 +111,7 @@ fn render_counts<'n>(
         table.row([
             Cell::text(name),
             Cell::number(count),
-            Cell::text(output::bar(count as f64 / most as f64, 24)).style(BAR),
+            Cell::bar(count as f64 / most as f64, 24),
         ]);
     }
     table.render() + &rest(all, top)
@@ -144,8 +145,8 @@ fn render_weights(weights: &WeightSummary, several_functions: bool, top: usize) 
             FAINT,
             format!(
                 "{} parameters, {}",
-                output::count(weights.parameters),
-                output::bytes(weights.bytes)
+                quantity::count(weights.parameters),
+                quantity::bytes(weights.bytes)
             )
         )
     );
@@ -154,9 +155,9 @@ fn render_weights(weights: &WeightSummary, several_functions: bool, top: usize) 
     for entry in &weights.by_dtype {
         table.row([
             Cell::text(entry.dtype),
-            Cell::number(output::count(entry.elements)),
-            Cell::number(output::bytes(entry.bytes)),
-            Cell::text(output::bar(entry.bytes as f64 / total, 24)).style(BAR),
+            Cell::number(quantity::count(entry.elements)),
+            Cell::number(quantity::bytes(entry.bytes)),
+            Cell::bar(entry.bytes as f64 / total, 24),
         ]);
     }
     text += &table.render();
@@ -176,7 +177,7 @@ fn render_weights(weights: &WeightSummary, several_functions: bool, top: usize) 
             Cell::text(name),
             Cell::text(&entry.ty),
             Cell::text(&entry.storage).style(FAINT),
-            Cell::number(output::bytes(entry.bytes)),
+            Cell::number(quantity::bytes(entry.bytes)),
             Cell::number(share).style(FAINT),
         ]);
     }

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary, ValueSummary};
+use coremill::quantity;
 use coremill::tensor::shown;
 
 use super::render_counts;
-use crate::output::{self, Cell, FAINT, STRONG, Table, paint};
+use crate::output::{Cell, FAINT, STRONG, Table, paint};
 
 /// How much is shown of the value of a compile spec, which may be JSON of any length.
 const MOST_OF_SPEC: usize = 72;
@@ -23,7 +24,7 @@ pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String
         ("named data", summary.named_bytes),
     ];
     for (what, bytes) in sizes.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        table.row([Cell::text(what).style(FAINT), Cell::number(output::bytes(bytes))]);
+        table.row([Cell::text(what).style(FAINT), Cell::number(quantity::bytes(bytes))]);
     }
     text += &table.render();
     for method in &summary.methods {
@@ -38,7 +39,7 @@ pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String
 
 fn render_method(method: &MethodSummary, top: usize) -> String {
     let mut text = String::new();
-    let memory = format!("({} of memory)", output::bytes(method.memory));
+    let memory = format!("({} of memory)", quantity::bytes(method.memory));
     let _ = writeln!(text, "\nmethod {} {}", paint(STRONG, &method.name), paint(FAINT, memory));
     let mut table = Table::new(2);
     for (role, values) in [("input", &method.inputs), ("output", &method.outputs)] {
@@ -67,7 +68,7 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
             Cell::text(format_args!("delegate {index}")).style(FAINT),
             Cell::text(&delegate.backend).style(STRONG),
             Cell::text(model(delegate)),
-            Cell::number(output::bytes(delegate.bytes)),
+            Cell::number(quantity::bytes(delegate.bytes)),
             Cell::text(calls).style(FAINT),
         ]);
         text += &table.render();

@@ -194,7 +194,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         reports: &lowered.reports,
         numbers: &numbers,
     };
-    anstream::eprint!("{}", report::render(&made, args.partition_report));
+    output::tell(&report::render(&made, args.partition_report));
     if args.json {
         output::print_json(&report::to_json(&made))?;
     }

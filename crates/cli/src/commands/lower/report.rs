@@ -6,11 +6,12 @@ use std::path::Path;
 
 use coremill::compiler::{Outside, PartReport, Reason, Refused, Report};
 use coremill::convert::{self, Agreement};
+use coremill::quantity;
 use serde::Serialize;
 
 use crate::commands::convert::numbers::{self, Verified};
 use crate::commands::convert::refusals::render_group;
-use crate::output::{self, Cell, ERROR, FAINT, STRONG, Table, paint};
+use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
 /// How many weights are named for one reason.
 const MOST_NAMES: usize = 3;
@@ -42,7 +43,7 @@ impl Made<'_> {
 pub(super) fn render(made: &Made<'_>, details: bool) -> String {
     let mut text = String::new();
     let path = made.path.display();
-    let _ = writeln!(text, "{}  {}", paint(STRONG, path), output::bytes(made.bytes));
+    let _ = writeln!(text, "{}  {}", paint(STRONG, path), quantity::bytes(made.bytes));
     let mut table = Table::new(2);
     for report in made.reports {
         let calls: usize = report.parts.iter().map(|part| part.calls).sum();
@@ -121,7 +122,7 @@ fn render_report(report: &Report) -> String {
             Cell::text(counted(part.calls, "call")),
             Cell::text(part.target),
             Cell::text(format_args!("{} in, {} out", part.inputs, part.outputs)),
-            Cell::text(format_args!("{} a run", output::bytes(part.bytes))),
+            Cell::text(format_args!("{} a run", quantity::bytes(part.bytes))),
             Cell::text(states).style(FAINT),
         ]);
     }
@@ -142,7 +143,7 @@ fn render_report(report: &Report) -> String {
             0 => String::new(),
             count => format!(" and {}", counted(count, "delegate")),
         };
-        let _ = writeln!(text, "  costs {} a run{also}", output::bytes(bytes));
+        let _ = writeln!(text, "  costs {} a run{also}", quantity::bytes(bytes));
     }
     text
 }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session};
-use coremill::executorch;
 use coremill::runtime::Span;
+use coremill::{executorch, quantity};
 
 use super::EnginePrecision;
 use crate::output::{self, Failure};
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1 << 26, hide_default_value = true)]
     max_operations: u64,
     /// End a run whose values take more memory: `800M`, `4G`; half of the machine's if not given
-    #[arg(long, value_name = "BYTES", value_parser = limits::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = quantity::parse_bytes)]
     max_memory: Option<u64>,
     /// Run the last step N more times, and print how long that takes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -238,11 +238,11 @@ fn finish(args: &Args, ran: report::Ran<'_>, done: &Done) -> Result<(), Failure>
 fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
     if args.output.as_deref().is_some_and(is_standard) {
         if args.json || args.repeat.is_some() || args.profile {
-            anstream::eprint!("{}", report.text(args)?);
+            output::tell(&report.text(args)?);
         }
         return Ok(());
     }
-    output::print(&report.text(args)?)
+    output::say(&report.text(args)?)
 }
 
 fn run_step(

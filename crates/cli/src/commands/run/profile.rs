@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::write_file;
-use crate::output::{self, BAR, Cell, FAINT, Failure, STRONG, Table, paint};
+use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
 
 /// How wide the bar of all time is.
 const BAR_WIDTH: usize = 24;
@@ -81,7 +81,7 @@ pub(super) fn render(rows: &[Row]) -> String {
             Cell::number(row.calls),
             Cell::number(format!("{:.3}", row.milliseconds)),
             Cell::number(format!("{:.1} %", row.share * 100.0)),
-            Cell::text(output::bar(row.share, BAR_WIDTH)).style(BAR),
+            Cell::bar(row.share, BAR_WIDTH),
             rate(row.gflops),
             rate(row.gigabytes_per_second),
         ]);

@@ -138,6 +138,6 @@ pub(super) fn unused_weight(context: &Context<'_>, subject: Subject<'_>) -> Opti
 
 /// Whether the operation runs when the program runs: constants and arithmetic on shapes do not.
 fn computes(context: &Context<'_>, subject: Subject<'_>) -> bool {
-    let constant = subject.kind == OpKind::Const || subject.kind.is_constexpr();
-    !constant && !subject.op.outputs.iter().all(|&output| context.is_constant_value(output))
+    !subject.kind.is_constant()
+        && !subject.op.outputs.iter().all(|&output| context.is_constant_value(output))
 }

@@ -1,0 +1,90 @@
+//! The width of the terminal, and prose that wraps at words there.
+
+use std::env;
+use std::io::{IsTerminal, stderr, stdout};
+
+/// The width of lines of programs and code where nothing says how much there is.
+const UNKNOWN_WIDTH: usize = 120;
+/// What stands before a line of code at most: its number and a rule.
+const GUTTER: usize = 9;
+/// The narrowest terminal that text is made to fit.
+const NARROWEST: usize = 40;
+
+/// How many columns the terminal has; none where what is printed goes elsewhere, a file or a log, and nothing needs to
+/// be cut. `COLUMNS` decides where it is set.
+pub(crate) fn width() -> Option<usize> {
+    let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    // Summaries go to standard error, tables to standard output: what is kept of either must be whole.
+    let is_terminal = stdout().is_terminal() && stderr().is_terminal();
+    let of_terminal = || terminal_size::terminal_size().filter(|_| is_terminal);
+    let columns = columns.or_else(|| Some(usize::from(of_terminal()?.0.0)));
+    columns.map(|columns| columns.max(NARROWEST))
+}
+
+/// How many characters of a line of code or of a program are shown.
+pub(crate) fn excerpt_width() -> usize {
+    width().unwrap_or(UNKNOWN_WIDTH) - GUTTER
+}
+
+/// Text whose lines wrap at words where the terminal is narrower.
+pub(super) fn fitted(text: &str) -> String {
+    match width() {
+        Some(width) => text.split_inclusive('\n').map(|line| wrapped(line, width)).collect(),
+        None => text.to_owned(),
+    }
+}
+
+/// A line as several ones, those behind the first a little further in.
+fn wrapped(line: &str, width: usize) -> String {
+    if visible(line) <= width {
+        return line.to_owned();
+    }
+    let (content, end) = line.strip_suffix('\n').map_or((line, ""), |content| (content, "\n"));
+    let text = content.trim_start_matches(' ');
+    let indent = content.len() - text.len();
+    let mut lines = " ".repeat(indent);
+    let mut column = indent;
+    let mut pending = 0;
+    for word in text.split(' ') {
+        let length = visible(word);
+        if column > indent && column + pending + length > width {
+            let further = (indent + 2).min(width / 2);
+            lines += &format!("\n{}", " ".repeat(further));
+            column = further;
+        } else {
+            lines += &" ".repeat(pending);
+            column += pending;
+        }
+        lines += word;
+        column += length;
+        pending = 1;
+    }
+    lines + end
+}
+
+/// How many columns a text takes: its characters but for line ends and the codes of colours.
+fn visible(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().trim_end_matches('\n').chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_wrap_at_words() {
+        let line = "  error: the quick brown fox jumps over the lazy dog\n";
+        let expected = "  error: the quick\n    brown fox jumps\n    over the lazy\n    dog\n";
+        assert_eq!(wrapped(line, 20), expected);
+        assert_eq!(wrapped(line, 80), line);
+        let path = "a/path/that/is/longer/than/the/line is whole";
+        assert_eq!(wrapped(path, 20), "a/path/that/is/longer/than/the/line\n  is whole");
+    }
+
+    #[test]
+    fn colours_take_no_room() {
+        let line = "\u{1b}[1merror\u{1b}[0m: no such file";
+        assert_eq!(wrapped(line, 19), line);
+        assert_eq!(wrapped(line, 16), "\u{1b}[1merror\u{1b}[0m: no such\n  file");
+    }
+}
