@@ -102,6 +102,7 @@ def cases() -> Iterator[Case]:
         ),
         real(2, 5, 24),
     )
+    yield from grouped()
     for needed in (False, True):
         weights = [torch.randn(24, 8) * 0.3, torch.randn(24) * 0.1, torch.randn(8, 8) * 0.3, torch.randn(8) * 0.1]
 
@@ -112,3 +113,34 @@ def cases() -> Iterator[Case]:
             return tuple(one for one in found if one is not None)
 
         yield program(fused, attend, real(5, 2, 8))
+
+
+def grouped() -> Iterator[Case]:
+    """Keys and values that are repeated for the queries that share them, in the ways that models write it."""
+
+    def interleaved(x: torch.Tensor) -> torch.Tensor:
+        return x.repeat_interleave(2, dim=1)
+
+    def expanded(x: torch.Tensor) -> torch.Tensor:
+        sets, groups, length, size = x.shape
+        return x[:, :, None].expand(sets, groups, 2, length, size).reshape(sets, groups * 2, length, size)
+
+    def written(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return ((q @ k.mT) * 0.3 + mask).softmax(-1, dtype=torch.float32) @ v
+
+    def capped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return ((q @ k.mT).tanh().mul(2) + mask).softmax(-1) @ v
+
+    def fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    for repeat, how in itertools.product((interleaved, expanded), (written, capped, fused)):
+        for length, mask in ((1, real(2, 1, 1, 5)), (3, real(2, 1, 3, 5)), (3, real(4, 3, 5)), (3, real(3, 5))):
+            yield program(
+                "aten.softmax.int" if how is not fused else "aten.scaled_dot_product_attention.default",
+                lambda q, k, v, m, r=repeat, h=how: h(q, r(k), r(v), m),
+                heads(2, 4, length=length),
+                heads(2, 2, length=5),
+                heads(2, 2, length=5),
+                mask,
+            )

@@ -103,7 +103,7 @@ fn holds(from: DType, middle: DType, to: DType) -> bool {
 }
 
 /// The shape that a `reshape` would be asked for: fixed extents, at most one −1.
-fn requested(shape: &[Dim]) -> Option<Vec<i32>> {
+pub(super) fn requested(shape: &[Dim]) -> Option<Vec<i32>> {
     let unknown = shape.iter().filter(|dim| dim.known().is_none()).count();
     if unknown > 1 || shape.iter().any(|dim| dim.known() == Some(0)) || shape.is_empty() {
         return None;

@@ -9,6 +9,7 @@ mod attention;
 mod cancel;
 mod duplicates;
 mod editor;
+mod groups;
 mod inputs;
 mod interleave;
 mod literals;
@@ -55,6 +56,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "interleave", run: interleave::interleave },
     Pass { name: "sink_transposes", run: transposes::sink_transposes },
     Pass { name: "simplify_updates", run: updates::simplify_updates },
+    Pass { name: "group_queries", run: groups::group_queries },
     Pass { name: "recognise_attention", run: attention::recognise_attention },
 ];
 

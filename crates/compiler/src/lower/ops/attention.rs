@@ -6,7 +6,7 @@ use coremill_tensor::DType;
 
 use super::linear::product;
 use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
+use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::table::{Row, all};
 use crate::lower::value::{Int, Lowered};
@@ -288,9 +288,14 @@ fn grouped_attention(
             } else if extents.len() < 2 || extents[extents.len() - 2] == Some(1) {
                 Some(mask)
             } else {
-                let mut reps = vec![1; extents.len()];
-                reps[extents.len() - 2] = each as i32;
-                Some(tiled(builder, mask, &reps)?)
+                let again = vec![mask; each as usize];
+                let axis = extents.len() as i32 - 2;
+                let arguments = [
+                    ("values", Arg::from(&again[..])),
+                    ("axis", axis.into()),
+                    ("interleave", false.into()),
+                ];
+                Some(builder.emit(OpKind::Concat, arguments)?)
             }
         }
     };
@@ -299,14 +304,6 @@ fn grouped_attention(
     result[rank - 1] = builder.dim(value, rank - 1)?;
     let value = builder.reshape(attended.value, &result)?;
     Ok(Attended { value, weights: None })
-}
-
-/// A tensor again and again. Core ML repeats no `bool`s.
-fn tiled(builder: &mut Builder, x: ValueId, reps: &[i32]) -> Result<ValueId, Refusal> {
-    let is_bool = builder.dtype(x) == DType::Bool;
-    let x = if is_bool { builder.cast(x, DType::Fp32)? } else { x };
-    let tiled = builder.emit(OpKind::Tile, [("x", x.into()), ("reps", reps.into())])?;
-    if is_bool { builder.cast(tiled, DType::Bool) } else { Ok(tiled) }
 }
 
 /// What lets each target see the sources up to its own place; none if there is one target only, which
