@@ -121,6 +121,109 @@ def test_recipe(
         assert sum(one["kept"] is not None for one in report["layers"]) == ("--keep-worst" in options)
 
 
+@pytest.mark.parametrize(("recipe", "options"), [("int8-static", []), ("int4-per-group", ["--effort", "1"])])
+def test_programs(
+    recipe: str, options: list[str], trained: tuple, coremill: Command, tmp_path: Path
+) -> None:
+    """An ExecuTorch program holds what a package does, and computes the same."""
+    _, x, _, folder = trained
+    common = ["quantize", folder / "digits.pt2", "--recipe", recipe, "--samples", folder / "samples", *options, "--json"]
+    reports, found = [], []
+    for name in ("model.mlpackage", "model.pte"):
+        reports.append(json.loads(coremill(*common, "-o", tmp_path / name)))
+        numpy.savez(tmp_path / "x.npz", x=x[:BATCH].numpy())
+        coremill("run", tmp_path / name, "--inputs", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
+        with numpy.load(tmp_path / "y.npz") as file:
+            found.append(next(iter(file.values())))
+    assert reports[0]["layers"] == reports[1]["layers"]
+    assert reports[0]["target"] == reports[1]["target"]
+    numpy.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+def test_partitions_are_quantized(coremill: Command, tmp_path: Path) -> None:
+    """Between what stays outside, too: samples run through the whole program."""
+    torch.manual_seed(3)
+
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.behind = nn.Linear(32, 64), nn.Linear(64, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.before(x))
+            return self.behind(torch.histc(x, 64) + x)
+
+    archive, program = tmp_path / "model.pt2", tmp_path / "model.pte"
+    torch.export.save(torch.export.export(Halves().eval(), (torch.randn(8, 32),)), archive)
+    for index in range(3):
+        numpy.savez(tmp_path / f"{index}.npz", x=torch.randn(8, 32).numpy())
+    samples = [part for index in range(3) for part in ("--samples", tmp_path / f"{index}.npz")]
+    told = coremill("quantize", archive, "-o", program, "--recipe", "int8-static", *samples, "--json")
+    report = json.loads(told)
+    assert {one["module"] for one in report["layers"] if one["op"] == "linear"} == {"before", "behind"}
+    assert all(one["layer_db"] > 20 for one in report["layers"])
+    assert report["model_db"] > 20
+    inspected = json.loads(coremill("inspect", program, "--json"))
+    assert '"int8"' in json.dumps(inspected)
+
+
+RULES = """
+[[rule]]
+op = "gather"
+recipe = "int8-per-channel"
+
+[[rule]]
+module = "layers.*"
+recipe = "int4-per-group"
+group_size = 16
+
+[[rule]]
+max_elements = 300
+keep = true
+"""
+
+
+def test_rules_decide_by_module_operation_and_size(
+    coremill: Command, coremill_fails: Command, tmp_path: Path
+) -> None:
+    """The first rule that selects a layer decides; the recipe is for the rest."""
+    torch.manual_seed(4)
+
+    class Language(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(100, 32)
+            self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+            self.small, self.head = nn.Linear(32, 8), nn.Linear(8, 100)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            x = self.embed(tokens)
+            for layer in self.layers:
+                x = torch.relu(layer(x)) + x
+            return self.head(self.small(x))
+
+    archive, package = tmp_path / "model.pt2", tmp_path / "model.mlpackage"
+    torch.export.save(torch.export.export(Language().eval(), (torch.arange(10)[None],)), archive)
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    common = ["quantize", archive, "-o", package, "--recipe", "int8-weight-only", "--rules", rules]
+    report = json.loads(coremill(*common, "--json"))
+    found = {one["module"]: (one["recipe"], one["kept"] is None) for one in report["layers"]}
+    assert found == {
+        "embed": ("int8-per-channel", True),
+        "layers.0": ("int4-per-group", True),
+        "layers.1": ("int4-per-group", True),
+        "small": ("int8-weight-only", False),
+        "head": ("int8-weight-only", True),
+    }
+    assert loads_in_coremltools(package) == []
+    rules.write_text(RULES + '[[rule]]\nmodule = "decoder"\nkeep = true\n')
+    assert "rule 4 selects no layer" in coremill_fails(*common)
+    rules.write_text('[[rule]]\nrecipe = "int3"\n')
+    assert "rule 1: recipes are" in coremill_fails(*common)
+    assert "cannot read" in coremill_fails(*common[:-1], tmp_path / "none.toml")
+
+
 def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Command, tmp_path: Path) -> None:
     """Each layer alone is quantized by rules, and the outputs of the packages compared."""
     network, _, _, folder = trained

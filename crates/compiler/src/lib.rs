@@ -42,7 +42,7 @@ pub use emit::ModelType;
 pub use error::{Error, Refusal, Refused};
 pub use executorch::{Constant, LowerOptions, Lowered, WeightSharing, lower};
 pub use lower::identifier;
-pub use options::{Options, Precision, States, is_within};
+pub use options::{Options, Precision, Rewrite, RewriteFn, States, is_within};
 pub use partition::{
     Cost, EdgeDivision, EdgePart, Outside, PartReport, Reason, Report, edge_partition,
     refused_calls,

@@ -1,10 +1,15 @@
 //! What a caller asks of a conversion.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
+use coremill_mil::pass::{Draft, KeepFp32};
+
+use crate::pipeline::Calls;
 
 /// How to convert a program.
 #[derive(Clone, Debug, Default)]
@@ -31,8 +36,29 @@ pub struct Options {
     pub skipped_passes: Vec<String>,
     /// How weights are quantized once the passes are done; none where they stay floats.
     pub quantization: Option<linear::Config>,
+    /// What the caller changes in functions between the passes and the choice of precision.
+    pub rewrite: Option<Rewrite>,
     /// Notes for people.
     pub metadata: Metadata,
+}
+
+/// A change to every function that is made of a program, once passes have made it small and before its floats get their
+/// precision. Partitions that are given up later see it, too.
+#[derive(Clone)]
+pub struct Rewrite {
+    /// The oldest release that has what it writes.
+    pub needs: Opset,
+    /// The change. The calls say where values come from; what is added to the last argument stays in `fp32`.
+    pub run: Arc<RewriteFn>,
+}
+
+/// What a [`Rewrite`] does.
+pub type RewriteFn = dyn Fn(&mut Draft, &Calls, &mut KeepFp32) + Send + Sync;
+
+impl fmt::Debug for Rewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rewrite").field("needs", &self.needs).finish_non_exhaustive()
+    }
 }
 
 /// What floats are computed in.

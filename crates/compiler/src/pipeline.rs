@@ -108,8 +108,8 @@ pub fn prepare(
 
 /// Gives a prepared program its precision, and makes a model of it.
 pub fn finish(prepared: Prepared, options: &Options) -> Result<Model, Error> {
-    let narrowed = narrowed(prepared.draft, options, &prepared.keep)?;
-    let (function, _) = quantize(narrowed, options)?;
+    let Prepared { draft, calls, keep, .. } = prepared;
+    let (function, _) = quantize(narrowed(draft, &calls, options, keep)?, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
@@ -158,7 +158,7 @@ pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset
 }
 
 /// What of a lowered program stays in `fp32`.
-pub(crate) fn kept(
+fn kept(
     program: &ExportedProgram,
     origins: &HashMap<String, usize>,
     options: &Options,
@@ -179,14 +179,21 @@ pub(crate) fn kept(
     KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect(), names }
 }
 
-/// Makes a lowered function small and fast, and gives it its precision.
+/// Makes a lowered function small and fast, and gives it its precision. `origins` says which call of the program each value
+/// was made for.
 pub(crate) fn optimise(
     mut draft: Draft,
+    program: &ExportedProgram,
+    origins: &HashMap<String, usize>,
     options: &Options,
-    keep: &KeepFp32,
 ) -> Result<Function, Error> {
+    let keep = kept(program, origins, options);
     pass::simplify(&mut draft, &skipped(options));
-    narrowed(draft, options, keep)
+    let calls = match options.rewrite {
+        Some(_) => Calls { calls: program_calls(program), by_value: origins.clone() },
+        None => Calls::default(),
+    };
+    narrowed(draft, &calls, options, keep)
 }
 
 /// The passes that are left out.
@@ -199,9 +206,17 @@ fn skipped(options: &Options) -> Vec<&str> {
 }
 
 /// Gives a small function its precision.
-fn narrowed(mut draft: Draft, options: &Options, keep: &KeepFp32) -> Result<Function, Error> {
+fn narrowed(
+    mut draft: Draft,
+    calls: &Calls,
+    options: &Options,
+    mut keep: KeepFp32,
+) -> Result<Function, Error> {
+    if let Some(rewrite) = &options.rewrite {
+        (rewrite.run)(&mut draft, calls, &mut keep);
+    }
     if options.precision == Precision::Fp16 {
-        draft = pass::to_fp16(&draft, keep).map_err(fault)?;
+        draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
         pass::simplify(&mut draft, &skipped(options));
     }
     pass::state_literals(&mut draft);
@@ -211,7 +226,8 @@ fn narrowed(mut draft: Draft, options: &Options, keep: &KeepFp32) -> Result<Func
 
 /// The oldest release that has what the options ask for.
 pub(crate) fn needed_by_options(options: &Options) -> Opset {
-    options.quantization.as_ref().map_or(Opset::Ios15, linear::Config::needs)
+    let quantization = options.quantization.as_ref().map_or(Opset::Ios15, linear::Config::needs);
+    options.rewrite.as_ref().map_or(quantization, |rewrite| rewrite.needs.max(quantization))
 }
 
 /// Refuses quantized weights that the target does not have.

@@ -9,7 +9,7 @@ use coremill_pte::Data;
 use crate::emit::payload;
 use crate::error::Error;
 use crate::executorch::{LowerOptions, described};
-use crate::pipeline::{check_quantization, kept, lowered, needed_by_options, optimise, quantize};
+use crate::pipeline::{check_quantization, lowered, needed_by_options, optimise, quantize};
 
 /// A partition of a method.
 #[derive(Clone, Debug)]
@@ -82,8 +82,8 @@ fn function(
     let floor = floor.max(needed_by_options(options));
     let attempt = lowered(&program, options, floor);
     let (draft, _) = attempt.draft?;
-    let keep = kept(&program, &attempt.origins, options);
-    let (function, _) = quantize(optimise(draft, options, &keep)?, options)?;
+    let optimised = optimise(draft, &program, &attempt.origins, options)?;
+    let (function, _) = quantize(optimised, options)?;
     let nodes = &program.graph.nodes;
     let handle = |(name, node): (String, usize)| {
         let noted = nodes[node].origin.notes.get("debug_handle")?;

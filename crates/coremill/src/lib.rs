@@ -58,6 +58,8 @@ mod files;
 pub mod images;
 pub mod quantity;
 pub mod quantize;
+mod samples;
+mod subject;
 pub mod summary;
 
 pub use coremill_compiler as compiler;

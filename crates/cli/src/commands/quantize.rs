@@ -1,28 +1,32 @@
 use std::path::PathBuf;
 
-use coremill::compiler::Options;
+use coremill::compiler::{LowerOptions, Options};
 use coremill::convert;
 use coremill::mil::ir::Opset;
-use coremill::quantize::{Config, Loss, Observer, Pixels, Quantized, Quantizer, Recipe};
+use coremill::pte;
+use coremill::quantize::{
+    self as library, Config, Loss, Made, Observer, Output, Pixels, Quantized, Quantizer, Recipe,
+    Scheme,
+};
 use serde::Serialize;
 
 use super::convert::options::parse_target;
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
 use crate::progress::Progress;
 
-/// Quantize a PyTorch program after training, and write a package
+/// Quantize a PyTorch program after training, and write a package or an ExecuTorch program
 ///
 /// Recipes have the names that they have in ExecuTorch's Core ML backend. Samples decide on the ranges of activations; with
 /// them the report says what each layer loses, at its own output and at the model's.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples calibration/\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int4-per-group --group-size 32\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples a.npz --keep-worst 2 --effort 1"
+    after_help = "Examples:\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples calibration/\n  coremill quantize model.pt2 -o model.pte --recipe int4-per-group --group-size 32\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples a.npz --keep-worst 2 --effort 1"
 )]
 pub(crate) struct Args {
     /// What `torch.export.save` wrote
     #[arg(value_name = "MODEL.pt2")]
     model: PathBuf,
-    /// What to write: a `.mlpackage`, or a `.mlmodelc`
+    /// What to write: a `.mlpackage`, a `.mlmodelc`, or an ExecuTorch program (`.pte`)
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     /// What is quantized, and to what: fp32, fp16, int8-static, int8-weight-only, int4-per-group, int4-per-channel,
@@ -50,6 +54,9 @@ pub(crate) struct Args {
     /// Leave weights of fewer elements as they are
     #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Rules")]
     min_elements: u64,
+    /// A TOML file that says by module, operation and size how layers are quantized
+    #[arg(long, value_name = "FILE.toml", help_heading = "Rules")]
+    rules: Option<PathBuf>,
     /// Leave so many of the layers that cost the outputs most as they are
     #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Rules")]
     keep_worst: usize,
@@ -112,41 +119,63 @@ fn parse_channels(text: &str) -> Result<[f32; 3], String> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let extension = args.output.extension().and_then(|extension| extension.to_str());
-    if !matches!(extension, Some("mlpackage" | "mlmodelc")) {
-        let name = args.output.display();
-        return Err(Failure::user(format_args!(
-            "{name} is neither a package nor a compiled model"
-        ))
-        .hint(Some("give a name that ends in `.mlpackage` or `.mlmodelc`")));
-    }
-    let config = Config {
-        observer: args.observer,
-        pixels: Pixels { mean: args.mean, std: args.std },
+    let output = match extension {
+        Some("mlpackage" | "mlmodelc") => Output::Model,
+        Some("pte") => Output::Program,
+        _ => {
+            let name = args.output.display();
+            let message = "is neither a package, a compiled model nor an ExecuTorch program";
+            return Err(Failure::user(format_args!("{name} {message}"))
+                .hint(Some("give a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
+        }
+    };
+    super::is_apart(&args.model, &args.output)?;
+    let scheme = Scheme {
+        recipe: args.recipe,
         group_size: args.group_size,
         bits: args.bits,
         block: args.block,
+    };
+    let rules = args.rules.as_deref().map(|path| library::read_rules(path, scheme));
+    let config = Config {
+        scheme,
+        observer: args.observer,
+        pixels: Pixels { mean: args.mean, std: args.std },
         keep: args.keep.clone(),
         keep_ops: args.keep_ops.clone(),
         min_elements: args.min_elements,
+        rules: rules.transpose().map_err(|error| super::failure(&error))?.unwrap_or_default(),
         keep_worst: args.keep_worst,
         effort: args.effort,
-        ..Config::new(args.recipe)
     };
     let options = Options { target: args.target, ..Options::default() };
+    let options = LowerOptions { options, ..LowerOptions::default() };
     let progress = Progress::start("reading");
     let program = convert::read(&args.model).map_err(|error| super::failure(&error))?;
     progress.stage("lowering");
-    let quantizer = Quantizer::new(program, &options, &config);
+    let quantizer = Quantizer::new(program, output, &options, &config);
     let quantizer = quantizer.map_err(|error| super::failure(&error))?;
     let samples = quantizer.read_samples(&args.samples);
     let samples = samples.map_err(|error| super::failure(&error))?;
     progress.stage("quantizing");
     let quantized = quantizer.run(&samples).map_err(|error| super::failure(&error))?;
     progress.stage("writing");
-    let verified = coremill::verify(&quantized.model)
-        .map_err(|_| Failure::ours("the quantized program is not sound"))?;
-    let save = coremill::SaveOptions { durable: args.sync };
-    coremill::save(&args.output, &verified, &save).map_err(|error| super::failure(&error))?;
+    match &quantized.made {
+        Made::Model(model) => {
+            let verified = coremill::verify(model)
+                .map_err(|_| Failure::ours("the quantized program is not sound"))?;
+            let save = coremill::SaveOptions { durable: args.sync };
+            coremill::save(&args.output, &verified, &save)
+                .map_err(|error| super::failure(&error))?;
+        }
+        Made::Program(program) => {
+            let options = pte::WriteOptions { durable: args.sync };
+            pte::write(&args.output, program, &options).map_err(|error| {
+                let hint = error.hint().map(str::to_owned);
+                Failure::user(&error).hint(hint)
+            })?;
+        }
+    }
     drop(progress);
     let path = args.output.display().to_string();
     if args.json {

@@ -43,7 +43,7 @@ use crate::decompose::{has_complex, pairs};
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Probe, probe};
 use crate::options::{Options, States};
-use crate::pipeline::{kept, lowered, optimise};
+use crate::pipeline::{lowered, optimise};
 
 /// How to divide a program.
 pub(crate) struct Wishes<'o> {
@@ -408,8 +408,8 @@ impl<'w> Divider<'w> {
         let attempt = lowered(&part.program, &options, self.wishes.floor);
         match attempt.draft {
             Ok((draft, target)) => {
-                let keep = kept(&part.program, &attempt.origins, &options);
-                let function = match optimise(draft, &options, &keep) {
+                let optimised = optimise(draft, &part.program, &attempt.origins, &options);
+                let function = match optimised {
                     Ok(function) => function,
                     Err(error) => return Err(Stands::Whole(error)),
                 };

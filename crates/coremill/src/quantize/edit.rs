@@ -8,43 +8,109 @@
 
 use std::collections::{HashMap, HashSet};
 
-use coremill_compiler::Prepared;
+use coremill_compiler::Calls;
 use coremill_engine::Array;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_mil::pass::{Draft, Editor};
 use coremill_tensor::DType;
 
-use super::Config;
+use super::config::{Config, Facts, Scheme, Wanted};
 use super::observe::Range;
-use super::weights::{compressed, floats};
+use super::weights::{Unfit, compressed, fits, floats};
 use crate::error::Error;
 
-/// An operation that is quantized, with its activation.
+/// An operation that can be quantized, with its activation.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     /// The name of what it gives.
     pub(super) name: String,
-    pub(super) op: OpId,
+    op: OpId,
     pub(super) kind: OpKind,
     /// The path of the module that it belongs to.
     pub(super) module: Option<String>,
     /// What comes out behind its activation.
-    pub(super) end: ValueId,
+    end: ValueId,
     /// How many elements its weight has; 0 where it has none.
-    pub(super) elements: u64,
+    elements: u64,
+    /// How it is quantized.
+    pub(super) scheme: Scheme,
 }
 
-/// The operations of a program that a recipe is for.
-pub(super) fn layers(prepared: &Prepared, config: &Config) -> Vec<Layer> {
-    let mut draft = prepared.draft.clone();
-    let editor = Editor::new(&mut draft);
+impl Layer {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Layer { name, module, kind, elements, .. } = self;
+        Facts { name, module: module.as_deref(), kind: *kind, elements: *elements }
+    }
+}
+
+/// What can be quantized in a program.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Everything that some recipe could be for.
+    pub(super) all: Vec<Layer>,
+    /// What is to be quantized.
+    pub(super) layers: Vec<Layer>,
+    /// What stays as it is, and why.
+    pub(super) kept: Vec<(Layer, String)>,
+    /// The activations whose ranges are to be observed, by name.
+    pub(super) observed: HashSet<String>,
+}
+
+/// Looks for what a configuration is for. Weights that are no numbers are an error.
+pub(super) fn find(draft: &mut Draft, calls: &Calls, config: &Config) -> Result<Found, Error> {
+    let editor = Editor::new(draft);
+    let mut found = Found::default();
+    for mut layer in candidates(&editor, calls, config) {
+        found.all.push(layer.clone());
+        match config.wanted(&layer.facts()) {
+            Wanted::Nothing => {}
+            Wanted::Kept(why) => found.kept.push((layer, why)),
+            Wanted::Scheme(scheme) => {
+                layer.scheme = scheme;
+                match unfit(&editor, &layer)? {
+                    Some(why) => found.kept.push((layer, why)),
+                    None => found.layers.push(layer),
+                }
+            }
+        }
+    }
+    let layers: Vec<&Layer> = found.layers.iter().collect();
+    let sources = activations(&editor, &layers).into_iter().map(|(_, source)| source);
+    found.observed = sources.map(|source| editor.name(source).to_owned()).collect();
+    Ok(found)
+}
+
+/// Why a layer's weight cannot have the form that is wanted, if it cannot.
+fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
+    let Some(storage) = layer.scheme.storage() else { return Ok(None) };
+    let Some(weight) = weight(editor, layer)? else { return Ok(None) };
+    match fits(&weight, output_axis(layer.kind), storage) {
+        Ok(()) => Ok(None),
+        Err(Unfit::Form(why)) => Ok(Some(format!("its weight {why}"))),
+        Err(Unfit::Numbers(why)) => {
+            let message = format!("the weight of `{}` {why}", layer.name);
+            Err(Error::new(message).hint("keep the layer with `--keep`, or mend the weight"))
+        }
+    }
+}
+
+fn weight(editor: &Editor<'_>, layer: &Layer) -> Result<Option<Array>, Error> {
+    let parameter = weight_of(layer.kind);
+    let weight = parameter.and_then(|name| editor.constant_argument(layer.op, name));
+    let array = weight.map(Array::from_constant).transpose();
+    array.map_err(|error| Error::of_engine(&error))
+}
+
+/// The operations that can be quantized.
+fn candidates(editor: &Editor<'_>, calls: &Calls, config: &Config) -> Vec<Layer> {
     let mut found = Vec::new();
     for id in editor.ops() {
         let Some((op, kind)) = editor.op(id).and_then(|op| Some((op, op.kind()?))) else {
             continue;
         };
-        if !config.recipe.takes(kind) {
+        let computes_alone = matches!(kind, OpKind::Matmul | OpKind::Add | OpKind::Mul);
+        if weight_of(kind).is_none() && !computes_alone {
             continue;
         }
         let weight = weight_of(kind).and_then(|name| editor.constant_argument(id, name));
@@ -56,18 +122,19 @@ pub(super) fn layers(prepared: &Prepared, config: &Config) -> Vec<Layer> {
         }
         let output = op.outputs[0];
         let is_float = |value: ValueId| editor.dtype(value) == Some(DType::Fp32);
-        if weight_of(kind).is_none() && (!is_float(output) || !computes(&editor, id)) {
+        if weight_of(kind).is_none() && (!is_float(output) || !computes(editor, id)) {
             continue;
         }
         let name = editor.name(output).to_owned();
-        let module = prepared.calls.of(&name).and_then(|(_, origin)| origin.module_path());
+        let module = calls.of(&name).and_then(|(_, origin)| origin.module_path());
         found.push(Layer {
             module: module.map(str::to_owned),
             op: id,
             kind,
-            end: behind_activation(&editor, output),
+            end: behind_activation(editor, output),
             elements: elements.unwrap_or(0),
             name,
+            scheme: config.scheme,
         });
     }
     found
@@ -131,7 +198,7 @@ fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)
             && editor.constant(value).is_none()
             && !editor.shape(value).is_empty()
     };
-    for layer in layers {
+    for layer in layers.iter().filter(|layer| layer.scheme.recipe.is_static()) {
         for name in ["x", "y"] {
             if let Some(value) = editor.argument(layer.op, name).filter(|&value| can(value)) {
                 wanted.entry(value).or_insert(value);
@@ -160,46 +227,53 @@ fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)
     all
 }
 
-/// The names of the activations whose ranges are to be observed.
-pub(super) fn observed(draft: &Draft, layers: &[Layer]) -> HashSet<String> {
-    let mut draft = draft.clone();
-    let editor = Editor::new(&mut draft);
-    let all: Vec<&Layer> = layers.iter().collect();
-    let sources = activations(&editor, &all).into_iter().map(|(_, source)| source);
-    sources.map(|source| editor.name(source).to_owned()).collect()
+/// What samples say about a program, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tuning {
+    /// The ranges of activations.
+    pub(super) ranges: HashMap<String, Range>,
+    /// What the output channels of layers are off on average.
+    pub(super) shifts: HashMap<String, Vec<f32>>,
 }
 
-/// Quantizes some layers of a program.
+/// Quantizes those layers of a program that have one of these names.
 pub(super) fn apply(
     draft: &mut Draft,
-    layers: &[&Layer],
+    calls: &Calls,
+    chosen: &HashSet<String>,
     config: &Config,
-    ranges: &HashMap<String, Range>,
-    shifts: &HashMap<String, Vec<f32>>,
+    tuning: &Tuning,
 ) -> Result<(), Error> {
     let mut editor = Editor::new(draft);
-    if config.recipe.is_static() {
-        for (value, source) in activations(&editor, layers) {
-            if let Some(range) = ranges.get(editor.name(source)) {
-                quantize_activation(&mut editor, value, *range)?;
-            }
+    let mut layers = candidates(&editor, calls, config);
+    layers.retain_mut(|layer| {
+        let wanted = config.wanted(&layer.facts());
+        if let Wanted::Scheme(scheme) = wanted {
+            layer.scheme = scheme;
+        }
+        matches!(wanted, Wanted::Scheme(_)) && chosen.contains(&layer.name)
+    });
+    for (value, source) in activations(&editor, &layers.iter().collect::<Vec<_>>()) {
+        if let Some(range) = tuning.ranges.get(editor.name(source)) {
+            quantize_activation(&mut editor, value, *range)?;
         }
     }
-    let Some(storage) = config.storage() else { return Ok(()) };
-    for layer in layers {
+    for layer in &layers {
+        let Some(storage) = layer.scheme.storage() else { continue };
         let Some(parameter) = weight_of(layer.kind) else { continue };
-        let Some(weight) = editor.constant_argument(layer.op, parameter) else { continue };
-        let weight = Array::from_constant(weight).map_err(|error| Error::of_engine(&error))?;
+        let Some(weight) = weight(&editor, layer)? else { continue };
         let opset = editor.opset();
         let op = compressed(&weight, output_axis(layer.kind), storage, opset, config.effort);
-        let op =
-            op.map_err(|reason| Error::new(format!("the weight of `{}` {reason}", layer.name)))?;
+        let op = op.map_err(|unfit| {
+            let (Unfit::Form(why) | Unfit::Numbers(why)) = unfit;
+            Error::new(format!("the weight of `{}` {why}", layer.name))
+        })?;
         let label = format!("{}_weight", layer.name);
         let stored = inserted(&mut editor, layer.op, op, &label)?;
         let Some(mut new) = editor.op(layer.op).cloned() else { continue };
         new.outputs.clear();
         new.set_input(parameter.into(), vec![Binding::Value(stored)]);
-        if let Some(shift) = shifts.get(&layer.name)
+        if let Some(shift) = tuning.shifts.get(&layer.name)
             && let Some(bias) = corrected(&editor, layer.op, shift)
         {
             let bias = editor.constant_before(layer.op, bias, &format!("{}_bias", layer.name));

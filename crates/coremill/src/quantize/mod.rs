@@ -1,239 +1,62 @@
 //! Quantizes PyTorch programs after training, without Python.
 //!
 //! ```no_run
-//! use coremill::compiler::Options;
-//! use coremill::quantize::{Config, Quantizer, Recipe};
+//! use coremill::compiler::LowerOptions;
+//! use coremill::quantize::{Config, Made, Output, Quantizer, Recipe};
 //!
 //! let program = coremill::convert::read("model.pt2")?;
 //! let config = Config { keep_worst: 1, ..Config::new(Recipe::Int8Static) };
-//! let quantizer = Quantizer::new(program, &Options::default(), &config)?;
+//! let options = LowerOptions::default();
+//! let quantizer = Quantizer::new(program, Output::Model, &options, &config)?;
 //! let samples = quantizer.read_samples(&["calibration".into()])?;
 //! let quantized = quantizer.run(&samples)?;
 //! for layer in &quantized.layers {
 //!     println!("{}: {:?} dB, the model {:?} dB", layer.name, layer.layer_db, layer.model_db);
 //! }
-//! let model = coremill::verify(&quantized.model).expect("it is sound");
-//! coremill::save("Model.mlpackage", &model, &coremill::SaveOptions::default())?;
+//! if let Made::Model(model) = &quantized.made {
+//!     let model = coremill::verify(model).expect("it is sound");
+//!     coremill::save("Model.mlpackage", &model, &coremill::SaveOptions::default())?;
+//! }
 //! # Ok::<(), coremill::Error>(())
 //! ```
 //!
 //! | module | holds |
 //! |---|---|
+//! | `config`, `rules` | what is quantized, and how; rules from a file |
 //! | `observe` | the ranges of activations, from what samples make of them |
 //! | `weights` | weights as integers or tables |
 //! | `edit` | which operations are quantized, and how the program changes |
 
+mod config;
 mod edit;
 mod observe;
+mod rules;
 mod weights;
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill_compiler::{self as compiler, Options, Precision, Prepared, identifier};
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Port, Value};
+use coremill_compiler::{Calls, LowerOptions, Options, Precision, Rewrite};
+use coremill_engine::{Array, Port};
 use coremill_mil::ir::Opset;
-use coremill_mil::model::{
-    ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType, Model,
-};
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::Draft;
-use coremill_mil::verify::verify;
+use coremill_mil::pass::{Draft, KeepFp32};
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
-use self::edit::Layer;
+pub use self::config::{Config, Recipe, Rule, Scheme};
+use self::edit::{Found, Layer, Tuning};
 pub use self::observe::Observer;
 use self::observe::{Range, Seen};
-use self::weights::Storage;
+pub use self::rules::read_rules;
 use crate::compare::figures;
 use crate::convert;
 use crate::error::Error;
-use crate::{arrays, images};
-
-/// What becomes of a program; names and meaning are those of ExecuTorch's Core ML backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recipe {
-    /// Nothing is quantized, and floats have 32 bits.
-    Fp32,
-    /// Nothing is quantized, and floats have 16 bits.
-    Fp16,
-    /// Weights of convolutions and linear layers, and activations around them, have 8 bits.
-    Int8Static,
-    /// Weights of convolutions and linear layers have 8 bits.
-    Int8WeightOnly,
-    /// Weights of linear layers have 4 bits, and a scale for each group.
-    Int4PerGroup,
-    /// Weights of linear layers have 4 bits, and a scale for each output channel.
-    Int4PerChannel,
-    /// Weights of linear layers have 8 bits, and a scale for each output channel.
-    Int8PerChannel,
-    /// Weights of linear layers have 8 bits, and a scale for each group.
-    Int8PerGroup,
-    /// Weights of linear layers and embeddings are indices into tables.
-    Codebook,
-}
-
-impl Recipe {
-    /// All of them, by name.
-    pub const NAMES: [(&'static str, Recipe); 9] = [
-        ("fp32", Recipe::Fp32),
-        ("fp16", Recipe::Fp16),
-        ("int8-static", Recipe::Int8Static),
-        ("int8-weight-only", Recipe::Int8WeightOnly),
-        ("int4-per-group", Recipe::Int4PerGroup),
-        ("int4-per-channel", Recipe::Int4PerChannel),
-        ("int8-per-channel", Recipe::Int8PerChannel),
-        ("int8-per-group", Recipe::Int8PerGroup),
-        ("codebook", Recipe::Codebook),
-    ];
-
-    /// Whether activations are quantized, which takes samples.
-    pub fn is_static(self) -> bool {
-        self == Recipe::Int8Static
-    }
-
-    fn takes(self, kind: OpKind) -> bool {
-        let convolves = matches!(kind, OpKind::Conv | OpKind::ConvTranspose);
-        match self {
-            Recipe::Fp32 | Recipe::Fp16 => false,
-            Recipe::Int8Static => {
-                convolves
-                    || matches!(kind, OpKind::Linear | OpKind::Matmul | OpKind::Add | OpKind::Mul)
-            }
-            Recipe::Int8WeightOnly => convolves || kind == OpKind::Linear,
-            Recipe::Codebook => matches!(kind, OpKind::Linear | OpKind::Gather),
-            _ => kind == OpKind::Linear,
-        }
-    }
-}
-
-impl FromStr for Recipe {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Recipe, String> {
-        let found = Recipe::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, recipe)| *recipe).ok_or_else(|| {
-            let names: Vec<_> = Recipe::NAMES.iter().map(|(name, _)| *name).collect();
-            format!("recipes are {}", names.join(", "))
-        })
-    }
-}
-
-/// How pixels of pictures, brought to 0 to 1, become what the network was trained on: `(pixel − mean) / std`, by channel.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pixels {
-    /// What is subtracted.
-    pub mean: [f32; 3],
-    /// What is divided by.
-    pub std: [f32; 3],
-}
-
-impl Default for Pixels {
-    fn default() -> Pixels {
-        Pixels { mean: [0.0; 3], std: [1.0; 3] }
-    }
-}
-
-/// How to quantize.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What is quantized, and to what.
-    pub recipe: Recipe,
-    /// What decides on the ranges of activations.
-    pub observer: Observer,
-    /// What is done to pixels of samples that are pictures.
-    pub pixels: Pixels,
-    /// How many input channels share a scale, where groups do.
-    pub group_size: usize,
-    /// The bits of the indices into tables.
-    pub bits: u32,
-    /// How many rows and columns share a table; 0 for all of them.
-    pub block: (usize, usize),
-    /// Modules, by path, that stay as they are.
-    pub keep: Vec<String>,
-    /// Operations, by MIL's names, that stay as they are.
-    pub keep_ops: Vec<String>,
-    /// Weights of fewer elements stay as they are.
-    pub min_elements: u64,
-    /// So many of the layers that cost the outputs most stay as they are. Takes samples.
-    pub keep_worst: usize,
-    /// 0 rounds to the nearest; 1 looks for better ranges of weights, and corrects biases by what outputs are off on
-    /// average, if there are samples.
-    pub effort: u8,
-}
-
-impl Config {
-    /// The usual for a recipe.
-    pub fn new(recipe: Recipe) -> Config {
-        Config {
-            recipe,
-            observer: Observer::default(),
-            pixels: Pixels::default(),
-            group_size: 32,
-            bits: 4,
-            block: (16, 0),
-            keep: Vec::new(),
-            keep_ops: Vec::new(),
-            min_elements: 0,
-            keep_worst: 0,
-            effort: 0,
-        }
-    }
-
-    fn storage(&self) -> Option<Storage> {
-        let size = self.group_size;
-        Some(match self.recipe {
-            Recipe::Fp32 | Recipe::Fp16 => return None,
-            Recipe::Int8Static | Recipe::Int8WeightOnly | Recipe::Int8PerChannel => {
-                Storage::Channels { bits: 8 }
-            }
-            Recipe::Int4PerChannel => Storage::Channels { bits: 4 },
-            Recipe::Int4PerGroup => Storage::Groups { bits: 4, size },
-            Recipe::Int8PerGroup => Storage::Groups { bits: 8, size },
-            Recipe::Codebook => {
-                let (rows, columns) = self.block;
-                Storage::Tables { bits: self.bits, rows, columns }
-            }
-        })
-    }
-
-    /// The oldest release that has what the recipe writes.
-    pub fn needs(&self) -> Opset {
-        let weights = self.storage().map_or(Opset::Ios15, Storage::needs);
-        if self.recipe.is_static() { weights.max(Opset::Ios17) } else { weights }
-    }
-
-    fn check(&self, options: &Options) -> Result<(), Error> {
-        if self.group_size == 0 {
-            return Err(
-                Error::new("groups have 0 elements").hint("give at least 1, or 32 as usual")
-            );
-        }
-        if !(1..=8).contains(&self.bits) {
-            let message = format!("tables of {} bits are not looked up", self.bits);
-            return Err(Error::new(message).hint("give 1 to 8 bits"));
-        }
-        let sound = |all: [f32; 3]| all.iter().all(|number| number.is_finite());
-        if !sound(self.pixels.mean) || !sound(self.pixels.std) || self.pixels.std.contains(&0.0) {
-            return Err(Error::new("pixels cannot be scaled by means and deviations like these")
-                .hint("give finite numbers, and no deviation of 0"));
-        }
-        if let Some(name) = self.keep_ops.iter().find(|name| OpKind::from_name(name).is_none()) {
-            return Err(Error::new(format!("Core ML has no operation `{name}`"))
-                .hint("`coremill ops` lists them; the names are MIL's, `linear` for instance"));
-        }
-        match options.target {
-            Some(target) if target < self.needs() => {
-                let needed = self.needs();
-                Err(Error::new(format!("the recipe needs {needed}; the target is {target}"))
-                    .hint(format!("pass `--target {}`, or leave the target out", needed.tag())))
-            }
-            _ => Ok(()),
-        }
-    }
-}
+use crate::samples;
+pub use crate::samples::{Pixels, Sample};
+use crate::subject::{Machine, Outputs, Subject};
+pub use crate::subject::{Made, Output};
 
 /// What quantization costs at one layer.
 #[derive(Clone, Debug, Serialize)]
@@ -244,6 +67,8 @@ pub struct Loss {
     pub op: &'static str,
     /// The path of its module.
     pub module: Option<String>,
+    /// The recipe that it is quantized by.
+    pub recipe: &'static str,
     /// Why it stays as it is, if it does.
     pub kept: Option<String>,
     /// Signal to noise at its own output when it alone is quantized; none without samples.
@@ -255,8 +80,8 @@ pub struct Loss {
 /// A quantized program.
 #[derive(Clone, Debug)]
 pub struct Quantized {
-    /// The model, to be verified and written.
-    pub model: Model,
+    /// What it became.
+    pub made: Made,
     /// The release that it was written for.
     pub target: Opset,
     /// Each layer that the recipe is for, the one that costs the outputs most first.
@@ -267,21 +92,17 @@ pub struct Quantized {
     pub samples: usize,
 }
 
-/// The inputs of one call, by name.
-pub type Sample = Vec<(String, Array)>;
-
 /// The most samples that losses are measured with; ranges are observed with all.
 const MEASURED: usize = 8;
 
 /// A program that is ready to be quantized.
 pub struct Quantizer {
-    prepared: Prepared,
+    subject: Subject,
     options: Options,
     config: Config,
-    engine: Engine,
+    machine: Machine,
     inputs: Vec<Port>,
-    layers: Vec<Layer>,
-    kept: Vec<(Layer, String)>,
+    found: Found,
     own: Option<Sample>,
 }
 
@@ -290,48 +111,37 @@ impl Quantizer {
     /// before there are samples.
     pub fn new(
         program: ExportedProgram,
-        options: &Options,
+        output: Output,
+        options: &LowerOptions,
         config: &Config,
     ) -> Result<Quantizer, Error> {
-        config.check(options)?;
+        config.check(&options.options)?;
         let mut options = options.clone();
-        if config.recipe == Recipe::Fp32 {
-            options.precision = Precision::Fp32;
+        if config.scheme.recipe == Recipe::Fp32 {
+            options.options.precision = Precision::Fp32;
         }
-        let prepared = compiler::prepare(program.clone(), &options, config.needs());
-        let prepared = prepared.map_err(|error| Error::new(error.to_string()))?;
-        let engine = load(&prepared, prepared.draft.clone(), &options)?;
-        let session = engine.session(engine.default_function());
-        let inputs = session.map_err(|error| Error::of_engine(&error))?.inputs().to_vec();
+        let subject = Subject::new(program.clone(), output, &options, config.needs())?;
+        let options = options.options;
+        let (looked, looking) = (Arc::new(Mutex::new(Ok(Found::default()))), config.clone());
+        let look = looked.clone();
+        let rewrite = change(config, move |draft, calls| {
+            let mut all = look.lock().unwrap_or_else(PoisonError::into_inner);
+            match (edit::find(draft, calls, &looking), &mut *all) {
+                (Ok(found), Ok(all)) => all.add(found),
+                (Err(error), all) => *all = Err(error),
+                (Ok(_), Err(_)) => {}
+            }
+        });
+        let (made, _) = subject.make(&in_fp32(&options), Some(rewrite))?;
+        let mut looked = looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = std::mem::replace(&mut *looked, Ok(Found::default()))?;
+        let all: Vec<_> = found.all.iter().map(Layer::facts).collect();
+        config.check_layers(&all)?;
+        let machine = Machine::new(made, false)?;
+        let inputs = machine.ports()?;
         let own = convert::sample_inputs(&program, &inputs)?;
-        let all = edit::layers(&prepared, config);
-        for path in &config.keep {
-            let path = path.as_str();
-            let found = all.iter().any(|layer| is_within(layer, path));
-            if !found {
-                let known: Vec<_> =
-                    all.iter().take(5).map(|layer| format!("`{}`", shown(layer))).collect();
-                return Err(Error::new(format!("the recipe quantizes nothing in `{path}`"))
-                    .hint(format!("it quantizes {}, for instance", known.join(", "))));
-            }
-        }
-        let (mut layers, mut kept) = (Vec::new(), Vec::new());
-        for layer in all {
-            match reason(&prepared.draft, &layer, config)? {
-                Some(reason) => kept.push((layer, reason)),
-                None => layers.push(layer),
-            }
-        }
-        Ok(Quantizer {
-            prepared,
-            options,
-            config: config.clone(),
-            engine,
-            inputs,
-            layers,
-            kept,
-            own,
-        })
+        let config = config.clone();
+        Ok(Quantizer { subject, options, config, machine, inputs, found, own })
     }
 
     /// What the model takes.
@@ -346,82 +156,14 @@ impl Quantizer {
 
     /// Samples from `.npz` files and from folders of them or of pictures.
     pub fn read_samples(&self, paths: &[PathBuf]) -> Result<Vec<Sample>, Error> {
-        let mut samples = Vec::new();
-        for path in paths {
-            if !path.is_dir() {
-                samples.push(self.read_sample(path)?);
-                continue;
-            }
-            let entries =
-                std::fs::read_dir(path).map_err(|error| Error::io("read", path, &error))?;
-            let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-            files.retain(|file| is_picture(file) || has_extension(file, &["npz"]));
-            files.sort();
-            if files.is_empty() {
-                let message = format!("{} holds neither pictures nor `.npz` files", path.display());
-                return Err(
-                    Error::new(message).hint("pass PNG or JPEG files, or what `numpy.savez` wrote")
-                );
-            }
-            for file in files {
-                samples.push(self.read_sample(&file)?);
-            }
-        }
-        Ok(samples)
-    }
-
-    fn read_sample(&self, path: &Path) -> Result<Sample, Error> {
-        if is_picture(path) {
-            let [port] = self.inputs.as_slice() else {
-                let count = self.inputs.len();
-                return Err(Error::new(format!("a picture is one input; the model takes {count}"))
-                    .hint("pass `.npz` files that hold all inputs by name"));
-            };
-            return Ok(vec![(port.name.clone(), self.picture(path, port)?)]);
-        }
-        let sample = arrays::read_npz(path)?;
-        self.check(&sample).map_err(|error| error.within(path))?;
-        Ok(sample)
-    }
-
-    /// A picture as the input takes it: cropped to its size, and brought from 0 to 255 to what the network was trained on.
-    fn picture(&self, path: &Path, port: &Port) -> Result<Array, Error> {
-        let shape = port.default_shape().unwrap_or_default();
-        let (color_space, height, width) = match *shape.as_slice() {
-            [1, 3, height, width] => (ColorSpace::Rgb, height, width),
-            [1, 1, height, width] => (ColorSpace::Grayscale, height, width),
-            _ => {
-                let message = format!("input `{}` is a `{}`, no picture", port.name, port.ty);
-                return Err(Error::new(message).hint(
-                    "pictures are for inputs [1, 3, H, W] and [1, 1, H, W]; pass `.npz` files",
-                ));
-            }
-        };
-        let sizes = ImageSizes::Fixed;
-        let image = ImageType { width: width as i64, height: height as i64, color_space, sizes };
-        let description = FeatureDescription::new(&port.name, FeatureType::Image(image));
-        let described = Port { description: Some(description), ..port.clone() };
-        let mut picture = images::read(path, &described, Some(images::Resize::Crop))?;
-        let Pixels { mean, std } = self.config.pixels;
-        let channels = shape[1];
-        if let Some(pixels) = picture.floats_mut() {
-            for (channel, plane) in pixels.chunks_mut(height * width).enumerate() {
-                let at = channel % channels;
-                plane.iter_mut().for_each(|pixel| *pixel = (*pixel / 255.0 - mean[at]) / std[at]);
-            }
-        }
-        Ok(picture)
-    }
-
-    fn check(&self, sample: &Sample) -> Result<(), Error> {
-        let session = self.engine.session(self.engine.default_function());
-        let session = session.map_err(|error| Error::of_engine(&error))?;
-        session.check(&borrowed(sample)).map(|_| ()).map_err(|error| Error::of_engine(&error))
+        let check = |sample: &Sample| self.machine.check(sample);
+        samples::read(paths, &self.inputs, &self.config.pixels, &check)
     }
 
     /// Quantizes the program with samples.
     pub fn run(&self, samples: &[Sample]) -> Result<Quantized, Error> {
-        let needs = if self.config.recipe.is_static() {
+        let layers = &self.found.layers;
+        let needs = if self.config.is_static() {
             Some("activations are quantized")
         } else if self.config.keep_worst > 0 {
             Some("the worst layers are to be kept")
@@ -432,19 +174,19 @@ impl Quantizer {
             return Err(Error::new(format!("there are no samples, and {why}"))
                 .hint("pass `--samples FILE.npz`, or a folder of pictures or `.npz` files"));
         }
-        samples.iter().try_for_each(|sample| self.check(sample))?;
-        let ranges = self.observe(samples)?;
+        samples.iter().try_for_each(|sample| self.machine.check(sample))?;
+        let mut tuning = Tuning { ranges: self.observe(samples)?, ..Tuning::default() };
         let measured = &samples[..samples.len().min(MEASURED)];
-        let reference = self.outputs(&self.engine, measured, &self.watched())?;
-        let none = HashMap::new();
+        let watched: HashSet<String> = layers.iter().map(|layer| layer.name.clone()).collect();
+        let reference = outputs(&self.machine, measured, &watched)?;
         let mut losses = Vec::new();
         let mut shifts = HashMap::new();
-        for layer in &self.layers {
+        for layer in layers {
             let mut loss = loss_of(layer, None);
             if !measured.is_empty() {
-                let alone = self.quantized(&[layer], &ranges, &none)?;
-                let engine = load(&self.prepared, alone, &self.in_fp32())?;
-                let found = self.outputs(&engine, measured, &self.watched())?;
+                let alone = HashSet::from([layer.name.clone()]);
+                let (made, _) = self.quantized(&alone, &tuning, &in_fp32(&self.options))?;
+                let found = outputs(&Machine::new(made, false)?, measured, &watched)?;
                 loss.layer_db = decibels(&reference, &found, Some(&layer.name));
                 loss.model_db = decibels(&reference, &found, None);
                 if self.config.effort > 0
@@ -455,54 +197,58 @@ impl Quantizer {
             }
             losses.push(loss);
         }
-        let mut order: Vec<usize> = (0..self.layers.len()).collect();
+        tuning.shifts = shifts;
+        let mut order: Vec<usize> = (0..layers.len()).collect();
         let cost = |at: &usize| losses[*at].model_db.unwrap_or(f64::INFINITY);
         order.sort_by(|left, right| cost(left).total_cmp(&cost(right)));
-        let worst: HashSet<usize> = order.iter().copied().take(self.config.keep_worst).collect();
-        let chosen: Vec<&Layer> =
-            order.iter().filter(|at| !worst.contains(at)).map(|&at| &self.layers[at]).collect();
-        for &at in &worst {
+        let (worst, chosen) = order.split_at(self.config.keep_worst.min(order.len()));
+        for &at in worst {
             losses[at].kept = Some("one of the worst".to_owned());
         }
-        let mut chosen_in_order = chosen;
-        chosen_in_order.sort_by_key(|layer| layer.op.index());
-        let draft = self.quantized(&chosen_in_order, &ranges, &shifts)?;
+        let chosen = chosen.iter().map(|&at| layers[at].name.clone()).collect();
         let model_db = match measured {
             [] => None,
             _ => {
-                let engine = load(&self.prepared, draft.clone(), &self.in_fp32())?;
-                let found = self.outputs(&engine, measured, &HashSet::new())?;
+                let (made, _) = self.quantized(&chosen, &tuning, &in_fp32(&self.options))?;
+                let found = outputs(&Machine::new(made, false)?, measured, &HashSet::new())?;
                 decibels(&reference, &found, None)
             }
         };
-        let model = finished(&self.prepared, draft, &self.options)?;
+        let (made, target) = self.quantized(&chosen, &tuning, &self.options)?;
         let mut layers: Vec<Loss> = order.iter().map(|&at| losses[at].clone()).collect();
-        layers.extend(self.kept.iter().map(|(layer, why)| loss_of(layer, Some(why.clone()))));
-        let target = self.prepared.target;
-        Ok(Quantized { model, target, layers, model_db, samples: samples.len() })
+        let kept = self.found.kept.iter();
+        layers.extend(kept.map(|(layer, why)| loss_of(layer, Some(why.clone()))));
+        Ok(Quantized { made, target, layers, model_db, samples: samples.len() })
     }
 
-    fn in_fp32(&self) -> Options {
-        Options { precision: Precision::Fp32, ..self.options.clone() }
-    }
-
+    /// The program with some of its layers quantized.
     fn quantized(
         &self,
-        layers: &[&Layer],
-        ranges: &HashMap<String, Range>,
-        shifts: &HashMap<String, Vec<f32>>,
-    ) -> Result<Draft, Error> {
-        let mut draft = self.prepared.draft.clone();
-        edit::apply(&mut draft, layers, &self.config, ranges, shifts)?;
-        Ok(draft)
+        chosen: &HashSet<String>,
+        tuning: &Tuning,
+        options: &Options,
+    ) -> Result<(Made, Opset), Error> {
+        let failed = Arc::new(Mutex::new(None));
+        let (told, config) = (failed.clone(), self.config.clone());
+        let (chosen, tuning) = (chosen.clone(), tuning.clone());
+        let rewrite = change(&self.config, move |draft, calls| {
+            if let Err(error) = edit::apply(draft, calls, &chosen, &config, &tuning) {
+                told.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        });
+        let made = self.subject.make(options, Some(rewrite))?;
+        match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(made),
+        }
     }
 
     /// The ranges of activations, by name.
     fn observe(&self, samples: &[Sample]) -> Result<HashMap<String, Range>, Error> {
-        if !self.config.recipe.is_static() {
+        let names = &self.found.observed;
+        if names.is_empty() {
             return Ok(HashMap::new());
         }
-        let names = edit::observed(&self.prepared.draft, &self.layers);
         let mut seen: HashMap<String, Seen> = HashMap::new();
         for (index, sample) in samples.iter().enumerate() {
             let mut bad = None;
@@ -518,7 +264,7 @@ impl Quantizer {
             for (name, array) in sample {
                 look(name, array);
             }
-            run(&self.engine, sample, &mut look)?;
+            self.machine.run(sample, &mut look)?;
             if let Some(name) = bad {
                 let message = format!("sample {index} makes `{name}` NaN or infinite");
                 return Err(Error::new(message).hint("look at the sample, or leave it out"));
@@ -526,31 +272,49 @@ impl Quantizer {
         }
         Ok(seen.into_iter().map(|(name, seen)| (name, seen.range())).collect())
     }
+}
 
-    /// The outputs of the layers.
-    fn watched(&self) -> HashSet<String> {
-        self.layers.iter().map(|layer| layer.name.clone()).collect()
+impl Found {
+    /// Takes in what was found in another part of the program, or in one that was divided anew.
+    fn add(&mut self, other: Found) {
+        let names: HashSet<String> = other.all.iter().map(|layer| layer.name.clone()).collect();
+        self.all.retain(|layer| !names.contains(&layer.name));
+        self.layers.retain(|layer| !names.contains(&layer.name));
+        self.kept.retain(|(layer, _)| !names.contains(&layer.name));
+        self.all.extend(other.all);
+        self.layers.extend(other.layers);
+        self.kept.extend(other.kept);
+        self.observed.extend(other.observed);
     }
+}
 
-    /// What an engine makes of samples: the outputs, and values by name.
-    fn outputs(
-        &self,
-        engine: &Engine,
-        samples: &[Sample],
-        watched: &HashSet<String>,
-    ) -> Result<Vec<Given>, Error> {
-        let mut all = Vec::with_capacity(samples.len());
-        for sample in samples {
-            let mut values = HashMap::new();
-            let outputs = run(engine, sample, &mut |name, array| {
-                if watched.contains(name) {
-                    values.insert(name.to_owned(), array.clone());
-                }
-            })?;
-            all.push(Given { outputs, values });
-        }
-        Ok(all)
+/// A change to the functions that a program becomes.
+fn change(config: &Config, run: impl Fn(&mut Draft, &Calls) + Send + Sync + 'static) -> Rewrite {
+    let run = move |draft: &mut Draft, calls: &Calls, _: &mut KeepFp32| run(draft, calls);
+    Rewrite { needs: config.needs(), run: Arc::new(run) }
+}
+
+fn in_fp32(options: &Options) -> Options {
+    Options { precision: Precision::Fp32, ..options.clone() }
+}
+
+/// What a machine makes of samples: the outputs, and values by name.
+fn outputs(
+    machine: &Machine,
+    samples: &[Sample],
+    watched: &HashSet<String>,
+) -> Result<Vec<Given>, Error> {
+    let mut all = Vec::with_capacity(samples.len());
+    for sample in samples {
+        let mut values = HashMap::new();
+        let outputs = machine.run(sample, &mut |name, array| {
+            if watched.contains(name) {
+                values.insert(name.to_owned(), array.clone());
+            }
+        })?;
+        all.push(Given { outputs, values });
     }
+    Ok(all)
 }
 
 /// What one run gives.
@@ -564,92 +328,11 @@ fn loss_of(layer: &Layer, kept: Option<String>) -> Loss {
         name: layer.name.clone(),
         op: layer.kind.name(),
         module: layer.module.clone(),
+        recipe: layer.scheme.recipe.name(),
         kept,
         layer_db: None,
         model_db: None,
     }
-}
-
-/// What a layer is called: its module, or what it gives.
-fn shown(layer: &Layer) -> &str {
-    layer.module.as_deref().filter(|path| !path.is_empty()).unwrap_or(&layer.name)
-}
-
-fn is_within(layer: &Layer, path: &str) -> bool {
-    layer.module.as_deref().is_some_and(|module| compiler::is_within(module, path))
-        || layer.name == identifier(path)
-}
-
-/// Why a layer stays as it is, if the rules or its weight say so.
-fn reason(draft: &Draft, layer: &Layer, config: &Config) -> Result<Option<String>, Error> {
-    if config.keep.iter().any(|path| is_within(layer, path)) {
-        return Ok(Some("its module is kept".to_owned()));
-    }
-    if config.keep_ops.iter().any(|op| op == layer.kind.name()) {
-        return Ok(Some("its operation is kept".to_owned()));
-    }
-    if layer.elements > 0 && layer.elements < config.min_elements {
-        return Ok(Some(format!("has {} elements", layer.elements)));
-    }
-    if layer.elements == 0 {
-        return Ok(None);
-    }
-    let mut draft = draft.clone();
-    match edit::apply(&mut draft, &[layer], config, &HashMap::new(), &HashMap::new()) {
-        Ok(()) => Ok(None),
-        Err(error) if error.to_string().contains("do not divide") => Ok(Some(error.to_string())),
-        Err(error) => Err(error),
-    }
-}
-
-fn is_picture(path: &Path) -> bool {
-    has_extension(path, &["png", "jpg", "jpeg"])
-}
-
-fn has_extension(path: &Path, extensions: &[&str]) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|found| extensions.iter().any(|it| it.eq_ignore_ascii_case(found)))
-}
-
-fn borrowed(sample: &Sample) -> Vec<(&str, Array)> {
-    sample.iter().map(|(name, array)| (&**name, array.clone())).collect()
-}
-
-fn finished(prepared: &Prepared, draft: Draft, options: &Options) -> Result<Model, Error> {
-    let mut prepared = prepared.clone();
-    prepared.draft = draft;
-    let model = compiler::finish(prepared, options);
-    model.map_err(|error| Error::new(error.to_string()))
-}
-
-/// An engine for a program in `fp32`.
-fn load(prepared: &Prepared, draft: Draft, options: &Options) -> Result<Engine, Error> {
-    let options = Options { precision: Precision::Fp32, ..options.clone() };
-    let model = finished(prepared, draft, &options)?;
-    let verified = verify(&model).map_err(|report| {
-        let first = report.diagnostics.first();
-        let first = first.map_or_else(String::new, |diagnostic| diagnostic.message.clone());
-        Error::new(format!("the quantized program is not sound: {first}"))
-    })?;
-    Engine::load(&verified, &LoadOptions::default()).map_err(|error| Error::of_engine(&error))
-}
-
-/// Runs a sample, and shows every tensor that comes about.
-fn run(
-    engine: &Engine,
-    sample: &Sample,
-    look: &mut dyn FnMut(&str, &Array),
-) -> Result<Outputs, Error> {
-    let session = engine.session(engine.default_function());
-    let mut session = session.map_err(|error| Error::of_engine(&error))?;
-    let mut observe = |_: &str, name: &str, value: &Value| {
-        if let Some(array) = value.as_array() {
-            look(name, array);
-        }
-    };
-    let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
-    let outputs = session.run_with(&borrowed(sample), &mut hooks);
-    outputs.map_err(|error| Error::of_engine(&error))
 }
 
 /// Signal to noise over all samples: of a value, or of the worst output.
@@ -660,10 +343,8 @@ fn decibels(reference: &[Given], found: &[Given], value: Option<&str>) -> Option
             pair.into_iter().collect::<Vec<_>>()
         }
         None => {
-            let outputs = reference.outputs.0.iter().zip(&found.outputs.0);
-            outputs
-                .filter_map(|((_, one), (_, other))| one.as_array().zip(other.as_array()))
-                .collect()
+            let outputs = reference.outputs.iter().zip(&found.outputs);
+            outputs.map(|((_, one), (_, other))| (one, other)).collect()
         }
     });
     let snr = pairs.filter_map(|(one, other)| figures(one, other).ok()).map(|found| found.snr());

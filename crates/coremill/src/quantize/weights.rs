@@ -34,45 +34,85 @@ fn factors(effort: u8) -> &'static [f32] {
     if effort == 0 { FEW } else { SOME }
 }
 
-/// What stands for a weight, the weight that it stands for, or why there is nothing.
+/// Why a weight cannot be stored in a form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// Its shape does not allow the form; the layer can stay as it is.
+    Form(String),
+    /// It holds what no form can.
+    Numbers(String),
+}
+
+/// Whether a weight can be stored in a form.
+pub(super) fn fits(weight: &Array, axis: usize, storage: Storage) -> Result<(), Unfit> {
+    blocks(weight.shape(), axis, storage)?;
+    elements(weight).map(drop)
+}
+
+fn elements(weight: &Array) -> Result<&[f32], Unfit> {
+    let Some(elements) = weight.as_floats() else {
+        return Err(Unfit::Numbers("is not a tensor of floats".to_owned()));
+    };
+    match elements.iter().find(|element| !element.is_finite()) {
+        Some(found) => Err(Unfit::Numbers(format!("holds {found}, which cannot be quantized"))),
+        None => Ok(elements),
+    }
+}
+
+/// The extents of what shares a scale or a table.
+fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, Unfit> {
+    let mut blocks = shape.to_vec();
+    match storage {
+        Storage::Channels { .. } => blocks[axis] = 1,
+        Storage::Groups { size, .. } => {
+            let inputs = usize::from(axis == 0);
+            let found = shape.get(inputs).copied().unwrap_or(0);
+            if found == 0 || !found.is_multiple_of(size) {
+                return Err(Unfit::Form(format!(
+                    "has {found} input channels, which groups of {size} do not divide"
+                )));
+            }
+            blocks[axis] = 1;
+            blocks[inputs] = size;
+        }
+        Storage::Tables { rows, columns, .. } => {
+            let [height, width] = *shape else {
+                return Err(Unfit::Form(
+                    "is not a matrix, which tables of rows and columns are for".to_owned(),
+                ));
+            };
+            let rows = if rows == 0 { height } else { rows };
+            let columns = if columns == 0 { width } else { columns };
+            if !height.is_multiple_of(rows) || !width.is_multiple_of(columns) {
+                return Err(Unfit::Form(format!(
+                    "has {height} x {width} elements, which blocks of {rows} x {columns} do not divide"
+                )));
+            }
+            blocks = vec![rows, columns];
+        }
+    }
+    Ok(blocks)
+}
+
+/// What stands for a weight.
 pub(super) fn compressed(
     weight: &Array,
     axis: usize,
     storage: Storage,
     opset: Opset,
     effort: u8,
-) -> Result<Op, String> {
+) -> Result<Op, Unfit> {
     let shape: Vec<usize> = weight.shape().to_vec();
-    let Some(elements) = weight.as_floats() else {
-        return Err("is not a tensor of floats".to_owned());
-    };
-    if let Some(found) = elements.iter().find(|element| !element.is_finite()) {
-        return Err(format!("holds {found}, which cannot be quantized"));
-    }
+    let (blocks, elements) = (blocks(&shape, axis, storage)?, elements(weight)?);
     match storage {
-        Storage::Channels { bits } => {
-            let mut blocks = shape.clone();
-            blocks[axis] = 1;
+        Storage::Channels { bits } | Storage::Groups { bits, .. } => {
             Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort))
         }
-        Storage::Groups { bits, size } => {
-            let inputs = if axis == 0 { 1 } else { 0 };
-            if shape.len() < 2 || !shape[inputs].is_multiple_of(size) {
-                let found = shape.get(inputs).copied().unwrap_or(0);
-                return Err(format!(
-                    "has {found} input channels, which groups of {size} do not divide"
-                ));
-            }
-            let mut blocks = shape.clone();
-            blocks[axis] = 1;
-            blocks[inputs] = size;
-            Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort))
-        }
-        Storage::Tables { bits, rows, columns } => tables(elements, &shape, bits, rows, columns),
+        Storage::Tables { bits, .. } => tables(elements, &shape, &blocks, bits),
     }
 }
 
-/// Calls `visit` with the block of each element in turn.
+/// The block of each element.
 fn block_of_each(shape: &[usize], blocks: &[usize]) -> Vec<u32> {
     let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
     let total: usize = shape.iter().product();
@@ -160,23 +200,8 @@ fn rounded_to_half(scale: f32) -> f32 {
     read.and_then(|array| array.as_floats().map(|all| all[0])).unwrap_or(scale)
 }
 
-fn tables(
-    elements: &[f32],
-    shape: &[usize],
-    bits: u32,
-    rows: usize,
-    columns: usize,
-) -> Result<Op, String> {
-    let [height, width] = *shape else {
-        return Err("is not a matrix, which tables of rows and columns are for".to_owned());
-    };
-    let rows = if rows == 0 { height } else { rows };
-    let columns = if columns == 0 { width } else { columns };
-    if !height.is_multiple_of(rows) || !width.is_multiple_of(columns) {
-        return Err(format!(
-            "has {height} x {width} elements, which blocks of {rows} x {columns} do not divide"
-        ));
-    }
+fn tables(elements: &[f32], shape: &[usize], blocks: &[usize], bits: u32) -> Result<Op, Unfit> {
+    let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
     let dtype = match bits {
         1 => DType::UInt1,
         2 => DType::UInt2,
@@ -186,9 +211,10 @@ fn tables(
         _ => DType::UInt8,
     };
     let entries = 1usize << dtype.bits().unwrap_or(8);
-    let place = block_of_each(shape, &[rows, columns]);
-    let total = (height / rows) * (width / columns);
-    let mut members: Vec<Vec<f32>> = vec![Vec::with_capacity(rows * columns); total];
+    let place = block_of_each(shape, blocks);
+    let total: usize = counts.iter().product();
+    let size: usize = blocks.iter().product();
+    let mut members: Vec<Vec<f32>> = vec![Vec::with_capacity(size); total];
     for (&element, &block) in elements.iter().zip(&place) {
         members[block as usize].push(element);
     }
@@ -211,9 +237,11 @@ fn tables(
         .zip(&place)
         .map(|(&element, &block)| nearest(element, &centres[block as usize]) as i16)
         .collect();
-    let Some(packed) = pack(dtype, &codes) else { return Err("has too many codes".to_owned()) };
+    let Some(packed) = pack(dtype, &codes) else {
+        return Err(Unfit::Form("has too many codes".to_owned()));
+    };
     let indices = Constant::by_size(dtype, &wide(shape), packed);
-    let lut = floats(&[height / rows, width / columns, entries, 1], &lut);
+    let lut = floats(&[counts.as_slice(), &[entries, 1]].concat(), &lut);
     Ok(Op::new(OpKind::ConstexprLutToDense)
         .with("indices", Binding::Literal(indices))
         .with("lut", Binding::Literal(lut)))

@@ -34,4 +34,4 @@ pub use budget::Budget;
 pub use form::{Form, Values};
 pub use palette::{Algorithm, BITS, Palette};
 pub use prune::Prune;
-pub use rules::{Compressed, Fate, Options, Rule, Selector, compress};
+pub use rules::{Compressed, Fate, Options, Rule, Selector, compress, matches};

@@ -98,7 +98,7 @@ impl Selector {
 }
 
 /// Whether a name is of a pattern, in which `*` stands for any text and `?` for one letter.
-fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     // The place behind the last star, and what of the name it stands for up to.

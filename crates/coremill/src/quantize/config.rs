@@ -1,0 +1,340 @@
+//! What is quantized, and how.
+
+use std::str::FromStr;
+
+use coremill_compiler::{Options, is_within};
+use coremill_mil::compress::matches;
+use coremill_mil::ir::Opset;
+use coremill_mil::ops::OpKind;
+
+use super::observe::Observer;
+use super::weights::Storage;
+use crate::error::Error;
+use crate::samples::Pixels;
+
+/// What becomes of a program; names and meaning are those of ExecuTorch's Core ML backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipe {
+    /// Nothing is quantized, and floats have 32 bits.
+    Fp32,
+    /// Nothing is quantized, and floats have 16 bits.
+    Fp16,
+    /// Weights of convolutions and linear layers, and activations around them, have 8 bits.
+    Int8Static,
+    /// Weights of convolutions and linear layers have 8 bits.
+    Int8WeightOnly,
+    /// Weights of linear layers have 4 bits, and a scale for each group.
+    Int4PerGroup,
+    /// Weights of linear layers have 4 bits, and a scale for each output channel.
+    Int4PerChannel,
+    /// Weights of linear layers have 8 bits, and a scale for each output channel.
+    Int8PerChannel,
+    /// Weights of linear layers have 8 bits, and a scale for each group.
+    Int8PerGroup,
+    /// Weights of linear layers and embeddings are indices into tables.
+    Codebook,
+}
+
+impl Recipe {
+    /// All of them, by name.
+    pub const NAMES: [(&'static str, Recipe); 9] = [
+        ("fp32", Recipe::Fp32),
+        ("fp16", Recipe::Fp16),
+        ("int8-static", Recipe::Int8Static),
+        ("int8-weight-only", Recipe::Int8WeightOnly),
+        ("int4-per-group", Recipe::Int4PerGroup),
+        ("int4-per-channel", Recipe::Int4PerChannel),
+        ("int8-per-channel", Recipe::Int8PerChannel),
+        ("int8-per-group", Recipe::Int8PerGroup),
+        ("codebook", Recipe::Codebook),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let found = Recipe::NAMES.iter().find(|(_, recipe)| *recipe == self);
+        found.map_or("", |(name, _)| name)
+    }
+
+    /// Whether activations are quantized, which takes samples.
+    pub fn is_static(self) -> bool {
+        self == Recipe::Int8Static
+    }
+
+    /// Whether it is for operations of a kind where no rule says so.
+    fn takes(self, kind: OpKind) -> bool {
+        let convolves = matches!(kind, OpKind::Conv | OpKind::ConvTranspose);
+        match self {
+            Recipe::Fp32 | Recipe::Fp16 => false,
+            Recipe::Int8Static => {
+                convolves
+                    || matches!(kind, OpKind::Linear | OpKind::Matmul | OpKind::Add | OpKind::Mul)
+            }
+            Recipe::Int8WeightOnly => convolves || kind == OpKind::Linear,
+            Recipe::Codebook => matches!(kind, OpKind::Linear | OpKind::Gather),
+            _ => kind == OpKind::Linear,
+        }
+    }
+
+    /// Whether it can be for operations of a kind, if a rule asks for that.
+    fn can_take(self, kind: OpKind) -> bool {
+        use OpKind::{Conv, ConvTranspose, Gather, Linear};
+        match self {
+            Recipe::Fp32 | Recipe::Fp16 => false,
+            Recipe::Int8Static => self.takes(kind),
+            Recipe::Codebook => matches!(kind, Linear | Gather),
+            _ => matches!(kind, Conv | ConvTranspose | Linear | Gather),
+        }
+    }
+}
+
+impl FromStr for Recipe {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Recipe, String> {
+        let found = Recipe::NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|(_, recipe)| *recipe).ok_or_else(|| {
+            let names: Vec<_> = Recipe::NAMES.iter().map(|(name, _)| *name).collect();
+            format!("recipes are {}", names.join(", "))
+        })
+    }
+}
+
+/// A recipe with its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// What is quantized, and to what.
+    pub recipe: Recipe,
+    /// How many input channels share a scale, where groups do.
+    pub group_size: usize,
+    /// The bits of the indices into tables.
+    pub bits: u32,
+    /// How many rows and columns share a table; 0 for all of them.
+    pub block: (usize, usize),
+}
+
+impl Scheme {
+    /// A recipe with the usual sizes.
+    pub fn new(recipe: Recipe) -> Scheme {
+        Scheme { recipe, group_size: 32, bits: 4, block: (16, 0) }
+    }
+
+    pub(super) fn storage(self) -> Option<Storage> {
+        let size = self.group_size;
+        Some(match self.recipe {
+            Recipe::Fp32 | Recipe::Fp16 => return None,
+            Recipe::Int8Static | Recipe::Int8WeightOnly | Recipe::Int8PerChannel => {
+                Storage::Channels { bits: 8 }
+            }
+            Recipe::Int4PerChannel => Storage::Channels { bits: 4 },
+            Recipe::Int4PerGroup => Storage::Groups { bits: 4, size },
+            Recipe::Int8PerGroup => Storage::Groups { bits: 8, size },
+            Recipe::Codebook => {
+                let (rows, columns) = self.block;
+                Storage::Tables { bits: self.bits, rows, columns }
+            }
+        })
+    }
+
+    fn needs(self) -> Opset {
+        let weights = self.storage().map_or(Opset::Ios15, Storage::needs);
+        if self.recipe.is_static() { weights.max(Opset::Ios17) } else { weights }
+    }
+
+    fn check(self) -> Result<(), Error> {
+        if self.group_size == 0 {
+            return Err(
+                Error::new("a group cannot have 0 elements").hint("give at least 1; 32 is usual")
+            );
+        }
+        if !(1..=8).contains(&self.bits) {
+            let message = format!("indices into tables cannot have {} bits", self.bits);
+            return Err(Error::new(message).hint("give 1 to 8 bits"));
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of some layers. A rule selects the layers that all its parts select.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Modules by path, one of which has to hold the layer: `encoder`, or a pattern with `*` and `?`. None selects all.
+    pub modules: Vec<String>,
+    /// Operations by MIL's names, one of which the layer has to be. None selects those that the recipe is for.
+    pub ops: Vec<String>,
+    /// The fewest elements of the weight.
+    pub min_elements: Option<u64>,
+    /// The most elements of the weight.
+    pub max_elements: Option<u64>,
+    /// How they are quantized; none leaves them as they are.
+    pub scheme: Option<Scheme>,
+}
+
+/// What rules are asked about.
+pub(super) struct Facts<'l> {
+    pub(super) name: &'l str,
+    pub(super) module: Option<&'l str>,
+    pub(super) kind: OpKind,
+    /// How many elements the weight has; 0 where there is none.
+    pub(super) elements: u64,
+}
+
+impl Rule {
+    fn selects(&self, facts: &Facts<'_>) -> bool {
+        let is_named = |path: &String| is_of(path, facts);
+        let has_size = self.min_elements.is_none_or(|least| facts.elements >= least)
+            && self.max_elements.is_none_or(|most| facts.elements <= most);
+        let is_sized = self.min_elements.is_some() || self.max_elements.is_some();
+        (self.modules.is_empty() || self.modules.iter().any(is_named))
+            && (self.ops.is_empty() || self.ops.iter().any(|op| op == facts.kind.name()))
+            && (!is_sized || facts.elements > 0 && has_size)
+    }
+}
+
+/// Whether a layer is that of a path or in it.
+pub(super) fn is_of(path: &str, facts: &Facts<'_>) -> bool {
+    let of_module = |module| is_within(module, path) || matches(path, module);
+    facts.module.is_some_and(of_module) || facts.name == coremill_compiler::identifier(path)
+}
+
+/// How to quantize.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How layers are quantized that no rule selects.
+    pub scheme: Scheme,
+    /// What decides on the ranges of activations.
+    pub observer: Observer,
+    /// What is done to pixels of samples that are pictures.
+    pub pixels: Pixels,
+    /// Modules, by path, that stay as they are.
+    pub keep: Vec<String>,
+    /// Operations, by MIL's names, that stay as they are.
+    pub keep_ops: Vec<String>,
+    /// Weights of fewer elements stay as they are.
+    pub min_elements: u64,
+    /// What becomes of some layers: the first rule that selects one decides.
+    pub rules: Vec<Rule>,
+    /// So many of the layers that cost the outputs most stay as they are. Takes samples.
+    pub keep_worst: usize,
+    /// 0 rounds to the nearest; 1 looks for better ranges of weights, and corrects biases by what outputs are off on
+    /// average, if there are samples; 2 rounds weights so that the samples' outputs are off least.
+    pub effort: u8,
+}
+
+/// What is to become of a layer.
+pub(super) enum Wanted {
+    /// It is quantized.
+    Scheme(Scheme),
+    /// It could be, and stays as it is for a reason.
+    Kept(String),
+    /// Nothing is said of it.
+    Nothing,
+}
+
+impl Config {
+    /// The usual for a recipe.
+    pub fn new(recipe: Recipe) -> Config {
+        Config {
+            scheme: Scheme::new(recipe),
+            observer: Observer::default(),
+            pixels: Pixels::default(),
+            keep: Vec::new(),
+            keep_ops: Vec::new(),
+            min_elements: 0,
+            rules: Vec::new(),
+            keep_worst: 0,
+            effort: 0,
+        }
+    }
+
+    fn schemes(&self) -> impl Iterator<Item = Scheme> {
+        let ruled = self.rules.iter().filter_map(|rule| rule.scheme);
+        ruled.chain([self.scheme])
+    }
+
+    /// Whether activations of some layers are quantized, which takes samples.
+    pub fn is_static(&self) -> bool {
+        self.schemes().any(|scheme| scheme.recipe.is_static())
+    }
+
+    /// The oldest release that has what the recipes write.
+    pub fn needs(&self) -> Opset {
+        self.schemes().map(Scheme::needs).max().unwrap_or(Opset::Ios15)
+    }
+
+    pub(super) fn wanted(&self, facts: &Facts<'_>) -> Wanted {
+        let rule = self.rules.iter().find(|rule| {
+            let takes = |scheme: Scheme| match rule.ops.is_empty() {
+                true => scheme.recipe.takes(facts.kind),
+                false => scheme.recipe.can_take(facts.kind),
+            };
+            rule.selects(facts) && rule.scheme.is_none_or(takes)
+        });
+        let scheme = match rule {
+            Some(rule) => rule.scheme,
+            None => Some(self.scheme).filter(|scheme| scheme.recipe.takes(facts.kind)),
+        };
+        match scheme {
+            None if rule.is_some() && self.schemes().any(|it| it.recipe.takes(facts.kind)) => {
+                Wanted::Kept("a rule keeps it".to_owned())
+            }
+            None => Wanted::Nothing,
+            Some(_) if self.keep.iter().any(|path| is_of(path, facts)) => {
+                Wanted::Kept("its module is kept".to_owned())
+            }
+            Some(_) if self.keep_ops.iter().any(|op| op == facts.kind.name()) => {
+                Wanted::Kept("its operation is kept".to_owned())
+            }
+            Some(_) if facts.elements > 0 && facts.elements < self.min_elements => {
+                Wanted::Kept(format!("has {} elements", facts.elements))
+            }
+            Some(scheme) => Wanted::Scheme(scheme),
+        }
+    }
+
+    pub(super) fn check(&self, options: &Options) -> Result<(), Error> {
+        self.schemes().try_for_each(Scheme::check)?;
+        self.pixels.check()?;
+        let ops = self.rules.iter().flat_map(|rule| &rule.ops).chain(&self.keep_ops);
+        if let Some(name) = ops.into_iter().find(|name| OpKind::from_name(name).is_none()) {
+            return Err(Error::new(format!("Core ML has no operation `{name}`"))
+                .hint("`coremill ops` lists them; the names are MIL's, `linear` for instance"));
+        }
+        match options.target {
+            Some(target) if target < self.needs() => {
+                let needed = self.needs();
+                Err(Error::new(format!("the recipe needs {needed}; the target is {target}"))
+                    .hint(format!("pass `--target {}`, or leave the target out", needed.tag())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses rules and paths that select no layer: they would be without effect.
+    pub(super) fn check_layers(&self, layers: &[Facts<'_>]) -> Result<(), Error> {
+        let known = || {
+            let shown = |facts: &Facts<'_>| {
+                let path = facts.module.filter(|path| !path.is_empty()).unwrap_or(facts.name);
+                format!("`{path}` (`{}`)", facts.kind.name())
+            };
+            let some: Vec<_> = layers.iter().take(5).map(shown).collect();
+            match some.as_slice() {
+                [] => "nothing in the program can be quantized".to_owned(),
+                some => format!("what can be quantized is {}, for instance", some.join(", ")),
+            }
+        };
+        if let Some(path) = self.keep.iter().find(|path| !layers.iter().any(|it| is_of(path, it))) {
+            return Err(
+                Error::new(format!("the recipe quantizes nothing in `{path}`")).hint(known())
+            );
+        }
+        for (at, rule) in self.rules.iter().enumerate() {
+            let takes = |facts: &Facts<'_>| {
+                rule.scheme.is_none_or(|scheme| scheme.recipe.can_take(facts.kind))
+            };
+            if !layers.iter().any(|facts| rule.selects(facts) && takes(facts)) {
+                return Err(Error::new(format!("rule {} selects no layer", at + 1)).hint(known()));
+            }
+        }
+        Ok(())
+    }
+}

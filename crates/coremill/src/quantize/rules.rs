@@ -1,0 +1,135 @@
+//! Rules from a TOML file.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::config::{Rule, Scheme};
+use crate::compress::Several;
+use crate::error::Error;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    rule: Vec<RuleText>,
+}
+
+/// A rule in words.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RuleText {
+    module: Several,
+    op: Several,
+    min_elements: Option<u64>,
+    max_elements: Option<u64>,
+    keep: bool,
+    recipe: Option<String>,
+    group_size: Option<usize>,
+    bits: Option<u32>,
+    block: Option<[i64; 2]>,
+}
+
+/// Reads the rules of a TOML file. Sizes that a rule does not name are those of `usual`.
+pub fn read_rules(path: &Path, usual: Scheme) -> Result<Vec<Rule>, Error> {
+    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+    let hint = "each rule stands in a table `[[rule]]`";
+    let file: File = toml::from_str(&text)
+        .map_err(|error| Error::new(error.to_string().trim_end()).hint(hint).within(path))?;
+    if file.rule.is_empty() {
+        return Err(Error::new("it holds no rules").hint(hint).within(path));
+    }
+    let rule = |(at, rule): (usize, &RuleText)| {
+        rule.to_rule(usual).map_err(|error| {
+            Error::new(format!("rule {}: {error}", at + 1)).hint(REMEDY).within(path)
+        })
+    };
+    file.rule.iter().enumerate().map(rule).collect()
+}
+
+const REMEDY: &str = "a rule selects by `module`, `op`, `min_elements` and `max_elements`, and says `keep = true` or a \
+     `recipe`, which may have a `group_size`, `bits` and a `block`";
+
+impl RuleText {
+    fn to_rule(&self, usual: Scheme) -> Result<Rule, String> {
+        let sizes = [self.group_size.is_some(), self.bits.is_some(), self.block.is_some()];
+        let scheme = match (&self.recipe, self.keep) {
+            (Some(_), true) => return Err("`keep` and `recipe` exclude each other".to_owned()),
+            (None, false) => return Err("it does not say what becomes of layers".to_owned()),
+            (None, true) if sizes.contains(&true) => {
+                return Err("`keep` has no sizes".to_owned());
+            }
+            (None, true) => None,
+            (Some(recipe), false) => {
+                let size = |size: i64| match size {
+                    -1 => Ok(0),
+                    size => usize::try_from(size).ok().filter(|&size| size > 0).ok_or_else(|| {
+                        format!("`block` holds {size}; sizes are at least 1, or -1")
+                    }),
+                };
+                let block = match self.block {
+                    Some([rows, columns]) => (size(rows)?, size(columns)?),
+                    None => usual.block,
+                };
+                Some(Scheme {
+                    recipe: recipe.parse()?,
+                    group_size: self.group_size.unwrap_or(usual.group_size),
+                    bits: self.bits.unwrap_or(usual.bits),
+                    block,
+                })
+            }
+        };
+        Ok(Rule {
+            modules: self.module.0.clone(),
+            ops: self.op.0.clone(),
+            min_elements: self.min_elements,
+            max_elements: self.max_elements,
+            scheme: scheme.filter(|scheme| scheme.storage().is_some()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Recipe;
+    use super::*;
+
+    fn rules(text: &str) -> Result<Vec<Rule>, String> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("rules.toml");
+        std::fs::write(&path, text).expect("the file can be written");
+        let usual = Scheme::new(Recipe::Int8Static);
+        read_rules(&path, usual).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_hold_rules() {
+        let found = rules(
+            "[[rule]]\nop = \"gather\"\nrecipe = \"int8-per-channel\"\n\n\
+             [[rule]]\nmodule = [\"layers.*\", \"head\"]\nmin_elements = 100\nrecipe = \"int4-per-group\"\n\
+             group_size = 16\n\n[[rule]]\nmax_elements = 99\nkeep = true\n\n\
+             [[rule]]\nrecipe = \"codebook\"\nbits = 3\nblock = [16, -1]\n",
+        );
+        let found = found.expect("rules");
+        assert_eq!(found[0].ops, ["gather"]);
+        assert_eq!(found[1].scheme.map(|scheme| scheme.group_size), Some(16));
+        assert_eq!((found[2].scheme, found[2].max_elements), (None, Some(99)));
+        assert_eq!(found[3].scheme.map(|scheme| (scheme.bits, scheme.block)), Some((3, (16, 0))));
+    }
+
+    #[test]
+    fn bad_rules_are_refused() {
+        for (text, message) in [
+            ("", "it holds no rules"),
+            ("[[rule]]\nrecipe = \"int5\"", "recipes are fp32"),
+            ("[[rule]]\nop = \"linear\"", "does not say what becomes"),
+            ("[[rule]]\nkeep = true\nrecipe = \"fp16\"", "exclude each other"),
+            ("[[rule]]\nkeep = true\nbits = 4", "`keep` has no sizes"),
+            ("[[rule]]\nrecipe = \"codebook\"\nblock = [0, 1]", "`block` holds 0"),
+            ("[[rule]]\nrecipee = \"codebook\"", "unknown field `recipee`"),
+        ] {
+            let error = rules(text).expect_err(text);
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}

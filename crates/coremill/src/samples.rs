@@ -1,0 +1,120 @@
+//! Samples: the inputs of calls, which calibrate and judge.
+
+use std::path::{Path, PathBuf};
+
+use coremill_engine::{Array, Port};
+use coremill_mil::model::{ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType};
+
+use crate::error::Error;
+use crate::{arrays, images};
+
+/// The inputs of one call, by name.
+pub type Sample = Vec<(String, Array)>;
+
+/// How pixels of pictures, brought to 0 to 1, become what the network was trained on: `(pixel − mean) / std`, by channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pixels {
+    /// What is subtracted.
+    pub mean: [f32; 3],
+    /// What is divided by.
+    pub std: [f32; 3],
+}
+
+impl Default for Pixels {
+    fn default() -> Pixels {
+        Pixels { mean: [0.0; 3], std: [1.0; 3] }
+    }
+}
+
+impl Pixels {
+    /// Refuses numbers that make no pixels.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let sound = |all: [f32; 3]| all.iter().all(|number| number.is_finite());
+        if sound(self.mean) && sound(self.std) && !self.std.contains(&0.0) {
+            return Ok(());
+        }
+        Err(Error::new("pixels cannot be scaled by means and deviations like these")
+            .hint("give finite numbers, and no deviation of 0"))
+    }
+}
+
+/// Samples from `.npz` files and from folders of them or of pictures. `check` says what is wrong with one.
+pub(crate) fn read(
+    paths: &[PathBuf],
+    ports: &[Port],
+    pixels: &Pixels,
+    check: &dyn Fn(&Sample) -> Result<(), Error>,
+) -> Result<Vec<Sample>, Error> {
+    let mut samples = Vec::new();
+    for path in paths {
+        let files = if path.is_dir() { files_in(path)? } else { vec![path.clone()] };
+        for file in files {
+            let sample = read_one(&file, ports, pixels)?;
+            check(&sample).map_err(|error| error.within(&file))?;
+            samples.push(sample);
+        }
+    }
+    Ok(samples)
+}
+
+/// The samples of a folder, by name.
+fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = std::fs::read_dir(path).map_err(|error| Error::io("read", path, &error))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| is_picture(file) || has_extension(file, &["npz"]));
+    files.sort();
+    if files.is_empty() {
+        let message = format!("{} holds neither pictures nor `.npz` files", path.display());
+        return Err(Error::new(message).hint("pass PNG or JPEG files, or what `numpy.savez` wrote"));
+    }
+    Ok(files)
+}
+
+fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Error> {
+    if !is_picture(path) {
+        return arrays::read_npz(path);
+    }
+    let [port] = ports else {
+        let count = ports.len();
+        return Err(Error::new(format!("a picture is one input; the model takes {count}"))
+            .hint("pass `.npz` files that hold all inputs by name"));
+    };
+    Ok(vec![(port.name.clone(), picture(path, port, pixels)?)])
+}
+
+/// A picture as the input takes it: cropped to its size, and brought from 0 to 255 to what the network was trained on.
+fn picture(path: &Path, port: &Port, pixels: &Pixels) -> Result<Array, Error> {
+    let shape = port.default_shape().unwrap_or_default();
+    let (color_space, height, width) = match *shape.as_slice() {
+        [1, 3, height, width] => (ColorSpace::Rgb, height, width),
+        [1, 1, height, width] => (ColorSpace::Grayscale, height, width),
+        _ => {
+            let message = format!("input `{}` is a `{}`, no picture", port.name, port.ty);
+            return Err(Error::new(message)
+                .hint("pictures are for inputs [1, 3, H, W] and [1, 1, H, W]; pass `.npz` files"));
+        }
+    };
+    let sizes = ImageSizes::Fixed;
+    let image = ImageType { width: width as i64, height: height as i64, color_space, sizes };
+    let description = FeatureDescription::new(&port.name, FeatureType::Image(image));
+    let described = Port { description: Some(description), ..port.clone() };
+    let mut picture = images::read(path, &described, Some(images::Resize::Crop))?;
+    let Pixels { mean, std } = pixels;
+    let channels = shape[1];
+    if let Some(pixels) = picture.floats_mut() {
+        for (channel, plane) in pixels.chunks_mut(height * width).enumerate() {
+            let at = channel % channels;
+            plane.iter_mut().for_each(|pixel| *pixel = (*pixel / 255.0 - mean[at]) / std[at]);
+        }
+    }
+    Ok(picture)
+}
+
+fn is_picture(path: &Path) -> bool {
+    has_extension(path, &["png", "jpg", "jpeg"])
+}
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|found| extensions.iter().any(|it| it.eq_ignore_ascii_case(found)))
+}
