@@ -9,13 +9,16 @@ compressed. All weights are random and none are shared, so the packages have the
 """
 
 import argparse
+import os
 import shutil
+import subprocess
 import sys
 import time
 import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +76,14 @@ class Layer(nn.Module):
         key: torch.Tensor,
         value: torch.Tensor,
         mask: torch.Tensor | None,
+        repeat: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        """What follows once the keys and values are complete."""
+        """What follows once the keys and values are complete; `repeat` gives each query keys and values of its own."""
         length, share = hidden.shape[1], HEADS // GROUPS
-        query = query.reshape(1, GROUPS, share * length, SIZE)
+        if repeat is None:
+            query = query.reshape(1, GROUPS, share * length, SIZE)
+        else:
+            key, value = repeat(key), repeat(value)
         mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         mixed = mixed.reshape(1, HEADS, length, SIZE).transpose(1, 2).reshape(1, length, HEADS * SIZE)
         hidden = hidden + self.out(mixed)
@@ -118,8 +125,23 @@ class Prefill(Llama):
         return self.norm(hidden)
 
 
+def interleaved(states: torch.Tensor) -> torch.Tensor:
+    """Keys or values again for each query that shares them, as `transformers` wrote it once."""
+    return states.repeat_interleave(HEADS // GROUPS, dim=1)
+
+
+def expanded(states: torch.Tensor) -> torch.Tensor:
+    """The same as it writes it now."""
+    sets, groups, length, size = states.shape
+    return states[:, :, None].expand(sets, groups, HEADS // groups, length, size).reshape(sets, HEADS, length, size)
+
+
 class Decode(Llama):
     """One token; the cache comes in and goes out, longer by one."""
+
+    def __init__(self, repeat: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
+        super().__init__()
+        self.repeat = repeat
 
     def forward(self, hidden: torch.Tensor, position: torch.Tensor, *cache: torch.Tensor) -> tuple[torch.Tensor, ...]:
         cosine, sine = self.cosine.index_select(0, position), self.sine.index_select(0, position)
@@ -127,7 +149,7 @@ class Decode(Llama):
         for layer, keys, values in zip(self.layers, cache[::2], cache[1::2], strict=True):
             query, key, value = layer.project(hidden, cosine, sine)
             grown += [torch.cat([keys, key], 2), torch.cat([values, value], 2)]
-            hidden = layer.attend(hidden, query, *grown[-2:], None)
+            hidden = layer.attend(hidden, query, *grown[-2:], None, self.repeat)
         return self.norm(hidden), *grown
 
 
@@ -175,6 +197,8 @@ class Model:
     precision: str = "fp32"
     compress: Callable[[Any], Any] | None = None
     twin: bool = True
+    #: Whether `coremill convert` makes the package, not coremltools.
+    ours: bool = False
     outputs: list[str] = field(default_factory=lambda: ["output"])
 
 
@@ -230,6 +254,9 @@ def palettized(**how: Any) -> Callable[[Any], Any]:
 
 GROWN = ["output", *(f"grown_{name}_{index}" for index in range(LAYERS) for name in ("keys", "values"))]
 DECODE: dict[str, Any] = {"build": Decode, "inputs": cache, "seed": "decode", "outputs": GROWN}
+REPEATED: dict[Any, dict[str, Any]] = {
+    how: DECODE | {"build": partial(Decode, how)} for how in (interleaved, expanded)
+}
 GROUPED = {"granularity": "per_grouped_channel", "group_size": 16}
 
 MODELS = [
@@ -241,6 +268,12 @@ MODELS = [
     Model("llama_decode_fp16", **DECODE, precision="fp16", twin=False),
     Model("llama_decode_int4", **DECODE, precision="fp16", compress=quantized, twin=False),
     Model("llama_decode_lut4", **DECODE, precision="fp16", compress=palettized(), twin=False),
+    # Keys and values that the program repeats: coremltools copies them, `coremill convert` does not.
+    *(
+        Model(f"llama_decode_{how.__name__}{suffix}", **REPEATED[how], twin=not ours, ours=ours)
+        for how in REPEATED
+        for suffix, ours in (("", False), ("_ours", True))
+    ),
     # Uniform tables: k-means over 5,900 groups takes minutes, and the speed does not depend on the values.
     Model(
         "llama_decode_lut4_grouped",
@@ -283,6 +316,9 @@ def make(model: Model, directory: Path) -> None:
     numpy.savez(directory / f"{model.name}.inputs.npz", **arrays)
     if model.twin:
         export(model, module, inputs, directory / f"{model.name}.onnx")
+    if model.ours:
+        lower(model, module, inputs, directory)
+        return
     converted = convert(model, module, inputs)
     if model.compress is not None:
         converted = model.compress(converted)
@@ -292,6 +328,24 @@ def make(model: Model, directory: Path) -> None:
     shutil.rmtree(package, ignore_errors=True)
     converted.save(str(package))
     numpy.savez(directory / f"{model.name}.outputs.npz", **computed(model, module, inputs))
+
+
+def lower(model: Model, module: nn.Module, inputs: Tensors, directory: Path) -> None:
+    """The package that `coremill convert` makes of the export, whose inputs and outputs have the names of the export."""
+    archive = directory / f"{model.name}.pt2"
+    with torch.no_grad():
+        program = torch.export.export(module, tuple(inputs.values()))
+    torch.export.save(program, archive)
+    package = directory / f"{model.name}.mlpackage"
+    command = os.environ.get("COREMILL", "target/release/coremill")
+    options = ["--target", "ios18", "--precision", model.precision]
+    subprocess.run([command, "convert", archive, "-o", package, *options], check=True, stdout=subprocess.DEVNULL)
+    archive.unlink()
+    signature = program.graph_signature
+    arrays = zip(signature.user_inputs, inputs.values(), strict=True)
+    numpy.savez(directory / f"{model.name}.inputs.npz", **{str(name): one.numpy() for name, one in arrays})
+    results = zip(signature.user_outputs, computed(model, module, inputs).values(), strict=True)
+    numpy.savez(directory / f"{model.name}.outputs.npz", **{str(name): one for name, one in results})
 
 
 def computed(model: Model, module: nn.Module, inputs: Tensors) -> dict[str, numpy.ndarray]:

@@ -1,5 +1,6 @@
 //! Programs that nobody in their right mind would run: they run or end in an error, and as planned they give
-//! what they give operation by operation. The fuzz target `execute` runs more of them.
+//! what they give operation by operation. The fuzz target `execute` runs more of them, and so does
+//! `COREMILL_SECONDS`: as many as that time allows.
 
 #[path = "../../../fuzz/src/draw.rs"]
 mod draw;
@@ -13,6 +14,7 @@ mod programs;
 mod seeds;
 
 use std::panic::catch_unwind;
+use std::time::Instant;
 
 use draw::Draw;
 use execute::Outcome;
@@ -29,9 +31,16 @@ fn seeds() {
 
 #[test]
 fn no_program_panics_and_plans_change_no_result() {
-    let programs = std::env::var("COREMILL_PROGRAMS").ok().and_then(|count| count.parse().ok());
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let seconds = number("COREMILL_SECONDS");
+    let start = Instant::now();
+    let more = |made: u64| match seconds {
+        Some(seconds) => start.elapsed().as_secs() < seconds,
+        None => made < PROGRAMS,
+    };
+    let first = number("COREMILL_FIRST").unwrap_or_default();
     let (mut ran, mut compared, mut broken) = (0, 0, Vec::new());
-    for seed in 0..programs.unwrap_or(PROGRAMS) {
+    for seed in (first..).take_while(|seed| more(seed - first)) {
         let seed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match catch_unwind(|| execute::drawn(&mut Draw::new(&[], seed))) {
             Ok(Outcome::Refused | Outcome::Failed) => {}

@@ -23,7 +23,7 @@ use super::super::known::{Known, Source};
 use super::grown::{Grown, Joining, may_join};
 use super::linear::rounding;
 use super::parameters::parameters;
-use super::strided::{Strided, strided};
+use super::strided::{Strided, seen, strided};
 use super::{Editor, Work};
 use crate::array::{Array, View};
 use crate::error::Result;
@@ -46,7 +46,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
             output: plan.output,
             rounding: rounding(work.source, work.graph, found.output),
         };
-        let grown = joined(work, &editor, &found, &kernel, place);
+        let grown = joined(work, &editor, &found, [&plan.key, &plan.value], &kernel, place);
         let mut last = None;
         for &node in found.nodes.iter().chain(&plan.moved) {
             last = editor.take(node);
@@ -54,7 +54,10 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
         if let Some(Node { op, mut outputs, .. }) = last {
             let mut inputs = vec![plan.query.operand];
             let kind = match grown {
-                Some([keys, values]) => {
+                Some(([keys, values], between)) => {
+                    for node in between {
+                        editor.take(node);
+                    }
                     let kernel = Joining::new(kernel, &keys, &values);
                     for grown in [keys, values] {
                         editor.take(grown.node);
@@ -75,19 +78,55 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// The keys and values, if they are joined for the attention alone and it can do that itself.
+/// The keys and values, if they are joined for the attention alone and it can do that itself; and the nodes that
+/// repeat what is joined.
 fn joined(
     work: &Work<'_>,
     editor: &Editor,
     found: &Found,
+    views: [&Strided; 2],
     kernel: &Attention,
     place: usize,
-) -> Option<[Grown; 2]> {
-    if found.key_is_transposed || !may_join(kernel) || found.key.slot() == found.value.slot() {
+) -> Option<([Grown; 2], Vec<usize>)> {
+    let [key, value] = [&views[0].operand, &views[1].operand];
+    if found.key_is_transposed || !may_join(kernel) || key.slot() == value.slot() {
         return None;
     }
-    let grown = |operand| Grown::of(work.source, work.graph, editor, operand, &found.nodes, place);
-    Some([grown(&found.key)?, grown(&found.value)?])
+    let mut between = Vec::new();
+    for (operand, view) in [&found.key, &found.value].into_iter().zip(views) {
+        between.extend(repeating(work.graph, editor, operand, view)?);
+    }
+    let readers: Vec<usize> = found.nodes.iter().chain(&between).copied().collect();
+    let grown = |operand| Grown::of(work.source, work.graph, editor, operand, &readers, place);
+    Some(([grown(key)?, grown(value)?], between))
+}
+
+/// The nodes that lead from what a view shows to an operand, if the attention alone reads what they give, and what is
+/// shown lies in order.
+fn repeating(
+    graph: &Graph,
+    editor: &Editor,
+    operand: &Operand,
+    view: &Strided,
+) -> Option<Vec<usize>> {
+    let mut nodes = Vec::new();
+    let mut at = operand.clone();
+    while at.slot() != view.operand.slot() {
+        let (index, node) = editor.writer_of(&at)?;
+        editor.sole_reader(at.slot()?)?;
+        at = match node.kind {
+            NodeKind::Alias => node.inputs.first()?.clone(),
+            _ => node.bound("x").first()?.clone(),
+        };
+        nodes.push(index);
+    }
+    let rows = |shape: &[usize]| shape.iter().rev().take(2).copied().collect::<Vec<_>>();
+    let whole = graph.shape(&view.operand)?;
+    let in_order = view.offset == 0
+        && view.is_dense()
+        && rows(whole) == rows(&view.shape)
+        && whole.iter().product::<usize>() == view.shape.iter().product::<usize>();
+    (nodes.is_empty() || in_order).then_some(nodes)
 }
 
 /// Nodes that together are an attention.
@@ -264,11 +303,19 @@ impl Layout {
         if ![&found.query, &found.key, &found.value].into_iter().all(float) {
             return None;
         }
-        let (query, value) = (view(&found.query)?, view(&found.value)?);
-        let mut key = match found.key_is_transposed {
-            false => view(&found.key)?,
-            true => swapped(strided(source, graph, editor, &found.key)?)?,
-        };
+        let query = view(&found.query)?;
+        let shared = |operand, swaps| shared(source, graph, editor, operand, swaps);
+        let (mut key, value, group) =
+            match (shared(&found.key, found.key_is_transposed), shared(&found.value, false)) {
+                (Some((key, group)), Some((value, same))) if group == same => (key, value, group),
+                _ => {
+                    let key = match found.key_is_transposed {
+                        false => view(&found.key)?,
+                        true => swapped(strided(source, graph, editor, &found.key)?)?,
+                    };
+                    (key, view(&found.value)?, 1)
+                }
+            };
         if key.strides[3] != 1 && key.shape[3] != 1 {
             return None;
         }
@@ -276,12 +323,12 @@ impl Layout {
         let [batch, heads, queries, depth] = query.shape[..] else { return None };
         let [key_batch, key_heads, keys, key_depth] = key.shape[..] else { return None };
         let value_depth = *value.shape.get(3)?;
-        let fits = (key_batch, key_heads, key_depth) == (batch, heads, depth)
-            && value.shape[..3] == [batch, heads, keys];
+        let fits = (key_batch, key_heads * group, key_depth) == (batch, heads, depth)
+            && value.shape[..3] == [batch, key_heads, keys];
         if !fits || [batch, heads, queries, keys, depth, value_depth].contains(&0) {
             return None;
         }
-        let shape = AttentionShape { batch, heads, group: 1, queries, keys, depth, value_depth };
+        let shape = AttentionShape { batch, heads, group, queries, keys, depth, value_depth };
         let mask = match &found.mask {
             Some(mask) => Some(mask_layout(source, graph, mask, found, &shape)?),
             None => None,
@@ -292,8 +339,42 @@ impl Layout {
         if let Some((nodes, strides)) = follow(source, graph, editor, found.output, &shape) {
             (moved, output) = (nodes, strides);
         }
-        Some(Layout { shape, query, key, value, mask, output, moved })
+        let mut layout = Layout { shape, query, key, value, mask, output, moved };
+        layout.stack();
+        Some(layout)
     }
+
+    /// Makes queries of heads that share keys rows of one head, where each has one.
+    fn stack(&mut self) {
+        let AttentionShape { heads, group, queries, .. } = self.shape;
+        if group == 1 || queries != 1 {
+            return;
+        }
+        self.shape =
+            AttentionShape { heads: heads / group, group: 1, queries: group, ..self.shape };
+        let head = self.query.strides[1];
+        self.query.shape = vec![self.shape.batch, heads / group, group, self.shape.depth];
+        (self.query.strides[1], self.query.strides[2]) = (head * group, head);
+        self.output = [self.output[0], self.output[1] * group, self.output[1]];
+        if let Some((_, strides)) = &mut self.mask {
+            *strides = [strides[0], strides[1] * group, strides[1], strides[3]];
+        }
+    }
+}
+
+/// Keys or values as `[batch, heads, rows, depth]`, and how many heads of queries share one of them: what a program
+/// repeats for each is read where it lies.
+fn shared(
+    source: &Source,
+    graph: &Graph,
+    editor: &Editor,
+    operand: &Operand,
+    swaps: bool,
+) -> Option<(Strided, usize)> {
+    let heads = graph.shape(operand)?.len().checked_sub(3)?;
+    let (view, group) = seen(source, graph, editor, operand)?.once(heads)?;
+    let view = if swaps { swapped(view) } else { four_axes(view) };
+    Some((view?, group))
 }
 
 /// A tensor as sets of heads of vectors, whose elements lie side by side.

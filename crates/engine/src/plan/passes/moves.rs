@@ -45,7 +45,11 @@ fn replacement(source: &Source, graph: &Graph, editor: &Editor, index: usize) ->
     let node = editor.node(index)?;
     let kind = node.operation()?;
     match kind {
-        OpKind::Transpose | OpKind::Split | OpKind::SliceByIndex | OpKind::SliceBySize => {
+        OpKind::Transpose
+        | OpKind::Split
+        | OpKind::SliceByIndex
+        | OpKind::SliceBySize
+        | OpKind::Tile => {
             let part = |&output: &_| {
                 let is_read = editor.escapes(output) || !editor.readers(output).is_empty();
                 is_read.then(|| {

@@ -16,7 +16,7 @@ use super::super::kernel::{Cost, Kernel, Machine};
 use super::super::known::Source;
 use super::linear::rounding;
 use super::parameters::parameters;
-use super::strided::{Strided, strided};
+use super::strided::{Seen, Strided, seen, strided};
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
@@ -57,8 +57,11 @@ fn recognise(
     let (transpose_x, transpose_y) = parameters(source, graph, node, |call| {
         Ok((call.bool("transpose_x")?, call.bool("transpose_y")?))
     })?;
-    let (mut left, mut right) =
-        (strided(source, graph, editor, x)?, strided(source, graph, editor, y)?);
+    let left = strided(source, graph, editor, x)?;
+    let (mut left, mut right) = match repeated(&seen(source, graph, editor, y)?, &left) {
+        Some(apart) => apart,
+        None => (left, strided(source, graph, editor, y)?),
+    };
     for (view, transposed) in [(&mut left, transpose_x), (&mut right, transpose_y)] {
         let rank = view.shape.len();
         if rank < 2 {
@@ -94,6 +97,19 @@ fn recognise(
         rounding: rounding(source, graph, output),
     };
     Some((left, right, product))
+}
+
+/// Both operands with axes of their own for what repeats the right matrices, if anything does.
+fn repeated(right: &Seen, left: &Strided) -> Option<(Strided, Strided)> {
+    let shape = right.shape();
+    let batch = shape.len().checked_sub(2)?;
+    if right.clone().plain().is_some() || left.shape.get(..batch)? != &shape[..batch] {
+        return None;
+    }
+    let right = right.clone().apart(batch)?;
+    let mut shape = right.shape[..right.shape.len() - 2].to_vec();
+    shape.extend(&left.shape[batch..]);
+    Some((left.clone().reshaped(&shape)?, right))
 }
 
 /// The strides along the axes of a batch: 0 where the tensor repeats.

@@ -27,6 +27,18 @@ pub(crate) struct Strided {
     pub(crate) strides: Vec<usize>,
 }
 
+/// A tensor of floats as part of another, dense one, whose axes may each be several of the other's: what repeats a
+/// tensor and merges the copies with it, for instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// The other one.
+    operand: Operand,
+    /// Where the first element is.
+    offset: usize,
+    /// By axis, extents and strides from the outside in; those of one element are left out.
+    axes: Vec<Vec<(usize, usize)>>,
+}
+
 /// How many operations are looked through.
 const MAX_DEPTH: usize = 12;
 
@@ -37,26 +49,33 @@ pub(crate) fn strided(
     editor: &Editor,
     operand: &Operand,
 ) -> Option<Strided> {
-    look(source, graph, editor, operand, MAX_DEPTH)
+    look(&Look { source, graph, editor, composite: false }, operand, MAX_DEPTH)?.plain()
 }
 
-fn look(
+/// The same, through axes that are several of the other's, too.
+pub(crate) fn seen(
     source: &Source,
     graph: &Graph,
     editor: &Editor,
     operand: &Operand,
-    depth: usize,
-) -> Option<Strided> {
-    let shape = graph.shape(operand)?.to_vec();
+) -> Option<Seen> {
+    look(&Look { source, graph, editor, composite: true }, operand, MAX_DEPTH)
+}
+
+struct Look<'l> {
+    source: &'l Source,
+    graph: &'l Graph,
+    editor: &'l Editor,
+    /// Whether an axis may be several of another tensor's.
+    composite: bool,
+}
+
+fn look(look_with: &Look<'_>, operand: &Operand, depth: usize) -> Option<Seen> {
+    let Look { source, graph, editor, composite } = *look_with;
+    let shape = graph.shape(operand)?;
     if !graph.dtype(operand).is_float() {
         return None;
     }
-    let itself = || Strided {
-        operand: operand.clone(),
-        offset: 0,
-        strides: dense_strides(&shape),
-        shape: shape.clone(),
-    };
     let through = || {
         let (_, node) = editor.writer_of(operand)?;
         let from = match node.kind {
@@ -66,13 +85,14 @@ fn look(
         if depth == 0 || graph.dtype(from) != graph.dtype(operand) {
             return None;
         }
-        let inner = || look(source, graph, editor, from, depth - 1);
-        if let NodeKind::Alias = node.kind {
-            return inner()?.reshaped(&shape);
-        }
-        moved(source, graph, node, operand, graph.shape(from)?, &inner)
+        let inner = || look(look_with, from, depth - 1);
+        let seen = match node.kind {
+            NodeKind::Alias => inner()?.reshaped(shape)?,
+            _ => moved(source, graph, node, operand, graph.shape(from)?, &inner)?,
+        };
+        (composite || seen.axes.iter().all(|axis| axis.len() <= 1)).then_some(seen)
     };
-    Some(through().unwrap_or_else(itself))
+    Some(through().unwrap_or_else(|| Seen::whole(operand.clone(), shape)))
 }
 
 /// What a node that only moves elements gives, of a tensor of shape `from` that `inner` sees.
@@ -82,15 +102,15 @@ fn moved(
     node: &Node,
     operand: &Operand,
     from: &[usize],
-    inner: &dyn Fn() -> Option<Strided>,
-) -> Option<Strided> {
+    inner: &dyn Fn() -> Option<Seen>,
+) -> Option<Seen> {
     let shape = graph.shape(operand)?;
     match node.operation()? {
         OpKind::Transpose => {
             let order = parameters(source, graph, node, |call| call.axes("perm", from.len()))?;
             let inner = inner()?;
-            let strides = order.iter().map(|&axis| inner.strides[axis]).collect();
-            Some(Strided { shape: shape.to_vec(), strides, ..inner })
+            let axes = order.iter().map(|&axis| inner.axes[axis].clone()).collect();
+            Some(Seen { axes, ..inner })
         }
         OpKind::Split => {
             let axis = parameters(source, graph, node, |call| call.axis("axis", from.len()))?;
@@ -106,40 +126,54 @@ fn moved(
                 && shape.len() == from.len()
                 && (0..from.len()).all(|at| at == axis || shape[at] == from[at]);
             let start = start.filter(|_| fits)?;
-            let inner = inner()?;
-            let offset = inner.offset + start * inner.strides[axis];
-            Some(Strided { offset, shape: shape.to_vec(), ..inner })
+            inner()?.sliced(axis, start, shape[axis], 1)
         }
         OpKind::SliceByIndex => {
-            let axes = slice_by_index(source, graph, node, from)?;
-            let inner = inner()?;
-            let mut offset = inner.offset;
-            let (mut extents, mut strides) = (Vec::new(), Vec::new());
-            for (axis, slice) in axes.iter().enumerate() {
-                offset += slice.start * inner.strides[axis];
-                if let Some((extent, step)) = slice.kept {
-                    extents.push(extent);
-                    strides.push(inner.strides[axis] * step);
-                }
+            let slices = slice_by_index(source, graph, node, from)?;
+            let mut seen = inner()?;
+            for (axis, slice) in slices.iter().enumerate() {
+                let (extent, step) = slice.kept.unwrap_or((1, 1));
+                seen = seen.sliced(axis, slice.start, extent, step)?;
             }
-            (extents == shape).then_some(Strided { offset, shape: extents, strides, ..inner })
+            let mut kept = slices.iter().map(|slice| slice.kept.is_some());
+            seen.axes.retain(|_| kept.next() == Some(true));
+            (seen.shape() == shape).then_some(seen)
         }
         OpKind::SliceBySize => {
             let begin = parameters(source, graph, node, |call| {
                 known_ints(call.optional("begin").is_some_and(|begin| !begin.is_empty()))?;
                 call.ints("begin", 0)
             })?;
-            let inner = inner()?;
-            let mut offset = inner.offset;
+            let mut seen = inner()?;
             for (axis, &begin) in begin.iter().enumerate() {
                 let begin = if begin < 0 { begin + from[axis] as i32 } else { begin };
                 let begin = usize::try_from(begin).ok()?;
                 if begin + shape[axis] > from[axis] {
                     return None;
                 }
-                offset += begin * inner.strides[axis];
+                seen = seen.sliced(axis, begin, shape[axis], 1)?;
             }
-            Some(Strided { offset, shape: shape.to_vec(), ..inner })
+            Some(seen)
+        }
+        OpKind::Tile => {
+            let known = node.bound("reps").iter().all(|bound| bound.constant().is_some());
+            let reps = parameters(source, graph, node, |call| {
+                known_ints(known)?;
+                call.ints("reps", 0)
+            })?;
+            let counts: Vec<usize> =
+                reps.iter().map(|&count| usize::try_from(count).ok()).collect::<Option<_>>()?;
+            let fits = counts.len() == from.len()
+                && shape.len() == from.len()
+                && (0..from.len())
+                    .all(|axis| counts[axis].checked_mul(from[axis]) == Some(shape[axis]));
+            let mut seen = inner().filter(|_| fits)?;
+            for (axis, &count) in seen.axes.iter_mut().zip(&counts) {
+                if count != 1 {
+                    axis.insert(0, (count, 0));
+                }
+            }
+            Some(seen)
         }
         _ => None,
     }
@@ -209,45 +243,9 @@ impl Strided {
 
     /// The same elements in order under another shape, if strides can say so.
     pub(crate) fn reshaped(self, shape: &[usize]) -> Option<Strided> {
-        if self.shape.contains(&0)
-            || self.shape.iter().product::<usize>() != shape.iter().product::<usize>()
-        {
-            return None;
-        }
-        // Axes of extent 1 have any stride.
-        let from: Vec<(usize, usize)> = (self.shape.iter().copied())
-            .zip(self.strides.iter().copied())
-            .filter(|axis| axis.0 != 1)
-            .collect();
-        let mut strides = vec![0; shape.len()];
-        let mut from = from.into_iter().rev();
-        // What is left of the axis of the old shape at hand, and its stride.
-        let (mut left, mut stride) = (1, 1);
-        for (axis, &extent) in shape.iter().enumerate().rev() {
-            if extent == 1 {
-                continue;
-            }
-            if left == 1 {
-                (left, stride) = from.next()?;
-            }
-            // An axis that spans several old ones needs them to follow each other.
-            while left < extent {
-                let (outer, outer_stride) = from.next()?;
-                if outer_stride != stride * left {
-                    return None;
-                }
-                left *= outer;
-            }
-            if left % extent != 0 {
-                return None;
-            }
-            strides[axis] = stride;
-            left /= extent;
-            stride *= extent;
-        }
-        let mut reshaped = Strided { shape: shape.to_vec(), strides, ..self };
-        reshaped.fill_units();
-        Some(reshaped)
+        let axis = |(&extent, &stride): (&usize, &usize)| part(extent, stride);
+        let axes = self.shape.iter().zip(&self.strides).map(axis).collect();
+        Seen { operand: self.operand, offset: self.offset, axes }.reshaped(shape)?.plain()
     }
 
     /// Gives axes of extent 1 the stride that dense ones would have.
@@ -259,6 +257,112 @@ impl Strided {
             }
             inner = *stride * extent;
         }
+    }
+}
+
+/// An axis that is one of another tensor's.
+fn part(extent: usize, stride: usize) -> Vec<(usize, usize)> {
+    if extent == 1 { Vec::new() } else { vec![(extent, stride)] }
+}
+
+impl Seen {
+    fn whole(operand: Operand, shape: &[usize]) -> Seen {
+        let strides = dense_strides(shape);
+        let axes = shape.iter().zip(strides).map(|(&extent, stride)| part(extent, stride));
+        Seen { operand, offset: 0, axes: axes.collect() }
+    }
+
+    /// The extents.
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        let extent = |axis: &Vec<(usize, usize)>| axis.iter().map(|part| part.0).product();
+        self.axes.iter().map(extent).collect()
+    }
+
+    /// With one stride for each axis, if that says it all.
+    pub(crate) fn plain(self) -> Option<Strided> {
+        let shape = self.shape();
+        let mut strides = Vec::with_capacity(shape.len());
+        for axis in &self.axes {
+            strides.push(match axis[..] {
+                [] => 0,
+                [(_, stride)] => stride,
+                _ => return None,
+            });
+        }
+        let mut plain = Strided { operand: self.operand, offset: self.offset, shape, strides };
+        plain.fill_units();
+        Some(plain)
+    }
+
+    /// Without the innermost part of an axis, if that repeats the others; and how often it does.
+    pub(crate) fn once(mut self, axis: usize) -> Option<(Strided, usize)> {
+        let times = match self.axes.get_mut(axis)?.pop_if(|part| part.1 == 0) {
+            Some((times, _)) => times,
+            None => 1,
+        };
+        Some((self.plain()?, times))
+    }
+
+    /// With an axis for each part of those before `from`.
+    pub(crate) fn apart(mut self, from: usize) -> Option<Strided> {
+        let rest = self.axes.split_off(from);
+        self.axes = self.axes.into_iter().flatten().map(|part| vec![part]).chain(rest).collect();
+        self.plain()
+    }
+
+    /// Some of an axis, each so many elements apart; all of one that is several.
+    fn sliced(mut self, axis: usize, start: usize, extent: usize, step: usize) -> Option<Seen> {
+        match self.axes[axis][..] {
+            [] if start == 0 && extent == 1 => {}
+            [(_, stride)] => {
+                self.offset += start * stride;
+                self.axes[axis] = part(extent, stride * step);
+            }
+            ref parts => {
+                let whole: usize = parts.iter().map(|part| part.0).product();
+                if start != 0 || extent != whole || step != 1 {
+                    return None;
+                }
+            }
+        }
+        Some(self)
+    }
+
+    /// The same elements in order under another shape.
+    fn reshaped(self, shape: &[usize]) -> Option<Seen> {
+        let from = self.shape();
+        if from.contains(&0) || from.iter().product::<usize>() != shape.iter().product::<usize>() {
+            return None;
+        }
+        let mut parts: Vec<(usize, usize)> = self.axes.into_iter().flatten().collect();
+        let mut axes = Vec::with_capacity(shape.len());
+        for &extent in shape.iter().rev() {
+            // From the inside out.
+            let mut axis: Vec<(usize, usize)> = Vec::new();
+            let mut left = extent;
+            while left > 1 {
+                let (extent, stride) = parts.pop()?;
+                let taken = if left % extent == 0 {
+                    extent
+                } else if extent % left == 0 {
+                    parts.push((extent / left, stride * left));
+                    left
+                } else {
+                    return None;
+                };
+                left /= taken;
+                match axis.last_mut() {
+                    Some((inner, inner_stride)) if *inner_stride * *inner == stride => {
+                        *inner *= taken;
+                    }
+                    _ => axis.push((taken, stride)),
+                }
+            }
+            axis.reverse();
+            axes.push(axis);
+        }
+        axes.reverse();
+        Some(Seen { operand: self.operand, offset: self.offset, axes })
     }
 }
 
