@@ -1,27 +1,71 @@
 //! Files of the sources that the oracles write.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::oracle::interpreter;
 use crate::workspace::{describe, root};
 
-/// A file that a module of the oracles prints.
+/// A file that one of the oracles prints.
 pub(crate) struct Generated {
     command: &'static str,
-    module: &'static str,
+    source: Source,
     file: &'static str,
 }
 
+/// Who prints it.
+enum Source {
+    /// A Python module.
+    Module(&'static str),
+    /// A Rust program outside of the workspace, by its directory.
+    Program(&'static str),
+}
+
+impl Source {
+    fn command(&self, root: &Path) -> Result<Command, String> {
+        match self {
+            Source::Module(module) => {
+                let mut command = Command::new(interpreter(root)?);
+                command.args(["-m", module]);
+                Ok(command)
+            }
+            Source::Program(directory) => {
+                let mut command = Command::new("cargo");
+                command.args(["run", "--quiet", "--manifest-path"]);
+                command.arg(root.join(directory).join("Cargo.toml"));
+                command.arg("--target-dir").arg(root.join("target").join("reference"));
+                Ok(command)
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Source::Module(name) | Source::Program(name) => name,
+        }
+    }
+}
+
 /// The operator schemas of the pinned torch, for the reader of `.pt2` archives.
-pub(crate) const SCHEMAS: Generated =
-    Generated { command: "schemas", module: "oracle.schemas", file: "crates/pt2/src/schemas.txt" };
+pub(crate) const SCHEMAS: Generated = Generated {
+    command: "schemas",
+    source: Source::Module("oracle.schemas"),
+    file: "crates/pt2/src/schemas.txt",
+};
 
 /// The operators that the pinned executorch has kernels for, for what stays outside delegates.
 pub(crate) const KERNELS: Generated = Generated {
     command: "kernels",
-    module: "oracle.kernels",
+    source: Source::Module("oracle.kernels"),
     file: "crates/compiler/src/portable/kernels.txt",
+};
+
+/// What `rlx-cpu` computes for the cases of `coremill-rlx`.
+pub(crate) const RLX: Generated = Generated {
+    command: "rlx",
+    source: Source::Program("oracle/rlx"),
+    file: "crates/rlx/tests/expected.txt",
 };
 
 /// What to do with the file.
@@ -35,16 +79,14 @@ pub(crate) struct Arguments {
 impl Generated {
     /// Writes or checks the file.
     pub(crate) fn run(&self, arguments: &Arguments) -> Result<(), String> {
-        let Generated { command, module, file } = self;
+        let Generated { command, source, file } = self;
         let root = root();
-        let printed = Command::new(interpreter(&root)?)
-            .args(["-m", module])
-            .current_dir(&root)
-            .output()
-            .map_err(|error| format!("cannot run Python: {error}"))?;
+        let (mut program, name) = (source.command(&root)?, source.name());
+        let printed = program.current_dir(&root).output();
+        let printed = printed.map_err(|error| format!("cannot run {name}: {error}"))?;
         if !printed.status.success() {
             let said = String::from_utf8_lossy(&printed.stderr);
-            return Err(format!("{module} failed ({}):\n{said}", printed.status));
+            return Err(format!("{name} failed ({}):\n{said}", printed.status));
         }
         let path = root.join(file);
         if fs::read(&path).is_ok_and(|found| found == printed.stdout) {

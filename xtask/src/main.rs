@@ -38,6 +38,8 @@ enum Command {
     Schemas(generated::Arguments),
     /// List the operators that ExecuTorch's runtime has kernels for.
     Kernels(generated::Arguments),
+    /// Compute what `rlx-cpu` gives for the cases of `coremill-rlx`.
+    Rlx(generated::Arguments),
     /// Generate the C header from the crate that implements it.
     Header(header::Arguments),
     /// Print what is read from `.pt2` archives as JSON.
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Schemas(arguments) => generated::SCHEMAS.run(&arguments),
         Command::Kernels(arguments) => generated::KERNELS.run(&arguments),
+        Command::Rlx(arguments) => generated::RLX.run(&arguments),
         Command::Header(arguments) => header::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),

@@ -461,6 +461,11 @@ impl Graph {
         inner.analysis.ty(value)?.stripped_of_state().as_tensor().cloned()
     }
 
+    /// Whether the value is a constant.
+    pub(crate) fn holds(&self, value: ValueId) -> bool {
+        self.state.borrow().function.constant(value).is_some()
+    }
+
     pub(crate) fn open_block(&self, inputs: &[(String, Type)]) -> Vec<ValueId> {
         let mut inner = self.state.borrow_mut();
         let block = inner.function.add_block();

@@ -46,6 +46,11 @@ impl<'g> Tensor<'g> {
         self.value.is_some()
     }
 
+    /// Whether it is a constant or a parameter, which the package holds.
+    pub fn is_constant(self) -> bool {
+        self.value.is_some_and(|value| self.graph.holds(value))
+    }
+
     /// The element type.
     pub fn dtype(self) -> DType {
         let ty = self.value.and_then(|value| self.graph.type_of(value));

@@ -1,10 +1,14 @@
 //! Element by element, and reductions.
 
-use coremill_graph::nn::Activation as Module;
+use coremill_graph::nn::{self, Activation as Module};
 use coremill_graph::{DType, Error, Tensor, ops};
 use rlx_ir::Op;
-use rlx_ir::op::{Activation, BinaryOp, ChainOperand, ChainStep, CmpOp, ReduceOp, RegionPrologue};
+use rlx_ir::number_format::FloatFormat;
+use rlx_ir::op::{
+    Activation, BinaryOp, ChainOperand, ChainStep, CmpOp, ReduceOp, RegionPrologue, TransformStep,
+};
 
+use crate::formats::rounded;
 use crate::lower::{Site, element_type};
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
@@ -27,46 +31,46 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             }
         }
         Op::Activation(activation) => activated(*activation, site.arg(0)?),
-        // The value is cast to the node's type as every result is.
-        Op::Cast { .. } | Op::StopGradient => site.arg(0)?.identity(),
+        Op::Cast { to } => converted(site.arg(0)?, *to),
+        Op::StopGradient => site.arg(0)?.identity(),
         Op::Binary(op) => binary(site, *op, site.arg(0)?, site.arg(1)?)?,
         Op::Compare(op) => compared(*op, site.arg(0)?, site.arg(1)?),
         Op::Where => chosen(site.arg(0)?, site.arg(1)?, site.arg(2)?),
         Op::Fma => site.arg(0)? * site.arg(1)? + site.arg(2)?,
         Op::Clamp { min, max } => site.arg(0)?.maximum(*min).minimum(*max),
-        Op::ElementwiseRegion { chain, prologue: RegionPrologue::None, .. } => {
-            let mut steps: Vec<Tensor<'g>> = Vec::with_capacity(chain.len());
-            for step in chain {
-                let operand = |operand: &ChainOperand| match *operand {
-                    ChainOperand::Input(at) => site.arg(at as usize),
-                    ChainOperand::Step(at) => match steps.get(at as usize) {
-                        Some(step) => Ok(*step),
-                        None => site.refuse(format!("refers to step {at}, which comes later")),
-                    },
-                };
-                let next = match step {
-                    ChainStep::Activation(activation, x) => activated(*activation, operand(x)?),
-                    ChainStep::Cast(dtype, x) => match dtype.is_float() {
-                        true => operand(x)?.cast(DType::Fp32),
-                        false => operand(x)?.cast(DType::Int32),
-                    },
-                    ChainStep::Binary(op, x, y) => binary(site, *op, operand(x)?, operand(y)?)?,
-                    ChainStep::Compare(op, x, y) => compared(*op, operand(x)?, operand(y)?),
-                    ChainStep::Where(condition, x, y) => {
-                        chosen(operand(condition)?, operand(x)?, operand(y)?)
-                    }
-                };
-                steps.push(next);
+        Op::ElementwiseRegion { chain, prologue, prologue_input, .. } => {
+            let mut inputs = site.args.clone();
+            if let (RegionPrologue::ResizeNearest2x, Some(x)) =
+                (prologue, inputs.get_mut(*prologue_input as usize))
+            {
+                *x = nn::resize_nearest(*x, 2.0, 2.0);
             }
-            match steps.last() {
-                Some(last) => *last,
-                None => site.arg(0)?,
+            region(site, chain, &inputs)?
+        }
+        Op::BatchElementwiseRegion { chain, prologue, .. } => {
+            let slices = site.args.iter().map(|&x| match prologue {
+                RegionPrologue::None => region(site, chain, &[x]),
+                RegionPrologue::ResizeNearest2x => {
+                    region(site, chain, &[nn::resize_nearest(x, 2.0, 2.0)])
+                }
+            });
+            site.joined(slices.collect::<Result<Vec<_>, Error>>()?, 0)
+        }
+        Op::TransformRegion { steps, .. } => {
+            let mut x = site.arg(0)?;
+            for TransformStep::ResizeNearest2x(_) in steps {
+                x = nn::resize_nearest(x, 2.0, 2.0);
             }
+            x
         }
         Op::Reduce { op, axes, keep_dim } => reduced(*op, site.arg(0)?, axes, *keep_dim),
         Op::Softmax { axis } => site.arg(0)?.softmax_on(*axis),
         Op::Cumsum { axis, exclusive } => {
             site.arg(0)?.cumsum(ops::Cumsum::new().axis(*axis).exclusive(*exclusive))
+        }
+        Op::CumProd { axis, exclusive } => running(site, *axis, *exclusive, 1.0, |x, y| x * y)?,
+        Op::CumMax { axis, exclusive } => {
+            running(site, *axis, *exclusive, f32::NEG_INFINITY, |x, y| x.maximum(y))?
         }
         Op::ArgMax { axis, keep_dim } => {
             let options = ops::ReduceArgmax::new().axis(*axis).keep_dims(*keep_dim);
@@ -80,53 +84,98 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         Op::Sort { axis, descending } => sorted(site, *axis, *descending)?.0,
         Op::ArgSort { axis, descending } => sorted(site, *axis, *descending)?.1,
         Op::Histogram { bins, min, max } => histogram(site, *bins, *min, *max)?,
-        Op::Quantize { axis, scales, zero_points } => {
-            let x = site.arg(0)?;
-            let (scale, zero) =
-                (along(site, x, *axis, scales)?, zeros(site, x, *axis, zero_points)?);
-            (halves_away(x / scale) + zero).clip(-128.0, 127.0)
-        }
-        Op::Dequantize { axis, scales, zero_points } => {
-            let x = site.arg(0)?.cast(DType::Fp32);
-            let (scale, zero) =
-                (along(site, x, *axis, scales)?, zeros(site, x, *axis, zero_points)?);
-            (x - zero) * scale
-        }
         _ => return Ok(None),
     }))
 }
 
-/// Rounds halves away from zero, as Rust does.
-fn halves_away(x: Tensor<'_>) -> Tensor<'_> {
-    x.sign() * (x.abs() + 0.5).floor()
-}
-
-/// Numbers along an axis, in a shape that broadcasts.
-fn along<'g>(
+/// The values of a chain of steps, of which the last counts.
+fn region<'g>(
     site: &Site<'_, 'g>,
-    x: Tensor<'g>,
-    axis: Option<usize>,
-    numbers: &[f32],
+    chain: &[ChainStep],
+    inputs: &[Tensor<'g>],
 ) -> Result<Tensor<'g>, Error> {
-    match (axis, numbers) {
-        (None, [only, ..]) => Ok(site.graph.float(*only)),
-        (Some(axis), _) if axis < x.rank() => {
-            let mut shape = vec![1; x.rank()];
-            shape[axis] = numbers.len();
-            Ok(site.graph.floats(shape, numbers))
-        }
-        _ => site.refuse(format!("has {} scales for axis {axis:?}", numbers.len())),
+    let mut steps: Vec<Tensor<'g>> = Vec::with_capacity(chain.len());
+    for step in chain {
+        let operand = |operand: &ChainOperand| match *operand {
+            ChainOperand::Input(at) => match inputs.get(at as usize) {
+                Some(input) => Ok(*input),
+                None => site.refuse(format!("refers to input {at} of {}", inputs.len())),
+            },
+            ChainOperand::Step(at) => match steps.get(at as usize) {
+                Some(step) => Ok(*step),
+                None => site.refuse(format!("refers to step {at}, which comes later")),
+            },
+        };
+        let next = match step {
+            ChainStep::Activation(activation, x) => activated(*activation, operand(x)?),
+            ChainStep::Cast(dtype, x) => converted(operand(x)?, *dtype),
+            ChainStep::Binary(op, x, y) => binary(site, *op, operand(x)?, operand(y)?)?,
+            ChainStep::Compare(op, x, y) => compared(*op, operand(x)?, operand(y)?),
+            ChainStep::Where(condition, x, y) => {
+                chosen(operand(condition)?, operand(x)?, operand(y)?)
+            }
+        };
+        steps.push(next);
+    }
+    match (steps.last(), inputs.first()) {
+        (Some(last), _) => Ok(*last),
+        (None, Some(first)) => Ok(*first),
+        (None, None) => site.refuse("has neither steps nor inputs"),
     }
 }
 
-fn zeros<'g>(
+/// The value as another type holds it, in the types of Core ML: `fp32`, `int32` and `bool`.
+fn converted<'g>(x: Tensor<'g>, to: rlx_ir::DType) -> Tensor<'g> {
+    use rlx_ir::DType as To;
+    let whole = |low: i32, high: i32| {
+        let x = if x.dtype().is_float() { x.cast(DType::Int32) } else { x };
+        let x = if x.dtype() == DType::Bool { x.cast(DType::Int32) } else { x };
+        x.maximum(low).minimum(high)
+    };
+    match to {
+        To::F16 => rounded(x.cast(DType::Fp32), FloatFormat::F16),
+        To::BF16 => rounded(x.cast(DType::Fp32), FloatFormat::BF16),
+        To::I8 => whole(-128, 127),
+        To::U8 => whole(0, 255),
+        To::I16 => whole(-32768, 32767),
+        To::Bool => x.not_equal(0.0),
+        _ if to.is_float() => x.cast(DType::Fp32),
+        _ => x.cast(DType::Int32),
+    }
+}
+
+/// What an operation that is associative gives over all places up to each, in steps of doubling width.
+fn running<'g>(
     site: &Site<'_, 'g>,
-    x: Tensor<'g>,
-    axis: Option<usize>,
-    numbers: &[i32],
+    axis: i32,
+    exclusive: bool,
+    neutral: f32,
+    combine: impl Fn(Tensor<'g>, Tensor<'g>) -> Tensor<'g>,
 ) -> Result<Tensor<'g>, Error> {
-    let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
-    along(site, x, axis, &numbers)
+    let mut x = site.float(0)?;
+    let rank = x.rank();
+    let axis = if axis < 0 { axis + rank as i32 } else { axis };
+    let Some(extent) =
+        usize::try_from(axis).ok().filter(|&axis| axis < rank).map(|axis| x.extent(axis))
+    else {
+        return site.refuse(format!("runs along axis {axis} of a tensor of rank {rank}"));
+    };
+    let later = |x: Tensor<'g>, by: usize| {
+        let mut shape = x.shape();
+        shape[axis as usize] = by;
+        let before = site.graph.floats(&shape[..], &vec![neutral; shape.iter().product()]);
+        site.joined([before, x.narrow(axis, ..(extent - by) as i32)], axis)
+    };
+    let mut width = 1;
+    while width < extent {
+        x = combine(x, later(x, width));
+        width *= 2;
+    }
+    Ok(match (exclusive, extent) {
+        (false, _) => x,
+        (true, 0 | 1) => x * 0.0 + neutral,
+        (true, _) => later(x, 1),
+    })
 }
 
 pub(crate) fn activated<'g>(activation: Activation, x: Tensor<'g>) -> Tensor<'g> {
@@ -169,27 +218,75 @@ fn binary<'g>(
     x: Tensor<'g>,
     y: Tensor<'g>,
 ) -> Result<Tensor<'g>, Error> {
+    let float = |x: Tensor<'g>| if x.dtype().is_float() { x } else { x.cast(DType::Fp32) };
+    let is_whole = !site.node.shape.dtype().is_float();
+    let (x, y) = match (x.dtype(), y.dtype()) {
+        (x_type, y_type) if x_type == y_type && x_type != DType::Bool => (x, y),
+        _ => (float(x), float(y)),
+    };
     Ok(match op {
         BinaryOp::Add => x + y,
         BinaryOp::Sub => x - y,
         BinaryOp::Mul => x * y,
+        // Integers are divided toward 0, as Rust divides them.
+        BinaryOp::Div if is_whole && x.dtype() == DType::Int32 => {
+            let size = x.abs().floor_div(y.abs());
+            size * (x.sign() * y.sign())
+        }
         BinaryOp::Div => x / y,
         BinaryOp::Max => x.maximum(y),
         BinaryOp::Min => x.minimum(y),
         BinaryOp::Pow => x.pow(y),
-        BinaryOp::Atan2 => {
-            // The quotient's angle, turned by half where the second is negative.
-            let angle = (x / y).atan();
-            let half = std::f32::consts::PI;
-            let turn = site.graph.select_or(x.less(0.0), x * 0.0 - half, half);
-            let turned = site.graph.select_or(y.less(0.0), angle + turn, 0.0)
-                + site.graph.select_or(y.greater(0.0), angle, 0.0);
-            turned + site.graph.select_or(y.equal(0.0), x.sign() * (half / 2.0), 0.0)
-        }
-        other => {
-            return site.refuse(format!("computes `{other:?}`; Core ML has no operations on bits"));
-        }
+        // The remainder has the sign of the first.
+        BinaryOp::Mod => (x.abs() % y.abs()) * x.sign(),
+        BinaryOp::Atan2 => angle(x, y),
+        BinaryOp::BitAnd => bitwise(site, x, y, |x, y| x * y),
+        BinaryOp::BitOr => bitwise(site, x, y, |x, y| x.maximum(y)),
+        BinaryOp::BitXor => bitwise(site, x, y, |x, y| (x - y).abs()),
+        BinaryOp::Shl => whole(x) * power_of_two(site, whole(y)),
+        BinaryOp::Shr => whole(x).floor_div(power_of_two(site, whole(y))),
     })
+}
+
+/// The angle of the point `(y, x)`, in all quadrants.
+pub(crate) fn angle<'g>(x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
+    let graph = x.graph();
+    let half = std::f32::consts::PI;
+    let on_axis = y.equal(0.0);
+    // The quotient's angle, turned by half where the second is negative.
+    let angle = (x / on_axis.select(x * 0.0 + 1.0, y)).atan();
+    let turn = graph.select_or(x.less(0.0), x * 0.0 - half, half);
+    let turned = graph.select_or(y.less(0.0), angle + turn, 0.0)
+        + graph.select_or(y.greater(0.0), angle, 0.0);
+    turned + graph.select_or(on_axis, x.sign() * (half / 2.0), 0.0)
+}
+
+fn whole(x: Tensor<'_>) -> Tensor<'_> {
+    if x.dtype() == DType::Int32 { x } else { x.cast(DType::Int32) }
+}
+
+/// Exact powers, out of a table.
+fn power_of_two<'g>(site: &Site<'_, 'g>, exponent: Tensor<'g>) -> Tensor<'g> {
+    let powers: Vec<i32> = (0..31).map(|at| 1 << at).collect();
+    let exponent = exponent.maximum(0).minimum(30);
+    site.graph.ints([31], &powers).gather(exponent, ops::Gather::new().axis(0))
+}
+
+/// An operation on the 32 bits of integers: Core ML has none, so that bits get an axis of their own.
+fn bitwise<'g>(
+    site: &Site<'_, 'g>,
+    x: Tensor<'g>,
+    y: Tensor<'g>,
+    of: impl Fn(Tensor<'g>, Tensor<'g>) -> Tensor<'g>,
+) -> Tensor<'g> {
+    let powers: Vec<i32> = (0..31).map(|at| 1 << at).collect();
+    let powers = site.graph.ints([31], &powers);
+    let bits = |x: Tensor<'g>| whole(x).unsqueeze(-1).floor_div(powers) % 2;
+    let sign = |x: Tensor<'g>| whole(x).less(0).cast(DType::Int32);
+    let below = (of(bits(x), bits(y)) * powers).sum([-1], false);
+    // The sign bit weighs -2^31, which takes two steps to stay within `int32`.
+    let negative = of(sign(x), sign(y));
+    below + negative * -i32::MAX - negative
 }
 
 fn compared<'g>(op: CmpOp, x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
@@ -206,6 +303,8 @@ fn compared<'g>(op: CmpOp, x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
 fn chosen<'g>(condition: Tensor<'g>, x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
     let condition =
         if condition.dtype() == DType::Bool { condition } else { condition.not_equal(0.0) };
+    let (x, y) =
+        if x.dtype() == y.dtype() { (x, y) } else { (x.cast(DType::Fp32), y.cast(DType::Fp32)) };
     condition.select(x, y)
 }
 

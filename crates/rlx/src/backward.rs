@@ -22,10 +22,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         }
         Op::RmsNormBackwardInput { axis, eps } => {
             let (x, gamma, dy) = (site.arg(0)?, site.arg(1)?, site.arg(3)?);
-            let scaled = dy * gamma;
-            let inverse = inverse_root(x.square().mean([*axis], true) + *eps);
-            let shared = (scaled * x).mean([*axis], true) * inverse * inverse;
-            inverse * (scaled - x * shared)
+            root_mean_backward(x, dy * gamma, *axis, *eps)
         }
         Op::RmsNormBackwardGamma { axis, eps } => {
             leading_sum(site.arg(3)? * root_mean(site.arg(0)?, *axis, *eps))
@@ -42,13 +39,15 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         }
         Op::GatherBackward { axis } => {
             let (dy, indices) = (site.arg(0)?, site.indices(1)?);
-            if indices.rank() != 1 {
-                return site.refuse("has indices of more than one axis");
-            }
             let axis = if *axis < 0 { *axis + site.shape.len() as i32 } else { *axis };
-            let zeros = vec![0.0; site.shape.iter().product()];
-            let zeros = graph.floats(site.shape.clone(), &zeros);
-            zeros.scatter(indices, dy, ops::Scatter::new().axis(axis).mode("add"))
+            // Indices of several axes count as one.
+            let mut shape = site.shape.clone();
+            let count: usize = indices.shape().iter().product();
+            if let Some(place) = usize::try_from(axis).ok().and_then(|axis| shape.get_mut(axis)) {
+                *place = count;
+            }
+            let (dy, indices) = (dy.view(shape), indices.view([count]));
+            site.zeros(&site.shape).scatter(indices, dy, ops::Scatter::new().axis(axis).mode("add"))
         }
         Op::SoftmaxCrossEntropyWithLogits => {
             let (logits, labels) = (site.arg(0)?, site.indices(1)?);
@@ -69,7 +68,12 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
 }
 
 /// The gradient of a normalization over an axis, for the gradient of what it gives.
-fn normal_backward<'g>(x: Tensor<'g>, dy: Tensor<'g>, axis: i32, epsilon: f32) -> Tensor<'g> {
+pub(crate) fn normal_backward<'g>(
+    x: Tensor<'g>,
+    dy: Tensor<'g>,
+    axis: i32,
+    epsilon: f32,
+) -> Tensor<'g> {
     let centred = x - x.mean([axis], true);
     let inverse = inverse_root(centred.square().mean([axis], true) + epsilon);
     let normal = centred * inverse;
@@ -77,8 +81,20 @@ fn normal_backward<'g>(x: Tensor<'g>, dy: Tensor<'g>, axis: i32, epsilon: f32) -
     inverse * (dy - dy.mean([axis], true) - shared)
 }
 
+/// The gradient of a division by the root mean square.
+pub(crate) fn root_mean_backward<'g>(
+    x: Tensor<'g>,
+    dy: Tensor<'g>,
+    axis: i32,
+    epsilon: f32,
+) -> Tensor<'g> {
+    let inverse = inverse_root(x.square().mean([axis], true) + epsilon);
+    let shared = (dy * x).mean([axis], true) * inverse * inverse;
+    inverse * (dy - x * shared)
+}
+
 /// The sum over all axes but the last.
-fn leading_sum(x: Tensor<'_>) -> Tensor<'_> {
+pub(crate) fn leading_sum(x: Tensor<'_>) -> Tensor<'_> {
     let axes: Vec<usize> = (0..x.rank().saturating_sub(1)).collect();
     if axes.is_empty() { x } else { x.sum(axes, false) }
 }

@@ -1,7 +1,11 @@
 //! Takes graphs of the crate `rlx-ir`, with the names of `rlx-coreml`, so that changing an import is enough.
 //!
 //! What panics there is an error here. Weights of GGUF stay in their blocks, and become Core ML's compressed
-//! constants where those are exact. [`support`] says of each kind of operation whether it is lowered.
+//! constants where those are exact. [`support`] says what becomes of each kind of operation: all are lowered but
+//! those that run code of the caller, which [`Hosts`] takes. Numbers are computed in `fp32` or narrower, those of
+//! `F64` graphs, too; complex numbers are passed as pairs of floats.
+//!
+//! Graphs with open dimensions are compiled for the sizes of a run's inputs, and kept.
 //!
 //! ```
 //! use coremill_rlx::CoremlExecutable;
@@ -21,37 +25,56 @@
 //! ```
 
 mod arithmetic;
+mod attention;
 mod backward;
+mod complex;
+mod control;
+mod divide;
+mod formats;
+mod gradients;
+mod linalg;
 mod lower;
 mod network;
+mod packed;
+mod plan;
+mod quantized;
+mod recurrent;
 mod shape;
+mod spectral;
 mod support;
+mod windows;
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use coremill_graph::{Array, Device, Error, Executable, Input, Opset, Param, Precision, Session};
+use rlx_ir::dynamic::{has_dynamic_dims, infer_bindings_from_f32_inputs, specialize};
+use rlx_ir::shape::DimBinding;
 use rlx_ir::{DType, Graph};
 
-pub use coremill_graph::{ChipInfo, Error as CoremlError, Scheme, ane_available, chip_info};
+pub use coremill_graph::{
+    ChipInfo, Device, Error as CoremlError, Precision, Scheme, ane_available, chip_info,
+};
+pub use divide::{HostCall, Hosts};
 pub use support::{KINDS, Support, support};
 
-/// A compiled graph.
-pub struct CoremlExecutable {
-    executable: Executable,
-    /// Names and element types of the inputs.
-    inputs: Vec<(String, DType)>,
-    outputs: Vec<String>,
-    /// The schemes and shapes of parameters that are blocks.
-    blocks: HashMap<String, (Scheme, Vec<u64>)>,
-}
+use lower::failure;
+use plan::{Plan, Setting};
 
-/// The release that graphs are lowered for: the first with compressed constants of blocks.
-const TARGET: Opset = Opset::Ios18;
+/// A compiled graph.
+#[derive(Debug)]
+pub struct CoremlExecutable {
+    setting: Setting,
+    /// The graph, if it has dimensions that inputs decide.
+    open: Option<Graph>,
+    /// What was compiled, by the lengths of the inputs; none for a graph without open dimensions.
+    plans: HashMap<Vec<usize>, Plan>,
+    /// Parameters as they were set, for what is compiled later.
+    params: Vec<(String, Vec<u8>, DType)>,
+}
 
 impl CoremlExecutable {
     /// Compiles a graph for the host in `fp32`.
-    pub fn compile(graph: Graph) -> Result<CoremlExecutable, Error> {
+    pub fn compile(graph: Graph) -> Result<CoremlExecutable, CoremlError> {
         CoremlExecutable::compile_for(graph, Device::Host, Precision::Fp32)
     }
 
@@ -60,71 +83,114 @@ impl CoremlExecutable {
         graph: Graph,
         device: Device,
         precision: Precision,
-    ) -> Result<CoremlExecutable, Error> {
-        let lowered = lower::lower(&graph, TARGET)?;
-        let session = Session::new(device).precision(precision);
-        Ok(CoremlExecutable {
-            executable: session.compile(&lowered.graph)?,
-            inputs: lowered.inputs,
-            outputs: lowered.outputs,
-            blocks: lowered.blocks,
-        })
+    ) -> Result<CoremlExecutable, CoremlError> {
+        CoremlExecutable::compile_with(graph, device, precision, Hosts::new())
+    }
+
+    /// Compiles a graph that no package holds alone: operations that `hosts` has functions for run there, and the
+    /// rest becomes one package for each stretch between them.
+    pub fn compile_with(
+        graph: Graph,
+        device: Device,
+        precision: Precision,
+        hosts: Hosts,
+    ) -> Result<CoremlExecutable, CoremlError> {
+        let setting = Setting { device, precision, hosts };
+        let (mut plans, mut open) = (HashMap::new(), None);
+        if has_dynamic_dims(&graph) {
+            if !graph.sym_attrs().is_empty() {
+                return Err(failure("the graph has settings that depend on open dimensions"));
+            }
+            open = Some(graph);
+        } else {
+            plans.insert(Vec::new(), Plan::new(&graph, &setting)?);
+        }
+        Ok(CoremlExecutable { setting, open, plans, params: Vec::new() })
+    }
+
+    /// Compiles a graph with open dimensions for sizes of them, and forgets the others.
+    pub fn bind(&mut self, sizes: &[(u32, usize)]) -> Result<(), CoremlError> {
+        let Some(graph) = &self.open else {
+            return Err(failure("the graph has no open dimensions"));
+        };
+        let bound = specialize(graph, &DimBinding::from_pairs(sizes));
+        if has_dynamic_dims(&bound) {
+            return Err(failure(format!("sizes {sizes:?} leave dimensions open")));
+        }
+        let mut plan = Plan::new(&bound, &self.setting)?;
+        for (name, bytes, dtype) in &self.params {
+            plan.set(name, bytes, *dtype)?;
+        }
+        self.open = None;
+        self.plans = HashMap::from([(Vec::new(), plan)]);
+        Ok(())
     }
 
     /// Sets a parameter.
-    pub fn set_param(&mut self, name: &str, elements: &[f32]) -> Result<(), Error> {
-        self.executable.set_param(name, elements)
+    pub fn set_param(&mut self, name: &str, elements: &[f32]) -> Result<(), CoremlError> {
+        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+        self.set_param_typed(name, &bytes, DType::F32)
     }
 
     /// Sets a parameter to packed little-endian elements of a type, or to the blocks that its use asks for.
-    pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<(), Error> {
-        if let Some((scheme, shape)) = self.blocks.get(name) {
-            let param = Param::blocks(*scheme, shape.clone(), bytes.to_vec())?;
-            return self.executable.set(name, param);
+    pub fn set_param_typed(
+        &mut self,
+        name: &str,
+        bytes: &[u8],
+        dtype: DType,
+    ) -> Result<(), CoremlError> {
+        for plan in self.plans.values_mut() {
+            plan.set(name, bytes, dtype)?;
         }
-        let shape = self.executable.param_shape(name)?;
-        let param = Param::elements(lower::element_type(dtype)?, shape, bytes.to_vec())?;
-        self.executable.set(name, param)
+        if self.open.is_some() {
+            self.params.retain(|(known, ..)| known != name);
+            self.params.push((name.to_owned(), bytes.to_vec(), dtype));
+        }
+        Ok(())
     }
 
     /// Compiles and loads now what the first run would.
-    pub fn finalize(&mut self) -> Result<(), Error> {
-        self.executable.prepare()
+    pub fn finalize(&mut self) -> Result<(), CoremlError> {
+        self.plans.values_mut().try_for_each(Plan::prepare)
     }
 
-    /// Runs the graph on inputs by name; integers are passed as floats. Gives the outputs in their order.
-    pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>, Error> {
-        let is_whole = |name: &str| {
-            let known = self.inputs.iter().find(|(found, _)| found == name);
-            known.is_some_and(|(_, dtype)| !dtype.is_float())
+    /// Runs the graph on inputs by name; integers are passed as floats, complex numbers as pairs. Gives the outputs in
+    /// their order.
+    pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>, CoremlError> {
+        let Some(graph) = &self.open else {
+            return match self.plans.values_mut().next() {
+                Some(plan) => plan.run(inputs),
+                None => Err(failure("nothing was compiled")),
+            };
         };
-        let converted: Vec<(&str, Box<dyn Input>)> = inputs
-            .iter()
-            .map(|&(name, elements)| -> (&str, Box<dyn Input>) {
-                if is_whole(name) {
-                    (name, Box::new(elements.iter().map(|&x| x as i32).collect::<Vec<i32>>()))
-                } else {
-                    (name, Box::new(elements.to_vec()))
-                }
-            })
-            .collect();
-        let given: Vec<(&str, &dyn Input)> =
-            converted.iter().map(|(name, input)| (*name, &**input)).collect();
-        let outputs = self.executable.run(&given)?;
-        let floats = |array: &Array| match (array.as_floats(), array.as_ints()) {
-            (Some(floats), _) => floats.to_vec(),
-            (_, ints) => ints.unwrap_or_default().iter().map(|&x| x as f32).collect(),
-        };
-        Ok(self
-            .outputs
-            .iter()
-            .map(|name| outputs.array(name).map(floats).unwrap_or_default())
-            .collect())
+        let lengths: Vec<usize> = inputs.iter().map(|(_, elements)| elements.len()).collect();
+        if !self.plans.contains_key(&lengths) {
+            let sizes = infer_bindings_from_f32_inputs(graph, inputs).map_err(failure)?;
+            let bound = specialize(graph, &sizes);
+            if has_dynamic_dims(&bound) {
+                return Err(failure("the inputs do not decide all open dimensions: call `bind`"));
+            }
+            let mut plan = Plan::new(&bound, &self.setting)?;
+            for (name, bytes, dtype) in &self.params {
+                plan.set(name, bytes, *dtype)?;
+            }
+            self.plans.insert(lengths.clone(), plan);
+        }
+        match self.plans.get_mut(&lengths) {
+            Some(plan) => plan.run(inputs),
+            None => Err(failure("nothing was compiled")),
+        }
     }
 
-    /// Writes the model as a `.mlpackage` or a `.mlmodelc`.
-    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
-        self.executable.save(path)
+    /// Writes the model as a `.mlpackage` or a `.mlmodelc`, if it is one package.
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), CoremlError> {
+        if self.open.is_some() {
+            return Err(failure("the graph has open dimensions: call `bind` before saving it"));
+        }
+        match self.plans.values_mut().next() {
+            Some(plan) => plan.save(path.as_ref()),
+            None => Err(failure("nothing was compiled")),
+        }
     }
 
     /// What is known about this machine.
@@ -137,8 +203,9 @@ impl CoremlExecutable {
 pub const MAX_MODEL_BYTES: u64 = (1 << 31) - 1;
 
 /// Refuses a model file that is too large for Core ML to read.
-pub fn check_model_size(bytes: u64) -> Result<(), Error> {
-    lower::check(bytes <= MAX_MODEL_BYTES, || {
-        format!("the model file has {bytes} bytes; accepted are {MAX_MODEL_BYTES}")
-    })
+pub fn check_model_size(bytes: u64) -> Result<(), CoremlError> {
+    if bytes <= MAX_MODEL_BYTES {
+        return Ok(());
+    }
+    Err(failure(format!("the model file has {bytes} bytes; accepted are {MAX_MODEL_BYTES}")))
 }

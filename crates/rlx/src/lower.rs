@@ -1,27 +1,45 @@
 //! From nodes to tensors.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use coremill_graph::{DType, Error, ErrorKind, Graph, Opset, Scheme, Tensor};
+use rlx_ir::shape::Dim;
 use rlx_ir::{DType as RlxType, Node, NodeId, Op};
 
 use crate::support::{Support, support};
-use crate::{arithmetic, backward, network, shape};
+use crate::{
+    arithmetic, attention, backward, complex, control, formats, gradients, linalg, network, packed,
+    quantized, recurrent, shape, spectral, windows,
+};
 
 pub(crate) struct Lowered {
     pub(crate) graph: Graph,
     pub(crate) inputs: Vec<(String, RlxType)>,
     pub(crate) outputs: Vec<String>,
-    pub(crate) blocks: HashMap<String, (Scheme, Vec<u64>)>,
+    pub(crate) blocks: Blocks,
+}
+
+/// The schemes and shapes of parameters that are blocks of GGUF.
+pub(crate) type Blocks = HashMap<String, (Scheme, Vec<u64>)>;
+
+/// What nodes of a graph, and of the graphs inside of its nodes, are lowered into.
+struct Context<'g> {
+    graph: &'g Graph,
+    inputs: RefCell<Vec<(String, RlxType)>>,
+    blocks: RefCell<Blocks>,
 }
 
 /// A node with what it takes.
 pub(crate) struct Site<'a, 'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) node: &'a Node,
+    /// The graph that holds the node.
+    pub(crate) source: &'a rlx_ir::Graph,
     pub(crate) args: Vec<Tensor<'g>>,
-    /// The shape that the node declares.
+    /// The shape that the node declares; complex numbers have one axis more, of 2.
     pub(crate) shape: Vec<usize>,
+    context: &'a Context<'g>,
 }
 
 impl<'g> Site<'_, 'g> {
@@ -32,10 +50,107 @@ impl<'g> Site<'_, 'g> {
         })
     }
 
+    /// The first operands.
+    pub(crate) fn operands<const N: usize>(&self) -> Result<[Tensor<'g>; N], Error> {
+        if self.args.len() < N {
+            return self.refuse(format!("takes {N} operands, and has {}", self.args.len()));
+        }
+        Ok(std::array::from_fn(|at| self.args[at]))
+    }
+
+    /// The element type that an operand is declared with.
+    pub(crate) fn declared(&self, at: usize) -> Option<RlxType> {
+        Some(self.source.node(*self.node.inputs.get(at)?).shape.dtype())
+    }
+
     /// An operand that holds indices, which `rlx` passes as floats, too.
     pub(crate) fn indices(&self, at: usize) -> Result<Tensor<'g>, Error> {
         let arg = self.arg(at)?;
         Ok(if arg.dtype() == DType::Int32 { arg } else { arg.cast(DType::Int32) })
+    }
+
+    /// An operand as floats.
+    pub(crate) fn float(&self, at: usize) -> Result<Tensor<'g>, Error> {
+        let arg = self.arg(at)?;
+        Ok(if arg.dtype() == DType::Fp32 { arg } else { arg.cast(DType::Fp32) })
+    }
+
+    /// A constant of zeros.
+    pub(crate) fn zeros(&self, shape: &[usize]) -> Tensor<'g> {
+        self.graph.floats(shape, &vec![0.0; shape.iter().product()])
+    }
+
+    /// Tensors along an axis.
+    pub(crate) fn joined(
+        &self,
+        parts: impl IntoIterator<Item = Tensor<'g>>,
+        axis: i32,
+    ) -> Tensor<'g> {
+        let parts: Vec<Tensor<'g>> = parts.into_iter().collect();
+        match parts[..] {
+            [only] => only,
+            _ => self.graph.concat(parts, axis, Default::default()),
+        }
+    }
+
+    /// Tensors one after the other in a vector, which is how `rlx` gives several results.
+    pub(crate) fn packed(&self, parts: impl IntoIterator<Item = Tensor<'g>>) -> Tensor<'g> {
+        self.joined(parts.into_iter().map(|part| part.view([-1])), 0)
+    }
+
+    /// Lowers a graph inside of the node, its inputs in order being `given`.
+    pub(crate) fn inline(
+        &self,
+        body: &rlx_ir::Graph,
+        given: &[Tensor<'g>],
+    ) -> Result<Vec<Tensor<'g>>, Error> {
+        self.bound(body, given, None)
+    }
+
+    /// The same where one input is known by its name.
+    pub(crate) fn inline_named(
+        &self,
+        body: &rlx_ir::Graph,
+        given: &[Tensor<'g>],
+        named: (&str, Tensor<'g>),
+    ) -> Result<Vec<Tensor<'g>>, Error> {
+        self.bound(body, given, Some(named))
+    }
+
+    fn bound(
+        &self,
+        body: &rlx_ir::Graph,
+        given: &[Tensor<'g>],
+        named: Option<(&str, Tensor<'g>)>,
+    ) -> Result<Vec<Tensor<'g>>, Error> {
+        let mut values: HashMap<NodeId, Tensor<'g>> = HashMap::new();
+        let mut rest = given.iter();
+        for node in body.nodes() {
+            let Op::Input { name } = &node.op else { continue };
+            let value = match named {
+                Some((known, value)) if known == name => Some(value),
+                _ => rest.next().copied(),
+            };
+            let Some(value) = value else {
+                let given = given.len();
+                return self.refuse(format!(
+                    "holds a graph whose input `{name}` is not among the {given} values it is given"
+                ));
+            };
+            values.insert(node.id, value);
+        }
+        nodes(body, self.context, &mut values)?;
+        let outputs = body.outputs.iter().map(|output| values.get(output).copied());
+        outputs
+            .collect::<Option<_>>()
+            .map_or_else(|| self.refuse("holds a graph whose output is missing"), Ok)
+    }
+
+    /// Declares a parameter of blocks.
+    pub(crate) fn block_param(&self, name: &str, scheme: Scheme, shape: &[usize]) -> Tensor<'g> {
+        let extents = shape.iter().map(|&extent| extent as u64).collect();
+        self.context.blocks.borrow_mut().insert(name.to_owned(), (scheme, extents));
+        self.graph.param(name, shape)
     }
 
     /// A refusal of the node.
@@ -46,11 +161,12 @@ impl<'g> Site<'_, 'g> {
 
 fn refusal(node: &Node, message: impl Into<String>) -> Error {
     let kind = node.op.kind();
-    Error::custom(ErrorKind::Graph, format!("node {} (`{kind:?}`) {}", node.id, message.into()))
+    failure(format!("node {} (`{kind:?}`) {}", node.id, message.into()))
 }
 
-pub(crate) fn check(holds: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
-    if holds { Ok(()) } else { Err(Error::custom(ErrorKind::Graph, message())) }
+/// An error about a graph.
+pub(crate) fn failure(message: impl Into<String>) -> Error {
+    Error::custom(ErrorKind::Graph, message)
 }
 
 /// The element type as Core ML's files have it.
@@ -69,78 +185,87 @@ pub(crate) fn element_type(dtype: RlxType) -> Result<DType, Error> {
         RlxType::Bool => DType::Bool,
         other => {
             let message = format!("Core ML has no tensors of `{other:?}`");
-            return Err(Error::custom(ErrorKind::Graph, message));
+            return Err(failure(message));
         }
     })
 }
 
 pub(crate) fn lower(source: &rlx_ir::Graph, target: Opset) -> Result<Lowered, Error> {
     let graph = Graph::for_target(target);
-    let (mut inputs, mut outputs, mut blocks) = (Vec::new(), Vec::new(), HashMap::new());
-    {
-        let mut values: HashMap<NodeId, Tensor<'_>> = HashMap::new();
-        nodes(source, &graph, &mut values, &mut inputs, &mut blocks)?;
-        for (at, output) in source.outputs.iter().enumerate() {
-            let name = source.output_name(at).map_or_else(|| format!("output_{at}"), str::to_owned);
-            let Some(&tensor) = values.get(output) else { continue };
-            graph.output(&name, tensor);
-            outputs.push(name);
-        }
+    let context = Context { graph: &graph, inputs: RefCell::default(), blocks: RefCell::default() };
+    let mut values: HashMap<NodeId, Tensor<'_>> = HashMap::new();
+    nodes(source, &context, &mut values)?;
+    let mut outputs = Vec::with_capacity(source.outputs.len());
+    for (at, output) in source.outputs.iter().enumerate() {
+        let name = source.output_name(at).map_or_else(|| format!("output_{at}"), str::to_owned);
+        let Some(&tensor) = values.get(output) else { continue };
+        graph.output(&name, tensor);
+        outputs.push(name);
     }
+    let (inputs, blocks) = (context.inputs.take(), context.blocks.take());
     graph.check()?;
     Ok(Lowered { graph, inputs, outputs, blocks })
 }
 
-/// Lowers all nodes of a graph whose inputs may be there already, as those of branches are.
-pub(crate) fn nodes<'g>(
+/// Lowers all nodes of a graph but those whose values are there already.
+fn nodes<'g>(
     source: &rlx_ir::Graph,
-    graph: &'g Graph,
+    context: &Context<'g>,
     values: &mut HashMap<NodeId, Tensor<'g>>,
-    inputs: &mut Vec<(String, RlxType)>,
-    blocks: &mut HashMap<String, (Scheme, Vec<u64>)>,
 ) -> Result<(), Error> {
-    // Blocks are parameters of bytes; how they are used says what they hold.
-    let packed = network::packed_params(source)?;
+    let graph = context.graph;
+    let packed = packed::params(source);
     for node in source.nodes() {
-        if values.contains_key(&node.id) {
+        // Blocks become a parameter where they are used, which says what they hold.
+        if values.contains_key(&node.id) || packed.contains(&node.id) {
             continue;
         }
-        if packed.bytes.contains(&node.id) {
-            continue;
-        }
-        if let Support::Refused(reason) = support(node.op.kind()) {
+        if let Support::Divided(reason) = support(node.op.kind()) {
             return Err(refusal(node, reason));
         }
-        let dims: Option<Vec<usize>> = node
-            .shape
-            .dims()
-            .iter()
-            .map(|dim| if dim.is_static() { Some(dim.unwrap_static()) } else { None })
-            .collect();
-        let Some(dims) = dims else {
-            return Err(refusal(node, "has dimensions that are open; bind them before compiling"));
+        let dims: Option<Vec<usize>> = node.shape.dims().iter().map(|dim| fixed(*dim)).collect();
+        let Some(mut dims) = dims else {
+            return Err(refusal(node, "has dimensions that are open inside of a graph"));
         };
-        element_type(node.shape.dtype())
-            .map_err(|error| refusal(node, format!("cannot be lowered: {error}")))?;
+        let dtype = node.shape.dtype();
+        if is_complex(dtype) {
+            dims.push(2);
+        } else {
+            element_type(dtype)
+                .map_err(|error| refusal(node, format!("cannot be lowered: {error}")))?;
+        }
         let args = node.inputs.iter().filter_map(|id| values.get(id).copied()).collect();
-        let site = Site { graph, node, args, shape: dims };
+        let site = Site { graph, node, source, args, shape: dims, context };
         let tensor = match &node.op {
             Op::Input { name } => {
-                let dtype = node.shape.dtype();
-                inputs.push((name.clone(), dtype));
-                let passed = if dtype.is_float() { DType::Fp32 } else { DType::Int32 };
+                context.inputs.borrow_mut().push((name.clone(), dtype));
+                let passed = if is_float(dtype) { DType::Fp32 } else { DType::Int32 };
                 let declared = if site.shape.is_empty() { vec![1] } else { site.shape.clone() };
                 graph.input(name, passed, declared).view(site.shape.clone())
             }
             Op::Param { name } => graph.param(name, site.shape.clone()),
-            _ => match packed.uses.get(&node.id) {
-                Some(packed) => network::packed_matmul(&site, packed, blocks)?,
-                None => operation(&site)?,
-            },
+            _ => operation(&site)?,
         };
         values.insert(node.id, settled(&site, tensor));
     }
     Ok(())
+}
+
+fn fixed(dim: Dim) -> Option<usize> {
+    match dim {
+        Dim::Static(extent) => Some(extent),
+        Dim::Dynamic(_) => None,
+    }
+}
+
+/// Whether numbers are complex, which have an axis of real and imaginary part.
+pub(crate) fn is_complex(dtype: RlxType) -> bool {
+    dtype.is_complex()
+}
+
+/// Whether floats carry the type.
+pub(crate) fn is_float(dtype: RlxType) -> bool {
+    dtype.is_float() || is_complex(dtype)
 }
 
 /// The value in the element type and the shape that the node declares.
@@ -151,7 +276,7 @@ fn settled<'g>(site: &Site<'_, 'g>, tensor: Tensor<'g>) -> Tensor<'g> {
     let dtype = site.node.shape.dtype();
     let wanted = match dtype {
         RlxType::Bool => DType::Bool,
-        _ if dtype.is_float() => DType::Fp32,
+        _ if is_float(dtype) => DType::Fp32,
         _ => DType::Int32,
     };
     let tensor = if tensor.dtype() == wanted { tensor } else { tensor.cast(wanted) };
@@ -159,7 +284,23 @@ fn settled<'g>(site: &Site<'_, 'g>, tensor: Tensor<'g>) -> Tensor<'g> {
 }
 
 fn operation<'g>(site: &Site<'_, 'g>) -> Result<Tensor<'g>, Error> {
-    for family in [arithmetic::lower, shape::lower, network::lower, backward::lower] {
+    for family in [
+        complex::lower,
+        arithmetic::lower,
+        shape::lower,
+        network::lower,
+        attention::lower,
+        windows::lower,
+        recurrent::lower,
+        packed::lower,
+        quantized::lower,
+        formats::lower,
+        spectral::lower,
+        linalg::lower,
+        backward::lower,
+        gradients::lower,
+        control::lower,
+    ] {
         if let Some(tensor) = family(site)? {
             return Ok(tensor);
         }

@@ -1,12 +1,9 @@
-//! Layers, attention, scans, weights in blocks.
+//! Layers, scans, numbers by chance.
 
-use std::collections::{HashMap, HashSet};
-
-use coremill_graph::nn::{self, AttentionOptions};
-use coremill_graph::{Error, Scheme, Tensor, ops};
-use rlx_ir::op::{AdaNormKind, MaskKind, ReduceOp};
-use rlx_ir::quant::QuantScheme;
-use rlx_ir::{NodeId, Op};
+use coremill_graph::nn;
+use coremill_graph::{Error, Tensor, ops};
+use rlx_ir::Op;
+use rlx_ir::op::{AdaNormKind, ReduceOp};
 
 use crate::arithmetic::activated;
 use crate::lower::Site;
@@ -15,6 +12,20 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
     let graph = site.graph;
     Ok(Some(match &site.node.op {
         Op::MatMul => site.arg(0)?.dot(site.arg(1)?),
+        Op::DotGeneral { lhs_contracting, rhs_contracting, lhs_batch, rhs_batch } => {
+            // `[batch, rows, inner]` and `[batch, columns, inner]`
+            let arranged = |x: Tensor<'g>, batch: &[usize], inner: &[usize]| {
+                let free =
+                    (0..x.rank()).filter(|axis| !batch.contains(axis) && !inner.contains(axis));
+                let free: Vec<usize> = free.collect();
+                let count =
+                    |axes: &[usize]| axes.iter().map(|&axis| x.extent(axis)).product::<usize>();
+                let shape = [count(batch), count(&free), count(inner)];
+                x.transpose([batch, &free, inner].concat()).view(shape)
+            };
+            let x = arranged(site.arg(0)?, lhs_batch, lhs_contracting);
+            x.matmul_t(arranged(site.arg(1)?, rhs_batch, rhs_contracting))
+        }
         Op::LoraMatMul { scale } => {
             let x = site.arg(0)?;
             x.dot(site.arg(1)?) + x.dot(site.arg(2)?).dot(site.arg(3)?) * *scale
@@ -51,7 +62,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             normal * channels(site.arg(1)?, x) + channels(site.arg(2)?, x)
         }
         Op::BatchNormInference { eps } => {
-            let [x, gamma, beta, mean, variance] = five(site)?;
+            let [x, gamma, beta, mean, variance] = site.operands()?;
             (x - mean) * inverse_root(variance + *eps) * gamma + beta
         }
         Op::AdaLayerNorm { norm, eps } => {
@@ -79,20 +90,12 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             let (gate, up) = if *gate_first { (first, second) } else { (second, first) };
             gate.silu() * up
         }
-        Op::Attention {
-            num_heads,
-            v_head_dim: None,
-            mask_kind,
-            score_scale,
-            attn_logit_softcap,
-            ..
-        } => attention(site, *num_heads, *mask_kind, *score_scale, *attn_logit_softcap)?,
         Op::ResizeNearest2x => nn::resize_nearest(site.arg(0)?, 2.0, 2.0),
         Op::Conv { stride, padding, dilation, groups, .. } => {
-            convolved(site, stride, padding, dilation, *groups)?
+            convolved(site.arg(0)?, site.arg(1)?, stride, padding, dilation, *groups)
         }
         Op::Conv3d { stride, padding, dilation, groups } => {
-            convolved(site, stride, padding, dilation, *groups)?
+            convolved(site.arg(0)?, site.arg(1)?, stride, padding, dilation, *groups)
         }
         Op::FusedConvBiasAct {
             stride,
@@ -103,7 +106,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             has_residual,
             ..
         } => {
-            let mut y = convolved(site, stride, padding, dilation, *groups)?;
+            let mut y = convolved(site.arg(0)?, site.arg(1)?, stride, padding, dilation, *groups);
             y = y + channels(site.arg(2)?, y);
             if *has_residual {
                 y = y + site.arg(3)?;
@@ -122,6 +125,9 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         Op::Pool { kind: ReduceOp::Max, kernel_size, stride, padding } => {
             nn::max_pool(site.arg(0)?, kernel_size, stride, padding)
         }
+        Op::Pool { kind: ReduceOp::Min, kernel_size, stride, padding } => {
+            nn::max_pool(site.arg(0)? * -1.0, kernel_size, stride, padding) * -1.0
+        }
         Op::Pool { kind: ReduceOp::Mean, kernel_size, stride, padding } => {
             nn::avg_pool(site.arg(0)?, kernel_size, stride, padding, true)
         }
@@ -130,30 +136,14 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             nn::avg_pool(site.arg(0)?, kernel_size, stride, padding, true) * count as f32
         }
         Op::SelectiveScan { state_size } => {
-            let [x, delta, a, b, c] = five(site)?;
+            let [x, delta, a, b, c] = site.operands()?;
             let shape = [x.extent(0), x.extent(2), *state_size];
-            nn::selective_scan(x, delta, a, b, c, nothing(site, &shape)).0
+            nn::selective_scan(x, delta, a, b, c, site.zeros(&shape)).0
         }
         Op::Mamba2 { head_dim, state_size } => {
-            let [x, delta, a, b, c] = five(site)?;
+            let [x, delta, a, b, c] = site.operands()?;
             let shape = [x.extent(0), x.extent(2), *head_dim, *state_size];
-            nn::state_space_dual(x, delta, a, b, c, nothing(site, &shape)).0
-        }
-        Op::GatedDeltaNet { state_size, carry_state: false, gate_per_channel: false } => {
-            let [query, key, value, gate, beta] = five(site)?;
-            let query = query / (*state_size as f32).sqrt();
-            let shape = [query.extent(0), query.extent(2), *state_size, *state_size];
-            nn::gated_delta(query, key, value, gate, beta, nothing(site, &shape)).0
-        }
-        Op::Fft { inverse, norm, .. } => {
-            let x = site.arg(0)?;
-            let size = x.last_extent() / 2;
-            let (re, im) = (x.narrow(-1, ..size as i32), x.narrow(-1, size as i32..));
-            let (re, im) = nn::fft(re, Some(im), *inverse);
-            // Ours divides the inverse by the size.
-            let scale =
-                norm.output_scale(size, *inverse) * if *inverse { size as f64 } else { 1.0 };
-            graph.concat([re, im], -1, ops::Concat::new()) * scale as f32
+            nn::state_space_dual(x, delta, a, b, c, site.zeros(&shape)).0
         }
         Op::RngNormal { mean, scale, .. } => {
             let options = ops::RandomNormal::new().mean(*mean).stddev(*scale);
@@ -179,14 +169,6 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
 
 fn extents(shape: &[usize]) -> Vec<i32> {
     shape.iter().map(|&extent| extent as i32).collect()
-}
-
-fn five<'g>(site: &Site<'_, 'g>) -> Result<[Tensor<'g>; 5], Error> {
-    Ok([site.arg(0)?, site.arg(1)?, site.arg(2)?, site.arg(3)?, site.arg(4)?])
-}
-
-fn nothing<'g>(site: &Site<'_, 'g>, shape: &[usize]) -> Tensor<'g> {
-    site.graph.floats(shape, &vec![0.0; shape.iter().product()])
 }
 
 pub(crate) fn inverse_root(x: Tensor<'_>) -> Tensor<'_> {
@@ -225,16 +207,33 @@ fn residual<'g>(site: &Site<'_, 'g>, bias: bool) -> Result<(Tensor<'g>, usize), 
     Ok(if bias { (x + site.arg(2)?, 3) } else { (x, 2) })
 }
 
-fn convolved<'g>(
-    site: &Site<'_, 'g>,
+pub(crate) fn convolved<'g>(
+    x: Tensor<'g>,
+    weight: Tensor<'g>,
     stride: &[usize],
     padding: &[usize],
     dilation: &[usize],
     groups: usize,
-) -> Result<Tensor<'g>, Error> {
+) -> Tensor<'g> {
     let pad: Vec<usize> = padding.iter().flat_map(|&pad| [pad, pad]).collect();
-    let options = ops::Conv::new().strides(stride).pad_type("custom").pad(pad);
-    Ok(site.arg(0)?.conv(site.arg(1)?, options.dilations(dilation).groups(groups)))
+    let options = ops::Conv::new().strides(stride).pad_type("custom").pad(pad).groups(groups);
+    if weight.is_constant() || dilation.iter().all(|&step| step == 1) {
+        return x.conv(weight, options.dilations(dilation));
+    }
+    // Core ML dilates what it holds; other kernels get their zeros here.
+    let mut weight = weight;
+    for (axis, &step) in dilation.iter().enumerate() {
+        let mut shape = weight.shape();
+        let (before, after): (usize, usize) =
+            (shape[..axis + 2].iter().product(), shape[axis + 3..].iter().product());
+        let count = shape[axis + 2];
+        let spaced = weight.view([before, count, 1, after]);
+        let spaced = spaced.pad([0, 0, 0, 0, 0, step as i32 - 1, 0, 0], ops::Pad::new());
+        shape[axis + 2] = (count - 1) * step + 1;
+        let line = spaced.view([before, count * step, after]);
+        weight = line.narrow(1, ..shape[axis + 2] as i32).view(shape);
+    }
+    x.conv(weight, options)
 }
 
 fn transposed<'g>(
@@ -245,110 +244,24 @@ fn transposed<'g>(
     output_padding: &[usize],
     groups: usize,
 ) -> Result<Tensor<'g>, Error> {
-    let less = |at: usize| output_padding.get(at).copied().unwrap_or(0);
-    if (0..padding.len()).any(|at| less(at) > padding[at]) {
-        return site.refuse("pads its output by more than its input");
-    }
-    let pad: Vec<usize> =
-        (0..padding.len()).flat_map(|at| [padding[at], padding[at] - less(at)]).collect();
+    let more = |at: usize| output_padding.get(at).copied().unwrap_or(0);
+    let rank = padding.len();
+    // Where the output grows by more than it shrinks, zeros follow it.
+    let grows = (0..rank).any(|at| more(at) > padding[at]);
+    let pad: Vec<usize> = match grows {
+        true => vec![0; 2 * rank],
+        false => (0..rank).flat_map(|at| [padding[at], padding[at] - more(at)]).collect(),
+    };
     let options = ops::ConvTranspose::new().strides(stride).pad_type("custom").pad(pad);
     let options = options.dilations(dilation).groups(groups);
-    Ok(site.arg(0)?.conv_transpose(site.arg(1)?, options))
-}
-
-fn attention<'g>(
-    site: &Site<'_, 'g>,
-    heads: usize,
-    mask: MaskKind,
-    scale: Option<f32>,
-    soft_cap: Option<f32>,
-) -> Result<Tensor<'g>, Error> {
-    let [mut query, mut key, mut value] = [site.arg(0)?, site.arg(1)?, site.arg(2)?];
-    if query.rank() != 4 {
-        return site.refuse(format!("has queries of rank {}; 4 is lowered", query.rank()));
-    }
-    let last = query.extent(1) != heads;
-    if last {
-        [query, key, value] = [query, key, value].map(|x| x.transpose([0, 2, 1, 3]));
-    }
-    let mut options = AttentionOptions { scale, soft_cap, ..AttentionOptions::default() };
-    match mask {
-        MaskKind::None => {}
-        MaskKind::Causal => options.causal = true,
-        MaskKind::SlidingWindow(width) => options.window = Some(width + 1),
-        MaskKind::Bias => options.bias = Some(site.arg(3)?),
-        MaskKind::Custom => {
-            let mask = site.arg(3)?;
-            let (batch, keys) = (mask.extent(0), mask.last_extent());
-            let hidden = mask.less(0.5).cast(coremill_graph::DType::Fp32) * -3e4;
-            options.bias = Some(hidden.view([batch, 1, 1, keys]));
+    let mut y = site.arg(0)?.conv_transpose(site.arg(1)?, options);
+    if grows {
+        for at in 0..rank {
+            let end = y.extent(at + 2).saturating_sub(padding[at].saturating_sub(more(at)));
+            y = y.narrow(at as i32 + 2, padding[at] as i32..end as i32);
         }
+        let after = (0..rank).flat_map(|at| [0, more(at).saturating_sub(padding[at]) as i32]);
+        y = y.pad([0; 4].into_iter().chain(after).collect::<Vec<i32>>(), ops::Pad::new());
     }
-    let y = nn::attention(query, key, value, &options);
-    Ok(if last { y.transpose([0, 2, 1, 3]) } else { y })
-}
-
-/// Parameters that are blocks of GGUF, and the nodes that multiply by them.
-pub(crate) struct Packed {
-    pub(crate) bytes: HashSet<NodeId>,
-    pub(crate) uses: HashMap<NodeId, PackedUse>,
-}
-
-/// How a node multiplies by blocks.
-pub(crate) struct PackedUse {
-    name: String,
-    scheme: Scheme,
-}
-
-pub(crate) fn packed_params(source: &rlx_ir::Graph) -> Result<Packed, Error> {
-    let mut packed = Packed { bytes: HashSet::new(), uses: HashMap::new() };
-    for node in source.nodes() {
-        let scheme = match &node.op {
-            Op::DequantMatMul { scheme } | Op::DequantGroupedMatMul { scheme } => scheme,
-            _ => continue,
-        };
-        let Some(&weights) = node.inputs.get(1) else { continue };
-        if let (Some(scheme), Op::Param { name }) = (of_gguf(scheme), &source.node(weights).op) {
-            packed.bytes.insert(weights);
-            packed.uses.insert(node.id, PackedUse { name: name.clone(), scheme });
-        }
-    }
-    Ok(packed)
-}
-
-fn of_gguf(scheme: &QuantScheme) -> Option<Scheme> {
-    Some(match scheme {
-        QuantScheme::GgufQ2K => Scheme::Q2_K,
-        QuantScheme::GgufQ3K => Scheme::Q3_K,
-        QuantScheme::GgufQ4K => Scheme::Q4_K,
-        QuantScheme::GgufQ5K => Scheme::Q5_K,
-        QuantScheme::GgufQ6K => Scheme::Q6_K,
-        QuantScheme::GgufQ8K => Scheme::Q8_K,
-        QuantScheme::GgufQ4_0 => Scheme::Q4_0,
-        QuantScheme::GgufQ4_1 => Scheme::Q4_1,
-        QuantScheme::GgufQ5_0 => Scheme::Q5_0,
-        QuantScheme::GgufQ5_1 => Scheme::Q5_1,
-        QuantScheme::GgufQ8_0 => Scheme::Q8_0,
-        _ => return None,
-    })
-}
-
-/// The product with a weight of blocks, `[outputs, inputs]` as GGUF has it.
-pub(crate) fn packed_matmul<'g>(
-    site: &Site<'_, 'g>,
-    packed: &PackedUse,
-    blocks: &mut HashMap<String, (Scheme, Vec<u64>)>,
-) -> Result<Tensor<'g>, Error> {
-    let x = site.arg(0)?;
-    let (inputs, outputs) = (x.last_extent(), *site.shape.last().unwrap_or(&1));
-    let mut shape = vec![outputs, inputs];
-    if let Op::DequantGroupedMatMul { .. } = &site.node.op {
-        return site.refuse("multiplies by blocks of several experts, which is not lowered");
-    }
-    let weight = site.graph.param(&packed.name, shape.clone());
-    blocks.insert(
-        packed.name.clone(),
-        (packed.scheme, shape.drain(..).map(|extent| extent as u64).collect()),
-    );
-    Ok(x.matmul_t(weight))
+    Ok(y)
 }

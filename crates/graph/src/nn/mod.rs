@@ -13,8 +13,9 @@
 //! | `rope` | [`Rope`] and its scalings |
 //! | `attention` | [`attention`], [`Attention`], [`KvCache`], [`latent_attention`] |
 //! | `experts` | [`Experts`], [`top_experts`], [`grouped_matmul`] |
-//! | `scan` | [`scan`], [`selective_scan`], [`state_space_dual`], [`gated_delta`], [`wkv`] |
+//! | `scan` | [`scan`], [`repeat`], [`selective_scan`], [`state_space_dual`], [`gated_delta`], [`wkv`] |
 //! | `recurrent` | [`Lstm`], [`Gru`] |
+//! | `linalg` | [`solve`], [`solve_triangular`], [`determinant`], [`cholesky`], [`qr`], [`eigh`], [`svd`] |
 //! | `sampling` | [`top_k_filter`], [`top_p_filter`], [`sample`] |
 //! | `spectral` | [`fft`], [`LogMel`] |
 
@@ -22,6 +23,7 @@ mod activation;
 mod attention;
 mod conv;
 mod experts;
+mod linalg;
 mod linear;
 mod norm;
 mod recurrent;
@@ -36,6 +38,7 @@ pub use conv::{
     Conv, ConvTranspose, adaptive_avg_pool, avg_pool, max_pool, resize_bilinear, resize_nearest,
 };
 pub use experts::{Experts, grouped_matmul, top_experts};
+pub use linalg::{cholesky, determinant, eigh, qr, solve, solve_triangular, svd};
 pub use linear::{Embedding, Linear, Lora};
 pub use norm::{
     BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RmsNorm, adaptive_norm,
@@ -43,7 +46,7 @@ pub use norm::{
 pub use recurrent::{Gru, Lstm};
 pub use rope::{Rope, RopeScaling, RopeStyle, RopeTables, axial_tables, rotate};
 pub use sampling::{sample, top_k_filter, top_p_filter};
-pub use scan::{MAX_UNROLLED, gated_delta, scan, selective_scan, state_space_dual, wkv};
+pub use scan::{MAX_UNROLLED, gated_delta, repeat, scan, selective_scan, state_space_dual, wkv};
 pub use spectral::{LogMel, fft};
 
 /// A name below another.

@@ -142,6 +142,11 @@ impl Rope {
 }
 
 impl<'g> RopeTables<'g> {
+    /// Tables of cosines and sines that were computed elsewhere, with half the rotated elements last.
+    pub fn new(cos: Tensor<'g>, sin: Tensor<'g>, style: RopeStyle) -> RopeTables<'g> {
+        RopeTables { cos, sin, style }
+    }
+
     /// The rows at integer positions.
     #[track_caller]
     pub fn at(self, positions: Tensor<'g>) -> RopeTables<'g> {

@@ -66,6 +66,31 @@ pub fn scan<'g>(
     (last[2..].to_vec(), last[1])
 }
 
+/// Runs a body a number of times on what it carries, and gives that. The body takes the step's number, too.
+#[track_caller]
+pub fn repeat<'g>(
+    graph: &'g Graph,
+    steps: usize,
+    carried: &[Tensor<'g>],
+    mut body: impl FnMut(Tensor<'g>, &[Tensor<'g>]) -> Vec<Tensor<'g>>,
+) -> Vec<Tensor<'g>> {
+    if steps <= MAX_UNROLLED {
+        let mut carried = carried.to_vec();
+        for step in 0..steps {
+            carried = body(graph.int(step as i32), &carried);
+        }
+        return carried;
+    }
+    let mut variables = vec![graph.int(0)];
+    variables.extend(carried);
+    let last = graph.while_loop(
+        &variables,
+        |variables| variables[0].less(steps as i32),
+        |variables| [vec![variables[0] + 1], body(variables[0], &variables[1..])].concat(),
+    );
+    last[1..].to_vec()
+}
+
 /// Mamba's selective scan: `x` and `delta` are `[batch, length, channels]`, `a` `[channels, state]`, `b` and `c`
 /// `[batch, length, state]`. The state begins as `[batch, channels, state]`; gives the result and the last state.
 #[track_caller]
@@ -112,7 +137,8 @@ pub fn state_space_dual<'g>(
 }
 
 /// The gated delta rule: `query` and `key` are `[batch, length, heads, key]`, `value`
-/// `[batch, length, heads, value]`, `gate` (a logarithm) and `beta` `[batch, length, heads]`. The state begins as
+/// `[batch, length, heads, value]`, `gate` (a logarithm) and `beta` `[batch, length, heads]`; a gate of
+/// `[batch, length, heads, key]` decays each element of keys on its own. The state begins as
 /// `[batch, heads, key, value]`.
 #[track_caller]
 pub fn gated_delta<'g>(
@@ -125,10 +151,11 @@ pub fn gated_delta<'g>(
 ) -> (Tensor<'g>, Tensor<'g>) {
     let wide = |x: Tensor<'g>| x.transpose([1, 0, 2, 3]);
     let narrow = |x: Tensor<'g>| x.transpose([1, 0, 2]);
-    let sequences = [wide(query), wide(key), wide(value), narrow(gate), narrow(beta)];
+    let gate = if gate.rank() == 4 { wide(gate) } else { narrow(gate).unsqueeze(3) };
+    let sequences = [wide(query), wide(key), wide(value), gate, narrow(beta)];
     let (last, results) = scan(query.graph(), &[start], &sequences, |carried, step| {
         let [query, key, value, gate, beta] = [step[0], step[1], step[2], step[3], step[4]];
-        let decayed = carried[0] * gate.exp().expand_dims([2, 3]);
+        let decayed = carried[0] * gate.exp().unsqueeze(3);
         let held = (decayed * key.unsqueeze(3)).sum([2], false);
         let correction = (value - held) * beta.unsqueeze(2);
         let state = decayed + key.unsqueeze(3) * correction.unsqueeze(2);

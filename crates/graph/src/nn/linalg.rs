@@ -1,0 +1,298 @@
+//! Linear algebra out of products and masks, which is what Core ML has for it.
+//!
+//! Matrices have one axis of batches before them. Every step is masked arithmetic on whole matrices, so that one
+//! body serves all steps: [`repeat`] writes few of them out, and more become a `while_loop`.
+
+use super::scan::repeat;
+use crate::graph::Graph;
+use crate::ops;
+use crate::tensor::Tensor;
+
+/// What stands below a sum of squares, so that nothing is divided by 0. Matrices are scaled to elements of about 1.
+const TINY: f32 = 1e-7;
+
+fn places(graph: &Graph, count: usize) -> Tensor<'_> {
+    let places: Vec<i32> = (0..count as i32).collect();
+    graph.ints([count], &places)
+}
+
+fn as_float(condition: Tensor<'_>) -> Tensor<'_> {
+    condition.cast(crate::DType::Fp32)
+}
+
+/// 1 at one place, 0 elsewhere.
+fn mark<'g>(place: Tensor<'g>, count: usize) -> Tensor<'g> {
+    as_float(places(place.graph(), count).equal(place))
+}
+
+fn identity(graph: &Graph, size: usize) -> Tensor<'_> {
+    let mut elements = vec![0.0; size * size];
+    elements.iter_mut().step_by(size + 1).for_each(|element| *element = 1.0);
+    graph.floats([size, size], &elements)
+}
+
+fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
+    graph.floats(shape, &vec![0.0; shape.iter().product()])
+}
+
+fn log(x: Tensor<'_>) -> Tensor<'_> {
+    x.log(ops::Log::new().epsilon(0.0))
+}
+
+struct Eliminated<'g> {
+    solution: Tensor<'g>,
+    determinant: Tensor<'g>,
+    log_determinant: Tensor<'g>,
+}
+
+/// Gauss and Jordan's elimination, which takes the largest element of each column among the rows that are left.
+fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Eliminated<'g> {
+    let graph = a.graph();
+    let (batch, size) = (a.extent(0), a.extent(1));
+    let width = size + b.extent(2);
+    let start = [
+        graph.concat([a, b], -1, Default::default()),
+        zeros(graph, &[batch, size, size]),
+        zeros(graph, &[batch, size]) + 1.0,
+        zeros(graph, &[batch, 1]) + 1.0,
+        zeros(graph, &[batch, 1]),
+    ];
+    let last = repeat(graph, size, &start, |step, carried| {
+        let [rows, order, left, determinant, logarithm] =
+            [carried[0], carried[1], carried[2], carried[3], carried[4]];
+        let column = (rows * mark(step, width)).sum([2], false);
+        let best = ((column.abs() + 1.0) * left).argmax(1).unsqueeze(1);
+        let row = as_float(places(graph, size).equal(best));
+        let pivot = (column * row).sum([1], true);
+        let scaled = (rows * row.unsqueeze(2)).sum([1], true) / pivot.unsqueeze(2);
+        // Each row that is still left above the pivot's is an exchange.
+        let above = (left * as_float(places(graph, size).less(best))).sum([1], true);
+        let parity = 1.0 - (above % 2.0) * 2.0;
+        vec![
+            rows - (column - row).unsqueeze(2) * scaled,
+            order + mark(step, size).view([1, size, 1]) * row.unsqueeze(1),
+            left - row,
+            determinant * pivot * parity,
+            logarithm + log(pivot.abs()),
+        ]
+    });
+    let flat = ops::Squeeze::new().axes([1]);
+    Eliminated {
+        solution: last[1].dot(last[0].narrow(-1, size as i32..)),
+        determinant: last[3].squeeze(flat.clone()),
+        log_determinant: last[4].squeeze(flat),
+    }
+}
+
+/// The solution `x` of `a x = b` for `[batch, n, n]` and `[batch, n, columns]`.
+#[track_caller]
+pub fn solve<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Tensor<'g> {
+    eliminate(a, b).solution
+}
+
+/// Determinants of `[batch, n, n]`, and the logarithms of their magnitudes, which do not overflow.
+#[track_caller]
+pub fn determinant(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
+    let unit = zeros(a.graph(), &[a.extent(0), a.extent(1), 1]);
+    let found = eliminate(a, unit);
+    (found.determinant, found.log_determinant)
+}
+
+/// The lower triangle `l` with `a = l lᵀ` of a positive definite `[batch, n, n]`.
+#[track_caller]
+pub fn cholesky(a: Tensor<'_>) -> Tensor<'_> {
+    let graph = a.graph();
+    let size = a.extent(1);
+    let start = [a, zeros(graph, &a.shape())];
+    let last = repeat(graph, size, &start, |step, carried| {
+        let own = mark(step, size);
+        let column = (carried[0] * own).sum([2], false);
+        let root = (column * own).sum([1], true).sqrt();
+        let column = column * as_float(places(graph, size).greater_equal(step)) / root;
+        let tall = column.unsqueeze(2);
+        vec![carried[0] - tall * column.unsqueeze(1), carried[1] + tall * own]
+    });
+    last[1]
+}
+
+/// The solution `x` of `a x = b`, where only one triangle of `a` is read.
+#[track_caller]
+pub fn solve_triangular<'g>(a: Tensor<'g>, b: Tensor<'g>, lower: bool) -> Tensor<'g> {
+    let graph = a.graph();
+    let size = a.extent(1);
+    let start = [zeros(graph, &b.shape())];
+    let last = repeat(graph, size, &start, |step, carried| {
+        // What is not solved yet is 0, so that the other triangle does not count.
+        let step = if lower { step } else { step * -1 + (size as i32 - 1) };
+        let own = mark(step, size);
+        let tall = own.view([size, 1]);
+        let row = (a * tall).sum([1], true);
+        let diagonal = (row * own).sum([2], true);
+        let known = row.dot(carried[0]);
+        vec![carried[0] + tall * (((b * tall).sum([1], true) - known) / diagonal)]
+    });
+    last[0]
+}
+
+/// The factors of `[batch, m, n]` by Householder's reflections: `[batch, m, k]` and `[batch, k, n]`, `k` the smaller
+/// of the extents. Signs are LAPACK's.
+#[track_caller]
+pub fn qr(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
+    let graph = a.graph();
+    let (batch, rows, columns) = (a.extent(0), a.extent(1), a.extent(2));
+    let rank = rows.min(columns);
+    let unit = identity(graph, rows).unsqueeze(0).broadcast_to([batch, rows, rows]);
+    let last = repeat(graph, rank, &[a, unit], |step, carried| {
+        let own = mark(step, rows);
+        let column = (carried[0] * mark(step, columns)).sum([2], false);
+        let below = column * as_float(places(graph, rows).greater(step));
+        let square = below.square().sum([1], true);
+        let head = (column * own).sum([1], true);
+        let sign = as_float(head.greater_equal(0.0)) * 2.0 - 1.0;
+        // Where nothing stands below the diagonal, nothing is reflected.
+        let reflects = as_float(square.greater(0.0));
+        let v = below + (head + sign * (head.square() + square).sqrt()) * own;
+        let factor = (reflects * 2.0 / (v.square().sum([1], true) + (1.0 - reflects))).unsqueeze(2);
+        let (tall, wide) = (v.unsqueeze(2), v.unsqueeze(1));
+        vec![
+            carried[0] - factor * tall * wide.dot(carried[0]),
+            carried[1] - factor * carried[1].dot(tall) * wide,
+        ]
+    });
+    let upper = last[0].narrow(1, ..rank as i32);
+    let upper = upper.band_part(ops::BandPart::new().lower(0).upper(-1));
+    (last[1].narrow(2, ..rank as i32), upper)
+}
+
+/// Rounds of a tournament, in which everybody meets everybody once: whom each meets, itself if nobody.
+fn rounds(size: usize) -> Vec<Vec<usize>> {
+    let players = size + size % 2;
+    let player = |seat: usize, round: usize| match seat {
+        0 => 0,
+        _ => 1 + (seat - 1 + round) % (players - 1),
+    };
+    (0..players.saturating_sub(1))
+        .map(|round| {
+            let mut met: Vec<usize> = (0..size).collect();
+            for seat in 0..players / 2 {
+                let (a, b) = (player(seat, round), player(players - 1 - seat, round));
+                if a.max(b) < size {
+                    (met[a], met[b]) = (b, a);
+                }
+            }
+            met
+        })
+        .collect()
+}
+
+/// Rotations after Jacobi that turn many pairs of axes at once. The body is given the rotation of `gram`'s pairs.
+struct Jacobi<'g> {
+    /// `[rounds, size, size]`: 1 where a row's axis meets a column's.
+    pairs: Tensor<'g>,
+    /// `[rounds, size]`: on which side of the pair an axis is.
+    sides: Tensor<'g>,
+    rounds: usize,
+    size: usize,
+}
+
+impl<'g> Jacobi<'g> {
+    fn new(graph: &'g Graph, size: usize) -> Jacobi<'g> {
+        let all = rounds(size);
+        let (mut pairs, mut sides) = (Vec::new(), Vec::new());
+        for met in &all {
+            for (own, &other) in met.iter().enumerate() {
+                pairs.extend((0..size).map(|at| f32::from(u8::from(at == other && at != own))));
+                sides.push(if own < other { 1.0 } else { -1.0 });
+            }
+        }
+        let count = all.len().max(1);
+        pairs.resize(count * size * size, 0.0);
+        sides.resize(count * size, 1.0);
+        Jacobi {
+            pairs: graph.floats([count, size, size], &pairs),
+            sides: graph.floats([count, size], &sides),
+            rounds: count,
+            size,
+        }
+    }
+
+    /// How many steps suffice: convergence is quadratic, so that sweeps hardly grow with the size.
+    fn steps(&self) -> usize {
+        self.rounds * (4 + self.size.next_power_of_two().ilog2() as usize)
+    }
+
+    fn rotation(&self, step: Tensor<'g>, gram: Tensor<'g>) -> Tensor<'g> {
+        let graph = gram.graph();
+        let round = (step % self.rounds as i32).expand_dims([0]);
+        let own = ops::Gather::new().axis(0);
+        let pairs = self.pairs.gather(round, own.clone());
+        let side = self.sides.gather(round, own);
+        let unit = identity(graph, self.size);
+        let diagonal = (gram * unit).sum([2], false);
+        let shared = (gram * pairs).sum([2], false);
+        let ahead = (diagonal.unsqueeze(1) * pairs).sum([2], false) - diagonal;
+        let direction = as_float(ahead.greater(0.0)) - as_float(ahead.less(0.0))
+            + as_float(ahead.equal(0.0)) * side;
+        let length = ahead.abs() + (ahead.square() + shared.square() * 4.0).sqrt();
+        let tangent = shared * direction * 2.0 / length.maximum(1e-30);
+        let cosine = 1.0 / (tangent.square() + 1.0).sqrt();
+        cosine.unsqueeze(2) * unit + (tangent * cosine).unsqueeze(2) * pairs
+    }
+}
+
+/// Columns in an order.
+fn columns<'g>(matrix: Tensor<'g>, order: Tensor<'g>) -> Tensor<'g> {
+    let chosen = order.one_hot(matrix.extent(2) as i32, ops::OneHot::new().axis(-1));
+    matrix.matmul_t(as_float(chosen))
+}
+
+/// The largest magnitude of each matrix, at least a little.
+fn magnitude(a: Tensor<'_>) -> Tensor<'_> {
+    a.abs().max([1, 2], true).maximum(TINY)
+}
+
+/// Eigenvalues `[batch, n]` of symmetric `[batch, n, n]`, ascending, and their vectors as columns, by Jacobi's
+/// rotations. A vector's sign is not determined.
+#[track_caller]
+pub fn eigh(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
+    let graph = a.graph();
+    let (batch, size) = (a.extent(0), a.extent(1));
+    let scale = magnitude(a);
+    let jacobi = Jacobi::new(graph, size);
+    let unit = identity(graph, size).unsqueeze(0).broadcast_to([batch, size, size]);
+    let last = repeat(graph, jacobi.steps(), &[a / scale, unit], |step, carried| {
+        let turn = jacobi.rotation(step, carried[0]);
+        let turned = carried[0].dot(turn);
+        let turned = turn.matmul(turned, ops::Matmul::new().transpose_x(true));
+        vec![turned, carried[1].dot(turn)]
+    });
+    let values = (last[0] * identity(graph, size)).sum([2], false);
+    let options = ops::Topk::new().k(size as i32).axis(1).ascending(true);
+    let (values, order) = values.topk(options);
+    (values * scale.view([batch, 1]), columns(last[1], order))
+}
+
+/// The thin singular value decomposition of `[batch, m, n]`: `[batch, m, k]`, `[batch, k]` descending and
+/// `[batch, k, n]`, by rotations of columns. Vectors of singular values of 0 are 0; signs are not determined.
+#[track_caller]
+pub fn svd(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>, Tensor<'_>) {
+    let (batch, rows, wide) = (a.extent(0), a.extent(1), a.extent(2));
+    if rows < wide {
+        let (u, values, v) = svd(a.swap(1, 2));
+        return (v.swap(1, 2), values, u.swap(1, 2));
+    }
+    let graph = a.graph();
+    let scale = magnitude(a);
+    let jacobi = Jacobi::new(graph, wide);
+    let unit = identity(graph, wide).unsqueeze(0).broadcast_to([batch, wide, wide]);
+    let last = repeat(graph, jacobi.steps(), &[a / scale, unit], |step, carried| {
+        let gram = carried[0].matmul(carried[0], ops::Matmul::new().transpose_x(true));
+        let turn = jacobi.rotation(step, gram);
+        vec![carried[0].dot(turn), carried[1].dot(turn)]
+    });
+    let lengths = last[0].square().sum([1], false).sqrt();
+    let options = ops::Topk::new().k(wide as i32).axis(1);
+    let (values, order) = lengths.topk(options);
+    let u = columns(last[0], order) / values.unsqueeze(1).maximum(TINY);
+    (u, values * scale.view([batch, 1]), columns(last[1], order).swap(1, 2))
+}

@@ -1,0 +1,197 @@
+//! What a graph of fixed shapes becomes: packages and functions of the caller, one after the other.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use coremill_graph::{Array, Device, Error, Executable, Input, Opset, Param, Precision, Session};
+use rlx_ir::{DType, Graph, NodeId, Op};
+
+use crate::divide::{HostNode, Hosts, Part, Segment, divide, is_divided};
+use crate::lower::{self, Blocks, element_type, failure, is_float};
+
+/// The release that graphs are lowered for: the first with compressed constants of blocks.
+const TARGET: Opset = Opset::Ios18;
+
+/// What graphs are compiled for.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) device: Device,
+    pub(crate) precision: Precision,
+    pub(crate) hosts: Hosts,
+}
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    steps: Vec<Step>,
+    /// The graph's inputs by name.
+    inputs: HashMap<String, NodeId>,
+    outputs: Vec<NodeId>,
+}
+
+enum Step {
+    Package(Box<Package>),
+    Host(HostNode),
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Step::Package(package) => f.debug_tuple("Package").field(&package.names).finish(),
+            Step::Host(host) => f.debug_tuple("Host").field(&host.id()).finish(),
+        }
+    }
+}
+
+struct Package {
+    executable: Executable,
+    /// Names, element types and nodes of the inputs.
+    inputs: Vec<(String, DType, NodeId)>,
+    /// Names and nodes of the outputs.
+    names: Vec<String>,
+    outputs: Vec<NodeId>,
+    blocks: Blocks,
+}
+
+impl Plan {
+    pub(crate) fn new(graph: &Graph, setting: &Setting) -> Result<Plan, Error> {
+        let named = |graph: &Graph| -> Vec<(String, NodeId)> {
+            let nodes = graph.nodes().iter();
+            nodes
+                .filter_map(|node| match &node.op {
+                    Op::Input { name } => Some((name.clone(), node.id)),
+                    _ => None,
+                })
+                .collect()
+        };
+        let steps = if is_divided(graph, &setting.hosts) {
+            let parts = divide(graph, &setting.hosts).into_iter().map(|part| match part {
+                Part::Host(host) => Ok(Step::Host(host)),
+                Part::Segment(Segment { graph, inputs, outputs }) => {
+                    Package::new(&graph, &inputs, outputs, setting)
+                }
+            });
+            parts.collect::<Result<Vec<_>, Error>>()?
+        } else {
+            vec![Package::new(graph, &named(graph), graph.outputs.clone(), setting)?]
+        };
+        let inputs = named(graph).into_iter().collect();
+        Ok(Plan { steps, inputs, outputs: graph.outputs.clone() })
+    }
+
+    fn packages(&mut self) -> impl Iterator<Item = &mut Package> {
+        self.steps.iter_mut().filter_map(|step| match step {
+            Step::Package(package) => Some(&mut **package),
+            Step::Host(_) => None,
+        })
+    }
+
+    /// Sets a parameter wherever it is used.
+    pub(crate) fn set(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<(), Error> {
+        let mut known = false;
+        let mut unknown = None;
+        for package in self.packages() {
+            match package.executable.param_shape(name) {
+                Ok(shape) => {
+                    let param = match package.blocks.get(name) {
+                        Some((scheme, shape)) => {
+                            Param::blocks(*scheme, shape.clone(), bytes.to_vec())?
+                        }
+                        None => Param::elements(element_type(dtype)?, shape, bytes.to_vec())?,
+                    };
+                    package.executable.set(name, param)?;
+                    known = true;
+                }
+                Err(error) => unknown = Some(error),
+            }
+        }
+        match unknown {
+            Some(error) if !known => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn prepare(&mut self) -> Result<(), Error> {
+        self.packages().try_for_each(|package| package.executable.prepare())
+    }
+
+    pub(crate) fn save(&mut self, path: &Path) -> Result<(), Error> {
+        let count = self.steps.len();
+        match &mut self.steps[..] {
+            [Step::Package(package)] => package.executable.save(path),
+            _ => Err(failure(format!(
+                "the graph is divided into {count} parts, which no package holds"
+            ))),
+        }
+    }
+
+    pub(crate) fn run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>, Error> {
+        let mut values: HashMap<NodeId, Vec<f32>> = HashMap::new();
+        for &(name, elements) in inputs {
+            let Some(&id) = self.inputs.get(name) else {
+                return Err(failure(format!("the graph has no input `{name}`")));
+            };
+            values.insert(id, elements.to_vec());
+        }
+        for step in &mut self.steps {
+            match step {
+                Step::Package(package) => package.run(&mut values)?,
+                Step::Host(host) => {
+                    let result = host.run(&values)?;
+                    values.insert(host.id(), result);
+                }
+            }
+        }
+        let missing = || failure("an output was not computed");
+        self.outputs.iter().map(|id| values.get(id).cloned().ok_or_else(missing)).collect()
+    }
+}
+
+impl Package {
+    fn new(
+        graph: &Graph,
+        inputs: &[(String, NodeId)],
+        outputs: Vec<NodeId>,
+        setting: &Setting,
+    ) -> Result<Step, Error> {
+        let lowered = lower::lower(graph, TARGET)?;
+        let session = Session::new(setting.device).precision(setting.precision);
+        let ids: HashMap<&str, NodeId> =
+            inputs.iter().map(|(name, id)| (name.as_str(), *id)).collect();
+        let inputs = lowered.inputs.into_iter().filter_map(|(name, dtype)| {
+            let id = *ids.get(name.as_str())?;
+            Some((name, dtype, id))
+        });
+        Ok(Step::Package(Box::new(Package {
+            inputs: inputs.collect(),
+            executable: session.compile(&lowered.graph)?,
+            names: lowered.outputs,
+            outputs,
+            blocks: lowered.blocks,
+        })))
+    }
+
+    fn run(&mut self, values: &mut HashMap<NodeId, Vec<f32>>) -> Result<(), Error> {
+        let mut given: Vec<(&str, Box<dyn Input + '_>)> = Vec::with_capacity(self.inputs.len());
+        for (name, dtype, id) in &self.inputs {
+            // What is missing, the session reports.
+            let Some(elements) = values.get(id) else { continue };
+            given.push(match is_float(*dtype) {
+                true => (name, Box::new(elements.clone())),
+                false => (name, Box::new(elements.iter().map(|&x| x as i32).collect::<Vec<i32>>())),
+            });
+        }
+        let given: Vec<(&str, &dyn Input)> =
+            given.iter().map(|(name, input)| (*name, &**input)).collect();
+        let results = self.executable.run(&given)?;
+        let floats = |array: &Array| match (array.as_floats(), array.as_ints()) {
+            (Some(floats), _) => floats.to_vec(),
+            (_, ints) => ints.unwrap_or_default().iter().map(|&x| x as f32).collect(),
+        };
+        for (name, id) in self.names.iter().zip(&self.outputs) {
+            if let Some(array) = results.array(name) {
+                values.insert(*id, floats(array));
+            }
+        }
+        Ok(())
+    }
+}
