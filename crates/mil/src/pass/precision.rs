@@ -9,8 +9,8 @@
 //!
 //! Inputs and outputs keep their types. An operation stays in `fp32` if `fp16` is none of its types, if the
 //! caller says so, or if it computes what halves cannot hold: angles and indices (what `sin`, `cos` and casts to
-//! integers are computed from, back to where it is a product of layers), and numbers beyond 65504 that are no
-//! masks. Constants beyond that range become the largest finite number, and the smallest of ones that are not 0
+//! integers are computed from, back to where it is a product of layers), the points at which `resample` looks up
+//! pictures, and numbers beyond 65504 that are no masks. Constants beyond that range become the largest finite number, and the smallest of ones that are not 0
 //! do not become 0: a mask of −3.4e38 would give NaN as −∞, and a denominator without its epsilon infinity.
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use half::f16;
 
 use crate::infer::{Analysis, Refusal};
 use crate::ir::{
-    Binding, BlockId, Constant, ConstantData, Function, Input, Op, OpId, Type, ValueId,
+    Binding, BlockId, Constant, ConstantData, Definition, Function, Input, Op, OpId, Type, ValueId,
 };
 use crate::ops::{Accepts, OpKind, Parameter};
 use crate::pass::names::{names_of, unused};
@@ -196,7 +196,7 @@ impl Narrowing<'_> {
         half: bool,
     ) -> Result<Binding, Error> {
         let accepts = op.kind().and_then(|kind| kind.row(self.source.opset)?.parameter(name));
-        let takes_half = accepts.is_none_or(takes_half);
+        let takes_half = accepts.is_none_or(takes_half) && !is_place(op, name);
         Ok(match binding {
             Binding::Literal(constant) => {
                 let is_cast = op.kind() == Some(OpKind::Cast) && name == "dtype";
@@ -362,7 +362,7 @@ impl Narrowing<'_> {
         };
         op.all_bindings().all(|(name, binding)| match binding {
             Binding::Value(value) if self.is_float(*value) => {
-                row.parameter(name).is_some_and(takes_half)
+                is_place(op, name) || row.parameter(name).is_some_and(takes_half)
             }
             Binding::Value(_) | Binding::Literal(_) => true,
         })
@@ -372,6 +372,11 @@ impl Narrowing<'_> {
         let name = op.outputs.first().map_or("", |&output| &self.source.value(output).name);
         Error::refused(op, name, refusals)
     }
+}
+
+/// Whether a parameter says where a picture is looked up: halves tell apart too few places of one.
+fn is_place(op: &Op, parameter: &str) -> bool {
+    op.kind() == Some(OpKind::Resample) && parameter == "coordinates"
 }
 
 /// Whether a float bound to a parameter may be of 16 bits.
@@ -434,21 +439,35 @@ fn wide_ops(
         }
     }
     keep_sums(function, analysis, exact, &mut wide);
+    let floats_made_by = |op: &Op, chosen: &dyn Fn(&str) -> bool| -> Vec<OpId> {
+        let bindings = op.all_bindings().filter(|(name, _)| chosen(name));
+        let producer = |(_, binding): (&str, &Binding)| {
+            let Binding::Value(value) = binding else { return None };
+            let Definition::Output(producer, _) = function.value(*value).definition else {
+                return None;
+            };
+            analysis.ty(*value).is_some_and(is_fp32).then_some(producer)
+        };
+        bindings.filter_map(producer).collect()
+    };
     while let Some(id) = pending.pop() {
         if !wide.insert(id) && !matches!(function.op(id).kind(), Some(OpKind::Sin | OpKind::Cos)) {
             continue;
         }
-        for (_, binding) in function.op(id).all_bindings() {
-            let Binding::Value(value) = binding else { continue };
-            if let crate::ir::Definition::Output(producer, _) = function.value(*value).definition
-                && analysis.ty(*value).is_some_and(is_fp32)
-                && computes_angles(function.op(producer))
-                && !wide.contains(&producer)
-            {
-                pending.push(producer);
-            }
+        let producers = floats_made_by(function.op(id), &|_| true);
+        let angles = |id: &OpId| computes_angles(function.op(*id)) && !wide.contains(id);
+        pending.extend(producers.into_iter().filter(angles));
+    }
+    let mut seen = HashSet::new();
+    for (_, op) in function.all_ops() {
+        pending.extend(floats_made_by(op, &|name| is_place(op, name)));
+    }
+    while let Some(id) = pending.pop() {
+        if computes_places(function.op(id)) && seen.insert(id) {
+            pending.extend(floats_made_by(function.op(id), &|_| true));
         }
     }
+    wide.extend(seen);
     wide
 }
 
@@ -521,8 +540,32 @@ fn computes_angles(op: &Op) -> bool {
                 | Stack
                 | Identity
                 | Fill
+                | Pad
+                | SlidingWindows
         )
     )
+}
+
+/// The same for the points of a picture, which matrices and their inverses move.
+fn computes_places(op: &Op) -> bool {
+    use OpKind::*;
+    computes_angles(op)
+        || matches!(
+            op.kind(),
+            Some(
+                Abs | Square
+                    | Sqrt
+                    | Rsqrt
+                    | Inverse
+                    | Pow
+                    | ReduceSum
+                    | Sin
+                    | Cos
+                    | Gather
+                    | GatherNd
+                    | ScatterNd
+            )
+        )
 }
 
 /// Whether an operation takes a number beyond the finite ones of half precision that is not a mask.
