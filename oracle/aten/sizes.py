@@ -32,6 +32,9 @@ ROWS: dict[str, Function] = {
     "std": lambda x: x.std(0), "one_hot": lambda x: functional.one_hot(x.argmax(1), 4), "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "transpose": lambda x: x.t().contiguous(), "squeeze": lambda x: x.unsqueeze(1).squeeze(1),
     "linspace": lambda x: x[:, 0] * 0 + torch.linspace(0, 1, 4).sum(), "meshgrid": lambda x: torch.meshgrid(x[:, 0], x[0], indexing="ij")[0], "tril": lambda x: (x @ x.t()).tril(-1), "movedim": lambda x: x[None].movedim(0, -1),
     "unfold": lambda x: x.unfold(1, 2, 2), "repeat_interleave": lambda x: x.repeat_interleave(2, 0), "numel": lambda x: x.sum() / x.numel(), "slice_scatter": lambda x: x.slice_scatter(torch.ones(1, 4), 0, 0, 1),
+    "fftn": lambda x: torch.fft.fftn(x[None], dim=(1, 2)).real, "ifft_ortho": lambda x: torch.fft.ifftn(x[None], dim=(1, 2), norm="ortho").imag, "rfft": lambda x: torch.view_as_real(torch.fft.rfft(x.t().contiguous())),
+    "irfft": lambda x: torch.fft.irfft(torch.complex(x.t(), x.t() * 2)), "istft": lambda x: torch.istft(torch.complex(x[:, :3].t(), x[:, 1:].t()), 4, 2, window=torch.hann_window(4)),
+    "istft_outer": lambda x: torch.istft(torch.complex(x[:, :3].t(), x[:, 1:].t()), 4, 2, window=torch.hamming_window(4), center=False),
 }  # fmt: skip
 #: What is done to a picture of free size.
 PICTURES: dict[str, Function] = {
@@ -39,6 +42,7 @@ PICTURES: dict[str, Function] = {
     "max_pool2d": lambda x: functional.max_pool2d(x, 2), "avg_pool2d": lambda x: functional.avg_pool2d(x, 3, 1, 1), "adaptive_avg_pool2d": lambda x: functional.adaptive_avg_pool2d(x, 1),
     "upsample_nearest2d": lambda x: functional.interpolate(x, scale_factor=2), "upsample_bilinear2d": lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
     "upsample_to": lambda x: functional.interpolate(functional.max_pool2d(x, 2), size=x.shape[-2:], mode="nearest"), "upsample_bilinear_to": lambda x: functional.interpolate(functional.max_pool2d(x, 2), size=x.shape[-2:], mode="bilinear"),
+    "upsample_aa_to": lambda x: functional.interpolate(functional.max_pool2d(x, 2), size=x.shape[-2:], mode="bilinear", antialias=True), "bicubic_aa_to": lambda x: functional.interpolate(x, size=(x.shape[-1], x.shape[-2] // 2), mode="bicubic", antialias=True),
     "flatten": lambda x: x.flatten(2).transpose(1, 2), "there_and_back": lambda x: x.flatten(2).view(x.shape), "pixel_shuffle": lambda x: functional.pixel_shuffle(torch.cat([x, x], 1), 2), "pixel_unshuffle": lambda x: functional.pixel_unshuffle(x, 2),
     "reflection_pad2d": lambda x: functional.pad(x, (1, 1, 1, 1), "reflect"), "replication_pad2d": lambda x: functional.pad(x, (1, 1, 1, 1), "replicate"), "batch_norm": lambda x: functional.batch_norm(x, torch.zeros(2), torch.ones(2)),
     "group_norm": lambda x: functional.group_norm(x, 2), "instance_norm": lambda x: functional.instance_norm(x), "windows": lambda x: x.view(1, 2, x.shape[2] // 2, 2, x.shape[3] // 2, 2).permute(0, 2, 4, 3, 5, 1).reshape(-1, 4, 2),

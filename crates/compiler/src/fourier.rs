@@ -31,9 +31,23 @@ pub(crate) struct Transform {
     pub(crate) kind: Kind,
     pub(crate) way: Way,
     pub(crate) axis: usize,
-    /// How many points it is of; the extent of the result, or of what a result of half of them tells.
-    pub(crate) points: u64,
-    pub(crate) scale: f64,
+    /// How many points it is of; the extent of the result, or of what a result of half of them tells. None if that is
+    /// known only when the program runs: as many as the axis then has.
+    pub(crate) points: Option<u64>,
+    pub(crate) scale: Scale,
+}
+
+/// The factor of a transform: a number times a power of how many points there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale {
+    pub(crate) factor: f64,
+    pub(crate) power: f64,
+}
+
+impl Scale {
+    pub(crate) fn of(self, points: u64) -> f64 {
+        self.factor * (points as f64).powf(self.power)
+    }
 }
 
 /// The angle of output `k` at input `t` of a transform, reduced so that it keeps its precision.
@@ -42,26 +56,36 @@ pub(crate) fn angle(points: u64, k: u64, t: u64) -> f64 {
 }
 
 impl Transform {
-    /// How many elements along the axis are looked at.
-    pub(crate) fn inputs(&self) -> u64 {
-        if self.kind == Kind::ToReal { self.points / 2 + 1 } else { self.points }
+    /// How many elements along the axis a transform of that many points looks at.
+    pub(crate) fn inputs(&self, points: u64) -> u64 {
+        if self.kind == Kind::ToReal { points / 2 + 1 } else { points }
+    }
+
+    /// The sign of the sines.
+    pub(crate) fn sign(&self) -> f64 {
+        if self.way == Way::Forward { 1.0 } else { -1.0 }
+    }
+
+    /// The points of a transform for which they must be known.
+    pub(crate) fn known_points(&self) -> Result<u64, Refusal> {
+        self.points.map_or_else(|| Err(unknown_extent(self.axis)), Ok)
     }
 
     /// The matrix, a row for each output: of `inputs` real parts, then of as many imaginary ones.
-    pub(crate) fn matrix(&self, inputs: u64, complex: bool) -> (u64, Vec<f32>) {
-        let sign = if self.way == Way::Forward { 1.0 } else { -1.0 };
+    pub(crate) fn matrix(&self, points: u64, inputs: u64, complex: bool) -> (u64, Vec<f32>) {
+        let (sign, scale) = (self.sign(), self.scale.of(points));
         let outputs = match self.kind {
-            Kind::FromReal => self.points / 2 + 1,
-            _ => self.points,
+            Kind::FromReal => points / 2 + 1,
+            _ => points,
         };
         let mut rows = Vec::new();
         let weight = |t: u64| match self.kind {
             // What has a mirror image counts twice.
-            Kind::ToReal if t != 0 && 2 * t != self.points => 2.0 * self.scale,
-            _ => self.scale,
+            Kind::ToReal if t != 0 && 2 * t != points => 2.0 * scale,
+            _ => scale,
         };
         let mut row = |of_real: &dyn Fn(f64) -> f64, of_imaginary: &dyn Fn(f64) -> f64, k| {
-            let angle = |t| angle(self.points, k, t);
+            let angle = |t| angle(points, k, t);
             rows.extend((0..inputs).map(|t| (weight(t) * of_real(angle(t))) as f32));
             if complex {
                 rows.extend((0..inputs).map(|t| (weight(t) * of_imaginary(angle(t))) as f32));
@@ -79,22 +103,22 @@ impl Transform {
     }
 }
 
-/// The factor of a transform of that many points, by the number that torch has for it.
-fn factor(normalization: i64, points: f64) -> Result<f64, Refusal> {
+/// The power of the number of points that a transform has for factor, by the number that torch has for it.
+fn power(normalization: i64) -> Result<f64, Refusal> {
     Ok(match normalization {
-        0 => 1.0,
-        1 => 1.0 / points.sqrt(),
-        2 => 1.0 / points,
+        0 => 0.0,
+        1 => -0.5,
+        2 => -1.0,
         other => refuse!("normalization {other} is unknown"),
     })
 }
 
-/// The factor by its name: which direction is divided by the number of points.
-fn named_factor(norm: Option<&str>, way: Way, points: f64) -> Result<f64, Refusal> {
+/// The power by its name: which direction is divided by the number of points.
+fn named_power(norm: Option<&str>, way: Way) -> Result<f64, Refusal> {
     Ok(match (norm.unwrap_or("backward"), way) {
-        ("ortho", _) => 1.0 / points.sqrt(),
-        ("backward", Way::Backward) | ("forward", Way::Forward) => 1.0 / points,
-        ("backward" | "forward", _) => 1.0,
+        ("ortho", _) => -0.5,
+        ("backward", Way::Backward) | ("forward", Way::Forward) => -1.0,
+        ("backward" | "forward", _) => 0.0,
         (other, _) => {
             refuse!("`norm` is `{other}`; `backward`, `ortho` and `forward` are accepted")
         }
@@ -102,12 +126,18 @@ fn named_factor(norm: Option<&str>, way: Way, points: f64) -> Result<f64, Refusa
 }
 
 /// How many points a transform is of: what is asked for, or what there are.
-fn wanted_points(size: Option<i64>, extent: u64, kind: Kind) -> Result<u64, Refusal> {
+fn wanted_points(
+    size: Option<i64>,
+    extent: Option<u64>,
+    kind: Kind,
+) -> Result<Option<u64>, Refusal> {
     match size {
-        Some(size @ 1..) => Ok(size as u64),
-        Some(-1) | None if kind == Kind::ToReal => Ok(2 * extent.saturating_sub(1)),
+        Some(size @ 1..) => Ok(Some(size as u64)),
+        Some(-1) | None if kind == Kind::ToReal => {
+            Ok(extent.map(|extent| 2 * extent.saturating_sub(1)))
+        }
         Some(-1) | None => Ok(extent),
-        Some(size) => refuse!("a Fourier transform of {size} points is none"),
+        Some(size) => refuse!("cannot compute a {size}-point FFT"),
     }
 }
 
@@ -118,17 +148,24 @@ type Extents<'e> = &'e [Option<u64>];
 pub(crate) fn known_extent(extents: Extents<'_>, axis: usize) -> Result<u64, Refusal> {
     match extents.get(axis) {
         Some(Some(extent)) => Ok(*extent),
-        _ => refuse!(
-            "a Fourier transform along axis {axis} needs an extent that is known before the program runs"
-        ),
+        _ => Err(unknown_extent(axis)),
     }
+}
+
+pub(crate) fn unknown_extent(axis: usize) -> Refusal {
+    Refusal::new(format!(
+        "a Fourier transform along axis {axis} needs an extent that is known before the program runs"
+    ))
 }
 
 /// The transforms along axes, each with its points and its factor, in the order in which they are done. Half spectra
 /// are those of the last axis.
-fn in_turn(axes: &[(usize, u64, f64)], kind: Kind, way: Way) -> Vec<Transform> {
+fn in_turn(axes: &[(usize, Option<u64>, f64)], kind: Kind, way: Way) -> Vec<Transform> {
     let Some((&last, others)) = axes.split_last() else { return Vec::new() };
-    let transform = |kind, (axis, points, scale)| Transform { kind, way, axis, points, scale };
+    let transform = |kind, (axis, points, power)| {
+        let scale = Scale { factor: 1.0, power };
+        Transform { kind, way, axis, points, scale }
+    };
     let mut all: Vec<_> = others.iter().map(|axis| transform(Kind::Complex, *axis)).collect();
     let at = if kind == Kind::FromReal { 0 } else { all.len() };
     all.insert(at, transform(kind, last));
@@ -146,12 +183,10 @@ pub(crate) fn numbered(
 ) -> Result<Vec<Transform>, Refusal> {
     let mut planned = Vec::with_capacity(axes.len());
     for &axis in axes {
-        let points = known_extent(extents, axis)?;
-        planned.push((axis, points, factor(normalization, points as f64)?));
+        planned.push((axis, extents.get(axis).copied().flatten(), power(normalization)?));
     }
     if let (Some(axis), Some(points)) = (planned.last_mut(), last) {
-        let points = wanted_points(Some(points), axis.1, kind)?;
-        (axis.1, axis.2) = (points, factor(normalization, points as f64)?);
+        axis.1 = wanted_points(Some(points), axis.1, kind)?;
     }
     Ok(in_turn(&planned, kind, way))
 }
@@ -168,9 +203,9 @@ pub(crate) fn named(
     let mut planned = Vec::with_capacity(axes.len());
     for (index, &axis) in axes.iter().enumerate() {
         let kind = if index + 1 == axes.len() { kind } else { Kind::Complex };
-        let extent = known_extent(extents, axis)?;
+        let extent = extents.get(axis).copied().flatten();
         let points = wanted_points(sizes.get(index).copied(), extent, kind)?;
-        planned.push((axis, points, named_factor(norm, way, points as f64)?));
+        planned.push((axis, points, named_power(norm, way)?));
     }
     Ok(in_turn(&planned, kind, way))
 }
@@ -199,7 +234,7 @@ pub(crate) fn function(target: &Target) -> Option<(Kind, Way)> {
 /// The frequencies of a transform of that many points; of the first half of them only.
 pub(crate) fn frequencies(count: i64, distance: f64, half: bool) -> Result<Vec<f32>, Refusal> {
     if !(1..=1 << 24).contains(&count) {
-        refuse!("frequencies of {count} points are none");
+        refuse!("cannot compute the frequencies of {count} points");
     }
     let at = |index: i64| match half || index < (count + 1) / 2 {
         true => index,

@@ -7,7 +7,7 @@ use crate::decompose::call::{Call, Results, Tensor, one, position};
 use crate::decompose::ops::{matmul, padded};
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
-use crate::fourier::{self, Kind, MAX_MATRIX, Transform, Way};
+use crate::fourier::{self, Kind, MAX_MATRIX, Scale, Transform, Way};
 
 pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten._fft_c2c", |call| {
@@ -57,19 +57,19 @@ impl Transform {
     /// after them.
     fn apply_to(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts, Refusal> {
         let extent = fourier::known_extent(&extents(&x.real), self.axis)?;
-        let inputs = extent.min(self.inputs());
+        let points = self.known_points()?;
+        let inputs = extent.min(self.inputs(points));
         let parts = [Some(x.real), x.imaginary].into_iter().flatten();
         let mut lines = Vec::with_capacity(2);
         for part in parts {
             lines.push(call.slice(&part, self.axis, 0, inputs as i64, 1)?);
         }
-        if inputs.saturating_mul(self.points).saturating_mul(4) > MAX_MATRIX {
+        if inputs.saturating_mul(points).saturating_mul(4) > MAX_MATRIX {
             refuse!(
-                "a Fourier transform of {} points would need a matrix of too many elements",
-                self.points
+                "a Fourier transform of {points} points would need a matrix of too many elements"
             );
         }
-        let (outputs, matrix) = self.matrix(inputs, lines.len() == 2);
+        let (outputs, matrix) = self.matrix(points, inputs, lines.len() == 2);
         let width = inputs * lines.len() as u64;
         let matrix = call.constant(&[matrix.len() as u64 / width.max(1), width], &matrix)?;
         let matrix = call.cast(&matrix, lines[0].dtype)?;
@@ -198,8 +198,9 @@ impl Frames {
     }
 
     /// The transform of each frame, which is along the last axis.
-    fn transform(&self, kind: Kind, way: Way, axis: usize, scale: f64) -> Transform {
-        Transform { kind, way, axis, points: self.points as u64, scale }
+    fn transform(&self, kind: Kind, way: Way, axis: usize, factor: f64) -> Transform {
+        let scale = Scale { factor, power: 0.0 };
+        Transform { kind, way, axis, points: Some(self.points as u64), scale }
     }
 }
 

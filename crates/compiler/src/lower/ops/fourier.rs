@@ -3,19 +3,22 @@
 //! A complex tensor is transformed as one real product: both parts stand side by side along the axis, and so
 //! do those of the result.
 
+use std::f64::consts::PI;
+
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::complex::give;
-use super::linear::affine;
+use super::linear::{affine, product};
+use super::shape::{Range, full, sliced};
 use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::fourier::{self, Kind, MAX_MATRIX, Transform, Way};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::table::{Row, all};
-use crate::lower::value::{Lowered, Tensor};
+use crate::lower::value::{Int, Lowered, Tensor};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten._fft_c2c", complex_to_complex),
@@ -67,14 +70,13 @@ impl Transform {
     /// Transforms what has at least as many elements along the axis as are needed, or fewer, which counts as
     /// zeros after them.
     fn apply(&self, builder: &mut Builder, x: Parts) -> Result<Parts, Refusal> {
-        let Some(extent) = builder.extents(x.real)[self.axis] else {
-            refuse!(
-                "a Fourier transform along axis {} needs an extent that is known before the program \
-                 runs",
-                self.axis
-            );
+        let extent = builder.extents(x.real)[self.axis];
+        let (extent, points) = match (extent, self.points) {
+            (Some(extent), Some(points)) => (extent, points),
+            (_, None) => return self.apply_open(builder, x),
+            (None, Some(_)) => return Err(fourier::unknown_extent(self.axis)),
         };
-        let inputs = extent.min(self.inputs());
+        let inputs = extent.min(self.inputs(points));
         let mut x = x;
         if inputs < extent {
             x.real = builder.slice(x.real, self.axis, 0, Some(inputs as i64))?;
@@ -82,13 +84,12 @@ impl Transform {
                 x.imaginary = Some(builder.slice(imaginary, self.axis, 0, Some(inputs as i64))?);
             }
         }
-        if inputs.saturating_mul(self.points).saturating_mul(4) > MAX_MATRIX {
+        if inputs.saturating_mul(points).saturating_mul(4) > MAX_MATRIX {
             refuse!(
-                "a Fourier transform of {} points would need a matrix of too many elements",
-                self.points
+                "a Fourier transform of {points} points would need a matrix of too many elements"
             );
         }
-        let (outputs, matrix) = self.matrix(inputs, x.imaginary.is_some());
+        let (outputs, matrix) = self.matrix(points, inputs, x.imaginary.is_some());
         let rank = builder.rank(x.real);
         let mut order: Vec<_> = (0..rank).collect();
         order.swap(self.axis, rank - 1);
@@ -116,6 +117,102 @@ impl Transform {
         let imaginary = builder.slice(y, self.axis, outputs as i64, None)?;
         Ok(Parts { real, imaginary: Some(imaginary) })
     }
+
+    /// The same with matrices that are computed when the program runs, for as many points as the axis then has.
+    fn apply_open(&self, builder: &mut Builder, x: Parts) -> Result<Parts, Refusal> {
+        let inputs = builder.dim(x.real, self.axis)?;
+        let points = if self.kind == Kind::ToReal {
+            let gaps = builder.sub_ints(inputs, Int::Known(1))?;
+            builder.mul_ints(gaps, Int::Known(2))?
+        } else {
+            inputs
+        };
+        let outputs = if self.kind == Kind::FromReal {
+            let half = builder.floor_div_ints(points, Int::Known(2))?;
+            builder.add_ints(half, Int::Known(1))?
+        } else {
+            points
+        };
+        let (cosines, sines) = self.waves(builder, outputs, inputs, points)?;
+        let rank = builder.rank(x.real);
+        let mut order: Vec<_> = (0..rank).collect();
+        order.swap(self.axis, rank - 1);
+        let along = |builder: &mut Builder, x: ValueId, matrix: ValueId| {
+            // A vector is a matrix of one row.
+            let line = match rank {
+                1 => builder.expand_dims(x, &[0])?,
+                _ => builder.transpose(x, &order)?,
+            };
+            let y = product(builder, line, matrix, false, true)?;
+            if rank == 1 { builder.squeeze(y, &[0]) } else { builder.transpose(y, &order) }
+        };
+        let mut real = along(builder, x.real, cosines)?;
+        if let Some(imaginary) = x.imaginary {
+            let part = along(builder, imaginary, sines)?;
+            real = builder.binary(OpKind::Add, real, part)?;
+        }
+        if self.kind == Kind::ToReal {
+            return Ok(Parts { real, imaginary: None });
+        }
+        let turned = along(builder, x.real, sines)?;
+        let imaginary = match x.imaginary {
+            Some(imaginary) => {
+                let part = along(builder, imaginary, cosines)?;
+                builder.binary(OpKind::Sub, part, turned)?
+            }
+            None => builder.scaled(turned, -1.0)?,
+        };
+        Ok(Parts { real, imaginary: Some(imaginary) })
+    }
+
+    /// Cosines and sines, a row for each output and a column for each input, with the factor of the transform.
+    fn waves(
+        &self,
+        builder: &mut Builder,
+        outputs: Int,
+        inputs: Int,
+        points: Int,
+    ) -> Result<(ValueId, ValueId), Refusal> {
+        let rows = counted(builder, outputs)?;
+        let rows = builder.expand_dims(rows, &[1])?;
+        let columns = counted(builder, inputs)?;
+        // Integers, so that the angles of many points keep their precision: 46340 points still fit.
+        let turns = builder.binary(OpKind::Mul, rows, columns)?;
+        let points = builder.int_value(points)?;
+        let turns = builder.binary(OpKind::Mod, turns, points)?;
+        let turns = builder.cast(turns, DType::Fp32)?;
+        let count = builder.cast(points, DType::Fp32)?;
+        let turns = builder.binary(OpKind::RealDiv, turns, count)?;
+        let angles = builder.scaled(turns, 2.0 * PI)?;
+        let mut waves = [OpKind::Cos, OpKind::Sin].map(|kind| builder.unary(kind, angles));
+        for (wave, sign) in waves.iter_mut().zip([1.0, self.sign()]) {
+            let mut scaled = builder.scaled(wave.clone()?, sign * self.scale.factor)?;
+            if self.scale.power != 0.0 {
+                let scale = builder.binary(OpKind::Pow, count, self.scale.power as f32)?;
+                scaled = builder.binary(OpKind::Mul, scaled, scale)?;
+            }
+            if self.kind == Kind::ToReal {
+                // What has a mirror image counts twice: all but the first and the middle one.
+                let first = builder.binary(OpKind::Equal, columns, 0)?;
+                let twice = builder.binary(OpKind::Mul, columns, 2)?;
+                let middle = builder.binary(OpKind::Equal, twice, points)?;
+                let once = builder.binary(OpKind::LogicalOr, first, middle)?;
+                let once = builder.cast(once, DType::Fp32)?;
+                let weights = builder.scaled(once, -1.0)?;
+                let weights = builder.binary(OpKind::Add, weights, 2.0f32)?;
+                scaled = builder.binary(OpKind::Mul, scaled, weights)?;
+            }
+            *wave = Ok(scaled);
+        }
+        let [cosines, sines] = waves;
+        Ok((cosines?, sines?))
+    }
+}
+
+/// Numbers from zero on.
+fn counted(builder: &mut Builder, count: Int) -> Result<ValueId, Refusal> {
+    let end = builder.int_value(count)?;
+    builder.emit(OpKind::Range1d, [("end", end.into()), ("start", 0.into()), ("step", 1.into())])
 }
 
 /// All transforms in turn.
@@ -287,6 +384,16 @@ impl Frames {
             }
         }
         let filters = builder.float_constant(&[2 * self.outputs, 1, self.points], &filters);
+        self.convolution(builder, kind, x, filters)
+    }
+
+    fn convolution(
+        &self,
+        builder: &mut Builder,
+        kind: OpKind,
+        x: ValueId,
+        filters: ValueId,
+    ) -> Result<ValueId, Refusal> {
         builder.emit(
             kind,
             [
@@ -299,6 +406,29 @@ impl Frames {
                 ("groups", 1.into()),
             ],
         )
+    }
+}
+
+impl Frames {
+    /// The sums of the squared windows of that many frames.
+    fn envelope(&self, count: i64, total: i64) -> Result<Vec<f64>, Refusal> {
+        created(&[count, self.points as i64])?;
+        let mut envelope = vec![0.0; created(&[total])?];
+        for frame in 0..count as usize {
+            for (t, &window) in self.window.iter().enumerate() {
+                envelope[frame * self.hop as usize + t] += window * window;
+            }
+        }
+        Ok(envelope)
+    }
+
+    /// The same for frames that are counted when the program runs: squared windows, added up as the frames are.
+    fn computed_envelope(&self, builder: &mut Builder, count: Int) -> Result<ValueId, Refusal> {
+        let ones = full(builder, &[Int::Known(1), Int::Known(1), count], DType::Fp32, 1.0)?;
+        let squares: Vec<f32> = self.window.iter().map(|it| (it * it) as f32).collect();
+        let filter = builder.float_constant(&[1, 1, self.points], &squares);
+        let envelope = self.convolution(builder, OpKind::ConvTranspose, ones, filter)?;
+        builder.squeeze(envelope, &[0, 1])
     }
 }
 
@@ -362,7 +492,6 @@ fn short_time_inverse(call: &mut Call<'_, '_>) -> Results {
     }
     let frames = Frames::of(call)?;
     let rank = call.rank(x.value);
-    let count = fourier::known_extent(&call.extents(x.value), rank - 1)?;
     let axis = rank - 2;
     let mut y = call.concat(&[x.value, imaginary], axis)?;
     if rank == 2 {
@@ -374,30 +503,35 @@ fn short_time_inverse(call: &mut Call<'_, '_>) -> Results {
         let mirrored = onesided && k != 0 && 2 * k != frames.points;
         scale * if mirrored { 2.0 } else { 1.0 }
     })?;
-    created(&[count, frames.points])?;
-    let total = created(&[count, frames.hop as u64])? + frames.points as usize;
-    let Some(total) = total.checked_sub(frames.hop as usize).filter(|_| count > 0) else {
-        refuse!("`self` has no frames");
-    };
-    let mut envelope = vec![0.0; total];
-    for frame in 0..count as usize {
-        for (t, &window) in frames.window.iter().enumerate() {
-            envelope[frame * frames.hop as usize + t] += window * window;
-        }
-    }
-    let start = if frames.center { frames.points as usize / 2 } else { 0 };
-    let end = match call.optional_int("length")? {
-        Some(_) => start + call.known_int("length")? as usize,
-        None if frames.center => total - frames.points as usize / 2,
-        None => total,
-    };
-    if end > total || start >= end {
-        refuse!("`length` asks for more than the {} elements that there are", total - start);
-    }
-    let inverse: Vec<f32> = envelope[start..end].iter().map(|sum| (1.0 / sum) as f32).collect();
-    let inverse = call.float_constant(&[inverse.len() as u64], &inverse);
-    let y = call.slice(y, 2, start as i64, Some(end as i64))?;
     let y = call.squeeze(y, if rank == 2 { &[0, 1] } else { &[1] })?;
+    let count = call.dim(x.value, rank - 1)?;
+    let hops = call.mul_ints(count, Int::Known(frames.hop))?;
+    let total = call.add_ints(hops, Int::Known(frames.points as i64 - frames.hop))?;
+    let side = if frames.center { frames.points as i64 / 2 } else { 0 };
+    let end = match call.optional_int("length")? {
+        Some(length) => call.add_ints(length, Int::Known(side))?,
+        None => call.sub_ints(total, Int::Known(side))?,
+    };
+    if let (Int::Known(end), Int::Known(total)) = (end, total)
+        && (end > total || side >= end)
+    {
+        refuse!("`length` asks for more than the {} elements that there are", total - side);
+    }
+    let inverse = match (count.known(), total.known(), end.known()) {
+        (Some(count), Some(total), Some(end)) => {
+            let envelope = frames.envelope(count, total)?;
+            let kept = &envelope[side as usize..end as usize];
+            let inverse: Vec<f32> = kept.iter().map(|sum| (1.0 / sum) as f32).collect();
+            call.float_constant(&[inverse.len() as u64], &inverse)
+        }
+        _ => {
+            let envelope = frames.computed_envelope(call, count)?;
+            let kept = sliced(call, envelope, 0, Range::between(Int::Known(side), end))?;
+            call.reciprocal(kept)?
+        }
+    };
+    let axis = rank - 2;
+    let y = sliced(call, y, axis, Range::between(Int::Known(side), end))?;
     let y = call.binary(OpKind::Mul, y, inverse)?;
     call.give(y)
 }
