@@ -40,6 +40,17 @@ def slices() -> Iterator[Case]:
     for axis, start, end, step in ((0, 1, 3, 1), (1, 0, 6, 2), (-1, -2, END, 1), (1, 0, 6, 1)):
         update = real(4, 6)[tuple([slice(None)] * (axis % 2) + [slice(start, end, step)])]
         yield case("aten.slice_scatter.default", real(4, 6), update * 2, axis, start, end, step)
+    for start, end, step in ((1, 3, 1), (0, 4, 2)):
+        through = lambda x, s=start, e=end, t=step: x.view(2, 2, 1, 4, 3, 2).slice_scatter(  # noqa: E731
+            x.view(2, 2, 1, 4, 3, 2)[:, :, :, :2] * 2, 3, s, e, t
+        )
+        yield program("aten.slice_scatter.default", lambda x, f=through: f(x).flatten(1), real(4, 24))
+    many = lambda x: x.view(2, 2, 1, 4, 3, 2)  # noqa: E731
+    yield program(
+        "aten.select_scatter.default",
+        lambda x: many(x).select_scatter(many(x)[:, 1] * 2, 1, 0).flatten(1),
+        real(4, 24),
+    )
     for axis, index in ((0, 0), (1, -1), (1, 3)):
         yield case("aten.select_scatter.default", real(4, 6), real(6) if axis == 0 else real(4), axis, index)
     for offset in (0, 1, -1):

@@ -69,6 +69,11 @@ def cases() -> Iterator[Case]:
                 return x @ (y.mT.contiguous().mT if turn & 2 else y)
 
             yield program("aten.matmul.default", product, real(*left), real(*right))
+    for batch in ((), (2,), (2, 3), (2, 1, 3)):
+        # Well conditioned, so that halves can tell.
+        matrices = torch.eye(3) * 2 + real(*batch, 3, 3) * 0.2
+        yield case("aten.linalg_solve.default", matrices, real(*batch, 3, 2))
+        yield case("aten.linalg_inv.default", matrices)
     yield program("aten.matmul.default", lambda x, y: x @ y.transpose(-1, -2), real(2, 3, 4), real(2, 5, 4))
     yield program("aten.matmul.default", lambda x, y: x.transpose(-1, -2) @ y, real(2, 4, 3), real(2, 4, 5))
     yield case("aten.mv.default", real(3, 4), real(4))

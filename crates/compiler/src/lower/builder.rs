@@ -37,6 +37,8 @@ pub(crate) struct Builder {
     pub(super) high_rank: HashMap<ValueId, high_rank::Folded>,
     /// What weights that are stored compressed stand for.
     pub(super) compressed: HashMap<ValueId, Compressed>,
+    /// What tensors were before they were repeated as often as is known only when the program runs.
+    pub(super) repeated: HashMap<ValueId, ValueId>,
     /// How often each name was asked for.
     names: HashMap<String, u32>,
     /// Names that are kept for outputs.
@@ -70,7 +72,7 @@ impl Builder {
     pub(crate) fn new(name: &str, opset: Opset) -> Builder {
         let function = Function::new(name, opset);
         let blocks = vec![Scope { block: function.body, dims: HashMap::new() }];
-        let (analysis, high_rank, compressed, names) = Default::default();
+        let (analysis, high_rank, compressed, repeated, names) = Default::default();
         let (reserved, expected, label) = Default::default();
         let exact_values = HashSet::new();
         let exact = false;
@@ -80,6 +82,7 @@ impl Builder {
             blocks,
             high_rank,
             compressed,
+            repeated,
             names,
             reserved,
             expected,

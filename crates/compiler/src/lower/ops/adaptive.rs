@@ -49,7 +49,8 @@ impl Axis {
 
     /// The extent of windows side by side.
     fn evenly(&self) -> Option<i64> {
-        (self.output > 0 && self.input? % self.output == 0).then_some(self.input? / self.output)
+        let (input, output) = (self.input?, self.output);
+        (output > 0 && input % output == 0).then(|| input / output)
     }
 }
 

@@ -8,11 +8,12 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::linear::product;
+use super::shape::{expanded, to_sizes};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::table::{Row, all, some};
-use crate::lower::value::Lowered;
+use crate::lower::value::{Int, Lowered};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.inverse", only_inverse),
@@ -25,6 +26,9 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.linalg_matrix_power", power),
     all("aten.matrix_power", power),
 ];
+
+/// The elimination works on as many axes at most.
+const MAX_RANK: usize = 4;
 
 /// Larger matrices would make programs of thousands of operations.
 const MAX_EXTENT: i64 = 32;
@@ -41,14 +45,14 @@ struct Eliminated {
 fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64, Refusal> {
     let extents = builder.extents(x);
     match extents.as_slice() {
-        [.., Some(rows), Some(columns)] if rows == columns && extents.len() <= 4 => {
+        [.., Some(rows), Some(columns)] if rows == columns => {
             let extent = *rows as i64;
             if extent > MAX_EXTENT {
                 refuse!("`{name}` has {extent} rows; accepted are {MAX_EXTENT} at most");
             }
             Ok(extent)
         }
-        _ => refuse!("`{name}` is lowered for square matrices of fixed size, of rank 4 at most"),
+        _ => refuse!("`{name}` is lowered for square matrices of fixed size"),
     }
 }
 
@@ -72,6 +76,22 @@ fn eliminate(
     extent: i64,
 ) -> Result<Eliminated, Refusal> {
     let rank = builder.rank(x);
+    if rank > MAX_RANK {
+        // Batches of batches are one.
+        let dims = builder.dims(x)?;
+        let mut beside_dims = builder.dims(beside)?;
+        let columns = beside_dims[rank - 1];
+        let side = Int::Known(extent);
+        let flat = builder.reshape(x, &[Int::Known(-1), side, side])?;
+        beside_dims[..rank - 2].copy_from_slice(&dims[..rank - 2]);
+        let beside = expanded(builder, beside, &beside_dims)?;
+        let beside = builder.reshape(beside, &[Int::Known(-1), side, columns])?;
+        let eliminated = eliminate(builder, flat, beside, extent)?;
+        return Ok(Eliminated {
+            beside: to_sizes(builder, eliminated.beside, &beside_dims)?,
+            determinant: to_sizes(builder, eliminated.determinant, &dims[..rank - 2])?,
+        });
+    }
     let (rows, columns) = (rank - 2, rank - 1);
     let mut work = builder.concat(&[x, beside], columns)?;
     let mut determinant = None;

@@ -12,6 +12,7 @@ use coremill_tensor::DType;
 use self::points::{Filter, Points};
 use super::adaptive::times_along;
 use super::pooling::gathered;
+use super::sampling::cubic_weights;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -490,9 +491,78 @@ fn computed_line(
 fn filtered(call: &mut Call<'_, '_>, filter: Filter) -> Results {
     let resizing = Resizing::of(call, 2)?;
     let align_corners = call.flag("align_corners")?;
-    let Some(points) = resizing.points() else {
-        refuse!("this interpolation is lowered for sizes that are fixed");
+    let y = match resizing.points() {
+        Some(points) => by_matrices(call, &resizing, &points, filter, align_corners)?,
+        None => by_computed_matrices(call, &resizing, filter, align_corners)?,
     };
-    let y = by_matrices(call, &resizing, &points, filter, align_corners)?;
     call.give(y)
+}
+
+/// Products with matrices whose weights are computed from the sizes.
+fn by_computed_matrices(
+    builder: &mut Builder,
+    resizing: &Resizing,
+    filter: Filter,
+    align_corners: bool,
+) -> Result<ValueId, Refusal> {
+    let cubic = match filter {
+        Filter::SmoothLinear => false,
+        Filter::SmoothCubic => true,
+        Filter::Linear | Filter::Cubic | Filter::SmoothLanczos => {
+            refuse!("this interpolation is lowered for sizes that are fixed")
+        }
+    };
+    if align_corners {
+        refuse!("antialiased resizing to sizes from data is lowered for `align_corners=False`");
+    }
+    let mut y = resizing.x;
+    for (at, axis) in resizing.axes.iter().enumerate().rev() {
+        let matrix = smooth_weights(builder, axis, cubic)?;
+        let mut sizes = builder.dims(y)?;
+        y = times_along(builder, y, at + 2, matrix)?;
+        sizes[at + 2] = axis.output;
+        builder.note_dims(y, &sizes);
+    }
+    Ok(y)
+}
+
+/// What `Points::smooth` gives, a row for each point: a filter as wide as the elements lie apart, in parts of its sum.
+fn smooth_weights(builder: &mut Builder, axis: &Axis, cubic: bool) -> Result<ValueId, Refusal> {
+    let centers = |builder: &mut Builder, count: Int| {
+        let end = builder.int_value(count)?;
+        let range = builder.emit(
+            OpKind::Range1d,
+            [("end", end.into()), ("start", 0.into()), ("step", 1.into())],
+        )?;
+        let numbers = builder.cast(range, DType::Fp32)?;
+        builder.binary(OpKind::Add, numbers, 0.5f32)
+    };
+    let scale = match axis.factor {
+        Some(factor) if factor > 0.0 => builder.float_constant(&[], &[(1.0 / factor) as f32]),
+        _ => {
+            let (input, output) = (builder.int_value(axis.input)?, builder.int_value(axis.output)?);
+            let input = builder.cast(input, DType::Fp32)?;
+            let output = builder.cast(output, DType::Fp32)?;
+            builder.binary(OpKind::RealDiv, input, output)?
+        }
+    };
+    let width = builder.binary(OpKind::Maximum, scale, 1.0f32)?;
+    let points = centers(builder, axis.output)?;
+    let points = builder.binary(OpKind::Mul, points, scale)?;
+    let points = builder.expand_dims(points, &[1])?;
+    let elements = centers(builder, axis.input)?;
+    let apart = builder.binary(OpKind::Sub, elements, points)?;
+    let apart = builder.unary(OpKind::Abs, apart)?;
+    let distance = builder.binary(OpKind::RealDiv, apart, width)?;
+    let weights = if cubic {
+        // Beyond two the cubic is zero.
+        let near = builder.binary(OpKind::Minimum, distance, 2.0f32)?;
+        cubic_weights(builder, near, -0.5)?
+    } else {
+        let below = builder.scaled(distance, -1.0)?;
+        let below = builder.binary(OpKind::Add, below, 1.0f32)?;
+        builder.unary(OpKind::Relu, below)?
+    };
+    let total = builder.reduced(OpKind::ReduceSum, weights, &[1], true)?;
+    builder.binary(OpKind::RealDiv, weights, total)
 }

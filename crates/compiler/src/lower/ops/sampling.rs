@@ -267,7 +267,7 @@ fn cubic(
         places.push(builder.binary(OpKind::Add, low, steps)?);
         let distance = builder.binary(OpKind::Sub, share, steps)?;
         let distance = builder.unary(OpKind::Abs, distance)?;
-        weights.push(cubic_weights(builder, distance)?);
+        weights.push(cubic_weights(builder, distance, -0.75)?);
     }
     // Of each point, all columns of the first row, then those of the next.
     let wide = |builder: &mut Builder, value, axis: i32| builder.expand_dims(value, &[axis]);
@@ -292,9 +292,12 @@ fn cubic(
     builder.reduced(OpKind::ReduceSum, products, &[4], false)
 }
 
-/// Keys' cubic with -0.75 of distances from zero to two.
-fn cubic_weights(builder: &mut Builder, distance: ValueId) -> Result<ValueId, Refusal> {
-    const A: f32 = -0.75;
+/// Keys' cubic of distances from zero to two.
+pub(crate) fn cubic_weights(
+    builder: &mut Builder,
+    distance: ValueId,
+    a: f32,
+) -> Result<ValueId, Refusal> {
     // Each by Horner's rule: a x³ + b x² + c x + d.
     let mut polynomial = |terms: [f32; 4]| {
         let mut value = builder.binary(OpKind::Mul, distance, terms[0])?;
@@ -306,8 +309,8 @@ fn cubic_weights(builder: &mut Builder, distance: ValueId) -> Result<ValueId, Re
         }
         builder.binary(OpKind::Add, value, terms[3])
     };
-    let near = polynomial([A + 2.0, -(A + 3.0), 0.0, 1.0])?;
-    let far = polynomial([A, -5.0 * A, 8.0 * A, -4.0 * A])?;
+    let near = polynomial([a + 2.0, -(a + 3.0), 0.0, 1.0])?;
+    let far = polynomial([a, -5.0 * a, 8.0 * a, -4.0 * a])?;
     let is_near = builder.binary(OpKind::LessEqual, distance, 1.0f32)?;
     builder.select(is_near, near, far)
 }

@@ -77,7 +77,13 @@ pub(crate) fn expanded(
     }
     let axes: Vec<_> = (0..added as i32).collect();
     let x = builder.expand_dims(x, &axes)?;
-    tiled(builder, x, &repeats)
+    let y = tiled(builder, x, &repeats)?;
+    if repeats.iter().any(|repeat| repeat.known().is_none()) {
+        // Nobody has to look at what is repeated to learn how often it is.
+        builder.note_dims(y, &repeats);
+        builder.repeated.insert(y, x);
+    }
+    Ok(y)
 }
 
 /// A tensor that stands so often beside itself along each axis.

@@ -6,10 +6,12 @@ use coremill_tensor::DType;
 
 use super::expand::expanded;
 use super::join::joined;
+use super::reshape::to_sizes;
 use super::slice::{Range, bounds, range_of, sliced};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
+use crate::lower::high_rank::MAX_RANK;
 use crate::lower::ops::index::written_along;
 use crate::lower::table::{Row, all, some};
 use crate::lower::value::Int;
@@ -71,6 +73,16 @@ pub(crate) fn replaced(
     if range.step == 1 && builder.is_extent(&extent, count) {
         return Ok(update);
     }
+    if builder.rank(x) > MAX_RANK {
+        // The axes before the one that is written to are one, and so are those behind it.
+        let dims = builder.dims(x)?;
+        let before = builder.product(&dims[..axis])?;
+        let behind = builder.product(&dims[axis + 1..])?;
+        let low = builder.reshape(x, &[before, dims[axis], behind])?;
+        let update = builder.reshape(update, &[before, count, behind])?;
+        let y = replaced(builder, low, update, 1, range)?;
+        return to_sizes(builder, y, &dims);
+    }
     let begin = match range.begin {
         Int::Known(begin) if begin < 0 => {
             let extent = builder.dim(x, axis)?;
@@ -78,6 +90,11 @@ pub(crate) fn replaced(
         }
         begin => begin,
     };
+    if let Some(row) = builder.repeated.get(&update).copied()
+        && let (Some(1), 1) = (builder.shape(row)[axis].known(), range.step)
+    {
+        return written_over(builder, x, row, axis, begin, count);
+    }
     if builder.opset() >= Opset::Ios18 {
         // Where the slice ends is where the update does, whatever lies beyond the end of the tensor.
         let steps = builder.mul_ints(count, Int::Known(range.step))?;
@@ -118,6 +135,30 @@ pub(crate) fn replaced(
         [("end", end.into()), ("start", begin.into()), ("step", int32(range.step)?.into())],
     )?;
     written_along(builder, x, places, update, axis, "update")
+}
+
+/// A tensor that has the same elements at each place from one on, however many places these are: none is as good.
+fn written_over(
+    builder: &mut Builder,
+    x: ValueId,
+    row: ValueId,
+    axis: usize,
+    begin: Int,
+    count: Int,
+) -> Result<ValueId, Refusal> {
+    let end = builder.add_ints(begin, count)?;
+    let extent = builder.dim(x, axis)?;
+    let [begin, end, extent] = [begin, end, extent].map(|int| builder.int_value(int));
+    let places = builder.emit(
+        OpKind::Range1d,
+        [("end", extent?.into()), ("start", 0.into()), ("step", 1.into())],
+    )?;
+    let reached = builder.binary(OpKind::GreaterEqual, places, begin?)?;
+    let before = builder.binary(OpKind::Less, places, end?)?;
+    let written = builder.binary(OpKind::LogicalAnd, reached, before)?;
+    let behind: Vec<_> = (1..(builder.rank(x) - axis) as i32).collect();
+    let written = builder.expand_dims(written, &behind)?;
+    builder.select(written, row, x)
 }
 
 fn copy(call: &mut Call<'_, '_>) -> Results {
