@@ -33,19 +33,10 @@ const FLOATS: [&str; 8] = ["0.0", "1.0", "-0.5", "2.0", "1e-5", "1e300", "3.5", 
 /// `as_scalar_type` of the types that calls mostly have, and of all others.
 const TYPES: [i64; 6] = [7, 7, 7, 5, 12, 6];
 
-/// The operators that take or give a tensor.
+/// All operators that have a schema.
 pub(crate) fn operators() -> Vec<Schema> {
-    let known = SCHEMAS.lines().filter(|line| line.starts_with("aten::"));
-    let schemas = known.map(|line| Schema::parse(line).expect("the list is understood"));
-    let gives_tensors = |schema: &Schema| {
-        let is_tensor = |kind: &Kind| match kind {
-            Kind::Tensor => true,
-            Kind::List(inner, _) => **inner == Kind::Tensor,
-            _ => false,
-        };
-        !schema.returns.is_empty() && schema.returns.iter().all(|it| is_tensor(&it.kind))
-    };
-    schemas.filter(gives_tensors).collect()
+    let schemas = SCHEMAS.lines().filter(|line| line.contains("::"));
+    schemas.map(|line| Schema::parse(line).expect("the list is understood")).collect()
 }
 
 /// A call, and what became of it: how many of three ways to lower it were accepted; none if the archive is refused.
@@ -71,12 +62,18 @@ struct Writing<'w, 'd> {
     sizes: Vec<String>,
     inputs: Vec<String>,
     values: Vec<String>,
+    ints: Vec<String>,
+    bools: Vec<String>,
+}
+
+fn tensor_argument(name: &str) -> String {
+    format!(r#"{{"as_tensor":{{"name":"{name}"}}}}"#)
 }
 
 fn archive(schema: &Schema, draw: &mut Draw<'_>) -> Vec<u8> {
     let (hostile, symbolic) = (draw.one_in(3), draw.one_in(4));
-    let (sizes, inputs, values) = Default::default();
-    let mut writing = Writing { draw, hostile, symbolic, sizes, inputs, values };
+    let (sizes, inputs, values, ints, bools) = Default::default();
+    let mut writing = Writing { draw, hostile, symbolic, sizes, inputs, values, ints, bools };
     let rank = writing.draw.below(6);
     writing.sizes = (0..rank).map(|_| writing.extent()).collect();
     let mut arguments = Vec::new();
@@ -88,35 +85,24 @@ fn archive(schema: &Schema, draw: &mut Draw<'_>) -> Vec<u8> {
             arguments.push(format!(r#"{{"name":"{name}","arg":{value},"kind":1}}"#));
         }
     }
-    let results: Vec<String> = schema
-        .returns
-        .iter()
-        .enumerate()
-        .map(|(index, result)| match result.kind {
-            Kind::List(..) => {
-                let count = 1 + writing.draw.below(3);
-                let names = (0..count).map(|at| writing.result(&format!("y{index}_{at}")));
-                format!(r#"{{"as_tensors":[{}]}}"#, names.collect::<Vec<_>>().join(","))
-            }
-            _ => format!(r#"{{"as_tensor":{}}}"#, writing.result(&format!("y{index}"))),
-        })
+    let results: Vec<(String, String)> = (schema.returns.iter().enumerate())
+        .map(|(index, result)| writing.result(index, &result.kind))
         .collect();
-    let first = if results[0].contains("y0_0") { "y0_0" } else { "y0" };
+    // What gives nothing may change what it is given.
+    let given = writing.inputs.first().map(|name| tensor_argument(name));
+    let output = results.first().map(|(_, first)| first.clone()).or(given);
+    let output = output.unwrap_or_else(|| r#"{"as_none":[]}"#.to_owned());
+    let results: Vec<String> = results.into_iter().map(|(result, _)| result).collect();
     let (name, overload) = schema.name.split_once('.').unwrap_or((&schema.name, "default"));
     let target = format!("torch.ops.{}.{overload}", name.replace("::", "."));
-    let inputs: Vec<String> = writing
-        .inputs
-        .iter()
-        .map(|name| format!(r#"{{"as_tensor":{{"name":"{name}"}}}}"#))
-        .collect();
+    let inputs: Vec<String> = writing.inputs.iter().map(|name| tensor_argument(name)).collect();
     let specs: Vec<String> =
         inputs.iter().map(|input| format!(r#"{{"user_input":{{"arg":{input}}}}}"#)).collect();
-    let output = format!(r#"{{"as_tensor":{{"name":"{first}"}}}}"#);
     let constraints = if symbolic { r#""s0":{"min_val":2,"max_val":64}"# } else { "" };
     let json = format!(
         r#"{{"graph_module":{{"graph":{{"inputs":[{}],"outputs":[{output}],"nodes":[{{"target":"{target}",
-        "inputs":[{}],"outputs":[{}],"metadata":{{}},"name":"y0"}}],"tensor_values":{{{}}},"sym_int_values":{{}},
-        "sym_bool_values":{{}},"sym_float_values":{{}},"custom_obj_values":{{}},"is_single_tensor_return":false}},
+        "inputs":[{}],"outputs":[{}],"metadata":{{}},"name":"y0"}}],"tensor_values":{{{}}},"sym_int_values":{{{}}},
+        "sym_bool_values":{{{}}},"sym_float_values":{{}},"custom_obj_values":{{}},"is_single_tensor_return":false}},
         "signature":{{"input_specs":[{}],"output_specs":[{{"user_output":{{"arg":{output}}}}}]}},
         "module_call_graph":[],"metadata":{{}},"treespec_namedtuple_fields":{{}}}},"opset_version":{{"aten":10}},
         "range_constraints":{{{constraints}}},"schema_version":{{"major":8,"minor":20}},"verifiers":["TRAINING"],
@@ -125,6 +111,8 @@ fn archive(schema: &Schema, draw: &mut Draw<'_>) -> Vec<u8> {
         arguments.join(","),
         results.join(","),
         writing.values.join(","),
+        writing.ints.join(","),
+        writing.bools.join(","),
         specs.join(","),
     );
     let mut writer = Writer::new(Cursor::new(Vec::new()));
@@ -187,9 +175,41 @@ impl Writing<'_, '_> {
         name
     }
 
-    fn result(&mut self, name: &str) -> String {
-        self.tensor(name);
-        format!(r#"{{"name":"{name}"}}"#)
+    /// What a node gives, and how the graph's outputs name the first of it.
+    fn result(&mut self, index: usize, kind: &Kind) -> (String, String) {
+        let name = format!("y{index}");
+        let single = |argument: String| (argument.clone(), argument);
+        match kind {
+            Kind::Int => {
+                let value = self.integer();
+                let expression = r#"{"as_expr":{"expr_str":"u0","hint":null}}"#.to_owned();
+                let known = format!(r#"{{"as_int":{value}}}"#);
+                let value = if self.draw.one_in(2) { expression } else { known };
+                self.ints.push(format!(r#""{name}":{value}"#));
+                single(format!(r#"{{"as_sym_int":{{"as_name":"{name}"}}}}"#))
+            }
+            Kind::Bool => {
+                let value = self.draw.one_in(2);
+                self.bools.push(format!(r#""{name}":{{"as_bool":{value}}}"#));
+                single(format!(r#"{{"as_sym_bool":{{"as_name":"{name}"}}}}"#))
+            }
+            Kind::Float | Kind::Scalar | Kind::Complex => {
+                single(format!(r#"{{"as_sym_float":{{"as_name":"{name}"}}}}"#))
+            }
+            Kind::List(..) => {
+                let names: Vec<String> =
+                    (0..1 + self.draw.below(3)).map(|at| format!("{name}_{at}")).collect();
+                names.iter().for_each(|name| self.tensor(name));
+                let named: Vec<_> =
+                    names.iter().map(|name| format!(r#"{{"name":"{name}"}}"#)).collect();
+                let list = format!(r#"{{"as_tensors":[{}]}}"#, named.join(","));
+                (list, tensor_argument(&names[0]))
+            }
+            _ => {
+                self.tensor(&name);
+                single(tensor_argument(&name))
+            }
+        }
     }
 
     fn integer(&mut self) -> i64 {
@@ -203,7 +223,7 @@ impl Writing<'_, '_> {
             return self.argument(&wrong);
         }
         match kind {
-            Kind::Tensor => format!(r#"{{"as_tensor":{{"name":"{}"}}}}"#, self.input()),
+            Kind::Tensor => tensor_argument(&self.input()),
             Kind::Int => format!(r#"{{"as_int":{}}}"#, self.integer()),
             Kind::Float | Kind::Complex => format!(r#"{{"as_float":{}}}"#, self.draw.of(&FLOATS)),
             Kind::Bool => format!(r#"{{"as_bool":{}}}"#, self.draw.one_in(2)),
@@ -240,7 +260,7 @@ impl Writing<'_, '_> {
             Kind::Optional(inner) if **inner == Kind::Tensor => {
                 let item = |_| match self.draw.one_in(3) {
                     true => r#"{"as_none":[]}"#.to_owned(),
-                    false => format!(r#"{{"as_tensor":{{"name":"{}"}}}}"#, self.input()),
+                    false => tensor_argument(&self.input()),
                 };
                 ("as_optional_tensors", (0..count).map(item).collect())
             }

@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// The most memory that the target may take, in MB
     #[arg(long, default_value_t = 1024)]
     memory: u64,
+    /// How many seconds a single input may take; more on a busy machine
+    #[arg(long, default_value_t = 10)]
+    timeout: u64,
 }
 
 /// Fuzzes; the error says that something was found.
@@ -44,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     fuzz.arg(format!("-max_total_time={}", arguments.seconds));
     fuzz.arg(format!("-rss_limit_mb={}", arguments.memory));
     fuzz.arg(format!("-malloc_limit_mb={}", arguments.memory / 2));
-    fuzz.args(["-timeout=10", "-print_final_stats=1", "-max_len=65536"]);
+    fuzz.arg(format!("-timeout={}", arguments.timeout));
+    fuzz.args(["-print_final_stats=1", "-max_len=65536"]);
     execute(&mut fuzz, "fuzzing (is `cargo-fuzz` installed? `cargo install cargo-fuzz`)")
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use draw::Draw;
 
 /// Without `COREMILL_CALLS`, which says how many calls are made of each operator, one in so many operators is called once.
-const SAMPLED: usize = 3;
+const SAMPLED: usize = 6;
 /// Far more than any call takes.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -45,5 +45,5 @@ fn every_operator_is_lowered_or_refused() {
     println!("{read} calls were read, {lowered} of them lowered");
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     // Calls that are refused at once would show nothing.
-    assert!(!only.is_empty() || read > 700 && lowered > 100, "{read} were read, {lowered} lowered");
+    assert!(!only.is_empty() || read > 400 && lowered > 50, "{read} were read, {lowered} lowered");
 }

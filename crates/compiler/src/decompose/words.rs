@@ -390,7 +390,10 @@ impl Call<'_> {
 
     pub(crate) fn index_select(&mut self, x: &Tensor, at: usize, index: &Tensor) -> Maybe {
         let mut sizes = x.sizes.clone();
-        sizes[at] = size::product(&index.sizes);
+        let Some(extent) = sizes.get_mut(at) else {
+            refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
+        };
+        *extent = size::product(&index.sizes);
         let given = [
             ("self", x.argument()),
             ("dim", Argument::Int(at as i64)),

@@ -143,6 +143,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
         refuse!("dropout that drops something is not for programs that predict");
     }
     let batched = input.rank() == 3;
+    check_ranks(&input, &states, 2)?;
     let batch_first = call.bool("batch_first")? && batched;
     let mut x = if batched { input } else { call.unsqueeze(&input, 1)? };
     if batch_first {
@@ -218,6 +219,18 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
     Ok(results)
 }
 
+/// Input and states have the rank of a single sequence, or all that of a batch.
+fn check_ranks(input: &Tensor, states: &[Tensor], single: usize) -> Result<(), Refusal> {
+    let rank = input.rank();
+    if ![single, single + 1].contains(&rank) {
+        refuse!("`input` has rank {rank}; {single} and {} are accepted", single + 1);
+    }
+    if let Some(state) = states.iter().find(|state| state.rank() != rank) {
+        refuse!("`hx` has rank {}, but `input` has rank {rank}", state.rank());
+    }
+    Ok(())
+}
+
 /// One step of one layer.
 fn cell(call: &mut Call<'_>) -> Results {
     let name = call.node.target.to_string();
@@ -233,6 +246,7 @@ fn cell(call: &mut Call<'_>) -> Results {
         _ => vec![call.tensor("hx")?],
     };
     let batched = input.rank() == 2;
+    check_ranks(&input, &states, 1)?;
     let row = |call: &mut Call<'_>, x: &Tensor| {
         if batched { Ok(x.clone()) } else { call.view(x, vec![Size::Fixed(1), x.sizes[0].clone()]) }
     };
