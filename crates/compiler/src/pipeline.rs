@@ -10,7 +10,7 @@ use coremill_pt2::{ExportedProgram, Origin};
 
 use crate::decompose::pairs;
 use crate::error::{Error, Refusal, Refused};
-use crate::lower::{Attempt, attempt, identifier};
+use crate::lower::{Attempt, Fed, attempt, identifier};
 use crate::options::{Options, Precision};
 
 /// A converted program.
@@ -66,6 +66,7 @@ pub struct Prepared {
     /// Which calls of the program the values come from.
     pub calls: Calls,
     keep: KeepFp32,
+    fed: Vec<Fed>,
 }
 
 /// Converts a program.
@@ -98,23 +99,51 @@ pub fn prepare(
             (program, attempt) = (paired.program, second);
         }
     }
-    let Lowered { draft, demands, origins, .. } = attempt;
+    let Lowered { draft, demands, origins, fed, .. } = attempt;
     let (mut draft, target) = draft?;
     let keep = kept(&program, &origins, options);
     pass::simplify(&mut draft, &skipped(options));
     let calls = Calls { calls: program_calls(&program), by_value: origins };
-    Ok(Prepared { draft, target, demands, calls, keep })
+    Ok(Prepared { draft, target, demands, calls, keep, fed })
 }
 
 /// Gives a prepared program its precision, and makes a model of it.
 pub fn finish(prepared: Prepared, options: &Options) -> Result<Model, Error> {
-    let Prepared { draft, calls, keep, .. } = prepared;
+    let Prepared { draft, calls, keep, fed, .. } = prepared;
     let (function, _) = quantize(narrowed(draft, &calls, options, keep)?, options)?;
     let program = Program { functions: vec![function], ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
     model.description.metadata = Some(options.metadata.clone());
+    describe_fed(&mut model, &fed);
     Ok(model)
+}
+
+/// The key of the metadata that says which outputs go to which inputs in the next step, as JSON: a list of objects
+/// with `buffer`, `input`, `output`, and the integers that the input takes `first`.
+pub const FED_KEY: &str = "coremill.fed";
+
+/// Says which outputs are inputs of the next step, for people and for who runs steps.
+fn describe_fed(model: &mut Model, fed: &[Fed]) {
+    if fed.is_empty() {
+        return;
+    }
+    let description = &mut model.description;
+    for Fed { buffer, input, output, first } in fed {
+        let first = match first.as_deref() {
+            Some([only]) => format!("{only}"),
+            _ => format!("what the buffer `{buffer}` holds"),
+        };
+        for feature in description.inputs.iter_mut().filter(|feature| feature.name == *input) {
+            feature.short_description =
+                format!("first {first}, then what `{output}` gave in the step before");
+        }
+        for feature in description.outputs.iter_mut().filter(|feature| feature.name == *output) {
+            feature.short_description = format!("what `{input}` takes in the next step");
+        }
+    }
+    let told = serde_json::json!(fed).to_string();
+    description.metadata.get_or_insert_default().set_user_defined(FED_KEY, told);
 }
 
 /// Operator and origin of each call.
@@ -133,6 +162,8 @@ pub(crate) struct Lowered {
     pub(crate) origins: HashMap<String, usize>,
     /// Why that release was chosen.
     pub(crate) demands: Demands,
+    /// Buffers that are inputs and outputs.
+    pub(crate) fed: Vec<Fed>,
 }
 
 /// Lowers a program that is functional for the target that is asked for, or else the oldest that will do, from a floor on.
@@ -140,10 +171,11 @@ pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset
     let mut target = options.target.unwrap_or(floor);
     let mut demands = Demands::default();
     loop {
-        let Attempt { draft, refused_nodes, origins } = attempt(program, target, options);
+        let Attempt { draft, refused_nodes, origins, fed } = attempt(program, target, options);
         let error = match draft {
             Ok(draft) => {
-                return Lowered { draft: Ok((draft, target)), refused_nodes, origins, demands };
+                let draft = Ok((draft, target));
+                return Lowered { draft, refused_nodes, origins, demands, fed };
             }
             Err(error) => error,
         };
@@ -152,7 +184,7 @@ pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset
                 target = needed;
                 demands = demanding(error, needed);
             }
-            _ => return Lowered { draft: Err(error), refused_nodes, origins, demands },
+            _ => return Lowered { draft: Err(error), refused_nodes, origins, demands, fed },
         }
     }
 }

@@ -98,7 +98,7 @@ impl LowerOptions {
     }
 }
 
-/// coremltools' number of a release.
+/// A release by its name, or by coremltools' number.
 fn target(value: &str) -> Result<Option<Opset>, Refusal> {
     Ok(match value {
         "" => None,
@@ -111,7 +111,15 @@ fn target(value: &str) -> Result<Option<Opset>, Refusal> {
         "8" => Some(Opset::Ios17),
         "9" => Some(Opset::Ios18),
         "10" => Some(Opset::Ios26),
-        other => refuse!("found `{other}`; accepted are 6 (iOS 15), 7, 8, 9 and 10 (iOS 26)"),
+        // As Python shows it: `AvailableTarget.iOS17`, `ct.target.iOS17`.
+        other => match Opset::from_release(other.rsplit('.').next().unwrap_or(other)) {
+            Some(opset) => Some(opset),
+            None => {
+                refuse!(
+                    "found `{other}`; accepted are `iOS15` to `iOS26`, or 6 (iOS 15) to 10 (iOS 26)"
+                )
+            }
+        },
     })
 }
 

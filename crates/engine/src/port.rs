@@ -149,6 +149,7 @@ impl Port {
         let Some(ty) = self.ty.as_tensor() else {
             fail!("`{name}` is a `{}`; only tensors can be passed in", self.ty);
         };
+        array = adapted(ty, array);
         if !self.accepts_shape(array.shape()) {
             let found = array.shape();
             let accepted = match ty.known_shape() {
@@ -250,6 +251,24 @@ fn image_accepts(image: &ImageType, height: usize, width: usize) -> bool {
         ImageSizes::Ranged { width: widths, height: heights } => {
             widths.contains(width) && heights.contains(height)
         }
+    }
+}
+
+/// An array as Core ML takes it: a scalar has one axis, and truth values are numbers.
+fn adapted(ty: &TensorType, array: Array) -> Array {
+    let array = match (array.shape(), ty.rank()) {
+        ([], 1) => array.clone().reshaped([1]).unwrap_or(array),
+        _ => array,
+    };
+    match array.as_ints() {
+        Some(ints) if array.dtype() == DType::Bool && ty.dtype.is_float() => {
+            let floats = ints.iter().map(|&int| int as f32).collect();
+            Array::floats(DType::Fp32, array.shape(), floats)
+        }
+        Some(ints) if array.dtype() == DType::Bool && ty.dtype != DType::Bool => {
+            Array::ints(DType::Int32, array.shape(), ints.to_vec())
+        }
+        _ => array,
     }
 }
 

@@ -42,6 +42,7 @@ use self::dtype::core_dtype;
 pub(crate) use self::dtype::is_float;
 pub(crate) use self::high_rank::MAX_RANK;
 pub use self::interface::identifier;
+pub use self::states::Fed;
 use self::table::Lower;
 use self::value::{Int, Lowered, Tensor};
 pub(crate) use self::weights::{part_of, plain, stored_parts};
@@ -67,6 +68,8 @@ pub(crate) struct Lowering<'p> {
     shapes: FlexibleShapes,
     /// Buffers that the program writes to.
     buffers: Vec<states::Buffer>,
+    /// Those that became inputs and outputs.
+    fed: Vec<Fed>,
     /// The dimensions that torch's symbols are.
     symbols: HashMap<SymbolId, Dim>,
     /// Weights that were stated, by where they are stored: parameters can share a tensor.
@@ -111,6 +114,8 @@ pub(crate) struct Attempt {
     pub(crate) refused_nodes: Vec<usize>,
     /// By the name of a value in the draft, the call that it was made for.
     pub(crate) origins: HashMap<String, usize>,
+    /// Buffers that are inputs and outputs.
+    pub(crate) fed: Vec<Fed>,
 }
 
 /// Lowers a program to a function called `main`, or tells which calls are refused.
@@ -137,12 +142,12 @@ pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options
         }
     }
     let draft = Draft { function, analysis, exact: exact_values };
-    Attempt { draft: Ok(draft), refused_nodes: Vec::new(), origins }
+    Attempt { draft: Ok(draft), refused_nodes: Vec::new(), origins, fed: lowering.fed }
 }
 
 impl Attempt {
     fn failed(error: Error, refused_nodes: Vec<usize>) -> Attempt {
-        Attempt { draft: Err(error), refused_nodes, origins: HashMap::new() }
+        Attempt { draft: Err(error), refused_nodes, origins: HashMap::new(), fed: Vec::new() }
     }
 }
 
@@ -190,6 +195,7 @@ impl<'p> Lowering<'p> {
             probe,
             shapes: FlexibleShapes::default(),
             buffers: Vec::new(),
+            fed: Vec::new(),
             symbols: HashMap::new(),
             weights: HashMap::new(),
             rewrite: None,

@@ -18,6 +18,7 @@ use coremill_mil::ir::{Constant, Opset, TensorType, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::{Argument, Meta, OutputKind, Stored, TensorMeta};
 use coremill_tensor::DType;
+use serde::Serialize;
 
 use super::builder::operation;
 use super::dtype::is_float;
@@ -27,6 +28,31 @@ use super::value::Lowered;
 use super::{Frame, Lowering, weights};
 use crate::error::{Refusal, refuse};
 use crate::options::States;
+
+/// A buffer that is an input and an output: what the output gives is what the input takes in the next step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fed {
+    /// The buffer's name in torch.
+    pub buffer: String,
+    /// What the input is called.
+    pub input: String,
+    /// What the output is called.
+    pub output: String,
+    /// What the input takes first; none if that is too much to be told.
+    pub first: Option<Vec<i32>>,
+}
+
+/// The elements of a constant of integers.
+fn integers(constant: &Constant) -> Option<Vec<i32>> {
+    if constant.tensor_type()?.dtype != DType::Int32 {
+        return None;
+    }
+    let (words, _) = constant.elements()?.as_bytes().as_chunks::<4>();
+    Some(words.iter().map(|&word| i32::from_le_bytes(word)).collect())
+}
+
+/// A buffer of integers with more elements is not told.
+const MAX_TOLD: u64 = 4096;
 
 /// A buffer that the program writes to.
 pub(super) struct Buffer {
@@ -40,7 +66,7 @@ enum Place {
     /// A state, and what is added to what it holds: the buffer's elements at first.
     State { state: ValueId, first: Option<ValueId>, is_written: bool },
     /// An input, and an output of this name.
-    Output(String),
+    Output(ValueId, String),
 }
 
 impl<'p> Lowering<'p> {
@@ -82,7 +108,10 @@ impl<'p> Lowering<'p> {
         } else {
             let input = identifier(name);
             let lowered = self.tensor_input(&input, meta)?;
-            (Place::Output(format!("{input}_out")), lowered)
+            let Some(&value) = self.builder.function.inputs().last() else {
+                refuse!("buffer `{name}` is no input")
+            };
+            (Place::Output(value, format!("{input}_out")), lowered)
         };
         self.buffers.push(Buffer { name: name.to_owned(), written, place });
         Ok(Some(lowered))
@@ -214,12 +243,27 @@ impl<'p> Lowering<'p> {
         for at in 0..self.buffers.len() {
             let written = self.buffers[at].written;
             self.write_buffers(frame, written)?;
-            if let Place::Output(name) = &self.buffers[at].place {
-                let name = name.clone();
+            if let Place::Output(input, name) = &self.buffers[at].place {
+                let (input, name) = (*input, name.clone());
                 let lowered = self.value(frame, written)?;
                 self.output(&name, lowered, outputs)?;
+                self.note_fed(at, input, outputs);
             }
         }
         Ok(())
+    }
+
+    /// Notes what goes from the last output to an input.
+    fn note_fed(&mut self, at: usize, input: ValueId, outputs: &[ValueId]) {
+        let Some(&output) = outputs.last() else { return };
+        let name = |value| self.builder.function.value(value).name.clone();
+        let (buffer, input, output) = (self.buffers[at].name.clone(), name(input), name(output));
+        let first = match self.program.tensors.get(&buffer) {
+            Some(stored @ Stored::Tensor(tensor)) if tensor.elements() <= MAX_TOLD => {
+                weights::constant(&buffer, stored).ok().and_then(|constant| integers(&constant))
+            }
+            _ => None,
+        };
+        self.fed.push(Fed { buffer, input, output, first });
     }
 }

@@ -71,6 +71,18 @@ impl Opset {
         Opset::ALL.into_iter().find(|opset| opset.specification_version() == version)
     }
 
+    /// The opset of a release: `ios18`, or `macos15`, `watchos11`, `tvos18`, which came with it.
+    pub fn from_release(text: &str) -> Option<Opset> {
+        let is = |system: &str, version: &str| {
+            let major = version.split('.').next().unwrap_or(version);
+            text.get(..system.len()).is_some_and(|start| start.eq_ignore_ascii_case(system))
+                && [version, major].contains(&&text[system.len()..])
+        };
+        Opset::ALL
+            .into_iter()
+            .find(|opset| opset.availability().iter().any(|(system, version)| is(system, version)))
+    }
+
     /// The first release of each system that runs it, as `(system, version)`.
     pub const fn availability(self) -> [(&'static str, &'static str); 4] {
         match self {
