@@ -13,6 +13,7 @@ use coremill_mil::{compiled, package};
 use coremill_tensor::write_anew;
 
 use crate::error::Error;
+use crate::foreign;
 
 /// The forms that a model has on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,9 @@ pub struct Source {
 /// Text of programs is at most this long; the largest that are known have some tens of megabytes.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
+/// So much of a file tells what it is.
+const START: u64 = 4096;
+
 impl Format {
     /// The form of what lies at a path, by its content.
     pub fn of(path: &Path) -> Result<Format, Error> {
@@ -83,20 +87,15 @@ impl Format {
             return Err(Error::new(message).hint("write what comes through it to a file first"));
         }
         let mut start = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut start));
+        let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
         read.map_err(|error| Error::io("read", path, &error))?;
-        if let Some((what, hint)) = foreign(path, &start) {
-            let message = format!("{} is {what}, not a Core ML model", path.display());
-            return Err(Error::new(message).hint(hint));
+        if looks_like_text(&start) {
+            return Ok(Format::Text);
         }
-        let first = start.iter().copied().find(|byte| !byte.is_ascii_whitespace());
-        if first == Some(b'{') {
-            let message = format!("{} is JSON, not a model", path.display());
-            return Err(
-                Error::new(message).hint("a package is the directory that holds `Manifest.json`")
-            );
+        match foreign::identify(path, &start) {
+            Some(foreign) => Err(foreign.instead_of(path, "a Core ML model")),
+            None => Ok(Format::ModelFile),
         }
-        Ok(if looks_like_text(&start) { Format::Text } else { Format::ModelFile })
     }
 
     /// The form that an extension asks for; text cannot be asked for with [`save`].
@@ -108,62 +107,6 @@ impl Format {
                 .hint("end it in `.mlpackage` or `.mlmodelc`")),
         }
     }
-}
-
-/// What a file is that no reader of models takes, and what to do with it.
-fn foreign(path: &Path, start: &[u8]) -> Option<(&'static str, &'static str)> {
-    const CONVERT: &str = "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
-    const EXPORT: &str = "save the model with `torch.export.save`, then run `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
-    const ARRAYS: &str = "pass it as an input: `coremill run MODEL --inputs FILE`";
-    let is_json_header = || {
-        let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
-        length.is_some_and(|length| length < 100 << 20) && start.get(8) == Some(&b'{')
-    };
-    Some(match start {
-        [b'P', b'K', 3 | 5, ..] => {
-            let archive = coremill_tensor::Buffer::map(path).ok();
-            let archive = archive.and_then(|bytes| coremill_zip::Archive::open(bytes).ok());
-            let names: Vec<_> = archive.iter().flat_map(|archive| archive.names()).collect();
-            let has = |end: &str| names.iter().any(|name| name.ends_with(end));
-            if has("models/model.json") || has("serialized_exported_program.json") {
-                ("an exported PyTorch program", CONVERT)
-            } else if names.iter().any(|name| name.contains("/code/")) {
-                ("a TorchScript archive", EXPORT)
-            } else if has("data.pkl") {
-                ("a PyTorch checkpoint, weights without a program", EXPORT)
-            } else if !names.is_empty() && names.iter().all(|name| name.ends_with(".npy")) {
-                ("an archive of arrays", ARRAYS)
-            } else if has("Manifest.json") {
-                ("a zip archive of a package", "unpack it first")
-            } else {
-                ("a zip archive", "unpack it, or pass what is in it")
-            }
-        }
-        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => ("an array of numpy's", ARRAYS),
-        [0x80, 2..=5, ..] => ("a Python pickle", EXPORT),
-        [b'G', b'G', b'U', b'F', ..] => (
-            "a GGUF file, weights without a program",
-            "export the model with torch, and convert that",
-        ),
-        [_, _, _, _, b'E', b'T', b'0'..=b'9', b'0'..=b'9', ..] => (
-            "an ExecuTorch program",
-            "`coremill run`, `check`, `inspect` and `compare` take it; `coremill extract` writes the models in it",
-        ),
-        [_, _, _, _, b'T', b'F', b'L', b'3', ..] => {
-            ("a LiteRT (TensorFlow Lite) model", "convert the PyTorch model that it was made from")
-        }
-        // The first field of ONNX is the version of its format, a small number; the second its maker's name.
-        [0x08, 1..=20, 0x12, _, b'p' | b't' | b'o' | b's' | b'k', ..]
-            if path.extension().is_some_and(|extension| extension == "onnx") =>
-        {
-            ("an ONNX model", "export the PyTorch model with `torch.export.save`, and convert that")
-        }
-        _ if is_json_header() => (
-            "a safetensors file, weights without a program",
-            "export the model with torch, and convert that",
-        ),
-        _ => return None,
-    })
 }
 
 /// Text begins with comments and `program`; a model file with a protobuf tag below the space.

@@ -42,6 +42,7 @@
 //! | [`graph`] | models described in Rust, their parameters and sessions |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
+//! | [`fed`] | buffers that go out of one step of a model and into the next |
 //! | [`images`] | pictures for inputs that are images |
 //! | [`summary`] | what a model holds, counted |
 //! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
@@ -54,7 +55,9 @@ pub mod compress;
 pub mod convert;
 mod error;
 pub mod executorch;
+pub mod fed;
 mod files;
+mod foreign;
 pub mod images;
 pub mod quantity;
 pub mod quantize;

@@ -12,7 +12,8 @@ use crate::output::{self, Failure};
     after_help = "Exits with 1 if there is an error.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --deny-warnings --json"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in
+    /// memory; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Leave out the warnings
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if executorch::is_program(&args.model) {
         return run_program(args);
     }
-    let opened = super::open_with_source(&args.model)?;
+    let (opened, _) = super::open_or_convert(&args.model)?;
     let report = report(args, &opened);
     if let Some(path) = &args.html {
         super::report::write(path, &super::report::of_model(&args.model, &opened))?;

@@ -19,10 +19,13 @@ pub(crate) mod text;
 
 use std::path::Path;
 
+use coremill::compare::Kind;
+use coremill::compiler::Options;
 use coremill::engine::Precision;
 use coremill::mil::ir::Program;
 use coremill::mil::model::shapes;
 use coremill::mil::verify::{RenderOptions, Severity};
+use coremill::pt2::ExportedProgram;
 use coremill::{Model, Opened, Verified};
 
 use crate::output::{self, Failure};
@@ -62,6 +65,17 @@ fn open_with_source(path: &Path) -> Result<Opened, Failure> {
         coremill::open_with_source(path)
     };
     opened.map_err(|error| failure(&error))
+}
+
+/// Opens a model, whatever its form. What `torch.export` saved is converted in memory, and given beside the model.
+fn open_or_convert(path: &Path) -> Result<(Opened, Option<ExportedProgram>), Failure> {
+    let is_archive =
+        path.as_os_str() != "-" && Kind::of(path).is_ok_and(|kind| kind == Kind::Archive);
+    if !is_archive {
+        return open_with_source(path).map(|opened| (opened, None));
+    }
+    let (program, conversion) = convert::in_memory(path, &Options::default())?;
+    Ok((Opened::made(conversion.model, path), Some(program)))
 }
 
 /// The proof that a model is sound; if it is not, everything that is wrong is said.

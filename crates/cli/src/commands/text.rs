@@ -13,7 +13,8 @@ use crate::output::{self, Failure};
     after_help = "Examples:\n  coremill text Model.mlpackage | less\n  coremill text Model.mlpackage -o program/model.mil"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text, or a `.pt2`, which is converted in memory; `-` is text on
+    /// standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// The file to write; `-` is standard output
@@ -34,7 +35,7 @@ enum Form {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     super::is_apart(&args.model, &args.output)?;
-    let model = super::open(&args.model)?;
+    let model = super::open_or_convert(&args.model)?.0.model;
     let dialect = match args.dialect {
         Form::New => Dialect::V1_3,
         Form::Old => Dialect::V1_0,

@@ -25,6 +25,7 @@ pub use samples::{fit, sample_inputs};
 pub use target::parse_target;
 
 use crate::error::Error;
+use crate::foreign;
 
 /// The key of the metadata that says which coremill made a model.
 pub const VERSION_KEY: &str = "coremill.version";
@@ -40,7 +41,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
         }
         Err(error) => return Err(Error::io("read", path, &error)),
         Ok(metadata) if metadata.is_dir() => {
-            let message = format!("{} is a directory, not an archive", path.display());
+            let package = path.join("Manifest.json").exists();
+            let what = if package { "a package already" } else { "a directory, not an archive" };
+            let message = format!("{} is {what}", path.display());
             return Err(Error::new(message).hint("pass what `torch.export.save` wrote"));
         }
         Ok(metadata) if !metadata.is_file() => {
@@ -50,7 +53,12 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
         }
         Ok(_) => {}
     }
-    pt2::read(path).map_err(|error| of_archive(&error).within(path))
+    pt2::read(path).map_err(|error| match foreign::of_file(path) {
+        Some(foreign) if !foreign.is_program() => {
+            foreign.instead_of(path, "a program that `torch.export.save` wrote")
+        }
+        _ => of_archive(&error).within(path),
+    })
 }
 
 /// Converts a program that was read, and notes in the metadata what it was made from and by which version.

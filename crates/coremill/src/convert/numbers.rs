@@ -172,6 +172,12 @@ pub fn check_method(
             let samples: Vec<_> =
                 samples.iter().map(|(name, array)| (&**name, array.clone())).collect();
             let expected = session.run(&samples).map_err(|error| Error::of_engine(&error))?;
+            let mut expected = expected;
+            // Buffers that the reference gives are kept inside the program.
+            let fed = crate::fed::fed(&reference.model);
+            if expected.0.len() > found.len() {
+                expected.0.retain(|(name, _)| !fed.iter().any(|fed| fed.output == *name));
+            }
             Agreement::of(arrays(&expected), found, bound).map(Some)
         }
         Err(compiler::Error::Refused(_)) => {

@@ -11,12 +11,5 @@ use coremill_mil::ir::Opset;
 /// assert_eq!(parse_target("ios14"), None);
 /// ```
 pub fn parse_target(text: &str) -> Option<Opset> {
-    let is = |system: &str, version: &str| {
-        let major = version.split('.').next().unwrap_or(version);
-        text.get(..system.len()).is_some_and(|start| start.eq_ignore_ascii_case(system))
-            && [version, major].contains(&&text[system.len()..])
-    };
-    Opset::ALL
-        .into_iter()
-        .find(|opset| opset.availability().iter().any(|(system, version)| is(system, version)))
+    Opset::from_release(text)
 }

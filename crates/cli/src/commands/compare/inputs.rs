@@ -2,6 +2,7 @@
 
 use coremill::convert::{fit, sample_inputs};
 use coremill::engine::{Array, Port, Session};
+use coremill::fed::feed;
 
 use super::{Args, Arrays, Program, Side, Takes};
 use crate::commands::run::{NamedShape, fill, read_npz, table, with_largest};
@@ -16,7 +17,9 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
         }
         return Err(Failure::user("two `.npz` files take no inputs"));
     };
-    let ports = first.ports()?;
+    // What a side feeds itself is given by nobody.
+    let mut ports = first.ports()?;
+    ports.retain(|port| !first.fed().iter().any(|fed| fed.input == port.name));
     let mut steps: Vec<Arrays> = Vec::new();
     for path in &args.inputs {
         let mut arrays = read_npz(path)?;
@@ -109,7 +112,10 @@ fn samples(sides: [Option<Takes<'_>>; 2], names: &[Port]) -> Result<Option<Array
         let Some(samples) = samples else { continue };
         // Both sides go by position then, if they do at all; by name the names are the same.
         let position = |name: &str| session.inputs().iter().position(|port| port.name == name);
-        let named = samples.into_iter().map(|(name, array)| {
+        let fed = side.fed();
+        let given =
+            samples.into_iter().filter(|(name, _)| !fed.iter().any(|fed| fed.input == *name));
+        let named = given.map(|(name, array)| {
             let same = names.iter().any(|port| port.name == name);
             let port = position(&name).and_then(|at| names.get(at)).filter(|_| !same);
             (port.map_or(name, |port| port.name.clone()), array)
@@ -138,7 +144,9 @@ fn named(
             None => (name.clone(), array.clone()),
         });
         let arrays: Vec<(String, Array)> = arrays.collect();
-        takes.check(&arrays).map_err(|(error, remedy)| {
+        let mut all = arrays.clone();
+        feed(&takes.fed(), &ports, None, &mut all);
+        takes.check(&all).map_err(|(error, remedy)| {
             let hint = if arrays.is_empty() {
                 Some("pass `--inputs FILE.npz`, or `--random SEED`")
             } else if args.positional {

@@ -10,6 +10,7 @@ use coremill::compare::{self as library, Kind, PerOp, Running, Target};
 use coremill::compiler::Calls;
 use coremill::engine::{Array, Engine, LoadOptions, Outputs, Precision};
 use coremill::executorch::Runner;
+use coremill::fed::{Fed, fed, feed};
 use coremill::pt2::ExportedProgram;
 use coremill::runtime::LoadOptions as MethodOptions;
 use coremill::{Opened, arrays};
@@ -159,6 +160,14 @@ impl<'a> Takes<'a> {
         }
     }
 
+    /// The inputs that outputs feed.
+    fn fed(self) -> Vec<Fed> {
+        match self {
+            Takes::Program(program) => fed(&program.opened.model),
+            Takes::Method(_) => Vec::new(),
+        }
+    }
+
     /// The function or method that runs.
     fn function(self) -> String {
         match self {
@@ -215,13 +224,14 @@ pub(super) fn perform<'a>(
         return Err(Failure::user(message).hint(Some("leave `--per-op` out")));
     }
     progress.stage("gathering inputs");
-    let [of_reference, of_other] = inputs::gather(args, [&reference, &other])?;
+    let [mut of_reference, mut of_other] = inputs::gather(args, [&reference, &other])?;
 
     progress.stage(format!("running {}", args.reference.display()));
     let count = of_reference.len().max(of_other.len()).max(1);
-    let expected = outputs(&reference, &of_reference, count)?;
+    let mut expected = outputs(&reference, &mut of_reference, count)?;
     progress.stage(format!("running {}", args.other.display()));
-    let found = outputs(&other, &of_other, count)?;
+    let mut found = outputs(&other, &mut of_other, count)?;
+    drop_fed([&reference, &other], &mut expected, &mut found);
     let steps: Vec<_> = expected
         .iter()
         .zip(&found)
@@ -318,18 +328,34 @@ pub(super) fn side<'a>(
     Ok(Side { path, content: Content::Program(Box::new(program)) })
 }
 
-/// What a side gives in each step.
-fn outputs(side: &Side<'_>, steps: &[Arrays], count: usize) -> Result<Vec<Arrays>, Failure> {
+/// Leaves out what one side feeds itself where the other keeps it inside.
+fn drop_fed(sides: [&Side<'_>; 2], expected: &mut [Arrays], found: &mut [Arrays]) {
+    let takes = sides.into_iter().filter_map(Side::takes);
+    let fed: Vec<String> = takes.flat_map(Takes::fed).map(|fed| fed.output).collect();
+    for (expected, found) in expected.iter_mut().zip(found) {
+        let has = |arrays: &Arrays, name: &str| arrays.iter().any(|(other, _)| other == name);
+        let alone: Vec<String> =
+            fed.iter().filter(|name| has(expected, name) != has(found, name)).cloned().collect();
+        expected.retain(|(name, _)| !alone.contains(name));
+        found.retain(|(name, _)| !alone.contains(name));
+    }
+}
+
+/// What a side gives in each step. Inputs that outputs feed are added to the steps.
+fn outputs(side: &Side<'_>, steps: &mut [Arrays], count: usize) -> Result<Vec<Arrays>, Failure> {
     match &side.content {
         Content::Program(program) => {
             let failed = |error| failure(side.path, &error);
             let mut session = program.engine.session(&program.function).map_err(failed)?;
-            let run = |step: &Arrays| {
+            let (fed, ports) = (fed(&program.opened.model), session.inputs().to_vec());
+            let mut results: Vec<Arrays> = Vec::with_capacity(steps.len());
+            for step in steps {
+                feed(&fed, &ports, results.last().map(Vec::as_slice), step);
                 let inputs: Vec<_> =
                     step.iter().map(|(name, array)| (&**name, array.clone())).collect();
-                session.run(&inputs).map(flat).map_err(failed)
-            };
-            steps.iter().map(run).collect()
+                results.push(session.run(&inputs).map(flat).map_err(failed)?);
+            }
+            Ok(results)
         }
         Content::Method(method) => {
             let failed = |error: coremill::Error| {

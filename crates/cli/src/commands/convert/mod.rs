@@ -363,8 +363,15 @@ fn sound<'o>(path: &Path, opened: &'o coremill::Opened) -> Result<Verified<'o>, 
 
 /// A program in `fp32`, for who compares with it.
 pub(super) fn reference(path: &Path) -> Result<(ExportedProgram, Conversion), Failure> {
+    in_memory(path, &Options { precision: Precision::Fp32, ..Options::default() })
+}
+
+/// A program, and the model that it becomes.
+pub(super) fn in_memory(
+    path: &Path,
+    options: &Options,
+) -> Result<(ExportedProgram, Conversion), Failure> {
     let program = read(path)?;
-    let options = Options { precision: Precision::Fp32, ..Options::default() };
-    let conversion = library::convert(program.clone(), &options);
+    let conversion = library::convert(program.clone(), options);
     Ok((program, conversion.map_err(|error| stop(path, error).failure)?))
 }

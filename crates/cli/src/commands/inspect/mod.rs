@@ -15,7 +15,8 @@ use crate::output::{self, Cell, FAINT, Failure, STRONG, Table, paint};
     after_help = "Examples:\n  coremill inspect Model.mlpackage\n  coremill inspect Model.mlmodelc --json | jq .weights.bytes"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in
+    /// memory; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// How many operations and weights to list; 0 lists all
@@ -38,8 +39,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             false => output::say(&program::render(&name, &summary, top)),
         };
     }
-    let model = super::open(&args.model)?;
-    let summary = coremill::summary::summarize(&model);
+    let (opened, _) = super::open_or_convert(&args.model)?;
+    let summary = coremill::summary::summarize(&opened.model);
     if args.json {
         return output::print_json(&summary);
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use coremill::engine::{Array, Port, Session};
+use coremill::fed::{Fed, feed};
 use coremill::images::Resize;
 use coremill::{arrays, images};
 
@@ -56,7 +57,9 @@ impl FromStr for NamedShape {
     fn from_str(text: &str) -> Result<NamedShape, String> {
         let parse = || {
             let (name, shape) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
-            let extents = shape.split(',').filter(|extent| !extent.trim().is_empty());
+            // A scalar has no extents.
+            let extents = (!shape.trim().is_empty()).then(|| shape.split(','));
+            let extents = extents.into_iter().flatten();
             let shape = extents.map(|extent| extent.trim().parse().ok()).collect::<Option<_>>()?;
             Some(NamedShape { name: name.to_owned(), shape })
         };
@@ -65,7 +68,14 @@ impl FromStr for NamedShape {
 }
 
 /// The inputs of each step.
-pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failure> {
+///
+/// `samples` are those of an archive, for who gives nothing. Inputs that outputs feed need not be given.
+pub(super) fn gather(
+    args: &Args,
+    session: &Session,
+    samples: Option<Vec<(String, Array)>>,
+    fed: &[Fed],
+) -> Result<Vec<Step>, Failure> {
     let ports = session.inputs();
     let expected = || table("inputs", ports);
     let unknown =
@@ -113,15 +123,20 @@ pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failur
         files.push((Some(path), found));
     }
     if files.is_empty() {
-        files.push((None, Vec::new()));
+        let nothing_given = constant.is_empty() && args.random.is_none();
+        files.push((None, samples.filter(|_| nothing_given).unwrap_or_default()));
     }
 
     let mut steps = Vec::with_capacity(files.len());
     for (index, (path, mut given)) in files.into_iter().enumerate() {
         given.extend(constant.iter().cloned());
+        let is_fed = |name: &str| fed.iter().any(|fed| fed.input == name && fed.first.is_some());
         if let Some(seed) = args.random {
-            fill(&args.shape, ports, seed.wrapping_add(index as u64), &mut given)?;
+            let drawn: Vec<_> = ports.iter().filter(|port| !is_fed(&port.name)).cloned().collect();
+            fill(&args.shape, &drawn, seed.wrapping_add(index as u64), &mut given)?;
         }
+        let named: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();
+        feed(fed, ports, None, &mut given);
         let borrowed: Vec<(&str, Array)> =
             given.iter().map(|(name, array)| (&**name, array.clone())).collect();
         let checked = session.check(&borrowed).map_err(|error| {
@@ -134,7 +149,10 @@ pub(super) fn gather(args: &Args, session: &Session) -> Result<Vec<Step>, Failur
                 .hint(error.remedy().or(hint))
                 .detail(expected())
         })?;
-        steps.push(Step(ports.iter().map(|port| port.name.clone()).zip(checked).collect()));
+        // What is fed is filled in when its step comes.
+        let all = ports.iter().map(|port| port.name.clone()).zip(checked);
+        let is_given = |name: &String| named.contains(name) || !is_fed(name);
+        steps.push(Step(all.filter(|(name, _)| is_given(name)).collect()));
     }
     Ok(steps)
 }
@@ -146,6 +164,11 @@ pub(in crate::commands) fn fill(
     seed: u64,
     given: &mut Vec<(String, Array)>,
 ) -> Result<(), Failure> {
+    for (at, NamedShape { name, .. }) in shapes.iter().enumerate() {
+        if shapes[..at].iter().any(|earlier| earlier.name == *name) {
+            return Err(Failure::user(format_args!("the shape of `{name}` is given twice")));
+        }
+    }
     for port in ports {
         let stated = shapes.iter().find(|named| named.name == port.name);
         if given.iter().any(|(name, _)| *name == port.name) {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session};
 use coremill::runtime::Span;
-use coremill::{executorch, quantity};
+use coremill::{convert, executorch, fed, quantity};
 
 use super::EnginePrecision;
 use crate::output::{self, Failure};
@@ -33,7 +33,8 @@ pub(super) use program::{load as load_method, with_largest};
     after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in
+    /// memory and runs on its sample inputs if none are given; `-` is text on standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// A `.npz` file of arrays by input name; `-` is standard input. Each one is a step, run in order on
@@ -153,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::user("`--data` is for ExecuTorch programs"));
     }
     let start = Instant::now();
-    let opened = super::open_with_source(&args.model)?;
+    let (opened, program) = super::open_or_convert(&args.model)?;
     let verified = super::verify(&opened)?;
     let precision = args.precision.into();
     let mut options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
@@ -164,12 +165,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut session = engine.session(function).map_err(|error| failure(&error))?;
     let load = start.elapsed();
 
-    let steps = inputs::gather(args, &session)?;
+    let fed = fed::fed(&opened.model);
+    let samples = match &program {
+        Some(program) => convert::sample_inputs(program, session.inputs())
+            .map_err(|error| super::failure(&error))?,
+        None => None,
+    };
+    let steps = inputs::gather(args, &session, samples, &fed)?;
     if let Some(path) = &args.state_in {
         set_states(&mut session, path)?;
     }
     let states = |session: &Session| Ok(states_of(session));
-    let done = perform(args, load, &mut session, &steps, run_step, states)?;
+    let mut before: Option<Vec<(String, Array)>> = None;
+    let run = |session: &mut Session, step: &Step, profile: Option<&mut Vec<Span>>| {
+        let mut inputs = step.0.clone();
+        fed::feed(&fed, session.inputs(), before.as_deref(), &mut inputs);
+        let outputs = run_step(session, &inputs, profile)?;
+        let goes_on = |name: &str| fed.iter().any(|fed| fed.output == name);
+        let kept = outputs.0.iter().filter(|(name, _)| goes_on(name));
+        let kept = kept.filter_map(|(name, value)| Some((name.clone(), value.as_array()?.clone())));
+        before = Some(kept.collect());
+        Ok(outputs)
+    };
+    let done = perform(args, load, &mut session, &steps, run, states)?;
     finish(args, report::Ran::of(&engine, function), &done)
 }
 
@@ -225,7 +243,7 @@ fn finish(args: &Args, ran: report::Ran<'_>, done: &Done) -> Result<(), Failure>
     if let Some(path) = &args.html {
         let mut page = match executorch::is_program(&args.model) {
             true => super::report::of_program(&args.model)?,
-            false => super::report::of_model(&args.model, &super::open_with_source(&args.model)?),
+            false => super::report::of_model(&args.model, &super::open_or_convert(&args.model)?.0),
         };
         let spans = done.spans.last().map_or(&[][..], Vec::as_slice);
         page.add_timing(spans, format!("`{}` on this machine's processor", ran.function));
@@ -247,11 +265,11 @@ fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
 
 fn run_step(
     session: &mut Session,
-    step: &Step,
+    step: &[(String, Array)],
     profile: Option<&mut Vec<Span>>,
 ) -> Result<Outputs, Failure> {
     let inputs: Vec<(&str, Array)> =
-        step.0.iter().map(|(name, array)| (&**name, array.clone())).collect();
+        step.iter().map(|(name, array)| (&**name, array.clone())).collect();
     let mut spans = profile.is_some().then(Vec::new);
     let mut hooks = Hooks { profile: spans.as_mut(), ..Hooks::default() };
     let outputs = session.run_with(&inputs, &mut hooks).map_err(|error| failure(&error))?;
