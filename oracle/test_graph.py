@@ -3,12 +3,15 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import gguf
 import numpy
+import pytest
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from oracle.graph_cases import cases
@@ -179,3 +182,123 @@ def test_a_llama_answers_as_transformers_does(tmp_path):
         assert found.shape == expected.shape
         error = abs(found - expected).max() / abs(expected).max()
         assert error < tolerance, f"{weights}: differs by {error:.1e}"
+
+
+# What llama.cpp calls the parts of a layer.
+LAYER_NAMES = {
+    "input_layernorm": "attn_norm", "norm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mixer.in_proj": "ssm_in", "linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba",
+    "mixer.x_proj": "ssm_x", "mixer.dt_proj": "ssm_dt",
+}
+TOP_NAMES = {
+    "model.embed_tokens": "token_embd", "backbone.embeddings": "token_embd", "model.norm": "output_norm",
+    "backbone.norm_f": "output_norm", "lm_head": "output",
+}
+
+
+def gguf_name(name):
+    plain, ending = name.rsplit(".", 1)
+    if ending not in ("weight", "bias"):
+        plain, ending = name, None
+    if plain in TOP_NAMES:
+        return f"{TOP_NAMES[plain]}.{ending}"
+    _, _, layer, part = plain.split(".", 3)
+    mixer = part.split(".")[-1]
+    single = {"A_log": "ssm_a", "D": "ssm_d", "dt_bias": "ssm_dt.bias", "conv1d": "ssm_conv1d", "out_proj": "ssm_out", "norm": "ssm_norm"}
+    target = single[mixer] if part.startswith(("mixer.", "linear_attn.")) and mixer in single else LAYER_NAMES[part]
+    return f"blk.{layer}.{target}" + (f".{ending}" if ending else "")
+
+
+def written_as_gguf(model, path, scheme):
+    """Writes the weights of a model in a scheme, and gives what they are then."""
+    kind = getattr(gguf.GGMLQuantizationType, scheme)
+    writer, state, experts = gguf.GGUFWriter(path, "llama"), {}, {}
+    stored = {}
+    with safe_open(path.parent / "model.safetensors", "pt") as file:
+        for name in file.keys():
+            stored[name] = file.get_tensor(name).numpy()
+    for name, array in stored.items():
+        expert = re.fullmatch(r"(.*\.mlp\.experts)\.(\d+)\.(\w+)_proj\.weight", name)
+        quantized = array
+        is_matrix = array.ndim == 2 and array.shape[1] % 32 == 0 and "A_log" not in name
+        if is_matrix:
+            data = gguf.quants.quantize(array, kind)
+            quantized = gguf.quants.dequantize(data, kind).astype(numpy.float32)
+        state[name] = torch.from_numpy(quantized.copy())
+        if expert:
+            layer = expert[1].split(".")[2]
+            experts.setdefault(f"blk.{layer}.ffn_{expert[3]}_exps.weight", []).append(data)
+        elif is_matrix:
+            writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+        else:
+            writer.add_tensor(gguf_name(name), -numpy.exp(array) if name.endswith("A_log") else array)
+    for name, data in experts.items():
+        writer.add_tensor(name, numpy.stack(data), raw_dtype=kind)
+    for end in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        end()
+    return state
+
+
+SMALL = dict(hidden_size=64, num_hidden_layers=2, vocab_size=96, tie_word_embeddings=False)
+ATTENTION = dict(num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
+DECODERS = {
+    "qwen2_moe": lambda: transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
+        **SMALL, **ATTENTION, intermediate_size=96, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=64, norm_topk_prob=True,
+    )),
+    "mamba": lambda: transformers.MambaForCausalLM(transformers.MambaConfig(
+        **SMALL, state_size=8, conv_kernel=4, expand=2, time_step_rank=4, use_cache=False,
+    )),
+    "qwen3_next": lambda: transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(
+        **SMALL, **ATTENTION, intermediate_size=96, head_dim=16, num_experts=0, mlp_only_layers=[0, 1],
+        layer_types=["linear_attention"] * 2, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=16,
+        linear_value_head_dim=8, linear_conv_kernel_dim=4,
+    )),
+}
+
+# How far logits may lie from those of transformers, next to the largest: the host keeps states in fp32.
+STATE_DRIFT = 1e-4
+
+# What quantization costs these models of random weights, next to the largest logit.
+COST = {"F16": 5e-3, "Q8_0": 0.12, "Q4_0": 1.0}
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_decoders_answer_as_transformers_does(kind, tmp_path):
+    torch.manual_seed(5)
+    model = DECODERS[kind]().eval()
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1 and "A_log" not in name:
+            torch.nn.init.normal_(parameter, std=0.12)
+    model.save_pretrained(tmp_path)
+    tokens = [3, 17, 90, 4, 52, 8, 55, 31, 9, 77]
+
+    def logits(of):
+        with torch.no_grad():
+            return of(torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+
+    plain = logits(model)
+    for weights in ("model.safetensors", "F16.gguf", "Q8_0.gguf", "Q4_0.gguf"):
+        expected = plain
+        if weights.endswith(".gguf"):
+            scheme = weights.split(".")[0]
+            state = written_as_gguf(model, tmp_path / weights, scheme)
+            save_file(state, tmp_path / "quantized.safetensors", metadata={"format": "pt"})
+            directory = tmp_path / scheme
+            directory.mkdir()
+            (directory / "config.json").write_text((tmp_path / "config.json").read_text())
+            (tmp_path / "quantized.safetensors").rename(directory / "model.safetensors")
+            expected = logits(type(model).from_pretrained(directory).eval())
+            cost = abs(expected - plain).max() / abs(plain).max()
+            print(f"{kind} in {scheme}: quantization costs {cost:.1e}")
+            assert cost < COST[scheme], f"{scheme} costs {cost:.1e}"
+        printed = example("decoders", tmp_path / "config.json", tmp_path / weights, *tokens)
+        found = numpy.array([[float(x) for x in line.split()] for line in printed.splitlines()])
+        assert found.shape == expected.shape
+        drift = abs(found - expected).max() / abs(expected).max()
+        print(f"{kind} from {weights}: {drift:.1e} from transformers")
+        assert drift < STATE_DRIFT, f"{weights}: differs by {drift:.1e}"

@@ -18,7 +18,7 @@ pub(crate) struct Generated {
 enum Source {
     /// A Python module.
     Module(&'static str),
-    /// A Rust program outside of the workspace, by its directory.
+    /// A Rust program outside the workspace, by its directory.
     Program(&'static str),
 }
 

@@ -88,6 +88,14 @@ impl Param {
         }
     }
 
+    /// What the bytes are.
+    fn bytes_type(&self) -> (Option<DType>, Option<Scheme>) {
+        match &self.form {
+            Form::Elements(dtype, _) => (Some(*dtype), None),
+            Form::Blocks(scheme, _) => (None, Some(*scheme)),
+        }
+    }
+
     /// The elements as `fp32`, computed when they are read.
     pub fn to_fp32(&self) -> Result<Buffer> {
         match &self.form {
@@ -178,6 +186,41 @@ impl Params {
         elements: &[f32],
     ) -> Result<()> {
         self.set(name, Param::floats(shape, elements)?);
+        Ok(())
+    }
+
+    /// Makes one tensor of several of the same shape, along a new first axis: the experts of a layer, say, which
+    /// transformers stores one by one. Those of GGUF stay in their blocks.
+    pub fn stack(&mut self, name: impl Into<String>, parts: &[impl AsRef<str>]) -> Result<()> {
+        let mut all = Vec::with_capacity(parts.len());
+        for part in parts {
+            let part = part.as_ref();
+            match self.entries.get(part) {
+                Some(param) => all.push(param),
+                None => fail!(Parameter, "there is no tensor `{part}`"),
+            }
+        }
+        let Some(first) = all.first() else { fail!(Parameter, "no tensors are stacked") };
+        let (dtype, shape) = (first.bytes_type(), first.shape.clone());
+        if all.iter().any(|param| param.bytes_type() != dtype || param.shape != shape) {
+            fail!(Parameter, "tensors of different shapes or types are not stacked");
+        }
+        let recipes = all.iter().map(|param| {
+            Recipe::new(param.bytes().clone(), DType::UInt8, &[param.bytes().len() as u64])
+        });
+        let recipe = recipes
+            .collect::<std::result::Result<Vec<_>, _>>()
+            .and_then(|recipes| Recipe::concat(recipes, 0));
+        let bytes = match recipe {
+            Ok(recipe) => recipe.to_buffer(),
+            Err(error) => fail!(Parameter, "tensors are not stacked: {error}"),
+        };
+        let form = match &first.form {
+            Form::Elements(dtype, _) => Form::Elements(*dtype, bytes),
+            Form::Blocks(scheme, _) => Form::Blocks(*scheme, bytes),
+        };
+        let shape = [vec![all.len() as u64], shape].concat();
+        self.entries.insert(name.into(), Param { shape, form });
         Ok(())
     }
 

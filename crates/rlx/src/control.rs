@@ -1,4 +1,4 @@
-//! Graphs inside of nodes: branches, loops, scans and their gradients, functions of the caller's.
+//! Graphs inside nodes: branches, loops, scans and their gradients, functions of the caller's.
 
 use std::cell::RefCell;
 
@@ -126,7 +126,7 @@ fn reversed(x: Tensor<'_>) -> Tensor<'_> {
     x.reverse(ops::Reverse::new().axes([0]))
 }
 
-/// What went wrong inside of a block, which has to give values all the same.
+/// What went wrong inside a block, which has to give values all the same.
 #[derive(Default)]
 struct Fault(RefCell<Option<Error>>);
 

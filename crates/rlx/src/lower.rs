@@ -23,7 +23,7 @@ pub(crate) struct Lowered {
 /// The schemes and shapes of parameters that are blocks of GGUF.
 pub(crate) type Blocks = HashMap<String, (Scheme, Vec<u64>)>;
 
-/// What nodes of a graph, and of the graphs inside of its nodes, are lowered into.
+/// What nodes of a graph, and of the graphs inside its nodes, are lowered into.
 struct Context<'g> {
     graph: &'g Graph,
     inputs: RefCell<Vec<(String, RlxType)>>,
@@ -98,7 +98,7 @@ impl<'g> Site<'_, 'g> {
         self.joined(parts.into_iter().map(|part| part.view([-1])), 0)
     }
 
-    /// Lowers a graph inside of the node, its inputs in order being `given`.
+    /// Lowers a graph inside the node, its inputs in order being `given`.
     pub(crate) fn inline(
         &self,
         body: &rlx_ir::Graph,
@@ -225,7 +225,7 @@ fn nodes<'g>(
         }
         let dims: Option<Vec<usize>> = node.shape.dims().iter().map(|dim| fixed(*dim)).collect();
         let Some(mut dims) = dims else {
-            return Err(refusal(node, "has dimensions that are open inside of a graph"));
+            return Err(refusal(node, "has dimensions that are open inside a graph"));
         };
         let dtype = node.shape.dtype();
         if is_complex(dtype) {

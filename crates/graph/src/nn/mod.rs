@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `linear` | [`Linear`], [`Embedding`], [`Lora`] |
 //! | `conv` | [`Conv`], [`ConvTranspose`], pooling, resizing |
+//! | `mixers` | [`Mamba`], [`GatedDeltaNet`], [`causal_conv`], and what they remember |
 //! | `norm` | [`LayerNorm`], [`RmsNorm`], [`GroupNorm`], [`BatchNorm`], [`InstanceNorm`], [`LayerNorm2d`], [`adaptive_norm`] |
 //! | `activation` | [`Activation`] |
 //! | `rope` | [`Rope`] and its scalings |
@@ -25,6 +26,7 @@ mod conv;
 mod experts;
 mod linalg;
 mod linear;
+mod mixers;
 mod norm;
 mod recurrent;
 mod rope;
@@ -40,6 +42,7 @@ pub use conv::{
 pub use experts::{Experts, grouped_matmul, top_experts};
 pub use linalg::{cholesky, determinant, eigh, qr, solve, solve_triangular, svd};
 pub use linear::{Embedding, Linear, Lora};
+pub use mixers::{Decay, GatedDeltaNet, Mamba, MixerCache, causal_conv};
 pub use norm::{
     BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RmsNorm, adaptive_norm,
 };

@@ -1,4 +1,4 @@
-//! Recurrences, and graphs inside of nodes.
+//! Recurrences, and graphs inside nodes.
 
 use rlx_ir::op::*;
 use rlx_ir::{DType, Graph, Op, Shape};

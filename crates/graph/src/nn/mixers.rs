@@ -1,0 +1,218 @@
+//! Layers that mix positions by a recurrence, with what they remember in states.
+
+use super::{Linear, below, gated_delta, selective_scan};
+use crate::graph::Graph;
+use crate::ops;
+use crate::state::State;
+use crate::tensor::Tensor;
+
+/// How a file stores the rates at which a recurrence forgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decay {
+    /// As logarithms, `A_log`: what transformers writes.
+    #[default]
+    Logarithm,
+    /// As the negative rates themselves, `A`: what llama.cpp writes.
+    Rate,
+}
+
+impl Decay {
+    fn param<'g>(self, graph: &'g Graph, name: &str, shape: &[usize]) -> Tensor<'g> {
+        match self {
+            Decay::Logarithm => graph.param(&below(name, "A_log"), shape).exp() * -1.0,
+            Decay::Rate => graph.param(&below(name, "A"), shape),
+        }
+    }
+}
+
+/// What a recurrent layer remembers: the last inputs of its convolution, and its recurrence.
+#[derive(Clone, Copy, Debug)]
+pub struct MixerCache<'g> {
+    window: State<'g>,
+    memory: State<'g>,
+}
+
+/// Mamba's mixer, with the parameters of transformers: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `out_proj`, `D` and the
+/// decay.
+#[derive(Clone, Copy, Debug)]
+pub struct Mamba {
+    /// Channels inside.
+    pub inner: usize,
+    /// States of a channel.
+    pub state: usize,
+    /// The rank of step sizes.
+    pub rank: usize,
+    /// Positions that the convolution sees.
+    pub taps: usize,
+    /// How the rates are stored.
+    pub decay: Decay,
+}
+
+/// The gated delta net of Qwen 3 Next, with the parameters of transformers: `in_proj_qkvz`, `in_proj_ba`, `conv1d`,
+/// `dt_bias`, `norm`, `out_proj` and the decay.
+#[derive(Clone, Copy, Debug)]
+pub struct GatedDeltaNet {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values: as many, or a multiple.
+    pub value_heads: usize,
+    /// Elements of a query's and a key's head.
+    pub key: usize,
+    /// Elements of a value's head.
+    pub value: usize,
+    /// Positions that the convolution sees.
+    pub taps: usize,
+    /// What the norm of results adds to their mean square.
+    pub epsilon: f32,
+    /// How the rates are stored.
+    pub decay: Decay,
+}
+
+/// A convolution of each channel of `[batch, channels, positions]` with its own taps, `[channels, 1, taps]`, over its
+/// position and those before. Without a state, zeros come first; with one, what the last run ended with.
+#[track_caller]
+pub fn causal_conv<'g>(
+    x: Tensor<'g>,
+    weight: Tensor<'g>,
+    bias: Option<Tensor<'g>>,
+    past: Option<State<'g>>,
+) -> Tensor<'g> {
+    let graph = x.graph();
+    let (channels, reach) = (weight.extent(0), weight.last_extent() as i32 - 1);
+    let window = match past {
+        Some(past) => {
+            let window = graph.concat([past.read(), x], -1, Default::default());
+            past.write(window.narrow(-1, -reach..));
+            window
+        }
+        None => x.pad([0, 0, 0, 0, reach, 0], ops::Pad::new()),
+    };
+    let options = ops::Conv::new().groups(channels).pad_type("valid");
+    match bias {
+        Some(bias) => window.conv(weight, options.bias(bias)),
+        None => window.conv(weight, options),
+    }
+}
+
+impl Mamba {
+    /// A cache of the states `NAME.window` and `NAME.memory`.
+    #[track_caller]
+    pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
+        MixerCache {
+            window: graph.state(&below(name, "window"), [batch, self.inner, self.taps - 1]),
+            memory: graph.state(&below(name, "memory"), [batch, self.inner, self.state]),
+        }
+    }
+
+    /// Applies it to `[batch, positions, width]`, after what the cache remembers.
+    #[track_caller]
+    pub fn apply<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        cache: Option<MixerCache<'g>>,
+    ) -> Tensor<'g> {
+        let graph = x.graph();
+        let (batch, width) = (x.extent(0), x.extent(2));
+        let (inner, state, rank) = (self.inner as i32, self.state as i32, self.rank as i32);
+        let part = |part: &str| below(name, part);
+        let both = Linear::without_bias(2 * self.inner).apply(&part("in_proj"), x);
+        let (x, gate) = (both.narrow(-1, ..inner), both.narrow(-1, inner..));
+        let taps = graph.param(&part("conv1d.weight"), [self.inner, 1, self.taps]);
+        let bias = graph.param(&part("conv1d.bias"), [self.inner]);
+        let window = cache.map(|cache| cache.window);
+        let x = causal_conv(x.swap(1, 2), taps, Some(bias), window).silu().swap(1, 2);
+        let mixed = Linear::without_bias(self.rank + 2 * self.state).apply(&part("x_proj"), x);
+        let delta = Linear::new(self.inner).apply(&part("dt_proj"), mixed.narrow(-1, ..rank));
+        let b = mixed.narrow(-1, rank..rank + state);
+        let c = mixed.narrow(-1, rank + state..);
+        let rates = self.decay.param(graph, name, &[self.inner, self.state]);
+        let start = match cache {
+            Some(cache) => cache.memory.read(),
+            None => zeros(graph, &[batch, self.inner, self.state]),
+        };
+        let (y, last) = selective_scan(x, delta.softplus(), rates, b, c, start);
+        if let Some(cache) = cache {
+            cache.memory.write(last);
+        }
+        let y = (y + x * graph.param(&part("D"), [self.inner])) * gate.silu();
+        Linear::without_bias(width).apply(&part("out_proj"), y)
+    }
+}
+
+impl GatedDeltaNet {
+    fn channels(&self) -> usize {
+        2 * self.key_heads * self.key + self.value_heads * self.value
+    }
+
+    /// A cache of the states `NAME.window` and `NAME.memory`.
+    #[track_caller]
+    pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
+        let memory = [batch, self.value_heads, self.key, self.value];
+        MixerCache {
+            window: graph.state(&below(name, "window"), [batch, self.channels(), self.taps - 1]),
+            memory: graph.state(&below(name, "memory"), memory),
+        }
+    }
+
+    /// Applies it to `[batch, positions, width]`, after what the cache remembers.
+    #[track_caller]
+    pub fn apply<'g>(
+        &self,
+        name: &str,
+        x: Tensor<'g>,
+        cache: Option<MixerCache<'g>>,
+    ) -> Tensor<'g> {
+        let graph = x.graph();
+        let (batch, length, width) = (x.extent(0), x.extent(1), x.extent(2));
+        let part = |part: &str| below(name, part);
+        let shared = self.value_heads / self.key_heads.max(1);
+        let values = shared * self.value;
+        let project = |name: &str, each: usize| {
+            let y = Linear::without_bias(self.key_heads * each).apply(&part(name), x);
+            y.view([batch, length, self.key_heads, each])
+        };
+        // Each head of keys stands beside the heads of values that it serves.
+        let joint = project("in_proj_qkvz", 2 * self.key + 2 * values);
+        let rates = project("in_proj_ba", 2 * shared);
+        let cut = |x: Tensor<'g>, from: usize, count: usize| {
+            x.narrow(-1, from as i32..(from + count) as i32).view([batch as i32, length as i32, -1])
+        };
+        let [query, key] = [0, 1].map(|at| cut(joint, at * self.key, self.key));
+        let value = cut(joint, 2 * self.key, values);
+        let gate = cut(joint, 2 * self.key + values, values);
+        let (beta, step) = (cut(rates, 0, shared), cut(rates, shared, shared));
+
+        let channels = graph.concat([query, key, value], -1, Default::default()).swap(1, 2);
+        let taps = graph.param(&part("conv1d.weight"), [self.channels(), 1, self.taps]);
+        let window = cache.map(|cache| cache.window);
+        let channels = causal_conv(channels, taps, None, window).silu().swap(1, 2);
+        let keys = self.key_heads * self.key;
+        let heads = |from: usize| {
+            let x = cut(channels, from, keys).view([batch, length, self.key_heads, 1, self.key]);
+            let x = x.tile([1, 1, 1, shared as i32, 1]);
+            let x = x.view([batch, length, self.value_heads, self.key]);
+            x * (x.square().sum([-1], true) + 1e-6).rsqrt(ops::Rsqrt::new().epsilon(1e-12))
+        };
+        let (query, key) = (heads(0) / (self.key as f32).sqrt(), heads(keys));
+        let shape = [batch, length, self.value_heads, self.value];
+        let value = cut(channels, 2 * keys, self.value_heads * self.value).view(shape);
+        let step = (step + graph.param(&part("dt_bias"), [self.value_heads])).softplus();
+        let decay = step * self.decay.param(graph, name, &[self.value_heads]);
+        let start = match cache {
+            Some(cache) => cache.memory.read(),
+            None => zeros(graph, &[batch, self.value_heads, self.key, self.value]),
+        };
+        let (y, last) = gated_delta(query, key, value, decay, beta.sigmoid(), start);
+        if let Some(cache) = cache {
+            cache.memory.write(last);
+        }
+        let y = super::RmsNorm::new(self.epsilon).apply(&part("norm"), y);
+        let y = (y * gate.view(shape).silu()).view([batch, length, self.value_heads * self.value]);
+        Linear::without_bias(width).apply(&part("out_proj"), y)
+    }
+}
+
+fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
+    graph.floats(shape, &vec![0.0; shape.iter().product()])
+}
