@@ -56,8 +56,15 @@ fn main() -> ExitCode {
         }
     };
     arguments.output.install();
+    coremill::tensor::guard();
     // A panic is our fault, and its message stands on standard error already.
     let outcome = catch_unwind(AssertUnwindSafe(|| perform(arguments.command)));
+    // What was read of a file that changed may be anything, and whatever came of it.
+    if let Some(path) = coremill::tensor::changed() {
+        let hint = "run the command again once nothing writes to it";
+        let message = format!("`{}` changed while it was read", path.display());
+        return Failure::user(message).hint(Some(hint)).report();
+    }
     match outcome {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => failure.report(),

@@ -2,7 +2,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 #[cfg(unix)]
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use memmap2::Mmap;
 
 use crate::deferred::{Identity, Produce, Recipe};
+use crate::mapped::Mapping;
 
 /// Shorter parts of a file are read, not looked at through the mapping: one touch of that brings in
 /// pages around the touched one.
@@ -32,7 +33,8 @@ const COMPARED: usize = 64 << 10;
 /// [deferred](Buffer::deferred), which is computed when it is read.
 ///
 /// Clones and [slices](Buffer::slice) share one owner. A mapped file must not be shortened while it
-/// is mapped: the operating system then faults on access, as with every memory-mapped reader.
+/// is mapped: the operating system then faults on access, as with every memory-mapped reader, unless the
+/// process [guards](crate::guard) what it maps.
 ///
 /// [`read_at`](Buffer::read_at), [`with_window`](Buffer::with_window) and
 /// [`for_each_window`](Buffer::for_each_window) keep nothing of what they read, so a weight of any size
@@ -46,7 +48,7 @@ pub struct Buffer {
 enum Owner {
     Memory(Vec<u8>),
     Lent(Arc<dyn AsRef<[u8]> + Send + Sync>),
-    File { path: PathBuf, file: File, map: Mmap, released: AtomicUsize },
+    File(Arc<Mapping>),
     Deferred { producer: Arc<dyn Produce>, length: usize, kept: OnceLock<Vec<u8>> },
 }
 
@@ -66,18 +68,9 @@ pub struct FileSpan<'a> {
 impl Buffer {
     /// Maps a whole file. An empty file gives an empty buffer.
     pub fn map(path: &Path) -> io::Result<Buffer> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len();
-        if length == 0 {
-            return Ok(Buffer::from(Vec::new()));
-        }
-        // SAFETY: the mapping is private and read-only, and lives as long as the `File` beside it.
-        // Another process may still change or shorten the file; the type's documentation says so.
-        #[expect(unsafe_code, reason = "mapping a file is the purpose of this type")]
-        let map = unsafe { Mmap::map(&file)? };
-        let range = 0..map.len();
-        let owner = Owner::File { path: path.to_owned(), file, map, released: AtomicUsize::new(0) };
-        Ok(Buffer { owner: Arc::new(owner), range })
+        let Some(mapping) = Mapping::new(path)? else { return Ok(Buffer::from(Vec::new())) };
+        let range = 0..mapping.map.len();
+        Ok(Buffer { owner: Arc::new(Owner::File(mapping)), range })
     }
 
     /// Bytes that somebody else owns: those of a tensor of another runtime, for instance. They lie in memory, and have
@@ -104,7 +97,7 @@ impl Buffer {
         let all: &[u8] = match &*self.owner {
             Owner::Memory(bytes) => bytes,
             Owner::Lent(owner) => (**owner).as_ref(),
-            Owner::File { map, .. } => map,
+            Owner::File(mapping) => &mapping.map,
             Owner::Deferred { producer, length, kept } => kept.get_or_init(|| {
                 let mut bytes = vec![0; *length];
                 if let Err(error) = producer.produce(0, &mut bytes) {
@@ -123,7 +116,7 @@ impl Buffer {
         match &*self.owner {
             Owner::Memory(bytes) => target.copy_from_slice(&bytes[range]),
             Owner::Lent(owner) => target.copy_from_slice(&(**owner).as_ref()[range]),
-            Owner::File { file, .. } => read_file_at(file, range.start as u64, target)?,
+            Owner::File(mapping) => read_file_at(&mapping.file, range.start as u64, target)?,
             Owner::Deferred { producer, kept, length } => match kept.get() {
                 Some(bytes) => target.copy_from_slice(&bytes[range]),
                 None => produce_any(&**producer, *length, range.start, target)?,
@@ -144,15 +137,15 @@ impl Buffer {
         match &*self.owner {
             Owner::Memory(bytes) => Ok(visit(&bytes[within])),
             Owner::Lent(owner) => Ok(visit(&(**owner).as_ref()[within])),
-            Owner::File { map, released, .. } if length >= FAULT_AROUND => {
-                let result = visit(&map[within.clone()]);
-                release_some(map, &within, released);
+            Owner::File(mapping) if length >= FAULT_AROUND => {
+                let result = visit(&mapping.map[within.clone()]);
+                release_some(&mapping.map, &within, &mapping.released);
                 Ok(result)
             }
             Owner::Deferred { kept, .. } if kept.get().is_some() => {
                 Ok(visit(&self.as_bytes()[range]))
             }
-            Owner::File { .. } | Owner::Deferred { .. } => {
+            Owner::File(_) | Owner::Deferred { .. } => {
                 let mut copy = vec![0; length];
                 self.read_at(range.start, &mut copy)?;
                 Ok(visit(&copy))
@@ -209,9 +202,9 @@ impl Buffer {
     pub fn file_span(&self) -> Option<FileSpan<'_>> {
         match &*self.owner {
             Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => None,
-            Owner::File { path, file, .. } => Some(FileSpan {
-                path,
-                file,
+            Owner::File(mapping) => Some(FileSpan {
+                path: &mapping.path,
+                file: &mapping.file,
                 offset: self.range.start as u64,
                 length: self.range.len() as u64,
             }),
@@ -222,8 +215,8 @@ impl Buffer {
     pub fn whole_file(&self) -> Option<Buffer> {
         match &*self.owner {
             Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => None,
-            Owner::File { map, .. } => {
-                Some(Buffer { owner: Arc::clone(&self.owner), range: 0..map.len() })
+            Owner::File(mapping) => {
+                Some(Buffer { owner: Arc::clone(&self.owner), range: 0..mapping.map.len() })
             }
         }
     }
@@ -231,8 +224,8 @@ impl Buffer {
     /// Lets the system take back the pages behind this buffer, so that reading a large file once
     /// does not grow the process. Later reads bring them in again. Does nothing for memory.
     pub fn release_pages(&self) {
-        if let Owner::File { map, .. } = &*self.owner {
-            release(map, &self.range);
+        if let Owner::File(mapping) = &*self.owner {
+            release(&mapping.map, &self.range);
         }
     }
 
@@ -246,7 +239,7 @@ impl Buffer {
     pub fn identity(&self) -> Identity {
         let owner = match &*self.owner {
             Owner::Deferred { producer, .. } => producer.identity(),
-            Owner::Memory(_) | Owner::Lent(_) | Owner::File { .. } => None,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::File(_) => None,
         };
         let owner = owner
             .unwrap_or_else(|| Identity::new("owner").with(Arc::as_ptr(&self.owner).addr() as u64));

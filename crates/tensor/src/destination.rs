@@ -9,6 +9,8 @@ use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::mapped::unchanged;
+
 const PREFIX: &str = ".coremill-";
 /// What a writer that was killed leaves is taken away by later ones after this long.
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -35,6 +37,7 @@ pub fn write_anew(
             // Whoever sweeps leaves files alone that somebody holds.
             let _ = staged.as_file().try_lock();
             write(staged.as_file_mut())?;
+            unchanged()?;
             if durable {
                 staged.as_file().sync_all()?;
             }
@@ -44,6 +47,7 @@ pub fn write_anew(
         Destination::Written(mut to) => {
             let mut staged = tempfile::tempfile()?;
             write(&mut staged)?;
+            unchanged()?;
             staged.rewind()?;
             io::copy(&mut staged, &mut to).map(|_| ())
         }

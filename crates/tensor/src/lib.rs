@@ -8,6 +8,7 @@
 //! | `deferred` | [`Recipe`]: how to compute elements from others; [`Statistics`] of them |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
+//! | `mapped` | [`guard`], [`changed`]: files that change while they are mapped |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
 //! | `shown` | [`shown`]: text out of files in messages |
@@ -30,6 +31,7 @@ mod destination;
 mod dtype;
 mod isa;
 pub mod kernels;
+mod mapped;
 mod memory;
 pub mod packed;
 mod pool;
@@ -43,6 +45,7 @@ pub use deferred::{Identity, Overflow, Produce, Recipe, RecipeError, Statistics}
 pub use destination::write_anew;
 pub use dtype::{DType, UnknownDType};
 pub use isa::{Isa, UnknownIsa};
+pub use mapped::{changed, guard, unchanged};
 pub use pool::{MAX_THREADS, Pool};
 pub use shown::shown;
 pub use windows::{SharedFile, for_each_window, share};

@@ -11,7 +11,7 @@ use crate::text::{self, Listing, NoWeights, Spans};
 
 /// Reads a compiled model; its weights stay mapped from their files.
 pub fn read(path: &Path) -> Result<Model, Error> {
-    read_from(&Source::Directory(path))
+    directory::read_one(path, || read_from(&Source::Directory(path)))
 }
 
 /// Reads a compiled model whose files lie in memory, or inside another file, by their paths.
@@ -27,17 +27,19 @@ fn read_from(source: &Source<'_>) -> Result<Model, Error> {
 
 /// Reads a compiled model, and keeps the text of its program as it stands in `model.mil`.
 pub fn read_with_listing(path: &Path) -> Result<(Model, Listing), Error> {
-    let model = read_description(&Source::Directory(path))?;
-    let mapped = directory::map(path, file::TEXT)?;
-    let text = decode_text(mapped.as_bytes())?;
-    let (mut model, spans) = with_program(model, text)?;
-    WeightFiles::in_directory(path).load(&mut model.program)?;
-    Ok((model, Listing { text: text.to_owned(), spans }))
+    directory::read_one(path, || {
+        let model = read_description(&Source::Directory(path))?;
+        let mapped = directory::map(path, file::TEXT)?;
+        let text = decode_text(mapped.as_bytes())?;
+        let (mut model, spans) = with_program(model, text)?;
+        WeightFiles::in_directory(path).load(&mut model.program)?;
+        Ok((model, Listing { text: text.to_owned(), spans }))
+    })
 }
 
 /// Reads a compiled model without its weight files, which need not be there.
 pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
-    without_weights(&Source::Directory(path))
+    directory::read_one(path, || without_weights(&Source::Directory(path)))
 }
 
 fn without_weights(source: &Source<'_>) -> Result<Model, Error> {

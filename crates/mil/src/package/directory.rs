@@ -114,6 +114,43 @@ pub(crate) fn map(root: &Path, path: &str) -> Result<Buffer> {
     Buffer::map(&full).map_err(|error| Error::io(format!("map {}", full.display()), error))
 }
 
+/// Reads a directory that others may replace meanwhile: again, until one and the same stood there from beginning to
+/// end.
+pub(crate) fn read_one<T>(
+    path: &Path,
+    mut read: impl FnMut() -> std::result::Result<T, Error>,
+) -> std::result::Result<T, Error> {
+    for _ in 0..ATTEMPTS {
+        // While it is open nothing else has its identity.
+        let Ok(opened) = fs::File::open(path) else { return read() };
+        let result = read();
+        if stands_at(&opened, path) {
+            return result;
+        }
+    }
+    let message = format!("{} is replaced again and again", path.display());
+    let hint = "read it once nobody writes to it";
+    Err(Error::new(ErrorKind::Package, message).with_hint(hint))
+}
+
+/// How often a directory is read that somebody replaces meanwhile.
+const ATTEMPTS: usize = 100;
+
+#[cfg(unix)]
+fn stands_at(opened: &fs::File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (opened.metadata(), fs::metadata(path)) {
+        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn stands_at(_: &fs::File, _: &Path) -> bool {
+    // A directory whose files are open is not replaced there.
+    true
+}
+
 fn not_regular(metadata: &fs::Metadata) -> Error {
     let found = if metadata.is_symlink() {
         "a symbolic link"
@@ -177,6 +214,7 @@ impl Staging {
     pub(crate) fn commit(self, durable: bool) -> Result<()> {
         let doing = || format!("put {} in place", self.target.display());
         let failed = |error: io::Error| Error::io(doing(), error);
+        coremill_tensor::unchanged().map_err(failed)?;
         if fs::symlink_metadata(&self.target).is_ok() {
             exchange(&self.path, &self.target).map_err(failed)?;
         } else {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
+use super::directory::read_one;
 use super::error::{Error, ErrorKind};
 use super::tree::Source;
 use super::weights::WeightFiles;
@@ -25,7 +26,11 @@ pub fn read(path: &Path) -> Result<Model> {
         }
         Err(error) => return Err(Error::io(format!("examine {}", path.display()), error)),
     };
-    if metadata.is_dir() { read_package(&Source::Directory(path)) } else { read_model_file(path) }
+    if metadata.is_dir() {
+        read_one(path, || read_package(&Source::Directory(path)))
+    } else {
+        read_model_file(path)
+    }
 }
 
 /// Reads a model file that is in memory; its weights keep their places and have no elements.

@@ -1,0 +1,97 @@
+"""Sources that are shortened or written anew while a command reads them: it says so, and is never ended by a signal.
+
+Each command runs a few times here; `COREMILL_TRUNCATIONS=200` has each run so often.
+"""
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from oracle.conftest import SECONDS
+
+TIMES = int(os.environ.get("COREMILL_TRUNCATIONS", "4"))
+WIDTH = 1024
+
+
+class Layers(torch.nn.Module):
+    """Weights of some megabytes, so that reading them takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(6)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory, coremill: Callable[..., str]) -> Path:
+    """An archive, a package of it, and an input."""
+    directory = tmp_path_factory.mktemp("sources")
+    x = torch.randn(2, WIDTH)
+    torch.export.save(torch.export.export(Layers().eval(), (x,)), directory / "model.pt2")
+    coremill("convert", directory / "model.pt2", "-o", directory / "model.mlpackage")
+    numpy.savez(directory / "x.npz", x=x.numpy())
+    return directory
+
+
+def result(out: str, directory: Path) -> tuple[str, list[bytes]]:
+    """What a command printed and wrote."""
+    written = [path for path in sorted(directory.glob("out.*/**/*")) + [directory / "out.pte"] if path.is_file()]
+    return out, [path.read_bytes() for path in written]
+
+
+def weights(package: Path) -> Path:
+    """The weight file of a package."""
+    return next(package.rglob("weight.bin"))
+
+
+#: The arguments of each command, and what is spoiled meanwhile.
+COMMANDS: dict[str, tuple[list[str], Callable[[Path], Path]]] = {
+    "convert": (["convert", "model.pt2", "-o", "out.mlpackage"], lambda at: at / "model.pt2"),
+    "lower": (["lower", "model.pt2", "-o", "out.pte"], lambda at: at / "model.pt2"),
+    "run": (["run", "model.mlpackage", "--inputs", "x.npz"], lambda at: weights(at / "model.mlpackage")),
+    "compare": (["compare", "model.pt2", "model.mlpackage"], lambda at: weights(at / "model.mlpackage")),
+}
+
+
+@pytest.mark.parametrize("how", ["shorten", "rewrite"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_sources_that_change(name: str, how: str, sources: Path) -> None:
+    """An error that names the file, or a result from before the change; whichever moment it is."""
+    arguments, spoiled = COMMANDS[name]
+    path = spoiled(sources)
+    content = path.read_bytes()
+    command = [os.environ["COREMILL"], *arguments]
+    started = time.perf_counter()
+    done = subprocess.run(command, cwd=sources, check=True, capture_output=True, timeout=SECONDS, text=True)
+    whole = time.perf_counter() - started
+    right = result(done.stdout, sources)
+    draw = random.Random(f"{name} {how}")
+    failed = 0
+    for _ in range(TIMES):
+        process = subprocess.Popen(command, cwd=sources, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(draw.uniform(0, whole))
+        ended = process.poll() is not None
+        if how == "shorten":
+            os.truncate(path, draw.randrange(len(content)))
+        else:
+            with open(path, "r+b") as file:
+                file.write(bytes(len(content)))
+        out, told = process.communicate(timeout=SECONDS)
+        path.write_bytes(content)
+        assert process.returncode in ((0,) if ended else (0, 1)), f"{process.returncode}: {told}"
+        if process.returncode == 1:
+            assert "error:" in told, told
+            failed += 1
+        # What stands there is what an earlier run wrote, or this one.
+        assert result(out if process.returncode == 0 else right[0], sources) == right
+    # Many come too late in a command that has read everything, but not all.
+    assert TIMES < 50 or failed > TIMES // 20, f"{failed} of {TIMES} failed"
