@@ -5,6 +5,8 @@ class Marks {
   constructor(data, model, fn) {
     const here = (place) => place && place.model === model && place.function === fn;
     this.ops = data.models[model].functions[fn].ops;
+    this.planned = data.models[model].planned;
+    this.steps = data.program ? data.program.methods[fn].steps : [];
     this.time = new Map();
     this.drift = new Map();
     for (const span of data.timing ? data.timing.spans : []) {
@@ -12,8 +14,9 @@ class Marks {
     }
     const drift = data.drift ? [...data.drift.values, ...data.drift.outputs] : [];
     for (const row of drift) if (here(row.place) && !this.drift.has(row.place.op)) this.drift.set(row.place.op, row);
-    this.longest = Math.max(...this.time.values(), 1e-9);
-    this.largest = Math.max(...this.ops.map((op) => op.flops || 0), 1);
+    this.longest = [...this.time.values()].reduce((most, time) => Math.max(most, time), 1e-9);
+    this.largest = this.ops.reduce((most, op) => Math.max(most, op.flops || 0), 1);
+    this.dearest = this.ops.reduce((most, op) => Math.max(most, op.cost || 0), 1e-9);
   }
   // From 0 to 1 how much an operation stands out.
   heat(index, by) {
@@ -21,6 +24,7 @@ class Marks {
     if (by === "time") return (this.time.get(index) || 0) / this.longest;
     if (by === "arithmetic") return Math.sqrt((op.flops || 0) / this.largest);
     if (by === "engine") return op.leaves ? 1 : 0;
+    if (by === "cost") return Math.sqrt((op.cost || 0) / this.dearest);
     if (by === "drift") {
       const row = this.drift.get(index);
       if (!row || row.problem) return 0;
@@ -28,12 +32,23 @@ class Marks {
     }
     return 0;
   }
+  // The name of an operation's device or partition, and its colour.
+  category(index, by) {
+    const op = this.ops[index];
+    if (by === "device") return op.device ? [DEVICES[op.device], `var(--device-${op.device})`] : ["not planned", "var(--panel)"];
+    const step = this.steps[op.partition];
+    if (!step) return null;
+    return step.kind === "delegate" ? [step.label, partitionColor(op.partition)] : ["outside Core ML", "var(--outside)"];
+  }
   worst(index) {
     const row = this.drift.get(index);
     if (row && row.unlike > 0) return "error";
     return (this.ops[index].marks || []).some(([severity]) => severity === "error") ? "error" : null;
   }
 }
+
+// Neighbours differ, and none is like that of what stays outside.
+const partitionColor = (index) => `hsl(${150 + index * 67 % 150} 42% 38%)`;
 
 function detailsOf(node, { model, marks, tree, reveal }) {
   const goTo = (leaf) => element("button", { class: "link mono", onclick: () => reveal(leaf) }, leaf.op ? leaf.op.name : leaf.label);
@@ -59,7 +74,10 @@ function detailsOf(node, { model, marks, tree, reveal }) {
   if (marks.time.has(index)) rows.push({ label: "time", value: `${inMilliseconds(marks.time.get(index))} ms` });
   const drift = marks.drift.get(index);
   if (drift) rows.push({ label: "drift", value: drift.problem || inDecibels(drift) });
-  if (op.leaves) rows.push({ label: "Neural Engine", value: `estimate: leaves it; ${op.leaves}` });
+  if (marks.steps[op.partition]) rows.push({ label: "partition", value: stepName(marks.steps, op.partition) });
+  if (op.device) rows.push({ label: "Core ML's plan", value: op.leaves || `runs on the ${DEVICES[op.device]}` });
+  else if (op.leaves) rows.push({ label: "Neural Engine", value: `estimate: leaves it; ${op.leaves}` });
+  if (op.cost) rows.push({ label: "share of cost", value: `${(op.cost * 100).toPrecision(3)} % by Core ML's estimate` });
   const parts = [element("h3", { class: "mono" }, op.name), facts(rows)];
   if (op.code) parts.push(element("pre", { class: "mono", style: "white-space: pre-wrap" }, op.code));
   for (const [severity, text] of op.marks || []) parts.push(element("div", { class: `finding ${severity}` }, element("p", {}, element("strong", {}, severity), ` ${text}`)));

@@ -31,6 +31,9 @@ const inCounts = (number) => scaled(number, ["", " k", " M", " G", " T"]);
 const inMilliseconds = (number) => number >= 100 ? number.toFixed(0) : number >= 1 ? number.toFixed(2) : number.toFixed(3);
 const inDecibels = (row) => row.problem ? "–" : row.unlike > 0 ? "not finite" : row.snr === null ? "exact" : `${row.snr.toFixed(1)} dB`;
 
+const DEVICES = { cpu: "CPU", gpu: "GPU", "neural-engine": "Neural Engine", other: "another device" };
+const stepName = (steps, index, none) => index === null ? none : `${index + 1}: ${steps[index].kind === "delegate" ? steps[index].label : "kernels"}`;
+
 // What does not fit is cut in the middle: beginnings and ends of names tell them apart.
 function shortened(text, length) {
   if (text.length <= length) return text;
@@ -71,7 +74,7 @@ function sortable({ columns, rows, caption, first = 200, order }) {
     heads.forEach((head, index) => head.setAttribute("aria-sort",
       sorted && sorted.column === index ? (sorted.down ? "descending" : "ascending") : "none"));
     body.replaceChildren(...list.slice(0, shown).map((row) => element("tr", { class: row.kind || "" },
-      ...columns.map((column) => element("td", { class: column.number ? "number" : "" }, column.show(row))))));
+      ...columns.map((column) => element("td", { class: column.number ? "number" : column.whole ? "whole" : "" }, column.show(row))))));
     more.textContent = `Show more (${shown} of ${list.length})`;
     more.hidden = list.length <= shown;
   }
@@ -104,7 +107,7 @@ function histogramOf(data, label) {
 function plot(values, { label, unit, show, bad }) {
   const [width, height, left] = [960, 160, 52];
   const finite = values.filter((value) => value !== null && Number.isFinite(value));
-  const [low, high] = [Math.min(0, ...finite), Math.max(...finite, 1)];
+  const [low, high] = [finite.reduce((least, value) => Math.min(least, value), 0), finite.reduce((most, value) => Math.max(most, value), 1)];
   const x = (index) => left + (values.length === 1 ? 0.5 : index / (values.length - 1)) * (width - left - 8);
   const y = (value) => 8 + (1 - (value - low) / (high - low)) * (height - 16);
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });

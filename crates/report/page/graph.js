@@ -28,7 +28,18 @@ class GraphView {
 
   show(fn, tree) {
     Object.assign(this, { fn, tree, selected: null, matches: new Set() });
+    this.start();
+  }
+
+  // Everything, if it can be read then; otherwise the beginning.
+  start() {
     this.fit();
+    if (this.scale >= 0.55) return;
+    const [{ width }, box] = [layOut(this.tree.root), this.stage.getBoundingClientRect()];
+    this.scale = Math.max(this.scale, Math.min(0.9, Math.max(0.55, box.width / width)));
+    this.x = (box.width - width * this.scale) / 2;
+    this.y = 8;
+    this.draw();
   }
 
   color(name) {
@@ -93,6 +104,8 @@ class GraphView {
   paintBox(context, node, left, top, width, height) {
     const open = node.isGroup && node.open;
     context.fillStyle = open ? this.color("group") : this.fill(node);
+    // Seen from afar, a box is a speck.
+    if (height * this.scale < 5 && node !== this.selected && !this.matches.has(node)) { context.fillRect(left, top, width, height); return; }
     context.strokeStyle = this.color("line");
     context.lineWidth = 1;
     if (node === this.selected) { context.strokeStyle = this.color("accent"); context.lineWidth = 3 / Math.min(this.scale, 1); }
@@ -104,19 +117,30 @@ class GraphView {
     context.stroke();
     if (this.scale < 0.22 && !open) return;
     if (open && this.scale * 12 < 4) return;
-    const colored = !node.isGroup && node.op && this.colors === "kind";
+    const colored = this.isCategory() ? this.categoryOf(node) !== null : !node.isGroup && node.op && this.colors === "kind";
     context.fillStyle = colored ? "#ffffff" : this.color("text");
     context.font = `${node.isGroup ? 600 : 500} 13px system-ui, sans-serif`;
     context.textBaseline = "middle";
-    const room = Math.floor((width - 16) / 7);
-    if (open) { context.fillText(shortened(node.label, room), left + 10, top + 14); return; }
+    const fitting = (text, line) => this.fitting(context, node, text, `${line} ${Math.round(width)}`, width - 18);
+    if (open) { context.fillText(fitting(node.label, "open"), left + 10, top + 14); return; }
     const [first, second] = this.texts(node);
-    context.fillText(shortened(first, room), left + 10, top + (second ? 14 : height / 2));
+    context.fillText(fitting(first, "first"), left + 10, top + (second ? 14 : height / 2));
     if (second) {
       context.font = "11px system-ui, sans-serif";
       if (!colored) context.fillStyle = this.color("faint");
-      context.fillText(shortened(second, Math.floor((width - 16) / 5.6)), left + 10, top + 29);
+      context.fillText(fitting(second, "second"), left + 10, top + 29);
     }
+  }
+
+  // A text cut to the width of a box; measuring is slow, and a box is painted in every frame.
+  fitting(context, node, text, key, room) {
+    const known = node.texts ||= {};
+    if (!(key in known)) {
+      let length = text.length;
+      while (length > 4 && context.measureText(shortened(text, length)).width > room) length -= Math.max(1, Math.round(length / 20));
+      known[key] = shortened(text, length);
+    }
+    return known[key];
   }
 
   texts(node) {
@@ -125,10 +149,36 @@ class GraphView {
     return [node.op.type, node.op.name];
   }
 
+  isCategory() { return this.colors === "partition" || this.colors === "device"; }
+
+  // What all operations of a box have in common; none if they differ.
+  categoryOf(node) {
+    if (node.feature) return null;
+    const key = `${this.colors} of all`;
+    if (!(key in (node.known ||= {}))) {
+      const found = node.isGroup ? leavesOf(node).map((leaf) => this.marks.category(leaf.index, this.colors)) : [this.marks.category(node.index, this.colors)];
+      node.known[key] = found.every((one) => one && one[0] === found[0][0]) ? found[0] : null;
+    }
+    return node.known[key];
+  }
+
+  // The most that an operation of a box stands out; groups are asked in every frame.
+  heatOf(node) {
+    if (!node.isGroup) return this.marks.heat(node.index, this.colors);
+    if (!(this.colors in (node.known ||= {}))) node.known[this.colors] = leavesOf(node).reduce((most, leaf) => Math.max(most, this.marks.heat(leaf.index, this.colors)), 0);
+    return node.known[this.colors];
+  }
+
   fill(node) {
     if (node.feature) return this.color("select");
+    if (this.isCategory()) {
+      const found = this.categoryOf(node);
+      if (!found) return this.color("panel");
+      const variable = /^var\(--(.*)\)$/.exec(found[1]);
+      return variable ? this.color(variable[1]) : found[1];
+    }
     if (this.colors !== "kind") {
-      const heat = node.isGroup ? Math.max(0, ...leavesOf(node).map((leaf) => this.marks.heat(leaf.index, this.colors))) : this.marks.heat(node.index, this.colors);
+      const heat = this.heatOf(node);
       return heat > 0 ? `color-mix(in srgb, ${this.color("error")} ${Math.round(15 + heat * 75)}%, ${this.color("panel")})` : this.color("panel");
     }
     return node.isGroup ? this.color("panel") : this.color(familyOf(node.op.type));

@@ -8,8 +8,9 @@
   let choose = () => {};
   showFindings(data, (place) => goTo(place));
   showSummary(data);
-  showProgram(data, (model, fn) => choose(model, fn));
+  showProgram(data, (place) => goTo(place));
   showChanges(data);
+  showPictures(data);
   showDrift(data, (place) => goTo(place));
   showTime(data, (place) => goTo(place));
   const functions = data.models.flatMap((model, m) => model.functions.map((fn, f) => ({ model, fn, m, f })));
@@ -20,12 +21,15 @@
 
   function graphSection() {
     const box = section("graph", "Graph");
+    const planned = data.models.some((model) => model.planned);
     const picker = element("select", { "aria-label": "Function", onchange: () => show(functions[picker.selectedIndex]) },
       ...functions.map(({ model, fn }) => element("option", {}, data.models.length > 1 || model.functions.length > 1 ? `${model.name}: ${fn.name}` : fn.name)));
     picker.hidden = functions.length === 1;
     const colors = element("select", { "aria-label": "Colour by", onchange: () => { view.colors = colors.value; view.draw(); legend(); } },
-      ...[["kind", "kind of operation"], ["arithmetic", "arithmetic"], ["engine", "leaves the Neural Engine (estimate)"], data.timing && ["time", "time"], data.drift && ["drift", "drift"]]
+      ...[data.program && ["partition", "partition"], planned && ["device", "device (Core ML's plan)"], ["kind", "kind of operation"], ["arithmetic", "arithmetic"],
+        planned ? ["cost", "share of cost (Core ML's plan)"] : ["engine", "leaves the Neural Engine (estimate)"], data.timing && ["time", "time"], data.drift && ["drift", "drift"]]
         .filter((entry) => entry).map(([value, text]) => element("option", { value }, text)));
+    colors.value = data.program ? "partition" : "kind";
     const search = element("input", { type: "search", id: "search", "aria-label": "Search operations", placeholder: "search (press /)" });
     const found = element("span", { class: "faint", role: "status" });
     const all = (open) => element("button", { onclick: () => { setAll(current.tree.root, open); view.fit(); } }, open ? "Open all" : "Close all");
@@ -39,11 +43,20 @@
     let hit = 0;
     const view = new GraphView(stage, { marks: null, select: (node) => describe(node) });
     window.graphView = view;
+    view.colors = colors.value;
     const trees = new Map();
 
     function legend() {
-      const entries = view.colors === "kind" ? FAMILIES.map(([name, , text]) => element("span", {}, element("i", { style: `background: var(--${name})` }), text))
-        : [element("span", {}, element("i", { style: "background: var(--error)" }), "more"), element("span", {}, element("i", { style: "background: var(--panel)" }), "less")];
+      const swatch = (text, color) => element("span", {}, element("i", { style: `background: ${color}` }), text);
+      if (view.isCategory()) {
+        const found = new Map(current.fn.ops.map((op, index) => view.marks.category(index, view.colors)).filter((entry) => entry));
+        const entries = [...found].slice(0, 24).map(([text, color]) => swatch(text, color));
+        if (found.size > 24) entries.push(element("span", {}, `and ${found.size - 24} more`));
+        key.replaceChildren(...entries);
+        return;
+      }
+      const entries = view.colors === "kind" ? FAMILIES.map(([name, , text]) => swatch(text, `var(--${name})`))
+        : [swatch("more", "var(--error)"), swatch("less", "var(--panel)")];
       key.replaceChildren(...entries);
     }
     function describe(node) {
@@ -60,6 +73,7 @@
       view.marks = new Marks(data, entry.m, entry.f);
       view.show(entry.fn, current.tree);
       describe(null);
+      legend();
       look();
     }
     function setAll(group, open) {
@@ -97,7 +111,6 @@
       box.scrollIntoView();
       view.reveal(current.tree.leaves[place.op]);
     };
-    legend();
     // The text above is painted first; the layout of a large graph takes a moment.
     requestAnimationFrame(() => setTimeout(() => show(functions[0]), 0));
   }

@@ -38,20 +38,52 @@ function showSummary(data) {
   }
 }
 
-function showProgram(data, choose) {
+function showProgram(data, goTo) {
   if (!data.program) return;
-  const box = section("program", "Program");
-  for (const method of data.program.methods) {
-    box.append(element("h3", {}, `Method ${method.name}`));
-    box.append(element("ol", { class: "steps" }, ...method.steps.map((step) => {
-      const size = step.bytes > 0 ? `${inBytes(step.bytes)} cross its edge` : "";
-      const stored = step.stored > 0 ? `${inBytes(step.stored)} stored` : "";
-      const calls = step.calls > 1 ? `${step.calls} calls` : "";
-      const name = step.model === null ? element("strong", {}, step.label)
-        : element("button", { class: "link", onclick: () => choose(step.model, 0) }, step.label);
-      return element("li", { class: step.kind }, name, element("div", { class: "faint" }, [calls, size, stored].filter((text) => text).join(" · ")));
-    })));
-  }
+  const box = section("program", "Partitions");
+  const m = data.models.findIndex((model) => model.functions.length === data.program.methods.length && model.functions.every((fn, f) => fn.name === data.program.methods[f].name));
+  data.program.methods.forEach((method, f) => {
+    const model = data.models[m];
+    const { ops } = model.functions[f];
+    const marks = new Marks(data, m, f);
+    const crossing = (index, side) => method.crossings.reduce((sum, value) => sum + (value[side] === index ? value.bytes : 0), 0);
+    const rows = method.steps.map((step, index) => ({ step, index, first: -1, count: 0, flops: 0, time: 0, weights: new Set(), taken: crossing(index, "to"), given: crossing(index, "from") }));
+    ops.forEach((op, index) => {
+      const row = rows[op.partition];
+      if (row.first < 0) row.first = index;
+      row.count += 1;
+      row.flops += op.flops || 0;
+      row.time += marks.time.get(index) || 0;
+      for (const weight of op.weights || []) row.weights.add(weight);
+    });
+    const weightsOf = (row) => [...row.weights].reduce((sum, at) => sum + model.weights[at].bytes, 0);
+    const columns = [
+      { title: "#", number: true, key: (row) => row.index, show: (row) => String(row.index + 1) },
+      { title: "partition", key: (row) => row.step.label, show: (row) => {
+        const name = element("button", { class: "link", onclick: () => goTo({ model: m, function: f, op: row.first }) }, shortened(row.step.label, 60));
+        const color = row.step.kind === "delegate" ? partitionColor(row.index) : "var(--outside)";
+        return element("span", {}, element("i", { class: "swatch", style: `background: ${color}` }), row.first < 0 ? row.step.label : name);
+      } },
+      { title: "runs on", whole: true, key: (row) => row.step.kind, show: (row) => row.step.kind === "delegate" ? (row.step.model === null ? "another backend" : "Core ML") : "kernels, outside" },
+      { title: "operations", number: true, key: (row) => row.count, show: (row) => String(row.count) },
+      { title: "FLOP", number: true, key: (row) => row.flops, show: (row) => inCounts(row.flops) },
+      { title: "weights", number: true, key: weightsOf, show: (row) => inBytes(weightsOf(row)) },
+      { title: "stored", number: true, key: (row) => row.step.stored, show: (row) => inBytes(row.step.stored) },
+      { title: "enters", number: true, key: (row) => row.taken, show: (row) => inBytes(row.taken) },
+      { title: "leaves", number: true, key: (row) => row.given, show: (row) => inBytes(row.given) },
+    ];
+    if (marks.time.size > 0) columns.push({ title: "ms", number: true, key: (row) => row.time, show: (row) => inMilliseconds(row.time) });
+    box.append(element("h3", {}, `Method ${method.name}`), sortable({ columns, rows, caption: `Partitions of ${method.name}`, first: 50 }));
+    const name = (index, none) => stepName(method.steps, index, none);
+    box.append(element("details", {}, element("summary", {}, `${method.crossings.length} values cross, ${inBytes(method.crossings.reduce((sum, value) => sum + value.bytes, 0))} in a run`),
+      sortable({ caption: `What crosses in ${method.name}`, rows: method.crossings, first: 100, columns: [
+        { title: "value", whole: true, key: (row) => row.value, show: (row) => element("span", { class: "mono" }, row.value) },
+        { title: "type", key: (row) => row.type, show: (row) => row.type },
+        { title: "bytes", number: true, key: (row) => row.bytes, show: (row) => inBytes(row.bytes) },
+        { title: "from", key: (row) => row.from === null ? -1 : row.from, show: (row) => name(row.from, "the caller") },
+        { title: "to", key: (row) => row.to === null ? 1e9 : row.to, show: (row) => name(row.to, "the caller") },
+      ] })));
+  });
 }
 
 function showOperations(data, goTo) {
@@ -62,7 +94,7 @@ function showOperations(data, goTo) {
   if (rows.length === 0) return;
   const box = section("operations", "Operations");
   const columns = [
-    { title: "operation", key: (row) => row.op.type, show: (row) => row.op.type },
+    { title: "operation", whole: true, key: (row) => row.op.type, show: (row) => row.op.type },
     { title: "name", key: (row) => row.op.name, show: (row) => element("button", { class: "link mono", onclick: () => goTo(row.place) }, shortened(row.op.name, 60)) },
     { title: "module", key: (row) => row.op.module, show: (row) => row.op.module },
     { title: "type", key: (row) => row.op.types[0] || "", show: (row) => row.op.types[0] || "" },
@@ -70,7 +102,8 @@ function showOperations(data, goTo) {
   ];
   if (data.timing) columns.push({ title: "ms", number: true, key: (row) => row.time || 0, show: (row) => row.time === undefined ? "" : inMilliseconds(row.time) });
   if (data.drift) columns.push({ title: "drift", number: true, key: (row) => !row.drift ? -1e9 : row.drift.unlike > 0 ? 1e9 : row.drift.snr === null ? -1e8 : -row.drift.snr, show: (row) => row.drift ? inDecibels(row.drift) : "" });
-  columns.push({ title: "leaves the Neural Engine (estimate)", key: (row) => row.op.leaves || "", show: (row) => row.op.leaves || "" });
+  if (data.models.some((model) => model.planned)) columns.push({ title: "% of cost", number: true, key: (row) => row.op.cost || 0, show: (row) => row.op.cost ? (row.op.cost * 100).toFixed(2) : "" });
+  columns.push({ title: data.models.every((model) => model.planned) ? "off the Neural Engine (Core ML's plan)" : "leaves the Neural Engine (estimate)", key: (row) => row.op.leaves || "", show: (row) => row.op.leaves || "" });
   const table = sortable({ columns, rows, caption: "Operations" });
   const filter = element("input", { type: "search", "aria-label": "Filter operations", placeholder: "filter", oninput: () => {
     const text = filter.value.toLowerCase();
@@ -83,14 +116,14 @@ function showWeights(data) {
   const rows = data.models.flatMap((model) => model.weights.map((weight) => ({ weight, model })));
   if (rows.length === 0) return;
   const box = section("weights", "Weights");
-  const most = Math.max(...rows.map((row) => row.weight.bytes), 1);
+  const most = rows.reduce((most, row) => Math.max(most, row.weight.bytes), 1);
   const forms = new Map();
   for (const { weight } of rows) {
     const sum = forms.get(weight.form) || { bytes: 0, elements: 0, count: 0 };
     forms.set(weight.form, { bytes: sum.bytes + weight.bytes, elements: sum.elements + weight.elements, count: sum.count + 1 });
   }
   box.append(facts([...forms].map(([label, sum]) => ({ label, value: `${sum.count} weights, ${inBytes(sum.bytes)}, ${inCounts(sum.elements)} elements, ${(sum.bytes * 8 / sum.elements).toFixed(2)} bits each` }))));
-  box.append(sortable({ caption: "Weights", rows, first: 50, columns: [
+  box.append(sortable({ caption: "Weights", rows, first: 50, order: 3, columns: [
     { title: "weight", key: (row) => row.weight.name, show: (row) => element("span", { class: "mono" }, shortened(row.weight.name, 70)) },
     { title: "type", key: (row) => row.weight.type, show: (row) => row.weight.type },
     { title: "form", key: (row) => row.weight.form, show: (row) => row.weight.form },
@@ -106,9 +139,9 @@ function showTime(data, goTo) {
   const { spans, total } = data.timing;
   box.append(element("p", { class: "faint" }, `${data.timing.where_}: ${inMilliseconds(total)} ms in ${spans.length} steps`));
   const [width, row] = [960, 18];
-  const end = Math.max(...spans.map((span) => span.start + span.elapsed), 1e-9);
-  const depths = spans.map((span) => spans.filter((other) => other !== span && other.elapsed > other.own && other.start <= span.start && other.start + other.elapsed >= span.start + span.elapsed && other.elapsed >= span.elapsed).length);
-  const deepest = Math.max(...depths);
+  const end = spans.reduce((most, span) => Math.max(most, span.start + span.elapsed), 1e-9);
+  const depths = depthsOf(spans);
+  const deepest = depths.reduce((most, depth) => Math.max(most, depth), 0);
   const chart = svg("svg", { viewBox: `0 0 ${width} ${(deepest + 1) * row + 16}`, role: "img", "aria-label": "Steps over time" });
   spans.forEach((span, index) => {
     const wide = span.elapsed / end * width;
@@ -120,7 +153,7 @@ function showTime(data, goTo) {
   });
   chart.append(svg("text", { x: 0, y: (deepest + 1) * row + 12 }, "0 ms"), svg("text", { x: width, y: (deepest + 1) * row + 12, "text-anchor": "end" }, `${inMilliseconds(end)} ms`));
   box.append(chart);
-  const most = Math.max(...spans.map((span) => span.own), 1e-9);
+  const most = spans.reduce((most, span) => Math.max(most, span.own), 1e-9);
   box.append(sortable({ caption: "Steps by time", rows: spans, first: 30, order: 2, columns: [
     { title: "step", key: (span) => span.label, show: (span) => span.label },
     { title: "value", key: (span) => span.value, show: (span) => span.place ? element("button", { class: "link mono", onclick: () => goTo(span.place) }, shortened(span.value, 60)) : span.value },
@@ -128,6 +161,25 @@ function showTime(data, goTo) {
     { title: "share", number: true, key: (span) => span.own, show: (span) => `${(span.own / total * 100).toFixed(1)} %` },
     { title: "of the longest", key: (span) => -span.own, show: (span) => element("span", { class: "bar", style: `width: ${(span.own / most * 10).toFixed(2)}rem` }) },
   ] }));
+}
+
+// How many steps each one lies within.
+function depthsOf(spans) {
+  const depths = new Array(spans.length).fill(0);
+  const order = spans.map((span, index) => index).sort((x, y) => spans[x].start - spans[y].start || spans[y].elapsed - spans[x].elapsed);
+  const around = [];
+  for (const index of order) {
+    const span = spans[index];
+    while (around.length > 0 && around[around.length - 1] < span.start + span.elapsed) around.pop();
+    depths[index] = around.length;
+    around.push(span.start + span.elapsed);
+  }
+  return depths;
+}
+
+function showPictures(data) {
+  if (data.pictures.length === 0) return;
+  section("pictures", "Pictures").append(element("div", { class: "pictures" }, ...data.pictures.map(pictureOf)));
 }
 
 function showDrift(data, goTo) {
@@ -178,7 +230,7 @@ function showMemory(data, goTo) {
   const box = section("memory", "Memory");
   box.append(element("p", { class: "faint" }, "Bytes of activations that are needed after each operation, in the order of the program."));
   for (const { model, fn, m, f } of shown.slice(0, 8)) {
-    box.append(element("h3", {}, `${model.name} ${fn.name}: at most ${inBytes(Math.max(...fn.live_bytes))}`),
+    box.append(element("h3", {}, `${model.name} ${fn.name}: at most ${inBytes(fn.live_bytes.reduce((most, bytes) => Math.max(most, bytes), 0))}`),
       plot(fn.live_bytes, { label: `Memory of ${fn.name}`, unit: inBytes, show: (op) => goTo({ model: m, function: f, op }) }));
   }
 }

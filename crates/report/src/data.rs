@@ -28,6 +28,8 @@ pub struct Report {
     pub timing: Option<Timing>,
     /// What differs between the first model and the second.
     pub changes: Option<crate::Changes>,
+    /// Inputs and outputs of the run that are pictures.
+    pub pictures: Vec<Picture>,
 }
 
 /// A line of the summary.
@@ -87,6 +89,8 @@ pub struct Model {
     pub functions: Vec<Function>,
     /// The weights, largest first.
     pub weights: Vec<Weight>,
+    /// The machine whose compute plan says where operations run; none where that is an estimate.
+    pub planned: Option<String>,
 }
 
 /// A function.
@@ -159,9 +163,18 @@ pub struct Op {
     /// The bytes of what it gives.
     #[serde(skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// An estimate of why it leaves the Neural Engine.
+    /// Why it leaves the Neural Engine: an estimate, unless there is a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaves: Option<String>,
+    /// Where Core ML runs it, by the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<crate::Device>,
+    /// The share of the whole cost that Core ML estimates, by the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// The step of the method that runs it, for ExecuTorch programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<usize>,
     /// Diagnostics: severity and text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<(Severity, String)>,
@@ -224,12 +237,30 @@ pub struct Method {
     pub name: String,
     /// Its steps in order: delegates and the kernels between them.
     pub steps: Vec<Step>,
+    /// What crosses from one step to another.
+    pub crossings: Vec<Crossing>,
+}
+
+/// A value that crosses from one step to another.
+#[derive(Clone, Debug, Serialize)]
+pub struct Crossing {
+    /// The value.
+    pub value: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// Its bytes at its largest.
+    pub bytes: u64,
+    /// The step that it leaves; none for inputs of the method.
+    pub from: Option<usize>,
+    /// The step that it enters; none for outputs of the method.
+    pub to: Option<usize>,
 }
 
 /// A part of a method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// `delegate`, `kernels` or `other`.
+    /// `delegate` or `kernels`.
     pub kind: &'static str,
     /// What is called.
     pub label: String,
@@ -237,9 +268,7 @@ pub struct Step {
     pub calls: usize,
     /// The model that a delegate runs.
     pub model: Option<usize>,
-    /// The bytes that enter and leave it, 0 where a shape is unknown.
-    pub bytes: u64,
-    /// The bytes of what a delegate is given.
+    /// The bytes of what a delegate is made from.
     pub stored: u64,
 }
 

@@ -4,15 +4,14 @@ use coremill::compare::{Figures, PerOp};
 use coremill::engine::Array;
 
 use crate::Report;
-use crate::data::{Drift, DriftRow, Finding, Picture, Place, Severity};
+use crate::data::{Drift, DriftRow, Finding, Place, Severity};
+use crate::pictures::picture;
 use crate::weights::histogram;
 
 /// Signal to noise below which drift is worth a finding, in decibels.
 const WORTH_A_FINDING: f64 = 40.0;
 /// Signal to noise below which an output is wrong, in decibels.
 const NOTHING_LEFT: f64 = 10.0;
-/// The most pixels of a picture in the page.
-const MOST_PIXELS: usize = 256 * 256;
 
 /// An output of both sides.
 pub struct Output<'a> {
@@ -53,7 +52,9 @@ impl Report {
             Drift { reference: reference.to_owned(), other: other.to_owned(), ..Drift::default() };
         for output in outputs {
             let mut row = self.row(output.name, "output", output.figures);
-            row.pictures = pictures([("reference", output.reference), ("candidate", output.other)]);
+            let sides = [("reference", output.reference), ("candidate", output.other)];
+            row.pictures =
+                sides.into_iter().filter_map(|(label, array)| picture(label, array?)).collect();
             row.errors = output.reference.zip(output.other).and_then(|(x, y)| errors(x, y));
             drift.outputs.push(row);
         }
@@ -65,18 +66,19 @@ impl Report {
                 .map(|step| self.row(&step.name, &step.op, &step.figures))
                 .collect();
         }
-        let first = first.map(|first| (first, self.find(&first.name)));
+        let first = first.map(|first| (first, self.find(&first.name, None)));
         self.data.findings.extend(findings(&drift, first));
         self.data.drift = Some(drift);
     }
 
-    /// The operation that gives a value of this name.
-    pub(crate) fn find(&self, value: &str) -> Option<Place> {
+    /// The operation that gives a value of this name; of functions of one name, if it is given.
+    pub(crate) fn find(&self, value: &str, function: Option<&str>) -> Option<Place> {
         let models = self.data.models.iter().enumerate().rev();
         models
             .flat_map(|(model, data)| {
                 data.functions.iter().enumerate().map(move |(at, function)| (model, at, function))
             })
+            .filter(|(_, _, of)| function.is_none_or(|name| of.name == name))
             .find_map(|(model, at, function)| {
                 let op = function.ops.iter().position(|op| op.name == value)?;
                 Some(Place { model, function: at, op })
@@ -84,7 +86,7 @@ impl Report {
     }
 
     fn row(&self, name: &str, op: &str, figures: &Result<Figures, String>) -> DriftRow {
-        let place = self.find(name);
+        let place = self.find(name, None);
         let (name, op) = (name.to_owned(), op.to_owned());
         let row = DriftRow {
             name,
@@ -194,65 +196,4 @@ fn errors(reference: &Array, other: &Array) -> Option<crate::data::Histogram> {
     let (x, y) = (reference.as_floats()?, other.as_floats()?);
     let differences: Vec<f32> = x.iter().zip(y).map(|(x, y)| y - x).collect();
     if x.len() == y.len() { histogram(&differences) } else { None }
-}
-
-/// Arrays that look like pictures as pictures: `[1, 1 or 3, rows, columns]`, each extent at least 16.
-fn pictures(arrays: [(&str, Option<&Array>); 2]) -> Vec<Picture> {
-    let picture = |(label, array): (&str, Option<&Array>)| picture(label, array?);
-    arrays.into_iter().filter_map(picture).collect()
-}
-
-fn picture(label: &str, array: &Array) -> Option<Picture> {
-    let elements = array.as_floats()?;
-    let &[1, channels @ (1 | 3), rows, columns] = array.shape() else { return None };
-    if rows < 16 || columns < 16 {
-        return None;
-    }
-    // Every n-th pixel, so that the page stays small.
-    let mut step = 1;
-    while (rows / step) * (columns / step) > MOST_PIXELS {
-        step += 1;
-    }
-    let finite = || elements.iter().copied().filter(|element| element.is_finite());
-    let (low, high) =
-        finite().fold((f32::MAX, f32::MIN), |(low, high), e| (low.min(e), high.max(e)));
-    let scale = 255.0 / (high - low).max(f32::MIN_POSITIVE);
-    let (height, width) = (rows.div_ceil(step), columns.div_ceil(step));
-    let mut bytes = Vec::with_capacity(height * width * 3);
-    for row in (0..rows).step_by(step) {
-        for column in (0..columns).step_by(step) {
-            for channel in 0..3 {
-                let plane = if channels == 3 { channel } else { 0 };
-                let element = elements[(plane * rows + row) * columns + column];
-                bytes.push(((element - low) * scale) as u8);
-            }
-        }
-    }
-    Some(Picture { label: label.to_owned(), width, height, rgb: base64(&bytes) })
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let wanted = digit <= chunk.len();
-            let shift = 18 - 6 * digit;
-            text.push(if wanted { DIGITS[(bits >> shift & 63) as usize] as char } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        let encoded = ["", "f", "fo", "foo", "foob"].map(|text| base64(text.as_bytes()));
-        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
-    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use coremill::compiler::Calls;
+use coremill::executorch::ProgramSummary;
 use coremill::mil::ir::{
     Binding, Constant, ConstantData, Function, Op as MilOp, OpId, Type, ValueId,
 };
@@ -16,6 +17,8 @@ use coremill::tensor::DType;
 use crate::data::{Fact, Feature, Function as FunctionData, Model, Op};
 use crate::weights::Weights;
 
+/// The fact that sums the estimate up.
+pub(crate) const NEURAL_ENGINE: &str = "Neural Engine";
 /// How many elements of a constant argument are shown.
 const MAX_SHOWN: u64 = 8;
 /// The longest text of an argument.
@@ -35,7 +38,13 @@ pub(crate) fn model(name: &str, model: &MilModel, calls: Option<&Calls>) -> Mode
             *weight = order[*weight];
         }
     }
-    Model { name: name.to_owned(), facts: facts(&summary, &functions), functions, weights }
+    Model {
+        name: name.to_owned(),
+        facts: facts(&summary, &functions),
+        functions,
+        weights,
+        planned: None,
+    }
 }
 
 fn facts(summary: &Summary, functions: &[FunctionData]) -> Vec<Fact> {
@@ -47,8 +56,6 @@ fn facts(summary: &Summary, functions: &[FunctionData]) -> Vec<Fact> {
         .iter()
         .map(|release| format!("{} {}", release.system, release.version))
         .collect();
-    let operations: usize = functions.iter().map(|function| function.ops.len()).sum();
-    let flops: u64 = functions.iter().flat_map(|function| &function.ops).map(|op| op.flops).sum();
     let stored: Vec<_> = summary
         .weights
         .by_dtype
@@ -59,20 +66,49 @@ fn facts(summary: &Summary, functions: &[FunctionData]) -> Vec<Fact> {
     [
         fact("runs on", releases.join(", ")),
         fact("functions", if names.len() > 1 { names.join(", ") } else { String::new() }),
-        fact("operations", operations.to_string()),
         fact("parameters", count(summary.weights.parameters)),
         fact("weights", stored.join(", ")),
-        fact(
-            "arithmetic",
-            if flops > 0 { format!("about {} FLOP", count(flops)) } else { String::new() },
-        ),
         fact("author", summary.metadata.author.clone()),
         fact("license", summary.metadata.license.clone()),
         fact("description", summary.metadata.description.clone()),
     ]
     .into_iter()
     .flatten()
+    .chain(counted(functions))
     .collect()
+}
+
+/// What all functions compute.
+fn counted(functions: &[FunctionData]) -> Vec<Fact> {
+    let ops = || functions.iter().flat_map(|function| &function.ops);
+    let flops: u64 = ops().map(|op| op.flops).fold(0, u64::saturating_add);
+    let fact = |label: &str, value: String| Fact { label: label.into(), value };
+    let mut facts = vec![fact("operations", ops().count().to_string())];
+    if flops > 0 {
+        facts.push(fact("arithmetic", format!("about {} FLOP", count(flops))));
+    }
+    let leaving = ops().filter(|op| op.leaves.is_some()).count();
+    let leaving = match leaving {
+        0 => "estimate: no operation leaves it".to_owned(),
+        count => format!("estimate: {count} of {} operations leave it", ops().count()),
+    };
+    facts.push(fact(NEURAL_ENGINE, leaving));
+    facts
+}
+
+/// The summary of a program.
+pub(crate) fn program_facts(summary: &ProgramSummary, functions: &[FunctionData]) -> Vec<Fact> {
+    let fact = |label: &str, value: String| Fact { label: label.into(), value };
+    let methods: Vec<_> = summary.methods.iter().map(|method| method.name.as_str()).collect();
+    let mut facts = vec![fact("methods", methods.join(", "))];
+    let delegates: usize = summary.methods.iter().map(|method| method.delegates.len()).sum();
+    let shared = summary.models.len();
+    let models = if shared < delegates { format!(", of {shared} models") } else { String::new() };
+    facts.push(fact("delegates", format!("{delegates}{models}")));
+    facts.push(fact("delegated", bytes(summary.delegate_bytes + summary.named_bytes)));
+    facts.push(fact("constants outside", bytes(summary.constant_bytes)));
+    facts.extend(counted(functions));
+    facts
 }
 
 struct Builder<'a> {
@@ -139,16 +175,18 @@ impl<'a> Builder<'a> {
         let without_state = inputs.iter().filter(|id| !is_state(id)).count();
         let (mut input, mut state) = (0..without_state, without_state..);
         let position = |id: &ValueId| if is_state(&id) { state.next() } else { input.next() };
-        FunctionData {
+        let mut function = FunctionData {
             input_order: inputs.iter().filter_map(position).collect(),
             name: self.function.name.clone(),
             opset: self.function.opset.name(),
             inputs: inputs.iter().filter(|id| !is_state(id)).map(feature).collect(),
             outputs: self.function.outputs().iter().map(feature).collect(),
             states: inputs.iter().filter(is_state).map(feature).collect(),
-            live_bytes: self.live_bytes(),
+            live_bytes: Vec::new(),
             ops: self.ops,
-        }
+        };
+        function.live_bytes = live_bytes(&function);
+        function
     }
 
     fn op(&mut self, op: &MilOp, parent: Option<usize>) -> Op {
@@ -190,6 +228,9 @@ impl<'a> Builder<'a> {
             flops: self.flops(op),
             bytes: outputs().filter_map(sized).sum(),
             leaves: self.leaves(op),
+            device: None,
+            cost: None,
+            partition: None,
             types: outputs().map(ToString::to_string).collect(),
             name,
             parent,
@@ -265,34 +306,30 @@ impl<'a> Builder<'a> {
             _ => None,
         }
     }
+}
 
-    /// The bytes of activations that are needed after each operation.
-    fn live_bytes(&self) -> Vec<u64> {
-        let mut last = vec![0; self.ops.len()];
-        for (at, op) in self.ops.iter().enumerate() {
-            last[at] = at;
-            for &from in &op.from {
-                if let Ok(from) = usize::try_from(from) {
-                    last[from] = last[from].max(at);
-                }
-            }
+/// The bytes of activations that are needed after each operation.
+pub(crate) fn live_bytes(function: &FunctionData) -> Vec<u64> {
+    let ops = &function.ops;
+    let mut last: Vec<usize> = (0..ops.len()).collect();
+    for (at, op) in ops.iter().enumerate() {
+        for from in op.from.iter().filter_map(|&from| usize::try_from(from).ok()) {
+            last[from] = last[from].max(at);
         }
-        for output in self.function.outputs() {
-            if let Some(&made) = self.made_by.get(output) {
-                last[made] = self.ops.len();
-            }
-        }
-        let mut released: BTreeMap<usize, u64> = BTreeMap::new();
-        let mut live = 0u64;
-        let mut series = Vec::with_capacity(self.ops.len());
-        for (at, op) in self.ops.iter().enumerate() {
-            live += op.bytes;
-            series.push(live);
-            *released.entry(last[at]).or_default() += op.bytes;
-            live -= released.remove(&at).unwrap_or(0);
-        }
-        series
     }
+    for made in function.outputs.iter().filter_map(|output| output.op) {
+        last[made] = ops.len();
+    }
+    let mut released: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut live = 0u64;
+    let mut series = Vec::with_capacity(ops.len());
+    for (at, op) in ops.iter().enumerate() {
+        live += op.bytes;
+        series.push(live);
+        *released.entry(last[at]).or_default() += op.bytes;
+        live -= released.remove(&at).unwrap_or(0);
+    }
+    series
 }
 
 fn is_arithmetic(kind: OpKind) -> bool {

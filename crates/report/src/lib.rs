@@ -28,6 +28,8 @@
 //! | `check` | diagnostics as findings and marks on operations |
 //! | `drift` | how far values lie from a reference |
 //! | `timing` | how long operations take |
+//! | `plan` | Apple's compute plan, where one was recorded |
+//! | `pictures` | inputs and outputs that are pictures |
 //! | `program` | ExecuTorch programs: delegates and the kernels between them |
 //! | `changes` | what differs between two models |
 //! | `page` | the page itself: `page/*.js` and `page/style.css`, put together |
@@ -38,12 +40,15 @@ pub mod data;
 mod drift;
 mod graph;
 mod page;
+mod pictures;
+mod plan;
 mod program;
 mod timing;
 mod weights;
 
 pub use changes::{Change, ChangeKind, Changes, FunctionChanges, changes};
 pub use drift::{NotFinite, Output};
+pub use plan::{ComputePlan, Device, PlannedOperation};
 
 use coremill::compiler::Calls;
 use coremill::mil::model::Model;

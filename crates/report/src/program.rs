@@ -1,112 +1,421 @@
-//! ExecuTorch programs: delegates and the kernels between them.
+//! ExecuTorch programs: each method as one graph, in which what Core ML runs and the kernels between are partitions.
+
+use std::collections::{BTreeMap, HashMap};
 
 use coremill::Error;
 use coremill::executorch::{self, DelegatedModel};
 use coremill::pte::Program;
+use coremill::pte::coreml::Payload;
 use coremill::pte::program::{Instruction, Plan, Value, ValueId};
 use coremill::quantity::bytes;
 
 use crate::Report;
-use crate::data::{Finding, Method, Program as ProgramData, Severity, Step};
+use crate::check;
+use crate::data::{Crossing, Feature, Finding, Function, Method, Model, Op, Place, Severity, Step};
+use crate::graph;
 
 impl Report {
-    /// Adds a program with the models inside it; says in what order delegates and kernels run.
-    pub fn add_program(&mut self, program: &Program) -> Result<(), Error> {
-        let models = executorch::models(program)?;
-        let mut positions = Vec::with_capacity(models.len());
-        for model in &models {
-            positions.push(self.add_model(&model.name, &model.read()?, None));
+    /// Adds a program as a model whose functions are its methods; says in what order delegates and kernels run, and what
+    /// crosses from one to another. Gives the model's position.
+    pub fn add_program(&mut self, name: &str, program: &Program) -> Result<usize, Error> {
+        let delegated = executorch::models(program)?;
+        let mut models = Vec::with_capacity(delegated.len());
+        for model in &delegated {
+            let mil = model.read()?;
+            let mut described = graph::model(&model.name, &mil, None);
+            let findings = check::attach(&mut described, models.len(), &coremill::check(&mil));
+            models.push((described, findings));
         }
         let summary = executorch::summarize(program)?;
-        let mut data = ProgramData::default();
-        for (plan, method) in program.plans.iter().zip(&summary.methods) {
-            let used = |index: usize| {
-                let uses = |model: &&DelegatedModel| {
-                    model.uses.iter().any(|user| user.method == plan.name && user.delegate == index)
-                };
-                let found = models.iter().position(|model| uses(&model));
-                (found.map(|at| positions[at]), method.delegates[index].bytes)
-            };
-            let steps = steps(plan, &used);
-            let kernels: usize = method.kernels.iter().map(|kernel| kernel.count).sum();
-            let title = format!(
-                "method `{}`: {} delegated, {} {} outside",
-                plan.name,
-                parts(method.delegates.len()),
-                kernels,
-                if kernels == 1 { "kernel call" } else { "kernel calls" },
-            );
-            let names: Vec<_> = method
-                .kernels
-                .iter()
-                .map(|kernel| format!("{} × {}", kernel.count, kernel.operator))
-                .collect();
-            let place = format!("Memory for activations: {}.", bytes(method.memory));
-            let detail = match names.is_empty() {
-                true => place,
-                false => format!("{place} Outside Core ML: {}.", names.join(", ")),
-            };
-            self.finding(Finding { severity: Severity::Note, title, detail, place: None });
-            data.methods.push(Method { name: plan.name.clone(), steps });
+        let index = self.data.models.len();
+        let mut data = crate::data::Program::default();
+        let mut functions = Vec::new();
+        // Where a function of a delegate's model stands in the first method that calls it.
+        let mut placed: HashMap<(usize, usize), (usize, usize)> = HashMap::new();
+        let first_weights = first_weights(&models);
+        for (plan, counted) in program.plans.iter().zip(&summary.methods) {
+            let mut tracer = Tracer::new(program, plan, &delegated, &models, &first_weights);
+            tracer.run(|delegate| counted.delegates[delegate].bytes);
+            for (model, function, offset) in &tracer.placed {
+                placed.entry((*model, *function)).or_insert((functions.len(), *offset));
+            }
+            let (function, method) = tracer.finish();
+            self.finding(about(&method, counted.memory, &counted.kernels));
+            functions.push(function);
+            data.methods.push(method);
         }
+        let (mut weights, mut findings) = (Vec::new(), Vec::new());
+        for (model, of_model) in models {
+            weights.extend(model.weights);
+            findings.extend(of_model);
+        }
+        for finding in &mut findings {
+            finding.place = finding.place.and_then(|place| {
+                let (function, offset) = placed.get(&(place.model, place.function))?;
+                Some(Place { model: index, function: *function, op: offset + place.op })
+            });
+        }
+        self.data.findings.extend(merged(findings));
+        let facts = graph::program_facts(&summary, &functions);
+        self.data.models.push(Model {
+            name: name.to_owned(),
+            facts,
+            functions,
+            weights,
+            planned: None,
+        });
         self.data.program = Some(data);
-        Ok(())
+        Ok(index)
     }
 }
 
-fn parts(count: usize) -> String {
-    if count == 1 { "1 part".to_owned() } else { format!("{count} parts") }
+/// By model, how many weights the models before it have.
+fn first_weights(models: &[(Model, Vec<Finding>)]) -> Vec<usize> {
+    let mut sum = 0;
+    let first = models.iter().map(|(model, _)| {
+        sum += model.weights.len();
+        sum - model.weights.len()
+    });
+    first.collect()
 }
 
-/// The steps of a method; kernels that follow one another are one step.
-fn steps(plan: &Plan, used: &dyn Fn(usize) -> (Option<usize>, u64)) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
-    for instruction in plan.chains.iter().flat_map(|chain| &chain.instructions) {
-        match instruction {
-            Instruction::KernelCall { operator, arguments } => {
-                let operator = plan.operators[*operator as usize].to_string();
-                let crossing = arguments.last().map_or(0, |value| size(plan, *value));
-                match steps.last_mut().filter(|step| step.kind == "kernels") {
-                    Some(step) => {
-                        step.calls += 1;
-                        step.bytes += crossing;
-                        if !step.label.split(", ").any(|known| known == operator) {
-                            step.label += &format!(", {operator}");
-                        }
+/// What a reader must know of a method.
+fn about(method: &Method, memory: u64, kernels: &[executorch::CallCount]) -> Finding {
+    let delegates = method.steps.iter().filter(|step| step.kind == "delegate").count();
+    let calls: usize = kernels.iter().map(|kernel| kernel.count).sum();
+    let counted = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    let names: Vec<_> =
+        kernels.iter().map(|kernel| format!("{} × {}", kernel.count, kernel.operator)).collect();
+    let crossing: u64 = method.crossings.iter().map(|crossing| crossing.bytes).sum();
+    let mut detail = format!("Memory for activations: {}. ", bytes(memory));
+    detail += &match names.is_empty() {
+        true => "Nothing stays outside Core ML.".to_owned(),
+        false => format!("Outside Core ML: {}.", names.join(", ")),
+    };
+    if crossing > 0 {
+        detail += &format!(" {} cross between partitions in a run.", bytes(crossing));
+    }
+    let title = format!(
+        "method `{}`: {} delegated, {} outside",
+        method.name,
+        counted(delegates, "part"),
+        counted(calls, "kernel call"),
+    );
+    Finding { severity: Severity::Note, title, detail, place: None }
+}
+
+/// One finding for each rule: models of one program often break the same one.
+fn merged(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut by_rule: BTreeMap<String, (Finding, usize)> = BTreeMap::new();
+    for finding in findings {
+        let entry = by_rule.entry(finding.detail.clone());
+        entry.and_modify(|(_, more)| *more += 1).or_insert((finding, 0));
+    }
+    let finding = |(mut finding, more): (Finding, usize)| {
+        if more > 0 {
+            finding.title += &format!(" (and in {more} more delegates)");
+        }
+        finding
+    };
+    by_rule.into_values().map(finding).collect()
+}
+
+/// Follows the values of a method through its instructions.
+struct Tracer<'a> {
+    program: &'a Program,
+    plan: &'a Plan,
+    delegated: &'a [DelegatedModel],
+    models: &'a [(Model, Vec<Finding>)],
+    first_weights: &'a [usize],
+    /// Where a value comes from: an operation, or −1 − an input's position.
+    made_by: HashMap<ValueId, i64>,
+    /// The step that computes a value.
+    step_of: HashMap<ValueId, usize>,
+    /// The values that cross: which one, from and to which step.
+    crossing: Vec<(ValueId, Option<usize>, Option<usize>)>,
+    function: Function,
+    steps: Vec<Step>,
+    /// Model, function, and the position of the function's first operation.
+    placed: Vec<(usize, usize, usize)>,
+}
+
+impl<'a> Tracer<'a> {
+    fn new(
+        program: &'a Program,
+        plan: &'a Plan,
+        delegated: &'a [DelegatedModel],
+        models: &'a [(Model, Vec<Finding>)],
+        first_weights: &'a [usize],
+    ) -> Tracer<'a> {
+        // Values of a program have no names.
+        let feature = |(at, &id): (usize, &ValueId)| Feature {
+            name: at.to_string(),
+            ty: type_of(plan, id),
+            op: None,
+        };
+        let inputs: Vec<_> = plan.inputs.iter().enumerate().map(feature).collect();
+        let outputs = plan.outputs.iter().enumerate().map(feature);
+        let made_by = plan.inputs.iter().enumerate();
+        Tracer {
+            made_by: made_by.map(|(at, &id)| (id, -1 - at as i64)).collect(),
+            function: Function {
+                name: plan.name.clone(),
+                opset: "",
+                outputs: outputs.collect(),
+                input_order: (0..inputs.len()).collect(),
+                inputs,
+                states: Vec::new(),
+                ops: Vec::new(),
+                live_bytes: Vec::new(),
+            },
+            program,
+            plan,
+            delegated,
+            models,
+            first_weights,
+            step_of: HashMap::new(),
+            crossing: Vec::new(),
+            steps: Vec::new(),
+            placed: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, stored: impl Fn(usize) -> u64) {
+        for instruction in self.plan.chains.iter().flat_map(|chain| &chain.instructions) {
+            match instruction {
+                Instruction::KernelCall { operator, arguments } => {
+                    self.kernel(*operator as usize, arguments);
+                }
+                Instruction::DelegateCall { delegate, arguments } => {
+                    let delegate = *delegate as usize;
+                    self.delegate(delegate, arguments, stored(delegate));
+                }
+                Instruction::Move { from, to } => {
+                    if let Some(&made) = self.made_by.get(from) {
+                        self.made_by.insert(*to, made);
                     }
-                    None => steps.push(Step {
-                        kind: "kernels",
-                        label: operator,
-                        calls: 1,
-                        model: None,
-                        bytes: crossing,
-                        stored: 0,
-                    }),
+                    if let Some(&step) = self.step_of.get(from) {
+                        self.step_of.insert(*to, step);
+                    }
+                }
+                Instruction::JumpFalse { .. } | Instruction::Free(_) => {}
+            }
+        }
+        for (&id, feature) in self.plan.outputs.iter().zip(&mut self.function.outputs) {
+            feature.op = self.made_by.get(&id).and_then(|&made| usize::try_from(made).ok());
+            self.crossing.push((id, self.step_of.get(&id).copied(), None));
+        }
+    }
+
+    fn kernel(&mut self, operator: usize, arguments: &[ValueId]) {
+        let operator = self.plan.operators[operator].to_string();
+        match self.steps.last_mut().filter(|step| step.kind == "kernels") {
+            Some(step) => {
+                step.calls += 1;
+                if !step.label.split(", ").any(|known| known == operator) {
+                    step.label += &format!(", {operator}");
                 }
             }
-            Instruction::DelegateCall { delegate, arguments } => {
-                let index = *delegate as usize;
-                let (model, stored) = used(index);
-                steps.push(Step {
-                    kind: "delegate",
-                    label: format!("delegate {index} ({})", plan.delegates[index].id),
-                    calls: 1,
-                    model,
-                    bytes: arguments.iter().map(|value| size(plan, *value)).sum(),
-                    stored,
-                });
-            }
-            _ => {}
+            None => self.steps.push(Step {
+                kind: "kernels",
+                label: operator.clone(),
+                calls: 1,
+                model: None,
+                stored: 0,
+            }),
+        }
+        // The last argument is what the kernel returns; others that it writes are the same values again.
+        let written = arguments.last().map_or_else(Vec::new, |&last| tensors(self.plan, last));
+        let read = || {
+            let before = arguments.iter().take(arguments.len().saturating_sub(1));
+            before.flat_map(|&id| tensors(self.plan, id)).filter(|id| !written.contains(id))
+        };
+        let mut from: Vec<i64> = read().filter_map(|id| self.made_by.get(&id).copied()).collect();
+        from.dedup();
+        let taken: Vec<ValueId> = read().collect();
+        for id in taken {
+            self.enter(id);
+        }
+        let at = self.function.ops.len();
+        let name = written.first().map_or_else(|| format!("call {at}"), ToString::to_string);
+        self.function.ops.push(Op {
+            kind: operator,
+            name,
+            from,
+            types: written.iter().map(|&id| type_of(self.plan, id)).collect(),
+            bytes: written.iter().map(|&id| size(self.plan, id)).sum(),
+            partition: Some(self.steps.len() - 1),
+            ..Op::default()
+        });
+        for id in written {
+            self.made_by.insert(id, at as i64);
+            self.step_of.insert(id, self.steps.len() - 1);
         }
     }
-    steps
+
+    fn delegate(&mut self, delegate: usize, arguments: &[ValueId], stored: u64) {
+        let label = format!("delegate {delegate}");
+        self.steps.push(Step { kind: "delegate", label, calls: 1, model: None, stored });
+        match self.inline(delegate, arguments) {
+            Some(()) => {}
+            None => self.opaque(delegate, arguments),
+        }
+    }
+
+    /// The operations of the model that a Core ML delegate runs.
+    fn inline(&mut self, delegate: usize, arguments: &[ValueId]) -> Option<()> {
+        let is_user =
+            |user: &executorch::Use| user.method == self.plan.name && user.delegate == delegate;
+        let (model, user) =
+            self.delegated.iter().enumerate().find_map(|(at, model)| {
+                Some((at, model.uses.iter().find(|user| is_user(user))?))
+            })?;
+        let (described, _) = &self.models[model];
+        let position = match &user.function {
+            Some(name) => described.functions.iter().position(|known| known.name == *name)?,
+            None => 0,
+        };
+        let function = described.functions.get(position)?;
+        let payload = Payload::of(self.program, &self.plan.delegates[delegate]).ok()?;
+        let interface = payload.interface().ok()?;
+        let (takes, gives) = (distinct(&interface.inputs), distinct(&interface.outputs));
+        if arguments.len() != takes.len() + gives.len() {
+            return None;
+        }
+        let (given, given_back) = arguments.split_at(takes.len());
+        let step = self.steps.len() - 1;
+        self.steps[step].model = Some(model);
+        for &id in given {
+            self.enter(id);
+        }
+        // Inputs of the function, then its states.
+        let mut sources: Vec<Option<i64>> = Vec::new();
+        for input in &function.inputs {
+            let at = takes.iter().position(|name| **name == input.name);
+            sources.push(at.and_then(|at| self.made_by.get(&given[at]).copied()));
+        }
+        for state in &function.states {
+            let known = self.function.states.iter().position(|known| known.name == state.name);
+            let at = known.unwrap_or_else(|| {
+                self.function.states.push(state.clone());
+                self.function.input_order.push(self.function.input_order.len());
+                self.function.states.len() - 1
+            });
+            sources.push(Some(-1 - (self.function.inputs.len() + at) as i64));
+        }
+        let offset = self.function.ops.len();
+        let first_weight = self.first_weights[model];
+        for op in &function.ops {
+            let mut op = op.clone();
+            let within = |from: i64| match usize::try_from(from) {
+                Ok(from) => Some((offset + from) as i64),
+                Err(_) => *sources.get(*function.input_order.get((-1 - from) as usize)?)?,
+            };
+            op.from = op.from.iter().filter_map(|&from| within(from)).collect();
+            op.parent = op.parent.map(|parent| offset + parent);
+            op.weights.iter_mut().for_each(|weight| *weight += first_weight);
+            op.partition = Some(step);
+            let label = &self.steps[step].label;
+            op.module = match op.module.is_empty() {
+                true => label.clone(),
+                false => format!("{label}.{}", op.module),
+            };
+            self.function.ops.push(op);
+        }
+        for (name, &id) in gives.iter().zip(given_back) {
+            let output = function.outputs.iter().find(|output| output.name == **name);
+            if let Some(made) = output.and_then(|output| output.op) {
+                self.made_by.insert(id, (offset + made) as i64);
+            }
+            self.step_of.insert(id, step);
+        }
+        self.placed.push((model, position, offset));
+        Some(())
+    }
+
+    /// What another backend runs, as one operation: which arguments it writes is not known, but those that nothing
+    /// computed before are its results.
+    fn opaque(&mut self, delegate: usize, arguments: &[ValueId]) {
+        let (read, written): (Vec<ValueId>, Vec<ValueId>) =
+            arguments.iter().partition(|id| self.made_by.contains_key(id));
+        read.iter().for_each(|&id| self.enter(id));
+        let at = self.function.ops.len();
+        self.function.ops.push(Op {
+            kind: self.plan.delegates[delegate].id.clone(),
+            name: format!("delegate {delegate}"),
+            from: read.iter().filter_map(|id| self.made_by.get(id).copied()).collect(),
+            types: written.iter().map(|&id| type_of(self.plan, id)).collect(),
+            bytes: written.iter().map(|&id| size(self.plan, id)).sum(),
+            partition: Some(self.steps.len() - 1),
+            ..Op::default()
+        });
+        for id in written {
+            self.made_by.insert(id, at as i64);
+            self.step_of.insert(id, self.steps.len() - 1);
+        }
+    }
+
+    /// A value enters the last step.
+    fn enter(&mut self, id: ValueId) {
+        let (from, to) = (self.step_of.get(&id).copied(), self.steps.len() - 1);
+        let is_computed = self.made_by.contains_key(&id);
+        let crossing = (id, from, Some(to));
+        if is_computed && from != Some(to) && !self.crossing.contains(&crossing) {
+            self.crossing.push(crossing);
+        }
+    }
+
+    fn finish(mut self) -> (Function, Method) {
+        self.function.live_bytes = graph::live_bytes(&self.function);
+        let plan = self.plan;
+        let crossing = |(id, from, to): (ValueId, Option<usize>, Option<usize>)| Crossing {
+            value: id.to_string(),
+            ty: type_of(plan, id),
+            bytes: size(plan, id),
+            from,
+            to,
+        };
+        let crossings = self.crossing.into_iter().map(crossing).collect();
+        (self.function, Method { name: plan.name.clone(), steps: self.steps, crossings })
+    }
+}
+
+/// Names that stand twice are one input or output, as in ExecuTorch.
+fn distinct(names: &[String]) -> Vec<&String> {
+    let mut found: Vec<&String> = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// The tensors of a value.
+fn tensors(plan: &Plan, id: ValueId) -> Vec<ValueId> {
+    match &plan.values[id.index()] {
+        Value::Tensor(_) => vec![id],
+        Value::TensorList(list) => list.clone(),
+        Value::OptionalTensorList(list) => list.iter().flatten().copied().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn type_of(plan: &Plan, id: ValueId) -> String {
+    let Value::Tensor(tensor) = &plan.values[id.index()] else { return "no tensor".to_owned() };
+    let name = match tensor.scalar_type.dtype() {
+        Some(dtype) => dtype.name().to_owned(),
+        None => format!("{:?}", tensor.scalar_type).to_lowercase(),
+    };
+    let sizes: Vec<_> = tensor.sizes.iter().map(ToString::to_string).collect();
+    format!("tensor<{name}, [{}]>", sizes.join(", "))
 }
 
 /// The bytes of a tensor at its largest.
-fn size(plan: &Plan, value: ValueId) -> u64 {
-    let Value::Tensor(tensor) = &plan.values[value.index()] else { return 0 };
-    let Some(dtype) = tensor.scalar_type.dtype() else { return 0 };
-    let sizes = tensor.sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0));
-    let elements = sizes.fold(1u64, u64::saturating_mul);
-    dtype.storage_bytes(elements).unwrap_or(0)
+fn size(plan: &Plan, id: ValueId) -> u64 {
+    let Value::Tensor(tensor) = &plan.values[id.index()] else { return 0 };
+    tensor.byte_length().unwrap_or(0)
 }

@@ -8,8 +8,9 @@ use crate::Report;
 use crate::data::{SpanRow, Timing};
 
 impl Report {
-    /// Adds the steps of one run of a model that was added before. `place` says where it ran.
-    pub fn add_timing(&mut self, spans: &[Span], place: impl Into<String>) {
+    /// Adds the steps of one run of a function, or of a method, of a model that was added before. `place` says where it
+    /// ran.
+    pub fn add_timing(&mut self, spans: &[Span], function: &str, place: impl Into<String>) {
         let first = spans.iter().map(|span| span.start).min();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let own = own_times(spans);
@@ -23,7 +24,7 @@ impl Report {
                 start: milliseconds(since),
                 own: milliseconds(own),
                 elapsed: milliseconds(span.elapsed),
-                place: self.find(&span.value),
+                place: self.find(&span.value, Some(function)),
             });
         }
         self.data.timing = Some(timing);

@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 pub(crate) mod lower;
 pub(crate) mod ops;
 pub(crate) mod pack;
+pub(crate) mod plan;
 pub(crate) mod quantize;
 pub(crate) mod report;
 pub(crate) mod run;

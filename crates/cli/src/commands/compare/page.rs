@@ -35,13 +35,13 @@ impl<'a> Comparison<'a> {
                 if std::ptr::eq(side, reference) { "reference" } else { "candidate" },
                 side.what(),
             );
+            let name = side.path.display().to_string();
             match &side.content {
                 Content::Program(program) => {
-                    let name = side.path.display().to_string();
                     report.add_model(&name, &program.opened.model, calls);
                 }
                 Content::Method(method) => {
-                    let added = report.add_program(method.runner.program());
+                    let added = report.add_program(&name, method.runner.program());
                     added.map_err(|error| crate::commands::failure(&error))?;
                 }
                 Content::Arrays(_) => {}
@@ -76,6 +76,8 @@ impl<'a> Comparison<'a> {
                 figures: &row.figures,
             })
             .collect();
+        let given = self.inputs.last().into_iter().flatten();
+        report.add_pictures("input", given.map(|(name, array)| (&**name, array)));
         let [reference, other] = self.sides.each_ref().map(Side::what);
         let first = self.first_not_finite();
         report.add_drift([&reference, &other], &outputs, self.per_op.as_ref(), first.as_ref());

@@ -1,20 +1,26 @@
 //! `coremill report`: one page that shows what a model holds, where it will run, what it costs and where it drifts.
 
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use coremill::compare::Kind;
 use coremill::compiler::{self, Options};
 use coremill::convert;
-use coremill::engine::{Array, Engine, Hooks, LoadOptions, Precision};
+use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision};
 use coremill::runtime::{LoadOptions as MethodOptions, Span};
 use coremill::{Opened, executorch};
-use coremill_report::Report;
 use coremill_report::data::{Finding, Severity};
+use coremill_report::{ComputePlan, Report};
 
 use super::compare;
 use super::run::{NamedShape, fill, load_method, read_npz, with_largest};
 use crate::output::Failure;
 use crate::progress::Progress;
+
+/// The most bytes of a compute plan that are read: a million operations have fewer.
+const MOST_PLAN_BYTES: u64 = 256 << 20;
 
 /// Write a page that shows what is in a model, where it will run, what it costs, and where its numbers drift
 ///
@@ -46,6 +52,10 @@ pub(crate) struct Args {
     /// The function of models, and the method of programs; the default one if not given
     #[arg(long, value_name = "NAME")]
     pub(super) function: Option<String>,
+    /// The compute plan that `coremill plan` recorded on a Mac, of the model or of the second one: it replaces the estimate of
+    /// where operations run
+    #[arg(long, value_name = "FILE.json")]
+    plan: Option<PathBuf>,
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) threads: usize,
@@ -53,12 +63,51 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::start(format!("reading {}", args.models[0].display()));
-    let page = match &args.models[..] {
+    // A file that is no plan is told before minutes pass.
+    let plan = args.plan.as_deref().map(read_plan).transpose()?;
+    let mut page = match &args.models[..] {
         [reference, other] => pair(args, reference, other, &progress)?,
         models => single(args, &models[0], &progress)?,
     };
+    if let Some(plan) = plan {
+        add_plan(&mut page, &plan)?;
+    }
     progress.stage(format!("writing {}", args.output.display()));
     write(&args.output, &page)
+}
+
+/// Replaces the estimate for the last model by what Core ML itself means to do.
+fn add_plan(page: &mut Report, plan: &ComputePlan) -> Result<(), Failure> {
+    if page.data.program.is_some() {
+        let hint =
+            "`coremill extract` writes the models inside as packages; report on one of these";
+        let message = "a compute plan is of a model, and this is an ExecuTorch program";
+        return Err(Failure::user(message).hint(Some(hint)));
+    }
+    let Some(last) = page.data.models.len().checked_sub(1) else { return Ok(()) };
+    let added = page.add_plan(last, plan);
+    added.map_err(|why| Failure::user(why).hint(Some("record the plan of this very model")))
+}
+
+fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
+    let named = |why: &dyn Display| Failure::user(format_args!("{}: {why}", path.display()));
+    let file = File::open(path).map_err(|error| named(&error))?;
+    let mut text = String::new();
+    file.take(MOST_PLAN_BYTES).read_to_string(&mut text).map_err(|error| named(&error))?;
+    ComputePlan::from_json(&text).map_err(|why| {
+        named(&format_args!("this is no compute plan: {why}"))
+            .hint(Some("`coremill plan` records one on a Mac"))
+    })
+}
+
+/// Adds what a run took and gave, where it is a picture.
+pub(super) fn add_arrays<'a>(
+    page: &mut Report,
+    given: &[(String, Array)],
+    given_back: impl IntoIterator<Item = (&'a str, &'a Array)>,
+) {
+    page.add_pictures("input", given.iter().map(|(name, array)| (&**name, array)));
+    page.add_pictures("output", given_back);
 }
 
 /// Writes a page in one step.
@@ -177,8 +226,10 @@ fn program(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     }
     let mut spans = Vec::new();
     let mut hooks = coremill::runtime::Hooks { profile: Some(&mut spans), ..Default::default() };
-    runner.run_with(&given, &mut hooks).map_err(failed)?;
-    page.add_timing(&spans, format!("method `{}` on this machine's processor", runner.method()));
+    let results = runner.run_with(&given, &mut hooks).map_err(failed)?;
+    let method = runner.method();
+    page.add_timing(&spans, method, format!("method `{method}` on this machine's processor"));
+    add_arrays(&mut page, &given, results.iter().map(|(name, array)| (&**name, array)));
     Ok(page)
 }
 
@@ -187,7 +238,7 @@ pub(super) fn of_program(path: &Path) -> Result<Report, Failure> {
     let failed = |error: coremill::Error| super::failure(&error);
     let program = executorch::open(path).map_err(failed)?;
     let mut page = Report::new(path.display().to_string());
-    page.add_program(&program).map_err(failed)?;
+    page.add_program(&path.display().to_string(), &program).map_err(failed)?;
     Ok(page)
 }
 
@@ -199,6 +250,11 @@ pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Re
         page.add_refused(Severity::Warning, &refused);
     }
     Ok(page)
+}
+
+/// The outputs that are arrays.
+pub(super) fn arrays(outputs: &Outputs) -> impl Iterator<Item = (&str, &Array)> {
+    outputs.0.iter().filter_map(|(name, value)| Some((&**name, value.as_array()?)))
 }
 
 /// The arrays of the first file.
@@ -217,12 +273,13 @@ fn time_model(args: &Args, opened: &Opened, page: &mut Report) -> Result<(), Fai
     if let Some(seed) = args.random {
         fill(&args.shape, session.inputs(), seed, &mut given)?;
     }
-    let given: Vec<_> = given.iter().map(|(name, array)| (&**name, array.clone())).collect();
-    session.run(&given).map_err(failed)?;
+    let taken: Vec<_> = given.iter().map(|(name, array)| (&**name, array.clone())).collect();
+    session.run(&taken).map_err(failed)?;
     let mut spans = Vec::new();
     let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
-    session.run_with(&given, &mut hooks).map_err(failed)?;
+    let results = session.run_with(&taken, &mut hooks).map_err(failed)?;
     let spans: Vec<Span> = spans.into_iter().map(Span::from).collect();
-    page.add_timing(&spans, format!("function `{function}` on this machine's processor"));
+    page.add_timing(&spans, function, format!("function `{function}` on this machine's processor"));
+    add_arrays(page, &given, arrays(&results));
     Ok(())
 }

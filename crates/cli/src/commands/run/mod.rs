@@ -188,7 +188,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Ok(outputs)
     };
     let done = perform(args, load, &mut session, &steps, run, states)?;
-    finish(args, report::Ran::of(&engine, function), &done)
+    let last = steps.last().map_or(&[][..], |step| &step.0);
+    finish(args, report::Ran::of(&engine, function), last, &done)
 }
 
 /// Runs all steps, then measures the last one as was asked for.
@@ -229,8 +230,13 @@ fn perform<T, S>(
     Ok(Done { results, states, times, spans })
 }
 
-/// Writes what was asked for, and tells the rest.
-fn finish(args: &Args, ran: report::Ran<'_>, done: &Done) -> Result<(), Failure> {
+/// Writes what was asked for, and tells the rest. `given` is what the last step took.
+fn finish(
+    args: &Args,
+    ran: report::Ran<'_>,
+    given: &[(String, Array)],
+    done: &Done,
+) -> Result<(), Failure> {
     if let Some(path) = &args.output {
         write_outputs(path, &done.results, args.positional)?;
     }
@@ -246,7 +252,11 @@ fn finish(args: &Args, ran: report::Ran<'_>, done: &Done) -> Result<(), Failure>
             false => super::report::of_model(&args.model, &super::open_or_convert(&args.model)?.0),
         };
         let spans = done.spans.last().map_or(&[][..], Vec::as_slice);
-        page.add_timing(spans, format!("`{}` on this machine's processor", ran.function));
+        let place = format!("`{}` on this machine's processor", ran.function);
+        page.add_timing(spans, ran.function, place);
+        if let Some(outputs) = done.results.last() {
+            super::report::add_arrays(&mut page, given, super::report::arrays(outputs));
+        }
         super::report::write(path, &page)?;
     }
     tell(args, &report::Report::new(args, ran, done))

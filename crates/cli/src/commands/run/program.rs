@@ -55,7 +55,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         threads => threads,
     };
     let precision = args.precision.into();
-    finish(args, Ran { function: runner.method(), precision, threads, isa: Isa::detect() }, &done)
+    let ran = Ran { function: runner.method(), precision, threads, isa: Isa::detect() };
+    finish(args, ran, steps.last().map_or(&[], Vec::as_slice), &done)
 }
 
 type Step = Vec<(String, Array)>;

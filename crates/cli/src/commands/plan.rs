@@ -1,0 +1,98 @@
+use std::path::PathBuf;
+
+use coremill_coreml::{ComputeUnits, DeviceKind, Error, LoadOptions};
+use coremill_report::{ComputePlan, Device, PlannedOperation};
+
+use crate::output::{self, Failure};
+use crate::progress::Progress;
+
+/// Record on which device Core ML will run each operation of a model; needs macOS 14.4
+///
+/// The plan is a JSON file: for each operation its function, operator and outputs, the device that Core ML prefers, those
+/// that it could use, and the share of the cost that it estimates. `coremill report MODEL --plan FILE` shows it in place of
+/// its own estimate, on any system.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill plan Model.mlpackage -o plan.json\n  coremill plan Model.mlpackage --units cpu_and_ne > plan.json\n  coremill report Model.mlpackage --plan plan.json -o model.html"
+)]
+pub(crate) struct Args {
+    /// The package, or the compiled model
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// The file to write; standard output if not given
+    #[arg(short, long, value_name = "FILE.json")]
+    output: Option<PathBuf>,
+    /// The devices that Core ML may use: all, cpu_only, cpu_and_gpu or cpu_and_ne
+    #[arg(long, default_value_t = ComputeUnits::All, value_name = "UNITS")]
+    units: ComputeUnits,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // What is wrong with the file is said on every system.
+    let opened = super::open_with_source(&args.model)?;
+    super::verify(&opened)?;
+    coremill_coreml::availability().map_err(|error| {
+        let hint =
+            "run this command on a Mac; `report` estimates where operations run without a plan";
+        Failure::user(error).hint(Some(hint))
+    })?;
+    let options = LoadOptions { compute_units: args.units, ..LoadOptions::default() };
+    let progress = Progress::start(format!("compiling {}", args.model.display()));
+    let scratch = tempfile::tempdir()
+        .map_err(|error| Failure::user(format_args!("cannot make a scratch directory: {error}")))?;
+    let compiled = match args.model.join("coremldata.bin").is_file() {
+        true => args.model.clone(),
+        false => {
+            let compiled = scratch.path().join("model.mlmodelc");
+            coremill_coreml::compile(&args.model, &compiled, &options).map_err(failure)?;
+            compiled
+        }
+    };
+    progress.stage("planning");
+    let plan = coremill_coreml::plan(&compiled, &options).map_err(failure)?;
+    let chip = coremill_coreml::chip_info().unwrap_or_default();
+    let operations = plan.operations.into_iter().map(recorded).collect();
+    let plan = ComputePlan::new(&chip.name, &chip.build, operations);
+    drop(progress);
+    match &args.output {
+        None => output::print_json(&plan),
+        Some(path) => {
+            let text = serde_json::to_string_pretty(&plan).map_err(Failure::ours)? + "\n";
+            let written = coremill::write_file(path, text.as_bytes());
+            written.map_err(|error| super::failure(&error))
+        }
+    }
+}
+
+fn recorded(operation: coremill_coreml::PlannedOperation) -> PlannedOperation {
+    let coremill_coreml::PlannedOperation {
+        function,
+        operator,
+        outputs,
+        cost,
+        preferred,
+        supported,
+    } = operation;
+    let supported = supported.into_iter().map(device).collect();
+    PlannedOperation {
+        function,
+        operator,
+        outputs,
+        cost,
+        preferred: preferred.map(device),
+        supported,
+    }
+}
+
+fn device(kind: DeviceKind) -> Device {
+    match kind {
+        DeviceKind::Cpu => Device::Cpu,
+        DeviceKind::Gpu => Device::Gpu,
+        DeviceKind::NeuralEngine => Device::NeuralEngine,
+        DeviceKind::Other => Device::Other,
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    Failure::user(&error).hint(error.remedy())
+}

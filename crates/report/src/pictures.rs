@@ -1,0 +1,144 @@
+//! Arrays that are pictures.
+
+use coremill::engine::Array;
+
+use crate::Report;
+use crate::data::Picture;
+
+/// The most pixels of a picture in the page.
+const MOST_PIXELS: usize = 256 * 256;
+/// The fewest rows and columns of a picture.
+const LEAST_EXTENT: usize = 16;
+
+impl Report {
+    /// Adds those of a run's inputs or outputs that are pictures.
+    pub fn add_pictures<'a>(
+        &mut self,
+        role: &str,
+        arrays: impl IntoIterator<Item = (&'a str, &'a Array)>,
+    ) {
+        let picture = |(name, array): (&str, &Array)| picture(&format!("{role} {name}"), array);
+        self.data.pictures.extend(arrays.into_iter().filter_map(picture));
+    }
+}
+
+/// Where the elements of a picture lie.
+struct Layout {
+    rows: usize,
+    columns: usize,
+    channels: usize,
+    /// Whether the channels of a pixel lie side by side.
+    interleaved: bool,
+}
+
+/// Grey or coloured pixels, in planes or pixel by pixel, one picture or the first of several.
+fn layout(shape: &[usize]) -> Option<Layout> {
+    let inner = match shape {
+        [count, inner @ ..] if *count > 0 && inner.len() == 3 => inner,
+        _ => shape,
+    };
+    let (rows, columns, channels, interleaved) = match *inner {
+        [channels @ (1 | 3), rows, columns] => (rows, columns, channels, false),
+        [rows, columns, channels @ (1 | 3)] => (rows, columns, channels, true),
+        _ => return None,
+    };
+    let large = rows.min(columns) >= LEAST_EXTENT;
+    large.then_some(Layout { rows, columns, channels, interleaved })
+}
+
+/// An array as a picture, its smallest element black and its largest one white.
+pub(crate) fn picture(label: &str, array: &Array) -> Option<Picture> {
+    let Layout { rows, columns, channels, interleaved } = layout(array.shape())?;
+    let converted: Vec<f32>;
+    let elements = match (array.as_floats(), array.as_ints()) {
+        (Some(floats), _) => floats,
+        (_, Some(ints)) => {
+            converted = ints.iter().map(|&int| int as f32).collect();
+            &converted
+        }
+        _ => return None,
+    };
+    let elements = elements.get(..rows * columns * channels)?;
+    // Every n-th pixel, so that the page stays small.
+    let mut step = 1;
+    while rows.div_ceil(step) * columns.div_ceil(step) > MOST_PIXELS {
+        step += 1;
+    }
+    let finite = || elements.iter().copied().filter(|element| element.is_finite());
+    let (low, high) =
+        finite().fold((f32::MAX, f32::MIN), |(low, high), e| (low.min(e), high.max(e)));
+    let scale = 255.0 / (high - low).max(f32::MIN_POSITIVE);
+    let (height, width) = (rows.div_ceil(step), columns.div_ceil(step));
+    let mut bytes = Vec::with_capacity(height * width * 3);
+    for row in (0..rows).step_by(step) {
+        for column in (0..columns).step_by(step) {
+            for channel in 0..3 {
+                let channel = channel % channels;
+                let at = match interleaved {
+                    true => (row * columns + column) * channels + channel,
+                    false => (channel * rows + row) * columns + column,
+                };
+                bytes.push(((elements[at] - low) * scale) as u8);
+            }
+        }
+    }
+    Some(Picture { label: label.to_owned(), width, height, rgb: base64(&bytes) })
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let wanted = digit <= chunk.len();
+            let shift = 18 - 6 * digit;
+            text.push(if wanted { DIGITS[(bits >> shift & 63) as usize] as char } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill::tensor::DType;
+
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        let encoded = ["", "f", "fo", "foo", "foob"].map(|text| base64(text.as_bytes()));
+        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
+    }
+
+    #[test]
+    fn planes_and_pixels_give_the_same_picture() {
+        // Red grows downwards, green to the right, blue is dark.
+        let value = |channel: usize, row: usize, column: usize| match channel {
+            0 => row as f32 / 19.0,
+            1 => column as f32 / 16.0,
+            _ => 0.0,
+        };
+        let (rows, columns) = (20, 17);
+        let mut planes = Vec::new();
+        let mut pixels = Vec::new();
+        for at in 0..3 * rows * columns {
+            let (channel, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
+            planes.push(value(channel, row, column));
+            pixels.push(value(at % 3, at / 3 / columns, at / 3 % columns));
+        }
+        let array = |shape: &[usize], elements: &[f32]| {
+            let bytes: Vec<u8> =
+                elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+            Array::from_bytes(DType::Fp32, shape, &bytes).expect("it fits")
+        };
+        let one = picture("one", &array(&[1, 3, rows, columns], &planes)).expect("a picture");
+        let two = picture("two", &array(&[rows, columns, 3], &pixels)).expect("a picture");
+        assert_eq!((one.width, one.height, &one.rgb), (columns, rows, &two.rgb));
+        let first: [&str; 3] = [&one.rgb[..4], &one.rgb[64..68], &one.rgb[1292..1296]];
+        // The first pixel, the last of the first row, and the first of the last row.
+        assert_eq!(first, ["AAAA", "AP8A", "/wAA"]);
+        assert!(picture("rows of features", &array(&[1, 60, 17], &planes)).is_none());
+    }
+}

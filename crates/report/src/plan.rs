@@ -1,0 +1,176 @@
+//! Apple's compute plan: on which device Core ML means to run each operation, as it was recorded on a Mac.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Report;
+use crate::data::{Fact, Finding, Severity};
+use crate::graph::NEURAL_ENGINE;
+
+/// The version of the form of [`ComputePlan`].
+const FORMAT_VERSION: u32 = 1;
+
+/// A compute plan. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComputePlan {
+    /// The version of this form.
+    pub format_version: u32,
+    /// The machine that it was recorded on, `Apple M3 Pro` for instance.
+    #[serde(default)]
+    pub machine: String,
+    /// The build of its system, `24A335` for instance.
+    #[serde(default)]
+    pub system: String,
+    /// The operations.
+    pub operations: Vec<PlannedOperation>,
+}
+
+/// An operation of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannedOperation {
+    /// The function.
+    pub function: String,
+    /// The operator, as in `ios17.conv`.
+    #[serde(default)]
+    pub operator: String,
+    /// The names of its results.
+    pub outputs: Vec<String>,
+    /// The share of the whole cost that Core ML estimates; none for constants.
+    #[serde(default)]
+    pub cost: Option<f64>,
+    /// Where it is to run; none for constants.
+    #[serde(default)]
+    pub preferred: Option<Device>,
+    /// Where it could run.
+    #[serde(default)]
+    pub supported: Vec<Device>,
+}
+
+/// What computes models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// The graphics processor.
+    Gpu,
+    /// The Neural Engine.
+    NeuralEngine,
+    /// One that is newer than this crate.
+    #[serde(other)]
+    Other,
+}
+
+impl Device {
+    fn name(self) -> &'static str {
+        match self {
+            Device::Cpu => "CPU",
+            Device::Gpu => "GPU",
+            Device::NeuralEngine => "Neural Engine",
+            Device::Other => "another device",
+        }
+    }
+}
+
+impl ComputePlan {
+    /// A plan of this version.
+    pub fn new(machine: &str, system: &str, operations: Vec<PlannedOperation>) -> ComputePlan {
+        let (machine, system) = (machine.to_owned(), system.to_owned());
+        ComputePlan { format_version: FORMAT_VERSION, machine, system, operations }
+    }
+
+    /// Reads the JSON form; the error says what is wrong with it.
+    pub fn from_json(text: &str) -> Result<ComputePlan, String> {
+        let plan: ComputePlan = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match plan.format_version {
+            FORMAT_VERSION => Ok(plan),
+            version => Err(format!("its form has version {version}, not {FORMAT_VERSION}")),
+        }
+    }
+
+    fn recorded_on(&self) -> String {
+        match (&*self.machine, &*self.system) {
+            ("", _) => "a Mac".to_owned(),
+            (machine, "") => machine.to_owned(),
+            (machine, system) => format!("{machine}, system {system}"),
+        }
+    }
+}
+
+impl Report {
+    /// Replaces the estimate of where a model's operations run by Core ML's own plan. The error says why it is not the
+    /// model's.
+    pub fn add_plan(&mut self, model: usize, plan: &ComputePlan) -> Result<(), String> {
+        let data = &mut self.data.models[model];
+        let named: HashMap<(&str, &str), &PlannedOperation> = plan
+            .operations
+            .iter()
+            .filter_map(|planned| {
+                Some(((&*planned.function, &**planned.outputs.first()?), planned))
+            })
+            .collect();
+        let mut counts: BTreeMap<Device, usize> = BTreeMap::new();
+        let mut outside: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut total = 0;
+        for function in &mut data.functions {
+            for op in &mut function.ops {
+                total += 1;
+                op.leaves = None;
+                let planned = named.get(&(&*function.name, &*op.name));
+                let Some((planned, device)) =
+                    planned.and_then(|planned| Some((planned, planned.preferred?)))
+                else {
+                    continue;
+                };
+                (op.device, op.cost) = (Some(device), planned.cost);
+                *counts.entry(device).or_default() += 1;
+                if device != Device::NeuralEngine {
+                    *outside.entry(&op.kind).or_default() += 1;
+                    let could = match planned.supported.contains(&Device::NeuralEngine) {
+                        true => "the Neural Engine could run it, too",
+                        false => "the Neural Engine does not support it",
+                    };
+                    op.leaves = Some(format!("runs on the {}; {could}", device.name()));
+                }
+            }
+        }
+        let found: usize = counts.values().sum();
+        if found == 0 && total > 0 {
+            return Err(format!(
+                "the plan is of another model: it names none of the {total} operations of {}",
+                data.name
+            ));
+        }
+        let on: Vec<_> = counts
+            .iter()
+            .rev()
+            .map(|(device, count)| format!("{count} {}", device.name()))
+            .collect();
+        let recorded = plan.recorded_on();
+        data.facts.retain(|fact| fact.label != NEURAL_ENGINE);
+        let value = format!("{} (recorded on {recorded})", on.join(", "));
+        data.facts.push(Fact { label: "Core ML's plan".to_owned(), value });
+        data.planned = Some(recorded.clone());
+        let within = counts.get(&Device::NeuralEngine).copied().unwrap_or(0);
+        let mut kinds: Vec<_> = outside.into_iter().collect();
+        kinds.sort_by_key(|&(kind, count)| (std::cmp::Reverse(count), kind));
+        let kinds: Vec<_> =
+            kinds.iter().take(8).map(|(kind, count)| format!("{count} × {kind}")).collect();
+        let elsewhere = match kinds.is_empty() {
+            true => String::new(),
+            false => format!(" Elsewhere: {}.", kinds.join(", ")),
+        };
+        let missing = match total - found {
+            0 => String::new(),
+            count => format!(" The plan says nothing of {count} operations."),
+        };
+        self.data.findings.push(Finding {
+            severity: Severity::Note,
+            title: format!("Core ML runs {within} of {total} operations on the Neural Engine"),
+            detail: format!("By its compute plan, recorded on {recorded}.{elsewhere}{missing}"),
+            place: None,
+        });
+        Ok(())
+    }
+}
