@@ -23,6 +23,7 @@ from typing import Any
 import numpy
 from coremltools.proto import MIL_pb2
 
+from oracle.distance import Mismatch, distance, strain
 from oracle.programs import loads_in_coremltools, read
 from oracle.waste import needless, operations
 
@@ -103,14 +104,18 @@ def judge(name: str, package: Path, exports: Path, precision: str) -> Verdict:
     return verdict
 
 
-class Mismatch(Exception):
-    """The package cannot be run on the reference, or gives something of another kind."""
-
-
 def largest_error(
-    package: Path, arrays: dict[str, numpy.ndarray], calls: int, precision: str, values: bool = True
+    package: Path,
+    arrays: dict[str, numpy.ndarray],
+    calls: int,
+    precision: str,
+    values: bool = True,
+    relative: float | None = None,
 ) -> float:
-    """Runs all calls of a reference, one after the other on one state; without `values`, only shapes and types count."""
+    """Runs all calls of a reference, one after the other on one state; without `values`, only shapes and types count.
+
+    With `relative`, no element may differ by more than that part of its own magnitude.
+    """
     (function,) = read(package).model.mlProgram.functions.values()
     (block,) = function.block_specializations.values()
     inputs = [one for one in function.inputs if one.type.WhichOneof("type") == "tensorType"]
@@ -140,6 +145,8 @@ def largest_error(
         for name, other in zip(names, theirs, strict=True):
             found_error = error(outputs[name], other, f"call {call}, output `{name}`")
             worst = max(worst, found_error) if values else worst
+            if relative is not None and strain(outputs[name], other, relative) > 1:
+                raise Mismatch(f"call {call}, output `{name}`: an element differs by more than {relative:.0e} of itself")
     return worst
 
 
@@ -207,31 +214,11 @@ def adapted(given: list[numpy.ndarray], inputs: list[Any], carried: dict[str, st
 
 
 def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
-    """The largest difference relative to the largest magnitude; of whole numbers and truth values the share that differs.
-
-    NaN and infinities are where torch has them, or the error is the largest number: JSON has no infinity.
-    """
-    if not wanted.shape and found.shape == (1,):
-        found = found.reshape(())
-    if found.shape != wanted.shape:
-        raise Mismatch(f"{where}: the shape is {found.shape}, not {wanted.shape}")
-    if not wanted.size:
-        return 0.0
-    if wanted.dtype.kind != "f":
-        return float((found.astype(numpy.float64) != wanted).mean())
-    if found.dtype.kind != "f":
-        raise Mismatch(f"{where}: the type is {found.dtype}, not {wanted.dtype}")
-    found, wanted = found.astype(numpy.float64), wanted.astype(numpy.float64)
-    finite = numpy.isfinite(wanted)
-    if (
-        not numpy.array_equal(found[~finite], wanted[~finite], equal_nan=True)
-        or not numpy.isfinite(found[finite]).all()
-    ):
-        return sys.float_info.max
-    if not finite.any():
-        return 0.0
-    scale = numpy.abs(wanted[finite]).max()
-    return float(numpy.abs(found[finite] - wanted[finite]).max() / (scale or 1.0))
+    """The distance, but at most the largest number: JSON has no infinity."""
+    try:
+        return min(distance(found, wanted), sys.float_info.max)
+    except Mismatch as mismatch:
+        raise Mismatch(f"{where}: {mismatch}") from None
 
 
 def first_line(text: str) -> str:

@@ -26,6 +26,7 @@ from executorch.exir.scalar_type import ScalarType
 from executorch.runtime import Runtime as Peer
 from executorch.runtime import Verification
 
+from oracle.distance import distance
 from oracle.served import Runtime
 from oracle.stock import register
 
@@ -66,17 +67,7 @@ def error(found: Any, wanted: Any) -> float:
         return 0.0 if found == wanted or (found is None and wanted is None) else float("inf")
     if not isinstance(found, torch.Tensor) or found.shape != wanted.shape or found.dtype != wanted.dtype:
         return float("inf")
-    if wanted.numel() == 0:
-        return 0.0
-    if not wanted.dtype.is_floating_point:
-        return (found != wanted).double().mean().item()
-    found, wanted = found.double(), wanted.double()
-    finite = wanted.isfinite()
-    if not torch.equal(finite, found.isfinite()) or not torch.equal(wanted.isnan(), found.isnan()):
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    return ((found - wanted)[finite].abs().max() / wanted[finite].abs().max().clamp(min=1e-6)).item()
+    return distance(found, wanted, least=1e-6 if wanted.dtype.is_floating_point else 0.0)
 
 
 def compare(results: list[Any], call: Call) -> float:

@@ -12,6 +12,7 @@ import numpy
 import pytest
 
 from oracle.conftest import Command
+from oracle.distance import distance
 from oracle.zoo.table import COMPRESSED, ENTRIES, NETWORKS, REFERENCED
 
 #: The largest error, by the precision of the program. torch computes in fp32; an fp16 program's weights are rounded,
@@ -84,14 +85,9 @@ def run(coremill: Command, package: Path, inputs: Calls, precision: str, folder:
 
 
 def error(found: numpy.ndarray, wanted: numpy.ndarray) -> float:
-    """The largest difference, relative to the largest magnitude; whole numbers and labels are equal or wrong."""
-    assert found.shape == wanted.shape, f"the shape is {found.shape}, not {wanted.shape}"
-    if wanted.dtype.kind != "f":
-        return 0.0 if (found == wanted).all() else 1.0
-    assert found.dtype.kind == "f", f"the type is {found.dtype}, not {wanted.dtype}"
-    if not numpy.isfinite(found).all():
-        return float("inf")
-    return float(numpy.abs(found.astype(float) - wanted).max() / numpy.abs(wanted).max())
+    """How far off it is; whole numbers and labels are equal or wrong."""
+    found_error = distance(found, wanted)
+    return found_error if wanted.dtype.kind == "f" else float(found_error > 0)
 
 
 def same_choice(where: str, found: numpy.ndarray, wanted: numpy.ndarray, tolerance: float) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from oracle.conftest import ROOT
+from oracle.distance import within
 from oracle.served import Runtime
 
 #: Of each element type, how far results may lie from what is right, relative to the larger of the result and 1.
@@ -30,11 +31,8 @@ def close(ours: Any, other: Any) -> bool:
         return ours == other
     if ours.dtype != other.dtype or ours.shape != other.shape:
         return False
-    if not (other.dtype.is_floating_point or other.dtype.is_complex):
-        return torch.equal(ours, other)
     tolerance = TOLERANCES.get(other.dtype, 2e-5)
-    wide = torch.complex128 if other.dtype.is_complex else torch.float64
-    return torch.allclose(ours.to(wide), other.to(wide), rtol=tolerance, atol=tolerance, equal_nan=True)
+    return within(ours, other, tolerance, tolerance)
 
 
 def peer(program: Path, inputs: dict[str, list[Any]], folder: Path) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class Case:
     dynamic: tuple[Any, ...] | None = None
     #: The largest error by precision, where that of the element type does not do.
     tolerance: dict[str, float] = field(default_factory=dict)
+    #: What part of its own magnitude each element may be off by, by precision: where small results must be right, too.
+    relative: dict[str, float] = field(default_factory=dict)
     #: Which precisions it says something in; what jumps where fp16 rounds says nothing there.
     precisions: tuple[str, ...] = ("fp32", "fp16")
     #: Words of the reason why a target cannot have it, by target; `*` for all.

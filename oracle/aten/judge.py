@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy
 
-from oracle.conversion import KIND_TOLERANCE, Mismatch, largest_error
+from oracle.conversion import KIND_TOLERANCE, largest_error
+from oracle.distance import Mismatch
 from oracle.programs import loads_in_coremltools
 
 from .case import Case
@@ -88,7 +89,7 @@ def wrong(one: Case, package: Path, arrays: dict[str, numpy.ndarray], kinds: lis
     if complaints:
         return f"coremltools refuses it: {complaints[0].splitlines()[0]}"
     try:
-        error = largest_error(package, arrays, 1 + len(one.further), precision, values=one.exact)
+        error = largest_error(package, arrays, 1 + len(one.further), precision, one.exact, one.relative.get(precision))
     except Mismatch as mismatch:
         return str(mismatch)
     allowed = one.tolerance.get(precision) or max(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy
 
+from oracle.distance import distance, strain
+
 from . import FAMILIES
 from .case import Case
 from .make import family_cases, made
@@ -46,16 +48,13 @@ class Exported:
             return f"{value.dtype} {value.shape}, and in eager torch {want.dtype} {want.shape}"
         if not self.case.exact or not want.size:
             return None
-        value, want = value.astype(numpy.float64), want.astype(numpy.float64)
-        if not numpy.array_equal(numpy.isnan(value), numpy.isnan(want)):
-            return "no number elsewhere"
-        finite = numpy.isfinite(want)
-        if not numpy.array_equal(value[~finite], want[~finite], equal_nan=True):
-            return "infinite elsewhere"
-        if not finite.any():
-            return None
-        error = numpy.abs(value[finite] - want[finite]).max() / max(1.0, numpy.abs(want[finite]).max())
-        return None if error <= allowed else f"wrong by {error:.2e}"
+        error = distance(value, want, least=1.0)
+        if error > allowed:
+            return f"wrong by {error:.2e}"
+        relative = self.case.relative.get("fp32")
+        if relative is not None and strain(value, want, relative) > 1:
+            return f"off by more than {relative:.0e} of an element"
+        return None
 
 
 def exported(family: str, directory: Path, only: list[str] | None = None) -> list[Exported]:
