@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `call` | a call about to be rewritten: its arguments, and the calls that are made of it |
 //! | `words` | the vocabulary that rules are written in |
+//! | `constants` | tensors that rules store |
 //! | `bind` | the end of a rewriting: what was made takes the place of the call's results |
 //! | `numbers`, `size` | sizes that are unknown at compile time |
 //! | `ops` | the rules |
@@ -20,6 +21,7 @@
 mod bind;
 pub(crate) mod call;
 mod complex;
+mod constants;
 pub(crate) mod dtype;
 mod numbers;
 mod ops;
@@ -37,6 +39,7 @@ pub(crate) use self::call::meta;
 use self::call::{Call, Tensor};
 pub(crate) use self::complex::has_complex;
 pub use self::complex::{Paired, pairs};
+use self::constants::Constant;
 use self::table::{Rule, rule};
 use crate::bounds;
 use crate::error::{Refusal, refuse};
@@ -79,7 +82,11 @@ pub(crate) struct Frame {
     /// The parts of complex values.
     pairs: HashMap<ValueId, [Tensor; 2]>,
     /// Constants that were made, which become inputs.
-    constants: Vec<complex::Constant>,
+    constants: Vec<Constant>,
+    /// Whether the graph is nested in another one, and cannot hold constants.
+    is_nested: bool,
+    /// Whether halves are too coarse for what was made.
+    exact: bool,
 }
 
 /// Where the value of an expression is found when the program runs.
@@ -96,6 +103,10 @@ pub(crate) struct Expansion {
     pub(crate) graph: Graph,
     /// What the inputs of the graph are where the call stands.
     pub(crate) inputs: Vec<ValueId>,
+    /// Constants that are inputs of the graph after those.
+    pub(crate) constants: Vec<Constant>,
+    /// Whether halves are too coarse for it.
+    pub(crate) exact: bool,
 }
 
 /// Whether a rule takes calls of an operator apart.
@@ -188,11 +199,18 @@ impl Rewrite {
         frame.graph.outputs = outputs.collect();
         frame.push(0, made);
         frame.resolve_outputs();
-        Ok(Expansion { graph: frame.graph, inputs })
+        let Frame { mut graph, constants, exact, .. } = frame;
+        graph.inputs.extend(constants.iter().map(|constant| constant.tensor.argument()));
+        Ok(Expansion { graph, inputs, constants, exact })
     }
 }
 
 impl Frame {
+    /// A graph nested in another one, whose nodes are to come.
+    pub(crate) fn nested(graph: Graph) -> Frame {
+        Frame { is_nested: true, ..Frame::of(graph) }
+    }
+
     /// A graph whose nodes are to come.
     pub(crate) fn of(graph: Graph) -> Frame {
         let names = graph.values.iter().map(|value| value.name.clone()).collect();
@@ -204,6 +222,8 @@ impl Frame {
             symbols: HashMap::new(),
             pairs: HashMap::new(),
             constants: Vec::new(),
+            is_nested: false,
+            exact: false,
         };
         frame.find_symbols();
         frame

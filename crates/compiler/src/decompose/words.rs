@@ -435,6 +435,24 @@ impl Call<'_> {
         self.emit("aten.mean.dim", &given, dtype, Self::reduced(x, dimensions, keep))
     }
 
+    /// The length of vectors: the root of this degree of the sum of powers of it.
+    pub(crate) fn norm(
+        &mut self,
+        x: &Tensor,
+        degree: f64,
+        dimensions: &[usize],
+        keep: bool,
+    ) -> Maybe {
+        let given = [
+            ("self", x.argument()),
+            ("ord", Argument::Float(degree)),
+            ("dim", places(dimensions)),
+            ("keepdim", Argument::Bool(keep)),
+        ];
+        let sizes = Self::reduced(x, dimensions, keep);
+        self.emit("aten.linalg_vector_norm.default", &given, x.dtype, sizes)
+    }
+
     /// `amax` or `amin`.
     pub(crate) fn extreme(
         &mut self,
@@ -473,6 +491,25 @@ impl Call<'_> {
     }
 
     // Products of matrices.
+
+    /// torch's product of tensors of any rank.
+    pub(crate) fn matmul(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        let (Some((inner, left)), Some((last, right))) =
+            (x.sizes.split_last(), y.sizes.split_last())
+        else {
+            refuse!("a number is not a matrix");
+        };
+        // A vector is a row on the left, and a column on the right.
+        let (rows, left) = left.split_last().map_or((None, left), |(r, l)| (Some(r), l));
+        let (_, right) = right.split_last().map_or((inner, right), |(r, b)| (r, b));
+        let Some(mut sizes) = size::broadcast(left, right) else {
+            refuse!("the batches of the matrices do not broadcast");
+        };
+        sizes.extend(rows.cloned());
+        sizes.extend((y.rank() > 1).then(|| last.clone()));
+        let given = [("self", x.argument()), ("other", y.argument())];
+        self.emit("aten.matmul.default", &given, x.dtype, sizes)
+    }
 
     pub(crate) fn mm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
         let ([rows, _], [_, columns]) = (&x.sizes[..], &y.sizes[..]) else {

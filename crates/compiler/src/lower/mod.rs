@@ -90,6 +90,8 @@ pub(crate) struct Frame<'p> {
     values: Vec<Slot<'p>>,
     /// Whether a tensor may stand for many, as the rows of one with an axis in front that the graph knows nothing of.
     in_rows: bool,
+    /// Whether halves are too coarse for what its calls compute.
+    exact: bool,
 }
 
 #[derive(Clone)]
@@ -169,7 +171,7 @@ pub(crate) fn probe(
 
 impl<'p> Frame<'p> {
     fn new(graph: &'p Graph) -> Frame<'p> {
-        Frame { graph, values: vec![Slot::Empty; graph.values.len()], in_rows: false }
+        Frame { graph, values: vec![Slot::Empty; graph.values.len()], in_rows: false, exact: false }
     }
 
     fn set(&mut self, id: coremill_pt2::ValueId, lowered: Lowered) {
@@ -327,7 +329,7 @@ impl<'p> Lowering<'p> {
         node: &'p Node,
         lower: Option<Lower>,
     ) -> Result<(), Refusal> {
-        self.builder.exact = false;
+        self.builder.exact = frame.exact;
         let results = match lower {
             Some(lower) => lower(&mut Call { lowering: self, frame, node })?,
             None => self.decomposed(frame, node)?,
@@ -340,14 +342,21 @@ impl<'p> Lowering<'p> {
         let rewrite = self.rewrite.get_or_insert_with(|| {
             Rewrite::new(Box::new(table::Rows), self.program.symbols.clone())
         });
-        let Expansion { graph, inputs } = rewrite.expand(frame.graph, node)?;
+        let Expansion { graph, inputs, constants, exact } = rewrite.expand(frame.graph, node)?;
         let (graph, next) = self.expansions.keep(graph);
         self.expansions = next;
-        let mut inner = Frame { in_rows: frame.in_rows, ..Frame::new(graph) };
+        let mut inner =
+            Frame { in_rows: frame.in_rows, exact: frame.exact || exact, ..Frame::new(graph) };
         for (input, outer) in graph.inputs.iter().zip(inputs) {
             if let Argument::Value(id) = input {
                 inner.set(*id, self.value(frame, outer)?);
             }
+        }
+        for constant in constants {
+            let (id, dtype) = (constant.tensor.id, constant.tensor.dtype);
+            let stored = Stored::Tensor(constant.stored(String::new()));
+            let value = self.builder.constant(weights::constant("a matrix", &stored)?);
+            inner.set(id, Lowered::tensor(value, dtype));
         }
         for node in &graph.nodes {
             self.call(&mut inner, node, lowered_by(&node.target)?)?;

@@ -39,13 +39,13 @@ pub fn portable(mut program: ExportedProgram, outside: &[bool]) -> Result<Portab
     let rewrite = Rewrite::new(Box::new(Kernels::default()), symbols);
     let mut outer = Outer { rewrite, refused: Vec::new() };
     let given = std::mem::take(&mut program.graph);
-    let done = outer.graph(given, &|index| outside.get(index) == Some(&true));
+    let mut done = outer.graph(Frame::of, given, &|index| outside.get(index) == Some(&true));
     program.symbols = outer.rewrite.into_symbols();
     if !outer.refused.is_empty() {
         return Err(Error::Refused(outer.refused));
     }
-    program.graph = done.graph;
-    let mut sources = done.sources;
+    let mut sources = std::mem::take(&mut done.sources);
+    done.store(&mut program);
     constants::turn(&mut program, &mut sources, outside);
     Ok(Portable { program, sources })
 }
@@ -57,9 +57,14 @@ struct Outer {
 }
 
 impl Outer {
-    fn graph(&mut self, mut graph: Graph, outside: &dyn Fn(usize) -> bool) -> Frame {
+    fn graph(
+        &mut self,
+        frame: fn(Graph) -> Frame,
+        mut graph: Graph,
+        outside: &dyn Fn(usize) -> bool,
+    ) -> Frame {
         let nodes = std::mem::take(&mut graph.nodes);
-        let mut frame = Frame::of(graph);
+        let mut frame = frame(graph);
         for (index, mut node) in nodes.into_iter().enumerate() {
             frame.resolve(&mut node);
             let made = if outside(index) {
@@ -99,7 +104,7 @@ impl Outer {
         for argument in &mut node.arguments {
             if let Argument::Graph(inner) = argument {
                 let Subgraph { graph, .. } = inner.as_mut();
-                *graph = self.graph(std::mem::take(graph), &|_| true).graph;
+                *graph = self.graph(Frame::nested, std::mem::take(graph), &|_| true).graph;
             }
         }
         Ok(vec![node])

@@ -5,7 +5,7 @@ use coremill_pt2::Argument;
 use super::{Parts, Rule};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_complex;
-use crate::decompose::ops::{hypotenuse, matmul};
+use crate::decompose::ops::hypotenuse;
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
 
@@ -279,8 +279,8 @@ fn added_product(call: &mut Call<'_>) -> Results {
     let names = if call.has("mat1") { ["mat1", "mat2"] } else { ["batch1", "batch2"] };
     let (x, y) = (call.both_parts(names[0])?, call.both_parts(names[1])?);
     let (beta, alpha) = (call.float_or("beta", 1.0)?, call.float_or("alpha", 1.0)?);
-    let [plus, minus] = [matmul(call, &x[0], &y[0])?, matmul(call, &x[1], &y[1])?];
-    let [left, right] = [matmul(call, &x[0], &y[1])?, matmul(call, &x[1], &y[0])?];
+    let [plus, minus] = [call.matmul(&x[0], &y[0])?, call.matmul(&x[1], &y[1])?];
+    let [left, right] = [call.matmul(&x[0], &y[1])?, call.matmul(&x[1], &y[0])?];
     let real = call.subtract(&plus, &minus)?;
     let imaginary = call.add(&left, &right)?;
     let [added_real, added_imaginary] = call.both_parts("self")?;

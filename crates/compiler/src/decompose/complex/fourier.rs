@@ -4,7 +4,7 @@ use coremill_pt2::{Argument, ScalarType, Size, Target};
 
 use super::{Parts, Rule};
 use crate::decompose::call::{Call, Results, Tensor, one, position};
-use crate::decompose::ops::{matmul, padded};
+use crate::decompose::ops::padded;
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
 use crate::fourier::{self, Kind, MAX_MATRIX, Scale, Transform, Way};
@@ -77,7 +77,7 @@ impl Transform {
         let last = line.rank() - 1;
         let line = call.transpose(&line, self.axis, last)?;
         let matrix = call.turned(&matrix)?;
-        let y = matmul(call, &line, &matrix)?;
+        let y = call.matmul(&line, &matrix)?;
         let y = call.transpose(&y, self.axis, last)?;
         if self.kind == Kind::ToReal {
             return Ok(Parts { real: y, imaginary: None });

@@ -21,7 +21,6 @@ use coremill_pt2::{
     Argument, ExportedProgram, Graph, InputKind, Meta, Node, OutputKind, Schema, Size, Stored,
     Target, ValueId,
 };
-use coremill_tensor::Buffer;
 
 use super::call::{Call, Results, Tensor, meta};
 use super::dtype::is_complex;
@@ -118,7 +117,7 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
     }
     program.symbols = rewrite.into_symbols();
     let sources = std::mem::take(&mut frame.sources);
-    store(&mut program, frame);
+    frame.store(&mut program);
     Ok(Some(Paired { program, sources }))
 }
 
@@ -217,47 +216,6 @@ fn refuse_outputs(program: &ExportedProgram, frame: &Frame, refused: &mut Vec<Re
     }
 }
 
-/// Adds the constants that rewriting made to the program, before what its caller gives.
-fn store(program: &mut ExportedProgram, frame: Frame) {
-    let Frame { mut graph, constants, .. } = frame;
-    for (number, constant) in constants.into_iter().enumerate() {
-        let mut name = format!("_matrix_{number}");
-        while program.tensors.contains_key(&name) {
-            name.push('_');
-        }
-        graph.inputs.insert(number, Argument::Value(constant.tensor.id));
-        program.inputs.insert(number, InputKind::TensorConstant(name.clone()));
-        program.tensors.insert(name.clone(), constant.stored(name));
-    }
-    program.graph = graph;
-}
-
-/// A constant that rewriting made.
-pub(crate) struct Constant {
-    tensor: Tensor,
-    elements: Vec<u8>,
-}
-
-impl Constant {
-    fn stored(self, name: String) -> Stored {
-        let sizes: Vec<u64> =
-            self.tensor.sizes.iter().filter_map(Size::fixed).map(|size| size as u64).collect();
-        let mut strides = vec![1u64; sizes.len()];
-        for at in (1..sizes.len()).rev() {
-            strides[at - 1] = strides[at] * sizes[at].max(1);
-        }
-        Stored::Tensor(coremill_pt2::Tensor {
-            dtype: self.tensor.dtype,
-            sizes,
-            strides,
-            offset: 0,
-            storage: Buffer::from(self.elements),
-            storage_name: name,
-            is_parameter: false,
-        })
-    }
-}
-
 /// A number, real or complex.
 #[derive(Clone)]
 struct Parts {
@@ -267,23 +225,6 @@ struct Parts {
 }
 
 impl Call<'_> {
-    /// A constant of floats, the same for the same elements.
-    fn constant(&mut self, sizes: &[u64], elements: &[f32]) -> Result<Tensor, Refusal> {
-        let sizes: Vec<Size> = sizes.iter().map(|size| Size::Fixed(*size as i64)).collect();
-        let elements: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
-        let known = self.frame.constants.iter();
-        let mut known =
-            known.filter(|known| known.tensor.sizes == sizes && known.elements == elements);
-        if let Some(known) = known.next() {
-            return Ok(known.tensor.clone());
-        }
-        let dtype = coremill_pt2::ScalarType::Float32;
-        let id = self.frame.define("_matrix", Meta::Tensor(meta(dtype, sizes.clone())))?;
-        let tensor = Tensor { id, dtype, sizes };
-        self.frame.constants.push(Constant { tensor: tensor.clone(), elements });
-        Ok(tensor)
-    }
-
     /// The parts of an argument; numbers become tensors.
     fn parts(&mut self, name: &str) -> Result<Parts, Refusal> {
         let argument = self.argument(name)?;

@@ -3,7 +3,6 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::activation::softmax_or_zero;
-use super::linear::matmul;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::size;
 use crate::decompose::table::{Row, by};
@@ -58,7 +57,7 @@ fn attend(call: &mut Call<'_>) -> Maybe {
     }
     let query = call.times(&query, scale)?;
     let turned = call.turned(&key)?;
-    let mut scores = matmul(call, &query, &turned)?;
+    let mut scores = call.matmul(&query, &turned)?;
     let mut may_be_empty = false;
     if call.bool("is_causal")? {
         let rank = scores.rank();
@@ -76,7 +75,7 @@ fn attend(call: &mut Call<'_>) -> Maybe {
     let at = scores.rank() - 1;
     let weights =
         if may_be_empty { softmax_or_zero(call, &scores, at)? } else { call.softmax(&scores, at)? };
-    matmul(call, &weights, &value)
+    call.matmul(&weights, &value)
 }
 
 /// Flags say what counts; numbers are added.

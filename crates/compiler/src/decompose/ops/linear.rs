@@ -52,7 +52,7 @@ fn linear(call: &mut Call<'_>) -> Results {
     let (x, weight) = (call.tensor("input")?, call.tensor("weight")?);
     let bias = call.optional_tensor("bias")?;
     if weight.rank() == 1 {
-        let product = matmul(call, &x, &weight)?;
+        let product = call.matmul(&x, &weight)?;
         return one(match bias {
             Some(bias) => call.add(&product, &bias)?,
             None => product,
@@ -172,7 +172,7 @@ fn addmm(call: &mut Call<'_>) -> Results {
         }
         Some("addmv") => {
             let (left, right) = (call.tensor("mat")?, call.tensor("vec")?);
-            matmul(call, &left, &right)?
+            call.matmul(&left, &right)?
         }
         _ => {
             let (left, right) = (call.tensor("vec1")?, call.tensor("vec2")?);
@@ -198,11 +198,11 @@ fn addmm(call: &mut Call<'_>) -> Results {
 fn vector_product(call: &mut Call<'_>) -> Results {
     if call.has("vec") {
         let (x, y) = (call.tensor("self")?, call.tensor("vec")?);
-        return one(matmul(call, &x, &y)?);
+        return one(call.matmul(&x, &y)?);
     }
     if call.has("tensor") {
         let (x, y) = (call.tensor("self")?, call.tensor("tensor")?);
-        return one(matmul(call, &x, &y)?);
+        return one(call.matmul(&x, &y)?);
     }
     let first = if call.has("self") { "self" } else { "x" };
     let second = if call.has("other") { "other" } else { "y" };
@@ -216,7 +216,7 @@ fn vector_product(call: &mut Call<'_>) -> Results {
         let sum = call.sum(&product, &[at], false)?;
         return one(call.cast(&sum, product.dtype)?);
     }
-    one(matmul(call, &x, &y)?)
+    one(call.matmul(&x, &y)?)
 }
 
 fn inner(call: &mut Call<'_>) -> Results {
@@ -225,11 +225,11 @@ fn inner(call: &mut Call<'_>) -> Results {
         return one(call.multiply(&x, &y)?);
     }
     if y.rank() == 1 {
-        return one(matmul(call, &x, &y)?);
+        return one(call.matmul(&x, &y)?);
     }
     let rows = flat(call, &y)?;
     let turned = call.turned(&rows)?;
-    let product = matmul(call, &x, &turned)?;
+    let product = call.matmul(&x, &turned)?;
     let sizes = [&x.sizes[..x.rank() - 1], &y.sizes[..y.rank() - 1]].concat();
     one(call.view(&product, sizes)?)
 }
@@ -294,7 +294,7 @@ fn chain(call: &mut Call<'_>) -> Results {
     let [first, rest @ ..] = all.as_slice() else { refuse!("there is nothing to multiply") };
     let mut product = first.clone();
     for next in rest {
-        product = matmul(call, &product, next)?;
+        product = call.matmul(&product, next)?;
     }
     one(product)
 }
@@ -355,7 +355,7 @@ fn matrix_power(call: &mut Call<'_>) -> Results {
     }
     let mut product = x.clone();
     for _ in 1..exponent {
-        product = matmul(call, &product, &x)?;
+        product = call.matmul(&product, &x)?;
     }
     one(product)
 }

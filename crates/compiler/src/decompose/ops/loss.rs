@@ -64,7 +64,7 @@ fn l1(call: &mut Call<'_>) -> Results {
     one(reduced(call, &size)?)
 }
 
-/// Squares near zero, lines farther away.
+/// Squares near zero, lines farther away: `m · (|d| - m / 2)` with the smaller of `|d|` and the bound for `m`.
 fn smooth(call: &mut Call<'_>) -> Results {
     let difference = difference(call)?;
     let size = call.map("abs", &difference)?;
@@ -73,13 +73,13 @@ fn smooth(call: &mut Call<'_>) -> Results {
     if bound == 0.0 {
         return one(reduced(call, &size)?);
     }
-    let squared = call.multiply(&size, &size)?;
-    let scale = if is_huber { 1.0 } else { bound };
-    let curve = call.times(&squared, 0.5 / scale)?;
-    let line = call.add_number(&size, -0.5 * bound)?;
-    let line = if is_huber { call.times(&line, bound)? } else { line };
-    let near = call.compare_number("lt", &size, Argument::Float(bound))?;
-    let loss = call.choose(&near, &curve, &line)?;
+    let near = call.clamp(&size, None, Some(bound))?;
+    let half = call.times(&near, 0.5)?;
+    let rest = call.subtract(&size, &half)?;
+    let mut loss = call.multiply(&near, &rest)?;
+    if !is_huber && bound != 1.0 {
+        loss = call.times(&loss, 1.0 / bound)?;
+    }
     one(reduced(call, &loss)?)
 }
 
@@ -104,15 +104,10 @@ fn cross(call: &mut Call<'_>) -> Results {
     one(reduced(call, &loss)?)
 }
 
-/// `log(1 + exp(-x))`, of numbers of any size.
+/// `log(1 + exp(-x))`.
 fn soft(call: &mut Call<'_>, x: &Tensor) -> Maybe {
-    let size = call.map("abs", x)?;
-    let falling = call.map("neg", &size)?;
-    let power = call.map("exp", &falling)?;
-    let rest = call.map("log1p", &power)?;
     let negated = call.map("neg", x)?;
-    let above = call.clamp(&negated, Some(0.0), None)?;
-    call.add(&above, &rest)
+    call.map("softplus", &negated)
 }
 
 fn cross_of_logits(call: &mut Call<'_>) -> Results {
@@ -138,19 +133,30 @@ fn divergence(call: &mut Call<'_>) -> Results {
         let difference = call.subtract(&target, &x)?;
         call.multiply(&power, &difference)?
     } else {
-        let log = call.map("log", &target)?;
-        let own = call.multiply(&target, &log)?;
-        let zero = call.compare_number("eq", &target, Argument::Float(0.0))?;
-        let nothing = call.number_beside(Argument::Float(0.0), &target)?;
-        let own = call.choose(&zero, &nothing, &own)?;
-        let product = call.multiply(&target, &x)?;
-        call.subtract(&own, &product)?
+        // The logarithm of the least normal number stands in for that of zero.
+        let least = match target.dtype {
+            ScalarType::Float16 => half::f16::MIN_POSITIVE.to_f64(),
+            _ => f64::from(f32::MIN_POSITIVE),
+        };
+        let bounded = call.clamp(&target, Some(least), None)?;
+        let log = call.map("log", &bounded)?;
+        let difference = call.subtract(&log, &x)?;
+        call.multiply(&target, &difference)?
     };
     one(reduced(call, &loss)?)
 }
 
-/// Minus what stands at each target, and the weight of each.
-fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<(Tensor, Tensor), Refusal> {
+/// What a loss of classes is made of.
+struct Picked {
+    /// Minus what stands at each target, times its weight.
+    loss: Tensor,
+    /// The weight of each target, zero for those that do not count.
+    weights: Tensor,
+    /// One for each target that counts, zero for others.
+    counts: Tensor,
+}
+
+fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<Picked, Refusal> {
     let ignored = call.argument("ignore_index")?.clone();
     let at = usize::from(log.rank() > 1);
     let valid = call.compare_number("ne", target, ignored)?;
@@ -160,7 +166,8 @@ fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<(Tensor,
     let index = call.unsqueeze(&safe, at)?;
     let found = call.gather(log, at, &index)?;
     let found = call.squeeze(&found, at)?;
-    let mut weights = call.cast(&valid, log.dtype)?;
+    let counts = call.cast(&valid, log.dtype)?;
+    let mut weights = counts.clone();
     if let Some(weight) = call.optional_tensor("weight")? {
         let flat = call.view(&safe, vec![size::product(&safe.sizes)])?;
         let own = call.index_select(&weight, 0, &flat)?;
@@ -171,7 +178,7 @@ fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<(Tensor,
     // What is ignored may be infinite.
     let nothing = call.number_beside(Argument::Float(0.0), log)?;
     let product = call.choose(&valid, &product, &nothing)?;
-    Ok((call.map("neg", &product)?, weights))
+    Ok(Picked { loss: call.map("neg", &product)?, weights, counts })
 }
 
 /// The mean counts by the weights.
@@ -199,7 +206,7 @@ fn by_weights(
 
 fn likelihood(call: &mut Call<'_>) -> Results {
     let (log, target) = (call.tensor("self")?, call.tensor("target")?);
-    let (loss, weights) = picked(call, &log, &target)?;
+    let Picked { loss, weights, .. } = picked(call, &log, &target)?;
     let (done, total) = by_weights(call, &loss, &weights)?;
     let mut results = vec![Made::Tensor(done)];
     if call.node.outputs.len() > 1 {
@@ -222,13 +229,8 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
             let less = call.times(&target, 1.0 - smoothing)?;
             target = call.add_number(&less, smoothing / classes as f64)?;
         }
-        let mut product = call.multiply(&log, &target)?;
-        if let Some(weight) = call.optional_tensor("weight")? {
-            let mut sizes = vec![Size::Fixed(1); x.rank() - at];
-            sizes[0] = weight.sizes[0].clone();
-            let weight = call.view(&weight, sizes)?;
-            product = call.multiply(&product, &weight)?;
-        }
+        let product = call.multiply(&log, &target)?;
+        let product = of_classes(call, product, at)?;
         let sum = call.sum(&product, &[at], false)?;
         let loss = call.map("neg", &sum)?;
         let all: Vec<usize> = (0..loss.rank()).collect();
@@ -240,19 +242,27 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
         };
         return one(done);
     }
-    let (loss, weights) = picked(call, &log, &target)?;
+    let Picked { loss, weights, counts } = picked(call, &log, &target)?;
     if smoothing == 0.0 {
         return one(by_weights(call, &loss, &weights)?.0);
     }
-    if call.has("weight") {
-        refuse!("smoothed labels with weights of classes have no kernel");
-    }
-    let sum = call.sum(&log, &[at], false)?;
+    // Every class has a share of the loss.
+    let all = of_classes(call, log, at)?;
+    let sum = call.sum(&all, &[at], false)?;
     let flat = call.times(&sum, -smoothing / classes as f64)?;
-    let flat = call.multiply(&flat, &weights)?;
+    let flat = call.multiply(&flat, &counts)?;
     let own = call.times(&loss, 1.0 - smoothing)?;
     let both = call.add(&own, &flat)?;
     one(by_weights(call, &both, &weights)?.0)
+}
+
+/// Times the weights of the classes, which are along this dimension.
+fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> Maybe {
+    let Some(weight) = call.optional_tensor("weight")? else { return Ok(x) };
+    let mut sizes = vec![Size::Fixed(1); x.rank() - at];
+    sizes[0] = weight.sizes[0].clone();
+    let weight = call.view(&weight, sizes)?;
+    call.multiply(&x, &weight)
 }
 
 fn hinge(call: &mut Call<'_>) -> Results {
@@ -310,10 +320,7 @@ fn poisson(call: &mut Call<'_>) -> Results {
 fn apart(call: &mut Call<'_>, x: &Tensor, y: &Tensor, degree: f64, epsilon: f64) -> Maybe {
     let difference = call.subtract(x, y)?;
     let moved = call.add_number(&difference, epsilon)?;
-    let size = call.map("abs", &moved)?;
-    let power = call.power(&size, Argument::Float(degree))?;
-    let sum = call.sum(&power, &[power.rank() - 1], false)?;
-    call.power(&sum, Argument::Float(1.0 / degree))
+    call.norm(&moved, degree, &[moved.rank() - 1], false)
 }
 
 fn triplet(call: &mut Call<'_>) -> Results {

@@ -26,7 +26,6 @@ mod vision;
 
 pub(crate) use self::arithmetic::hypotenuse;
 pub(crate) use self::join::padded;
-pub(crate) use self::linear::matmul;
 use super::table::Row;
 
 /// All tables.

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use crate::bounds::created;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::{is_complex, is_float, is_integer};
 use crate::decompose::size;
@@ -11,7 +12,7 @@ use crate::error::{Refusal, refuse};
 
 pub(crate) const ROWS: &[Row] = &[
     by(total, &["aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim"]),
-    by(nansum, &["aten.nansum.default"]),
+    by(nansum, &["aten.nansum.default", "aten.nanmean.default"]),
     by(product, &["aten.prod.default", "aten.prod.dim_int"]),
     by(
         all,
@@ -73,7 +74,11 @@ pub(crate) const ROWS: &[Row] = &[
     by(trapezoid, &["aten.trapezoid.dx", "aten.trapz.dx"]),
     by(trapezoid_x, &["aten.trapezoid.x", "aten.trapz.x"]),
     by(cosine_similarity, &["aten.cosine_similarity.default"]),
-    by(distances, &["aten.cdist.default", "aten._cdist_forward.default"]),
+    by(
+        distances,
+        &["aten.cdist.default", "aten._cdist_forward.default", "aten._euclidean_dist.default"],
+    ),
+    by(distances_within, &["aten.pdist.default", "aten._pdist_forward.default"]),
     by(pairwise, &["aten.pairwise_distance.default"]),
     by(distance, &["aten.dist.default"]),
     by(trace, &["aten.trace.default"]),
@@ -140,7 +145,14 @@ fn nansum(call: &mut Call<'_>) -> Results {
         let zero = call.number_beside(Argument::Float(0.0), &x)?;
         values = call.choose(&no_number, &zero, &x)?;
     }
-    one(sum_as(call, &values, &dimensions, keep, dtype)?)
+    let sum = sum_as(call, &values, &dimensions, keep, dtype)?;
+    if call.node.target.is("aten", "nansum", "default") {
+        return one(sum);
+    }
+    let number = call.compare("eq", &x, &x)?;
+    let ones = call.cast(&number, dtype)?;
+    let count = sum_as(call, &ones, &dimensions, keep, dtype)?;
+    one(call.divide(&sum, &count)?)
 }
 
 fn product(call: &mut Call<'_>) -> Results {
@@ -335,7 +347,7 @@ fn norm(call: &mut Call<'_>) -> Results {
     let x = call.cast(&x, dtype)?;
     let name = if call.has("ord") { "ord" } else { "p" };
     if call.text(name).is_ok_and(|order| order == "fro") {
-        return one(length(call, &x, 2.0, &dimensions, keep)?);
+        return one(call.norm(&x, 2.0, &dimensions, keep)?);
     }
     let degree = call.float_or(name, 2.0)?;
     let is_of_matrices = ["linalg_norm", "linalg_matrix_norm"]
@@ -345,7 +357,10 @@ fn norm(call: &mut Call<'_>) -> Results {
         [row, column] if is_of_matrices && call.has("ord") => {
             one(matrix_norm(call, &x, degree, [row, column], keep)?)
         }
-        _ => one(length(call, &x, degree, &dimensions, keep)?),
+        _ if call.node.target.is("aten", "linalg_vector_norm", "default") => {
+            one(length(call, &x, degree, &dimensions, keep)?)
+        }
+        _ => one(call.norm(&x, degree, &dimensions, keep)?),
     }
 }
 
@@ -355,14 +370,15 @@ fn renormed(call: &mut Call<'_>) -> Results {
     let (degree, most) = (call.float("p")?, call.float("maxnorm")?);
     let kept = x.dimension(call.int("dim")?)?;
     let over: Vec<usize> = (0..x.rank()).filter(|at| *at != kept).collect();
-    let norm = length(call, &x, degree, &over, true)?;
-    // As torch has it, so that nothing is divided by zero.
-    let divisor = call.add_number(&norm, 1e-7)?;
-    let allowed = call.number_beside(Argument::Float(most), &norm)?;
-    let share = call.divide(&allowed, &divisor)?;
-    let long = call.compare_number("gt", &norm, Argument::Float(most))?;
-    let ones = call.number_beside(Argument::Float(1.0), &norm)?;
-    let factor = call.choose(&long, &share, &ones)?;
+    let norm = call.norm(&x, degree, &over, true)?;
+    let factor = if most > 0.0 {
+        let larger = call.clamp(&norm, Some(most), None)?;
+        let allowed = call.number_beside(Argument::Float(most), &norm)?;
+        call.divide(&allowed, &larger)?
+    } else {
+        // Nothing is left of what has a norm, nor of what has none.
+        call.times(&norm, 0.0)?
+    };
     one(call.multiply(&x, &factor)?)
 }
 
@@ -381,14 +397,10 @@ fn matrix_norm(
             "norms of matrices of order {order} need singular values, which no kernel computes"
         ),
     };
-    let size = call.map("abs", x)?;
-    let sums = sum_as(call, &size, &[along], true, x.dtype)?;
+    let sums = call.norm(x, 1.0, &[along], keep)?;
     let function = if order > 0.0 { "amax" } else { "amin" };
-    let found = call.extreme(function, &sums, &[other], true)?;
-    if keep {
-        return Ok(found);
-    }
-    call.view(&found, left(x, &[row, column], false))
+    let other = if !keep && along < other { other - 1 } else { other };
+    call.extreme(function, &sums, &[other], keep)
 }
 
 fn logsumexp(call: &mut Call<'_>) -> Results {
@@ -561,34 +573,54 @@ fn trapezoid_x(call: &mut Call<'_>) -> Results {
 fn cosine_similarity(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.tensor("x1")?, call.tensor("x2")?);
     let epsilon = call.float("eps")?;
-    let Some(sizes) = size::broadcast(&x.sizes, &y.sizes) else {
-        refuse!("the operands do not broadcast");
-    };
     let dtype = call.result(0)?.dtype;
     let (x, y) = (call.cast(&x, dtype)?, call.cast(&y, dtype)?);
-    let (x, y) = (call.expand(&x, sizes.clone())?, call.expand(&y, sizes)?);
-    let at = x.dimension(call.int("dim")?)?;
-    let mut scaled = Vec::with_capacity(2);
+    let product = call.multiply(&x, &y)?;
+    let at = product.dimension(call.int("dim")?)?;
+    let mut norms = Vec::with_capacity(2);
     for tensor in [&x, &y] {
-        let norm = length(call, tensor, 2.0, &[at], true)?;
-        let safe = call.clamp(&norm, Some(epsilon), None)?;
-        scaled.push(call.divide(tensor, &safe)?);
+        let Some(own) = (at + tensor.rank()).checked_sub(product.rank()) else {
+            refuse!("dimension {at} of the product is missing in one factor");
+        };
+        let norm = call.norm(tensor, 2.0, &[own], false)?;
+        norms.push(call.clamp(&norm, Some(epsilon), None)?);
     }
-    let product = call.multiply(&scaled[0], &scaled[1])?;
-    one(sum_as(call, &product, &[at], false, dtype)?)
+    let sum = sum_as(call, &product, &[at], false, dtype)?;
+    let lengths = call.multiply(&norms[0], &norms[1])?;
+    one(call.divide(&sum, &lengths)?)
 }
 
 /// Every row of the one from every row of the other.
 fn distances(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.tensor("x1")?, call.tensor("x2")?);
-    let degree = call.float("p")?;
+    let degree = call.float_or("p", 2.0)?;
+    one(distances_between(call, &x, &y, degree)?)
+}
+
+fn distances_between(call: &mut Call<'_>, x: &Tensor, y: &Tensor, degree: f64) -> Maybe {
     if x.rank() < 2 || y.rank() < 2 {
         refuse!("distances are of the rows of matrices");
     }
-    let left = call.unsqueeze(&x, x.rank() - 1)?;
-    let right = call.unsqueeze(&y, y.rank() - 2)?;
+    let left = call.unsqueeze(x, x.rank() - 1)?;
+    let right = call.unsqueeze(y, y.rank() - 2)?;
     let difference = call.subtract(&left, &right)?;
-    one(length(call, &difference, degree, &[difference.rank() - 1], false)?)
+    call.norm(&difference, degree, &[difference.rank() - 1], false)
+}
+
+/// Every row from those after it.
+fn distances_within(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let degree = call.float_or("p", 2.0)?;
+    let Some(rows) = x.sizes.first().and_then(Size::fixed) else {
+        refuse!("the number of rows is unknown at compile time");
+    };
+    created(&[rows, rows])?;
+    let all = distances_between(call, &x, &x, degree)?;
+    let flat = call.view(&all, vec![Size::Fixed(rows * rows)])?;
+    let places: Vec<i64> =
+        (0..rows).flat_map(|row| (row + 1..rows).map(move |other| row * rows + other)).collect();
+    let places = call.constant_ints(&places)?;
+    one(call.index_select(&flat, 0, &places)?)
 }
 
 fn pairwise(call: &mut Call<'_>) -> Results {
@@ -597,7 +629,7 @@ fn pairwise(call: &mut Call<'_>) -> Results {
     let difference = call.subtract(&x, &y)?;
     let moved = call.add_number(&difference, epsilon)?;
     let keep = call.bool("keepdim")?;
-    one(length(call, &moved, degree, &[moved.rank() - 1], keep)?)
+    one(call.norm(&moved, degree, &[moved.rank() - 1], keep)?)
 }
 
 fn distance(call: &mut Call<'_>) -> Results {
@@ -605,7 +637,7 @@ fn distance(call: &mut Call<'_>) -> Results {
     let degree = call.float("p")?;
     let difference = call.subtract(&x, &y)?;
     let all: Vec<usize> = (0..difference.rank()).collect();
-    one(length(call, &difference, degree, &all, false)?)
+    one(call.norm(&difference, degree, &all, false)?)
 }
 
 fn trace(call: &mut Call<'_>) -> Results {

@@ -186,8 +186,9 @@ impl Medium for Call<'_> {
         Ok(self.map("reciprocal", &x)?.id)
     }
 
-    /// Kernels compute in the types of their operands, which are no halves here.
-    fn keep_exact(&mut self) {}
+    fn keep_exact(&mut self) {
+        self.frame.exact = true;
+    }
 }
 
 impl Call<'_> {

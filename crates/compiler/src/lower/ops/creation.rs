@@ -5,7 +5,6 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::operand::{Operand, scalar};
-use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -35,13 +34,9 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.scalar_tensor", scalar_tensor),
     all("aten.arange", arange),
     all("aten.range", arange),
-    all("aten.linspace", |call| evenly(call, None)),
-    all("aten.logspace", |call| evenly(call, Some("base"))),
     all("aten.eye", eye),
     all("aten.tril", |call| triangle(call, true)),
     all("aten.triu", |call| triangle(call, false)),
-    all("aten.tril_indices", |call| triangle_indices(call, true)),
-    all("aten.triu_indices", |call| triangle_indices(call, false)),
     all("aten.one_hot", one_hot),
 ];
 
@@ -207,44 +202,6 @@ fn known_range(
     call.give(y)
 }
 
-/// Numbers at equal distances, or powers of a base with exponents at equal distances.
-fn evenly(call: &mut Call<'_, '_>, base: Option<&str>) -> Results {
-    let (start, end) = (call.operand("start")?, call.operand("end")?);
-    let steps = call.known_int("steps")?;
-    created(&[steps])?;
-    let result = core_dtype(call.result_dtype()?)?;
-    let base = match base {
-        Some(base) => Some(call.float(base)?),
-        None => None,
-    };
-    let y = if let (Some(start), Some(end)) = (start.known(), end.known()) {
-        let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
-        // From the middle on, torch counts from the end.
-        let at = |index: i64| match index < steps / 2 || steps == 1 {
-            true => start + step * index as f64,
-            false => end - step * (steps - 1 - index) as f64,
-        };
-        let power = |x: f64| base.map_or(x, |base| base.powf(x)) as f32;
-        let values: Vec<f32> = (0..steps).map(|index| power(at(index))).collect();
-        call.float_constant(&[steps as u64], &values)
-    } else {
-        let ramp: Vec<f32> =
-            (0..steps).map(|index| index as f32 / (steps - 1).max(1) as f32).collect();
-        let ramp = call.float_constant(&[steps as u64], &ramp);
-        let (start, end) =
-            (call.operand_in(start, DType::Fp32)?, call.operand_in(end, DType::Fp32)?);
-        let span = call.binary(OpKind::Sub, end, start.clone())?;
-        let part = call.binary(OpKind::Mul, ramp, span)?;
-        let y = call.binary(OpKind::Add, part, start)?;
-        match base {
-            Some(base) => call.binary(OpKind::Pow, base as f32, y)?,
-            None => y,
-        }
-    };
-    let y = call.truthful_cast(y, result)?;
-    call.give(y)
-}
-
 fn eye(call: &mut Call<'_, '_>) -> Results {
     let rows = call.int("n")?;
     let columns = call.optional_int("m")?.unwrap_or(rows);
@@ -299,26 +256,6 @@ fn triangle(call: &mut Call<'_, '_>, lower: bool) -> Results {
             call.select(kept, x, zero)?
         }
     };
-    call.give(y)
-}
-
-fn triangle_indices(call: &mut Call<'_, '_>, lower: bool) -> Results {
-    let (rows, columns) = (call.known_int("row")?, call.known_int("col")?);
-    let offset = call.known_int("offset")?;
-    if rows.saturating_mul(columns) > MAX_RANGE as i64 {
-        refuse!("a triangle of {rows} × {columns} is too large to be listed");
-    }
-    let inside = |&(row, column): &(i64, i64)| match lower {
-        true => column - row <= offset,
-        false => column - row >= offset,
-    };
-    let places: Vec<(i64, i64)> = (0..rows)
-        .flat_map(|row| (0..columns).map(move |column| (row, column)))
-        .filter(inside)
-        .collect();
-    let all = places.iter().map(|place| place.0).chain(places.iter().map(|place| place.1));
-    let indices: Vec<i32> = all.map(|index| index as i32).collect();
-    let y = call.int_constant(&[2, places.len() as u64], &indices);
     call.give(y)
 }
 

@@ -13,12 +13,10 @@ mod control_flow;
 mod convolution;
 mod creation;
 mod divisors;
-mod experts;
 mod fourier;
 mod index;
 mod inverse;
 mod linear;
-mod loss;
 mod normalization;
 mod operand;
 mod pooling;
@@ -32,12 +30,10 @@ mod scan;
 mod shape;
 mod softmax;
 mod sorting;
-mod special;
 mod statistics;
 mod symbolic;
 mod unary;
 mod vision;
-mod window;
 
 pub(crate) use self::shape::{expanded, to_sizes};
 use super::table::Row;
@@ -60,11 +56,9 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     convolution::ROWS,
     creation::ROWS,
     divisors::ROWS,
-    experts::ROWS,
     fourier::ROWS,
     inverse::ROWS,
     linear::ROWS,
-    loss::ROWS,
     normalization::ROWS,
     pooling::ROWS,
     quantization::ROWS,
@@ -76,10 +70,8 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     scan::ROWS,
     softmax::ROWS,
     sorting::ROWS,
-    special::ROWS,
     statistics::ROWS,
     symbolic::ROWS,
     unary::ROWS,
     vision::ROWS,
-    window::ROWS,
 ];

@@ -8,7 +8,6 @@ use coremill_tensor::DType;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
-use crate::lower::dtype::{core_dtype, is_float};
 use crate::lower::table::{Row, all, some};
 use crate::lower::value::{Int, Tensor};
 
@@ -24,17 +23,12 @@ pub(crate) const ROWS: &[Row] = &[
     some("aten.min", &["dim"], |call| with_indices(call, OpKind::ReduceMin)),
     some("aten.max", &["other"], |call| super::arithmetic::extremum(call, OpKind::Maximum)),
     some("aten.min", &["other"], |call| super::arithmetic::extremum(call, OpKind::Minimum)),
-    all("aten.aminmax", both_extremes),
     all("aten.argmax", |call| position(call, OpKind::ReduceArgmax)),
     all("aten.argmin", |call| position(call, OpKind::ReduceArgmin)),
     all("aten.any", |call| truth(call, OpKind::ReduceMax)),
     all("aten.all", |call| truth(call, OpKind::ReduceMin)),
-    all("aten.count_nonzero", count_nonzero),
     all("aten.logsumexp", log_sum_exp),
     all("aten.special_logsumexp", log_sum_exp),
-    all("aten.nansum", |call| without_nan(call, false)),
-    all("aten.nanmean", |call| without_nan(call, true)),
-    all("aten.trace", trace),
 ];
 
 /// The axes that a reduction takes together, and whether they remain with one element.
@@ -181,17 +175,6 @@ impl Call<'_, '_> {
     }
 }
 
-fn both_extremes(call: &mut Call<'_, '_>) -> Results {
-    let x = ordered(call)?;
-    let axes = call.reduced_axes(call.rank(x))?;
-    let mut results = Vec::new();
-    for (index, kind) in [OpKind::ReduceMin, OpKind::ReduceMax].into_iter().enumerate() {
-        let y = call.reduce(kind, x, &axes)?;
-        results.push(call.truthful_cast_to_result(y, index)?);
-    }
-    call.give_all(&results)
-}
-
 fn with_indices(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let x = ordered(call)?;
     let rank = call.rank(x);
@@ -255,56 +238,9 @@ fn truth(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     call.give(y)
 }
 
-fn count_nonzero(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let x = call.truthful_cast(x, DType::Bool)?;
-    let x = call.cast(x, DType::Int32)?;
-    let axes = call.reduced_axes(call.rank(x))?;
-    let y = call.reduce(OpKind::ReduceSum, x, &axes)?;
-    call.give(y)
-}
-
 fn log_sum_exp(call: &mut Call<'_, '_>) -> Results {
     let x = call.float_tensor("self")?;
     let axes = call.reduced_axes(call.rank(x))?;
     let y = call.reduce(OpKind::ReduceLogSumExp, x, &axes)?;
-    call.give(y)
-}
-
-fn without_nan(call: &mut Call<'_, '_>, mean: bool) -> Results {
-    let x = call.summand()?.value;
-    let axes = call.reduced_axes(call.rank(x))?;
-    if !is_float(call.tensor("self")?.dtype) {
-        let kind = if mean { OpKind::ReduceMean } else { OpKind::ReduceSum };
-        let y = call.reduce(kind, x, &axes)?;
-        return call.give(y);
-    }
-    let number = call.binary(OpKind::Equal, x, x)?;
-    let kept = call.select(number, x, 0.0_f32)?;
-    let mut y = call.reduce(OpKind::ReduceSum, kept, &axes)?;
-    if mean {
-        let ones = call.cast(number, DType::Fp32)?;
-        let count = call.reduce(OpKind::ReduceSum, ones, &axes)?;
-        y = call.binary(OpKind::RealDiv, y, count)?;
-    }
-    call.give(y)
-}
-
-fn trace(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let result = core_dtype(call.result_dtype()?)?;
-    let x = call.cast(x, result)?;
-    let Some([rows, columns]) = call.fixed_shape(x).and_then(|s| <[u64; 2]>::try_from(s).ok())
-    else {
-        refuse!("`trace` is lowered for matrices of fixed sizes");
-    };
-    let count = rows.min(columns);
-    let indices: Vec<i32> = (0..count).map(|at| (at * (columns + 1)) as i32).collect();
-    let flat = call.reshape(x, &[Int::Known(-1)])?;
-    let diagonal = call.emit(
-        OpKind::Gather,
-        [("x", flat.into()), ("indices", indices.as_slice().into()), ("axis", 0.into())],
-    )?;
-    let y = call.reduce(OpKind::ReduceSum, diagonal, &Axes { axes: vec![0], keep: false })?;
     call.give(y)
 }

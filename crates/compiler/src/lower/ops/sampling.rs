@@ -95,17 +95,6 @@ fn resampled(
     )
 }
 
-/// Pixels between those of pictures, by coordinates in pixels. Zero is what lies outside.
-pub(crate) fn between_pixels(
-    builder: &mut Builder,
-    x: ValueId,
-    coordinates: ValueId,
-) -> Result<ValueId, Refusal> {
-    let (outside, align_corners) = (Outside::Zeros, true);
-    let sampling = Sampling { bilinear: true, outside, align_corners, normalized: false };
-    resampled(builder, x, coordinates, sampling)
-}
-
 fn fixed(builder: &Builder, x: ValueId, what: &str) -> Result<Vec<i64>, Refusal> {
     match builder.fixed_shape(x) {
         Some(shape) => Ok(shape.into_iter().map(|extent| extent as i64).collect()),

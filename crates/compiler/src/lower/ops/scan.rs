@@ -11,18 +11,13 @@ use super::operand::narrow_range;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all, some};
+use crate::lower::table::{Row, all};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.cumsum", sums),
-    all("aten.cumprod", products),
     all("aten.logcumsumexp", log_sums),
     all("aten.cummax", |call| extremes(call, OpKind::Maximum)),
     all("aten.cummin", |call| extremes(call, OpKind::Minimum)),
-    all("aten.diff", differences),
-    some("aten.trapezoid", &["dx"], trapezoid),
-    some("aten.trapz", &["dx"], trapezoid),
     all("aten.linalg_vander", powers),
 ];
 
@@ -106,17 +101,6 @@ pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
     Ok(all)
 }
 
-fn products(call: &mut Call<'_, '_>) -> Results {
-    let x = summand(call)?;
-    let axis = call.axis("dim", call.rank(x))?;
-    let y = accumulated(call, x, axis, |builder, earlier, later| {
-        builder.binary(OpKind::Mul, earlier, later)
-    })?;
-    let result = call.result_dtype()?;
-    let y = call.wrapped(y, result)?;
-    call.give(y)
-}
-
 fn log_sums(call: &mut Call<'_, '_>) -> Results {
     let x = call.float_tensor("self")?;
     let axis = call.axis("dim", call.rank(x))?;
@@ -179,56 +163,5 @@ fn powers(call: &mut Call<'_, '_>) -> Results {
         ref all => call.emit(OpKind::Stack, [("values", all.into()), ("axis", axis.into())])?,
     };
     let y = call.wrapped(y, result)?;
-    call.give(y)
-}
-
-/// The area under the lines between points at equal distances.
-fn trapezoid(call: &mut Call<'_, '_>) -> Results {
-    let y = call.tensor("y")?;
-    let y = call.cast(y.value, DType::Fp32)?;
-    let axis = call.axis("dim", call.rank(y))?;
-    let distance = call.float("dx")?;
-    let later = call.slice(y, axis, 1, None)?;
-    let last = call.extents(y)[axis].map_or(-1, |extent| extent as i64 - 1);
-    let earlier = call.slice(y, axis, 0, Some(last))?;
-    let sums = call.binary(OpKind::Add, later, earlier)?;
-    let sum = call.emit(
-        OpKind::ReduceSum,
-        [("x", sums.into()), ("axes", [axis as i32].into()), ("keep_dims", false.into())],
-    )?;
-    let area = call.binary(OpKind::Mul, sum, (distance / 2.0) as f32)?;
-    call.give(area)
-}
-
-fn differences(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?;
-    let result = call.result_dtype()?;
-    let mut y = call.cast_to(x.value, result)?;
-    let axis = call.axis("dim", call.rank(y))?;
-    let mut joined = Vec::new();
-    for name in ["prepend", "append"] {
-        if let Some(other) = call.optional_tensor(name)? {
-            let value = call.cast_to(other.value, result)?;
-            joined.push((name == "prepend", value));
-        }
-    }
-    if !joined.is_empty() {
-        let mut values: Vec<_> =
-            joined.iter().filter(|(first, _)| *first).map(|(_, value)| *value).collect();
-        values.push(y);
-        values.extend(joined.iter().filter(|(first, _)| !*first).map(|(_, value)| *value));
-        y = call.concat(&values, axis)?;
-    }
-    let kind = match core_dtype(result)? {
-        DType::Bool => OpKind::LogicalXor,
-        _ => OpKind::Sub,
-    };
-    for _ in 0..call.known_int("n")? {
-        let later = call.slice(y, axis, 1, None)?;
-        let last = call.extents(y)[axis].map_or(-1, |extent| extent as i64 - 1);
-        let earlier = call.slice(y, axis, 0, Some(last))?;
-        y = call.binary(kind, later, earlier)?;
-    }
-    let y = if core_dtype(result)? == DType::Int32 { call.wrapped(y, result)? } else { y };
     call.give(y)
 }

@@ -5,10 +5,10 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::reduction::Axes;
-use crate::error::{Refusal, refuse};
+use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all, some};
+use crate::lower::table::{Row, all};
 use crate::lower::value::Int;
 
 pub(crate) const ROWS: &[Row] = &[
@@ -16,23 +16,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.std", |call| spread(call, true, false)),
     all("aten.var_mean", |call| spread(call, false, true)),
     all("aten.std_mean", |call| spread(call, true, true)),
-    all("aten.norm", |call| norm(call, "p")),
-    all("aten.linalg_vector_norm", |call| norm(call, "ord")),
-    some("aten.linalg_norm", &["default"], either_norm),
-    some("aten.linalg_norm", &["ord_str"], named_norm),
-    some("aten.linalg_matrix_norm", &["default"], matrix_norm),
-    some("aten.linalg_matrix_norm", &["str_ord"], named_norm),
-    all("aten.renorm", renormalized),
-    all("aten.dist", distance),
-    all("aten.pairwise_distance", pairwise_distance),
-    all("aten.cdist", distances),
-    all("aten._cdist_forward", distances),
-    all("aten._euclidean_dist", distances),
-    all("aten.pdist", distances_within),
-    all("aten._pdist_forward", distances_within),
-    all("aten.cosine_similarity", cosine_similarity),
-    all("aten.cross", cross),
-    all("aten.linalg_cross", cross),
+    all("aten.linalg_vector_norm", norm),
 ];
 
 /// How many elements less than there are the squares are divided by.
@@ -94,62 +78,15 @@ fn corrected(
     }
 }
 
-fn norm(call: &mut Call<'_, '_>, order: &str) -> Results {
+fn norm(call: &mut Call<'_, '_>) -> Results {
     let x = call.any_tensor("self")?;
     let value = match x.imaginary {
         Some(imaginary) => call.hypotenuse(x.value, imaginary)?,
         None => call.cast(x.value, DType::Fp32)?,
     };
-    let order = if call.has(order) { call.float(order)? } else { 2.0 };
+    let order = call.float("ord")?;
     let axes = call.reduced_axes(call.rank(value))?;
     let y = call.norm(value, order, &axes)?;
-    call.give(y)
-}
-
-/// The norm of vectors along one axis, or that of matrices along two.
-fn either_norm(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?.value;
-    let rank = call.rank(x);
-    let axes = call.reduced_axes(rank)?;
-    if call.has("ord") && axes.axes.len() == 2 { matrix_norm(call) } else { norm(call, "ord") }
-}
-
-/// The Frobenius norm, which is that of all elements as a vector.
-fn named_norm(call: &mut Call<'_, '_>) -> Results {
-    match call.text("ord")? {
-        Some("fro") => {}
-        other => {
-            refuse!("`ord` is {other:?}, whose norm is one of singular values; accepted is `fro`")
-        }
-    }
-    let x = call.float_tensor("self")?;
-    let axes = call.reduced_axes(call.rank(x))?;
-    let y = call.norm(x, 2.0, &axes)?;
-    call.give(y)
-}
-
-/// The largest or smallest of the sums of magnitudes along rows or columns.
-fn matrix_norm(call: &mut Call<'_, '_>) -> Results {
-    let x = call.float_tensor("self")?;
-    let rank = call.rank(x);
-    let order = call.float("ord")?;
-    let Axes { axes, keep } = call.reduced_axes(rank)?;
-    let &[rows, columns] = axes.as_slice() else {
-        refuse!("`dim` names {} axes; a norm of matrices has two", axes.len());
-    };
-    let (summed, other) = match order.abs() {
-        1.0 => (rows, columns),
-        f64::INFINITY => (columns, rows),
-        _ => refuse!(
-            "`ord` is {order}, whose norm is one of singular values; accepted are 1, -1, infinity and `fro`"
-        ),
-    };
-    let reduction = if order > 0.0 { OpKind::ReduceMax } else { OpKind::ReduceMin };
-    let sums = call.reduce(OpKind::ReduceL1Norm, x, &Axes { axes: vec![summed], keep: true })?;
-    let mut y = call.reduce(reduction, sums, &Axes { axes: vec![other], keep: true })?;
-    if !keep {
-        y = call.squeeze(y, &[rows as i32, columns as i32])?;
-    }
     call.give(y)
 }
 
@@ -181,138 +118,4 @@ impl Builder {
         let sum = self.reduce(OpKind::ReduceSum, power, axes)?;
         self.binary(OpKind::Pow, sum, (1.0 / order) as f32)
     }
-}
-
-/// Slices along an axis, those whose norm is above a bound scaled down to it.
-fn renormalized(call: &mut Call<'_, '_>) -> Results {
-    let x = call.float_tensor("self")?;
-    let rank = call.rank(x);
-    let (order, axis) = (call.float("p")?, call.axis("dim", rank)?);
-    let bound = call.float("maxnorm")? as f32;
-    let axes = (0..rank).filter(|&other| other != axis).collect();
-    let norm = call.norm(x, order, &Axes { axes, keep: true })?;
-    let factor = if bound > 0.0 {
-        let larger = call.binary(OpKind::Maximum, norm, bound)?;
-        call.binary(OpKind::RealDiv, bound, larger)?
-    } else {
-        // Nothing is left of what has a norm, nor of what has none.
-        call.binary(OpKind::Mul, norm, 0.0_f32)?
-    };
-    let y = call.binary(OpKind::Mul, x, factor)?;
-    call.give(y)
-}
-
-fn distance(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    let order = call.float("p")?;
-    let gap = call.binary(OpKind::Sub, x, y)?;
-    let axes = Axes { axes: (0..call.rank(gap)).collect(), keep: false };
-    let z = call.norm(gap, order, &axes)?;
-    call.give(z)
-}
-
-fn pairwise_distance(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.float_tensor("x1")?, call.float_tensor("x2")?);
-    let (order, epsilon) = (call.float("p")?, call.float("eps")? as f32);
-    let keep = call.flag("keepdim")?;
-    let gap = call.binary(OpKind::Sub, x, y)?;
-    let gap = call.binary(OpKind::Add, gap, epsilon)?;
-    let axes = Axes { axes: vec![call.rank(gap) - 1], keep };
-    let z = call.norm(gap, order, &axes)?;
-    call.give(z)
-}
-
-/// The distances of all rows of one matrix from all rows of another.
-fn distances(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.float_tensor("x1")?, call.float_tensor("x2")?);
-    let order = if call.has("p") { call.float("p")? } else { 2.0 };
-    let z = distances_between(call, x, y, order)?;
-    call.give(z)
-}
-
-fn distances_between(
-    builder: &mut Builder,
-    x: ValueId,
-    y: ValueId,
-    order: f64,
-) -> Result<ValueId, Refusal> {
-    let rank = builder.rank(x).max(builder.rank(y));
-    if rank > 4 {
-        refuse!("distances of rows are lowered up to rank 4, found rank {rank}");
-    }
-    let x = builder.expand_dims(x, &[-2])?;
-    let y = builder.expand_dims(y, &[-3])?;
-    let gap = builder.binary(OpKind::Sub, x, y)?;
-    let axes = Axes { axes: vec![builder.rank(gap) - 1], keep: false };
-    builder.norm(gap, order, &axes)
-}
-
-/// The distances of each row of a matrix from those after it.
-fn distances_within(call: &mut Call<'_, '_>) -> Results {
-    let x = call.float_tensor("self")?;
-    let order = call.float("p")?;
-    let Some(Int::Known(rows)) = call.dim(x, 0).ok() else {
-        refuse!("`pdist` is lowered for a fixed number of rows");
-    };
-    let all = distances_between(call, x, x, order)?;
-    let flat = call.reshape(all, &[Int::Known(-1)])?;
-    let indices: Vec<i32> = (0..rows)
-        .flat_map(|row| (row + 1..rows).map(move |other| (row * rows + other) as i32))
-        .collect();
-    let z = call.emit(
-        OpKind::Gather,
-        [("x", flat.into()), ("indices", indices.as_slice().into()), ("axis", 0.into())],
-    )?;
-    call.give(z)
-}
-
-fn cosine_similarity(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.float_tensor("x1")?, call.float_tensor("x2")?);
-    let epsilon = call.float("eps")? as f32;
-    let product = call.binary(OpKind::Mul, x, y)?;
-    let rank = call.rank(product);
-    let axis = call.axis("dim", rank)?;
-    let axes = Axes { axes: vec![axis], keep: false };
-    let product = call.reduce(OpKind::ReduceSum, product, &axes)?;
-    let mut norms = Vec::new();
-    for side in [x, y] {
-        let Some(own) = (axis + call.rank(side)).checked_sub(rank) else {
-            refuse!("axis {axis} of the product is none of one factor");
-        };
-        let axes = Axes { axes: vec![own], keep: false };
-        let norm = call.reduce(OpKind::ReduceL2Norm, side, &axes)?;
-        norms.push(call.binary(OpKind::Maximum, norm, epsilon)?);
-    }
-    let norms = call.binary(OpKind::Mul, norms[0], norms[1])?;
-    let z = call.binary(OpKind::RealDiv, product, norms)?;
-    call.give(z)
-}
-
-fn cross(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.tensor("self")?.value, call.tensor("other")?.value);
-    let result = call.result_dtype()?;
-    let (x, y) = (call.cast_to(x, result)?, call.cast_to(y, result)?);
-    let rank = call.rank(x).max(call.rank(y));
-    let axis = if call.has("dim") {
-        call.axis("dim", rank)?
-    } else {
-        // The first axis of three elements, as torch has it.
-        match call.extents(x).iter().position(|&extent| extent == Some(3)) {
-            Some(axis) => axis,
-            None => refuse!("no axis has three elements"),
-        }
-    };
-    let mut turned = Vec::new();
-    for (side, order) in [(x, [1, 2, 0]), (y, [2, 0, 1]), (x, [2, 0, 1]), (y, [1, 2, 0])] {
-        let own = (axis + call.rank(side)) as i32 - rank as i32;
-        turned.push(call.emit(
-            OpKind::Gather,
-            [("x", side.into()), ("indices", order.into()), ("axis", own.into())],
-        )?);
-    }
-    let left = call.binary(OpKind::Mul, turned[0], turned[1])?;
-    let right = call.binary(OpKind::Mul, turned[2], turned[3])?;
-    let z = call.binary(OpKind::Sub, left, right)?;
-    let z = call.wrapped(z, result)?;
-    call.give(z)
 }
