@@ -17,5 +17,7 @@ Further calls have other shapes where the program allows that; they follow one a
 change.
 
 The modules are named by families: `vision` (torchvision), `image` (timm), `text`, `pictures`, `sound` and `several`
-(transformers), `layers` (torch's recurrent and attention layers), `control`, `shapes`, `states`, `views`, `numbers`.
+(transformers), `layers` (torch's recurrent and attention layers), `control`, `shapes`, `states`, `views`, `numbers`; `packages` holds
+families of packages that nothing else needs (`diffusers`, `torchaudio`, `kornia`, `monai`, `torch_geometric`, `neuralop`,
+`ultralytics`), whose rows are there where these are installed: `cargo xtask zoo --further` does so.
 """

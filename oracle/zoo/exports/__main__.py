@@ -38,6 +38,11 @@ def main() -> int:
         rows = [row for row in ROWS if row.name in options.only]
     if options.everyday:
         rows = [row for row in rows if row.everyday]
+    absent = [row for row in rows if not row.is_there]
+    if absent:
+        needs = ", ".join(sorted({row.needs for row in absent}))
+        print(f"{len(absent)} rows left out, whose packages are not installed: {needs}", flush=True)
+        rows = [row for row in rows if row.is_there]
     if options.missing:
         rows = [row for row in rows if not is_made(row.name, made_from[row.name], options.out)]
 

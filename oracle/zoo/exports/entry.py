@@ -1,5 +1,6 @@
 """What a row of the table is made of."""
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,13 @@ class Row:
     dialects: bool = False
     #: Whether its conversion is tested with every change; the whole zoo is for `cargo xtask zoo`.
     everyday: bool = False
+    #: The package that it comes from, if that is one which the other tests do not need.
+    needs: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its package is installed."""
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
 
 
 class Function(nn.Module):

@@ -3,10 +3,10 @@
 import hashlib
 from pathlib import Path
 
-from . import control, image, layers, numbers, pictures, several, shapes, sound, states, text, views, vision
+from . import control, image, layers, numbers, packages, pictures, several, shapes, sound, states, text, views, vision
 from .entry import Row
 
-MODULES = (vision, image, text, pictures, sound, several, layers, control, shapes, states, views, numbers)
+MODULES = (vision, image, text, pictures, sound, several, layers, control, shapes, states, views, numbers, packages)
 ROWS = [row for module in MODULES for row in module.ROWS]
 
 HERE = Path(__file__).parent

