@@ -15,7 +15,7 @@ const ELEMENTS: u64 = 1 << 12;
 /// Bytes that are no zip archive are the entries of one, with zeros between them: the program, what it says of its
 /// weights, and its sample inputs. Says whether a program was prepared.
 pub(crate) fn archive(data: &[u8]) -> bool {
-    let bytes = if data.starts_with(b"PK") { data.to_vec() } else { wrapped(data) };
+    let bytes = if data.starts_with(b"PK") { with_checksums(data) } else { wrapped(data) };
     let Ok(archive) = Pt2::from_bytes(Buffer::from(bytes)) else { return false };
     let mut any = false;
     for name in archive.programs().into_iter().take(4) {
@@ -30,6 +30,45 @@ pub(crate) fn archive(data: &[u8]) -> bool {
         }
     }
     any
+}
+
+/// A zip archive with the checksums of what it stores now: those of changed entries would keep them from being read.
+fn with_checksums(data: &[u8]) -> Vec<u8> {
+    const CENTRAL: &[u8] = b"PK\x01\x02";
+    let mut bytes = data.to_vec();
+    let number = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]) as usize)
+    };
+    let short = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 2).map(|it| usize::from(u16::from_le_bytes([it[0], it[1]])))
+    };
+    let records: Vec<usize> =
+        (0..data.len()).filter(|&at| data[at..].starts_with(CENTRAL)).collect();
+    for record in records {
+        let fixed = || {
+            let (method, length) = (short(data, record + 10)?, number(data, record + 20)?);
+            let header = number(data, record + 42)?;
+            let start = header + 30 + short(data, header + 26)? + short(data, header + 28)?;
+            let stored = data.get(start..start.checked_add(length)?).filter(|_| method == 0)?;
+            Some((header, checksum(stored)))
+        };
+        let Some((header, checksum)) = fixed() else { continue };
+        for at in [record + 16, header + 14] {
+            if let Some(field) = bytes.get_mut(at..at + 4) {
+                field.copy_from_slice(&checksum.to_le_bytes());
+            }
+        }
+    }
+    bytes
+}
+
+/// The checksum of zip archives, a bit at a time: entries are small.
+fn checksum(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| {
+            (sum >> 1) ^ if sum & 1 == 1 { 0xedb8_8320 } else { 0 }
+        })
+    })
 }
 
 fn wrapped(data: &[u8]) -> Vec<u8> {
