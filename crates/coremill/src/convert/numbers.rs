@@ -26,6 +26,8 @@ pub struct Agreement {
     pub outputs: Vec<OutputAgreement>,
     /// How far they may lie apart: floats in parts of the largest, integers as the share that differs.
     pub bound: f64,
+    /// What keeps the reference from being what torch computes: doubles that were computed in `fp32`.
+    pub caveat: Option<String>,
 }
 
 /// How one output agrees.
@@ -65,7 +67,7 @@ impl Agreement {
             };
             OutputAgreement { name: name.to_owned(), figures }
         });
-        Ok(Agreement { outputs: outputs.collect(), bound })
+        Ok(Agreement { outputs: outputs.collect(), bound, caveat: None })
     }
 
     /// Compares with what torch's kernels give in torch's types.
@@ -122,10 +124,14 @@ pub fn check_numbers(
     let samples: Vec<_> = samples.iter().map(|(name, array)| (&**name, array.clone())).collect();
     let found = session.run(&samples).map_err(|error| Error::of_engine(&error))?;
     drop((session, faithful));
-    if let Some(exact) = in_torch_types(&program, found.0.len()) {
-        let found = found.0.iter().map(|(_, value)| value.as_array());
-        return Agreement::with_exact(&exact, found, bound).map(Some);
-    }
+    let caveat = match in_torch_types(&program, found.0.len()) {
+        Ok(Some(exact)) => {
+            let found = found.0.iter().map(|(_, value)| value.as_array());
+            return Agreement::with_exact(&exact, found, bound).map(Some);
+        }
+        Ok(None) => None,
+        Err(why) => Some(why),
+    };
 
     let expected = if options.precision == Precision::Fp32 {
         run_fast(made, &samples)?
@@ -136,7 +142,8 @@ pub fn check_numbers(
         run_fast(&sound(&reference.model)?, &samples)?
     };
     let found = found.0.iter().map(|(_, value)| value.as_array());
-    Agreement::of(arrays(&expected), found, bound).map(Some)
+    let agreement = Agreement::of(arrays(&expected), found, bound)?;
+    Ok(Some(Agreement { caveat, ..agreement }))
 }
 
 /// Runs a method of a lowered program on the sample inputs of the archive that it was made from, what is delegated
@@ -159,9 +166,11 @@ pub fn check_method(
     let found = runner.run(&samples)?;
     let exact = in_torch_types(&program, found.len());
     let found = found.iter().map(|(_, array)| Some(array));
-    if let Some(exact) = exact {
-        return Agreement::with_exact(&exact, found, bound).map(Some);
-    }
+    let caveat = match exact {
+        Ok(Some(exact)) => return Agreement::with_exact(&exact, found, bound).map(Some),
+        Ok(None) => None,
+        Err(why) => Some(why),
+    };
     match compiler::convert(program.clone(), &in_fp32(options)) {
         Ok(reference) => {
             let verified = sound(&reference.model)?;
@@ -178,9 +187,10 @@ pub fn check_method(
             if expected.0.len() > found.len() {
                 expected.0.retain(|(name, _)| !fed.iter().any(|fed| fed.output == *name));
             }
-            Agreement::of(arrays(&expected), found, bound).map(Some)
+            let agreement = Agreement::of(arrays(&expected), found, bound)?;
+            Ok(Some(Agreement { caveat, ..agreement }))
         }
-        Err(compiler::Error::Refused(_)) => {
+        Err(compiler::Error::Refused(_) | compiler::Error::Program(_)) => {
             let expected = outside_of_delegates(program)?;
             Agreement::with_exact(&expected, found, bound).map(Some)
         }
@@ -189,13 +199,21 @@ pub fn check_method(
 }
 
 /// What the program gives in torch's own types, where these hold numbers that `fp32` cannot: none if it computes no
-/// doubles, or kernels outside delegates cannot do all of it.
-fn in_torch_types(program: &ExportedProgram, outputs: usize) -> Option<Vec<(String, Exact)>> {
+/// doubles, and a text if kernels outside delegates cannot do all of it.
+fn in_torch_types(
+    program: &ExportedProgram,
+    outputs: usize,
+) -> Result<Option<Vec<(String, Exact)>>, String> {
     if !has_doubles(&program.graph) {
-        return None;
+        return Ok(None);
     }
-    let exact = outside_of_delegates(program.clone()).ok()?;
-    (exact.len() == outputs).then_some(exact)
+    const CAVEAT: &str = "the program computes in fp64, but was judged in fp32";
+    let exact = outside_of_delegates(program.clone());
+    let exact = exact.map_err(|error| format!("{CAVEAT}: {error}"))?;
+    match exact.len() == outputs {
+        true => Ok(Some(exact)),
+        false => Err(format!("{CAVEAT}: its kernels give {} outputs", exact.len())),
+    }
 }
 
 fn has_doubles(graph: &Graph) -> bool {

@@ -5,7 +5,7 @@ use coremill::convert::{Agreement, OutputAgreement};
 use serde::Serialize;
 
 use crate::commands::compare;
-use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table};
+use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// What helps where numbers are off.
 pub(in crate::commands) const REMEDY: &str = "`compare --per-op` shows where the outputs part; keep what it names in fp32 \
@@ -47,7 +47,11 @@ pub(in crate::commands) fn render(agreement: &Agreement) -> String {
             ]),
         }
     }
-    table.render()
+    let mut text = table.render();
+    if let Some(caveat) = &agreement.caveat {
+        text += &format!("  {}: {caveat}\n", paint(ERROR, "warning"));
+    }
+    text
 }
 
 /// The same for programs.
@@ -56,6 +60,8 @@ pub(in crate::commands) struct Verified {
     holds: bool,
     bound: f64,
     outputs: Vec<VerifiedOutput>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caveat: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -80,6 +86,7 @@ impl Verified {
             holds: agreement.holds(),
             bound: agreement.bound,
             outputs: agreement.outputs.iter().map(output).collect(),
+            caveat: agreement.caveat.clone(),
         }
     }
 }
