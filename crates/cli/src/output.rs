@@ -145,7 +145,8 @@ impl Failure {
 
 /// Writes prose and tables to standard error.
 pub(crate) fn tell(text: &str) {
-    anstream::eprint!("{}", fitted(text));
+    // Where this cannot be written, there is nowhere to say so.
+    let _ = anstream::stderr().lock().write_all(fitted(text).as_bytes());
 }
 
 /// Writes prose and tables to standard output.

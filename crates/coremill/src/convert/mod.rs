@@ -4,10 +4,12 @@
 //! be lowered in order for people. [`check_numbers`] runs the result on the inputs that the archive holds,
 //! [`check_method`] does so for a method of an ExecuTorch program.
 
+mod functions;
 mod numbers;
 mod refusals;
 mod samples;
 mod target;
+mod wide;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -17,12 +19,14 @@ use coremill_compiler::{self as compiler, Conversion, Options};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::{self as pt2, Argument, ExportedProgram, InputKind, Node, OutputKind};
 
+pub use functions::{convert_functions, merge};
 pub use numbers::{
     Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_method, check_numbers,
 };
 pub use refusals::{Group, Place, groups};
 pub use samples::{fit, sample_inputs};
 pub use target::parse_target;
+pub use wide::{Wide, kept_in_fp32};
 
 use crate::error::Error;
 use crate::foreign;
@@ -63,6 +67,12 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
 
 /// Converts a program that was read, and notes in the metadata what it was made from and by which version.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, compiler::Error> {
+    let options = with_notes(&program, options);
+    compiler::convert(program, &options)
+}
+
+/// The options with notes in the metadata of what a program was made from and by which version.
+fn with_notes(program: &ExportedProgram, options: &Options) -> Options {
     let mut options = options.clone();
     let mut notes =
         BTreeMap::from([(VERSION_KEY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
@@ -72,7 +82,7 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
     // What the caller says goes before.
     notes.extend(std::mem::take(&mut options.metadata.user_defined));
     options.metadata.user_defined = notes.into_iter().collect();
-    compiler::convert(program, &options)
+    options
 }
 
 /// Says what in the options fits no part of the program: names that nothing has would be without effect.

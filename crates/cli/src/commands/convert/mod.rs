@@ -1,9 +1,10 @@
 //! `coremill convert`: from what `torch.export` saved to a package.
 
+mod functions;
 pub(super) mod numbers;
 pub(super) mod options;
 pub(super) mod refusals;
-mod report;
+pub(super) mod report;
 mod shapes;
 
 use std::collections::BTreeMap;
@@ -30,11 +31,12 @@ use report::{Made, Reports};
 /// with its place in the model, and nothing is written then.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill convert model.pt2 -o Model.mlpackage\n  coremill convert model.pt2 -o Model.mlpackage --target ios18 --precision fp32\n  coremill convert model.pt2 -o Model.mlpackage --shapes 'x=1,3,224,224;1,3,448,448' --verify\n  coremill convert exports/*.pt2 --output-dir packages"
+    after_help = "Examples:\n  coremill convert model.pt2 -o Model.mlpackage\n  coremill convert model.pt2 -o Model.mlpackage --target ios18 --precision fp32\n  coremill convert model.pt2 -o Model.mlpackage --shapes 'x=1,3,224,224;1,3,448,448' --verify\n  coremill convert main=decode.pt2 prefill=prefill.pt2 -o Llm.mlpackage\n  coremill convert exports/*.pt2 --output-dir packages"
 )]
 pub(crate) struct Args {
-    /// The archives
-    #[arg(value_name = "MODEL.pt2", required = true)]
+    /// The archives, each to a package of its own; with the name of a function before each, all to the functions of one
+    /// package, which share their weights
+    #[arg(value_name = "[FUNCTION=]MODEL.pt2", required = true)]
     models: Vec<PathBuf>,
     /// What to write: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
     #[arg(short, long, value_name = "PATH", required_unless_present = "output_dir")]
@@ -106,7 +108,8 @@ impl FromStr for Note {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let options = options(args)?;
-    let outputs = outputs(args)?;
+    let named = functions::named(&args.models)?;
+    let outputs = outputs(args, named.is_some())?;
     if let Some(directory) = &args.output_dir {
         std::fs::create_dir_all(directory).map_err(|error| {
             Failure::user(format_args!(
@@ -117,9 +120,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut reports = Reports::default();
     let mut failures = Vec::new();
-    for (path, output) in args.models.iter().zip(&outputs) {
+    let joined: Vec<_> = args.models.iter().map(|path| path.display().to_string()).collect();
+    let models = match named {
+        Some(_) => vec![PathBuf::from(joined.join(", "))],
+        None => args.models.clone(),
+    };
+    for (path, output) in models.iter().zip(&outputs) {
         // One that brings coremill down must not keep the others from being converted.
-        let outcome = catch_unwind(AssertUnwindSafe(|| convert(args, path, output, &options)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| match &named {
+            Some(named) => functions::convert(args, named, output, &options),
+            None => convert(args, path, output, &options),
+        }));
         let outcome = outcome.unwrap_or_else(|_| {
             let message = format!("{}: coremill failed, as told above", path.display());
             Err(Stop::from(Failure::ours(message)))
@@ -145,7 +156,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
         // What is wrong with one of several is told where it belongs.
-        if args.models.len() > 1
+        if models.len() > 1
             && let Some(failure) = failures.last_mut()
         {
             failure.tell();
@@ -157,17 +168,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let count = failures.len();
     match failures.into_iter().max_by_key(Failure::code) {
         None => Ok(()),
-        Some(failure) if args.models.len() == 1 => Err(failure),
+        Some(failure) if models.len() == 1 => Err(failure),
         Some(worst) => Err(worst.instead(format_args!(
             "{count} of {} were not converted as they should be",
-            args.models.len()
+            models.len()
         ))),
     }
 }
 
 /// Why an archive was not converted, for people and, as far as it is known call by call, for programs.
-struct Stop {
-    failure: Failure,
+pub(super) struct Stop {
+    pub(super) failure: Failure,
     refused: Vec<compiler::Refused>,
 }
 
@@ -205,9 +216,13 @@ fn options(args: &Args) -> Result<Options, Failure> {
 }
 
 /// Where each archive's model goes.
-fn outputs(args: &Args) -> Result<Vec<PathBuf>, Failure> {
+fn outputs(args: &Args, is_one: bool) -> Result<Vec<PathBuf>, Failure> {
+    if is_one && args.output_dir.is_some() {
+        return Err(Failure::user("functions go to one package")
+            .hint(Some("pass `--output PATH` instead of `--output-dir`")));
+    }
     let Some(directory) = &args.output_dir else {
-        if args.models.len() > 1 {
+        if args.models.len() > 1 && !is_one {
             return Err(Failure::user("several archives cannot go to one output")
                 .hint(Some("pass `--output-dir DIR` instead of `--output`")));
         }
@@ -280,12 +295,7 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
     let opened = coremill::Opened::made(model, output);
     let verified = sound(path, &opened)?;
     progress.stage(format!("writing {}", output.display()));
-    if output.extension().is_some_and(|extension| extension == "mil") {
-        coremill::save_text(output, &super::with_shapes(&opened.model)?, Dialect::default())
-    } else {
-        coremill::save(output, &verified, &coremill::SaveOptions { durable: args.sync })
-    }
-    .map_err(|error| super::failure(&error))?;
+    write(args, output, &opened, &verified)?;
     let elapsed = start.elapsed();
 
     let mut agreement: Option<Agreement> = None;
@@ -313,11 +323,35 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
         asked_for: args.program.has_target(),
         demands,
         precision: options.precision,
+        wide: wide(options, &opened.model),
         summary: coremill::summary::summarize(&opened.model),
         elapsed,
         agreement,
         unverified,
     })
+}
+
+/// Writes a model in the form that the extension says.
+fn write(
+    args: &Args,
+    output: &Path,
+    opened: &coremill::Opened,
+    verified: &Verified<'_>,
+) -> Result<(), Failure> {
+    if output.extension().is_some_and(|extension| extension == "mil") {
+        coremill::save_text(output, &super::with_shapes(&opened.model)?, Dialect::default())
+    } else {
+        coremill::save(output, verified, &coremill::SaveOptions { durable: args.sync })
+    }
+    .map_err(|error| super::failure(&error))
+}
+
+/// What of a model in `fp16` computes in `fp32` all the same.
+fn wide(options: &Options, model: &coremill::Model) -> Vec<library::Wide> {
+    match options.precision {
+        Precision::Fp16 => library::kept_in_fp32(model),
+        Precision::Fp32 => Vec::new(),
+    }
 }
 
 fn read(path: &Path) -> Result<ExportedProgram, Failure> {
@@ -329,7 +363,7 @@ fn of(path: &Path, error: &coremill::Error) -> Failure {
 }
 
 /// What the user is told of a conversion that failed.
-fn stop(path: &Path, error: compiler::Error) -> Stop {
+pub(super) fn stop(path: &Path, error: compiler::Error) -> Stop {
     let named = format!("{}: {error}", path.display());
     match error {
         compiler::Error::Refused(refused) => {

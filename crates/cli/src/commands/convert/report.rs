@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coremill::compiler::{Demands, Precision};
-use coremill::convert::{self, Agreement};
+use coremill::convert::{self, Agreement, Wide};
 use coremill::mil::ir::Opset;
 use coremill::quantity;
 use coremill::summary::{FunctionSummary, Summary};
@@ -31,6 +31,8 @@ pub(super) struct Made {
     /// What the release before the target has not.
     pub(super) demands: Demands,
     pub(super) precision: Precision,
+    /// What computes in `fp32` all the same.
+    pub(super) wide: Vec<Wide>,
     pub(super) summary: Summary,
     pub(super) elapsed: Duration,
     pub(super) agreement: Option<Agreement>,
@@ -53,7 +55,7 @@ pub(super) fn render(made: &Made) -> String {
         ]);
     };
     row("target", made.target.to_string(), reason(made));
-    row("precision", precision(made.precision).to_owned(), String::new());
+    row("precision", precision(made.precision).to_owned(), exceptions(&made.wide));
     let weights = &made.summary.weights;
     let parameters = format!("{} parameters", quantity::count(weights.parameters));
     row("weights", quantity::bytes(weights.bytes), parameters);
@@ -77,6 +79,15 @@ fn precision(precision: Precision) -> &'static str {
         Precision::Fp16 => "fp16",
         Precision::Fp32 => "fp32",
     }
+}
+
+/// What computes in `fp32` all the same, and the release that changes it.
+fn exceptions(wide: &[Wide]) -> String {
+    let exception = |one: &Wide| match one.narrow_from {
+        Some(release) => format!("`{}` in fp32; pass `--target {release}` for fp16", one.op),
+        None => format!("`{}` in fp32", one.op),
+    };
+    wide.iter().map(exception).collect::<Vec<_>>().join(", ")
 }
 
 /// Why the target is what it is.
@@ -145,6 +156,8 @@ enum Outcome {
         target: &'static str,
         target_reason: String,
         precision: &'static str,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        kept_in_fp32: Vec<Wide>,
         functions: Vec<FunctionSummary>,
         parameters: u64,
         weight_bytes: u64,
@@ -152,10 +165,14 @@ enum Outcome {
         #[serde(skip_serializing_if = "Option::is_none")]
         verified: Option<Verified>,
     },
-    Stopped {
-        error: String,
-        refused: Vec<RefusedCalls>,
-    },
+    Stopped(Stopped),
+}
+
+/// Why nothing was made.
+#[derive(Serialize)]
+pub(in crate::commands) struct Stopped {
+    error: String,
+    refused: Vec<RefusedCalls>,
 }
 
 #[derive(Serialize)]
@@ -194,6 +211,7 @@ impl Reports {
                 target: made.target.tag(),
                 target_reason: reason(made),
                 precision: precision(made.precision),
+                kept_in_fp32: made.wide.clone(),
                 functions: made.summary.functions.clone(),
                 parameters: made.summary.weights.parameters,
                 weight_bytes: made.summary.weights.bytes,
@@ -204,6 +222,16 @@ impl Reports {
     }
 
     pub(super) fn stopped(&mut self, path: &Path, stop: &Stop) {
+        self.conversions.push(Report {
+            model: path.display().to_string(),
+            output: None,
+            outcome: Outcome::Stopped(Stopped::of(path, stop)),
+        });
+    }
+}
+
+impl Stopped {
+    pub(in crate::commands) fn of(path: &Path, stop: &Stop) -> Stopped {
         let groups = convert::groups(&stop.refused);
         let error = match stop.failure.message() {
             Some(message) => message.to_owned(),
@@ -227,10 +255,6 @@ impl Reports {
                 })
                 .collect(),
         });
-        self.conversions.push(Report {
-            model: path.display().to_string(),
-            output: None,
-            outcome: Outcome::Stopped { error, refused: refused.collect() },
-        });
+        Stopped { error, refused: refused.collect() }
     }
 }

@@ -1,0 +1,113 @@
+//! `NAME=MODEL.pt2`: archives that become the functions of one package.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use coremill::compiler::{Demands, Options};
+use coremill::convert::{self as library, Agreement};
+
+use super::report::Made;
+use super::{Args, Stop, of, read, sound, stop, wide, write};
+use crate::output::Failure;
+use crate::progress::Progress;
+
+/// The functions that archives are for; none if no archive has a name before it.
+pub(super) fn named(models: &[PathBuf]) -> Result<Option<Vec<(String, PathBuf)>>, Failure> {
+    let split = |model: &PathBuf| {
+        let text = model.to_str().filter(|_| !model.exists())?;
+        let (name, path) = text.split_once('=').filter(|(name, _)| !name.contains('/'))?;
+        Some((name.to_owned(), PathBuf::from(path)))
+    };
+    let found: Vec<_> = models.iter().map(split).collect();
+    if found.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let mut named: Vec<(String, PathBuf)> = Vec::with_capacity(found.len());
+    for (found, model) in found.into_iter().zip(models) {
+        let Some((name, path)) = found else {
+            let message = format!("{} names no function, but others do", model.display());
+            return Err(Failure::user(message).hint(Some("pass `NAME=MODEL.pt2` for each")));
+        };
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !is_name || name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            let message = format!("`{name}` is not a name of a function");
+            return Err(Failure::user(message).hint(Some("use letters, digits and underscores")));
+        }
+        if named.iter().any(|(other, _)| *other == name) {
+            return Err(Failure::user(format_args!("two functions are to be called `{name}`")));
+        }
+        named.push((name, path));
+    }
+    Ok(Some(named))
+}
+
+/// Converts archives to functions, and writes the model that has them all.
+pub(super) fn convert(
+    args: &Args,
+    named: &[(String, PathBuf)],
+    output: &Path,
+    options: &Options,
+) -> Result<Made, Stop> {
+    let start = Instant::now();
+    let listed: Vec<_> = named.iter().map(|(_, path)| path.display().to_string()).collect();
+    let path = PathBuf::from(listed.join(", "));
+    let progress = Progress::start(format!("reading {}", path.display()));
+    let mut programs = Vec::with_capacity(named.len());
+    for (name, path) in named {
+        let program = read(path)?;
+        library::check_options(&program, options).map_err(|error| of(path, &error))?;
+        programs.push((name.clone(), program));
+    }
+    let torch_version = programs[0].1.torch_version.clone();
+    progress.stage(format!("converting {}", path.display()));
+    let bound = args.program.bound(options.precision);
+    let again = bound.map(|_| programs.clone());
+    let converted =
+        library::convert_functions(programs, options).map_err(|error| stop(&path, error))?;
+    let target = converted[0].1.target;
+    let mut agreement: Option<Agreement> = None;
+    let mut unverified = Vec::new();
+    for ((name, program), (_, conversion)) in again.into_iter().flatten().zip(&converted) {
+        progress.stage(format!("verifying the numbers of `{name}`"));
+        let opened = coremill::Opened::made(conversion.model.clone(), output);
+        let verified = sound(&path, &opened)?;
+        let bound = bound.unwrap_or_default();
+        let found = library::check_numbers(program, options, &verified, bound);
+        let found = found.map_err(|error| {
+            Failure::user(format_args!("the numbers of `{name}` cannot be verified: {error}"))
+                .hint(error.remedy())
+        })?;
+        match found {
+            Some(mut found) => {
+                for output in &mut found.outputs {
+                    output.name = format!("{name}.{}", output.name);
+                }
+                match &mut agreement {
+                    Some(agreement) => agreement.outputs.extend(found.outputs),
+                    None => agreement = Some(found),
+                }
+            }
+            None => unverified.push(format!("the archive of `{name}` holds no sample inputs")),
+        }
+    }
+    let models = converted.into_iter().map(|(name, conversion)| (name, conversion.model));
+    let opened = coremill::Opened::made(library::merge(models.collect()), output);
+    let verified = sound(&path, &opened)?;
+    progress.stage(format!("writing {}", output.display()));
+    write(args, output, &opened, &verified)?;
+    drop(progress);
+    Ok(Made {
+        path,
+        output: output.to_owned(),
+        torch_version,
+        target,
+        asked_for: args.program.has_target(),
+        demands: Demands::default(),
+        precision: options.precision,
+        wide: wide(options, &opened.model),
+        summary: coremill::summary::summarize(&opened.model),
+        elapsed: start.elapsed(),
+        agreement,
+        unverified: (!unverified.is_empty()).then(|| unverified.join(", ")),
+    })
+}

@@ -1,0 +1,61 @@
+//! Operations of a model in `fp16` that compute in `fp32` all the same, as their release has nothing narrower.
+
+use std::collections::BTreeMap;
+
+use coremill_mil::ir::{Binding, Opset, Type, Value};
+use coremill_mil::model::Model;
+use coremill_mil::ops::{Accepts, OpKind};
+use coremill_tensor::DType;
+use serde::Serialize;
+
+/// Operations of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Wide {
+    /// What MIL calls them.
+    pub op: &'static str,
+    /// How many there are.
+    pub count: usize,
+    /// The tag of the first release in which they take `fp16`; none if there is none.
+    pub narrow_from: Option<&'static str>,
+}
+
+/// The operations of a model that take floats of 32 bits because their release takes no others.
+pub fn kept_in_fp32(model: &Model) -> Vec<Wide> {
+    let mut counts: BTreeMap<&str, Wide> = BTreeMap::new();
+    for function in &model.program.functions {
+        for (_, op) in function.all_ops() {
+            // Casts and the like take floats of any width; what matters is what computes.
+            let Some(kind) = op.kind() else { continue };
+            let takes_fp32 = |name: &str, binding: &Binding| match binding {
+                Binding::Value(value) => {
+                    is_fp32(function.value(*value)) && !takes_half(kind, name, function.opset)
+                }
+                Binding::Literal(_) => false,
+            };
+            let Some((name, _)) = op.all_bindings().find(|(name, it)| takes_fp32(name, it)) else {
+                continue;
+            };
+            let later = Opset::ALL.into_iter().filter(|opset| *opset > function.opset);
+            let narrow_from = later.into_iter().find(|opset| takes_half(kind, name, *opset));
+            let entry = counts.entry(kind.name()).or_insert_with(|| Wide {
+                op: kind.name(),
+                count: 0,
+                narrow_from: narrow_from.map(Opset::tag),
+            });
+            entry.count += 1;
+        }
+    }
+    counts.into_values().collect()
+}
+
+fn is_fp32(value: &Value) -> bool {
+    matches!(&value.ty, Type::Tensor(tensor) if tensor.dtype == DType::Fp32)
+}
+
+fn takes_half(kind: OpKind, parameter: &str, opset: Opset) -> bool {
+    let parameter = kind.row(opset).and_then(|row| row.parameter(parameter));
+    parameter.is_none_or(|parameter| match parameter.accepts {
+        Accepts::Tensor { dtypes, .. } => dtypes.contains(&DType::Fp16),
+        Accepts::Values | Accepts::List | Accepts::State | Accepts::Any => true,
+    })
+}
