@@ -43,7 +43,12 @@ pub struct LowerOptions {
     pub constant_methods: Vec<(String, Constant)>,
     /// Whether methods share weights; none for ExecuTorch's default, which is that they do.
     pub weight_sharing: Option<WeightSharing>,
+    /// The largest size of dimensions for which the program states none: memory is planned for it.
+    pub max_size: u32,
 }
+
+/// [`LowerOptions::max_size`] where nothing is said.
+pub const DEFAULT_MAX_SIZE: u32 = 1024;
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
@@ -59,6 +64,7 @@ impl Default for LowerOptions {
             debug_info: true,
             constant_methods: Vec::new(),
             weight_sharing: None,
+            max_size: DEFAULT_MAX_SIZE,
         }
     }
 }
@@ -92,6 +98,8 @@ pub struct Lowered {
     pub program: Program,
     /// How each method was divided.
     pub reports: Vec<Report>,
+    /// The symbols for which the program states no largest size, which have [`LowerOptions::max_size`] now.
+    pub bounded: Vec<String>,
 }
 
 /// A method that is divided, and rewritten around its delegates.
@@ -112,7 +120,13 @@ pub fn lower(
     let floor = if is_shared { Opset::Ios18 } else { Opset::Ios15 };
     let floor = floor.max(needed_by_options(&options.options));
     let mut methods = Vec::with_capacity(programs.len());
-    for (name, program) in programs {
+    let mut bounded = Vec::new();
+    for (name, mut program) in programs {
+        for symbol in program.bound_symbols(i64::from(options.max_size)) {
+            if !bounded.contains(&symbol) {
+                bounded.push(symbol);
+            }
+        }
         methods.push(method(name, program, options, floor)?);
     }
     let mut lowered = Program::default();
@@ -132,7 +146,7 @@ pub fn lower(
     lowered.constants = pool.constants;
     lowered.mutable_data = pool.initial;
     let reports = methods.into_iter().map(|method| method.report).collect();
-    Ok(Lowered { program: lowered, reports })
+    Ok(Lowered { program: lowered, reports, bounded })
 }
 
 fn constant_method((name, constant): &(String, Constant)) -> Plan {

@@ -40,13 +40,15 @@ mod specs;
 pub use decompose::{Paired, pairs};
 pub use emit::ModelType;
 pub use error::{Error, Refusal, Refused};
-pub use executorch::{Constant, LowerOptions, Lowered, WeightSharing, lower};
+pub use executorch::{Constant, DEFAULT_MAX_SIZE, LowerOptions, Lowered, WeightSharing, lower};
 pub use lower::{Fed, identifier};
 pub use options::{Options, Precision, Rewrite, RewriteFn, States, is_within};
 pub use partition::{
     Cost, EdgeDivision, EdgePart, Outside, PartReport, Reason, Report, edge_partition,
     refused_calls,
 };
-pub use pipeline::{Calls, Conversion, Demands, FED_KEY, Prepared, convert, finish, prepare};
+pub use pipeline::{
+    Calls, Conversion, Demands, FED_KEY, Prepared, convert, convert_from, finish, prepare,
+};
 pub use preprocess::{EdgeProgram, Preprocessed, preprocess, preprocess_methods};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS};

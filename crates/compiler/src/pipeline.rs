@@ -74,8 +74,17 @@ pub struct Prepared {
 /// Without a target in the options, the oldest release is chosen that has all the operations that the program
 /// needs.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
+    convert_from(program, options, Opset::Ios15)
+}
+
+/// The same, for the release `floor` at the oldest where the options have none.
+pub fn convert_from(
+    program: ExportedProgram,
+    options: &Options,
+    floor: Opset,
+) -> Result<Conversion, Error> {
     check_quantization(options).map_err(Error::Program)?;
-    let prepared = prepare(program, options, needed_by_options(options))?;
+    let prepared = prepare(program, options, floor.max(needed_by_options(options)))?;
     let (target, demands, calls) =
         (prepared.target, prepared.demands.clone(), prepared.calls.clone());
     let model = finish(prepared, options)?;

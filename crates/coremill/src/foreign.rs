@@ -171,3 +171,48 @@ fn text(start: &[u8]) -> Option<Foreign> {
     };
     Some(Foreign { what: what.to_owned(), hint })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_called_what_they_are() {
+        let safetensors = [&17u64.to_le_bytes()[..], b"{\"a\":{}}"].concat();
+        let flatbuffer = [&16u32.to_le_bytes()[..], b"ABCD\0\0\0\0"].concat();
+        let litert = [&28u32.to_le_bytes()[..], b"TFL3\0\0\0\0"].concat();
+        let program = [&28u32.to_le_bytes()[..], b"ET12\0\0\0\0"].concat();
+        let cases: [(&[u8], &str); 16] = [
+            (b"", "empty"),
+            (b"GGUF\x03\0\0\0", "a GGUF file, weights without a program"),
+            (b"\x80\x04\x95", "a Python pickle"),
+            (b"(dp0\nVa\np1\n", "a Python pickle"),
+            (b"\x08\x0c\x12\x07pytorch\x1a", "an ONNX model"),
+            (b"\x08\x0d\x3a\x10", "an ONNX model"),
+            (&safetensors, "a safetensors file, weights without a program"),
+            (&flatbuffer, "a FlatBuffers file of another kind (`ABCD`)"),
+            (&litert, "a LiteRT (TensorFlow Lite) model"),
+            (&program, "an ExecuTorch program"),
+            (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+            (b"\x1f\x8b\x08\0", "a gzip archive"),
+            (b"\x89PNG\r\n\x1a\n", "a picture"),
+            (b"  {\"a\": 1}", "JSON"),
+            ("hello w\u{f6}rld\n".as_bytes(), "a text file"),
+            (b"program(1.3)\n{", "MIL text"),
+        ];
+        for (start, what) in cases {
+            let found = identify(Path::new("no such file"), start).map(|foreign| foreign.what);
+            assert_eq!(found.as_deref(), Some(what));
+        }
+    }
+
+    #[test]
+    fn core_ml_models_are_not_foreign() {
+        // The version, and a description with an input: `\x12`, its length, `\x0a`.
+        let starts: [&[u8]; 3] =
+            [b"\x08\x09\x12\x20\x0a\x1e\x0a\x01x", b"\x08\x06\x12\x85\x01\x0a", b"\x12\x04\x0a"];
+        for start in starts {
+            assert!(identify(Path::new("no such file"), start).is_none());
+        }
+    }
+}

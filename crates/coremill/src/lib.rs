@@ -64,6 +64,7 @@ pub mod quantize;
 mod samples;
 mod subject;
 pub mod summary;
+mod vocabulary;
 
 pub use coremill_compiler as compiler;
 pub use coremill_engine as engine;
@@ -81,6 +82,7 @@ pub use files::{
     Format, Opened, SaveOptions, Source, open, open_with_source, read_text, save, save_text,
     write_file,
 };
+pub use vocabulary::vocabulary;
 
 /// The Rust of the README and of the guide, compiled and run with the tests.
 #[cfg(doctest)]

@@ -50,6 +50,23 @@ pub struct ExportedProgram {
     pub(crate) samples: Samples,
 }
 
+impl ExportedProgram {
+    /// For each of the user's outputs, its key if `forward` gives dictionaries: `past_0` for `{"past": [x, y]}`.
+    pub fn output_keys(&self) -> Vec<Option<String>> {
+        let is_users = |kind: &&OutputKind| matches!(kind, OutputKind::User | OutputKind::Loss);
+        let count = self.outputs.iter().filter(is_users).count();
+        let outermost = self.modules.iter().find(|module| module.path.is_empty());
+        let signature = outermost.and_then(|module| module.signature.as_ref());
+        let keys = signature.map(|signature| signature.outputs.keys(&self.named_tuples));
+        keys.filter(|keys| keys.len() == count).unwrap_or_else(|| vec![None; count])
+    }
+
+    /// Gives symbols that have no largest value this one, and tells their names.
+    pub fn bound_symbols(&mut self, most: i64) -> Vec<String> {
+        self.symbols.bound(most)
+    }
+}
+
 /// The inputs that a program was exported with.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Samples {

@@ -56,6 +56,19 @@ impl Symbols {
         &mut self.symbols[id.0 as usize]
     }
 
+    /// Gives those that have no largest value this one, and tells their names.
+    pub(crate) fn bound(&mut self, most: i64) -> Vec<String> {
+        let is_open = |symbol: &&mut Symbol| {
+            symbol.maximum.is_none_or(|maximum| maximum > i64::from(i32::MAX))
+        };
+        let mut names = Vec::new();
+        for symbol in self.symbols.iter_mut().filter(is_open) {
+            symbol.maximum = Some(most.max(symbol.minimum.unwrap_or(0)));
+            names.push(symbol.name.clone());
+        }
+        names
+    }
+
     pub(crate) fn intern(&mut self, name: &str) -> SymbolId {
         if let Some(id) = self.find(name) {
             return id;

@@ -1,5 +1,8 @@
 //! Tree specifications: how nested Python values become flat lists of inputs and outputs.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -75,6 +78,41 @@ impl TreeSpec {
         serde_json::json!({ "type": kind, "context": context, "children_spec": children })
     }
 
+    /// For each leaf that lies in a dictionary, the keys and positions that lead to it.
+    pub fn keys(&self, named_tuples: &BTreeMap<String, Vec<String>>) -> Vec<Option<String>> {
+        let mut keys = Vec::new();
+        self.add_keys(None, named_tuples, &mut keys);
+        keys
+    }
+
+    fn add_keys(
+        &self,
+        path: Option<&str>,
+        named_tuples: &BTreeMap<String, Vec<String>>,
+        keys: &mut Vec<Option<String>>,
+    ) {
+        // The tree was built within a limit of depth.
+        let TreeSpec::Node { kind, context, children } = self else {
+            keys.push(path.map(str::to_owned));
+            return;
+        };
+        let named = named_tuples.get(kind).map(|fields| fields.iter().map(Cow::from).collect());
+        let named = named.or_else(|| context_keys(kind, context));
+        let named = named.filter(|named: &Vec<_>| named.len() == children.len());
+        for (at, child) in children.iter().enumerate() {
+            let step = match (&named, path) {
+                (Some(named), _) => Some(named[at].to_string()),
+                (None, Some(_)) => Some(at.to_string()),
+                (None, None) => None,
+            };
+            let inner = match (path, step) {
+                (Some(path), Some(step)) => Some(format!("{path}_{step}")),
+                (_, step) => step,
+            };
+            child.add_keys(inner.as_deref(), named_tuples, keys);
+        }
+    }
+
     /// The number of leaves.
     pub fn leaves(&self) -> usize {
         match self {
@@ -82,6 +120,22 @@ impl TreeSpec {
             TreeSpec::Node { children, .. } => children.iter().map(TreeSpec::leaves).sum(),
         }
     }
+}
+
+/// The keys of a dictionary, or of a class that is registered as one: a list of texts and numbers, which may stand behind
+/// something else.
+fn context_keys<'c>(kind: &str, context: &'c Value) -> Option<Vec<Cow<'c, str>>> {
+    if matches!(kind, "builtins.list" | "builtins.tuple") {
+        return None;
+    }
+    let list = context.as_array()?;
+    let list = list.last().and_then(Value::as_array).unwrap_or(list);
+    let key = |value: &'c Value| match value {
+        Value::String(text) => Some(Cow::from(text)),
+        Value::Number(number) => Some(Cow::from(number.to_string())),
+        _ => None,
+    };
+    list.iter().map(key).collect()
 }
 
 fn build(wire: Wire, depth: usize) -> Result<TreeSpec, Error> {

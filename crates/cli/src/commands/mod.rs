@@ -90,6 +90,12 @@ fn verify(opened: &Opened) -> Result<Verified<'_>, Failure> {
     })
 }
 
+/// How many values an input of a function may have, as far as the tables tell that it is looked up in.
+fn vocabulary(model: &Model, function: &str, input: &str) -> Option<u64> {
+    let function = model.program.functions.iter().find(|known| known.name == function)?;
+    coremill::vocabulary(function, input)
+}
+
 /// A number of threads that machines have processors for.
 fn threads(text: &str) -> Result<usize, String> {
     const MOST: usize = coremill::tensor::MAX_THREADS;

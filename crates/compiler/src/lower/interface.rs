@@ -15,14 +15,9 @@ impl<'p> Lowering<'p> {
     /// Declares the inputs.
     pub(super) fn enter(&mut self, frame: &mut Frame<'p>) -> Result<(), Refusal> {
         let program = self.program;
-        let mut users = 0;
-        for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {
-            if let (Argument::Value(id), OutputKind::User) = (argument, kind) {
-                let name = self.options.output_names.get(users);
-                let name = name.unwrap_or(&program.graph.value(*id).name);
-                self.builder.reserve(&identifier(name));
-                users += 1;
-            }
+        self.output_labels = self.output_labels();
+        for name in &self.output_labels {
+            self.builder.reserve(name);
         }
         self.check_shapes()?;
         let mut names = Vec::new();
@@ -60,6 +55,32 @@ impl<'p> Lowering<'p> {
             return Err(Refusal::needs(what, Opset::Ios18, self.builder.opset()));
         }
         Ok(())
+    }
+
+    /// What the user's outputs are called: as the caller says, else by the keys of a dictionary, else as torch does.
+    fn output_labels(&self) -> Vec<String> {
+        let program = self.program;
+        let taken = |name: &String, labels: &[String]| {
+            let mut inputs = program.graph.inputs.iter().filter_map(|input| match input {
+                Argument::Value(id) => Some(identifier(&program.graph.value(*id).name)),
+                _ => None,
+            });
+            labels.contains(name) || inputs.any(|input| input == *name)
+        };
+        let is_users = |kind: &OutputKind| matches!(kind, OutputKind::User | OutputKind::Loss);
+        let outputs = program.graph.outputs.iter().zip(&program.outputs);
+        let outputs = outputs.filter(|(_, kind)| is_users(kind)).zip(program.output_keys());
+        let outputs = outputs.filter(|((argument, _), _)| !matches!(argument, Argument::None));
+        let mut labels: Vec<String> = Vec::new();
+        for (at, ((argument, _), key)) in outputs.enumerate() {
+            let asked = self.options.output_names.get(at).map(|name| identifier(name));
+            let key = key.map(|key| identifier(&key)).filter(|key| !taken(key, &labels));
+            labels.push(asked.or(key).unwrap_or_else(|| match argument {
+                Argument::Value(id) => identifier(&program.graph.value(*id).name),
+                _ => format!("output_{at}"),
+            }));
+        }
+        labels
     }
 
     /// Declares inputs for a probe, whatever the program says of them; what can be no input is refused where it
@@ -169,25 +190,19 @@ impl<'p> Lowering<'p> {
                     refuse!("the program computes gradients");
                 }
             }
-            let (lowered, name) = match argument {
-                Argument::Value(id) => {
-                    (self.value(frame, *id)?, program.graph.value(*id).name.clone())
-                }
+            let lowered = match argument {
+                Argument::Value(id) => self.value(frame, *id)?,
                 Argument::None => continue,
-                Argument::Int(value) => {
-                    (Lowered::Int(Int::Known(*value)), format!("output_{users}"))
-                }
-                Argument::Float(value) => {
-                    (Lowered::Float(Real::Known(*value)), format!("output_{users}"))
-                }
-                Argument::Bool(value) => {
-                    (Lowered::Bool(Truth::Known(*value)), format!("output_{users}"))
-                }
+                Argument::Int(value) => Lowered::Int(Int::Known(*value)),
+                Argument::Float(value) => Lowered::Float(Real::Known(*value)),
+                Argument::Bool(value) => Lowered::Bool(Truth::Known(*value)),
                 _ => refuse!("output {users} is neither a tensor nor a number"),
             };
-            let wanted = self.options.output_names.get(users).cloned().unwrap_or(name);
+            let Some(name) = self.output_labels.get(users).cloned() else {
+                refuse!("output {users} has no name")
+            };
             users += 1;
-            self.output(&identifier(&wanted), lowered, &mut outputs)?;
+            self.output(&name, lowered, &mut outputs)?;
         }
         // What the program writes to its inputs comes after what it gives.
         for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {

@@ -70,6 +70,8 @@ pub(crate) struct Lowering<'p> {
     buffers: Vec<states::Buffer>,
     /// Those that became inputs and outputs.
     fed: Vec<Fed>,
+    /// What the user's outputs are called.
+    output_labels: Vec<String>,
     /// The dimensions that torch's symbols are.
     symbols: HashMap<SymbolId, Dim>,
     /// Weights that were stated, by where they are stored: parameters can share a tensor.
@@ -198,6 +200,7 @@ impl<'p> Lowering<'p> {
             shapes: FlexibleShapes::default(),
             buffers: Vec::new(),
             fed: Vec::new(),
+            output_labels: Vec::new(),
             symbols: HashMap::new(),
             weights: HashMap::new(),
             rewrite: None,

@@ -118,6 +118,14 @@ impl Runner {
         }
     }
 
+    /// How many values an input may have, as far as the tables of the models tell that it goes to.
+    pub fn vocabulary(&self, name: &str) -> Option<u64> {
+        let models = super::models(self.program()).ok()?;
+        let read = models.into_iter().filter_map(|model| model.read().ok());
+        let functions = read.flat_map(|model| model.program.functions);
+        functions.filter_map(|function| crate::vocabulary(&function, name)).min()
+    }
+
     /// Checks that arrays are what the method takes, all of it and nothing else.
     pub fn check(&self, given: &[(String, Array)]) -> Result<(), Error> {
         self.values(given).map(drop)

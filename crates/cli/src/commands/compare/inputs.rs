@@ -48,7 +48,9 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
     }
     if let Some(seed) = args.random {
         for (index, step) in steps.iter_mut().enumerate() {
-            fill(&first.shapes(&args.shape, step), &ports, seed.wrapping_add(index as u64), step)?;
+            let shapes = first.shapes(&args.shape, step);
+            let seed = seed.wrapping_add(index as u64);
+            fill(&shapes, &ports, seed, step, &|input| first.vocabulary(input))?;
         }
     }
     let names: Vec<&Port> = ports.iter().collect();
@@ -68,6 +70,16 @@ impl Takes<'_> {
         match self {
             Takes::Program(program) => Ok(session(program)?.inputs().to_vec()),
             Takes::Method(method) => Ok(method.runner.ports().to_vec()),
+        }
+    }
+
+    /// How many values an input may have that is looked up in a table.
+    fn vocabulary(self, input: &str) -> Option<u64> {
+        match self {
+            Takes::Program(program) => {
+                crate::commands::vocabulary(&program.opened.model, &program.function, input)
+            }
+            Takes::Method(method) => method.runner.vocabulary(input),
         }
     }
 

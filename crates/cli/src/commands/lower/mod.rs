@@ -11,7 +11,7 @@ use coremill::pt2::ExportedProgram;
 use coremill::pte;
 
 use super::convert::options::ProgramArgs;
-use super::convert::refusals;
+use super::convert::{Stop, stop as convert_stop};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use report::Made;
@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// Whether methods share their weights: `positional` or `disabled`
     #[arg(long, value_name = "STRATEGY", value_parser = parse_sharing)]
     weight_sharing: Option<WeightSharing>,
+    /// The largest size of dimensions for which the program states none; memory is planned for it
+    #[arg(long, value_name = "N", default_value_t = compiler::DEFAULT_MAX_SIZE, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    max_size: u32,
     /// A method that gives a number or a text; any number
     #[arg(long = "constant", value_name = "METHOD=VALUE", value_parser = parse_constant)]
     constants: Vec<(String, Constant)>,
@@ -82,7 +85,7 @@ fn parse_sharing(text: &str) -> Result<WeightSharing, String> {
 }
 
 fn parse_constant(text: &str) -> Result<(String, Constant), String> {
-    let Some((name, value)) = text.split_once('=') else {
+    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
         return Err("expects `METHOD=VALUE`".to_owned());
     };
     let constant = match value {
@@ -107,9 +110,37 @@ fn parse_spec(text: &str) -> Result<CompileSpec, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    match lower(args) {
+        Ok(None) => Ok(()),
+        Ok(Some(off)) => Err(off),
+        Err(stop) => {
+            if args.json {
+                let names = args.models.join(", ");
+                output::print_json(&report::stopped(Path::new(&names), &stop))?;
+            }
+            Err(stop.failure)
+        }
+    }
+}
+
+/// The method that an archive is for, and its path.
+fn method_and_path(model: &str) -> Result<(&str, &str), Failure> {
+    match model.split_once('=') {
+        Some(("", path)) => {
+            let message = format!("`={path}` names no method");
+            Err(Failure::user(message).hint(Some("pass `METHOD=MODEL.pt2`, or the archive alone")))
+        }
+        Some((method, path)) if !method.contains('/') => Ok((method, path)),
+        _ => Ok(("forward", model)),
+    }
+}
+
+/// Writes the program; gives what is wrong with its numbers, if something is.
+fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     let parent = args.output.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        return Err(Failure::user(format_args!("there is no directory {}", parent.display())));
+        let message = format!("there is no directory {}", parent.display());
+        return Err(Failure::user(message).into());
     }
     let extension = args.output.extension().and_then(|extension| extension.to_str());
     if let Some(extension @ ("mlpackage" | "mlmodelc" | "mlmodel" | "mil")) = extension {
@@ -117,23 +148,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::user(format_args!(
             "{output}: `lower` writes ExecuTorch programs, not `.{extension}`"
         ))
-        .hint(Some(format_args!(
-            "`coremill convert {} -o {output}` writes that",
-            args.models[0]
-        ))));
+        .hint(Some(format_args!("`coremill convert {} -o {output}` writes that", args.models[0])))
+        .into());
     }
     for model in &args.models {
-        let path = model.split_once('=').map_or(model.as_str(), |(_, path)| path);
-        super::is_apart(Path::new(path), &args.output)?;
+        super::is_apart(Path::new(method_and_path(model)?.1), &args.output)?;
     }
     let progress = Progress::start("reading the archives");
     let mut programs = Vec::new();
     let mut sources = Vec::new();
     for model in &args.models {
-        let (method, path) = match model.split_once('=') {
-            Some((method, path)) if !method.contains('/') => (method, path),
-            _ => ("forward", model.as_str()),
-        };
+        let (method, path) = method_and_path(model)?;
         let program = convert::read(path).map_err(|error| super::failure(&error))?;
         sources.push((method, path));
         programs.push((method.to_owned(), program));
@@ -149,6 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         take_over_constant_data: !args.keep_constant_data,
         take_over_mutable_buffer: !args.keep_mutable_buffers,
         weight_sharing: args.weight_sharing,
+        max_size: args.max_size,
         constant_methods: args.constants.clone(),
         debug_info: !args.no_debug_info,
         ..LowerOptions::default()
@@ -162,12 +188,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let again = bound.map(|_| programs.clone());
     progress.stage("lowering");
     let lowered = compiler::lower(programs, &options).map_err(|error| {
-        if let compiler::Error::Refused(refused) = &error {
-            let names = args.models.join(", ");
-            return Failure::told().detail(refusals::render(Path::new(&names), refused));
+        if let compiler::Error::Refused(_) = &error {
+            return convert_stop(Path::new(&args.models.join(", ")), error);
         }
         let hint = error.hint().map(str::to_owned);
-        Failure::user(&error).hint(hint.as_deref())
+        Failure::user(&error).hint(hint.as_deref()).into()
     })?;
     progress.stage(format!("writing {}", args.output.display()));
     pte::write(&args.output, &lowered.program, &pte::WriteOptions { durable: args.sync }).map_err(
@@ -193,18 +218,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         sources: &sources,
         reports: &lowered.reports,
         numbers: &numbers,
+        bounded: (&lowered.bounded, args.max_size),
     };
     output::tell(&report::render(&made, args.partition_report));
     if args.json {
         output::print_json(&report::to_json(&made))?;
     }
     match made.is_off() {
-        true => Err(Failure::user(format_args!(
-            "{}: the numbers are not as they should be; the program was written",
-            args.output.display()
-        ))
-        .hint(Some(super::convert::numbers::REMEDY))),
-        false => Ok(()),
+        true => Ok(Some(
+            Failure::user(format_args!(
+                "{}: the numbers are not as they should be; the program was written",
+                args.output.display()
+            ))
+            .hint(Some(super::convert::numbers::REMEDY)),
+        )),
+        false => Ok(None),
     }
 }
 

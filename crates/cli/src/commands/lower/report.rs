@@ -9,8 +9,10 @@ use coremill::convert::{self, Agreement};
 use coremill::quantity;
 use serde::Serialize;
 
+use crate::commands::convert::Stop;
 use crate::commands::convert::numbers::{self, Verified};
 use crate::commands::convert::refusals::render_group;
+use crate::commands::convert::report::Stopped;
 use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
 /// How many weights are named for one reason.
@@ -26,6 +28,8 @@ pub(super) struct Made<'a> {
     /// How the numbers of each method agree; empty if they were not to be verified, none for a method whose archive holds
     /// no sample inputs.
     pub(super) numbers: &'a [Option<Agreement>],
+    /// Symbols without a largest size, and the one that they have now.
+    pub(super) bounded: (&'a [String], u32),
 }
 
 impl Made<'_> {
@@ -60,6 +64,16 @@ pub(super) fn render(made: &Made<'_>, details: bool) -> String {
         ]);
     }
     text += &table.render();
+    if let (symbols @ [_, ..], most) = made.bounded {
+        let names: Vec<_> = symbols.iter().map(|symbol| format!("`{symbol}`")).collect();
+        let (label, verb) =
+            (paint(STRONG, "note"), if symbols.len() == 1 { "has" } else { "have" });
+        let names = names.join(", ");
+        let _ = writeln!(
+            text,
+            "{label}: {names} {verb} no upper bound; memory is planned for sizes up to {most} (`--max-size`)"
+        );
+    }
     for report in made.reports {
         text += &render_warnings(report);
     }
@@ -178,6 +192,19 @@ pub(super) struct Json {
     path: String,
     bytes: u64,
     methods: Vec<JsonMethod>,
+}
+
+/// What is printed where nothing was written.
+#[derive(Serialize)]
+pub(super) struct JsonStopped {
+    format_version: u32,
+    path: Option<String>,
+    #[serde(flatten)]
+    stopped: Stopped,
+}
+
+pub(super) fn stopped(models: &Path, stop: &Stop) -> JsonStopped {
+    JsonStopped { format_version: 1, path: None, stopped: Stopped::of(models, stop) }
 }
 
 #[derive(Serialize)]

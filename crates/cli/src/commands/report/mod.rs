@@ -222,7 +222,8 @@ fn program(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     let ports = runner.ports().to_vec();
     let mut given = inputs(args)?;
     if let Some(seed) = args.random {
-        fill(&with_largest(&args.shape, &runner, &given), &ports, seed, &mut given)?;
+        let shapes = with_largest(&args.shape, &runner, &given);
+        fill(&shapes, &ports, seed, &mut given, &|input| runner.vocabulary(input))?;
     }
     let mut spans = Vec::new();
     let mut hooks = coremill::runtime::Hooks { profile: Some(&mut spans), ..Default::default() };
@@ -271,7 +272,8 @@ fn time_model(args: &Args, opened: &Opened, page: &mut Report) -> Result<(), Fai
     let mut session = engine.session(function).map_err(failed)?;
     let mut given = inputs(args)?;
     if let Some(seed) = args.random {
-        fill(&args.shape, session.inputs(), seed, &mut given)?;
+        let vocabulary = |input: &str| super::vocabulary(&opened.model, function, input);
+        fill(&args.shape, session.inputs(), seed, &mut given, &vocabulary)?;
     }
     let taken: Vec<_> = given.iter().map(|(name, array)| (&**name, array.clone())).collect();
     session.run(&taken).map_err(failed)?;

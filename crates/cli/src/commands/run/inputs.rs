@@ -75,6 +75,7 @@ pub(super) fn gather(
     session: &Session,
     samples: Option<Vec<(String, Array)>>,
     fed: &[Fed],
+    vocabulary: &dyn Fn(&str) -> Option<u64>,
 ) -> Result<Vec<Step>, Failure> {
     let ports = session.inputs();
     let expected = || table("inputs", ports);
@@ -133,7 +134,7 @@ pub(super) fn gather(
         let is_fed = |name: &str| fed.iter().any(|fed| fed.input == name && fed.first.is_some());
         if let Some(seed) = args.random {
             let drawn: Vec<_> = ports.iter().filter(|port| !is_fed(&port.name)).cloned().collect();
-            fill(&args.shape, &drawn, seed.wrapping_add(index as u64), &mut given)?;
+            fill(&args.shape, &drawn, seed.wrapping_add(index as u64), &mut given, vocabulary)?;
         }
         let named: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();
         feed(fed, ports, None, &mut given);
@@ -163,6 +164,7 @@ pub(in crate::commands) fn fill(
     ports: &[Port],
     seed: u64,
     given: &mut Vec<(String, Array)>,
+    vocabulary: &dyn Fn(&str) -> Option<u64>,
 ) -> Result<(), Failure> {
     for (at, NamedShape { name, .. }) in shapes.iter().enumerate() {
         if shapes[..at].iter().any(|earlier| earlier.name == *name) {
@@ -199,7 +201,8 @@ pub(in crate::commands) fn fill(
             ))
             .detail(table("inputs", ports)));
         }
-        let array = random::array(port, shape, seed).map_err(Failure::user)?;
+        let drawn = random::array(port, shape, seed, vocabulary(&port.name));
+        let array = drawn.map_err(Failure::user)?;
         given.push((port.name.clone(), array));
     }
     Ok(())

@@ -171,7 +171,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             .map_err(|error| super::failure(&error))?,
         None => None,
     };
-    let steps = inputs::gather(args, &session, samples, &fed)?;
+    let steps = inputs::gather(args, &session, samples, &fed, &|input| {
+        super::vocabulary(&opened.model, function, input)
+    })?;
     if let Some(path) = &args.state_in {
         set_states(&mut session, path)?;
     }

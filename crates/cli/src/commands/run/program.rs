@@ -121,7 +121,8 @@ fn gather(args: &Args, runner: &Runner) -> Result<Vec<Step>, Failure> {
         step.extend(constant.iter().cloned());
         if let Some(seed) = args.random {
             let seed = seed.wrapping_add(index as u64);
-            fill(&with_largest(&args.shape, runner, &step), ports, seed, &mut step)?;
+            let shapes = with_largest(&args.shape, runner, &step);
+            fill(&shapes, ports, seed, &mut step, &|input| runner.vocabulary(input))?;
         }
         runner.check(&step).map_err(|error| {
             let place = path.map_or_else(String::new, |path| format!("{}: ", path.display()));

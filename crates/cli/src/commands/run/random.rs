@@ -7,7 +7,14 @@ use coremill::tensor::DType;
 const MAX_ELEMENTS: usize = 1 << 30;
 
 /// An array for an input. Each input has a sequence of its own, so that another one does not change it.
-pub(super) fn array(port: &Port, shape: Vec<usize>, seed: u64) -> Result<Array, String> {
+///
+/// `vocabulary` is how many rows the table has that integers are looked up in.
+pub(super) fn array(
+    port: &Port,
+    shape: Vec<usize>,
+    seed: u64,
+    vocabulary: Option<u64>,
+) -> Result<Array, String> {
     let name = &port.name;
     let ty = port.ty.as_tensor().ok_or_else(|| format!("input `{name}` is a `{}`", port.ty))?;
     let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
@@ -26,7 +33,10 @@ pub(super) fn array(port: &Port, shape: Vec<usize>, seed: u64) -> Result<Array, 
     }
     // Indices of whatever is looked up, and masks: 0 and 1 are good for both.
     let dtype = if ty.dtype == DType::Bool { DType::Bool } else { DType::Int32 };
-    Ok(Array::ints(dtype, shape, (0..count).map(|_| (draw.next() >> 63) as i32).collect()))
+    let values = vocabulary.unwrap_or(2).clamp(1, i32::MAX as u64);
+    // The upper half of a product is below the number that a fraction was multiplied by.
+    let below = |bits: u64| ((u128::from(bits) * u128::from(values)) >> 64) as i32;
+    Ok(Array::ints(dtype, shape, (0..count).map(|_| below(draw.next())).collect()))
 }
 
 /// A generator of numbers: splitmix64.
@@ -54,7 +64,7 @@ mod tests {
 
     #[test]
     fn seeds_and_names_tell_sequences_apart() {
-        let draw = |name: &str, seed| array(&port(name, DType::Fp16), vec![1000], seed);
+        let draw = |name: &str, seed| array(&port(name, DType::Fp16), vec![1000], seed, None);
         let x = draw("x", 1).expect("floats");
         assert_eq!(draw("x", 1).as_ref(), Ok(&x));
         assert_ne!(draw("x", 2).as_ref(), Ok(&x));
@@ -63,8 +73,11 @@ mod tests {
         assert!(floats.iter().all(|x| (-1.0..1.0).contains(x)));
         let mean = floats.iter().sum::<f32>() / 1000.0;
         assert!(mean.abs() < 0.1, "{mean}");
-        let ids = array(&port("ids", DType::Int32), vec![1000], 1).expect("integers");
+        let ids = array(&port("ids", DType::Int32), vec![1000], 1, None).expect("integers");
         let ones = ids.as_ints().expect("integers").iter().sum::<i32>();
         assert!((400..600).contains(&ones), "{ones}");
+        let ids = array(&port("ids", DType::Int32), vec![1000], 1, Some(50)).expect("integers");
+        let ids = ids.as_ints().expect("integers");
+        assert_eq!((ids.iter().min(), ids.iter().max()), (Some(&0), Some(&49)));
     }
 }
