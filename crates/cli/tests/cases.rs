@@ -1,0 +1,185 @@
+//! Inputs that once went wrong: forged and extreme ones, which were answered by panics, aborts or gigabytes, and ordinary
+//! ones. Each is what `tests/cases` holds, and has a row that says what becomes of it now, within how much memory.
+//!
+//! The archives lie there compressed, as the repository should stay small, and with the weights of the ordinary ones
+//! repeated; they are stored before they are read, as torch stores them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use coremill_tensor::Buffer;
+use coremill_zip::{Archive, Writer};
+
+/// `{}` is the case, `OUT` what is written; then the exit code, and a part of what is said.
+type Row = (&'static str, &'static str, i32, &'static str);
+
+/// What no case may take more of: the memory that a process maps, in KB.
+#[cfg(target_os = "linux")]
+const MOST_MEMORY: u64 = 1500 << 10;
+
+const FORGED: &[Row] = &[
+    ("adapt.pt2", "convert {} -o OUT.mlpackage", 1, "needs a constant of 3599940000 elements"),
+    ("stft.pt2", "convert {} -o OUT.mlpackage", 1, "needs a constant of 900060000 elements"),
+    ("linspace.pt2", "convert {} -o OUT.mlpackage", 1, "has the size 4294967296"),
+    ("attn_4.mil", "run {} --random 1", 1, "does not hold the 128 elements"),
+    ("attn_9.mil", "run {} --random 1", 1, "does not hold the 128 elements"),
+    ("grow.mil", "run {} --random 1 --max-memory 100M", 1, "--max-memory"),
+    ("z_conv.mlpackage", "run {} --random 1 --threads 100000", 1, "accepted are 0 to 1024"),
+];
+
+/// The rest of the forged ones: programs and archives of which some bytes were changed at random. None may do anything but
+/// be refused.
+fn is_mutated(name: &str) -> Option<&'static str> {
+    let (kind, _) = name.split_once("-RC").or_else(|| name.split_once("-RSS"))?;
+    match kind {
+        "pt2-convert" | "pt2r-convert" => Some("convert {} -o OUT.mlpackage"),
+        "pt2-lower" | "pt2r-lower" => Some("lower {} -o OUT.pte"),
+        "out-run" | "pte-run" => Some("run {} --random 1"),
+        _ => None,
+    }
+}
+
+const ORDINARY: &[Row] = &[
+    ("attn.pt2", "compare {} {} --per-op", 0, "scaled_dot_product_attention"),
+    ("int4_linear.pt2", "convert {} --target ios18 -o OUT.mlpackage --verify", 0, "147 KB"),
+    ("int4_linear.pt2", "convert {} --target ios16 -o OUT.mlpackage", 1, "--target ios18"),
+    ("codebook_linear.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("ao_doc.pt2", "lower {} -o OUT.pte --partition-report --verify", 0, "iOS18"),
+    ("llama.pt2", "lower {} -o OUT.pte --verify", 0, "agrees"),
+    ("llama.pt2", "compare {} {} --random 1", 0, "outputs"),
+    ("dict.pt2", "convert {} -o OUT.mlpackage --verify", 0, "logits"),
+    ("overflow.pt2", "convert {} -o OUT.mlpackage --verify", 1, "--fp32-modules"),
+    ("overflow.pt2", "compare {} {} --per-op --precision fast,faithful", 0, "per op"),
+    ("bf16.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("svd.pt2", "lower {} -o OUT.pte --json", 1, "\"operator\": \"aten.linalg_svdvals.default\""),
+    ("istft_frames_dyn_dyn.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("vocos_dyn.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("fnet_dyn.pt2", "lower {} -o OUT.pte --verify", 0, "nothing outside"),
+    ("guided_blur.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("clahe.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("siglip2_naflex.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("ms_deform_attn.pt2", "convert {} -o OUT.mlpackage", 1, "`l` has 6 axes"),
+    ("ms_deform_attn.pt2", "lower {} -o OUT.pte --verify", 0, "agrees"),
+    ("kornia_warp.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+];
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
+/// Puts a case into a directory, as torch would have written it.
+fn place(name: &str, directory: &Path) {
+    let (from, to) = (cases().join(name), directory.join(name));
+    if from.is_dir() {
+        copy(&from, &to);
+    } else if name.ends_with(".pt2") {
+        let compressed =
+            Archive::open(Buffer::from(fs::read(&from).expect("a case"))).expect("zip");
+        let mut writer = Writer::new(File::create(&to).expect("a file"));
+        for entry in compressed.names() {
+            let bytes = compressed.read(entry, 1 << 26).expect("an entry");
+            writer.add(entry, &[bytes.as_bytes()]).expect("written");
+        }
+        writer.finish().expect("written");
+    } else {
+        fs::copy(&from, &to).expect("a copy");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).expect("a copy")),
+        }
+    }
+}
+
+/// The weights that the programs of text name: three arrays of halves.
+fn place_weights(directory: &Path) {
+    const ARRAYS: [(usize, usize); 3] = [(64, 1600), (1728, 1536), (3328, 1600)];
+    let mut bytes = vec![0; 3328 + 64 + 1600];
+    bytes[0] = 3;
+    bytes[4] = 2;
+    for (at, length) in ARRAYS {
+        bytes[at..at + 4].copy_from_slice(&0xdead_beef_u32.to_le_bytes());
+        bytes[at + 4] = 1;
+        bytes[at + 8..at + 16].copy_from_slice(&(length as u64).to_le_bytes());
+        bytes[at + 16..at + 24].copy_from_slice(&(at as u64 + 64).to_le_bytes());
+        for index in 0..length / 2 {
+            let half = 0x2c00 | (index * 37 % 1024) as u16 | ((index % 3) as u16 & 1) << 15;
+            let place = at + 64 + 2 * index;
+            bytes[place..place + 2].copy_from_slice(&half.to_le_bytes());
+        }
+    }
+    fs::create_dir_all(directory.join("weights")).expect("a directory");
+    fs::write(directory.join("weights/weight.bin"), bytes).expect("a file");
+}
+
+fn run(command: &str, name: &str, directory: &Path) -> Output {
+    let words = command.replace("{}", name).replace("OUT", "out");
+    let binary = env!("CARGO_BIN_EXE_coremill");
+    #[cfg(target_os = "linux")]
+    let mut process = {
+        let mut shell = Command::new("sh");
+        let limited = format!("ulimit -v {MOST_MEMORY} && exec \"$@\"");
+        shell.args(["-c", &limited, "sh", binary]);
+        shell
+    };
+    #[cfg(not(target_os = "linux"))]
+    let mut process = Command::new(binary);
+    process.args(words.split_whitespace()).current_dir(directory);
+    process.env("NO_COLOR", "1").output().expect("the command starts")
+}
+
+fn judge(rows: &[Row]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    place_weights(directory.path());
+    let mut wrong = Vec::new();
+    for (name, command, code, says) in rows {
+        place(name, directory.path());
+        let output = run(command, name, directory.path());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        if output.status.code() != Some(*code) || !text.contains(says) {
+            wrong.push(format!("`{command}` of {name} ends with {}:\n{text}", output.status));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn forged_inputs_are_refused() {
+    judge(FORGED);
+}
+
+#[test]
+fn mutated_inputs_are_refused() {
+    let names = fs::read_dir(cases()).expect("the cases").map(|entry| {
+        let name = entry.expect("an entry").file_name();
+        &*name.to_string_lossy().into_owned().leak()
+    });
+    let rows: Vec<Row> =
+        names.filter_map(|name| Some((name, is_mutated(name)?, 1, "error: "))).collect();
+    assert!(rows.len() >= 30, "{} cases", rows.len());
+    judge(&rows);
+}
+
+#[test]
+fn ordinary_inputs_do_what_they_should() {
+    judge(ORDINARY);
+}
+
+#[test]
+fn every_case_has_a_row() {
+    for entry in fs::read_dir(cases()).expect("the cases") {
+        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+        let mut rows = FORGED.iter().chain(ORDINARY);
+        let is_known = rows.any(|row| row.0 == name) || is_mutated(&name).is_some();
+        assert!(is_known, "{name} has no row");
+    }
+}
