@@ -229,7 +229,7 @@ def test_form(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
     assert weight_types(json.loads(coremill("inspect", inner, "--json"))) == weight_types(told)
 
 
-def static(per_channel: bool) -> Callable[[nn.Module, torch.Tensor], nn.Module]:
+def static(per_channel: bool, dynamic: bool = False) -> Callable[[nn.Module, torch.Tensor], nn.Module]:
     """torchao's quantization of an exported module, activations included."""
 
     def quantize(module: nn.Module, x: torch.Tensor) -> nn.Module:
@@ -239,7 +239,9 @@ def static(per_channel: bool) -> Callable[[nn.Module, torch.Tensor], nn.Module]:
         )
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-        quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=per_channel))
+        quantizer = XNNPACKQuantizer().set_global(
+            get_symmetric_quantization_config(is_per_channel=per_channel, is_dynamic=dynamic)
+        )
         prepared = prepare_pt2e(torch.export.export(module, (x,)).module(), quantizer)
         for factor in (1.0, 0.7, 1.2):
             prepared(x * factor)
@@ -288,6 +290,56 @@ def test_static(per_channel: bool, edge: bool, coremill: Command, tmp_path: Path
     (conv,) = [line for line in lines if "conv(" in line and "groups" in line][:1]
     source = conv.split("x = ")[-1].rstrip(");")
     assert any(f" {source} = dequantize(" in line for line in lines), conv
+
+
+class Tokens(nn.Module):
+    """Ranges for each row, chosen when the program runs, as torch's own schemes for language models do."""
+
+    def __init__(self, scheme: str) -> None:
+        super().__init__()
+        self.choose = getattr(torch.ops.quantized_decomposed, f"choose_qparams_per_token{scheme}")
+        self.layer = nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scales, zero_points = self.choose(x, torch.int8)
+        parameters = (scales, zero_points, -128, 127, torch.int8)
+        codes = torch.ops.quantized_decomposed.quantize_per_token(x, *parameters)
+        return self.layer(
+            torch.ops.quantized_decomposed.dequantize_per_token(codes, *parameters, torch.float32).to(x.dtype)
+        )
+
+
+@pytest.mark.parametrize("scheme", ["pt2e", "", "_asymmetric"])
+def test_dynamic(scheme: str, coremill: Command, tmp_path: Path) -> None:
+    """Activations whose ranges are chosen when the program runs, by PT2E and by operators for tokens."""
+    torch.manual_seed(5)
+    x = torch.randn(4, 64) * torch.tensor([0.1, 1.0, 3.0, 30.0])[:, None] + 0.4
+    module = static(True, True)(Layers().eval(), x) if scheme == "pt2e" else Tokens(scheme).eval()
+    program = torch.export.export(module, (x,))
+    asked = {str(node.target) for node in program.graph.nodes if "choose_qparams" in str(node.target)}
+    assert asked
+    archive = tmp_path / "model.pt2"
+    torch.export.save(program, archive)
+    package, told = judged(archive, tmp_path, coremill)
+    assert scheme != "pt2e" or "int8" in weight_types(told)
+    assert decibels(ran(package, x), module(x)) > STATIC_DB
+
+
+def test_floats_of_8_bits_are_refused(coremill_fails: Command, tmp_path: Path) -> None:
+    """Core ML has none; the message says what it has."""
+
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.randn(8, 8).to(torch.float8_e4m3fn))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight.to(torch.float32)
+
+    torch.export.save(torch.export.export(Narrow(), (torch.randn(2, 8),)), tmp_path / "model.pt2")
+    told = coremill_fails("convert", tmp_path / "model.pt2", "-o", tmp_path / "m.mlpackage")
+    assert "Core ML has no floats of 8 bits" in told
+    assert "quantize to integers" in told
 
 
 def test_a_target_without_the_form_is_refused(coremill_fails: Command, coremill_told: Command, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
+//! | [`precision`] | keeps programs within half precision, by samples |
 //! | [`quantize`] | quantizes programs after training, with samples, and reports what each layer loses |
 //! | [`compare`] | how far two models lie apart, value by value |
 //! | [`compress`] | makes the weights of models smaller, or plain again |
@@ -59,6 +60,7 @@ pub mod fed;
 mod files;
 mod foreign;
 pub mod images;
+pub mod precision;
 pub mod quantity;
 pub mod quantize;
 mod samples;

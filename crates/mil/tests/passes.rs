@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use coremill_mil::pass::{self, Draft, Editor, KeepFp32};
+use coremill_mil::pass::{self, Draft, Editor, KeepFp32, Magnitude};
 use coremill_mil::text::{self, NoWeights, PrintOptions};
 use coremill_mil::verify;
 
@@ -21,6 +21,24 @@ fn run(name: &str, mut draft: Draft) -> Draft {
                 names: HashSet::from(["wide".to_owned()]),
             };
             return pass::to_fp16(&draft, &keep).expect("the program is sound");
+        }
+        "rescale" => {
+            // Names say how large values are.
+            let sizes = [("large", 1e6), ("huge", 1e12), ("small", 1e-8), ("sound", 1.0)];
+            let magnitude = |name: &str| {
+                let (_, size) = sizes.iter().find(|(start, _)| name.starts_with(start))?;
+                Some((name.to_owned(), Magnitude { max: *size, rms: size / 4.0 }))
+            };
+            let function = &draft.function;
+            let values = function.all_ops().flat_map(|(_, op)| &op.outputs);
+            let values = values.chain(function.inputs());
+            let magnitudes = values.filter_map(|&id| magnitude(&function.value(id).name)).collect();
+            let mut keep = KeepFp32::default();
+            let done = pass::rescale(&mut draft, &magnitudes, &mut keep);
+            let named = done.scaled.iter().flat_map(|scaled| &scaled.in_fp32);
+            assert!(named.clone().all(|name| keep.names.contains(name)));
+            Editor::new(&mut draft).sweep_all();
+            return draft;
         }
         "state_literals" => {
             pass::state_literals(&mut draft);

@@ -2,6 +2,7 @@
 
 mod cast;
 mod compile;
+mod compress;
 mod engine;
 mod package;
 mod start;
@@ -23,6 +24,8 @@ enum Subject {
     Convert(compile::Arguments),
     /// Exported programs to `.pte` files, beside ExecuTorch.
     Lower(compile::Arguments),
+    /// Compressed weights of a ResNet-50, beside coremltools.
+    Compress(compress::Arguments),
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
     /// One measured start of a model, in a process of its own.
@@ -42,6 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Package(arguments) => package::run(arguments),
         Subject::Convert(arguments) => compile::run("convert", arguments),
         Subject::Lower(arguments) => compile::run("lower", arguments),
+        Subject::Compress(arguments) => compress::run(arguments),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::EngineRun(arguments) => start::run_once(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),

@@ -3,7 +3,7 @@
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use crate::error::{Refusal, refuse};
+use crate::error::Refusal;
 
 /// What Core ML computes torch's elements in: `fp32`, `int32` or `bool`. The parts of complex numbers are
 /// tensors of their own.
@@ -14,7 +14,10 @@ pub(crate) fn core_dtype(dtype: ScalarType) -> Result<DType, Refusal> {
         UInt8 | Int8 | Int16 | Int32 | Int64 | UInt16 | UInt32 | UInt64 => DType::Int32,
         Bool => DType::Bool,
         Float8E4M3Fn | Float8E5M2 | Float8E4M3FnUz | Float8E5M2FnUz | Float8E8M0Fnu => {
-            refuse!("`{dtype}` has no counterpart in Core ML")
+            let reason = format!("Core ML has no floats of 8 bits, and `{dtype}` is one");
+            return Err(Refusal::new(reason).hint(
+                "quantize to integers instead: `Int8WeightOnlyConfig`, or `IntxWeightOnlyConfig` with `torch.int4`",
+            ));
         }
     })
 }

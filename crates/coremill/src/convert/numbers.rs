@@ -238,7 +238,7 @@ fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, Exact)>
 }
 
 fn in_fp32(options: &Options) -> Options {
-    Options { precision: Precision::Fp32, ..options.clone() }
+    Options { precision: Precision::Fp32, rewrite: None, ..options.clone() }
 }
 
 fn sound(model: &Model) -> Result<Verified<'_>, Error> {

@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use coremill_compiler::Calls;
 use coremill_engine::Array;
@@ -16,6 +17,7 @@ use coremill_mil::pass::{Draft, Editor};
 use coremill_tensor::DType;
 
 use super::config::{Config, Facts, Scheme, Wanted};
+use super::moments::Moments;
 use super::observe::Range;
 use super::weights::{Unfit, compressed, fits, floats};
 use crate::error::Error;
@@ -31,6 +33,8 @@ pub(super) struct Layer {
     pub(super) module: Option<String>,
     /// What comes out behind its activation.
     end: ValueId,
+    /// The name of what it is given.
+    pub(super) input: String,
     /// How many elements its weight has; 0 where it has none.
     elements: u64,
     /// How it is quantized.
@@ -132,6 +136,7 @@ fn candidates(editor: &Editor<'_>, calls: &Calls, config: &Config) -> Vec<Layer>
             op: id,
             kind,
             end: behind_activation(editor, output),
+            input: editor.argument(id, "x").map_or_else(String::new, |x| editor.name(x).to_owned()),
             elements: elements.unwrap_or(0),
             name,
             scheme: config.scheme,
@@ -234,6 +239,8 @@ pub(super) struct Tuning {
     pub(super) ranges: HashMap<String, Range>,
     /// What the output channels of layers are off on average.
     pub(super) shifts: HashMap<String, Vec<f32>>,
+    /// The second moments of what layers are given, by its name.
+    pub(super) moments: Arc<HashMap<String, Moments>>,
 }
 
 /// Quantizes those layers of a program that have one of these names.
@@ -263,7 +270,9 @@ pub(super) fn apply(
         let Some(parameter) = weight_of(layer.kind) else { continue };
         let Some(weight) = weight(&editor, layer)? else { continue };
         let opset = editor.opset();
-        let op = compressed(&weight, output_axis(layer.kind), storage, opset, config.effort);
+        let moments = tuning.moments.get(&layer.input).filter(|_| layer.kind == OpKind::Linear);
+        let axis = output_axis(layer.kind);
+        let op = compressed(&weight, axis, storage, opset, config.effort, moments);
         let op = op.map_err(|unfit| {
             let (Unfit::Form(why) | Unfit::Numbers(why)) = unfit;
             Error::new(format!("the weight of `{}` {why}", layer.name))

@@ -24,11 +24,13 @@
 //! |---|---|
 //! | `config`, `rules` | what is quantized, and how; rules from a file |
 //! | `observe` | the ranges of activations, from what samples make of them |
+//! | `moments` | roundings by the second moments of what layers are given |
 //! | `weights` | weights as integers or tables |
 //! | `edit` | which operations are quantized, and how the program changes |
 
 mod config;
 mod edit;
+mod moments;
 mod observe;
 mod rules;
 mod weights;
@@ -47,6 +49,7 @@ use serde::Serialize;
 
 pub use self::config::{Config, Recipe, Rule, Scheme};
 use self::edit::{Found, Layer, Tuning};
+use self::moments::Moments;
 pub use self::observe::Observer;
 use self::observe::{Range, Seen};
 pub use self::rules::read_rules;
@@ -167,6 +170,8 @@ impl Quantizer {
             Some("activations are quantized")
         } else if self.config.keep_worst > 0 {
             Some("the worst layers are to be kept")
+        } else if self.config.effort > 1 {
+            Some("`--effort 2` rounds weights by what they show")
         } else {
             None
         };
@@ -175,7 +180,8 @@ impl Quantizer {
                 .hint("pass `--samples FILE.npz`, or a folder of pictures or `.npz` files"));
         }
         samples.iter().try_for_each(|sample| self.machine.check(sample))?;
-        let mut tuning = Tuning { ranges: self.observe(samples)?, ..Tuning::default() };
+        let moments = Arc::new(self.moments(samples)?);
+        let mut tuning = Tuning { ranges: self.observe(samples)?, moments, ..Tuning::default() };
         let measured = &samples[..samples.len().min(MEASURED)];
         let watched: HashSet<String> = layers.iter().map(|layer| layer.name.clone()).collect();
         let reference = outputs(&self.machine, measured, &watched)?;
@@ -241,6 +247,30 @@ impl Quantizer {
             Some(error) => Err(error),
             None => Ok(made),
         }
+    }
+
+    /// The second moments of what linear layers are given, by its name, if they are asked for.
+    fn moments(&self, samples: &[Sample]) -> Result<HashMap<String, Moments>, Error> {
+        let mut moments: HashMap<String, Option<Moments>> = HashMap::new();
+        if self.config.effort < 2 {
+            return Ok(HashMap::new());
+        }
+        let linear = self.found.layers.iter().filter(|layer| layer.kind == OpKind::Linear);
+        let inputs: HashSet<&str> = linear.map(|layer| layer.input.as_str()).collect();
+        for sample in samples {
+            let mut look = |name: &str, array: &Array| {
+                if inputs.contains(name) {
+                    let channels = array.shape().last().copied().unwrap_or(0);
+                    let known = moments.entry(name.to_owned());
+                    if let Some(known) = known.or_insert_with(|| Moments::new(channels)) {
+                        known.see(array);
+                    }
+                }
+            };
+            sample.iter().for_each(|(name, array)| look(name, array));
+            self.machine.run(sample, &mut look)?;
+        }
+        Ok(moments.into_iter().filter_map(|(name, found)| Some((name, found?))).collect())
     }
 
     /// The ranges of activations, by name.

@@ -6,6 +6,8 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use coremill_tensor::packed::pack;
 
+use super::moments::Moments;
+
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Storage {
@@ -101,12 +103,13 @@ pub(super) fn compressed(
     storage: Storage,
     opset: Opset,
     effort: u8,
+    moments: Option<&Moments>,
 ) -> Result<Op, Unfit> {
     let shape: Vec<usize> = weight.shape().to_vec();
     let (blocks, elements) = (blocks(&shape, axis, storage)?, elements(weight)?);
     match storage {
         Storage::Channels { bits } | Storage::Groups { bits, .. } => {
-            Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort))
+            Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort, moments))
         }
         Storage::Tables { bits, .. } => tables(elements, &shape, &blocks, bits),
     }
@@ -144,6 +147,7 @@ fn integers(
     bits: u32,
     opset: Opset,
     effort: u8,
+    moments: Option<&Moments>,
 ) -> Op {
     let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
     let place = block_of_each(shape, blocks);
@@ -174,11 +178,13 @@ fn integers(
             }
         }
     }
-    let codes: Vec<i16> = elements
-        .iter()
-        .zip(&place)
-        .map(|(&element, &block)| code(element, scales[block as usize]) as i16)
-        .collect();
+    let of = |at: usize| scales[place[at] as usize];
+    let made_up = moments.filter(|_| axis == 0 && shape.len() == 2).and_then(|moments| {
+        moments.round(elements, &|at, element| code(element, of(at)), &|at, code| code * of(at))
+    });
+    let nearest = || (0..elements.len()).map(|at| code(elements[at], of(at))).collect();
+    let codes: Vec<f32> = made_up.unwrap_or_else(nearest);
+    let codes: Vec<i16> = codes.into_iter().map(|code| code as i16).collect();
     let dtype = if bits == 4 { DType::Int4 } else { DType::Int8 };
     let packed = pack(dtype, &codes).unwrap_or_default();
     let data = Constant::by_size(dtype, &wide(shape), packed);

@@ -7,7 +7,7 @@ use coremill_tensor::packed;
 use coremill_tensor::{Buffer, DType};
 
 use super::blocks::Blocks;
-use super::codes::{Coder, Coding, Dense, Find, Lookup, Mask, Ranks, Sparse};
+use super::codes::{Coder, Coding, Dense, Find, Lookup, Mask, Ranks, Sparse, Steps, ZeroPoints};
 use super::form::{Form, Values};
 use super::linear::{self, Error, Granularity, Integer, Mode};
 use super::palette::{self, Palette, Tables};
@@ -158,10 +158,17 @@ impl Builder<'_> {
         let has_zero = config.mode != Mode::Symmetric
             || !matches!(config.dtype, Integer::Int8 | Integer::Int4);
         let range = config.dtype.range(config.mode);
-        let coder =
-            self.coder(source, Coding::Affine { blocks: self.blocks.clone(), steps, range }, dtype);
+        let scale = self.floats(&counts, &scales);
+        let held = scale.elements().cloned().expect("a constant of floats has elements");
+        let zero_points = match zeros.first() {
+            Some(&first) if zeros.iter().all(|&zero| zero == first) => ZeroPoints::One(first),
+            _ => ZeroPoints::Each(zeros.clone()),
+        };
+        let steps = Steps { scales: held, is_half: source.is_half(), zero_points };
+        let coding = Coding::Affine { blocks: self.blocks.clone(), steps, range };
+        let coder = self.coder(source, coding, dtype);
         let scaled = |mut op: Op| {
-            op = op.with("scale", Binding::Literal(self.floats(&counts, &scales)));
+            op = op.with("scale", Binding::Literal(scale.clone()));
             match has_zero {
                 true => op.with("offset", Binding::Literal(integers(&counts))),
                 false => op,

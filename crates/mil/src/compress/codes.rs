@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use coremill_tensor::kernels::codes::{Affine, Grid, above, affine, grid, pack};
-use coremill_tensor::{DType, Identity, Isa, Produce};
+use coremill_tensor::{Buffer, DType, Identity, Isa, Produce};
+use half::f16;
 
 use super::blocks::Blocks;
 use super::source::{CHUNK, Source};
@@ -15,9 +16,41 @@ pub(super) enum Coding {
     /// Not at all.
     Floats,
     /// Integers of a scale and a zero point for each block.
-    Affine { blocks: Blocks, steps: Vec<Affine>, range: (f32, f32) },
+    Affine { blocks: Blocks, steps: Steps, range: (f32, f32) },
     /// Places in tables, one for each block.
     Tables { blocks: Blocks, tables: Lookup },
+}
+
+/// The scale and the zero point of each block. Of a model with small blocks these are many, so they are kept as they are
+/// written: the scales are those of the constant itself.
+pub(super) struct Steps {
+    pub(super) scales: Buffer,
+    /// Whether scales have 16 bits.
+    pub(super) is_half: bool,
+    pub(super) zero_points: ZeroPoints,
+}
+
+/// The integers that stand for 0.
+pub(super) enum ZeroPoints {
+    /// One for all blocks.
+    One(i16),
+    /// One for each block.
+    Each(Vec<i16>),
+}
+
+impl Steps {
+    fn of(&self, block: usize) -> Affine {
+        let bytes = self.scales.as_bytes();
+        let scale = match self.is_half {
+            true => f16::from_le_bytes(bytes.as_chunks().0[block]).to_f32(),
+            false => f32::from_le_bytes(bytes.as_chunks().0[block]),
+        };
+        let zero_point = match &self.zero_points {
+            ZeroPoints::One(zero) => *zero,
+            ZeroPoints::Each(zeros) => zeros[block],
+        };
+        Affine { scale, zero_point: zero_point.into() }
+    }
 }
 
 /// Tables, and how places in them are found.
@@ -76,7 +109,7 @@ impl Coder {
             Coding::Floats => {}
             Coding::Affine { blocks, steps, range } => {
                 let mut runs = Vec::new();
-                let mut add = |run, block: usize| runs.push((run, steps[block]));
+                let mut add = |run, block: usize| runs.push((run, steps.of(block)));
                 blocks.for_each_run(at, numbers.len(), &mut add);
                 affine(isa, numbers, &runs, *range, self.source.is_half(), to);
             }
@@ -111,7 +144,7 @@ impl Coder {
             Coding::Floats => to.extend_from_slice(numbers),
             Coding::Affine { blocks, steps, .. } => {
                 blocks.for_each_run(at, codes.len(), |run, block| {
-                    let Affine { scale, zero_point } = steps[block];
+                    let Affine { scale, zero_point } = steps.of(block);
                     let number =
                         |&code: &u8| self.source.round(scale * (integer(code) - zero_point));
                     to.extend(codes[next(run)].iter().map(number));

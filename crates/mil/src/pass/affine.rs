@@ -105,7 +105,7 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
 }
 
 /// The extents of a layer's weight, a constant of `fp32` that may be stored quantized.
-fn weight_shape(editor: &Editor<'_>, layer: OpId) -> Option<Vec<u64>> {
+pub(super) fn weight_shape(editor: &Editor<'_>, layer: OpId) -> Option<Vec<u64>> {
     if let Some(weight) = editor.constant_argument(layer, "weight") {
         return weight.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?.known_shape();
     }
@@ -116,7 +116,7 @@ fn weight_shape(editor: &Editor<'_>, layer: OpId) -> Option<Vec<u64>> {
 }
 
 /// What gives a layer's weight times a factor for each of its output channels.
-fn scaled_weight(
+pub(super) fn scaled_weight(
     editor: &Editor<'_>,
     layer: OpId,
     shape: &[u64],

@@ -18,6 +18,7 @@ mod norms;
 mod padding;
 mod precision;
 mod products;
+mod rescale;
 mod slices;
 mod transposes;
 mod updates;
@@ -30,6 +31,7 @@ pub use inputs::consume_inputs;
 pub use literals::state_literals;
 pub use names::without_precision;
 pub use precision::{KeepFp32, to_fp16};
+pub use rescale::{Magnitude, Rescaled, Scaled, rescale};
 
 use crate::infer::{Analysis, Problem, Refusal, analyze};
 use crate::ir::{Function, Op, ValueId};

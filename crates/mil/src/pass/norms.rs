@@ -87,6 +87,29 @@ fn written_out(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     None
 }
 
+/// A norm by the root of the mean square.
+pub(super) struct RootMeanSquare {
+    pub(super) x: ValueId,
+    pub(super) squares: ValueId,
+    /// The axes, from the last.
+    pub(super) axes: Vec<i32>,
+    pub(super) epsilon: f64,
+}
+
+/// The norm that a product or a quotient is: `x · rsqrt(mean(x²) + ε)`, or `x / sqrt(mean(x²) + ε)`.
+pub(super) fn root_mean_square(editor: &Editor<'_>, id: OpId) -> Option<RootMeanSquare> {
+    let divides = editor.op(id)?.kind()? == OpKind::RealDiv;
+    let (left, right) = (editor.argument(id, "x")?, editor.argument(id, "y")?);
+    let pairs: &[(ValueId, ValueId)] =
+        if divides { &[(left, right)] } else { &[(left, right), (right, left)] };
+    pairs.iter().find_map(|&(x, root)| {
+        let (variance, epsilon) = root_of(editor, root, divides)?;
+        let (squares, axes) = mean(editor, variance)?;
+        let found = squared(editor, squares)? == x;
+        found.then_some(RootMeanSquare { x, squares, axes, epsilon })
+    })
+}
+
 /// The variance and the epsilon under a root, or under the inverse of one.
 fn root_of(editor: &Editor<'_>, root: ValueId, divides: bool) -> Option<(ValueId, f64)> {
     let id = editor.producer(root)?;

@@ -105,6 +105,7 @@ pub(super) fn convert(
         demands: Demands::default(),
         precision: options.precision,
         wide: wide(options, &opened.model),
+        chosen: None,
         summary: coremill::summary::summarize(&opened.model),
         elapsed: start.elapsed(),
         agreement,

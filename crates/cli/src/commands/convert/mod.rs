@@ -3,6 +3,7 @@
 mod functions;
 pub(super) mod numbers;
 pub(super) mod options;
+pub(super) mod precision;
 pub(super) mod refusals;
 pub(super) mod report;
 mod shapes;
@@ -13,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
-use coremill::compiler::{self, Conversion, Options, Precision, States};
+use coremill::compiler::{self, Conversion, LowerOptions, Options, Precision, States};
 use coremill::convert::{self as library, Agreement};
 use coremill::mil::model::Metadata;
 use coremill::mil::text::Dialect;
 use coremill::mil::verify::{RenderOptions, Severity, Verified};
+use coremill::precision::Output;
 use coremill::pt2::ExportedProgram;
 
 use crate::output::{self, Failure};
@@ -31,7 +33,7 @@ use report::{Made, Reports};
 /// with its place in the model, and nothing is written then.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill convert model.pt2 -o Model.mlpackage\n  coremill convert model.pt2 -o Model.mlpackage --target ios18 --precision fp32\n  coremill convert model.pt2 -o Model.mlpackage --shapes 'x=1,3,224,224;1,3,448,448' --verify\n  coremill convert main=decode.pt2 prefill=prefill.pt2 -o Llm.mlpackage\n  coremill convert exports/*.pt2 --output-dir packages"
+    after_help = "Examples:\n  coremill convert model.pt2 -o Model.mlpackage\n  coremill convert model.pt2 -o Model.mlpackage --target ios18 --precision fp32\n  coremill convert model.pt2 -o Model.mlpackage --shapes 'x=1,3,224,224;1,3,448,448' --verify\n  coremill convert model.pt2 -o Model.mlpackage --precision auto --samples calibration/\n  coremill convert main=decode.pt2 prefill=prefill.pt2 -o Llm.mlpackage\n  coremill convert exports/*.pt2 --output-dir packages"
 )]
 pub(crate) struct Args {
     /// The archives, each to a package of its own; with the name of a function before each, all to the functions of one
@@ -108,7 +110,11 @@ impl FromStr for Note {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let options = options(args)?;
+    let is_auto = args.program.auto()?.is_some();
     let named = functions::named(&args.models)?;
+    if is_auto && named.is_some() {
+        return Err(precision::of_several());
+    }
     let outputs = outputs(args, named.is_some())?;
     if let Some(directory) = &args.output_dir {
         std::fs::create_dir_all(directory).map_err(|error| {
@@ -139,8 +145,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Ok(made) => {
                 output::tell(&report::render(&made));
                 let off = made.agreement.as_ref().is_some_and(|agreement| !agreement.holds());
+                let is_far = made.chosen.as_ref().is_some_and(|chosen| !chosen.holds());
                 reports.made(&made);
-                if off {
+                if is_far {
+                    failures.push(
+                        Failure::user(format_args!(
+                            "{}: no precision but fp32 does; the package was written",
+                            output.display()
+                        ))
+                        .hint(Some(precision::REMEDY)),
+                    );
+                } else if off {
                     failures.push(
                         Failure::user(format_args!(
                             "{}: the numbers are not as they should be; the package was written",
@@ -289,9 +304,21 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
     let torch_version = program.torch_version.clone();
     progress.stage(format!("converting {}", path.display()));
     let bound = args.program.bound(options.precision);
-    let again = bound.map(|_| program.clone());
-    let Conversion { model, target, demands, .. } =
-        library::convert(program, options).map_err(|error| stop(path, error))?;
+    let is_again = bound.is_some() || args.program.auto()?.is_some();
+    let again = is_again.then(|| program.clone());
+    let mut conversion = library::convert(program, options).map_err(|error| stop(path, error))?;
+    let mut options = LowerOptions { options: options.clone(), ..LowerOptions::default() };
+    let mut chosen = None;
+    if let Some(program) = &again {
+        progress.stage("choosing the precision");
+        chosen = precision::chosen(&args.program, program, Output::Model, &mut options)?;
+        if options.options.rewrite.is_some() {
+            let converted = library::convert(program.clone(), &options.options);
+            conversion = converted.map_err(|error| stop(path, error))?;
+        }
+    }
+    let options = options.options;
+    let Conversion { model, target, demands, .. } = conversion;
     let opened = coremill::Opened::made(model, output);
     let verified = sound(path, &opened)?;
     progress.stage(format!("writing {}", output.display()));
@@ -303,7 +330,7 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
     if let (Some(bound), Some(program)) = (bound, again) {
         progress.stage("verifying the numbers");
         agreement =
-            library::check_numbers(program, options, &verified, bound).map_err(|error| {
+            library::check_numbers(program, &options, &verified, bound).map_err(|error| {
                 Failure::user(format_args!(
                     "{}: the numbers cannot be verified: {error}; the package was written",
                     path.display()
@@ -323,7 +350,8 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
         asked_for: args.program.has_target(),
         demands,
         precision: options.precision,
-        wide: wide(options, &opened.model),
+        wide: wide(&options, &opened.model),
+        chosen,
         summary: coremill::summary::summarize(&opened.model),
         elapsed,
         agreement,

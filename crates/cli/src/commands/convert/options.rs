@@ -1,5 +1,6 @@
 //! How a program becomes one of Core ML: the options that `convert` and `lower` share.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
@@ -21,6 +22,10 @@ pub(in crate::commands) struct ProgramArgs {
     /// What floats are computed in
     #[arg(long, value_enum, default_value_t = PrecisionArg::Fp16, help_heading = "Program")]
     precision: PrecisionArg,
+    /// For `--precision auto`: a `.npz` file with the inputs of a call by name, or a folder of such files or of pictures; any
+    /// number. The inputs that the archive holds if not given
+    #[arg(long, value_name = "PATH", help_heading = "Program")]
+    samples: Vec<PathBuf>,
     /// Operations that compute in fp32 all the same, by MIL's names: `softmax,reduce_mean`
     #[arg(long, value_name = "OP", value_delimiter = ',', help_heading = "Program")]
     fp32_ops: Vec<String>,
@@ -60,6 +65,9 @@ enum PrecisionArg {
     Fp16,
     /// 32 bits
     Fp32,
+    /// 16 bits where samples show that these do, after powers of two were moved from operation to operation so that they
+    /// do; 32 bits in the fewest other operations
+    Auto,
 }
 
 impl FromStr for Bound {
@@ -88,12 +96,22 @@ impl ProgramArgs {
         self.target.is_some()
     }
 
+    /// The samples to choose the precision with, if it is to be chosen.
+    pub(in crate::commands) fn auto(&self) -> Result<Option<&[PathBuf]>, Failure> {
+        match (self.precision, self.samples.is_empty()) {
+            (PrecisionArg::Auto, _) => Ok(Some(&self.samples)),
+            (_, true) => Ok(None),
+            (_, false) => Err(Failure::user("samples are for choosing the precision")
+                .hint(Some("pass `--precision auto`, too"))),
+        }
+    }
+
     /// The options of the compiler; what is not said here is as it is if nothing is said.
     pub(in crate::commands) fn options(&self) -> Result<Options, Failure> {
         Ok(Options {
             target: self.target,
             precision: match self.precision {
-                PrecisionArg::Fp16 => Precision::Fp16,
+                PrecisionArg::Fp16 | PrecisionArg::Auto => Precision::Fp16,
                 PrecisionArg::Fp32 => Precision::Fp32,
             },
             fp32_ops: self.fp32_ops.clone(),

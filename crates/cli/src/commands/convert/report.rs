@@ -7,12 +7,14 @@ use std::time::Duration;
 use coremill::compiler::{Demands, Precision};
 use coremill::convert::{self, Agreement, Wide};
 use coremill::mil::ir::Opset;
+use coremill::precision::Chosen;
 use coremill::quantity;
 use coremill::summary::{FunctionSummary, Summary};
 use serde::Serialize;
 
 use super::Stop;
 use super::numbers::{self, Verified};
+use super::precision::ChosenReport;
 use crate::commands::inspect;
 use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
@@ -33,6 +35,8 @@ pub(super) struct Made {
     pub(super) precision: Precision,
     /// What computes in `fp32` all the same.
     pub(super) wide: Vec<Wide>,
+    /// How the precision was chosen, if it was.
+    pub(super) chosen: Option<Chosen>,
     pub(super) summary: Summary,
     pub(super) elapsed: Duration,
     pub(super) agreement: Option<Agreement>,
@@ -55,7 +59,10 @@ pub(super) fn render(made: &Made) -> String {
         ]);
     };
     row("target", made.target.to_string(), reason(made));
-    row("precision", precision(made.precision).to_owned(), exceptions(&made.wide));
+    let tried = made.chosen.as_ref().map(tried);
+    let notes = [tried.unwrap_or_default(), exceptions(&made.wide)];
+    let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();
+    row("precision", precision(made.precision).to_owned(), notes.join("; "));
     let weights = &made.summary.weights;
     let parameters = format!("{} parameters", quantity::count(weights.parameters));
     row("weights", quantity::bytes(weights.bytes), parameters);
@@ -65,6 +72,9 @@ pub(super) fn render(made: &Made) -> String {
         text += &inspect::render_features(function);
         text += &operations(function);
     }
+    if let Some(chosen) = &made.chosen {
+        text += &super::precision::render(chosen);
+    }
     if let Some(agreement) = &made.agreement {
         text += &numbers::render(agreement);
     }
@@ -72,6 +82,13 @@ pub(super) fn render(made: &Made) -> String {
         let _ = writeln!(text, "  {}: numbers were not verified: {why}", paint(ERROR, "warning"));
     }
     text
+}
+
+fn tried(chosen: &Chosen) -> String {
+    match chosen.samples {
+        1 => "chosen with 1 sample".to_owned(),
+        count => format!("chosen with {count} samples"),
+    }
 }
 
 fn precision(precision: Precision) -> &'static str {
@@ -158,6 +175,8 @@ enum Outcome {
         precision: &'static str,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         kept_in_fp32: Vec<Wide>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        chosen: Option<ChosenReport>,
         functions: Vec<FunctionSummary>,
         parameters: u64,
         weight_bytes: u64,
@@ -212,6 +231,7 @@ impl Reports {
                 target_reason: reason(made),
                 precision: precision(made.precision),
                 kept_in_fp32: made.wide.clone(),
+                chosen: made.chosen.as_ref().map(ChosenReport::of),
                 functions: made.summary.functions.clone(),
                 parameters: made.summary.weights.parameters,
                 weight_bytes: made.summary.weights.bytes,

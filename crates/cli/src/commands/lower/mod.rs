@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, Options, WeightSharing};
 use coremill::convert::{self, Agreement};
 use coremill::executorch;
+use coremill::precision::Output;
 use coremill::pt2::ExportedProgram;
 use coremill::pte;
 
 use super::convert::options::ProgramArgs;
-use super::convert::{Stop, stop as convert_stop};
+use super::convert::{Stop, precision, stop as convert_stop};
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use report::Made;
@@ -154,6 +155,9 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     for model in &args.models {
         super::is_apart(Path::new(method_and_path(model)?.1), &args.output)?;
     }
+    if args.program.auto()?.is_some() && args.models.len() > 1 {
+        return Err(precision::of_several().into());
+    }
     let progress = Progress::start("reading the archives");
     let mut programs = Vec::new();
     let mut sources = Vec::new();
@@ -185,15 +189,26 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     };
     options.apply_specs(&args.compile_spec).map_err(refusal)?;
     let bound = args.program.bound(options.options.precision);
-    let again = bound.map(|_| programs.clone());
+    let is_again = bound.is_some() || args.program.auto()?.is_some();
+    let again = is_again.then(|| programs.clone());
     progress.stage("lowering");
-    let lowered = compiler::lower(programs, &options).map_err(|error| {
+    let failed = |error: compiler::Error| -> Stop {
         if let compiler::Error::Refused(_) = &error {
             return convert_stop(Path::new(&args.models.join(", ")), error);
         }
         let hint = error.hint().map(str::to_owned);
         Failure::user(&error).hint(hint.as_deref()).into()
-    })?;
+    };
+    let mut lowered = compiler::lower(programs, &options).map_err(failed)?;
+    let mut chosen = None;
+    if let Some([(_, program)]) = again.as_deref() {
+        progress.stage("choosing the precision");
+        chosen = precision::chosen(&args.program, program, Output::Program, &mut options)?;
+        if options.options.rewrite.is_some() {
+            let programs = again.clone().unwrap_or_default();
+            lowered = compiler::lower(programs, &options).map_err(failed)?;
+        }
+    }
     progress.stage(format!("writing {}", args.output.display()));
     pte::write(&args.output, &lowered.program, &pte::WriteOptions { durable: args.sync }).map_err(
         |error| {
@@ -217,12 +232,22 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         bytes,
         sources: &sources,
         reports: &lowered.reports,
+        chosen: chosen.as_ref(),
         numbers: &numbers,
         bounded: (&lowered.bounded, args.max_size),
     };
     output::tell(&report::render(&made, args.partition_report));
     if args.json {
         output::print_json(&report::to_json(&made))?;
+    }
+    if chosen.as_ref().is_some_and(|chosen| !chosen.holds()) {
+        return Ok(Some(
+            Failure::user(format_args!(
+                "{}: no precision but fp32 does; the program was written",
+                args.output.display()
+            ))
+            .hint(Some(precision::REMEDY)),
+        ));
     }
     match made.is_off() {
         true => Ok(Some(

@@ -6,11 +6,13 @@ use std::path::Path;
 
 use coremill::compiler::{Outside, PartReport, Reason, Refused, Report};
 use coremill::convert::{self, Agreement};
+use coremill::precision::Chosen;
 use coremill::quantity;
 use serde::Serialize;
 
 use crate::commands::convert::Stop;
 use crate::commands::convert::numbers::{self, Verified};
+use crate::commands::convert::precision::{self, ChosenReport};
 use crate::commands::convert::refusals::render_group;
 use crate::commands::convert::report::Stopped;
 use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
@@ -25,6 +27,8 @@ pub(super) struct Made<'a> {
     /// Methods, and the archives that they come from.
     pub(super) sources: &'a [(&'a str, &'a str)],
     pub(super) reports: &'a [Report],
+    /// How the precision was chosen, if it was.
+    pub(super) chosen: Option<&'a Chosen>,
     /// How the numbers of each method agree; empty if they were not to be verified, none for a method whose archive holds
     /// no sample inputs.
     pub(super) numbers: &'a [Option<Agreement>],
@@ -76,6 +80,9 @@ pub(super) fn render(made: &Made<'_>, details: bool) -> String {
     }
     for report in made.reports {
         text += &render_warnings(report);
+    }
+    if let Some(chosen) = made.chosen {
+        text += &precision::render(chosen);
     }
     for (report, agreement) in made.reports.iter().zip(made.numbers) {
         match agreement {
@@ -191,6 +198,9 @@ pub(super) struct Json {
     format_version: u32,
     path: String,
     bytes: u64,
+    /// How the precision was chosen, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen: Option<ChosenReport>,
     methods: Vec<JsonMethod>,
 }
 
@@ -288,6 +298,7 @@ pub(super) fn to_json(made: &Made<'_>) -> Json {
         format_version: 1,
         path: made.path.display().to_string(),
         bytes: made.bytes,
+        chosen: made.chosen.map(ChosenReport::of),
         methods: made.reports.iter().enumerate().map(method).collect(),
     }
 }

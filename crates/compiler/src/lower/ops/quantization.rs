@@ -30,6 +30,11 @@ pub(crate) const ROWS: &[Row] = &[
     all("torchao.quantize_affine", |call| quantize(call, Scheme::blocks)),
     all("torchao.dequantize_affine", |call| dequantize(call, Scheme::blocks)),
     all("torchao.choose_qparams_affine", choose_parameters),
+    all("quantized_decomposed.choose_qparams", |call| choose_for_all(call, false)),
+    all("quantized_decomposed.choose_qparams_symmetric", |call| choose_for_all(call, true)),
+    all("quantized_decomposed.choose_qparams_per_token", choose_for_tokens),
+    all("quantized_decomposed.choose_qparams_per_token_asymmetric", choose_for_uneven_tokens),
+    all("quantized_decomposed._choose_qparams_per_token_asymmetric_impl", choose_for_uneven_tokens),
     all("quant.dequantize_codebook", dequantize_codebook),
     all("aten.fake_quantize_per_tensor_affine", |call| fake(call, Scheme::tensor)),
     all("aten.fake_quantize_per_channel_affine", |call| fake(call, Scheme::channels)),
@@ -520,6 +525,96 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
         };
         let dtype = call.result_tensor(index).map_or(ScalarType::Float32, |meta| meta.dtype);
         values.push(call.cast_to(shaped, dtype)?);
+    }
+    call.give_all(&values)
+}
+
+/// The smallest and the largest element along axes, which stay; 0 lies between them.
+fn extremes(
+    call: &mut Call<'_, '_>,
+    axes: impl Fn(usize) -> Vec<usize>,
+) -> Result<(ValueId, ValueId), Refusal> {
+    let x = call.tensor("input")?.value;
+    let x = call.cast(x, DType::Fp32)?;
+    let axes = axes(call.rank(x));
+    let least = call.reduced(OpKind::ReduceMin, x, &axes, true)?;
+    let most = call.reduced(OpKind::ReduceMax, x, &axes, true)?;
+    call.exact = true;
+    let least = call.binary(OpKind::Minimum, least, 0.0_f32)?;
+    Ok((least, call.binary(OpKind::Maximum, most, 0.0_f32)?))
+}
+
+/// One scale and zero point for all elements, as PT2E's observers of dynamic activations choose them.
+fn choose_for_all(call: &mut Call<'_, '_>, symmetric: bool) -> Results {
+    let (least, most) = extremes(call, |rank| (0..rank).collect())?;
+    let low = call.known_int("quant_min")? as f32;
+    let high = call.known_int("quant_max")? as f32;
+    let epsilon = call.optional_float("eps")?.unwrap_or(f64::from(f32::EPSILON)) as f32;
+    let width = if symmetric {
+        let negated = call.scaled(least, -1.0)?;
+        let largest = call.binary(OpKind::Maximum, negated, most)?;
+        call.scaled(largest, 2.0)?
+    } else {
+        call.binary(OpKind::Sub, most, least)?
+    };
+    let scale = call.scaled(width, 1.0 / f64::from(high - low))?;
+    let scale = call.binary(OpKind::Maximum, scale, epsilon)?;
+    let zero_point = if symmetric {
+        let middle = match call.scalar_type("dtype")? {
+            Some(ScalarType::UInt8) => 128.0_f32,
+            _ => 0.0,
+        };
+        let zeros = call.scaled(scale, 0.0)?;
+        call.binary(OpKind::Add, zeros, middle)?
+    } else {
+        let steps = call.binary(OpKind::RealDiv, least, scale)?;
+        let steps = call.unary(OpKind::Round, steps)?;
+        let zero_point = call.binary(OpKind::Sub, low, steps)?;
+        call.clip(zero_point, low, high)?
+    };
+    let scale = call.reshape(scale, &[Int::Known(1)])?;
+    let zero_point = call.reshape(zero_point, &[Int::Known(1)])?;
+    give_parameters(call, scale, zero_point)
+}
+
+/// A scale for each row, and no zero point.
+fn choose_for_tokens(call: &mut Call<'_, '_>) -> Results {
+    let (least, most) = extremes(call, |rank| vec![rank.saturating_sub(1)])?;
+    let negated = call.scaled(least, -1.0)?;
+    let largest = call.binary(OpKind::Maximum, negated, most)?;
+    let largest = call.binary(OpKind::Maximum, largest, 1e-5_f32)?;
+    let scale = call.scaled(largest, 1.0 / 127.0)?;
+    let zero_point = call.scaled(scale, 0.0)?;
+    give_parameters(call, scale, zero_point)
+}
+
+/// A scale and a zero point for each row. The zero point is that which is off less at the end of the range that it is
+/// computed from.
+fn choose_for_uneven_tokens(call: &mut Call<'_, '_>) -> Results {
+    const LOW: f32 = -128.0;
+    const HIGH: f32 = 127.0;
+    let (least, most) = extremes(call, |rank| vec![rank.saturating_sub(1)])?;
+    let width = call.binary(OpKind::Sub, most, least)?;
+    let scale = call.scaled(width, 1.0 / f64::from(HIGH - LOW))?;
+    let scale = call.binary(OpKind::Maximum, scale, f32::EPSILON)?;
+    let below = call.binary(OpKind::RealDiv, least, scale)?;
+    let above = call.binary(OpKind::RealDiv, most, scale)?;
+    let sum = call.binary(OpKind::Add, below, above)?;
+    let from_below = call.binary(OpKind::Greater, sum, -(LOW + HIGH))?;
+    let with_least = call.binary(OpKind::Sub, LOW, below)?;
+    let with_most = call.binary(OpKind::Sub, HIGH, above)?;
+    let zero_point = call.select(from_below, with_least, with_most)?;
+    let zero_point = call.clip(zero_point, LOW, HIGH)?;
+    let zero_point = call.unary(OpKind::Round, zero_point)?;
+    give_parameters(call, scale, zero_point)
+}
+
+/// Gives a scale and a zero point in the types that torch has them in.
+fn give_parameters(call: &mut Call<'_, '_>, scale: ValueId, zero_point: ValueId) -> Results {
+    let mut values = Vec::with_capacity(2);
+    for (index, value) in [scale, zero_point].into_iter().enumerate() {
+        let dtype = call.result_tensor(index).map_or(ScalarType::Float32, |meta| meta.dtype);
+        values.push(call.cast_to(value, dtype)?);
     }
     call.give_all(&values)
 }

@@ -1,0 +1,98 @@
+//! How `--precision auto` keeps a program within half precision.
+
+use coremill::compiler::LowerOptions;
+use coremill::precision::{Chosen, Cure, Outcome, Output, choose};
+use coremill::pt2::ExportedProgram;
+use serde::Serialize;
+
+use super::options::ProgramArgs;
+use crate::commands::{compare, failure};
+use crate::output::Failure;
+use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table};
+
+/// What helps where no cure does.
+pub(in crate::commands) const REMEDY: &str =
+    "pass `--precision fp32`, or samples like those that the model will see";
+
+/// Chooses, if that is asked for, and notes in the options what is to be done.
+pub(in crate::commands) fn chosen(
+    args: &ProgramArgs,
+    program: &ExportedProgram,
+    output: Output,
+    options: &mut LowerOptions,
+) -> Result<Option<Chosen>, Failure> {
+    let Some(samples) = args.auto()? else { return Ok(None) };
+    let chosen = choose(program, output, options, samples).map_err(|error| failure(&error))?;
+    options.options.rewrite = chosen.rewrite.clone();
+    Ok(Some(chosen))
+}
+
+/// What is said where several methods or functions would need a choice each.
+pub(in crate::commands) fn of_several() -> Failure {
+    Failure::user("the precision of several programs in one file cannot be chosen at once").hint(
+        Some("name what each needs in fp32 with `--fp32-modules`; `--precision auto` on it alone says what"),
+    )
+}
+
+/// A line for each cure and each output.
+pub(in crate::commands) fn render(chosen: &Chosen) -> String {
+    let mut table = Table::new(2);
+    let title = |title: &'static str| Cell::text(title).style(FAINT);
+    if !chosen.cures.is_empty() {
+        table.row(["beyond fp16", "why", "what is done", "what it costs"].map(title));
+    }
+    for cure in &chosen.cures {
+        let place = match &cure.module {
+            Some(module) => format!("{} in {module}", cure.name),
+            None => cure.name.clone(),
+        };
+        table.row([
+            Cell::text(place).style(STRONG),
+            Cell::text(&cure.reason),
+            Cell::text(&cure.remedy),
+            Cell::text(&cure.cost),
+        ]);
+    }
+    let mut text = table.render();
+    let mut table = Table::new(2);
+    let head = ["output", "in fp16", "as written", ""];
+    table.row(head.into_iter().enumerate().map(|(index, title)| {
+        let cell = if (1..3).contains(&index) { Cell::number(title) } else { Cell::text(title) };
+        cell.style(FAINT)
+    }));
+    let decibels = |found: Option<f64>| compare::decibels(found.unwrap_or(f64::INFINITY));
+    for outcome in &chosen.outputs {
+        let is_enough = outcome.after.is_none_or(|found| found >= coremill::precision::ENOUGH_DB);
+        table.row([
+            Cell::text(&outcome.name).style(STRONG),
+            Cell::number(decibels(outcome.before)),
+            Cell::number(decibels(outcome.after)),
+            match is_enough {
+                true => Cell::text("agrees with fp32").style(GOOD),
+                false => Cell::text("is too far from fp32").style(ERROR),
+            },
+        ]);
+    }
+    text += &table.render();
+    text
+}
+
+/// The same for programs.
+#[derive(Serialize)]
+pub(in crate::commands) struct ChosenReport {
+    holds: bool,
+    samples: usize,
+    cures: Vec<Cure>,
+    outputs: Vec<Outcome>,
+}
+
+impl ChosenReport {
+    pub(in crate::commands) fn of(chosen: &Chosen) -> ChosenReport {
+        ChosenReport {
+            holds: chosen.holds(),
+            samples: chosen.samples,
+            cures: chosen.cures.clone(),
+            outputs: chosen.outputs.clone(),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! `compress`, beside coremltools: a script of the oracles takes turns with both.
+
+use std::process::Command;
+
+use crate::oracle;
+use crate::workspace::{binary, cargo, execute, root};
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How many rounds
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+}
+
+/// Measures; the error says that a promise was not kept.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    let root = root();
+    let python = oracle::interpreter(&root)?;
+    let mut build = cargo(&root);
+    build.args(["build", "--release", "--quiet", "--package", "coremill-cli"]);
+    execute(&mut build, "building the command")?;
+    let mut script = Command::new(python);
+    script.current_dir(&root).args(["-m", "oracle.bench_compress", "--coremill"]);
+    script.arg(binary(&root)).arg("--rounds").arg(arguments.rounds.to_string());
+    execute(&mut script, "measuring what compression takes")
+}
