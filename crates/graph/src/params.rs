@@ -197,7 +197,7 @@ impl Params {
             let part = part.as_ref();
             match self.entries.get(part) {
                 Some(param) => all.push(param),
-                None => fail!(Parameter, "there is no tensor `{part}`"),
+                None => fail!(Parameter, "no tensor `{part}` was loaded"),
             }
         }
         let Some(first) = all.first() else { fail!(Parameter, "no tensors are stacked") };

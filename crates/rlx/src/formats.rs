@@ -182,7 +182,7 @@ fn fine_scale<'g>(peak: Tensor<'g>, format: FloatFormat) -> Tensor<'g> {
 
 /// What codes stand for.
 pub(crate) fn decoded<'g>(codes: Tensor<'g>, of: impl Fn(u8) -> f32) -> Tensor<'g> {
-    // What is no number is never a code of a number; it would spoil the table in `fp16`.
+    // No number is encoded as an infinity or a NaN, which would spoil the table in `fp16`.
     let table: Vec<f32> =
         (0..=u8::MAX).map(|code| Some(of(code)).filter(|x| x.is_finite()).unwrap_or(0.0)).collect();
     let codes = if codes.dtype() == DType::Int32 { codes } else { codes.cast(DType::Int32) };
