@@ -98,13 +98,13 @@ def coremill_fails() -> Command:
     return lambda *arguments: run(arguments, 1).stderr
 
 
-def run(arguments: tuple[object, ...], code: int) -> "subprocess.CompletedProcess[str]":
-    """Runs `coremill`; fails the test unless it exits with the code."""
+def run(arguments: tuple[object, ...], code: int, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Runs `coremill`, in a folder if one is given; fails the test unless it exits with the code."""
     binary = os.environ.get("COREMILL")
     if not binary:
         pytest.fail("the variable COREMILL does not say where the `coremill` command is; `cargo xtask test` sets it")
     line = [binary, *map(str, arguments)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=folder)
     if done.returncode != code:
         pytest.fail(f"{' '.join(line)}: exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
     return done

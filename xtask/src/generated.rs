@@ -68,6 +68,20 @@ pub(crate) const RLX: Generated = Generated {
     file: "crates/rlx/tests/expected.txt",
 };
 
+/// The ATen operators that the oracle tests convert, for people.
+pub(crate) const OPERATORS: Generated = Generated {
+    command: "operators",
+    source: Source::Module("oracle.aten.table"),
+    file: "docs/operators.md",
+};
+
+/// The commands and their options, for people.
+pub(crate) const COMMANDS: Generated = Generated {
+    command: "commands",
+    source: Source::Module("oracle.commands"),
+    file: "docs/commands.md",
+};
+
 /// What to do with the file.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

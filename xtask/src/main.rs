@@ -40,6 +40,10 @@ enum Command {
     Kernels(generated::Arguments),
     /// Compute what `rlx-cpu` gives for the cases of `coremill-rlx`.
     Rlx(generated::Arguments),
+    /// List the ATen operators that convert, with the oldest release that has them.
+    Operators(generated::Arguments),
+    /// Write down what the commands' help says.
+    Commands(generated::Arguments),
     /// Generate the C header from the crate that implements it.
     Header(header::Arguments),
     /// Print what is read from `.pt2` archives as JSON.
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         Command::Schemas(arguments) => generated::SCHEMAS.run(&arguments),
         Command::Kernels(arguments) => generated::KERNELS.run(&arguments),
         Command::Rlx(arguments) => generated::RLX.run(&arguments),
+        Command::Operators(arguments) => generated::OPERATORS.run(&arguments),
+        Command::Commands(arguments) => generated::COMMANDS.run(&arguments),
         Command::Header(arguments) => header::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),

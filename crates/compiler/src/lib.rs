@@ -51,4 +51,4 @@ pub use pipeline::{
     Calls, Conversion, Demands, FED_KEY, Prepared, convert, convert_from, finish, prepare,
 };
 pub use preprocess::{EdgeProgram, Preprocessed, preprocess, preprocess_methods};
-pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS};
+pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS, SpecKey};

@@ -13,16 +13,58 @@ use crate::options::Precision;
 
 pub use coremill_pte::program::CompileSpec;
 
-/// What ExecuTorch's Core ML backend calls them.
-pub const KEYS: [&str; 8] = [
-    "compute_units",
-    "min_deployment_target",
-    "model_compute_precision",
-    "model_type",
-    "op_linear_quantizer_config",
-    "pass_pipeline",
-    "enumerated_shapes",
-    "multimethod_weight_sharing_strategy",
+/// A key of compile specs.
+pub struct SpecKey {
+    /// What ExecuTorch's Core ML backend calls it.
+    pub name: &'static str,
+    /// The values that it takes, for people.
+    pub values: &'static str,
+    /// What it decides.
+    pub meaning: &'static str,
+}
+
+const fn key(name: &'static str, values: &'static str, meaning: &'static str) -> SpecKey {
+    SpecKey { name, values, meaning }
+}
+
+/// The keys that are understood. `docs/executorch.md` lists them.
+pub const KEYS: [SpecKey; 8] = [
+    key(
+        "compute_units",
+        "`all`, `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`",
+        "the devices that Core ML may use; read on the device",
+    ),
+    key(
+        "min_deployment_target",
+        "`iOS15` to `iOS26`, or coremltools' numbers 6 to 10",
+        "the oldest release that must run the models; without it, the oldest that has what they need",
+    ),
+    key(
+        "model_compute_precision",
+        "`float16`, `float32`",
+        "the precision in which floats are computed; `float16` without it",
+    ),
+    key(
+        "model_type",
+        "`model`, `compiled_model`",
+        "whether packages or compiled models are stored; packages without it",
+    ),
+    key(
+        "op_linear_quantizer_config",
+        "JSON of coremltools' `OpLinearQuantizerConfig`",
+        "how weights are quantized to integers",
+    ),
+    key("pass_pipeline", "JSON of coremltools' pipeline", "which passes are left out"),
+    key(
+        "enumerated_shapes",
+        "JSON of ExecuTorch's shapes",
+        "the shapes that inputs may have; needs the full graph to be lowered",
+    ),
+    key(
+        "multimethod_weight_sharing_strategy",
+        "`positional`, `disabled`",
+        "whether methods share one model, part by part",
+    ),
 ];
 
 /// The shapes that the inputs of one symbolic shape may have: that shape, then the shapes and the inputs.
@@ -91,7 +133,8 @@ impl LowerOptions {
                 self.options.quantization = Some(config);
             }
             other => {
-                refuse!("`{other}` is not a key; there are {}", KEYS.join(", "))
+                let keys: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+                refuse!("`{other}` is not a key; there are {}", keys.join(", "))
             }
         }
         Ok(())
@@ -172,6 +215,26 @@ fn without_passes(value: &str) -> Result<Vec<String>, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `docs/executorch.md` holds the table of keys as it is.
+    #[test]
+    fn docs_list_every_key() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/executorch.md");
+        let page = std::fs::read_to_string(path).expect("docs/executorch.md");
+        let (begin, end) = ("<!-- compile specs -->\n", "\n<!-- end of compile specs -->");
+        let start = page.find(begin).expect("a place for the keys") + begin.len();
+        let stop = page.find(end).expect("an end of the keys");
+        let mut rows = String::from("| key | values | what it decides |\n|---|---|---|\n");
+        for SpecKey { name, values, meaning } in &KEYS {
+            rows += &format!("| `{name}` | {values} | {meaning} |\n");
+        }
+        if std::env::var_os("BLESS").is_some() {
+            let page = format!("{}{rows}{}", &page[..start], &page[stop..]);
+            std::fs::write(path, page).expect("write");
+        } else {
+            assert_eq!(&page[start..stop], rows, "run this test with BLESS=1");
+        }
+    }
 
     fn applied(specs: &[(&str, &str)], full_graph: bool) -> Result<LowerOptions, Refusal> {
         let spec = |&(key, value): &(&str, &str)| CompileSpec {

@@ -1,6 +1,5 @@
 //! The width of the terminal, and prose that wraps at words there.
 
-use std::env;
 use std::io::{IsTerminal, stderr, stdout};
 
 /// The width of lines of programs and code where nothing says how much there is.
@@ -11,14 +10,12 @@ const GUTTER: usize = 9;
 const NARROWEST: usize = 40;
 
 /// How many columns the terminal has; none where what is printed goes elsewhere, a file or a log, and nothing needs to
-/// be cut. `COLUMNS` decides where it is set.
+/// be cut.
 pub(crate) fn width() -> Option<usize> {
-    let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     // Summaries go to standard error, tables to standard output: what is kept of either must be whole.
     let is_terminal = stdout().is_terminal() && stderr().is_terminal();
-    let of_terminal = || terminal_size::terminal_size().filter(|_| is_terminal);
-    let columns = columns.or_else(|| Some(usize::from(of_terminal()?.0.0)));
-    columns.map(|columns| columns.max(NARROWEST))
+    let (columns, _) = terminal_size::terminal_size().filter(|_| is_terminal)?;
+    Some(usize::from(columns.0).max(NARROWEST))
 }
 
 /// How many characters of a line of code or of a program are shown.
