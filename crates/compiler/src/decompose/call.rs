@@ -23,6 +23,16 @@ impl Tensor {
         self.sizes.len()
     }
 
+    /// The size of a dimension. An archive may say of an operand that it has fewer than the operator takes.
+    pub(crate) fn extent(&self, at: usize) -> Result<&Size, Refusal> {
+        match self.sizes.get(at) {
+            Some(size) => Ok(size),
+            None => {
+                refuse!("dimension {at} is out of range for a tensor of rank {}", self.rank())
+            }
+        }
+    }
+
     pub(crate) fn argument(&self) -> Argument {
         Argument::Value(self.id)
     }

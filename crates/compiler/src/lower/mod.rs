@@ -528,8 +528,9 @@ fn agrees(found: &[Dim], meta: &TensorMeta) -> Result<(), Refusal> {
         .map(|size| size.fixed().map_or_else(|| "?".to_owned(), |size| size.to_string()))
         .collect();
     Err(Refusal::new(format!(
-        "the lowering gives [{}], but the program says [{}]; this is a fault of coremill",
+        "the lowering gives [{}], but the archive records [{}]",
         found.join(", "),
         wanted.join(", ")
-    )))
+    ))
+    .hint("export the program anew; if that does not help, this is a fault of coremill: please report it"))
 }

@@ -154,9 +154,9 @@ fn threshold(call: &mut Call<'_>) -> Results {
 
 fn prelu(call: &mut Call<'_>) -> Results {
     let (x, mut weight) = (call.tensor("self")?, call.tensor("weight")?);
-    if weight.rank() == 1 && x.rank() > 2 && weight.sizes[0] != Size::Fixed(1) {
+    if weight.rank() == 1 && x.rank() > 2 && *weight.extent(0)? != Size::Fixed(1) {
         let mut sizes = vec![Size::Fixed(1); x.rank() - 1];
-        sizes[0] = weight.sizes[0].clone();
+        sizes[0] = weight.extent(0)?.clone();
         weight = call.view(&weight, sizes)?;
     }
     let slope = call.multiply(&x, &weight)?;

@@ -130,7 +130,7 @@ fn volume(
     }
     let x = call.pad(x, &[0, 0, 0, 0, shape.padding[0], shape.padding[0]], Argument::Int(0))?;
     let depth = sizes[2].fixed();
-    let (Some(depth), Some(kernel)) = (depth, weight.sizes[2].fixed()) else {
+    let (Some(depth), Some(kernel)) = (depth, weight.extent(2)?.fixed()) else {
         refuse!("the depth of a convolution of volumes is not known");
     };
     let mut layers = Vec::new();
@@ -140,14 +140,21 @@ fn volume(
     // Batch, channels, kernel, depth, height, width.
     let stack = call.stack(&layers, 2)?;
     let turned = call.permute(&stack, &[0, 3, 1, 2, 4, 5])?;
-    let channels = size::multiply(&x.sizes[1], &Size::Fixed(kernel));
-    let images = size::multiply(&x.sizes[0], &Size::Fixed(depth));
-    let flat =
-        call.view(&turned, vec![images.clone(), channels, x.sizes[3].clone(), x.sizes[4].clone()])?;
-    let inner = size::multiply(&weight.sizes[1], &Size::Fixed(kernel));
+    let channels = size::multiply(x.extent(1)?, &Size::Fixed(kernel));
+    let images = size::multiply(x.extent(0)?, &Size::Fixed(depth));
+    let flat = call.view(
+        &turned,
+        vec![images.clone(), channels, x.extent(3)?.clone(), x.extent(4)?.clone()],
+    )?;
+    let inner = size::multiply(weight.extent(1)?, &Size::Fixed(kernel));
     let flat_weight = call.view(
         weight,
-        vec![weight.sizes[0].clone(), inner, weight.sizes[3].clone(), weight.sizes[4].clone()],
+        vec![
+            weight.extent(0)?.clone(),
+            inner,
+            weight.extent(3)?.clone(),
+            weight.extent(4)?.clone(),
+        ],
     )?;
     let rest = Shape {
         stride: shape.stride[1..].to_vec(),
@@ -209,7 +216,7 @@ fn transposed_volume(
     let turned = call.flip(weight, &[2, 3, 4])?;
     // Input channels by groups, output channels of each: to output channels, input channels of each.
     let groups = Size::Fixed(shape.groups);
-    let (inner, outer) = (&weight.sizes[0], &weight.sizes[1]);
+    let (inner, outer) = (weight.extent(0)?, weight.extent(1)?);
     let Some(inner) = inner.fixed().map(|inner| Size::Fixed(inner / shape.groups.max(1))) else {
         refuse!("the number of channels is not known");
     };

@@ -455,7 +455,7 @@ fn block_diag(call: &mut Call<'_>) -> Results {
         };
         let block = call.view(block, sizes)?;
         let block = call.cast(&block, dtype)?;
-        let Some(columns) = block.sizes[1].fixed() else {
+        let Some(columns) = block.extent(1)?.fixed() else {
             refuse!("the sizes of the blocks are unknown at compile time");
         };
         let after = total - done - columns;

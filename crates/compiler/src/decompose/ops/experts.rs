@@ -45,11 +45,11 @@ fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> R
             weight.rank()
         );
     }
-    let Some(groups) = weight.sizes[0].fixed().filter(|groups| *groups > 0) else {
+    let Some(groups) = weight.extent(0)?.fixed().filter(|groups| *groups > 0) else {
         refuse!("the number of groups is unknown at compile time");
     };
     let ends = call.cast(ends, ScalarType::Int64)?;
-    let count = call.count(&x.sizes[0], ScalarType::Int64)?;
+    let count = call.count(x.extent(0)?, ScalarType::Int64)?;
     let row = call.unsqueeze(&count, 1)?;
     // Before its group's end, and not before the end of the one before.
     let before = call.compare("lt", &row, &ends)?;
@@ -61,9 +61,9 @@ fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> R
     let rows = call.unsqueeze(x, 1)?;
     let zero = call.number_beside(Argument::Float(0.0), x)?;
     let placed = call.choose(&belongs, &rows, &zero)?;
-    let depth = size::multiply(&weight.sizes[0], &weight.sizes[1]);
-    let long = call.view(&placed, vec![x.sizes[0].clone(), depth.clone()])?;
-    let tall = call.view(weight, vec![depth, weight.sizes[2].clone()])?;
+    let depth = size::multiply(weight.extent(0)?, weight.extent(1)?);
+    let long = call.view(&placed, vec![x.extent(0)?.clone(), depth.clone()])?;
+    let tall = call.view(weight, vec![depth, weight.extent(2)?.clone()])?;
     let done = call.mm(&long, &tall)?;
     one(done)
 }

@@ -458,7 +458,7 @@ fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>, Refusa
     if !call.node.target.is("aten", "embedding_bag", "padding_idx") {
         return Ok(None);
     }
-    match weight.sizes[0].fixed() {
+    match weight.extent(0)?.fixed() {
         Some(rows) => Ok(Some(padding + rows)),
         None => refuse!("the number of rows is unknown at compile time"),
     }
@@ -477,7 +477,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     let sizes = call.result(0)?.sizes.clone();
     let weights = call.optional_tensor("per_sample_weights")?;
     // Which bag each index is in: how many bags begin at its place or before, less one.
-    let length = indices.sizes[0].clone();
+    let length = indices.extent(0)?.clone();
     let place = call.count(&length, ScalarType::Int64)?;
     let column = call.unsqueeze(&place, 1)?;
     let starts = long(call, &offsets)?;
@@ -491,7 +491,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     let begun = call.compare("le", &starts, &column)?;
     let count = call.sum(&begun, &[1], true)?;
     let bag = call.with("sub", &count, Argument::Int(1))?;
-    let bags = call.count(&starts.sizes[0], ScalarType::Int64)?;
+    let bags = call.count(starts.extent(0)?, ScalarType::Int64)?;
     let mut within = call.compare("eq", &bag, &bags)?;
     if let Some(padding) = padding {
         let counts = call.compare_number("ne", &indices, Argument::Int(padding))?;
@@ -499,7 +499,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
         within = call.logic("logical_and", &within, &counts)?;
     }
     let given = [("weight", weight.argument()), ("indices", indices.argument())];
-    let rows = vec![length, weight.sizes[1].clone()];
+    let rows = vec![length, weight.extent(1)?.clone()];
     let mut rows = call.emit("aten.embedding.default", &given, weight.dtype, rows)?;
     if mode == 2 {
         // Rows of other bags count for nothing; empty bags are zeros.

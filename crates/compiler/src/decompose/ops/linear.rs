@@ -73,7 +73,7 @@ pub(crate) fn affine(
     let product = match bias {
         None => call.mm(&rows, &turned)?,
         Some(bias) => {
-            let sizes = vec![rows.sizes[0].clone(), weight.sizes[0].clone()];
+            let sizes = vec![rows.extent(0)?.clone(), weight.extent(0)?.clone()];
             let given =
                 [("self", bias.argument()), ("mat1", rows.argument()), ("mat2", turned.argument())];
             call.emit("aten.addmm.default", &given, rows.dtype, sizes)?
@@ -81,7 +81,7 @@ pub(crate) fn affine(
     };
     let mut sizes = x.sizes.clone();
     sizes.pop();
-    sizes.push(weight.sizes[0].clone());
+    sizes.push(weight.extent(0)?.clone());
     call.view(&product, sizes)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
         let product = call.mm(&rows, y)?;
         let mut sizes = x.sizes.clone();
         sizes.pop();
-        sizes.push(y.sizes[1].clone());
+        sizes.push(y.extent(1)?.clone());
         return call.view(&product, sizes);
     }
     let (left, x_matrix) = x.sizes.split_at(x.rank() - 2);
@@ -337,13 +337,13 @@ fn bilinear(call: &mut Call<'_>) -> Results {
     let left = call.unsqueeze(&rows, 2)?;
     let right = call.unsqueeze(&columns, 1)?;
     let pairs = call.multiply(&left, &right)?;
-    let count = size::multiply(&rows.sizes[1], &columns.sizes[1]);
-    let pairs = call.view(&pairs, vec![rows.sizes[0].clone(), count.clone()])?;
-    let weight = call.view(&weight, vec![weight.sizes[0].clone(), count])?;
+    let count = size::multiply(rows.extent(1)?, columns.extent(1)?);
+    let pairs = call.view(&pairs, vec![rows.extent(0)?.clone(), count.clone()])?;
+    let weight = call.view(&weight, vec![weight.extent(0)?.clone(), count])?;
     let product = affine(call, &pairs, &weight, bias.as_ref())?;
     let mut sizes = x.sizes.clone();
     sizes.pop();
-    sizes.push(weight.sizes[0].clone());
+    sizes.push(weight.extent(0)?.clone());
     one(call.view(&product, sizes)?)
 }
 

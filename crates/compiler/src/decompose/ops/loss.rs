@@ -260,7 +260,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
 fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> Maybe {
     let Some(weight) = call.optional_tensor("weight")? else { return Ok(x) };
     let mut sizes = vec![Size::Fixed(1); x.rank() - at];
-    sizes[0] = weight.sizes[0].clone();
+    sizes[0] = weight.extent(0)?.clone();
     let weight = call.view(&weight, sizes)?;
     call.multiply(&x, &weight)
 }

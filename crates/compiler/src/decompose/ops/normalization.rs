@@ -119,7 +119,7 @@ fn batch_norm_training(call: &mut Call<'_>) -> Results {
             ("dim", crate::decompose::words::places(&over)),
             ("correction", Argument::Float(correction)),
         ];
-        call.emit("aten.var.correction", &given, x.dtype, vec![x.sizes[1].clone()])
+        call.emit("aten.var.correction", &given, x.dtype, vec![x.extent(1)?.clone()])
     };
     let own = variance(call, 0.0)?;
     let safe = call.add_number(&own, epsilon)?;
@@ -202,8 +202,8 @@ fn by_groups(
     let rest = size::product(&x.sizes[2..]);
     let mut given = vec![
         ("input", x.argument()),
-        ("N", call.size_argument(&x.sizes[0])?),
-        ("C", call.size_argument(&x.sizes[1])?),
+        ("N", call.size_argument(x.extent(0)?)?),
+        ("C", call.size_argument(x.extent(1)?)?),
         ("HxW", call.size_argument(&rest)?),
         ("group", Argument::Int(groups)),
         ("eps", Argument::Float(epsilon)),
@@ -215,7 +215,7 @@ fn by_groups(
         };
         given.push((name, argument));
     }
-    let statistics = vec![x.sizes[0].clone(), Size::Fixed(groups)];
+    let statistics = vec![x.extent(0)?.clone(), Size::Fixed(groups)];
     let types =
         vec![(x.dtype, x.sizes.clone()), (x.dtype, statistics.clone()), (x.dtype, statistics)];
     call.emit_several("aten.native_group_norm.default", &given, types)

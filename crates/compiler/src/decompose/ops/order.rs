@@ -186,7 +186,7 @@ fn kth(call: &mut Call<'_>) -> Results {
 fn median(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let flat = call.view(&x, vec![size::product(&x.sizes)])?;
-    let Some(length) = flat.sizes[0].fixed() else {
+    let Some(length) = flat.extent(0)?.fixed() else {
         refuse!("the number of elements is unknown at compile time");
     };
     let [values, _] = sorted(call, &flat, 0, false)?;

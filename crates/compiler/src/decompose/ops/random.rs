@@ -79,7 +79,10 @@ fn integers(call: &mut Call<'_>) -> Results {
 /// The order of numbers that are drawn.
 fn permutation(call: &mut Call<'_>) -> Results {
     let noted = call.result(0)?;
-    let (dtype, size) = (noted.dtype, noted.sizes[0].clone());
+    let Some(size) = noted.sizes.first().cloned() else {
+        refuse!("gives a tensor without dimensions")
+    };
+    let dtype = noted.dtype;
     let drawn: Tensor = drawn(call, "aten.rand.default", vec![size.clone()], ScalarType::Float32)?;
     let [_, places] = topk(call, &drawn, 0, &size, true)?;
     one(call.cast(&places, dtype)?)

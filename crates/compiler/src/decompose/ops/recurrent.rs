@@ -149,7 +149,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
     if batch_first {
         x = call.transpose(&x, 0, 1)?;
     }
-    let Some(steps) = x.sizes[0].fixed().filter(|steps| *steps <= MAX_STEPS) else {
+    let Some(steps) = x.extent(0)?.fixed().filter(|steps| *steps <= MAX_STEPS) else {
         refuse!("a recurrent layer has a known number of steps, at most {MAX_STEPS}");
     };
     let mut first = Vec::with_capacity(states.len());
@@ -157,7 +157,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
         first.push(if batched { state.clone() } else { call.unsqueeze(state, 1)? });
     }
     let projects = match first.as_slice() {
-        [h, c] => h.sizes[2] != c.sizes[2],
+        [h, c] => h.extent(2)? != c.extent(2)?,
         _ => false,
     };
     let mut last: Vec<Vec<Tensor>> = vec![Vec::new(); first.len()];
@@ -248,7 +248,11 @@ fn cell(call: &mut Call<'_>) -> Results {
     let batched = input.rank() == 2;
     check_ranks(&input, &states, 1)?;
     let row = |call: &mut Call<'_>, x: &Tensor| {
-        if batched { Ok(x.clone()) } else { call.view(x, vec![Size::Fixed(1), x.sizes[0].clone()]) }
+        if batched {
+            Ok(x.clone())
+        } else {
+            call.view(x, vec![Size::Fixed(1), x.extent(0)?.clone()])
+        }
     };
     let x = row(call, &input)?;
     let mut current = Vec::with_capacity(states.len());

@@ -139,11 +139,11 @@ fn plain(call: &mut Call<'_>) -> Results {
         }
         4 => one(planes(call, &x, linear, &sizes, [scales[0], scales[1]])?),
         5 => {
-            let batch = size::multiply(&x.sizes[0], &x.sizes[1]);
-            let depth = x.sizes[2].clone();
+            let batch = size::multiply(x.extent(0)?, x.extent(1)?);
+            let depth = x.extent(2)?.clone();
             let flat = call.view(
                 &x,
-                vec![batch.clone(), depth.clone(), x.sizes[3].clone(), x.sizes[4].clone()],
+                vec![batch.clone(), depth.clone(), x.extent(3)?.clone(), x.extent(4)?.clone()],
             )?;
             let wanted = vec![batch.clone(), depth.clone(), sizes[3].clone(), sizes[4].clone()];
             let done = planes(call, &flat, linear, &wanted, [scales[1], scales[2]])?;
@@ -363,7 +363,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     let count = size::product(grid);
     let wide = Size::Fixed(spatial as i64 + 1);
     let rows = call.view(&places, vec![Size::Fixed(1), count.clone(), wide.clone()])?;
-    let rows = call.expand(&rows, vec![theta.sizes[0].clone(), count, wide])?;
+    let rows = call.expand(&rows, vec![theta.extent(0)?.clone(), count, wide])?;
     let turned = call.turned(&theta)?;
     let product = call.bmm(&rows, &turned)?;
     let sizes = call.result(0)?.sizes.clone();

@@ -43,7 +43,7 @@ fn between_pixels(call: &mut Call<'_>, picture: &Tensor, rows: &Tensor, columns:
         ("align_corners", Argument::Bool(false)),
     ];
     let [batch, tall, wide] = fixed(rows, "the grid")?;
-    let channels = picture.sizes[1].clone();
+    let channels = picture.extent(1)?.clone();
     let sizes = vec![Size::Fixed(batch), channels, Size::Fixed(tall), Size::Fixed(wide)];
     call.emit("aten.grid_sampler_2d.default", &given, picture.dtype, sizes)
 }
