@@ -323,7 +323,7 @@ mod tests {
         let cases = [
             ("compute_units", "gpu", "found `gpu`; accepted are `all`"),
             ("min_deployment_target", "5", "found 5, which is iOS 13 or 14"),
-            ("min_deployment_target", "iOS18", "accepted are 6 (iOS 15)"),
+            ("min_deployment_target", "iOS14", "accepted are `iOS15` to `iOS26`, or 6 (iOS 15)"),
             ("model_compute_precision", "int8", "accepted are `float16` and `float32`"),
             ("model_type", "mlmodel", "accepted are `model` and `compiled_model`"),
             ("pass_pipeline", "[", "is not a list of names"),
