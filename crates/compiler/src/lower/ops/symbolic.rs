@@ -387,9 +387,17 @@ fn sum(call: &mut Call<'_, '_>) -> Results {
     Ok(vec![Lowered::Int(total)])
 }
 
+/// The axis that a size is asked of, which a scalar has not.
+fn sized_axis(call: &mut Call<'_, '_>, x: ValueId) -> Result<usize, Refusal> {
+    match call.rank(x) {
+        0 => refuse!("`self` is a scalar, which has no sizes"),
+        rank => call.axis("dim", rank),
+    }
+}
+
 fn size(call: &mut Call<'_, '_>) -> Results {
     let x = call.any_tensor("self")?.value;
-    let axis = call.axis("dim", call.rank(x))?;
+    let axis = sized_axis(call, x)?;
     Ok(vec![Lowered::Int(call.dim(x, axis)?)])
 }
 
@@ -402,7 +410,7 @@ fn elements(call: &mut Call<'_, '_>) -> Results {
 /// Strides are those of a tensor without gaps: nothing else exists in Core ML.
 fn stride(call: &mut Call<'_, '_>) -> Results {
     let x = call.any_tensor("self")?.value;
-    let axis = call.axis("dim", call.rank(x))?;
+    let axis = sized_axis(call, x)?;
     let dims = call.dims(x)?;
     Ok(vec![Lowered::Int(call.product(&dims[axis + 1..])?)])
 }
