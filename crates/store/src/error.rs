@@ -50,7 +50,7 @@ impl Error {
     }
 
     pub(crate) fn index(path: &Path, error: rusqlite::Error) -> Error {
-        let is_full = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+        let is_full = crate::index::is_full(&error);
         let kind = if is_full { ErrorKind::Full } else { ErrorKind::Index };
         let message = format!("cannot use the index `{}`: {error}", path.display());
         Error { source: Some(Box::new(error)), ..Error::new(kind, message) }

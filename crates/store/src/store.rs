@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{self, Index, is_damage};
+use crate::index::{self, Index, is_damage, is_full};
 use crate::key::Key;
 use crate::lock::{Lock, Mode};
 use crate::manifest::{CONTENT, Care, Manifest, sync_directory};
@@ -357,7 +357,7 @@ impl Store {
         })
     }
 
-    /// Uses the index. One that is damaged is made again.
+    /// Uses the index. One that is damaged is made again. On a full disk, what was taken out of its place makes room.
     pub(crate) fn indexed<T>(
         &self,
         held: &Exclusive,
@@ -370,6 +370,10 @@ impl Store {
                 let again = self.try_index(held, &mut |_| Ok(()));
                 again.map_err(|error| Error::index(&path, error))?;
                 self.reconcile(held)?;
+                self.try_index(held, &mut act)
+            }
+            Err(error) if is_full(&error) => {
+                self.empty_trash()?;
                 self.try_index(held, &mut act)
             }
             outcome => outcome,

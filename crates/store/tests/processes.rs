@@ -1,6 +1,7 @@
 //! Several processes on one store: some are killed, some want the same, and the index is attacked under way.
 //!
-//! `COREMILL_STORE_KILLS` and `COREMILL_STORE_SECONDS` ask for more than CI has time for.
+//! `COREMILL_STORE_KILLS` and `COREMILL_STORE_SECONDS` ask for more than CI has time for; `COREMILL_STORE_SMALL_DISK` names
+//! a directory of a small file system, which is filled.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,6 +16,7 @@ use coremill_store::{ErrorKind, Key, Options, Store};
 const ROLE: &str = "COREMILL_STORE_ROLE";
 const ROOT: &str = "COREMILL_STORE_ROOT";
 const SEED: &str = "COREMILL_STORE_SEED";
+const NUMBERS: &str = "COREMILL_STORE_NUMBERS";
 
 const LARGEST: u64 = 64 << 10;
 const LIMIT: u64 = 8 * LARGEST;
@@ -100,6 +102,15 @@ fn role() {
                 }
                 let count = random.below(10) as i64;
                 store.values("shared").set(&count.to_string(), count).expect("set");
+            }
+        }
+        // Stores or uses entries in a store that is too small for all.
+        "use" => {
+            let store = open(Path::new(&root), LIMIT);
+            for number in std::env::var(NUMBERS).expect("numbers").split(',') {
+                let number = number.parse().expect("a number");
+                let entry = store.get_or_insert(&key(number), "test", "t", make(number));
+                check(entry.expect("stored").path(), number);
             }
         }
         role => panic!("`{role}` is not a role"),
@@ -230,17 +241,20 @@ fn processes_share_a_store_that_is_too_small() {
     assert_eq!(store.size().expect("known"), bytes_in(&root));
 }
 
-/// The shell's limit for files stands in for a disk that is full.
+/// The shell's limit for files stands in for a disk that is full, unless there is a small one.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_and_no_damage() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let root = directory.path().join("store");
+    let small = std::env::var_os("COREMILL_STORE_SMALL_DISK");
+    let root = small.as_ref().map_or(directory.path(), Path::new).join("store");
     let store = open(&root, u64::MAX);
     drop(store.get_or_insert(&key(1), "test", "t", make(1)).expect("stored"));
     // 16 blocks of 512 or 1024 bytes: some entries fit, the index does not grow for long.
+    let limit = if small.is_some() { ":" } else { "ulimit -f 16" };
     let output = Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" role --exact --nocapture"])
+        .arg("-c")
+        .arg(format!("trap '' XFSZ; {limit}; exec \"$0\" role --exact --nocapture"))
         .arg(std::env::current_exe().expect("this binary"))
         .env(ROLE, "fill")
         .env(ROOT, &root)
@@ -252,10 +266,97 @@ fn a_full_disk_is_an_error_and_no_damage() {
     assert!(!output.status.success(), "it cannot go on for ever");
     assert!(errors.contains("stored: Error"), "an error of the store ended it: {errors}");
     let reported = said.lines().filter_map(|line| line.rsplit_once("stored ")?.1.parse().ok());
-    for number in reported.chain([1]) {
+    let reported: Vec<u64> = reported.chain([1]).collect();
+    println!("{} entries were stored before the disk was full", reported.len());
+    for number in reported {
         let entry = store.get(&key(number)).expect("looked up");
         check(entry.unwrap_or_else(|| panic!("{number} is lost")).path(), number);
     }
     assert!(store.verify().expect("verified").damaged.is_empty());
+    // Another process can make room, too.
+    drop(store);
+    let store = open(&root, u64::MAX);
+    assert_eq!(store.purge().expect("purged"), 0);
     drop(store.get_or_insert(&key(2), "test", "t", make(2)).expect("stored"));
+}
+
+/// Sets the clock of a process, by seconds.
+#[cfg(target_os = "linux")]
+const CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long long shift(void) { return atoll(getenv("COREMILL_STORE_CLOCK")); }
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int failed = syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += shift();
+    return failed;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *kept) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (kept) *kept = exact.tv_sec;
+    return exact.tv_sec;
+}
+"#;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_clock_may_be_set_back() {
+    const YEARS: i64 = 10 * 365 * 24 * 3600;
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let (root, source) = (directory.path().join("store"), directory.path().join("clock.c"));
+    let library = directory.path().join("clock.so");
+    fs::write(&source, CLOCK).expect("written");
+    let made =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(made.expect("a C compiler is installed").success());
+    let at = |clock: i64, numbers: &[u64]| {
+        let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+        let output = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["role", "--exact", "--nocapture"])
+            .env(ROLE, "use")
+            .env(ROOT, &root)
+            .env(SEED, "1")
+            .env(NUMBERS, numbers.join(","))
+            .env("LD_PRELOAD", &library)
+            .env("COREMILL_STORE_CLOCK", clock.to_string())
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    // Each process has an earlier clock than the one before it.
+    at(YEARS, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let newest = || {
+        let listed = open(&root, LIMIT).list().expect("listed");
+        listed.iter().map(|entry| entry.created).max().unwrap_or(0)
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("later");
+    assert!(u128::from(newest()) > now.as_millis() + 1000 * YEARS as u128 / 2, "the clock was set");
+    at(0, &[1, 100, 101]);
+    let last: Vec<u64> = [0].into_iter().chain(102..120).collect();
+    at(-YEARS, &last);
+    let store = open(&root, LIMIT);
+    let by_use = [2, 3, 4, 5, 6, 7, 1, 100, 101].into_iter().chain(last);
+    let is_there = |number| store.get(&key(number)).expect("looked up").is_some();
+    let there: Vec<bool> = by_use.map(is_there).collect();
+    let first = there.iter().position(|is_there| *is_there).expect("some are there");
+    assert!(first > 0, "something had to go");
+    assert!(there[first..].iter().all(|is_there| *is_there), "by the order of use: {there:?}");
+    assert!(store.verify().expect("verified").damaged.is_empty());
+    assert!(bytes_in(&root) <= LIMIT + LARGEST + 2);
+    // Without the index the times of files are all there is; the store works on.
+    fs::remove_file(root.join("index.db")).expect("removed");
+    at(-2 * YEARS, &[0, 200, 201, 202]);
+    assert!(store.verify().expect("verified").damaged.is_empty());
 }
