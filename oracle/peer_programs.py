@@ -18,11 +18,9 @@ from pathlib import Path
 
 import numpy
 import torch
-from executorch.runtime import Runtime as Peer
 
-from oracle.lowering import Call, compare, recorded
+from oracle.lowering import Call, compare, errors_in_peer, recorded
 from oracle.served import Runtime
-from oracle.stock import register
 
 #: Almost all of the files compute in halves.
 BOUND = 1e-2
@@ -66,17 +64,6 @@ def command_of(path: Path, command: str, method: str, calls: list[Call], folder:
             results = [torch.from_numpy(arrays[name]) for name in names if name in arrays]
             found.append(compare(own(results, call), call))
     return found, took
-
-
-def stock(path: Path, method: str, calls: list[Call]) -> list[float]:
-    """How far each call is off in ExecuTorch's own runtime, with our engine under it."""
-    register()
-    loaded = Peer.get().load_program(str(path)).load_method(method)
-    found = []
-    for call in calls:
-        results = loaded.execute([one.clone() for one in call.inputs])
-        found.append(compare(own([one.clone() for one in results], call), call))
-    return found
 
 
 def own(results: list[torch.Tensor], call: Call) -> list[torch.Tensor]:
@@ -132,7 +119,7 @@ def judge(path: Path, references: Path, command: str, runtime: Runtime, folder: 
             in_command, took = command_of(path, command, method, calls, folder)
             seconds += took
             worst = max([worst, *in_library, *in_command])
-            in_stock = stock(path, method, calls)
+            in_stock = errors_in_peer(path, calls, method, own)
             worst = max(worst, *in_stock)
             for who, found in (("library", in_library), ("command", in_command), ("ExecuTorch", in_stock)):
                 wrong += [f"{who}, {method}, call {at}: {far}" for at, far in enumerate(found) if not far <= bound]

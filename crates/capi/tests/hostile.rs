@@ -1,9 +1,18 @@
 //! Rubbish ends in errors: damaged models, handles that nobody gave out, options of any text.
+//!
+//! `COREMILL_CALLS_SECONDS` asks for more random calls than CI has time for.
 #![expect(unsafe_code, reason = "a C interface is called")]
 
 mod common;
+#[path = "../../../fuzz/src/interface.rs"]
+mod interface;
+#[path = "../../../fuzz/src/payloads.rs"]
+mod payloads;
+#[path = "../../../fuzz/src/seeds.rs"]
+mod seeds;
 
 use std::ffi::CString;
+use std::time::{Duration, Instant};
 
 use common::*;
 use coremill_capi::error::CoremillStatus as Status;
@@ -54,6 +63,29 @@ fn exercise(bytes: &[u8]) -> Status {
     }
     ok(coremill_model_free(model));
     status
+}
+
+#[test]
+fn seeds_of_the_fuzz_target() {
+    seeds::run(env!("CARGO_MANIFEST_DIR"), "interface", |data| {
+        interface::calls(data);
+    });
+}
+
+#[test]
+fn random_calls() {
+    let mut random = Random(5);
+    let seconds =
+        std::env::var("COREMILL_CALLS_SECONDS").map_or(0, |text| text.parse().expect("a number"));
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let (mut runs, mut rounds) = (0, 0);
+    while rounds < 400 || Instant::now() < until {
+        let data: Vec<u8> = (0..240).map(|_| random.next(256) as u8).collect();
+        runs += interface::calls(&data);
+        rounds += 1;
+    }
+    println!("{rounds} sequences of calls, in which {runs} runs succeed");
+    assert!(runs > rounds / 10, "only {runs} runs succeed: the test must reach kernels");
 }
 
 #[test]

@@ -334,3 +334,53 @@ fn threads_share_models_and_methods() {
     unsafe { ok(coremill_method_state_read(sum, c"total".as_ptr(), &mut state)) };
     assert_eq!(halves, [0x5f80; 2], "480: each of the steps has counted");
 }
+
+#[test]
+fn threads_load_programs_of_their_own() {
+    let (rows, twice) = (payload(ROWS), payload(TWICE));
+    std::thread::scope(|scope| {
+        for thread in 0..24u64 {
+            let (rows, twice) = (&rows, &twice);
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let models = [load(rows), load(twice)];
+                    let methods = models.map(method);
+                    let count = 1 + (thread + round) % 7;
+                    let (mut x, mut y) = (vec![0.0f32; 4 * count as usize], vec![0.0f32; 4 * 64]);
+                    let mut output = tensor(&mut y, FLOAT, &[count, 4]);
+                    let input = tensor(&mut x, FLOAT, &[count, 4]);
+                    ok(run(methods[0], &[input], std::slice::from_mut(&mut output)));
+                    assert_eq!(y[..x.len()], vec![1.0; x.len()]);
+                    let (mut x, mut y) = ([thread as f32; 6], [0.0f32; 6]);
+                    let mut output = tensor(&mut y, FLOAT, &[2, 3]);
+                    let input = tensor(&mut x, FLOAT, &[2, 3]);
+                    ok(run(methods[1], &[input], std::slice::from_mut(&mut output)));
+                    assert_eq!(y, [2.0 * thread as f32; 6]);
+                    methods.into_iter().for_each(|method| ok(coremill_method_free(method)));
+                    models.into_iter().for_each(|model| ok(coremill_model_free(model)));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn tensors_without_elements_are_refused() {
+    let payload = payload(ROWS);
+    let method = method(load(&payload));
+    let (mut none, mut y) = ([0.0f32; 0], [0.0f32; 8]);
+    let mut input = tensor(&mut none, FLOAT, &[0, 4]);
+    for data in [input.data, std::ptr::null_mut()] {
+        input.data = data;
+        let status = run(method, &[input], &mut [tensor(&mut y, FLOAT, &[0, 4])]);
+        let said = fails(status, Status::ExecutionFailed);
+        assert!(said.contains("`x`") && said.contains("[0, 4]"), "{said}");
+    }
+    // One that the model does not have room for, in memory that is not there.
+    let mut nowhere = tensor(&mut y, FLOAT, &[2, 4]);
+    (nowhere.data, nowhere.length) = (std::ptr::null_mut(), 0);
+    let mut x = [1.0f32; 8];
+    let status = run(method, &[tensor(&mut x, FLOAT, &[2, 4])], &mut [nowhere]);
+    fails(status, Status::InvalidArgument);
+    ok(coremill_method_free(method));
+}

@@ -423,3 +423,63 @@ fn write(array: &Array, out: &mut Out) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use coremill_mil::model::describe;
+    use coremill_mil::text::{NoWeights, parse};
+
+    use super::*;
+
+    fn out<'m>(
+        dtype: ScalarType,
+        sizes: &[usize],
+        order: &'m [u8],
+        bytes: &'m mut [u8],
+    ) -> Out<'m> {
+        Out::new(dtype, sizes.to_vec(), order, bytes, true, None).expect("an output")
+    }
+
+    /// What is given to the engine lies at the caller's addresses.
+    #[test]
+    fn inputs_and_outputs_are_used_where_they_lie() {
+        let program = "program(1.3) {
+            func main<ios17>(tensor<fp32, [2, 3]> x, tensor<int32, [2]> i) {
+                tensor<fp32, [2, 3]> y = exp(x = x);
+                tensor<int32, [2]> j = add(x = i, y = i);
+            } -> (y, j);
+        }";
+        let model = describe(parse(program, &NoWeights).expect("it is MIL")).expect("complete");
+        let engine = Engine::load(&verify(&model).expect("sound"), &LoadOptions::default());
+        let session = engine.and_then(|engine| engine.session("main")).expect("it loads");
+        let delegate = HostDelegate { session, inputs: vec![0, 1], outputs: vec![0, 1] };
+
+        let (x, i, mut y, mut j) = ([1.0f32; 6], [3i32, 4], [0.0f32; 6], [0i32; 2]);
+        let (floats, ints) = (bytemuck::bytes_of(&x), bytemuck::bytes_of(&i));
+        let views = [
+            View::new(ScalarType::Float, &[2, 3], &[0, 1], floats).expect("a view"),
+            View::new(ScalarType::Int, &[2], &[0], ints).expect("a view"),
+        ];
+        let ports = delegate.session.inputs().iter().zip(&views);
+        let inputs: Vec<_> =
+            ports.map(|(port, view)| to_input(view, port).expect("it fits")).collect();
+        for (input, bytes) in inputs.iter().zip([floats, ints]) {
+            let Input::View(view) = input else { panic!("an input is copied") };
+            let at = match view.elements {
+                ElementsView::Floats(floats) => floats.as_ptr().addr(),
+                ElementsView::Ints(ints) => ints.as_ptr().addr(),
+                ElementsView::Texts(_) => panic!("an input is text"),
+            };
+            assert_eq!(at, bytes.as_ptr().addr());
+        }
+        let place = y.as_ptr().addr();
+        let (floats, ints) = (bytemuck::bytes_of_mut(&mut y), bytemuck::bytes_of_mut(&mut j));
+        let mut outs = [
+            out(ScalarType::Float, &[2, 3], &[0, 1], floats),
+            out(ScalarType::Int, &[2], &[0], ints),
+        ];
+        let targets = delegate.targets(&inputs, &mut outs, false).expect("it fits");
+        assert_eq!(targets[0].as_ref().map(|floats| floats.as_ptr().addr()), Some(place));
+        assert!(targets[1].is_none(), "integers are computed apart");
+    }
+}

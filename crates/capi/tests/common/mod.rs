@@ -11,58 +11,9 @@ use coremill_capi::model::*;
 use coremill_capi::*;
 use coremill_mil::{model, package, text, verify};
 
-/// Twice the input: one operation.
-pub(crate) const TWICE: &str = "
-    program(1.3) {
-        func main<ios17>(tensor<fp32, [2, 3]> x) {
-            tensor<fp32, [2, 3]> y = add(x = x, y = x);
-        } -> (y);
-    }
-";
-
-/// Adds up what it is given.
-pub(crate) const COUNTER: &str = "
-    program(1.3) {
-        func main<ios18>(state<tensor<fp16, [2]>> total, tensor<fp16, [2]> x) {
-            tensor<fp16, [2]> before = read_state(input = total);
-            tensor<fp16, [2]> after = add(x = before, y = x);
-            write_state(data = after, input = total);
-            tensor<fp16, [2]> y = read_state(input = total);
-        } -> (y);
-    }
-";
-
-/// As many rows as are given.
-pub(crate) const ROWS: &str = r#"
-    program(1.3) {
-        func main<ios17>(tensor<fp32, [?, 4]> x) [FlexibleShapeInformation =
-            tuple<tuple<string, dict<string, tensor<int32, [?]>>>, tuple<string, dict<string, list<tensor<int32, [2]>, ?>>>>(
-                (("DefaultShapes", {{"x", [2, 4]}}), ("RangeDims", {{"x", [[1, 64], [4, 4]]}})))] {
-            tensor<fp32, [?, 4]> y = exp(x = x);
-        } -> (y);
-    }
-"#;
-
-/// Integers and truth values.
-pub(crate) const WHOLE: &str = "
-    program(1.3) {
-        func main<ios17>(tensor<int32, [3]> x) {
-            tensor<int32, [3]> y = add(x = x, y = int32(1));
-        } -> (y);
-    }
-";
-
-/// Two functions that share a name of an input.
-pub(crate) const TWO: &str = "
-    program(1.3) {
-        func main<ios18>(tensor<fp32, [2]> x) {
-            tensor<fp32, [2]> y = add(x = x, y = fp32(1));
-        } -> (y);
-        func other<ios18>(tensor<fp32, [2]> x) {
-            tensor<fp32, [2]> y = mul(x = x, y = fp32(10));
-        } -> (y);
-    }
-";
+#[path = "../../../../fuzz/src/payloads.rs"]
+mod payloads;
+pub(crate) use payloads::*;
 
 /// A package of a program.
 pub(crate) fn package(folder: &Path, program: &str) -> PathBuf {
@@ -72,47 +23,6 @@ pub(crate) fn package(folder: &Path, program: &str) -> PathBuf {
     let verified = verify::verify(&model).expect("it is sound");
     package::write(&path, &verified, &Default::default()).expect("it can be written");
     path
-}
-
-/// A delegate's directory of a program.
-pub(crate) fn payload(program: &str) -> Vec<u8> {
-    use coremill_pte::coreml::{Directory, Interface, METADATA, Metadata, Methods, PACKAGE};
-    use coremill_tensor::Buffer;
-
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = package(folder.path(), program);
-    let model = package::read(&path).expect("it was written");
-    let names = |features: &[model::FeatureDescription]| {
-        features.iter().map(|feature| feature.name.clone()).collect()
-    };
-    let interface = |signature: &model::Signature<'_>| Interface {
-        inputs: names(signature.inputs),
-        outputs: names(signature.outputs),
-    };
-    let signatures = model.signatures();
-    let methods = match &signatures[..] {
-        [one] => Methods::One(interface(one)),
-        several => Methods::Several(
-            several.iter().map(|one| (one.name.to_owned(), interface(one))).collect(),
-        ),
-    };
-    let metadata =
-        Metadata { identifier: "executorch_test".into(), methods, unknown: Default::default() };
-    let mut directory = Directory::new("lowered_module");
-    directory.insert(METADATA, Buffer::from(metadata.to_bytes())).expect("a file");
-    let mut pending = vec![(path, PACKAGE.to_owned())];
-    while let Some((from, to)) = pending.pop() {
-        if from.is_dir() {
-            for entry in std::fs::read_dir(&from).expect("a directory") {
-                let entry = entry.expect("an entry");
-                let name = entry.file_name().into_string().expect("UTF-8");
-                pending.push((entry.path(), format!("{to}/{name}")));
-            }
-        } else {
-            directory.insert(to, Buffer::from(std::fs::read(from).expect("a file"))).expect("new");
-        }
-    }
-    directory.to_data().expect("it fits").to_buffer().as_bytes().to_vec()
 }
 
 /// Bytes that stay.

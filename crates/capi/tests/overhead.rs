@@ -1,0 +1,46 @@
+//! What a call through the C interface costs beside the work: a model of one operation.
+//!
+//! The bar is 20 µs, in a release build; `cargo test --release -p coremill-capi --test overhead -- --nocapture` prints
+//! the figure. Builds for development do not optimise the interface, and are given ten times as long.
+#![expect(unsafe_code, reason = "a C interface is called")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::*;
+use coremill_capi::method::*;
+use coremill_capi::model::*;
+use coremill_capi::*;
+
+const BAR: Duration = Duration::from_micros(if cfg!(debug_assertions) { 200 } else { 20 });
+
+#[test]
+fn a_call_costs_little() {
+    let payload = payload(TWICE);
+    let options = [CoremillOption { key: c"threads".as_ptr(), value: c"1".as_ptr() }];
+    let (mut model, mut method) = (CoremillModel { id: 0 }, CoremillMethod { id: 0 });
+    // SAFETY: the bytes outlive the model, and the texts end in a zero.
+    unsafe {
+        let bytes = bytes(&payload);
+        ok(coremill_model_load_bytes(bytes, std::ptr::null(), options.as_ptr(), 1, &mut model));
+        ok(coremill_method_load(model, std::ptr::null(), &mut method));
+    }
+    let (mut x, mut y) = ([1.0f32; 6], [0.0f32; 6]);
+    let input = [tensor(&mut x, FLOAT, &[2, 3])];
+    let mut output = [tensor(&mut y, FLOAT, &[2, 3])];
+    let mut least = Duration::MAX;
+    // The least of many: others use the machine, too.
+    for _ in 0..200 {
+        let start = Instant::now();
+        for _ in 0..10 {
+            ok(run(method, &input, &mut output));
+        }
+        least = least.min(start.elapsed() / 10);
+    }
+    println!("a call of one operation takes {least:?}; the bar is {BAR:?}");
+    assert!(least < BAR, "{least:?}");
+    assert_eq!(y, [2.0; 6]);
+    ok(coremill_method_free(method));
+    ok(coremill_model_free(model));
+}
