@@ -10,7 +10,8 @@ fn run(command: &mut Command) {
 
 fn main() {
     let out = std::env::var("OUT_DIR").expect("cargo says where");
-    let (object, library) = (Path::new(&out).join("standin.o"), Path::new(&out).join("libstandin.a"));
+    let (object, library) =
+        (Path::new(&out).join("standin.o"), Path::new(&out).join("libstandin.a"));
     let flags = Command::new("gnustep-config").arg("--objc-flags").output();
     let flags = flags.expect("gnustep-config runs; install libgnustep-base-dev");
     let flags = String::from_utf8(flags.stdout).expect("flags are text");

@@ -1,6 +1,7 @@
 // Stands in for Core ML on GNUstep: models that compute, and all that can go wrong with them.
 //
-// A "package" and a "compiled model" are directories with a property list, `model.plist`:
+// A "package" and a "compiled model" are directories with a property list, `model.plist`. Where there is none, the
+// variable `COREMILL_STANDIN_MODEL` holds it: real packages have the shape that it says, and compute what it says.
 //
 //   functions  by name: { inputs, outputs, states: ({ name, type, shape, enumerated, ranges }), does }
 //   compile    "slow" takes a second, "error" fails, "raise" raises, "silent" never answers
@@ -67,7 +68,9 @@ static void call2(void *block, void *one, void *two) {
 // Objects that live, to find leaks.
 
 static long alive;
+static long made;
 long standin_alive(void) { return __atomic_load_n(&alive, __ATOMIC_SEQ_CST); }
+long standin_made(void) { return __atomic_load_n(&made, __ATOMIC_SEQ_CST); }
 
 @interface Counted : NSObject
 @end
@@ -80,6 +83,7 @@ long standin_alive(void) { return __atomic_load_n(&alive, __ATOMIC_SEQ_CST); }
 }
 + (id)allocWithZone:(NSZone *)zone {
     __atomic_fetch_add(&alive, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&made, 1, __ATOMIC_SEQ_CST);
     return [super allocWithZone:zone];
 }
 - (void)dealloc {
@@ -459,7 +463,11 @@ static void perform(Job *job, id target, SEL method) {
 @end
 
 static NSDictionary *read_plist(NSURL *url) {
-    return [NSDictionary dictionaryWithContentsOfFile:[[url path] stringByAppendingPathComponent:@"model.plist"]];
+    NSString *path = [[url path] stringByAppendingPathComponent:@"model.plist"];
+    NSDictionary *plist = [NSDictionary dictionaryWithContentsOfFile:path];
+    const char *otherwise = getenv("COREMILL_STANDIN_MODEL");
+    if (plist || !otherwise) return plist;
+    return [[NSString stringWithUTF8String:otherwise] propertyList];
 }
 
 // Starts a method on a thread of its own, unless the model never answers.

@@ -393,7 +393,8 @@ fn check(function: &Function) -> Result<()> {
     Ok(())
 }
 
-fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<Port>) {
+/// What a function takes, gives and keeps: its inputs, outputs and states.
+pub fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<Port>) {
     let signature = model.signature(&function.name);
     let describe = |name: &str, features: Option<&[FeatureDescription]>| {
         features?.iter().find(|feature| feature.name == name).cloned()

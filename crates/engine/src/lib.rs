@@ -59,7 +59,7 @@ mod value;
 mod weights;
 
 pub use array::{Array, Elements, ElementsView, View};
-pub use engine::{Engine, Outputs, Session};
+pub use engine::{Engine, Outputs, Session, ports};
 pub use error::Error;
 pub use evaluate::evaluate;
 pub use execute::Input;

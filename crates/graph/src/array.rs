@@ -1,6 +1,6 @@
 //! What runs take: slices, arrays, and slices with shapes.
 
-use coremill_engine::{Array, Port};
+use coremill_engine::{Array, Elements, ElementsView, Port};
 use coremill_tensor::DType;
 
 use crate::error::{Result, fail};
@@ -11,6 +11,51 @@ use crate::error::{Result, fail};
 pub trait Input {
     /// The array for an input.
     fn array(&self, port: &Port) -> Result<Array>;
+
+    /// The elements where they lie, if runs can read them there.
+    #[doc(hidden)]
+    fn lying(&self) -> Option<Lying<'_>> {
+        None
+    }
+}
+
+/// Elements that runs read where they lie.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Lying<'a> {
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The elements in row-major order.
+    pub elements: ElementsView<'a>,
+    /// The shape; none for that of the input.
+    pub shape: Option<&'a [usize]>,
+}
+
+impl Lying<'_> {
+    /// The type that the elements have in memory: halves lie in 32 bits.
+    pub(crate) fn elements_dtype(&self) -> DType {
+        match self.elements {
+            ElementsView::Floats(_) => DType::Fp32,
+            ElementsView::Ints(_) => DType::Int32,
+            ElementsView::Texts(_) => DType::String,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self.elements {
+            ElementsView::Floats(floats) => floats.len(),
+            ElementsView::Ints(ints) => ints.len(),
+            ElementsView::Texts(texts) => texts.len(),
+        }
+    }
+}
+
+/// The shape that elements have as an input.
+pub(crate) fn lying_shape(port: &Port, lying: &Lying<'_>) -> Result<Vec<usize>> {
+    match lying.shape {
+        Some(shape) => Ok(shape.to_vec()),
+        None => shape_for(port, lying.len()),
+    }
 }
 
 /// Elements of a stated shape.
@@ -27,17 +72,31 @@ pub trait Element: Copy {
     /// The array of these elements.
     #[doc(hidden)]
     fn array(shape: Vec<usize>, elements: &[Self], name: &str) -> Result<Array>;
+
+    /// The elements where they lie.
+    #[doc(hidden)]
+    fn lying(_: &[Self]) -> Option<Lying<'_>> {
+        None
+    }
 }
 
 impl Element for f32 {
     fn array(shape: Vec<usize>, elements: &[f32], _: &str) -> Result<Array> {
         Ok(Array::floats(DType::Fp32, shape, elements.to_vec()))
     }
+
+    fn lying(elements: &[f32]) -> Option<Lying<'_>> {
+        Some(Lying { dtype: DType::Fp32, elements: ElementsView::Floats(elements), shape: None })
+    }
 }
 
 impl Element for i32 {
     fn array(shape: Vec<usize>, elements: &[i32], _: &str) -> Result<Array> {
         Ok(Array::ints(DType::Int32, shape, elements.to_vec()))
+    }
+
+    fn lying(elements: &[i32]) -> Option<Lying<'_>> {
+        Some(Lying { dtype: DType::Int32, elements: ElementsView::Ints(elements), shape: None })
     }
 }
 
@@ -105,17 +164,29 @@ impl<T: Element> Input for Vec<T> {
     fn array(&self, port: &Port) -> Result<Array> {
         slice(self, port)
     }
+
+    fn lying(&self) -> Option<Lying<'_>> {
+        T::lying(self)
+    }
 }
 
 impl<T: Element> Input for &[T] {
     fn array(&self, port: &Port) -> Result<Array> {
         slice(self, port)
     }
+
+    fn lying(&self) -> Option<Lying<'_>> {
+        T::lying(self)
+    }
 }
 
 impl<T: Element, const N: usize> Input for [T; N] {
     fn array(&self, port: &Port) -> Result<Array> {
         slice(self, port)
+    }
+
+    fn lying(&self) -> Option<Lying<'_>> {
+        T::lying(self)
     }
 }
 
@@ -129,11 +200,26 @@ impl<T: Element> Input for Shaped<'_, T> {
         }
         T::array(self.shape.to_vec(), self.elements, &port.name)
     }
+
+    fn lying(&self) -> Option<Lying<'_>> {
+        let takes: usize = self.shape.iter().product();
+        let lying = T::lying(self.elements).filter(|_| takes == self.elements.len())?;
+        Some(Lying { shape: Some(self.shape), ..lying })
+    }
 }
 
 impl Input for Array {
     fn array(&self, _: &Port) -> Result<Array> {
         Ok(self.clone())
+    }
+
+    fn lying(&self) -> Option<Lying<'_>> {
+        let elements = match self.elements() {
+            Elements::Floats(floats) => ElementsView::Floats(floats),
+            Elements::Ints(ints) => ElementsView::Ints(ints),
+            Elements::Texts(_) => return None,
+        };
+        Some(Lying { dtype: self.dtype(), elements, shape: Some(self.shape()) })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use coremill_coreml::ComputeUnits;
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// What models run on.
@@ -28,17 +30,35 @@ impl Device {
 
     /// Whether models run on it here; the error says why not.
     pub fn check(self) -> Result<()> {
+        let refused = |reason: &dyn fmt::Display| {
+            let message = format!("{self} is not available: {reason}");
+            let error = Error::new(ErrorKind::Device, message);
+            error.hint("run on `Device::Host`, and save a package for the device")
+        };
         if self == Device::Host {
             return Ok(());
         }
-        let here = std::env::consts::OS;
-        let reason = if matches!(here, "macos" | "ios") {
-            "this build has no Core ML support".to_owned()
-        } else {
-            format!("Core ML is part of macOS and iOS, and this is {here}")
-        };
-        let error = Error::new(ErrorKind::Device, format!("{self} is not available: {reason}"));
-        Err(error.hint("run on `Device::Host`, and save a package for the device"))
+        coremill_coreml::availability().map_err(|error| match std::env::consts::OS {
+            "macos" | "ios" => refused(&error),
+            here => refused(&format!("Core ML is part of macOS and iOS, and this is {here}")),
+        })?;
+        // Older systems list no devices; Core ML falls back to the CPU there.
+        let lists_devices = coremill_coreml::devices().is_ok();
+        if self == Device::NeuralEngine && lists_devices && !ane_available() {
+            return Err(refused(&"this machine has none, or does not show it to this process"));
+        }
+        Ok(())
+    }
+
+    /// What Core ML may use; none for the host.
+    pub(crate) fn compute_units(self) -> Option<ComputeUnits> {
+        match self {
+            Device::Host => None,
+            Device::Cpu => Some(ComputeUnits::CpuOnly),
+            Device::Gpu => Some(ComputeUnits::CpuAndGpu),
+            Device::NeuralEngine => Some(ComputeUnits::CpuAndNeuralEngine),
+            Device::All => Some(ComputeUnits::All),
+        }
     }
 
     /// Whether models run on it here.
@@ -73,6 +93,8 @@ pub struct ChipInfo {
     pub instructions: String,
     /// Whether Core ML can use a Neural Engine here.
     pub neural_engine: bool,
+    /// What the system says about Apple's chip; none elsewhere.
+    pub chip: Option<coremill_coreml::Chip>,
 }
 
 /// What is known about this machine.
@@ -83,10 +105,11 @@ pub fn chip_info() -> ChipInfo {
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         instructions: coremill_tensor::Isa::detect().to_string(),
         neural_engine: ane_available(),
+        chip: coremill_coreml::chip_info().ok(),
     }
 }
 
 /// Whether models can run on the Neural Engine here.
 pub fn ane_available() -> bool {
-    Device::NeuralEngine.is_available()
+    coremill_coreml::ane_available()
 }

@@ -102,6 +102,29 @@ impl From<coremill_engine::Error> for Error {
     }
 }
 
+impl From<coremill_coreml::Error> for Error {
+    fn from(error: coremill_coreml::Error) -> Error {
+        let kind = match error.kind() {
+            coremill_coreml::ErrorKind::Unavailable => ErrorKind::Device,
+            coremill_coreml::ErrorKind::Input => ErrorKind::Input,
+            coremill_coreml::ErrorKind::Io => ErrorKind::File,
+            _ => ErrorKind::Run,
+        };
+        let found = Error::new(kind, error.to_string());
+        let found = match error.remedy() {
+            Some(hint) => found.hint(hint),
+            None => found,
+        };
+        found.caused_by(error)
+    }
+}
+
+impl From<coremill_runtime::Error> for Error {
+    fn from(error: coremill_runtime::Error) -> Error {
+        Error::new(ErrorKind::Run, error.to_string()).caused_by(error)
+    }
+}
+
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.location, self.message)

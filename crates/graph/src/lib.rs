@@ -19,6 +19,7 @@ mod compile;
 mod device;
 mod error;
 mod graph;
+mod machine;
 pub mod nn;
 pub mod ops;
 mod params;
@@ -28,8 +29,9 @@ mod tensor;
 mod weights;
 
 pub use arg::{Arg, Bools, Ints};
-pub use array::{Element, Input, Shaped};
+pub use array::{Element, Input, Lying, Shaped};
 pub use compile::CompileOptions;
+pub use coremill_coreml::{Chip, DeviceKind, Plan, PlannedOperation};
 pub use coremill_engine::{Array, Outputs, Port};
 pub use coremill_mil::ir::{Constant, Dim, Opset};
 pub use coremill_tensor::DType;

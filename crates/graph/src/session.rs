@@ -1,18 +1,20 @@
 //! Devices, and models that are ready to run on them.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use coremill_engine::{Array, Engine, LoadOptions, Outputs, Port};
+use coremill_coreml::Plan;
+use coremill_engine::{Array, Outputs, Port};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{RenderOptions, verify};
 use coremill_mil::{compiled, package};
+use coremill_tensor::Buffer;
 
 use crate::array::{Element, Input};
 use crate::compile::{CompileOptions, check_shape, compile};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::graph::{Graph, Inner};
+use crate::machine::{CoreMl, Host, Machine, Methods};
 use crate::params::{Param, Params};
 
 /// What floats are computed in.
@@ -31,6 +33,7 @@ pub struct Session {
     device: Device,
     options: CompileOptions,
     threads: usize,
+    cache: Option<PathBuf>,
 }
 
 impl Session {
@@ -57,6 +60,13 @@ impl Session {
         self
     }
 
+    /// The same with another directory for what Core ML compiles; without one, `COREMILL_CACHE` or the system's
+    /// directory for caches has it. A model that was compiled before is found there by its content.
+    pub fn cache(mut self, directory: impl Into<PathBuf>) -> Session {
+        self.cache = Some(directory.into());
+        self
+    }
+
     /// Compiles a graph. Mistakes that were made as it was built are reported here, all together.
     pub fn compile(&self, graph: &Graph) -> Result<Executable> {
         self.compile_all(&[graph])
@@ -70,17 +80,54 @@ impl Session {
         if functions.is_empty() {
             fail!(Graph, "there is no graph to compile");
         }
-        let source = Source { functions, params: Params::new() };
-        Ok(Executable { session: self.clone(), source: Some(source), model: None, loaded: None })
+        let source = Form::Graphs(Source { functions, params: Params::new() });
+        Ok(Executable { session: self.clone(), form: source, model: None, loaded: None })
     }
 
     /// Takes a model that was opened or converted.
     pub fn load(&self, model: Model) -> Result<Executable> {
         self.device.check()?;
-        let mut executable =
-            Executable { session: self.clone(), source: None, model: Some(model), loaded: None };
+        let (session, model) = (self.clone(), Some(model));
+        let mut executable = Executable { session, form: Form::Model, model, loaded: None };
         executable.prepare()?;
         Ok(executable)
+    }
+
+    /// Takes a program of ExecuTorch. Its methods are the functions; inputs and outputs are `input_0`, `output_0` and so
+    /// on, in order. What the program delegates to Core ML runs on the device. Each method has states of its own.
+    pub fn load_program(&self, program: coremill_pte::Program) -> Result<Executable> {
+        self.device.check()?;
+        let units = self.device.compute_units();
+        let cache = self.cache.as_deref().map(|path| match path.to_str() {
+            Some(path) => Ok(path),
+            None => fail!(File, "the directory `{}` is not UTF-8", path.display()),
+        });
+        let methods = Methods::load(program, units, cache.transpose()?, self.threads)?;
+        let loaded: Option<Box<dyn Machine>> = Some(Box::new(methods));
+        Ok(Executable { session: self.clone(), form: Form::Program, model: None, loaded })
+    }
+
+    /// Opens a package, a compiled model, or a program of ExecuTorch, by its content.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Executable> {
+        fn fault<E: std::error::Error + Send + Sync + 'static>(path: &Path, error: E) -> Error {
+            let message = format!("{}: {error}", path.display());
+            Error::new(ErrorKind::File, message).caused_by(error)
+        }
+        let path = path.as_ref();
+        if path.join("Manifest.json").exists() {
+            return self.load(package::read(path).map_err(|error| fault(path, error))?);
+        }
+        if path.is_dir() {
+            return self.load(compiled::read(path).map_err(|error| fault(path, error))?);
+        }
+        let bytes = Buffer::map(path).map_err(|error| fault(path, error))?;
+        if !bytes.with_window(0..bytes.len().min(8), coremill_pte::is_program).unwrap_or(false) {
+            let message =
+                format!("{} is not a package, a compiled model or a program", path.display());
+            let error = Error::new(ErrorKind::File, message);
+            return Err(error.hint("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
+        }
+        self.load_program(coremill_pte::from_buffer(&bytes).map_err(|error| fault(path, error))?)
     }
 }
 
@@ -89,21 +136,24 @@ impl Session {
 /// What is compiled is kept. Setting a parameter again compiles anew before the next run.
 pub struct Executable {
     session: Session,
-    source: Option<Source>,
+    form: Form,
     model: Option<Model>,
-    loaded: Option<Loaded>,
+    loaded: Option<Box<dyn Machine>>,
+}
+
+/// What a model comes from.
+enum Form {
+    /// Graphs, which are compiled when all parameters are set.
+    Graphs(Source),
+    /// A model, which is there.
+    Model,
+    /// A program, whose methods are loaded.
+    Program,
 }
 
 struct Source {
     functions: Vec<Inner>,
     params: Params,
-}
-
-struct Loaded {
-    engine: Engine,
-    sessions: HashMap<String, coremill_engine::Session>,
-    /// The function that ran last, which holds the latest states.
-    latest: Option<String>,
 }
 
 impl Executable {
@@ -126,15 +176,15 @@ impl Executable {
 
     /// The shape that a parameter is declared with.
     pub fn param_shape(&self, name: &str) -> Result<Vec<u64>> {
-        match &self.source {
-            Some(source) => Ok(source.slot(name)?.shape.clone()),
-            None => Err(no_params()),
+        match &self.form {
+            Form::Graphs(source) => Ok(source.slot(name)?.shape.clone()),
+            _ => Err(no_params()),
         }
     }
 
     /// Sets a parameter to a tensor of any stored form.
     pub fn set(&mut self, name: &str, param: Param) -> Result<()> {
-        let Some(source) = &mut self.source else { return Err(no_params()) };
+        let Form::Graphs(source) = &mut self.form else { return Err(no_params()) };
         for function in &source.functions {
             if let Some(slot) = function.params.iter().find(|slot| slot.name == name) {
                 check_shape(slot, &param)?;
@@ -149,7 +199,7 @@ impl Executable {
     /// Sets every parameter that the tensors have one for, and gives how many that are. Tensors of other
     /// names are left aside.
     pub fn set_params(&mut self, params: &Params) -> Result<usize> {
-        let Some(source) = &self.source else { return Err(no_params()) };
+        let Form::Graphs(source) = &self.form else { return Err(no_params()) };
         let known: Vec<_> = params
             .iter()
             .filter(|(name, _)| source.slot(name).is_ok())
@@ -176,8 +226,9 @@ impl Executable {
     /// The model as it is compiled.
     pub fn model(&mut self) -> Result<&Model> {
         if self.model.is_none() {
-            let Some(source) = &self.source else {
-                fail!(Graph, "there is nothing to compile");
+            let Form::Graphs(source) = &self.form else {
+                let error = Error::new(ErrorKind::Graph, "a program holds models, and is none");
+                return Err(error.hint("write the models out with `coremill extract`"));
             };
             self.model = Some(compile(&source.functions, &source.params, &self.session.options)?);
         }
@@ -205,19 +256,34 @@ impl Executable {
         })
     }
 
+    /// The functions; of a program, the methods.
+    pub fn functions(&mut self) -> Result<Vec<String>> {
+        Ok(self.loaded()?.functions())
+    }
+
     /// What a function takes, states aside.
     pub fn inputs(&mut self, function: &str) -> Result<Vec<Port>> {
-        Ok(self.loaded()?.session(function)?.inputs().to_vec())
+        Ok(self.loaded()?.ports(function)?[0].to_vec())
     }
 
     /// What a function gives.
     pub fn outputs(&mut self, function: &str) -> Result<Vec<Port>> {
-        Ok(self.loaded()?.session(function)?.outputs().to_vec())
+        Ok(self.loaded()?.ports(function)?[1].to_vec())
+    }
+
+    /// What a function keeps from run to run.
+    pub fn states(&mut self, function: &str) -> Result<Vec<Port>> {
+        Ok(self.loaded()?.ports(function)?[2].to_vec())
     }
 
     /// The function that runs where none is named.
     pub fn default_function(&mut self) -> Result<String> {
-        Ok(self.loaded()?.engine.default_function().to_owned())
+        Ok(self.loaded()?.default_function().to_owned())
+    }
+
+    /// On which devices Core ML means to run each operation, and its share of the cost; the host has no such plan.
+    pub fn compute_plan(&mut self) -> Result<Plan> {
+        self.loaded()?.compute_plan()
     }
 
     /// Runs the model's default function on inputs by name.
@@ -232,124 +298,55 @@ impl Executable {
         function: &str,
         inputs: &[(&str, &dyn Input)],
     ) -> Result<Outputs> {
-        let loaded = self.loaded()?;
-        let session = loaded.session(function)?;
-        let mut arrays = Vec::with_capacity(inputs.len());
-        for (name, input) in inputs {
-            let Some(port) = session.inputs().iter().find(|port| port.name == *name) else {
-                let names: Vec<_> =
-                    session.inputs().iter().map(|port| format!("`{}`", port.name)).collect();
-                fail!(Input, "there is no input `{name}`; there are {}", names.join(", "));
-            };
-            arrays.push((*name, input.array(port)?));
-        }
-        Ok(session.run(&arrays)?)
+        self.loaded()?.run(function, inputs)
     }
 
-    /// Runs the model's default function and copies what it gives into slices by name.
+    /// Runs the model's default function, which writes outputs of floats to slices by name. Slices of `f32` and `i32` are
+    /// read where they lie, and `fp32` outputs written where they belong; others are converted.
     pub fn run_into(
         &mut self,
         inputs: &[(&str, &dyn Input)],
         outputs: &mut [(&str, &mut [f32])],
     ) -> Result<()> {
-        let given = self.run(inputs)?;
-        for (name, target) in outputs {
-            let Some(floats) = given.floats(name) else {
-                let names: Vec<_> = given.0.iter().map(|(name, _)| format!("`{name}`")).collect();
-                fail!(
-                    Input,
-                    "there is no output `{name}` of floats; there are {}",
-                    names.join(", ")
-                );
-            };
-            if floats.len() != target.len() {
-                let (found, room) = (floats.len(), target.len());
-                fail!(Input, "output `{name}` has {found} elements; there is room for {room}");
-            }
-            target.copy_from_slice(floats);
-        }
-        Ok(())
+        let function = self.default_function()?;
+        self.run_function_into(&function, inputs, outputs)
+    }
+
+    /// The same for a function by name.
+    pub fn run_function_into(
+        &mut self,
+        function: &str,
+        inputs: &[(&str, &dyn Input)],
+        outputs: &mut [(&str, &mut [f32])],
+    ) -> Result<()> {
+        self.loaded()?.run_into(function, inputs, outputs)
     }
 
     /// What a state holds.
     pub fn state(&mut self, name: &str) -> Result<Array> {
-        let function = self.latest()?;
-        let session = self.loaded()?.session(&function)?;
-        match session.state(name) {
-            Some(array) => Ok(array.clone()),
-            None => {
-                let names: Vec<_> =
-                    session.states().iter().map(|state| format!("`{}`", state.name)).collect();
-                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                fail!(Input, "there is no state `{name}`; there are {names}")
-            }
-        }
+        self.loaded()?.state(name)
     }
 
     /// Sets what a state holds.
     pub fn set_state(&mut self, name: &str, content: &dyn Input) -> Result<()> {
-        let function = self.latest()?;
-        let session = self.loaded()?.session(&function)?;
-        let port = session.states().iter().find(|state| state.name == name).cloned();
-        let array = match port {
-            Some(port) => content.array(&port)?,
-            None => fail!(Input, "there is no state `{name}`"),
-        };
-        Ok(session.set_state(name, array)?)
+        self.loaded()?.set_state(name, content)
     }
 
-    /// Sets all states to zero.
+    /// Sets all states back to what they were at first.
     pub fn reset(&mut self) -> Result<()> {
-        if let Some(loaded) = &mut self.loaded {
-            for session in loaded.sessions.values_mut() {
-                session.reset()?;
-            }
-        }
-        Ok(())
+        self.loaded.as_mut().map_or(Ok(()), |loaded| loaded.reset())
     }
 
-    fn latest(&mut self) -> Result<String> {
-        let loaded = self.loaded()?;
-        Ok(loaded.latest.clone().unwrap_or_else(|| loaded.engine.default_function().to_owned()))
-    }
-
-    fn loaded(&mut self) -> Result<&mut Loaded> {
+    fn loaded(&mut self) -> Result<&mut Box<dyn Machine>> {
         if self.loaded.is_none() {
-            let threads = self.session.threads;
+            let Session { device, threads, cache, .. } = self.session.clone();
             let verified = verified(self.model()?)?;
-            let options = LoadOptions { threads, ..LoadOptions::default() };
-            let engine = Engine::load(&verified, &options)?;
-            self.loaded = Some(Loaded { engine, sessions: HashMap::new(), latest: None });
+            self.loaded = Some(match device.compute_units() {
+                None => Box::new(Host::load(&verified, threads)?),
+                Some(units) => Box::new(CoreMl::load(&verified, units, cache.as_ref())?),
+            });
         }
         Ok(self.loaded.as_mut().expect("it was made above"))
-    }
-}
-
-impl Loaded {
-    /// The session of a function, with the states that ran last.
-    fn session(&mut self, function: &str) -> Result<&mut coremill_engine::Session> {
-        if !self.sessions.contains_key(function) {
-            let session = self.engine.session(function)?;
-            self.sessions.insert(function.to_owned(), session);
-        }
-        if let Some(latest) = self.latest.take_if(|latest| latest != function) {
-            let before = &self.sessions[&latest];
-            let states: Vec<_> = before.states().iter().map(|port| port.name.clone()).collect();
-            let held: Vec<_> = states
-                .iter()
-                .filter_map(|name| Some((name.clone(), before.state(name)?.clone())))
-                .collect();
-            let next = self.sessions.get_mut(function).expect("it was made above");
-            for (name, array) in held {
-                if next.states().iter().any(|port| port.name == name) {
-                    next.set_state(&name, array)?;
-                }
-            }
-        }
-        if self.latest.as_deref() != Some(function) {
-            self.latest = Some(function.to_owned());
-        }
-        Ok(self.sessions.get_mut(function).expect("it was made above"))
     }
 }
 

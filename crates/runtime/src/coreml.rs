@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use coremill_coreml::{
-    Cache, ComputeUnits, LoadOptions, Model, Port, Shapes, State, Tensor as Array, TensorMut,
+    Cache, Compiled, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation, Port, Shapes, State,
+    Tensor as Array, TensorMut,
 };
 use coremill_pte::coreml::{COMPILED, Directory, Entry, PACKAGE, Payload};
 use coremill_pte::program::{CompileSpec, ScalarType};
@@ -19,6 +20,7 @@ use coremill_tensor::{Buffer, DType, FileSpan};
 
 use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
 use crate::error::{Error, Result, ensure, fail};
+use crate::hooks::{Hooks, Span};
 use crate::value::Tensor;
 use crate::view::{Out, View};
 
@@ -40,10 +42,14 @@ pub(crate) struct CoreMlBackend {
 
 /// One user of a model, with states of its own.
 struct CoreMlDelegate {
+    compiled: Compiled,
+    options: LoadOptions,
     model: Model,
     state: Option<State>,
     inputs: Vec<String>,
     outputs: Vec<String>,
+    /// Asked for by the first run that is profiled; empty on systems that have none.
+    plan: OnceLock<Plan>,
 }
 
 impl Backend for CoreMlBackend {
@@ -87,7 +93,8 @@ impl Backend for CoreMlBackend {
                 );
             }
         }
-        Ok(Box::new(CoreMlDelegate { model, state, inputs, outputs }))
+        let plan = OnceLock::new();
+        Ok(Box::new(CoreMlDelegate { compiled, options, model, state, inputs, outputs, plan }))
     }
 }
 
@@ -292,6 +299,20 @@ impl Delegate for CoreMlDelegate {
         run.map_err(|error| of_coreml(&error))
     }
 
+    fn execute_with(
+        &mut self,
+        inputs: &[View<'_>],
+        outputs: &mut [Out<'_>],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        self.execute(inputs, outputs)?;
+        if let Some(profile) = &mut hooks.profile {
+            profile.extend(self.spans(start, start.elapsed()));
+        }
+        Ok(())
+    }
+
     fn interface(&self) -> Interface {
         let features = |names: &[String], ports: &[Port]| {
             let find = |name: &String| ports.iter().find(|port| port.name == *name);
@@ -330,6 +351,35 @@ impl Delegate for CoreMlDelegate {
     fn reset(&mut self) -> Result<()> {
         let reset = self.state.as_mut().map_or(Ok(()), State::reset);
         reset.map_err(|error| of_coreml(&error))
+    }
+}
+
+impl CoreMlDelegate {
+    /// The time of a run by operations, in order. Core ML times none of them: each gets the share that it estimates.
+    fn spans(&self, start: Instant, elapsed: Duration) -> Vec<Span> {
+        let planned = || coremill_coreml::plan(&self.compiled.path(), &self.options);
+        let plan = self.plan.get_or_init(|| planned().unwrap_or_default());
+        let function = self.options.function.as_deref();
+        let costs = plan.operations.iter().filter_map(|operation| {
+            let is_ours = function.is_none_or(|function| function == operation.function);
+            Some((operation, operation.cost.filter(|cost| is_ours && *cost > 0.0)?))
+        });
+        let whole: f64 = costs.clone().map(|(_, cost)| cost).sum();
+        let mut before = 0.0;
+        let span = |(operation, cost): (&PlannedOperation, f64)| {
+            let begin = start + elapsed.mul_f64(before / whole);
+            before += cost;
+            Span {
+                label: operation.operator.clone(),
+                value: operation.outputs.first().cloned().unwrap_or_default(),
+                start: begin,
+                elapsed: elapsed.mul_f64(cost / whole),
+                operations: 0,
+                bytes: 0,
+                nested: false,
+            }
+        };
+        costs.map(span).collect()
     }
 }
 

@@ -102,11 +102,23 @@ pub fn backends() -> Vec<Arc<dyn Backend>> {
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
     #[cfg(feature = "coreml")]
     if coremill_coreml::availability().is_ok() {
-        backends.push(Arc::new(crate::coreml::CoreMlBackend::default()));
+        backends.push(core_ml());
     }
     #[cfg(feature = "host")]
-    backends.push(Arc::new(crate::host::HostBackend::default()));
+    backends.push(host());
     backends
+}
+
+/// Core ML; where it is not, no part can be prepared on it.
+#[cfg(feature = "coreml")]
+pub fn core_ml() -> Arc<dyn Backend> {
+    Arc::new(crate::coreml::CoreMlBackend::default())
+}
+
+/// The engine, on this machine's processor.
+#[cfg(feature = "host")]
+pub fn host() -> Arc<dyn Backend> {
+    Arc::new(crate::host::HostBackend::default())
 }
 
 /// The backend of a name among several.

@@ -47,6 +47,10 @@ mod value;
 mod view;
 
 pub use coremill_pte::program::ScalarType;
+#[cfg(feature = "coreml")]
+pub use delegate::core_ml;
+#[cfg(feature = "host")]
+pub use delegate::host;
 pub use delegate::{Backend, Delegate, DelegatedPart, Feature, Interface, backends};
 pub use error::Error;
 pub use hooks::{Hooks, INPUT, Span, own_times};

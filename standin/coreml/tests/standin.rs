@@ -7,14 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use coremill_coreml::{
-    Cache, Cancel, ComputeUnits, DeviceKind, ErrorKind, LoadOptions, Model, Output, Owned, Reshapes, Shapes,
-    Specialization, State, Tensor, TensorMut, ane_available, availability, chip_info, compile, devices, plan,
+    Cache, Cancel, ComputeUnits, DeviceKind, ErrorKind, LoadOptions, Model, Output, Owned,
+    Reshapes, Shapes, Specialization, State, Tensor, TensorMut, ane_available, availability,
+    chip_info, compile, devices, plan,
 };
 use coremill_store::Store;
 use coremill_tensor::DType;
 
 unsafe extern "C" {
     fn standin_alive() -> c_long;
+    fn standin_made() -> c_long;
 }
 
 /// Runs a test with all objects to itself, and finds those that it leaks.
@@ -23,6 +25,8 @@ fn without_leaks(test: impl FnOnce(&Path)) {
     let _alone: MutexGuard<'_, ()> = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: it reads a counter.
     let alive = || unsafe { standin_alive() };
+    // SAFETY: likewise.
+    let made = || unsafe { standin_made() };
     let before = alive();
     let directory = tempfile::tempdir().expect("a scratch directory");
     test(directory.path());
@@ -31,7 +35,9 @@ fn without_leaks(test: impl FnOnce(&Path)) {
     while alive() != before && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(alive() - before, 0, "objects are leaked");
+    let leaked = alive() - before;
+    println!("{leaked} objects leaked; {} were made", made());
+    assert_eq!(leaked, 0, "objects are leaked");
 }
 
 const AFFINE: &str = "functions = { main = { does = affine;
@@ -79,7 +85,8 @@ impl Output for Watched {
     fn memory(&mut self, shape: &[usize]) -> Result<TensorMut<'_>, String> {
         self.asked += 1;
         self.shape = shape.to_vec();
-        TensorMut::contiguous(DType::Fp32, &self.shape, &mut self.bytes).map_err(|error| error.to_string())
+        TensorMut::contiguous(DType::Fp32, &self.shape, &mut self.bytes)
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -93,9 +100,13 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
             specialization: Some(Specialization::FastPrediction),
             ..LoadOptions::default()
         };
-        let model = Model::load(&compiled(directory, &format!("pads = 4; {AFFINE}")), &options).expect("loads");
+        let model = Model::load(&compiled(directory, &format!("pads = 4; {AFFINE}")), &options)
+            .expect("loads");
         assert_eq!(model.inputs()[0].name, "x");
-        assert_eq!((&*model.outputs()[0].shape, &model.outputs()[0].shapes), (&[2, 3][..], &Shapes::Fixed));
+        assert_eq!(
+            (&*model.outputs()[0].shape, &model.outputs()[0].shapes),
+            (&[2, 3][..], &Shapes::Fixed)
+        );
         let input = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let expected = floats(&[3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
         let x = Tensor::contiguous(DType::Fp32, &[2, 3], &input).expect("fits");
@@ -106,7 +117,8 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
         let mut y = Owned::new("y", DType::Fp64);
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
         assert_eq!(y.shape, [2, 3]);
-        let doubles: Vec<u8> = [3.0f64, 5.0, 7.0, 9.0, 11.0, 13.0].iter().flat_map(|y| y.to_le_bytes()).collect();
+        let doubles: Vec<u8> =
+            [3.0f64, 5.0, 7.0, 9.0, 11.0, 13.0].iter().flat_map(|y| y.to_le_bytes()).collect();
         assert_eq!(y.bytes, doubles);
         // Transposed inputs are read where they lie, too; others are converted.
         let strided = Tensor::strided(DType::Fp32, &[2, 3], &[1, 2], &input).expect("fits");
@@ -185,8 +197,8 @@ fn errors_and_exceptions_are_errors() {
             let options = LoadOptions { timeout, ..LoadOptions::default() };
             let to = place.join("model.mlmodelc");
             let _ = fs::remove_dir_all(&to);
-            let outcome =
-                compile(&package, &to, &options).and_then(|()| Model::load(&to, &options).map(|_| ()));
+            let outcome = compile(&package, &to, &options)
+                .and_then(|()| Model::load(&to, &options).map(|_| ()));
             outcome.map_err(|error| (error.kind(), error.to_string()))
         };
         let failed = |kind, text: &str| Err((kind, text.to_owned()));
@@ -199,7 +211,10 @@ fn errors_and_exceptions_are_errors() {
         );
         assert_eq!(
             failing("load", "error", 60.0),
-            failed(ErrorKind::Load, "Core ML cannot load the model: the model does not load (com.apple.CoreML 7)")
+            failed(
+                ErrorKind::Load,
+                "Core ML cannot load the model: the model does not load (com.apple.CoreML 7)"
+            )
         );
         for (step, text) in [("compile", "cannot compile this"), ("load", "cannot load this")] {
             let (kind, message) = failing(step, "raise", 60.0).expect_err("it fails");
@@ -210,7 +225,10 @@ fn errors_and_exceptions_are_errors() {
             assert!(slow.1.starts_with("Core ML took longer than 0.05 s to "), "{}", slow.1);
             assert_eq!(failing(step, "slow", 60.0), Ok(()));
             // The handler is released without an answer.
-            assert_eq!(failing(step, "silent", 60.0).expect_err("it fails").0, ErrorKind::Exception);
+            assert_eq!(
+                failing(step, "silent", 60.0).expect_err("it fails").0,
+                ErrorKind::Exception
+            );
         }
         let nowhere = Model::load(&directory.join("nowhere"), &LoadOptions::default());
         assert_eq!(nowhere.map(|_| ()).expect_err("it fails").kind(), ErrorKind::Io);
@@ -283,8 +301,10 @@ fn states_are_apart_and_may_be_read_and_set() {
         assert_eq!(step(&mut states[0]), floats(&[2.0, 4.0, 6.0, 8.0]));
         assert_eq!(step(&mut states[1]), input, "states are apart");
         let total = states[0].read("total").expect("read");
-        let halves: Vec<u8> =
-            [2.0, 4.0, 6.0, 8.0].iter().flat_map(|value| half::f16::from_f32(*value).to_le_bytes()).collect();
+        let halves: Vec<u8> = [2.0, 4.0, 6.0, 8.0]
+            .iter()
+            .flat_map(|value| half::f16::from_f32(*value).to_le_bytes())
+            .collect();
         assert_eq!((&total.shape[..], &total.bytes), (&[2, 2][..], &halves));
         states[1].write("total", total.tensor().expect("fits")).expect("written");
         assert_eq!(step(&mut states[1]), floats(&[3.0, 6.0, 9.0, 12.0]));
@@ -294,7 +314,10 @@ fn states_are_apart_and_may_be_read_and_set() {
         let large = Tensor::contiguous(DType::Fp32, &[2, 2], &large).expect("fits");
         let error = states[0].write("total", large).expect_err("too large");
         assert!(error.to_string().starts_with("state `total`: element [0, 0]"), "{error}");
-        assert_eq!(states[0].read("none").expect_err("none").to_string(), "no state `none`: there are `total`");
+        assert_eq!(
+            states[0].read("none").expect_err("none").to_string(),
+            "no state `none`: there are `total`"
+        );
     });
 }
 
@@ -315,8 +338,12 @@ fn shapes_may_be_enumerated_or_ranges() {
         model.predict(&[("x", x), ("z", z)], &mut [&mut y], None).expect("runs");
         assert_eq!((&y.shape[..], &y.bytes), (&three[..], &floats(&[2.0; 6])));
         let wrong = Tensor::contiguous(DType::Fp32, &[2, 2], &input).expect("fits");
-        let error = model.predict(&[("x", wrong), ("z", z)], &mut [&mut y], None).expect_err("refused");
-        assert_eq!(error.to_string(), "input `x`: the shape is [2, 2]; accepted are [1, 2], [3, 2]");
+        let error =
+            model.predict(&[("x", wrong), ("z", z)], &mut [&mut y], None).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "input `x`: the shape is [2, 2]; accepted are [1, 2], [3, 2]"
+        );
     });
 }
 
@@ -327,7 +354,9 @@ fn batches_give_a_result_for_each_item() {
         let inputs: Vec<Vec<u8>> = (0..3).map(|item| floats(&[item as f32; 6])).collect();
         let batch: Vec<_> = inputs
             .iter()
-            .map(|input| vec![("x", Tensor::contiguous(DType::Fp32, &[2, 3], input).expect("fits"))])
+            .map(|input| {
+                vec![("x", Tensor::contiguous(DType::Fp32, &[2, 3], input).expect("fits"))]
+            })
             .collect();
         let results = model.predict_batch(&batch).expect("runs");
         for (item, results) in results.iter().enumerate() {
@@ -395,17 +424,23 @@ fn a_model_is_compiled_once() {
 #[test]
 fn the_machine_and_plans_are_described() {
     without_leaks(|directory| {
-        let kinds: Vec<_> = devices().expect("listed").iter().map(|device| (device.kind, device.cores)).collect();
+        let kinds: Vec<_> =
+            devices().expect("listed").iter().map(|device| (device.kind, device.cores)).collect();
         assert_eq!(kinds, [(DeviceKind::Cpu, None), (DeviceKind::NeuralEngine, Some(16))]);
         assert!(ane_available());
         let chip = chip_info().expect("known");
-        assert_eq!((&*chip.name, &*chip.model, &*chip.build), ("Stand-in M0", "Standin1,1", "24A335"));
+        assert_eq!(
+            (&*chip.name, &*chip.model, &*chip.build),
+            ("Stand-in M0", "Standin1,1", "24A335")
+        );
         assert_eq!(chip.neural_engine_cores, 16);
         let plan = plan(&compiled(directory, AFFINE), &LoadOptions::default()).expect("planned");
         let found: Vec<_> = plan
             .operations
             .iter()
-            .map(|op| (&*op.operator, op.cost, op.preferred, op.supported.len(), op.outputs[0].as_str()))
+            .map(|op| {
+                (&*op.operator, op.cost, op.preferred, op.supported.len(), op.outputs[0].as_str())
+            })
             .collect();
         assert_eq!(
             found,

@@ -1,0 +1,157 @@
+//! Sessions as callers use them: what a run costs beside the engine's time, and programs of ExecuTorch.
+//!
+//! The bar for what a session adds is 5 µs, in a release build; `cargo test --release -p coremill-graph --test session --
+//! --nocapture` prints the figure. Builds for development are given ten times as long.
+
+#[path = "../../../fuzz/src/payloads.rs"]
+mod payloads;
+
+use std::time::{Duration, Instant};
+
+use coremill_engine::{Engine, Hooks, Input, LoadOptions, View};
+use coremill_graph::{Array, DType, Device, ErrorKind, Graph, Precision, Session, Shaped};
+use coremill_mil::verify::verify;
+use coremill_pte::program::{
+    Chain, Delegate, Instruction, Place, Placement, Plan, Program, ScalarType, Tensor, Value,
+    ValueId,
+};
+use coremill_tensor::Buffer;
+
+/// Doubles what it is given, in one operation.
+fn twice(count: usize) -> Graph {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [1, count]);
+    graph.output("y", x * 2.0);
+    graph
+}
+
+fn session() -> Session {
+    Session::new(Device::Host).precision(Precision::Fp32).threads(1)
+}
+
+#[test]
+fn run_into_converts_what_lies_otherwise() {
+    let mut model = session().compile(&twice(6)).expect("it compiles");
+    let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let halves = x.map(half::f16::from_f32);
+    let shaped = Shaped { shape: &[1, 6], elements: &x };
+    let inputs: [&dyn coremill_graph::Input; 3] = [&x, &halves, &shaped];
+    for input in inputs {
+        let mut y = [0.0f32; 6];
+        model.run_into(&[("x", input)], &mut [("y", &mut y)]).expect("it runs");
+        assert_eq!(y, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+        assert_eq!(model.run(&[("x", input)]).expect("it runs").floats("y"), Some(&y[..]));
+    }
+}
+
+#[test]
+fn run_into_checks_names_and_sizes() {
+    let mut model = session().compile(&twice(6)).expect("it compiles");
+    let x = [1.0f32; 6];
+    let mut short = [0.0f32; 5];
+    let error = model.run_into(&[("x", &x)], &mut [("y", &mut short)]).expect_err("too short");
+    assert_eq!(error.to_string(), "output `y` has 6 elements; there is room for 5");
+    let error = model.run_into(&[("x", &x)], &mut [("z", &mut short)]).expect_err("no such name");
+    assert_eq!(error.to_string(), "there is no output `z`; there are `y`");
+    let mut y = [0.0f32; 6];
+    let error = model.run_into(&[("w", &x)], &mut [("y", &mut y)]).expect_err("no such name");
+    assert_eq!(error.to_string(), "there is no input `w`; there are `x`");
+    let error = model.run_into(&[("x", &[1.0f32; 4])], &mut [("y", &mut y)]).expect_err("too few");
+    assert!(error.to_string().contains("takes 6 elements; found 4"), "{error}");
+    assert_eq!(y, [0.0; 6]);
+    let error = model.compute_plan().expect_err("the host has none");
+    assert_eq!(error.kind(), ErrorKind::Device);
+}
+
+/// The least time of many: others use the machine, too.
+fn least(mut act: impl FnMut()) -> Duration {
+    let time = |act: &mut dyn FnMut()| {
+        let start = Instant::now();
+        (0..20).for_each(|_| act());
+        start.elapsed() / 20
+    };
+    (0..200).map(|_| time(&mut act)).min().unwrap_or_default()
+}
+
+#[test]
+fn a_session_adds_little() {
+    let bar = Duration::from_micros(if cfg!(debug_assertions) { 50 } else { 5 });
+    let mut model = session().compile(&twice(64)).expect("it compiles");
+    let x = [1.5f32; 64];
+    let mut y = [0.0f32; 64];
+    let ours = least(|| model.run_into(&[("x", &x)], &mut [("y", &mut y)]).expect("it runs"));
+    let plain = least(|| drop(model.run(&[("x", &x)]).expect("it runs")));
+
+    let verified = verify(model.model().expect("it is there")).expect("it is sound");
+    let options = LoadOptions { threads: 1, ..LoadOptions::default() };
+    let engine = Engine::load(&verified, &options).expect("it loads");
+    let mut direct = engine.session(engine.default_function()).expect("it is there");
+    let theirs = least(|| {
+        let array = Array::floats(DType::Fp32, [1, 64], x.to_vec());
+        let view: View<'_> = array.view();
+        let results =
+            direct.run_in_place(vec![Input::View(view)], vec![None], &mut Hooks::default());
+        drop(results.expect("it runs"));
+    });
+    println!(
+        "the engine takes {theirs:?}, a session {ours:?} into slices, {plain:?} into new arrays; the bar is {bar:?} more"
+    );
+    assert!(ours.saturating_sub(theirs) < bar && plain.saturating_sub(theirs) < bar);
+    assert_eq!(y, [3.0; 64]);
+}
+
+/// A program whose only method doubles six elements, in a delegate.
+fn program() -> Program {
+    let given = Tensor::new(ScalarType::Float, vec![2, 3], Placement::GivenAtRunTime);
+    let placement = Placement::Planned(Place { arena: 1, offset: 0 });
+    let made = Tensor::new(ScalarType::Float, vec![2, 3], placement);
+    let arguments = vec![ValueId(0), ValueId(1)];
+    let calls = vec![Instruction::DelegateCall { delegate: 0, arguments }];
+    let plan = Plan {
+        name: "forward".to_owned(),
+        values: vec![Value::Tensor(given), Value::Tensor(made)],
+        inputs: vec![ValueId(0)],
+        outputs: vec![ValueId(1)],
+        chains: vec![Chain { instructions: calls, ..Chain::default() }],
+        delegates: vec![Delegate { id: "CoreMLBackend".to_owned(), ..Delegate::default() }],
+        arenas: vec![0, 24],
+        ..Plan::default()
+    };
+    let data = Buffer::from(payloads::payload(payloads::TWICE));
+    Program { plans: vec![plan], delegate_data: vec![data.into()], ..Program::default() }
+}
+
+#[test]
+fn packages_compiled_models_and_programs_are_opened_alike() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.pte");
+    coremill_pte::write(&path, &program(), &Default::default()).expect("it is written");
+    let mut opened = vec![session().open(&path).expect("it opens")];
+    assert_eq!(opened[0].functions().expect("there are some"), ["forward"]);
+    let graph = Graph::new();
+    let x = graph.input("input_0", DType::Fp32, [2, 3]);
+    graph.output("output_0", x * 2.0);
+    let mut model = session().compile(&graph).expect("it compiles");
+    for name in ["model.mlpackage", "model.mlmodelc"] {
+        let path = folder.path().join(name);
+        model.save(&path).expect("it is saved");
+        opened.push(session().open(&path).expect("it opens"));
+    }
+    for mut model in opened {
+        let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let found = model.run(&[("input_0", &x)]).expect("it runs");
+        assert_eq!(found.floats("output_0"), Some(&[2.0, 4.0, 6.0, 8.0, 10.0, 12.0][..]));
+        let mut y = [0.0; 6];
+        model.run_into(&[("input_0", &x)], &mut [("output_0", &mut y)]).expect("it runs");
+        assert_eq!(found.floats("output_0"), Some(&y[..]));
+        let error = model.run(&[("x", &x)]).expect_err("no such name");
+        assert_eq!(error.to_string(), "there is no input `x`; there are `input_0`");
+        let error = model.set_param("w", [1.0f32]).expect_err("it has none");
+        assert_eq!(error.kind(), ErrorKind::Parameter);
+    }
+    let error = session().open(folder.path().join("none.pte")).map(|_| ()).expect_err("no file");
+    assert_eq!(error.kind(), ErrorKind::File);
+    std::fs::write(folder.path().join("rubbish"), b"rubbish").expect("it is written");
+    let error = session().open(folder.path().join("rubbish")).map(|_| ()).expect_err("rubbish");
+    assert_eq!(error.remedy(), Some("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
+}
