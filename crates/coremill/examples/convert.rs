@@ -1,15 +1,13 @@
 //! Converts the program of torch that the repository holds, for iOS 17, and runs the result.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
-use coremill::compiler::Options;
 use coremill::graph::{Device, Input, Session};
+use coremill::{ConvertOptions, Opset};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
-    let program = coremill::convert::read(archive)?;
-    let options = Options { target: Some(coremill::graph::Opset::Ios17), ..Options::default() };
-    let conversion = coremill::convert::convert(program, &options)?;
-    let mut model = Session::new(Device::Host).load(conversion.model)?;
+    let converted = coremill::convert(archive, &ConvertOptions::new().target(Opset::Ios17))?;
+    let mut model = Session::new(Device::Host).load(converted.model)?;
     let function = model.default_function()?;
     let mut inputs = Vec::new();
     for port in model.inputs(&function)? {

@@ -1,20 +1,94 @@
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
-use coremill_mil::{model, package, text};
+use coremill_mil::{model, package, text, verify};
 
-/// Why a model or arrays cannot be opened or saved.
+/// What an [`Error`] is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// What the caller asks for: a name, an option, an input, a file of another kind.
+    #[default]
+    Argument,
+    /// A file that cannot be read or written.
+    File,
+    /// The content of a file: it is damaged, or says what its format forbids.
+    Format,
+    /// Calls of a PyTorch program that cannot be lowered.
+    Unsupported,
+    /// A model that Core ML would refuse.
+    Invalid,
+    /// A graph that was described in Rust, or its parameters.
+    Graph,
+    /// The device is not on this machine.
+    Device,
+    /// The engine or Core ML, at work.
+    Run,
+    /// A fault of coremill.
+    Internal,
+}
+
+/// What went wrong, wherever it did: each function of this crate gives this error, and those of its parts become it
+/// with `?`.
+///
+/// ```
+/// use coremill::ErrorKind;
+///
+/// let error = coremill::open("missing.mlpackage").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::File);
+/// assert!(error.to_string().contains("missing.mlpackage"));
+///
+/// // Errors of graphs, programs and runs become this one.
+/// fn weight() -> Result<coremill::graph::Param, coremill::Error> {
+///     Ok(coremill::graph::Param::floats([2], &[1.0])?)
+/// }
+/// assert_eq!(weight().unwrap_err().kind(), ErrorKind::Graph);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Error {
+    kind: ErrorKind,
     message: String,
     hint: Option<String>,
     /// The line of a text at fault, for people.
     excerpt: Option<String>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error { message: message.into(), hint: None, excerpt: None }
+        Error {
+            kind: ErrorKind::default(),
+            message: message.into(),
+            hint: None,
+            excerpt: None,
+            source: None,
+        }
+    }
+
+    /// The same error, of a kind.
+    pub(crate) fn kinded(mut self, kind: ErrorKind) -> Error {
+        self.kind = kind;
+        self
+    }
+
+    /// The same error, because of another.
+    pub(crate) fn caused_by(
+        mut self,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// What another error says, as this one.
+    fn of(
+        kind: ErrorKind,
+        hint: Option<&str>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        let hint = hint.map(str::to_owned);
+        Error { hint, ..Error::new(source.to_string()).kinded(kind) }.caused_by(source)
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
@@ -30,14 +104,20 @@ impl Error {
         if !places.is_empty() {
             message += &format!(" (in {})", places.join(", "));
         }
-        Error { message, hint: error.hint().map(str::to_owned), excerpt: None }
+        let kind = match error.kind() {
+            package::ErrorKind::Io => ErrorKind::File,
+            _ => ErrorKind::Format,
+        };
+        let hint = error.hint().map(str::to_owned);
+        Error { hint, ..Error::new(message).kinded(kind) }
     }
 
     pub(crate) fn of_text(path: &Path, error: &text::Error) -> Error {
         let name = path.display().to_string();
         let message = format!("{name}:{}:{}: {}", error.line, error.column, error.message);
         let excerpt = error.render(&name);
-        Error { message, hint: error.hint.clone(), excerpt: Some(excerpt) }
+        let hint = error.hint.clone();
+        Error { hint, excerpt: Some(excerpt), ..Error::new(message).kinded(ErrorKind::Format) }
     }
 
     pub(crate) fn of_description(path: &Path, error: &model::DescribeError) -> Error {
@@ -46,11 +126,12 @@ impl Error {
 
     pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
         let hint = error.remedy().map(str::to_owned);
-        Error { hint, ..Error::new(error.to_string()) }
+        Error { hint, ..Error::new(error.to_string()).kinded(ErrorKind::Run) }
+            .caused_by(error.clone())
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::new(format!("cannot {action} {}: {error}", path.display()))
+        Error::new(format!("cannot {action} {}: {error}", path.display())).kinded(ErrorKind::File)
     }
 
     /// The same error, in a file.
@@ -63,6 +144,11 @@ impl Error {
     pub(crate) fn of_array(mut self, name: &str) -> Error {
         self.message = format!("`{}`: {}", name.escape_debug(), self.message);
         self
+    }
+
+    /// What it is about.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
     }
 
     /// What to do about it.
@@ -89,4 +175,62 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source.as_ref() as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<coremill_engine::Error> for Error {
+    fn from(error: coremill_engine::Error) -> Error {
+        Error::of_engine(&error)
+    }
+}
+
+impl From<coremill_graph::Error> for Error {
+    fn from(error: coremill_graph::Error) -> Error {
+        use coremill_graph::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Weights => ErrorKind::Format,
+            Kind::Input => ErrorKind::Argument,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::Graph,
+        };
+        let hint = error.remedy().map(str::to_owned);
+        Error::of(kind, hint.as_deref(), error)
+    }
+}
+
+impl From<coremill_pte::Error> for Error {
+    fn from(error: coremill_pte::Error) -> Error {
+        let kind = match error.kind() {
+            coremill_pte::ErrorKind::Io => ErrorKind::File,
+            _ => ErrorKind::Format,
+        };
+        let hint = error.hint().map(str::to_owned);
+        Error::of(kind, hint.as_deref(), error)
+    }
+}
+
+impl From<verify::Report> for Error {
+    fn from(report: verify::Report) -> Error {
+        Error::new(report.to_string()).kinded(ErrorKind::Invalid)
+    }
+}
+
+#[cfg(feature = "compiler")]
+impl From<coremill_compiler::Error> for Error {
+    fn from(error: coremill_compiler::Error) -> Error {
+        use coremill_compiler::Error as Cause;
+        let kind = match &error {
+            Cause::Archive(_) => ErrorKind::Format,
+            Cause::Refused(_) => ErrorKind::Unsupported,
+            Cause::Program(_) => ErrorKind::Argument,
+            Cause::Fault(_) => ErrorKind::Internal,
+        };
+        let hint = error.hint().map(str::to_owned);
+        Error::of(kind, hint.as_deref(), error)
+    }
+}

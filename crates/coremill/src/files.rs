@@ -12,7 +12,7 @@ use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mil::{compiled, package};
 use coremill_tensor::write_anew;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::foreign;
 
 /// The forms that a model has on disk.
@@ -65,7 +65,8 @@ impl Format {
     pub fn of(path: &Path) -> Result<Format, Error> {
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                Error::new(format!("there is nothing at {}", path.display()))
+                let message = format!("there is nothing at {}", path.display());
+                Error::new(message).kinded(ErrorKind::File)
             }
             _ => Error::io("read", path, &error),
         })?;

@@ -1,5 +1,6 @@
 //! Core ML models on any operating system: convert, open, check, summarise, run, compare, save.
 //!
+//! [`convert`](fn@convert) takes what `torch.export.save` wrote to a model, [`lower`] to an ExecuTorch program.
 //! [`open`] reads a package, a compiled model, a model file or MIL text, whichever it finds.
 //! [`open_with_source`] keeps the text too, for reports that show its lines.
 //! [`verify`] proves that Core ML would accept the model, or says everything that it would refuse.
@@ -30,16 +31,12 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
 //! | [`precision`] | keeps programs within half precision, by samples |
+//! | [`mod@convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
 //! | [`quantize`] | quantizes programs after training, with samples, and reports what each layer loses |
 //! | [`compare`] | how far two models lie apart, value by value |
 //! | [`compress`] | makes the weights of models smaller, or plain again |
 //! | [`executorch`] | ExecuTorch programs: the models inside them, and what they compute |
-//! | [`compiler`] | lowers PyTorch programs to MIL |
-//! | [`pt2`] | what `torch.export` saved |
-//! | [`pte`] | ExecuTorch programs |
-//! | [`runtime`] | runs ExecuTorch programs |
 //! | [`graph`] | models described in Rust, their parameters and sessions |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
@@ -47,44 +44,74 @@
 //! | [`images`] | pictures for inputs that are images |
 //! | [`summary`] | what a model holds, counted |
 //! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
-//! | [`store`] | keeps compiled models and other bytes on disk, by key |
-//! | [`tensor`] | element types, and bytes in memory or mapped from files |
+
+#![warn(missing_docs)]
+#![cfg_attr(
+    not(feature = "compiler"),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "comparing and telling programs apart serve the compiler too"
+    )
+)]
 
 pub mod arrays;
 pub mod compare;
 pub mod compress;
+#[cfg(feature = "compiler")]
 pub mod convert;
 mod error;
 pub mod executorch;
+#[cfg(feature = "compiler")]
 pub mod fed;
 mod files;
 mod foreign;
 pub mod images;
+#[cfg(feature = "compiler")]
 pub mod precision;
+#[cfg(feature = "compiler")]
+mod programs;
 pub mod quantity;
+#[cfg(feature = "compiler")]
 pub mod quantize;
+#[cfg(feature = "compiler")]
 mod samples;
+#[cfg(feature = "compiler")]
 mod subject;
 pub mod summary;
 mod vocabulary;
 
+#[cfg(feature = "compiler")]
+#[doc(hidden)]
 pub use coremill_compiler as compiler;
+#[cfg(feature = "compiler")]
+pub use coremill_compiler::{Precision, States};
 pub use coremill_engine as engine;
 pub use coremill_graph as graph;
 pub use coremill_mil as mil;
+pub use coremill_mil::ir::Opset;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
+#[cfg(feature = "compiler")]
+#[doc(hidden)]
 pub use coremill_pt2 as pt2;
+#[doc(hidden)]
 pub use coremill_pte as pte;
+#[doc(hidden)]
 pub use coremill_runtime as runtime;
+#[doc(hidden)]
 pub use coremill_store as store;
+#[doc(hidden)]
 pub use coremill_tensor as tensor;
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use files::{
     Format, Opened, SaveOptions, Source, open, open_with_source, read_text, save, save_text,
     write_file,
 };
 pub use vocabulary::vocabulary;
+
+#[cfg(feature = "compiler")]
+pub use programs::{ConvertOptions, Converted, LowerOptions, Lowered, convert, lower};
 
 /// The Rust of the README and of the guide, compiled and run with the tests.
 #[cfg(doctest)]

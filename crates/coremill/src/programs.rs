@@ -1,0 +1,211 @@
+//! From what `torch.export.save` wrote to Core ML, and to ExecuTorch: two functions, and what they are told.
+
+use std::path::Path;
+
+use coremill_compiler::{self as compiler, Options, Precision, States};
+use coremill_mil::ir::Opset;
+use coremill_mil::model::Model;
+use coremill_pte as pte;
+
+use crate::error::{Error, ErrorKind};
+
+/// How [`convert`] makes a model.
+///
+/// ```
+/// use coremill::{ConvertOptions, Opset, Precision};
+///
+/// let options = ConvertOptions::new()
+///     .target(Opset::Ios17)
+///     .precision(Precision::Fp32)
+///     .output_names(["logits"]);
+/// let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
+/// let converted = coremill::convert(archive, &options)?;
+/// assert_eq!(converted.target, Opset::Ios17);
+/// # Ok::<(), coremill::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ConvertOptions {
+    options: Options,
+}
+
+/// How [`lower`] makes an ExecuTorch program.
+///
+/// ```
+/// use coremill::{ConvertOptions, LowerOptions, Precision};
+///
+/// let options = LowerOptions::new()
+///     .convert(ConvertOptions::new().precision(Precision::Fp32))
+///     .skip_ops(["aten.nothing.default"]);
+/// let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
+/// // The program has no such call.
+/// let error = coremill::lower(archive, &options).unwrap_err();
+/// assert_eq!(error.kind(), coremill::ErrorKind::Argument);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct LowerOptions {
+    options: compiler::LowerOptions,
+}
+
+/// A program that became a model.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Converted {
+    /// The model, to be verified and written: [`verify`](crate::verify), [`save`](crate::save).
+    pub model: Model,
+    /// The release that it was written for.
+    pub target: Opset,
+}
+
+/// A program that became an ExecuTorch program.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Lowered {
+    /// The program.
+    pub program: pte::Program,
+    /// How many parts Core ML runs.
+    pub parts: usize,
+    /// How many calls stay outside them.
+    pub outside: usize,
+}
+
+impl ConvertOptions {
+    /// `fp16`, for the oldest release that will do.
+    pub fn new() -> ConvertOptions {
+        ConvertOptions::default()
+    }
+
+    /// The oldest release that must run the model.
+    pub fn target(mut self, target: Opset) -> ConvertOptions {
+        self.options.target = Some(target);
+        self
+    }
+
+    /// What floats are computed in.
+    pub fn precision(mut self, precision: Precision) -> ConvertOptions {
+        self.options.precision = precision;
+        self
+    }
+
+    /// What becomes of buffers that the program writes to.
+    pub fn states(mut self, states: States) -> ConvertOptions {
+        self.options.states = states;
+        self
+    }
+
+    /// The shapes that an input may have.
+    pub fn shapes(
+        mut self,
+        input: impl Into<String>,
+        shapes: impl IntoIterator<Item = Vec<u64>>,
+    ) -> ConvertOptions {
+        self.options.shapes.insert(input.into(), shapes.into_iter().collect());
+        self
+    }
+
+    /// Names for the inputs, in the program's order.
+    pub fn input_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> ConvertOptions {
+        self.options.input_names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Names for the outputs, in the program's order.
+    pub fn output_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> ConvertOptions {
+        self.options.output_names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Modules, by path, that compute in `fp32` whatever the precision.
+    pub fn fp32_modules(
+        mut self,
+        modules: impl IntoIterator<Item: Into<String>>,
+    ) -> ConvertOptions {
+        self.options.fp32_modules = modules.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+impl LowerOptions {
+    /// Core ML runs what it can, in `fp16`.
+    pub fn new() -> LowerOptions {
+        LowerOptions::default()
+    }
+
+    /// How what Core ML runs is converted.
+    pub fn convert(mut self, options: ConvertOptions) -> LowerOptions {
+        self.options.options = options.options;
+        self
+    }
+
+    /// Operators that stay outside, by ExecuTorch's names: `aten.mm.default`.
+    pub fn skip_ops(mut self, names: impl IntoIterator<Item: Into<String>>) -> LowerOptions {
+        self.options.skip_ops = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Refuses a program of which a part would stay outside.
+    pub fn full_graph(mut self) -> LowerOptions {
+        self.options.full_graph = true;
+        self
+    }
+}
+
+impl Lowered {
+    /// Writes the program as a `.pte` file.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        Ok(pte::write(path.as_ref(), &self.program, &pte::WriteOptions::default())?)
+    }
+}
+
+/// Converts what `torch.export.save` wrote to a Core ML model.
+///
+/// ```
+/// use coremill::ConvertOptions;
+/// use coremill::graph::{Device, Session};
+///
+/// let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
+/// let converted = coremill::convert(archive, &ConvertOptions::new())?;
+/// let mut model = Session::new(Device::Host).load(converted.model)?;
+/// let function = model.default_function()?;
+/// assert!(!model.inputs(&function)?.is_empty());
+///
+/// // What does not fit is an error before anything is lowered.
+/// let twice = ConvertOptions::new().output_names(["y", "y"]);
+/// let error = coremill::convert(archive, &twice).unwrap_err();
+/// assert_eq!(error.kind(), coremill::ErrorKind::Argument);
+/// # Ok::<(), coremill::Error>(())
+/// ```
+pub fn convert(path: impl AsRef<Path>, options: &ConvertOptions) -> Result<Converted, Error> {
+    let program = crate::convert::read(path)?;
+    crate::convert::check_options(&program, &options.options)?;
+    let conversion = crate::convert::convert(program, &options.options)?;
+    Ok(Converted { model: conversion.model, target: conversion.target })
+}
+
+/// Lowers what `torch.export.save` wrote to an ExecuTorch program, of which Core ML runs what it can.
+///
+/// ```
+/// use coremill::LowerOptions;
+///
+/// let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
+/// let lowered = coremill::lower(archive, &LowerOptions::new())?;
+/// assert_eq!((lowered.parts, lowered.outside), (1, 0));
+/// let directory = tempfile::tempdir().unwrap();
+/// lowered.save(directory.path().join("digits.pte"))?;
+/// # Ok::<(), coremill::Error>(())
+/// ```
+pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<Lowered, Error> {
+    let program = crate::convert::read(path)?;
+    crate::convert::check_options(&program, &options.options.options)?;
+    let lowered = compiler::lower(vec![("forward".to_owned(), program)], &options.options)?;
+    let vain: Vec<String> =
+        lowered.reports.iter().flat_map(|report| report.skipped_in_vain.clone()).collect();
+    if let Some(name) = vain.first() {
+        let message = format!("`skip_ops` names `{name}`, which no call of the program has");
+        return Err(Error::new(message).kinded(ErrorKind::Argument));
+    }
+    Ok(Lowered {
+        parts: lowered.reports.iter().map(|report| report.parts.len()).sum(),
+        outside: lowered.reports.iter().map(|report| report.outside.len()).sum(),
+        program: lowered.program,
+    })
+}
