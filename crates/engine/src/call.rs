@@ -229,11 +229,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// How many elements a shape holds, unless a tensor may not have so many.
+/// How many elements a shape holds, unless a tensor may not have so many. An extent of 0 excuses no others, since
+/// strides and parts of shapes are computed, too.
 pub(crate) fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
-    let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
-    match count {
-        Some(count) if count <= limits.elements => Ok(count),
+    let most = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)));
+    match most {
+        Some(most) if most <= limits.elements => Ok(if shape.contains(&0) { 0 } else { most }),
         _ => Err(Error::new(format!(
             "gives a tensor of shape {shape:?}; accepted are up to {} elements",
             limits.elements

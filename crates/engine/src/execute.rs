@@ -1,5 +1,7 @@
 //! Runs plans.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use coremill_mil::ir::OpId;
@@ -89,7 +91,7 @@ pub(crate) struct Run<'r, 'h> {
     /// What the slots outside the arena hold, by [`SlotId::index`].
     held: Vec<Option<Held<'r>>>,
     /// Memory of the caller's for results, with the slots whose kernels write there.
-    targets: Vec<(SlotId, &'r mut [f32])>,
+    targets: HashMap<SlotId, &'r mut [f32]>,
     bytes: usize,
     operations: u64,
 }
@@ -125,13 +127,14 @@ pub(crate) fn execute<'r>(
     let body = &plan.graph.body;
     // By output, the slot that is written to its target.
     let mut written = vec![None; body.outputs.len()];
-    let mut into = Vec::new();
+    let mut into = HashMap::new();
+    let shown = if targets.iter().any(Option::is_some) { shown(body) } else { HashMap::new() };
     for ((output, target), written) in body.outputs.iter().zip(targets).zip(&mut written) {
         let (Some(slot), Some(target)) = (output.slot(), target) else { continue };
-        let slot = origin(body, slot);
-        if into.iter().all(|(other, _)| *other != slot) {
+        let slot = shown.get(&slot).copied().unwrap_or(slot);
+        if let Entry::Vacant(place) = into.entry(slot) {
             *written = Some(slot);
-            into.push((slot, target));
+            place.insert(target);
         }
     }
     let mut run = Run {
@@ -162,8 +165,7 @@ pub(crate) fn execute<'r>(
     let mut values = Vec::with_capacity(body.outputs.len());
     for (output, written) in body.outputs.iter().zip(written) {
         // A target that is left was not written.
-        let is_written =
-            written.is_some_and(|slot| run.targets.iter().all(|(left, _)| *left != slot));
+        let is_written = written.is_some_and(|slot| !run.targets.contains_key(&slot));
         values.push(if is_written { None } else { Some(run.value(output)?) });
     }
     // Intermediate values that are results, too, would look as if somebody had a use for them.
@@ -174,24 +176,49 @@ pub(crate) fn execute<'r>(
 
 /// An arena of so many floats.
 pub(crate) fn reserved(length: usize) -> Result<Arena> {
-    Arena::reserve(length).ok_or_else(|| {
-        let bytes = length.saturating_mul(4);
-        Error::new(format!("values take {bytes} bytes, which the system does not have"))
-            .hint("run it for smaller shapes, or on a machine with more memory")
-    })
+    Arena::reserve(length).ok_or_else(|| exhausted(length.saturating_mul(4)))
 }
 
-/// The slot whose elements a slot of the body shows under another shape.
-fn origin(body: &Region, mut slot: SlotId) -> SlotId {
-    for node in body.nodes.iter().rev() {
+/// The bytes from which on the system is asked first whether it has them.
+const WORTH_ASKING: usize = 1 << 20;
+
+fn exhausted(bytes: usize) -> Error {
+    Error::new(format!("values take {bytes} bytes, which the system does not have"))
+        .hint("run it for smaller shapes, or on a machine with more memory")
+}
+
+/// Whether there is so much more memory beside what is held, by the limit and the system's word. It is asked before
+/// a result is made: where memory ends, allocating it ends the process.
+fn room(held: usize, limit: usize, bytes: usize) -> Result<()> {
+    within(held.saturating_add(bytes), limit)?;
+    let mut probe: Vec<u8> = Vec::new();
+    // Some kernels keep as much again beside their result.
+    if bytes >= WORTH_ASKING && probe.try_reserve_exact(bytes.saturating_mul(2)).is_err() {
+        return Err(exhausted(bytes));
+    }
+    Ok(())
+}
+
+fn within(bytes: usize, limit: usize) -> Result<()> {
+    if bytes > limit {
+        return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
+            .hint("raise the limit: `--max-memory`, or `Limits::bytes`"));
+    }
+    Ok(())
+}
+
+/// The slots whose elements slots of the body show under other shapes.
+fn shown(body: &Region) -> HashMap<SlotId, SlotId> {
+    let mut shown = HashMap::new();
+    for node in &body.nodes {
         if let (NodeKind::Alias, [Operand::Slot(from)], [to]) =
             (&node.kind, &node.inputs[..], &node.outputs[..])
-            && *to == slot
         {
-            slot = *from;
+            let first = shown.get(from).copied().unwrap_or(*from);
+            shown.insert(*to, first);
         }
     }
-    slot
+    shown
 }
 
 impl<'r> Run<'r, '_> {
@@ -295,6 +322,7 @@ impl<'r> Run<'r, '_> {
 
     fn reference(&mut self, node: &Node, reference: &Reference) -> Result<()> {
         let operands = self.views(&node.inputs)?;
+        room(self.bytes, self.source.limits.bytes, self.expected_bytes(node, &operands))?;
         // No two operations draw the same numbers, nor does one that runs again in a loop.
         let seed = self.seed.wrapping_add(self.operations);
         let results = reference.call(self.source, node.op, &operands, seed)?;
@@ -336,6 +364,7 @@ impl<'r> Run<'r, '_> {
         let mut writes: Vec<_> =
             node.outputs.iter().filter_map(|slot| places[slot.index()].clone()).collect();
         writes.extend(scratch.clone());
+        let (bytes, limit) = (self.bytes, self.source.limits.bytes);
         let (reads, writes) = self.arena.parts(&reads, &writes);
         let mut reads = reads.into_iter();
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -359,15 +388,16 @@ impl<'r> Run<'r, '_> {
                 let shape = graph.slot(slot).shape.as_deref();
                 let shape = shape.ok_or_else(|| Error::new("a kernel gives an unknown shape"))?;
                 let count = count_within(shape, &self.source.limits)?;
-                let given = self
-                    .targets
-                    .iter()
-                    .position(|(target, floats)| *target == slot && floats.len() == count);
+                let fits = self.targets.get(&slot).is_some_and(|floats| floats.len() == count);
+                let given = if fits { self.targets.remove(&slot) } else { None };
                 heap.push((
                     slot,
                     match given {
-                        Some(at) => Memory::Given(self.targets.swap_remove(at).1),
-                        None => Memory::Own(self.spare.take(count)),
+                        Some(floats) => Memory::Given(floats),
+                        None => {
+                            room(bytes, limit, count * 4)?;
+                            Memory::Own(self.spare.take(count))
+                        }
                     },
                 ));
             }
@@ -389,6 +419,7 @@ impl<'r> Run<'r, '_> {
         let scratch = match scratch {
             Some(_) => writes.next().unwrap_or_default(),
             None => {
+                room(bytes, limit, kernel.scratch() * 4)?;
                 own_scratch.resize(kernel.scratch(), 0.0);
                 &mut own_scratch[..]
             }
@@ -451,13 +482,17 @@ impl<'r> Run<'r, '_> {
     }
 
     fn check_bytes(&self) -> Result<()> {
-        let limit = self.source.limits.bytes;
-        if self.bytes > limit {
-            let bytes = self.bytes;
-            return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
-                .hint("raise the limit: `--max-memory`, or `Limits::bytes`"));
-        }
-        Ok(())
+        within(self.bytes, self.source.limits.bytes)
+    }
+
+    /// The bytes of what an operation gives, or of what it takes where its result is not known to be larger.
+    fn expected_bytes(&self, node: &Node, operands: &[View<'_>]) -> usize {
+        let taken: usize = operands.iter().map(View::len).sum();
+        let given = node.outputs.iter().map(|slot| {
+            let shape = self.plan.graph.slot(*slot).shape.as_deref();
+            shape.map_or(taken, |shape| shape.iter().product())
+        });
+        given.sum::<usize>().saturating_mul(4)
     }
 
     fn release(&mut self, slot: SlotId) {

@@ -1,5 +1,7 @@
 //! Where values lie: which share a part of the arena, and when those outside it are let go.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
 use coremill_tensor::FLOATS_PER_LINE;
@@ -107,10 +109,18 @@ fn given(body: &Region, slots: usize) -> Vec<bool> {
     given
 }
 
+/// The most tenants that are compared with each other. More of them are placed in one sweep.
+const FEW: usize = 4096;
+
 /// Finds a place for each tenant; how much they need in all.
 fn settle(tenants: &mut [Tenant]) -> usize {
+    if tenants.len() <= FEW { settle_largest_first(tenants) } else { settle_in_time(tenants) }
+}
+
+/// The largest first, each as low as it fits. The time grows with the square of their number.
+fn settle_largest_first(tenants: &mut [Tenant]) -> usize {
     let mut order: Vec<usize> = (0..tenants.len()).collect();
-    order.sort_by_key(|&at| (std::cmp::Reverse(tenants[at].length), at));
+    order.sort_by_key(|&at| (Reverse(tenants[at].length), at));
     let mut settled: Vec<usize> = Vec::new();
     let mut total = 0;
     for at in order {
@@ -136,6 +146,88 @@ fn settle(tenants: &mut [Tenant]) -> usize {
         }
     }
     total
+}
+
+/// In the order in which they come, each where the smallest gap is that it fits into.
+fn settle_in_time(tenants: &mut [Tenant]) -> usize {
+    let mut order: Vec<usize> = (0..tenants.len()).collect();
+    order.sort_by_key(|&at| (tenants[at].life.start, Reverse(tenants[at].length), at));
+    let mut gaps = Gaps::default();
+    let mut leaving: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
+    let mut total = 0;
+    for at in order {
+        let Tenant { life, length, .. } = &tenants[at];
+        while let Some(&Reverse((end, other))) = leaving.peek()
+            && end <= life.start
+        {
+            leaving.pop();
+            let place = &tenants[other].place;
+            gaps.add(place.start..place.end.next_multiple_of(FLOATS_PER_LINE));
+        }
+        if *length == 0 {
+            continue;
+        }
+        let needed = length.next_multiple_of(FLOATS_PER_LINE);
+        let start = gaps.take(needed).unwrap_or_else(|| {
+            // What is free at the end grows.
+            let start = gaps.take_last(total).unwrap_or(total);
+            total = start + needed;
+            start
+        });
+        leaving.push(Reverse((life.end, at)));
+        tenants[at].place = start..start + length;
+    }
+    total
+}
+
+/// Parts of the arena that nobody has.
+#[derive(Default)]
+struct Gaps {
+    /// The end of each by its start.
+    by_start: BTreeMap<usize, usize>,
+    /// Lengths and starts.
+    by_length: BTreeSet<(usize, usize)>,
+}
+
+impl Gaps {
+    /// Adds a part, which becomes one with its neighbours.
+    fn add(&mut self, part: Range<usize>) {
+        let Range { mut start, mut end } = part;
+        if let Some((&before, &before_end)) = self.by_start.range(..start).next_back()
+            && before_end == start
+        {
+            self.remove(before, before_end);
+            start = before;
+        }
+        if let Some(&after_end) = self.by_start.get(&end) {
+            self.remove(end, after_end);
+            end = after_end;
+        }
+        self.by_start.insert(start, end);
+        self.by_length.insert((end - start, start));
+    }
+
+    /// The start of so much of the smallest part that has it.
+    fn take(&mut self, length: usize) -> Option<usize> {
+        let &(found, start) = self.by_length.range((length, 0)..).next()?;
+        self.remove(start, start + found);
+        if found > length {
+            self.add(start + length..start + found);
+        }
+        Some(start)
+    }
+
+    /// The start of the part that ends at `end`, which is taken.
+    fn take_last(&mut self, end: usize) -> Option<usize> {
+        let (&start, &found) = self.by_start.last_key_value()?;
+        (found == end).then(|| self.remove(start, found))?;
+        Some(start)
+    }
+
+    fn remove(&mut self, start: usize, end: usize) {
+        self.by_start.remove(&start);
+        self.by_length.remove(&(end - start, start));
+    }
 }
 
 /// Calls `visit` with every slot that a node reads, itself or in the regions that it runs.
@@ -181,19 +273,50 @@ mod tests {
         Tenant { life, length, place: 0..0, owner: Owner::Scratch(0) }
     }
 
-    #[test]
-    fn tenants_share_a_place_if_they_do_not_live_together() {
-        let mut tenants =
-            vec![tenant(0..2, 100), tenant(1..3, 50), tenant(2..4, 100), tenant(3..5, 40)];
-        let total = settle(&mut tenants);
+    /// How much they need in all, once none that live together overlap.
+    fn checked(tenants: &mut [Tenant], settle: fn(&mut [Tenant]) -> usize) -> usize {
+        let total = settle(tenants);
         for (index, one) in tenants.iter().enumerate() {
+            assert_eq!((one.place.len(), one.place.end <= total), (one.length, true));
             for other in &tenants[..index] {
                 let together = one.life.start < other.life.end && other.life.start < one.life.end;
                 let overlap =
                     one.place.start < other.place.end && other.place.start < one.place.end;
-                assert!(!(together && overlap));
+                assert!(!(together && overlap), "{:?} and {:?}", one.place, other.place);
             }
         }
-        assert!(total < 200, "{total} floats for at most 150 at once");
+        total
+    }
+
+    #[test]
+    fn tenants_share_a_place_if_they_do_not_live_together() {
+        for settle in [settle_largest_first, settle_in_time] {
+            let mut tenants =
+                vec![tenant(0..2, 100), tenant(1..3, 50), tenant(2..4, 100), tenant(3..5, 40)];
+            let total = checked(&mut tenants, settle);
+            assert!(total < 200, "{total} floats for at most 150 at once");
+        }
+    }
+
+    #[test]
+    fn many_tenants_take_little_more_than_those_alive_at_once() {
+        let mut state = 7u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below as usize
+        };
+        let mut tenants: Vec<Tenant> = (0..600)
+            .map(|_| {
+                let start = draw(200);
+                tenant(start..start + 1 + draw(20), draw(500))
+            })
+            .collect();
+        let alive = |time: usize| {
+            let here = tenants.iter().filter(|tenant| tenant.life.contains(&time));
+            here.map(|tenant| tenant.length.next_multiple_of(FLOATS_PER_LINE)).sum::<usize>()
+        };
+        let most = (0..220).map(alive).max().unwrap_or(0);
+        let total = checked(&mut tenants, settle_in_time);
+        assert!(total < most * 3 / 2, "{total} floats for at most {most} at once");
     }
 }

@@ -3,15 +3,31 @@
 /// Where the system does not say how much memory it has.
 const UNKNOWN: u64 = 8 << 30;
 
-/// What was asked for, or half of the machine's memory.
+/// What was asked for, or half of what this process may have.
 pub(super) fn memory(asked_for: Option<u64>) -> u64 {
-    asked_for.unwrap_or_else(|| of_machine().unwrap_or(UNKNOWN) / 2)
+    asked_for.unwrap_or_else(|| {
+        let bounds = [of_machine(), of_group(), of_process()];
+        bounds.into_iter().flatten().min().unwrap_or(UNKNOWN) / 2
+    })
 }
 
+/// The machine's memory.
 fn of_machine() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What a container allows.
+fn of_group() -> Option<u64> {
+    std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
+}
+
+/// The limit of the process's addresses (`ulimit -v`).
+fn of_process() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,0 +1,70 @@
+//! Planning and running take time in proportion to the number of operations.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use coremill_engine::{Array, Engine, LoadOptions};
+use coremill_mil::{model, text, verify};
+use coremill_tensor::DType;
+
+/// What four times as many operations may take, in times of what some take; 16 would be quadratic.
+const MOST: f64 = 9.0;
+
+/// One operation after another.
+fn chain(count: usize) -> String {
+    let mut body = String::new();
+    let mut last = "x".to_owned();
+    for at in 0..count {
+        let operation = if at % 2 == 0 { "cos" } else { "sin" };
+        writeln!(body, "tensor<fp32, [8]> v{at} = {operation}(x = {last});").expect("it is text");
+        last = format!("v{at}");
+    }
+    format!(
+        "program(1.3)\n{{\n func main<ios17>(tensor<fp32, [8]> x) {{\n{body} }} -> ({last});\n}}"
+    )
+}
+
+/// Operations on the same operand, all of whose results live until they are joined.
+fn side_by_side(count: usize) -> String {
+    let mut body = String::new();
+    for at in 0..count {
+        writeln!(body, "tensor<fp32, [8]> v{at} = sin(x = x);").expect("it is text");
+    }
+    let values: Vec<String> = (0..count).map(|at| format!("v{at}")).collect();
+    writeln!(
+        body,
+        "tensor<fp32, [{}]> y = concat(values = ({}), axis = int32(0), interleave = bool(false));",
+        8 * count,
+        values.join(", ")
+    )
+    .expect("it is text");
+    format!("program(1.3)\n{{\n func main<ios17>(tensor<fp32, [8]> x) {{\n{body} }} -> (y);\n}}")
+}
+
+/// What planning and running a program takes, the shorter of two times.
+fn time(program: &str) -> Duration {
+    let program = text::parse(program, &text::NoWeights).expect("it is MIL");
+    let model = model::describe(program).expect("it is complete");
+    let verified = verify::verify(&model).expect("it is sound");
+    let options = LoadOptions { threads: 1, ..LoadOptions::default() };
+    let engine = Engine::load(&verified, &options).expect("it can be run");
+    let once = || {
+        let mut session = engine.session("main").expect("there is a function");
+        let x = Array::floats(DType::Fp32, [8], vec![0.5; 8]);
+        let start = Instant::now();
+        session.run(&[("x", x)]).expect("it runs");
+        start.elapsed()
+    };
+    (0..2).map(|_| once()).min().expect("it ran")
+}
+
+#[test]
+fn time_grows_with_the_number_of_operations() {
+    for (name, program) in [("chain", chain as fn(usize) -> String), ("side by side", side_by_side)]
+    {
+        let [some, more] = [4_200, 16_800].map(|count| time(&program(count)).as_secs_f64());
+        let ratio = more / some;
+        println!("{name}: {:.0} and {:.0} ms, {ratio:.1}", some * 1e3, more * 1e3);
+        assert!(ratio < MOST, "{name}: four times the operations take {ratio:.1} times as long");
+    }
+}
