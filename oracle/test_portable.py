@@ -25,7 +25,7 @@ REFUSED = {
     "order": ["aten._unique", "aten.unique_"],
     "padding": ["unknown at compile time"],
     "pool": ["the places of the largest elements"],
-    "reduction": ["aten.bincount.default", "aten.mode.default", "higher_order.associative_scan"],
+    "reduction": ["aten.bincount.default", "higher_order.associative_scan"],
     "resize": ["aten.grid_sampler_3d.default", "volumes have no kernel"],
     "shape": ["no upper bound", "aten.tensor_split.tensor_indices_or_sections"],
     "sizes": ["_operator.pow"],

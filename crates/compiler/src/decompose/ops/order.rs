@@ -13,6 +13,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(argsort, &["aten.argsort.default", "aten.argsort.stable"]),
     by(kth, &["aten.kthvalue.default", "aten.median.dim"]),
     by(median, &["aten.median.default"]),
+    by(mode, &["aten.mode.default"]),
     by(
         searched,
         &[
@@ -267,4 +268,40 @@ fn histogram(call: &mut Call<'_>) -> Results {
     let there = call.logic("logical_and", &same, &within)?;
     let count = call.sum(&there, &[0], false)?;
     one(call.cast(&count, dtype)?)
+}
+
+/// The element that is there most often, the smallest of several, and its last place.
+fn mode(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    if x.rank() == 0 {
+        let place = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;
+        return Ok(vec![Made::Tensor(x), Made::Tensor(place)]);
+    }
+    let at = x.dimension(call.int("dim")?)?;
+    let keep = call.bool("keepdim")?;
+    let number = match x.dtype {
+        ScalarType::Bool => call.cast(&x, ScalarType::Int32)?,
+        _ => x.clone(),
+    };
+    // Every element is compared with every other of its line, along a dimension of their own.
+    let (own, other) = (call.unsqueeze(&number, at + 1)?, call.unsqueeze(&number, at)?);
+    let same = call.compare("eq", &own, &other)?;
+    let same = call.cast(&same, ScalarType::Int32)?;
+    let counts = call.sum(&same, &[at + 1], false)?;
+    let most = call.extreme("amax", &counts, &[at], true)?;
+    let frequent = call.compare("eq", &counts, &most)?;
+    let largest = call.extreme("amax", &number, &[at], true)?;
+    let candidates = call.choose(&frequent, &number, &largest)?;
+    let value = call.extreme("amin", &candidates, &[at], true)?;
+    let hit = call.compare("eq", &number, &value)?;
+    let mut shape = vec![Size::Fixed(1); x.rank()];
+    shape[at] = x.sizes[at].clone();
+    let count = call.count(&x.sizes[at], ScalarType::Int64)?;
+    let count = call.view(&count, shape)?;
+    let zero = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;
+    let places = call.choose(&hit, &count, &zero)?;
+    let place = call.extreme("amax", &places, &[at], keep)?;
+    let value = if keep { value } else { call.squeeze(&value, at)? };
+    let value = call.cast(&value, x.dtype)?;
+    Ok(vec![Made::Tensor(value), Made::Tensor(place)])
 }
