@@ -26,7 +26,6 @@ REFUSED = {
     "padding": ["unknown at compile time"],
     "pool": ["the places of the largest elements"],
     "reduction": ["aten.bincount.default", "higher_order.associative_scan"],
-    "resize": ["aten.grid_sampler_3d.default", "volumes have no kernel"],
     "shape": ["no upper bound", "aten.tensor_split.tensor_indices_or_sections"],
     "sizes": ["_operator.pow"],
 }  # fmt: skip

@@ -51,7 +51,14 @@ pub(crate) const ROWS: &[Row] = &[
             "aten._upsample_bilinear2d_aa.default",
         ],
     ),
-    by(grid_sampler, &["aten.grid_sampler.default", "aten.grid_sampler_2d.default"]),
+    by(
+        grid_sampler,
+        &[
+            "aten.grid_sampler.default",
+            "aten.grid_sampler_2d.default",
+            "aten.grid_sampler_3d.default",
+        ],
+    ),
     by(affine_grid, &["aten.affine_grid_generator.default"]),
     by(im2col, &["aten.im2col.default"]),
     by(col2im, &["aten.col2im.default"]),
@@ -314,10 +321,12 @@ fn weighted(call: &mut Call<'_>) -> Results {
 
 fn grid_sampler(call: &mut Call<'_>) -> Results {
     let (x, grid) = (call.tensor("input")?, call.tensor("grid")?);
-    if x.rank() != 4 {
-        refuse!("a grid samples images; volumes have no kernel");
-    }
     let sizes = call.result(0)?.sizes.clone();
+    match x.rank() {
+        4 => {}
+        5 => return one(volume(call, &x, &grid)?),
+        rank => refuse!("a grid samples images of rank 4 or volumes of rank 5, not rank {rank}"),
+    }
     let grid = call.cast(&grid, x.dtype)?;
     let given = [
         ("input", x.argument()),
@@ -327,6 +336,132 @@ fn grid_sampler(call: &mut Call<'_>) -> Results {
         ("align_corners", Argument::Bool(call.bool("align_corners")?)),
     ];
     one(call.emit("aten.grid_sampler_2d.default", &given, x.dtype, sizes)?)
+}
+
+/// Where the places of a grid lie along a dimension of this size.
+fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> Maybe {
+    let align = call.bool("align_corners")?;
+    let (factor, offset) = match align {
+        true => ((size - 1) as f64 / 2.0, (size - 1) as f64 / 2.0),
+        false => (size as f64 / 2.0, (size - 1) as f64 / 2.0),
+    };
+    let scaled = call.times(place, factor)?;
+    let at = call.add_number(&scaled, offset)?;
+    let last = Some((size - 1) as f64);
+    match call.int("padding_mode")? {
+        0 => Ok(at),
+        1 => call.clamp(&at, Some(0.0), last),
+        2 => {
+            // Mirrors stand on the corners, or half an element beyond them.
+            let (first, span) = if align { (0.0, (size - 1) as f64) } else { (-0.5, size as f64) };
+            if span == 0.0 {
+                return call.times(&at, 0.0);
+            }
+            let moved = call.add_number(&at, -first)?;
+            let within = call.with("remainder", &moved, Argument::Float(2.0 * span))?;
+            let back = call.add_number(&within, -span)?;
+            let back = call.map("abs", &back)?;
+            let there = call.with("rsub", &back, Argument::Float(span + first))?;
+            call.clamp(&there, Some(0.0), last)
+        }
+        other => refuse!("`padding_mode` is {other}; 0 to 2 are accepted"),
+    }
+}
+
+/// An element near a place along a dimension: its position, and its weight, none for 1.
+type Neighbour = (Tensor, Option<Tensor>);
+
+/// The elements of a dimension that a place is made of.
+fn neighbours(
+    call: &mut Call<'_>,
+    at: &Tensor,
+    size: i64,
+    is_nearest: bool,
+) -> Result<Vec<Neighbour>, Refusal> {
+    let found = if is_nearest {
+        vec![(call.map("round", at)?, None)]
+    } else {
+        let low = call.map("floor", at)?;
+        let high = call.add_number(&low, 1.0)?;
+        let share = call.subtract(at, &low)?;
+        let rest = call.with("rsub", &share, Argument::Float(1.0))?;
+        vec![(low, Some(rest)), (high, Some(share))]
+    };
+    let mut inside = Vec::with_capacity(found.len());
+    for (position, mut weight) in found {
+        if call.int("padding_mode")? == 0 {
+            // Elements outside are zero.
+            let after = call.compare_number("ge", &position, Argument::Float(0.0))?;
+            let last = Argument::Float((size - 1) as f64);
+            let before = call.compare_number("le", &position, last)?;
+            let counts = call.logic("logical_and", &after, &before)?;
+            let counts = call.cast(&counts, at.dtype)?;
+            weight = Some(match weight {
+                Some(weight) => call.multiply(&weight, &counts)?,
+                None => counts,
+            });
+        }
+        let position = call.clamp(&position, Some(0.0), Some((size - 1) as f64))?;
+        inside.push((call.cast(&position, ScalarType::Int64)?, weight));
+    }
+    Ok(inside)
+}
+
+/// What a grid samples of a volume: the sum of the elements around each place, by how near they are.
+fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
+    let mode = call.int("interpolation_mode")?;
+    if mode != 0 && mode != 1 {
+        refuse!("`interpolation_mode` is {mode}; 0, bilinear, and 1, nearest, are accepted");
+    }
+    let grid = call.cast(grid, ScalarType::Float32)?;
+    let (batch, channels) = (x.sizes[0].clone(), x.sizes[1].clone());
+    let Some(extents) = x.sizes[2..].iter().map(Size::fixed).collect::<Option<Vec<i64>>>() else {
+        refuse!("the sizes of the volume are unknown at compile time");
+    };
+    // Positions among all elements, and weights; the last dimension comes first in a place.
+    let mut corners: Vec<Neighbour> = Vec::new();
+    for (axis, size) in extents.iter().enumerate() {
+        let place = call.select(&grid, 4, Argument::Int(2 - axis as i64))?;
+        let at = along(call, &place, *size)?;
+        let own = neighbours(call, &at, *size, mode == 1)?;
+        let mut joined = Vec::new();
+        for (position, weight) in &corners {
+            let start = call.with("mul", position, Argument::Int(*size))?;
+            for (own_position, own_weight) in &own {
+                let position = call.add(&start, own_position)?;
+                let weight = match (weight, own_weight) {
+                    (Some(one), Some(other)) => Some(call.multiply(one, other)?),
+                    (one, other) => one.clone().or_else(|| other.clone()),
+                };
+                joined.push((position, weight));
+            }
+        }
+        corners = if axis == 0 { own } else { joined };
+    }
+    let wide = call.cast(x, ScalarType::Float32)?;
+    let elements = Size::Fixed(extents.iter().product());
+    let flat = call.view(&wide, vec![batch.clone(), channels.clone(), elements])?;
+    let points = size::product(&grid.sizes[1..4]);
+    let line = vec![batch.clone(), Size::Fixed(1), points.clone()];
+    let mut sum: Option<Tensor> = None;
+    for (position, weight) in corners {
+        let index = call.view(&position, line.clone())?;
+        let index = call.expand(&index, vec![batch.clone(), channels.clone(), points.clone()])?;
+        let mut part = call.gather(&flat, 2, &index)?;
+        if let Some(weight) = weight {
+            let weight = call.view(&weight, line.clone())?;
+            part = call.multiply(&part, &weight)?;
+        }
+        sum = Some(match sum {
+            Some(sum) => call.add(&sum, &part)?,
+            None => part,
+        });
+    }
+    let Some(sum) = sum else { refuse!("a volume has no dimensions") };
+    let mut sizes = vec![batch, channels];
+    sizes.extend_from_slice(&grid.sizes[1..4]);
+    let sum = call.view(&sum, sizes)?;
+    call.cast(&sum, x.dtype)
 }
 
 /// Places from -1 to 1, times a matrix.
