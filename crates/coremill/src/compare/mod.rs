@@ -5,9 +5,11 @@
 
 mod figures;
 mod per_op;
+mod report;
 mod side;
 
 pub(crate) use figures::figures_of_doubles;
 pub use figures::{Figures, figures};
 pub use per_op::{PerOp, Running, Step, Target, Unpaired, per_op};
+pub use report::{Line, PerOpReport, UnpairedLine};
 pub use side::Kind;

@@ -23,7 +23,7 @@ pub use functions::{convert_functions, merge};
 pub use numbers::{
     Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_method, check_numbers,
 };
-pub use refusals::{Group, Place, groups};
+pub use refusals::{Group, Paint, Part, Place, groups, render_group, render_refused, sum_refused};
 pub use samples::{fit, sample_inputs};
 pub use target::parse_target;
 pub use wide::{Wide, kept_in_fp32};

@@ -1,6 +1,12 @@
 //! Calls that cannot be lowered, in an order that people can read: what is wrong once, its places under it.
 
+use std::fmt::Write as _;
+
 use coremill_compiler::Refused;
+
+/// How many lines of the model's code are shown for one reason, and how many modules for one line.
+const MOST_PLACES: usize = 3;
+const MOST_MODULES: usize = 3;
 
 /// Calls of one operator that are refused for one reason.
 #[derive(Clone, Debug)]
@@ -78,6 +84,98 @@ impl<'r> Group<'r> {
             place.modules.push(module);
         }
     }
+}
+
+/// What a piece of rendered text is, for those who colour it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `error`.
+    Error,
+    /// `hint`.
+    Hint,
+    /// A line of the model's code, as long as it is.
+    Code,
+    /// Counts and rulers.
+    Faint,
+}
+
+/// Gives a piece of text a colour, or leaves it as it is; shortens code.
+pub type Paint<'p> = &'p dyn Fn(Part, &str) -> String;
+
+/// Everything that cannot be lowered, and the sum. `name` is what the calls are in.
+pub fn render_refused(name: Option<&str>, refused: &[Refused], paint: Paint<'_>) -> String {
+    let groups = groups(refused);
+    let mut text = String::new();
+    let mut hints: Vec<&str> = Vec::new();
+    for group in &groups {
+        text += &render_group(&paint(Part::Error, "error"), group, paint);
+        match group.hint {
+            // Said once, where it is new.
+            Some(hint) if !hints.contains(&hint) => {
+                hints.push(hint);
+                let _ = writeln!(text, "{}: {hint}", paint(Part::Hint, "hint"));
+            }
+            _ => {}
+        }
+        text += "\n";
+    }
+    let sum = sum_refused(name, refused.len(), groups.len());
+    let _ = writeln!(text, "{}: {sum}", paint(Part::Error, "error"));
+    text
+}
+
+/// Calls of an operator that share a reason, and where they come from.
+pub fn render_group(label: &str, group: &Group<'_>, paint: Paint<'_>) -> String {
+    let mut text = String::new();
+    let count = match group.calls {
+        1 => String::new(),
+        calls => format!(" {}", paint(Part::Faint, &format!("({calls} calls)"))),
+    };
+    let _ = writeln!(text, "{label}: `{}`: {}{count}", group.operator, group.reason);
+    for place in group.places.iter().take(MOST_PLACES) {
+        text += &render_place(place, paint);
+    }
+    if let more @ 1.. = group.places.len().saturating_sub(MOST_PLACES) {
+        let lines = if more == 1 { "line" } else { "lines" };
+        let more = format!("and from {more} more {lines}");
+        let _ = writeln!(text, "  {}", paint(Part::Faint, &more));
+    }
+    text
+}
+
+/// `model.pt2: 12 calls cannot be lowered, for 2 reasons`.
+pub fn sum_refused(name: Option<&str>, calls: usize, reasons: usize) -> String {
+    let name = name.map_or_else(String::new, |name| format!("{name}: "));
+    let calls = if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") };
+    let reasons = if reasons == 1 { String::new() } else { format!(", for {reasons} reasons") };
+    format!("{name}{calls} cannot be lowered{reasons}")
+}
+
+/// A line of the model's code, and the modules whose calls come from there.
+fn render_place(place: &Place<'_>, paint: Paint<'_>) -> String {
+    let mut text = String::new();
+    let mut modules = place.modules.iter().take(MOST_MODULES).map(|module| format!("`{module}`"));
+    let mut named = modules.by_ref().collect::<Vec<_>>().join(", ");
+    if let more @ 1.. = place.modules.len().saturating_sub(MOST_MODULES) {
+        named += &format!(" and {more} more");
+    }
+    let within = if named.is_empty() { String::new() } else { format!(" in {named}") };
+    let arrow = paint(Part::Faint, "-->");
+    match place.line {
+        Some((file, line)) => {
+            let number = line.to_string();
+            let space = " ".repeat(number.len());
+            let _ = writeln!(text, "{space}{arrow} {file}:{line}{within}");
+            if let Some(code) = place.code {
+                let (number, bar) = (paint(Part::Faint, &number), paint(Part::Faint, "|"));
+                let _ = writeln!(text, "{number} {bar} {}", paint(Part::Code, code));
+            }
+        }
+        None => {
+            let _ = writeln!(text, " {arrow} node `{}`{within}", place.node);
+        }
+    }
+    text
 }
 
 #[cfg(test)]

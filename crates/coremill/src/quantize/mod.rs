@@ -52,7 +52,7 @@ use self::edit::{Found, Layer, Tuning};
 use self::moments::Moments;
 pub use self::observe::Observer;
 use self::observe::{Range, Seen};
-pub use self::rules::read_rules;
+pub use self::rules::{RuleText, read_rules};
 use crate::compare::figures;
 use crate::convert;
 use crate::error::Error;

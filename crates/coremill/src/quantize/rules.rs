@@ -15,10 +15,10 @@ struct File {
     rule: Vec<RuleText>,
 }
 
-/// A rule in words.
-#[derive(Default, Deserialize)]
+/// A rule in words. In a file, each stands in a table `[[rule]]`.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RuleText {
+pub struct RuleText {
     module: Several,
     op: Several,
     min_elements: Option<u64>,
@@ -39,19 +39,22 @@ pub fn read_rules(path: &Path, usual: Scheme) -> Result<Vec<Rule>, Error> {
     if file.rule.is_empty() {
         return Err(Error::new("it holds no rules").hint(hint).within(path));
     }
-    let rule = |(at, rule): (usize, &RuleText)| {
-        rule.to_rule(usual).map_err(|error| {
-            Error::new(format!("rule {}: {error}", at + 1)).hint(REMEDY).within(path)
-        })
-    };
-    file.rule.iter().enumerate().map(rule).collect()
+    let rules = file.rule.iter().enumerate();
+    let rules = rules.map(|(at, rule)| rule.to_rule(at, usual).map_err(|error| error.within(path)));
+    rules.collect()
 }
 
 const REMEDY: &str = "a rule selects by `module`, `op`, `min_elements` and `max_elements`, and says `keep = true` or a \
      `recipe`, which may have a `group_size`, `bits` and a `block`";
 
 impl RuleText {
-    fn to_rule(&self, usual: Scheme) -> Result<Rule, String> {
+    /// The rule that this says, which is the one `at` this place. Sizes that it does not name are those of `usual`.
+    pub fn to_rule(&self, at: usize, usual: Scheme) -> Result<Rule, Error> {
+        let wrong = |error| Error::new(format!("rule {}: {error}", at + 1)).hint(REMEDY);
+        self.understood(usual).map_err(wrong)
+    }
+
+    fn understood(&self, usual: Scheme) -> Result<Rule, String> {
         let sizes = [self.group_size.is_some(), self.bits.is_some(), self.block.is_some()];
         let scheme = match (&self.recipe, self.keep) {
             (Some(_), true) => return Err("`keep` and `recipe` exclude each other".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use coremill::compare::{Figures, PerOp, Step};
+use coremill::compare::{Figures, Line, PerOp, PerOpReport};
 use coremill::engine::Precision;
 use serde::Serialize;
 
@@ -55,44 +55,6 @@ struct SideReport {
     precision: Option<&'static str>,
 }
 
-/// An output, or a value.
-#[derive(Serialize)]
-struct Line {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    op: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dtype: Option<&'static str>,
-    shape: Vec<usize>,
-    #[serde(flatten)]
-    figures: Option<Figures>,
-    /// Why there are no figures.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mismatch: Option<String>,
-}
-
-#[derive(Serialize)]
-struct PerOpReport {
-    threshold_db: f64,
-    /// The first value that lies below the threshold, as an index into `values`.
-    drift_begins_at: Option<usize>,
-    values_in_both: usize,
-    values_in_reference: usize,
-    values_in_other: usize,
-    /// Values of one name that are not known to be the same: another operation computes them, or of other values.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unpaired: Vec<UnpairedLine>,
-    /// A value that comes about again, in a later step or in a loop, has `@1`, `@2`, ... behind its name.
-    values: Vec<Line>,
-}
-
-#[derive(Serialize)]
-struct UnpairedLine {
-    name: String,
-    reference_op: String,
-    op: String,
-}
-
 impl Report {
     pub(super) fn new(
         args: &Args,
@@ -142,117 +104,84 @@ impl Report {
             text += &render_outputs(outputs, threshold);
         }
         if let Some(per_op) = &self.per_op {
-            text += &per_op.text();
+            text += &render_values(per_op);
         }
         text
     }
 }
 
-impl PerOpReport {
-    fn new(per_op: &PerOp, threshold: f64) -> PerOpReport {
-        let below = |step: &Step| step.figures.as_ref().map_or(true, |f| f.snr() < threshold);
-        let line = |step: &Step| Line {
-            name: match step.repeat {
-                0 => step.name.clone(),
-                repeat => format!("{}@{repeat}", step.name),
-            },
-            op: Some(step.op.clone()),
-            dtype: Some(step.dtype),
-            shape: step.shape.clone(),
-            figures: step.figures.clone().ok(),
-            mismatch: step.figures.clone().err(),
-        };
-        PerOpReport {
-            threshold_db: threshold,
-            drift_begins_at: per_op.steps.iter().position(below),
-            values_in_both: per_op.steps.iter().filter(|step| step.repeat == 0).count(),
-            values_in_reference: per_op.in_reference,
-            values_in_other: per_op.in_other,
-            unpaired: per_op
-                .unpaired
-                .iter()
-                .map(|unpaired| UnpairedLine {
-                    name: unpaired.name.clone(),
-                    reference_op: unpaired.reference_op.clone(),
-                    op: unpaired.op.clone(),
-                })
-                .collect(),
-            values: per_op.steps.iter().map(line).collect(),
-        }
-    }
-
-    fn text(&self) -> String {
-        let note = format!(
-            "{} values, of {} in A and {} in B; the bars are noise",
-            self.values_in_both, self.values_in_reference, self.values_in_other
-        );
-        let mut table = Table::new(2);
-        table.row(
-            [("value", false), ("op", false), ("shape", false), ("max abs", true)]
-                .into_iter()
-                .chain([("SNR", true), ("", false), ("", false)])
-                .map(head),
-        );
-        for (index, line) in self.values.iter().enumerate() {
-            let mut cells = vec![
-                Cell::text(&line.name),
-                Cell::text(line.op.as_deref().unwrap_or_default()).style(FAINT),
-                Cell::text(format!("{:?}", line.shape)).style(FAINT),
-            ];
-            match &line.figures {
-                Some(figures) => {
-                    let snr = figures.snr();
-                    let share = (BAR_FROM - snr) / BAR_FROM;
-                    cells.push(Cell::number(scientific(figures.max_absolute)));
-                    cells.push(Cell::number(decibels(snr)).style(grade(snr, self.threshold_db)));
-                    cells.push(Cell::bar(share, BAR_WIDTH));
-                    if figures.unlike > 0 {
-                        let unlike =
-                            format!("{} of {} not finite in one", figures.unlike, figures.elements);
-                        cells.push(Cell::text(unlike).style(ERROR));
-                    }
-                }
-                None => {
-                    cells.extend([Cell::number(""), Cell::number(""), Cell::text("")]);
-                    let why = line.mismatch.as_deref().unwrap_or_default();
-                    cells.push(Cell::text(why).style(ERROR));
+/// The values of both programs in a table.
+fn render_values(per_op: &PerOpReport) -> String {
+    let note = format!(
+        "{} values, of {} in A and {} in B; the bars are noise",
+        per_op.values_in_both, per_op.values_in_reference, per_op.values_in_other
+    );
+    let mut table = Table::new(2);
+    table.row(
+        [("value", false), ("op", false), ("shape", false), ("max abs", true)]
+            .into_iter()
+            .chain([("SNR", true), ("", false), ("", false)])
+            .map(head),
+    );
+    for (index, line) in per_op.values.iter().enumerate() {
+        let mut cells = vec![
+            Cell::text(&line.name),
+            Cell::text(line.op.as_deref().unwrap_or_default()).style(FAINT),
+            Cell::text(format!("{:?}", line.shape)).style(FAINT),
+        ];
+        match &line.figures {
+            Some(figures) => {
+                let snr = figures.snr();
+                let share = (BAR_FROM - snr) / BAR_FROM;
+                cells.push(Cell::number(scientific(figures.max_absolute)));
+                cells.push(Cell::number(decibels(snr)).style(grade(snr, per_op.threshold_db)));
+                cells.push(Cell::bar(share, BAR_WIDTH));
+                if figures.unlike > 0 {
+                    let unlike =
+                        format!("{} of {} not finite in one", figures.unlike, figures.elements);
+                    cells.push(Cell::text(unlike).style(ERROR));
                 }
             }
-            if self.drift_begins_at == Some(index) && line.figures.is_some() {
-                cells.push(Cell::text("← drift begins").style(ERROR));
-            }
-            table.row(cells);
-        }
-        let mut text =
-            format!("\n{}  {}\n{}", paint(STRONG, "per op"), paint(FAINT, note), table.render());
-        if let Some(first) = self.unpaired.first() {
-            let others = match self.unpaired.len() {
-                1 => String::new(),
-                count => format!(", and {} more", count - 1),
-            };
-            let _ = writeln!(
-                text,
-                "  {}: `{}` (`{}` in A, `{}` in B){others} cannot be compared: the programs compute them differently",
-                paint(FAINT, "not paired"),
-                first.name,
-                first.reference_op,
-                first.op,
-            );
-        }
-        let threshold = self.threshold_db;
-        let _ = match self.drift_begins_at.and_then(|index| self.values.get(index)) {
-            Some(line) => writeln!(
-                text,
-                "  {}: `{}` is the first value below {threshold} dB",
-                paint(ERROR, "drift"),
-                line.name
-            ),
             None => {
-                writeln!(text, "  {}", paint(GOOD, format!("no value lies below {threshold} dB")))
+                cells.extend([Cell::number(""), Cell::number(""), Cell::text("")]);
+                let why = line.mismatch.as_deref().unwrap_or_default();
+                cells.push(Cell::text(why).style(ERROR));
             }
-        };
-        text
+        }
+        if per_op.drift_begins_at == Some(index) && line.figures.is_some() {
+            cells.push(Cell::text("← drift begins").style(ERROR));
+        }
+        table.row(cells);
     }
+    let mut text =
+        format!("\n{}  {}\n{}", paint(STRONG, "per op"), paint(FAINT, note), table.render());
+    if let Some(first) = per_op.unpaired.first() {
+        let others = match per_op.unpaired.len() {
+            1 => String::new(),
+            count => format!(", and {} more", count - 1),
+        };
+        let _ = writeln!(
+            text,
+            "  {}: `{}` (`{}` in A, `{}` in B){others} cannot be compared: the programs compute them differently",
+            paint(FAINT, "not paired"),
+            first.name,
+            first.reference_op,
+            first.op,
+        );
+    }
+    let threshold = per_op.threshold_db;
+    let _ = match per_op.drift_begins_at.and_then(|index| per_op.values.get(index)) {
+        Some(line) => writeln!(
+            text,
+            "  {}: `{}` is the first value below {threshold} dB",
+            paint(ERROR, "drift"),
+            line.name
+        ),
+        None => {
+            writeln!(text, "  {}", paint(GOOD, format!("no value lies below {threshold} dB")))
+        }
+    };
+    text
 }
 
 fn render_outputs(outputs: &[Line], threshold: f64) -> String {

@@ -255,7 +255,10 @@ impl Stopped {
         let groups = convert::groups(&stop.refused);
         let error = match stop.failure.message() {
             Some(message) => message.to_owned(),
-            None => super::refusals::sum(path, stop.refused.len(), groups.len()),
+            None => {
+                let path = path.display().to_string();
+                convert::sum_refused(Some(&path), stop.refused.len(), groups.len())
+            }
         };
         let refused = groups.iter().map(|group| RefusedCalls {
             operator: group.operator.to_owned(),

@@ -1,0 +1,89 @@
+//! What lies how far apart, as JSON.
+
+use serde::Serialize;
+
+use super::{Figures, PerOp, Step};
+
+/// An output, or a value.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// Its name.
+    pub name: String,
+    /// What computes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
+    /// Its element type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<&'static str>,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// How far it lies from the reference's.
+    #[serde(flatten)]
+    pub figures: Option<Figures>,
+    /// Why there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<String>,
+}
+
+/// Two programs, value by value. Its JSON form is stable: fields are only added.
+#[derive(Clone, Debug, Serialize)]
+pub struct PerOpReport {
+    /// Where drift begins.
+    pub threshold_db: f64,
+    /// The first value that lies below the threshold, as an index into `values`.
+    pub drift_begins_at: Option<usize>,
+    /// How many values both compute.
+    pub values_in_both: usize,
+    /// How many values the reference computes.
+    pub values_in_reference: usize,
+    /// How many the other computes.
+    pub values_in_other: usize,
+    /// Values of one name that are not known to be the same: another operation computes them, or of other values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unpaired: Vec<UnpairedLine>,
+    /// A value that comes about again, in a later step or in a loop, has `@1`, `@2`, ... behind its name.
+    pub values: Vec<Line>,
+}
+
+/// Two values of one name that are not known to be the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnpairedLine {
+    /// The name in the second program.
+    pub name: String,
+    /// What computes the one in the reference.
+    pub reference_op: String,
+    /// What computes the one in the other.
+    pub op: String,
+}
+
+impl PerOpReport {
+    /// Says where values begin to have less signal to noise than `threshold` decibels.
+    pub fn new(per_op: &PerOp, threshold: f64) -> PerOpReport {
+        let below = |step: &Step| step.figures.as_ref().map_or(true, |f| f.snr() < threshold);
+        let line = |step: &Step| Line {
+            name: match step.repeat {
+                0 => step.name.clone(),
+                repeat => format!("{}@{repeat}", step.name),
+            },
+            op: Some(step.op.clone()),
+            dtype: Some(step.dtype),
+            shape: step.shape.clone(),
+            figures: step.figures.clone().ok(),
+            mismatch: step.figures.clone().err(),
+        };
+        let unpaired = per_op.unpaired.iter().map(|unpaired| UnpairedLine {
+            name: unpaired.name.clone(),
+            reference_op: unpaired.reference_op.clone(),
+            op: unpaired.op.clone(),
+        });
+        PerOpReport {
+            threshold_db: threshold,
+            drift_begins_at: per_op.steps.iter().position(below),
+            values_in_both: per_op.steps.iter().filter(|step| step.repeat == 0).count(),
+            values_in_reference: per_op.in_reference,
+            values_in_other: per_op.in_other,
+            unpaired: unpaired.collect(),
+            values: per_op.steps.iter().map(line).collect(),
+        }
+    }
+}
