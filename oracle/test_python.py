@@ -1,6 +1,8 @@
 """The Python package: programs handed over in memory, numbers on arrays, states, errors, Ctrl-C, threads, memory."""
 
+import ast
 import gc
+import json
 import os
 import re
 import signal
@@ -19,7 +21,8 @@ import coremill
 from oracle.test_pt2 import CASES, exported
 
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
-DOCUMENT = Path(__file__).parent.parent / "docs" / "python.md"
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = ROOT / "docs"
 
 
 class Digits(nn.Module):
@@ -228,14 +231,155 @@ def test_weights_are_compressed(tmp_path: Path) -> None:
         coremill.compress(model)
 
 
-def test_errors_say_what_where_and_what_to_do() -> None:
+def test_weights_fit_a_budget() -> None:
+    torch.manual_seed(7)
+    module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
+    x = torch.rand(3, 64) - 0.5
+    model = coremill.convert(program(module, x))
+    whole = sum(weight["bytes_before"] for weight in coremill.compress(model, linear="int8")[1]["weights"])
+    for size in (whole // 3, f"{whole / 2500:.3f}KB"):
+        small, report = coremill.compress(model, target_size=size)
+        limit = size if isinstance(size, int) else whole / 2.5
+        assert 0.4 * limit < report["bytes_after"] <= limit
+        (found,) = small.predict(input=x).values()
+        torch.testing.assert_close(found, module(x).detach(), rtol=0.2, atol=0.1)
+    coarse, fine = (coremill.compress(model, target_snr=decibels)[1] for decibels in (15, 40))
+    assert coarse["bytes_after"] < fine["bytes_after"] < whole
+    assert all(weight["snr"] is None or weight["snr"] >= 15 for weight in coarse["weights"] if weight["form"])
+    with pytest.raises(coremill.OptionError, match="exclude each other"):
+        coremill.compress(model, target_size=100, target_snr=3)
+    for size in ("12 parsecs", -3):
+        with pytest.raises(coremill.OptionError, match="`target_size` is"):
+            coremill.compress(model, target_size=size)
+
+
+def test_programs_are_quantized() -> None:
+    torch.manual_seed(8)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)).eval()
+    form = program(module, torch.rand(1, 3, 8, 8))
+    samples = [torch.rand(1, 3, 8, 8) for _ in range(8)]
+    x = torch.rand(1, 3, 8, 8)
+    forms = ([{"input": one.numpy()} for one in samples], [(one,) for one in samples], iter(samples))
+    reports = []
+    for given in forms:
+        model, report = coremill.quantize(form, "int8-static", given, output_names=["y"])
+        assert "\"dequantize\"" in json.dumps(model.inspect())
+        torch.testing.assert_close(model.predict(input=x)["y"], module(x).detach(), rtol=0.1, atol=0.1)
+        assert report["samples"] == 8 and report["model_db"] > 15 and model.target == report["target"] == "ios17"
+        reports.append(dict(report))
+    assert reports[0] == reports[1] == reports[2]
+    assert "layers quantized" in str(report) and "<table>" in report._repr_html_()
+    kept, report = coremill.quantize(form, "int8-static", samples, keep_worst=1, observer="mse", effort=1)
+    assert any("worst" in (layer["kept"] or "") for layer in report["layers"]), report
+    _, report = coremill.quantize(form, "int4-per-group", group_size=16, target="ios18")
+    assert report["model_db"] is None and report["samples"] == 0
+    rules = [{"op": "conv", "keep": True}, {"module": "4", "recipe": "int8-weight-only"}]
+    lowered, report = coremill.quantize(form, "int8-static", samples, output="program", rules=rules)
+    torch.testing.assert_close(lowered.method()(x), module(x).detach(), rtol=0.1, atol=0.1)
+    assert {layer["op"]: layer["recipe"] for layer in report["layers"]}["linear"] == "int8-weight-only", report
+    for call, message in (
+        (lambda: coremill.quantize(form, "int3"), "int4-per-group"),
+        (lambda: coremill.quantize(form, "int8-static"), "no samples"),
+        (lambda: coremill.quantize(form, "int8-static", samples[0]), "expected a list"),
+        (lambda: coremill.quantize(form, "int8-static", [(x, 3)]), "without labels"),
+        (lambda: coremill.quantize(form, "int8-static", [x[:, :2]]), "input"),
+        (lambda: coremill.quantize(form, "int8-static", "no/folder"), "no/folder"),
+        (lambda: coremill.quantize(form, "int8-static", 3), "samples"),
+        (lambda: coremill.quantize(form, "codebook", bits=9), "9 bits"),
+        (lambda: coremill.quantize(form, "codebook", block=(0, 1)), "block"),
+        (lambda: coremill.quantize(form, "fp16", effort=3), "effort"),
+        (lambda: coremill.quantize(form, "fp16", output="onnx"), "onnx"),
+        (lambda: coremill.quantize(form, "int8-static", samples, rules=[{"recipe": "int5"}]), "rule 1"),
+        (lambda: coremill.quantize(form, "fp16", efort=2), "no option `efort`"),
+        (lambda: coremill.quantize(form, "fp16", observer="mean"), "observer"),
+    ):
+        with pytest.raises(coremill.Error, match=re.escape(message)) as caught:
+            call()
+        assert not isinstance(caught.value, coremill.InternalError)
+
+
+def test_weights_are_quantized_while_a_program_is_converted(tmp_path: Path) -> None:
+    form = program(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)), torch.rand(3, 64))
+    options = {"dtype": "int8", "mode": "linear_symmetric"}
+    plain, quantized = coremill.convert(form), coremill.convert(form, quantization=options)
+    bytes_of = [model.inspect()["weights"]["bytes"] for model in (plain, quantized)]
+    assert bytes_of[1] < 0.6 * bytes_of[0]
+    x = np.random.default_rng(1).random((3, 64), np.float32)
+    (one,), (two,) = plain.predict(input=x).values(), quantized.predict(input=x).values()
+    np.testing.assert_allclose(one, two, rtol=5e-2, atol=2e-2)
+    coremill.lower(form, quantization=json.dumps(options)).save(tmp_path / "small.pte")
+    coremill.lower(form).save(tmp_path / "plain.pte")
+    assert (tmp_path / "small.pte").stat().st_size < 0.7 * (tmp_path / "plain.pte").stat().st_size
+    for wrong in ({"dtype": "int5"}, 3, {"dtype": object()}, {"nbits": 4}):
+        with pytest.raises(coremill.OptionError, match="quantization"):
+            coremill.convert(form, quantization=wrong)
+
+
+def test_models_are_compared_value_by_value() -> None:
+    form = digits()
+    exact, model = coremill.convert(form, precision="fp32"), coremill.convert(form)
+    x = np.random.default_rng(1).random((1, 1, 8, 8), np.float32)
+    comparison = coremill.compare(exact, model, {"x": x}, per_op=True, precision=("fast", "faithful"))
+    assert comparison.ok and comparison.per_op.drift is None
+    names = [value["name"] for value in comparison.per_op["values"]]
+    assert len(names) >= 3 and all(value["snr_db"] > 40 for value in comparison.per_op["values"])
+    assert "no value lies below" in str(comparison) and names[0] in comparison._repr_html_()
+    drifting = coremill.compare(exact, model, {"x": x}, per_op=True, precision=("fast", "faithful"), threshold=200)
+    assert drifting.per_op.drift is not None and "← drift begins" in str(drifting.per_op)
+    divided = coremill.compare(exact, coremill.lower(form), {"x": x}, per_op=True)
+    assert divided.per_op["values_in_both"] >= 3
+    outputs = exact.predict(x=x)
+    for sides, message in (((exact, outputs), "value by value"), ((exact, 3), "cannot be compared")):
+        with pytest.raises(coremill.OptionError, match=message):
+            coremill.compare(*sides, {"x": x}, per_op=True)
+    with pytest.raises(coremill.OptionError, match="two"):
+        coremill.compare(exact, model, precision=("fast",) * 3)
+
+
+def test_pictures_are_inputs(tmp_path: Path) -> None:
+    import coremltools as ct
+    from PIL import Image
+
+    class Pixels(nn.Module):
+        def forward(self, picture: torch.Tensor) -> torch.Tensor:
+            return picture * torch.tensor([1.0, 2.0, 4.0]).reshape(1, 3, 1, 1)
+
+    traced = torch.jit.trace(Pixels(), torch.rand(1, 3, 4, 6))
+    picture = ct.ImageType(name="picture", shape=(1, 3, 4, 6), color_layout=ct.colorlayout.RGB)
+    package = ct.convert(traced, inputs=[picture], compute_precision=ct.precision.FLOAT32, convert_to="mlprogram")
+    package.save(str(tmp_path / "Pixels.mlpackage"))
+    model = coremill.load(tmp_path / "Pixels.mlpackage")
+    pixels = np.random.default_rng(2).integers(0, 256, (4, 6, 3), np.uint8)
+    expected = pixels.transpose(2, 0, 1)[None].astype(np.float32) * np.array([1, 2, 4], np.float32).reshape(1, 3, 1, 1)
+    for mode in ("RGB", "RGBA"):
+        (found,) = model.predict(picture=Image.fromarray(pixels).convert(mode)).values()
+        np.testing.assert_array_equal(found, expected)
+    grey = Image.fromarray(pixels[..., 0])
+    (found,) = model.predict({"picture": grey}).values()
+    np.testing.assert_array_equal(found[0, 1], pixels[..., 0] * np.float32(2))
+    with pytest.raises(coremill.Error, match="4 × 5 pixels"):
+        model.predict(picture=Image.fromarray(pixels[:, :5]))
+    with pytest.raises(coremill.Error, match="no input `photo`"):
+        model.predict(photo=grey)
+    with pytest.raises(coremill.Error, match="is not an image"):
+        coremill.convert(digits()).predict(x=grey)
+
+
+def test_errors_say_what_where_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(coremill.ConversionError) as caught:
         coremill.convert(program(Refused(), torch.rand(3, 3)))
     error = caught.value
     assert error.operator and "svd" in error.operator
     assert error.reason and error.node
     assert error.source is not None and error.source[0] == __file__ and "svdvals" in (error.source[2] or "")
-    assert len(error.refused) >= 2 and "cannot be lowered" in str(error) and __file__ in str(error)
+    assert len(error.refused) >= 2 and "2 calls cannot be lowered" in str(error) and __file__ in str(error)
+    # As the command prints it: the operator and the reason once, the lines of the model under it.
+    archive = tmp_path / "model.pt2"
+    torch.export.save(program(Refused(), torch.rand(3, 3)), archive)
+    command = [os.environ["COREMILL"], "convert", str(archive), "-o", str(tmp_path / "Model.mlpackage")]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    # The command wraps lines.
+    assert " ".join(told.split()).replace(f"{archive}: ", "") == " ".join(str(error).split()), told
     with pytest.raises(coremill.OptionError, match="(?s)`ios12`.*hint: releases are") as caught:
         coremill.convert(digits(), target="ios12")
     assert isinstance(caught.value, ValueError) and caught.value.hint
@@ -298,6 +442,99 @@ def test_altered_graphs_end_in_exceptions() -> None:
             raise
         except Exception as error:
             assert not type(error).__name__.startswith("Panic")
+
+
+def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every function and method, with values that it does not expect: nothing from Rust panics through to Python."""
+
+    class Lying:
+        """Says that it is an array, a path, a program, and is none."""
+
+        __array_interface__ = {"shape": (2**40,), "typestr": "<f4", "data": (0, True), "version": 3}
+        forward = __iter__ = None
+        dtype = "float32"
+
+        def __fspath__(self) -> int:
+            return 3
+
+        def __len__(self) -> int:
+            return -1
+
+        def __getattr__(self, name: str) -> object:
+            raise RecursionError(name)
+
+    monkeypatch.chdir(tmp_path)
+    closed = (tmp_path / "closed").open("wb")
+    closed.close()
+    huge, nested = 10**400, []
+    for _ in range(5000):
+        nested = [nested]
+    values = [None, True, -1, huge, -(2**63), 2**64, float("nan"), 1e308, "", "\x00", "\ud800", b"\xff", object(), Lying(), closed, nested,
+              [], [None], [1, "a"], (), {}, {"x": None}, {1: 2}, {"x": [huge]}, {"x": {}}, set(), range(3), lambda: 1, int, np.float32("nan"),
+              np.zeros((0, 3)), np.array([object()]), np.array(["a"]), np.zeros(3, "M8[s]"), np.zeros(2, [("a", int)]), torch.zeros(0),
+              torch.zeros(2, 2).to_sparse(), torch.zeros(3, device="meta"), torch.zeros(2, dtype=torch.complex64), tmp_path]  # fmt: skip
+    form = digits()
+    model, lowered = coremill.convert(form), coremill.lower(form)
+    session, method = model.session(), lowered.method()
+    options = [*"target precision fp32_ops fp32_modules decompose_sdpa skip_passes shapes quantization".split()]
+    converted = [*options, *"states input_names output_names author metadata verify".split()]
+    divided = [*options, *"skip_ops full_graph weight_sharing constant_methods compiled compile_specs".split()]
+    quantized = [*"observer output rules mean group_size bits block keep keep_ops min_elements keep_worst effort target".split()]
+    calls = [
+        *((coremill.convert, (form,), name) for name in converted),
+        *((coremill.lower, (form,), name) for name in divided),
+        *((coremill.quantize, (form, "int8-per-channel"), name) for name in quantized),
+        *((coremill.compress, (model,), name) for name in ("rules", "target", "target_size", "target_snr", "linear", "palettize", "prune", "name")),
+        *((model.session, (), name) for name in ("function", "precision", "threads")),
+        *((lowered.method, (), name) for name in ("name", "threads", "faithful", "data")),
+        *((function, (), None) for function in (coremill.convert, coremill.lower, coremill.load, coremill.check, coremill.inspect)),
+        *((function, (), None) for function in (model.predict, session.predict, method, model.save, lowered.save, lowered.extract)),
+        *((session.predict, (), "x"), (method, (), "x"), (coremill.quantize, (form, "int8-static"), "samples"), (coremill.compare, (model,), "other")),
+        *((lambda value: model.set_state(value, value), (), None), (lambda value: method.set_state("x", value), (), None)),
+    ]
+    tried = 0
+    for call, fixed, name in calls:
+        # What is accepted takes long, and says nothing.
+        for value in values if name != "threads" else values[2:]:
+            if call in (model.save, lowered.save, lowered.extract) and isinstance(value, Path):
+                continue
+            try:
+                call(*fixed, value) if name is None else call(*fixed, **{name: value})
+            except coremill.InternalError as error:
+                raise AssertionError(f"{call} {name}={value!r:.80}") from error
+            except Exception as error:
+                assert "Panic" not in type(error).__name__, (call, name, value)
+            tried += 1
+    assert tried > 2000
+    (found,) = model.predict(x=np.ones((1, 1, 8, 8), np.float32)).values()
+    assert np.isfinite(found).all()
+
+
+def test_arrays_may_change_while_they_are_read() -> None:
+    """Another thread writes to inputs, weights and the graph, and lets go of results."""
+    form, apart = digits(), digits()
+    model = coremill.convert(apart)
+    x = np.random.default_rng(3).random((1, 1, 8, 8), np.float32)
+    done = threading.Event()
+
+    def write() -> None:
+        weights = form.state_dict["linear.weight"]
+        while not done.is_set():
+            x[...] = np.random.random(x.shape)
+            with torch.no_grad():
+                weights.mul_(1.0001)
+            form.graph_module.meta["noise"] = object()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(30):
+            (found,) = model.predict(x=x).values()
+            assert np.isfinite(found).all()
+            coremill.convert(form)
+    finally:
+        done.set()
+        writer.join()
 
 
 def test_weights_that_change_are_noticed(tmp_path: Path) -> None:
@@ -451,12 +688,35 @@ def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-def test_the_snippets_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snippets = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(snippets) >= 6
+@pytest.mark.parametrize("document", ["python.md", "coremltools.md"])
+def test_the_snippets_of_the_documents_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snippets = re.findall(r"^```python\n(.*?)^```", (DOCUMENTS / document).read_text(), re.DOTALL | re.MULTILINE)
+    assert len(snippets) >= 4
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     for snippet in snippets:
-        exec(compile(snippet, str(DOCUMENT), "exec"), names)
-    assert (tmp_path / "Classifier.mlpackage" / "Manifest.json").is_file()
-    assert (tmp_path / "classifier.pte").is_file()
+        exec(compile(snippet, document, "exec"), names)
+    saved = {"python.md": "Quantized.mlpackage", "coremltools.md": "Network.mlpackage"}[document]
+    assert (tmp_path / saved / "Manifest.json").is_file()
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell, and what cells show is shown."""
+    cells = json.loads((ROOT / "examples" / "convert.ipynb").read_text())["cells"]
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    shown = 0
+    for cell in cells:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["outputs"] == [], "outputs would rot"
+        tree = ast.parse("".join(cell["source"]))
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, cell["id"], "exec"), names)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), cell["id"], "eval"), names)
+            if hasattr(value, "_repr_html_"):
+                assert value._repr_html_().startswith("<")
+                shown += 1
+    assert shown >= 4
+    assert (tmp_path / "Classifier.mlpackage").is_dir() and (tmp_path / "classifier.pte").is_file()

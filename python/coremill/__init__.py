@@ -20,7 +20,7 @@ from coremill._errors import (
     VerificationError,
 )
 from coremill._native import Method, Model, Program, Session, __version__, convert, load, lower
-from coremill._reports import Comparison, Report, check, compare, compress, extract, inspect
+from coremill._reports import Comparison, Report, check, compare, compress, extract, inspect, quantize
 
 __all__ = [
     "Comparison",
@@ -47,4 +47,5 @@ __all__ = [
     "inspect",
     "load",
     "lower",
+    "quantize",
 ]

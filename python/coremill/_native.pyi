@@ -17,7 +17,9 @@ __all__ = [
     "lower",
     "load",
     "figures",
+    "per_op",
     "compress",
+    "quantize",
     "Preprocessed",
     "edge_partition",
     "edge_refused",
@@ -37,6 +39,7 @@ class _ProgramOptions(TypedDict, total=False):
     decompose_sdpa: Optional[bool]
     skip_passes: Union[str, Sequence[str], None]
     shapes: Optional[dict[str, Union[_Shape, Sequence[_Shape]]]]
+    quantization: Union[str, dict[str, Any], None]
 
 class _ConvertOptions(_ProgramOptions, total=False):
     states: Optional[Literal["keep", "io"]]
@@ -61,14 +64,45 @@ class _LowerOptions(_ProgramOptions, total=False):
     compiled: Optional[bool]
     compile_specs: Any
 
+class _QuantizeOptions(_ConvertOptions, _LowerOptions, total=False):
+    output: Optional[Literal["model", "program"]]
+    rules: Union[_Path, Sequence[dict[str, Any]], None]
+    observer: Optional[Literal["min-max", "moving-average", "percentile", "entropy", "mse"]]
+    mean: Union[float, Sequence[float], None]
+    std: Union[float, Sequence[float], None]
+    group_size: Optional[int]
+    bits: Optional[int]
+    block: Optional[tuple[int, int]]
+    keep: Union[str, Sequence[str], None]
+    keep_ops: Union[str, Sequence[str], None]
+    min_elements: Optional[int]
+    keep_worst: Optional[int]
+    effort: Optional[int]
+
 __version__: str
 
 def convert(program: Any, **options: Unpack[_ConvertOptions]) -> Model: ...
 def lower(programs: Any, **options: Unpack[_LowerOptions]) -> Program: ...
 def load(path: _Path) -> Union[Model, Program]: ...
 def compress(
-    model: Union[Model, Program], rules: str, target: Optional[str], decompress: bool
+    model: Union[Model, Program],
+    rules: str,
+    target: Optional[str],
+    decompress: bool,
+    *,
+    size: Optional[str] = None,
+    snr: Optional[float] = None,
 ) -> tuple[Union[Model, Program], str]: ...
+def quantize(
+    program: Any, recipe: str, samples: Any, **options: Unpack[_QuantizeOptions]
+) -> tuple[Union[Model, Program], str]: ...
+def per_op(
+    reference: Union[Model, Program],
+    other: Union[Model, Program],
+    inputs: dict[str, Any],
+    precisions: tuple[str, str],
+    threshold: float,
+) -> str: ...
 def figures(reference: Any, other: Any, bound: float) -> tuple[str, bool]: ...
 
 _Specs = Sequence[tuple[str, bytes]]

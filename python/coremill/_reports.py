@@ -65,12 +65,14 @@ class Division(Report):
 class Comparison(Report):
     """How far the outputs of two models lie apart, by output."""
 
-    def __init__(self, content: dict, within: dict, bound: float) -> None:
+    def __init__(self, content: dict, within: dict, bound: float, per_op: dict | None = None) -> None:
         """`within` says of each output whether it is within the bound."""
         super().__init__(content)
         self.within = within
         #: How far outputs may lie apart, in parts of the largest element.
         self.bound = bound
+        #: Every value that both compute, if that was asked for: `PerOp`.
+        self.per_op = None if per_op is None else PerOp(per_op)
 
     @property
     def ok(self) -> bool:
@@ -78,12 +80,13 @@ class Comparison(Report):
         return all(self.within.values())
 
     def __str__(self) -> str:
-        """A line for each output."""
-        return "\n".join(
+        """A line for each output, and where drift begins."""
+        lines = [
             f"{name}: {'ok' if self.within[name] else 'off'}, largest distance {figures['max_absolute']:.3g} "
             f"({figures['max_relative']:.3g} of the largest element)"
             for name, figures in self.items()
-        )
+        ]
+        return "\n".join(lines) + ("" if self.per_op is None else f"\n\n{self.per_op}")
 
     def _repr_html_(self) -> str:
         head = "<tr><th>output</th><th></th><th>max absolute</th><th>max relative</th><th>SNR dB</th></tr>"
@@ -93,7 +96,88 @@ class Comparison(Report):
             f"<td>{'' if figures['snr_db'] is None else format(figures['snr_db'], '.1f')}</td></tr>"
             for name, figures in self.items()
         )
-        return f"<table>{head}{rows}</table>"
+        return f"<table>{head}{rows}</table>" + ("" if self.per_op is None else self.per_op._repr_html_())
+
+
+class PerOp(Report):
+    """Two programs, value by value: `values` in the order of the second, and `drift_begins_at` as an index into them."""
+
+    @property
+    def drift(self) -> dict | None:
+        """The first value that lies below the threshold."""
+        at = self["drift_begins_at"]
+        return None if at is None else self["values"][at]
+
+    def _cells(self) -> list:
+        """A row for each value."""
+        rows = []
+        for at, value in enumerate(self["values"]):
+            snr = value.get("snr_db")
+            if "mismatch" in value:
+                noise = value["mismatch"]
+            elif snr is None:
+                noise = "exact" if value["max_absolute"] == 0 else ""
+            else:
+                noise = f"{snr:.1f} dB"
+            note = "← drift begins" if at == self["drift_begins_at"] else ""
+            shape = "×".join(map(str, value["shape"]))
+            rows.append((value["name"], value.get("op", ""), shape, noise, note))
+        return rows
+
+    def __str__(self) -> str:
+        """A line for each value."""
+        rows = [("value", "op", "shape", "SNR", ""), *self._cells()]
+        widths = [max(len(row[at]) for row in rows) for at in range(4)]
+        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]).rstrip() for row in rows]
+        threshold, drift = self["threshold_db"], self.drift
+        if drift is None:
+            lines.append(f"no value lies below {threshold:g} dB")
+        else:
+            lines.append(f"drift: `{drift['name']}` is the first value below {threshold:g} dB")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{title}</th>" for title in ("value", "op", "shape", "SNR", ""))
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
+        )
+        return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+class Quantization(Report):
+    """What quantization costs: at the outputs (`model_db`), and at each of `layers`, the most expensive first."""
+
+    def _cells(self) -> list:
+        """A row for each layer."""
+
+        def decibels(value: float | None) -> str:
+            return "" if value is None else f"{value:.1f} dB"
+
+        return [
+            (layer["name"], layer["op"], decibels(layer["layer_db"]), decibels(layer["model_db"]),
+             "" if layer["kept"] is None else f"kept: {layer['kept']}")
+            for layer in self["layers"]
+        ]  # fmt: skip
+
+    def _sum(self) -> str:
+        layers = self["layers"]
+        done = sum(layer["kept"] is None for layer in layers)
+        text = f"{done} of {len(layers)} layers quantized, for {self['target']}, {self['samples']} samples"
+        return text if self["model_db"] is None else f"{text}; {self['model_db']:.1f} dB at the outputs"
+
+    def __str__(self) -> str:
+        """A line for each layer."""
+        rows = [("layer", "operation", "its output", "the model's", ""), *self._cells()]
+        widths = [max(len(row[at]) for row in rows) for at in range(4)]
+        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]).rstrip() for row in rows]
+        return "\n".join([self._sum(), *lines])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{title}</th>" for title in ("layer", "operation", "its output", "the model's", ""))
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
+        )
+        return f"<p>{_escape(self._sum())}</p><table><tr>{head}</tr>{rows}</table>"
 
 
 def inspect(model: Any) -> Report:
@@ -122,23 +206,41 @@ def extract(program: Any, directory: Path) -> list:
     return _opened(program).extract(os.fspath(directory))
 
 
-def compare(reference: Any, other: Any, inputs: Any = None, *, bound: float = 1e-2, seed: int = 0) -> Comparison:
+def compare(
+    reference: Any,
+    other: Any,
+    inputs: Any = None,
+    *,
+    bound: float = 1e-2,
+    seed: int = 0,
+    per_op: bool = False,
+    precision: Any = "fast",
+    threshold: float = 40.0,
+) -> Comparison:
     """How far the outputs of two models lie apart on the same inputs, random ones if none are given.
 
-    Each side is a model, a path, a dictionary of outputs by name, or a function that takes the inputs by name.
-    Outputs are put side by side by their names, or in their order if their names differ.
+    Each side is a model, a program, a path, a dictionary of outputs by name, or a function that takes the inputs by
+    name. Outputs are put side by side by their names, or in their order if their names differ. `precision` says where
+    results are rounded: `"fast"`, `"faithful"` as on a device, or a pair of these for the two sides.
+
+    With `per_op` every value that both programs compute is compared; `threshold` is where drift begins, in decibels of
+    signal to noise.
     """
     import json
 
-    sides = [_side(reference), _side(other)]
+    precisions = (precision, precision) if isinstance(precision, str) else tuple(precision)
+    if len(precisions) != 2:
+        raise _error("OptionError", "`precision` takes one value for both sides, or two")
+    opened = [_opened(side) if isinstance(side, (str, os.PathLike)) else side for side in (reference, other)]
+    sides = [_side(side, rounded) for side, rounded in zip(opened, precisions)]
     if inputs is None:
-        model = next((side for side in sides if isinstance(side, _native.Model)), None)
+        model = next((side for side in opened if isinstance(side, _native.Model)), None)
         if model is None and not all(isinstance(side, dict) for side in sides):
             raise _error("OptionError", "no inputs are given, and no side is a model that could tell of what kind they are")
         inputs = {} if model is None else random_inputs(model, seed)
     results = []
     for side in sides:
-        if isinstance(side, _native.Model):
+        if isinstance(side, _native.Session):
             results.append(side.predict(inputs))
         elif isinstance(side, dict):
             results.append(side)
@@ -155,11 +257,19 @@ def compare(reference: Any, other: Any, inputs: Any = None, *, bound: float = 1e
     for name, one, two in pairs:
         figures, within[name] = _native.figures(one, two, bound)
         content[name] = json.loads(figures)
-    return Comparison(content, within, bound)
+    values = json.loads(_native.per_op(*opened, inputs, precisions, threshold)) if per_op else None
+    return Comparison(content, within, bound, values)
 
 
 def compress(
-    model: Any, *, rules: Any = (), target: str | None = None, decompress: bool = False, **rule: Any
+    model: Any,
+    *,
+    rules: Any = (),
+    target: str | None = None,
+    decompress: bool = False,
+    target_size: int | str | None = None,
+    target_snr: float | None = None,
+    **rule: Any,
 ) -> tuple[Any, Report]:
     """Makes the weights of a model, or of the models in a program, smaller: the result, and what became of each weight.
 
@@ -167,19 +277,52 @@ def compress(
     `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `name`, `op`, `dtype`, `min_elements`, `max_elements`, `keep`.
     `rules` are dictionaries of these words, the first of which that selects a weight decides; the words that are given
     by themselves are the last rule.
+
+    `target_size`, bytes or `"12MB"`, chooses bits for each weight so that all together take at most so much;
+    `target_snr` so that each keeps so many decibels. Palettes are chosen from, unless rules say otherwise.
     """
     import json
 
+    if target_size is not None and target_snr is not None:
+        raise _error("OptionError", "`target_size` and `target_snr` exclude each other; pass one of them")
+    has_target = target_size is not None or target_snr is not None
     rules = [dict(one) for one in rules]
     if rule:
+        if has_target and not {"linear", "palettize", "prune", "keep"} & set(rule):
+            rule["palettize"] = 4
         rules.append(rule)
+    elif has_target and not rules:
+        rules.append({"palettize": 4})
     if not rules and not decompress:
-        raise _error("OptionError", "nothing says what becomes of weights; pass `linear`, `palettize`, `prune` or `rules`")
-    made, weights = _native.compress(_opened(model), json.dumps(rules), target, decompress)
+        hint = "pass `linear`, `palettize`, `prune`, `target_size`, `target_snr`, `rules` or `decompress`"
+        raise _error("OptionError", "nothing says what becomes of weights", hint)
+    try:
+        text = json.dumps(rules)
+    except (TypeError, ValueError) as failure:
+        raise _error("OptionError", f"a rule is not understood: {failure}") from None
+    size = None if target_size is None else str(target_size)
+    made, weights = _native.compress(_opened(model), text, target, decompress, size=size, snr=target_snr)
     weights = json.loads(weights)
     before = sum(weight["bytes_before"] for weight in weights)
     after = sum(weight["bytes_after"] for weight in weights)
     return made, Report({"bytes_before": before, "bytes_after": after, "weights": weights})
+
+
+def quantize(program: Any, recipe: str, samples: Any = (), **options: Any) -> tuple[Any, Quantization]:
+    """Quantizes a program after training: the model, or with `output="program"` the ExecuTorch program, and what each
+    layer loses.
+
+    The words are those of `coremill quantize`. `recipe` is `fp32`, `fp16`, `int8-static`, `int8-weight-only`,
+    `int4-per-group`, `int4-per-channel`, `int8-per-channel`, `int8-per-group`, or `codebook`. `samples` are inputs, each
+    a dictionary of arrays by name, arrays in the order of the inputs, the array of the only input, or a path: a `.npz`
+    file, or a folder of such files or of pictures. Options are `observer`, `mean` and `std` of pictures, `group_size`,
+    `bits`, `block`, `keep`, `keep_ops`, `min_elements`, `rules` (a TOML file, or dictionaries of the same words),
+    `keep_worst`, `effort`, and those of `convert`, or of `lower`.
+    """
+    import json
+
+    made, report = _native.quantize(program, recipe, samples, **options)
+    return made, Quantization(json.loads(report))
 
 
 def random_inputs(model: Any, seed: int = 0) -> dict:
@@ -238,12 +381,15 @@ def _opened(model: Any) -> Any:
     return model if isinstance(model, (_native.Model, _native.Program)) else _native.load(model)
 
 
-def _side(side: Any) -> Any:
-    """One of what is compared."""
-    if isinstance(side, (dict, _native.Model)) or (callable(side) and not isinstance(side, _native.Program)):
+def _side(side: Any, precision: str) -> Any:
+    """One of what is compared, ready to run."""
+    if isinstance(side, _native.Model):
+        return side.session(precision=precision)
+    if isinstance(side, _native.Program):
+        return side.method(faithful=precision == "faithful")
+    if isinstance(side, (dict, _native.Session)) or callable(side):
         return side
-    opened = _opened(side)
-    return opened if isinstance(opened, _native.Model) else opened.method()
+    raise _error("OptionError", f"a {type(side).__name__} cannot be compared", "pass a model, a program, or the path of one")
 
 
 def _named(outputs: Any) -> dict:
@@ -255,10 +401,10 @@ def _named(outputs: Any) -> dict:
     return {f"output_{index}": output for index, output in enumerate(outputs)}
 
 
-def _error(name: str, message: str) -> Exception:
+def _error(name: str, message: str, hint: str | None = None) -> Exception:
     from coremill import _errors
 
-    return getattr(_errors, name)(message)
+    return getattr(_errors, name)(message, hint=hint)
 
 
 def _escape(text: Any) -> str:

@@ -1,32 +1,101 @@
 //! Arrays of numpy and tensors of torch as arrays of the engine, and back.
 
+use std::io::Cursor;
 use std::sync::Arc;
 
-use coremill::engine::{Array, Elements, Outputs, Value};
+use coremill::engine::{Array, Elements, Outputs, Port, Value};
+use coremill::images;
 use coremill::tensor::DType;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::model::json;
-use crate::{error, work};
+use crate::error::{self, Failure};
 
-/// Arrays by name, and whether any of them was torch's: results are then, too.
+/// What is given for an input.
+pub(crate) enum Item {
+    Array(Array),
+    /// A picture, as a PNG file.
+    Picture(Vec<u8>),
+}
+
+impl Item {
+    pub(crate) fn of(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Item> {
+        Ok(match is_picture(value)? {
+            true => Item::Picture(png(value)?),
+            false => Item::Array(array(value, name)?),
+        })
+    }
+}
+
+/// What is given by name, and whether any of it was torch's: results are then, too.
 pub(crate) struct Given {
-    pub(crate) arrays: Vec<(String, Array)>,
+    pub(crate) items: Vec<(String, Item)>,
     pub(crate) torch: bool,
+}
+
+impl Given {
+    /// The arrays; pictures as the inputs of a model take them.
+    pub(crate) fn arrays(self, ports: &[Port]) -> Result<Vec<(String, Array)>, Failure> {
+        let items = self.items.into_iter().map(|(name, item)| {
+            let array = match item {
+                Item::Array(array) => array,
+                Item::Picture(bytes) => {
+                    let port = ports.iter().find(|port| port.name == name);
+                    let Some(port) = port else {
+                        let names: Vec<_> =
+                            ports.iter().map(|port| format!("`{}`", port.name)).collect();
+                        return Err(Failure::Run {
+                            message: format!("there is no input `{name}`"),
+                            hint: Some(format!("the inputs are {}", names.join(", "))),
+                        });
+                    };
+                    images::from_reader(Cursor::new(bytes), port, None)?
+                }
+            };
+            Ok((name, array))
+        });
+        items.collect()
+    }
 }
 
 /// What a dictionary gives for inputs.
 pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<Given> {
-    let mut given = Given { arrays: Vec::with_capacity(dict.len()), torch: false };
+    let mut given = Given { items: Vec::with_capacity(dict.len()), torch: false };
     for (key, value) in dict.iter() {
         let name: String = key
             .extract()
             .map_err(|_| error::option(dict.py(), "inputs are given by name", None))?;
         given.torch |= is_torch(&value)?;
-        given.arrays.push((name.clone(), array(&value, &name)?));
+        given.items.push((name.clone(), Item::of(&value, &name)?));
     }
     Ok(given)
+}
+
+/// Whether this is a picture of Pillow, which is not imported to find out.
+fn is_picture(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let modules = value.py().import("sys")?.getattr("modules")?;
+    let pillow = modules.call_method1("get", ("PIL.Image",))?;
+    Ok(!pillow.is_none() && value.is_instance(&pillow.getattr("Image")?)?)
+}
+
+/// A picture of Pillow as a PNG file, which holds its pixels as they are.
+fn png(picture: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let py = picture.py();
+    let mode: String = picture.getattr("mode")?.extract()?;
+    let held = match mode.as_str() {
+        "1" | "L" | "LA" | "P" | "RGB" | "RGBA" | "I;16" => picture.clone(),
+        "I" => picture.call_method1("convert", ("I;16",))?,
+        "F" => picture.call_method1("convert", ("L",))?,
+        _ => picture.call_method1("convert", ("RGB",))?,
+    };
+    let file = py.import("io")?.call_method0("BytesIO")?;
+    let keywords = PyDict::new(py);
+    keywords.set_item("format", "PNG")?;
+    keywords.set_item("compress_level", 0)?;
+    // Pillow's users have turned it already, or do not want it turned.
+    keywords.set_item("exif", PyBytes::new(py, b""))?;
+    held.call_method("save", (&file,), Some(&keywords))?;
+    file.call_method0("getvalue")?.extract()
 }
 
 /// Whether this is a tensor of torch, which is not imported to find out.
@@ -269,21 +338,4 @@ pub(crate) fn results<'py>(
         }
     }
     Ok(dict)
-}
-
-/// How far an array lies from a reference, as JSON; whether it is within the bound, where one is given.
-#[pyfunction]
-pub(crate) fn figures(
-    py: Python<'_>,
-    reference: &Bound<'_, PyAny>,
-    other: &Bound<'_, PyAny>,
-    bound: f64,
-) -> PyResult<(String, bool)> {
-    let reference = array(reference, "reference")?;
-    let other = array(other, "other")?;
-    let figures = work::held(py, || {
-        coremill::compare::figures(&reference, &other)
-            .map_err(|message| error::option(py, message, None))
-    })?;
-    Ok((json(py, &figures)?, figures.is_within(bound)))
 }

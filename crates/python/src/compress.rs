@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coremill::Opened;
-use coremill::compress::{self as library, Compressed, Fate, Options, Rule, RuleText};
+use coremill::compress::{self as library, Budget, Compressed, Fate, Options, Rule, RuleText};
 use coremill::convert::parse_target;
 use coremill::mil::model::Model as CoreModel;
+use coremill::{Opened, quantity};
 use pyo3::prelude::*;
 use serde::Serialize;
 
@@ -30,14 +30,18 @@ struct Weight {
 }
 
 /// Compresses the weights of a model, or of the models in a program, by rules in JSON; the result, and as JSON what
-/// became of each weight. What is given stays as it is.
+/// became of each weight. What is given stays as it is. `size`, bytes or a text with a unit, or `snr`, decibels, choose
+/// bits for each weight.
 #[pyfunction]
+#[pyo3(signature = (model, rules, target, decompress, *, size = None, snr = None))]
 pub(crate) fn compress<'py>(
     py: Python<'py>,
     model: &Bound<'py, PyAny>,
     rules: &str,
     target: Option<&str>,
     decompress: bool,
+    size: Option<&str>,
+    snr: Option<f64>,
 ) -> PyResult<(Bound<'py, PyAny>, String)> {
     let texts: Vec<RuleText> = serde_json::from_str(rules).map_err(|failure| {
         error::option(py, format!("a rule is not understood: {failure}"), None)
@@ -50,7 +54,17 @@ pub(crate) fn compress<'py>(
             error::option(py, format!("`target` is `{name}`, which is not a release"), None)
         })?),
     };
-    let options = Options { rules, target, budget: None };
+    let size = match size {
+        None => None,
+        Some(text) => Some(quantity::parse_bytes(text).map_err(|reason| {
+            error::option(py, format!("`target_size` is `{text}`: {reason}"), None)
+        })?),
+    };
+    if let Some(snr) = snr.filter(|snr| !snr.is_finite()) {
+        return Err(error::option(py, format!("`target_snr` is {snr}; expected decibels"), None));
+    }
+    let budget = size.map(Budget::Bytes).or(snr.map(Budget::Snr));
+    let options = Options { rules, target, budget };
     if let Ok(model) = model.cast::<Model>() {
         let model = model.get();
         let opened = model.opened.clone();

@@ -4,10 +4,15 @@
 //! users expect them.
 
 use coremill::compiler::{self, Refusal, Refused};
+use coremill::convert::{self, Part};
+use coremill::tensor::shown;
 use coremill::{pt2, pte};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+
+/// How many characters of a line of code are shown.
+const MOST_CODE: usize = 111;
 
 /// What ends work that is done without Python.
 pub(crate) enum Failure {
@@ -179,7 +184,8 @@ fn of_compiler(py: Python<'_>, error: &compiler::Error) -> PyErr {
         compiler::Error::Refused(all) => {
             let first = all.first();
             let hint = first.and_then(|call| call.refusal.hint.clone());
-            make_with(py, "ConversionError", error.to_string(), None, |keywords| {
+            let told = convert::render_refused(None, all, &plain);
+            make_with(py, "ConversionError", told.trim_end().to_owned(), None, |keywords| {
                 let refused = PyList::empty(py);
                 for call in all {
                     refused.append(refused_call(py, call)?)?;
@@ -191,6 +197,14 @@ fn of_compiler(py: Python<'_>, error: &compiler::Error) -> PyErr {
                 keywords.set_item("first_hint", hint)
             })
         }
+    }
+}
+
+/// Text for people as it is, lines of code no longer than a command prints them where there is no terminal.
+fn plain(part: Part, text: &str) -> String {
+    match part {
+        Part::Code => shown(text, MOST_CODE).to_string(),
+        _ => text.to_owned(),
     }
 }
 

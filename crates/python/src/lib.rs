@@ -5,20 +5,24 @@
 //! | `exported` | takes a `torch.export.ExportedProgram` over in memory |
 //! | `options` | keyword arguments as options |
 //! | `model`, `program` | the classes `Model` and `Program`, and what runs them |
-//! | `arrays` | arrays of numpy and torch |
-//! | `compress` | weights made smaller |
+//! | `arrays`, `path` | arrays of numpy and torch, pictures of Pillow; paths |
+//! | `compress`, `quantize` | weights and activations made smaller |
+//! | `compare` | what lies how far apart |
 //! | `edge` | what ExecuTorch's partitioner and backend ask for |
 //! | `work` | work without Python's lock, Ctrl-C, progress |
 //! | `error` | exceptions |
 
 mod arrays;
+mod compare;
 mod compress;
 mod edge;
 mod error;
 mod exported;
 mod model;
 mod options;
+mod path;
 mod program;
+mod quantize;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -30,12 +34,13 @@ use coremill::{Opened, convert as conversion, executorch};
 // The C interface goes with the module: `coremill.executorch.register_runtime` loads it from here.
 use coremill_capi as _;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 
 use crate::error::Failure;
 use crate::exported::Lent;
 use crate::model::{Model, Session};
 use crate::options::Keywords;
+use crate::path::{PathArgument, path_of};
 use crate::program::{Method, Program};
 
 /// Where a program comes from.
@@ -52,8 +57,8 @@ impl Source {
             lent.extend(taken.lent);
             return Ok(Source::Memory(Box::new(taken.program)));
         }
-        if object.is_instance_of::<PyString>() || object.hasattr("__fspath__")? {
-            return Ok(Source::File(object.extract()?));
+        if let Some(path) = path_of(object)? {
+            return Ok(Source::File(path));
         }
         let class = object.get_type().name()?;
         let message = format!(
@@ -166,7 +171,8 @@ fn lower(
 
 /// Opens a model, whatever its form, or an ExecuTorch program.
 #[pyfunction]
-fn load<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyAny>> {
+fn load<'py>(py: Python<'py>, path: PathArgument) -> PyResult<Bound<'py, PyAny>> {
+    let PathArgument(path) = path;
     enum Loaded {
         Model(Opened),
         Program(Box<coremill::pte::Program>),
@@ -197,8 +203,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(convert, module)?)?;
     module.add_function(wrap_pyfunction!(lower, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
-    module.add_function(wrap_pyfunction!(arrays::figures, module)?)?;
+    module.add_function(wrap_pyfunction!(compare::figures, module)?)?;
+    module.add_function(wrap_pyfunction!(compare::per_op, module)?)?;
     module.add_function(wrap_pyfunction!(compress::compress, module)?)?;
+    module.add_function(wrap_pyfunction!(quantize::quantize, module)?)?;
     module.add_class::<edge::Preprocessed>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_refused, module)?)?;

@@ -1,6 +1,5 @@
 //! `coremill.Model`: a Core ML model.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::engine::{Engine, LoadOptions, Precision, Session as EngineSession};
@@ -13,6 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::error::{self, Failure};
 use crate::exported::Lent;
+use crate::path::PathArgument;
 use crate::{arrays, work};
 
 /// A model in memory.
@@ -66,7 +66,8 @@ pub(crate) fn proof(opened: &Opened) -> Result<coremill::Verified<'_>, Failure> 
 impl Model {
     /// Writes the model, in the form that the path's extension names.
     #[pyo3(signature = (path, *, sync = false))]
-    fn save(&self, py: Python<'_>, path: PathBuf, sync: bool) -> PyResult<()> {
+    fn save(&self, py: Python<'_>, path: PathArgument, sync: bool) -> PyResult<()> {
+        let PathArgument(path) = path;
         self.unchanged(py)?;
         let opened = self.opened.clone();
         work::run(py, move |stage| {
@@ -119,14 +120,7 @@ impl Model {
         threads: usize,
     ) -> PyResult<Session> {
         self.unchanged(py)?;
-        let precision = match precision {
-            "fast" => Precision::Fast,
-            "faithful" => Precision::Faithful,
-            other => {
-                let message = format!("`precision` is `{other}`; expected `fast` or `faithful`");
-                return Err(error::option(py, message, None));
-            }
-        };
+        let precision = self::precision(py, precision)?;
         let opened = self.opened.clone();
         let session = work::run(py, move |stage| {
             stage.set("loading the model");
@@ -186,8 +180,20 @@ impl Model {
     }
 }
 
+/// Where results are rounded.
+pub(crate) fn precision(py: Python<'_>, name: &str) -> PyResult<Precision> {
+    match name {
+        "fast" => Ok(Precision::Fast),
+        "faithful" => Ok(Precision::Faithful),
+        other => {
+            let message = format!("`precision` is `{other}`; expected `fast` or `faithful`");
+            Err(error::option(py, message, None))
+        }
+    }
+}
+
 /// The engine's error as the library's.
-fn of_engine(error: coremill::engine::Error) -> Failure {
+pub(crate) fn of_engine(error: coremill::engine::Error) -> Failure {
     Failure::Run { hint: error.remedy().map(str::to_owned), message: error.to_string() }
 }
 
@@ -225,14 +231,15 @@ impl Session {
         inputs: Option<&Bound<'py, PyDict>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let mut given = arrays::Given { arrays: Vec::new(), torch: false };
+        let mut given = arrays::Given { items: Vec::new(), torch: false };
         for dict in [inputs, named].into_iter().flatten() {
             let more = arrays::by_name(dict)?;
-            given.arrays.extend(more.arrays);
+            given.items.extend(more.items);
             given.torch |= more.torch;
         }
-        let arrays::Given { arrays: all, torch } = given;
+        let torch = given.torch;
         let outputs = self.with(py, move |session| {
+            let all = given.arrays(session.inputs())?;
             let named: Vec<_> =
                 all.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
             session.run(&named).map_err(of_engine)

@@ -6,6 +6,7 @@ use coremill::compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
 use coremill::convert::parse_target;
+use coremill::mil::compress::linear;
 use coremill::mil::pass::PASSES;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
@@ -31,12 +32,12 @@ impl<'py> Keywords<'py> {
     }
 
     /// What was given under a name; none if it was left out, or is `None`.
-    fn take(&mut self, name: &'static str) -> Option<Bound<'py, PyAny>> {
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<Bound<'py, PyAny>> {
         self.known.push(name);
         self.left.remove(name).filter(|value| !value.is_none())
     }
 
-    fn of<T>(&mut self, name: &'static str, what: &str) -> PyResult<Option<T>>
+    pub(crate) fn of<T>(&mut self, name: &'static str, what: &str) -> PyResult<Option<T>>
     where
         T: for<'a> FromPyObject<'a, 'py>,
     {
@@ -68,7 +69,7 @@ impl<'py> Keywords<'py> {
     }
 
     /// A list of names; one name stands for a list of one.
-    fn texts(&mut self, name: &'static str) -> PyResult<Vec<String>> {
+    pub(crate) fn texts(&mut self, name: &'static str) -> PyResult<Vec<String>> {
         let Some(value) = self.take(name) else { return Ok(Vec::new()) };
         if let Ok(one) = value.cast::<PyString>() {
             return Ok(vec![one.to_cow()?.into_owned()]);
@@ -94,7 +95,7 @@ impl<'py> Keywords<'py> {
     }
 }
 
-fn wrong(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyErr {
+pub(crate) fn wrong(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyErr {
     let shown = value.repr().map_or_else(|_| "an object".to_owned(), |text| text.to_string());
     let shown: String = shown.chars().take(80).collect();
     error::option(value.py(), format!("`{name}` is {shown}; expected {what}"), None)
@@ -130,7 +131,28 @@ pub(crate) fn program(keywords: &mut Keywords<'_>) -> PyResult<Options> {
     for (name, value) in keywords.named("shapes")? {
         options.shapes.insert(name, shapes(&value)?);
     }
+    if let Some(value) = keywords.take("quantization") {
+        options.quantization = Some(quantization(&value)?);
+    }
     Ok(options)
+}
+
+/// How weights are quantized: the fields of coremltools' `OpLinearQuantizerConfig` in a dictionary, or as JSON.
+fn quantization(value: &Bound<'_, PyAny>) -> PyResult<linear::Config> {
+    let py = value.py();
+    let text = match value.cast::<PyString>() {
+        Ok(text) => text.to_cow()?.into_owned(),
+        Err(_) => {
+            let what =
+                "a dict: `{\"mode\": \"linear_symmetric\", \"dtype\": \"int8\"}`, for instance";
+            let text = py.import("json")?.call_method1("dumps", (value,));
+            text.and_then(|text| text.extract()).map_err(|_| wrong(value, "quantization", what))?
+        }
+    };
+    linear::Config::from_json(&text).map_err(|failure| {
+        let message = format!("`quantization`: {}", failure.message);
+        error::option(py, message, failure.hint.map(str::to_owned))
+    })
 }
 
 /// A release: `"ios18"`, or an enumeration of coremltools whose name is `iOS18`.

@@ -14,6 +14,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use crate::error;
 use crate::exported::Lent;
 use crate::model::{Model, json};
+use crate::path::PathArgument;
 use crate::{arrays, work};
 
 /// A program in memory.
@@ -44,7 +45,8 @@ impl Program {
 impl Program {
     /// Writes the program.
     #[pyo3(signature = (path, *, sync = false))]
-    fn save(&self, py: Python<'_>, path: PathBuf, sync: bool) -> PyResult<()> {
+    fn save(&self, py: Python<'_>, path: PathArgument, sync: bool) -> PyResult<()> {
+        let PathArgument(path) = path;
         self.unchanged(py)?;
         let program = self.program.clone();
         work::run(py, move |stage| {
@@ -67,10 +69,11 @@ impl Program {
         name: Option<String>,
         threads: usize,
         faithful: bool,
-        data: Vec<PathBuf>,
+        data: Vec<PathArgument>,
     ) -> PyResult<Method> {
         self.unchanged(py)?;
         let program = self.program.clone();
+        let data = data.into_iter().map(|PathArgument(path)| path).collect();
         let runner = work::run(py, move |stage| {
             stage.set("loading the method");
             let options = LoadOptions { threads, faithful, data, ..LoadOptions::default() };
@@ -82,7 +85,13 @@ impl Program {
 
     /// Writes the Core ML models of the program into a directory, and gives their paths.
     #[pyo3(signature = (directory, *, sync = false))]
-    fn extract(&self, py: Python<'_>, directory: PathBuf, sync: bool) -> PyResult<Vec<PathBuf>> {
+    fn extract(
+        &self,
+        py: Python<'_>,
+        directory: PathArgument,
+        sync: bool,
+    ) -> PyResult<Vec<PathBuf>> {
+        let PathArgument(directory) = directory;
         self.unchanged(py)?;
         let program = self.program.clone();
         work::run(py, move |stage| {
@@ -224,9 +233,11 @@ impl Method {
             all.push((name.clone(), arrays::array(&value, name)?));
         }
         if let Some(named) = named {
-            let more = arrays::by_name(named)?;
-            torch |= more.torch;
-            all.extend(more.arrays);
+            for (name, value) in named.iter() {
+                torch |= arrays::is_torch(&value)?;
+                let name: String = name.extract()?;
+                all.push((name.clone(), arrays::array(&value, &name)?));
+            }
         }
         let outputs = self.with(py, move |runner| runner.run(&all))?;
         let mut results = Vec::with_capacity(outputs.len());

@@ -6,6 +6,7 @@ use coremill::pt2::wire::{
     Argument, Complex, CustomObject, Float, Graph, GraphArgument, KEYWORD, Named, NamedArgument,
     Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymIntArgument,
 };
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
@@ -75,10 +76,12 @@ impl<'t, 'py> Serializer<'t, 'py> {
             is_single_tensor_return: false,
         };
         let mut state = State { graph, duplicates: HashMap::new() };
-        for node in module.getattr("graph")?.getattr("nodes")?.try_iter()? {
+        for node in module.getattr(intern!(module.py(), "graph"))?.getattr("nodes")?.try_iter()? {
             let node = node?;
             self.node(&node, module, &mut state).map_err(|failure| {
-                let name = node.getattr("name").and_then(|name| name.extract::<String>());
+                let name = node
+                    .getattr(intern!(node.py(), "name"))
+                    .and_then(|name| name.extract::<String>());
                 error::in_node(node.py(), failure, &name.unwrap_or_default())
             })?;
         }
@@ -92,12 +95,12 @@ impl<'t, 'py> Serializer<'t, 'py> {
         module: &Bound<'py, PyAny>,
         state: &mut State,
     ) -> PyResult<()> {
-        let op = node.getattr("op")?;
+        let op = node.getattr(intern!(node.py(), "op"))?;
         match op.cast::<PyString>()?.to_cow()?.as_ref() {
             "placeholder" => self.placeholder(node, state),
             "call_function" => self.call(node, module, state),
             "output" => self.output(node, module, state),
-            "get_attr" => Ok(()),
+            "get_attr" => self.constant(node, module, state),
             other => Err(error::unsupported(
                 node.py(),
                 format!("a node is a `{other}`; exported programs have none"),
@@ -105,8 +108,67 @@ impl<'t, 'py> Serializer<'t, 'py> {
         }
     }
 
+    /// A tensor that a graph holds by itself, as ExecuTorch leaves numbers in the graphs of branches and loops. Archives
+    /// have none, so that it becomes a call that makes it; graphs are read where they are used.
+    fn constant(
+        &mut self,
+        node: &Bound<'py, PyAny>,
+        module: &Bound<'py, PyAny>,
+        state: &mut State,
+    ) -> PyResult<()> {
+        let tensor = attribute_of(node, Some(module))?;
+        if !self.torch.is_tensor(&tensor)? {
+            return Ok(());
+        }
+        let name: String = node.getattr(intern!(node.py(), "name"))?.extract()?;
+        let refuse = |what: &str| {
+            let message = format!("the constant `{name}` of a nested graph {what}");
+            error::unsupported(node.py(), message)
+        };
+        if tensor.getattr_opt(intern!(tensor.py(), "fake_mode"))?.is_some() {
+            return Err(refuse("has no value"));
+        }
+        let values =
+            tensor.call_method0(intern!(tensor.py(), "detach"))?.call_method0("flatten")?;
+        let count: usize = values.call_method0(intern!(values.py(), "numel"))?.extract()?;
+        if count == 0 {
+            return Err(refuse("is empty"));
+        }
+        let value = values.get_item(0)?;
+        if !values
+            .call_method1(intern!(values.py(), "eq"), (&value,))?
+            .call_method0("all")?
+            .is_truthy()?
+        {
+            return Err(refuse("holds different numbers; make it a buffer of the module"));
+        }
+        let size: Vec<i64> = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
+        let dtype = self.argument(&tensor.getattr(intern!(tensor.py(), "dtype"))?, None, state)?;
+        let fill = self.argument(&value.call_method0(intern!(value.py(), "item"))?, None, state)?;
+        let given = |name: &str, arg: Argument, kind: i64| NamedArgument {
+            name: name.to_owned(),
+            arg,
+            kind: Some(kind),
+        };
+        let inputs = vec![
+            given("", Argument::AsInts(size), KEYWORD - 1),
+            given("", fill, KEYWORD - 1),
+            given("dtype", dtype, KEYWORD),
+        ];
+        let output = Argument::AsTensor(self.define_tensor(name.clone(), &tensor, state)?);
+        state.graph.nodes.push(Node {
+            target: "torch.ops.aten.full.default".to_owned(),
+            inputs,
+            outputs: vec![output],
+            metadata: metadata(node)?,
+            is_hop_single_tensor_return: None,
+            name: Some(name),
+        });
+        Ok(())
+    }
+
     fn placeholder(&mut self, node: &Bound<'py, PyAny>, state: &mut State) -> PyResult<()> {
-        let name: String = node.getattr("name")?.extract()?;
+        let name: String = node.getattr(intern!(node.py(), "name"))?.extract()?;
         let value = value_of(node)?.ok_or_else(|| {
             error::unsupported(node.py(), "the input has no type (`meta[\"val\"]`)".to_owned())
         })?;
@@ -129,7 +191,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         module: &Bound<'py, PyAny>,
         state: &mut State,
     ) -> PyResult<()> {
-        let given = node.getattr("args")?.get_item(0)?;
+        let given = node.getattr(intern!(node.py(), "args"))?.get_item(0)?;
         if self.torch.is_node(&given)? {
             state.graph.is_single_tensor_return = true;
             let output = self.argument(&given, Some(module), state)?;
@@ -149,19 +211,20 @@ impl<'t, 'py> Serializer<'t, 'py> {
         module: &Bound<'py, PyAny>,
         state: &mut State,
     ) -> PyResult<()> {
-        let object = node.getattr("target")?;
+        let object = node.getattr(intern!(node.py(), "target"))?;
         let target = self.target(&object)?;
         if target.kind == TargetKind::GetItem {
             return Ok(());
         }
-        let name: String = node.getattr("name")?.extract()?;
+        let name: String = node.getattr(intern!(node.py(), "name"))?.extract()?;
         let value = value_of(node)?;
         let mut inputs = Vec::new();
-        for argument in items(&node.getattr("args")?)? {
+        for argument in items(&node.getattr(intern!(node.py(), "args"))?)? {
             let arg = self.argument(&argument, Some(module), state)?;
             inputs.push(NamedArgument { name: String::new(), arg, kind: Some(KEYWORD - 1) });
         }
-        for (key, argument) in node.getattr("kwargs")?.cast::<PyDict>()?.iter() {
+        for (key, argument) in node.getattr(intern!(node.py(), "kwargs"))?.cast::<PyDict>()?.iter()
+        {
             let arg = self.argument(&argument, Some(module), state)?;
             inputs.push(NamedArgument { name: key.extract()?, arg, kind: Some(KEYWORD) });
         }
@@ -188,24 +251,25 @@ impl<'t, 'py> Serializer<'t, 'py> {
         }
         let target = if object.is(&self.torch.getitem) {
             Target { name: String::new(), kind: TargetKind::GetItem }
-        } else if let Some(schema) = object.getattr_opt("_schema")?
+        } else if let Some(schema) = object.getattr_opt(intern!(object.py(), "_schema"))?
             && !object.is_instance(&self.torch.higher_order)?
         {
             // Those of torch, and those of ExecuTorch's edge dialect.
-            let name: String = schema.getattr("name")?.extract()?;
-            let overload: String = schema.getattr("overload_name")?.extract()?;
+            let name: String = schema.getattr(intern!(schema.py(), "name"))?.extract()?;
+            let overload: String =
+                schema.getattr(intern!(schema.py(), "overload_name"))?.extract()?;
             let overload = if overload.is_empty() { "default" } else { &overload };
-            let results = schema.getattr("returns")?.len()?;
+            let results = schema.getattr(intern!(schema.py(), "returns"))?.len()?;
             Target {
                 name: format!("torch.ops.{}.{overload}", name.replace("::", ".")),
                 kind: TargetKind::Operator(results),
             }
         } else if object.is_instance(&self.torch.higher_order)? {
-            let name: String = object.getattr("__name__")?.extract()?;
+            let name: String = object.getattr(intern!(object.py(), "__name__"))?.extract()?;
             Target { name: format!("torch.ops.higher_order.{name}"), kind: TargetKind::HigherOrder }
         } else {
-            let module: String = object.getattr("__module__")?.extract()?;
-            let name: String = object.getattr("__name__")?.extract()?;
+            let module: String = object.getattr(intern!(object.py(), "__module__"))?.extract()?;
+            let name: String = object.getattr(intern!(object.py(), "__name__"))?.extract()?;
             let name = match module.strip_prefix("torch._ops") {
                 Some(rest) => format!("torch.ops{rest}.{name}"),
                 None => format!("{module}.{name}"),
@@ -286,14 +350,14 @@ impl<'t, 'py> Serializer<'t, 'py> {
         state: &mut State,
     ) -> PyResult<HashMap<usize, (Bound<'py, PyAny>, String)>> {
         let mut taken: HashMap<usize, (Bound<'py, PyAny>, String)> = HashMap::new();
-        for user in node.getattr("users")?.try_iter()? {
+        for user in node.getattr(intern!(node.py(), "users"))?.try_iter()? {
             let user = user?;
-            let name: String = user.getattr("name")?.extract()?;
-            if !user.getattr("target")?.is(&self.torch.getitem) {
+            let name: String = user.getattr(intern!(user.py(), "name"))?.extract()?;
+            if !user.getattr(intern!(user.py(), "target"))?.is(&self.torch.getitem) {
                 let message = format!("`{name}` uses several results at once");
                 return Err(error::unsupported(node.py(), message));
             }
-            let index: usize = user.getattr("args")?.get_item(1)?.extract()?;
+            let index: usize = user.getattr(intern!(user.py(), "args"))?.get_item(1)?.extract()?;
             match taken.get(&index) {
                 Some((_, first)) => drop(state.duplicates.insert(name, first.clone())),
                 None => drop(taken.insert(index, (user, name))),
@@ -347,7 +411,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             return Ok(Argument::AsSymFloat(SymFloatArgument::AsName(name)));
         }
         if value.is_instance(&self.torch.custom_object)? {
-            let class_fqn: String = value.getattr("class_fqn")?.extract()?;
+            let class_fqn: String = value.getattr(intern!(value.py(), "class_fqn"))?.extract()?;
             let object = CustomObject { name: name.clone(), class_fqn: class_fqn.clone() };
             state.graph.custom_obj_values.insert(name.clone(), object);
             return Ok(Argument::AsCustomObj(CustomObject { name, class_fqn }));
@@ -358,7 +422,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
 
     /// The name of a node's value.
     fn name(&self, node: &Bound<'py, PyAny>, state: &State) -> PyResult<Named> {
-        let name: String = node.getattr("name")?.extract()?;
+        let name: String = node.getattr(intern!(node.py(), "name"))?.extract()?;
         Ok(Named { name: state.duplicates.get(&name).cloned().unwrap_or(name) })
     }
 
@@ -370,8 +434,9 @@ impl<'t, 'py> Serializer<'t, 'py> {
         state: &State,
     ) -> PyResult<Argument> {
         if self.torch.is_node(value)? {
-            if value.getattr("op")?.cast::<PyString>()?.to_cow()? == "get_attr" {
-                return self.attribute(value, module);
+            if value.getattr(intern!(value.py(), "op"))?.cast::<PyString>()?.to_cow()? == "get_attr"
+            {
+                return self.attribute(value, module, state);
             }
             return Ok(Argument::AsTensor(self.name(value, state)?));
         }
@@ -406,8 +471,10 @@ impl<'t, 'py> Serializer<'t, 'py> {
             return Ok(Argument::AsDevice(device(value)?));
         }
         if let Ok(number) = value.cast::<PyComplex>() {
-            let (real, imag) =
-                (value.getattr("real")?.extract()?, value.getattr("imag")?.extract()?);
+            let (real, imag) = (
+                value.getattr(intern!(value.py(), "real"))?.extract()?,
+                value.getattr(intern!(value.py(), "imag"))?.extract()?,
+            );
             let _ = number;
             return Ok(Argument::AsComplex(Complex { real: Float(real), imag: Float(imag) }));
         }
@@ -431,14 +498,12 @@ impl<'t, 'py> Serializer<'t, 'py> {
         &mut self,
         node: &Bound<'py, PyAny>,
         module: Option<&Bound<'py, PyAny>>,
+        state: &State,
     ) -> PyResult<Argument> {
-        let name: String = node.getattr("target")?.extract()?;
-        let mut attribute = match module {
-            Some(module) => module.clone(),
-            None => node.getattr("graph")?.getattr("owning_module")?,
-        };
-        for part in name.split('.') {
-            attribute = attribute.getattr(part)?;
+        let name: String = node.getattr(intern!(node.py(), "target"))?.extract()?;
+        let attribute = attribute_of(node, module)?;
+        if self.torch.is_tensor(&attribute)? {
+            return Ok(Argument::AsTensor(self.name(node, state)?));
         }
         if attribute.is_instance(&self.torch.graph_module)? {
             let graph = self.graph(&attribute)?;
@@ -545,9 +610,25 @@ fn each<T>(all: Vec<Argument>, take: impl Fn(Argument) -> Option<T>) -> Vec<T> {
     all.into_iter().filter_map(take).collect()
 }
 
+/// What a node takes from the module.
+fn attribute_of<'py>(
+    node: &Bound<'py, PyAny>,
+    module: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let name: String = node.getattr(intern!(node.py(), "target"))?.extract()?;
+    let mut attribute = match module {
+        Some(module) => module.clone(),
+        None => node.getattr(intern!(node.py(), "graph"))?.getattr("owning_module")?,
+    };
+    for part in name.split('.') {
+        attribute = attribute.getattr(part)?;
+    }
+    Ok(attribute)
+}
+
 /// The type of a node's value.
 fn value_of<'py>(node: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    node.getattr("meta")?.cast::<PyDict>()?.get_item("val")
+    node.getattr(intern!(node.py(), "meta"))?.cast::<PyDict>()?.get_item(intern!(node.py(), "val"))
 }
 
 fn class_of(value: &Bound<'_, PyAny>) -> String {
@@ -556,21 +637,29 @@ fn class_of(value: &Bound<'_, PyAny>) -> String {
 
 /// Where a call comes from.
 fn metadata(node: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, String>> {
-    let meta = node.getattr("meta")?;
+    let meta = node.getattr(intern!(node.py(), "meta"))?;
     let meta = meta.cast::<PyDict>()?;
     let mut notes = BTreeMap::new();
-    if let Some(trace) = text(meta, "stack_trace")?.filter(|trace| !trace.is_empty()) {
+    if let Some(trace) =
+        text(meta, intern!(meta.py(), "stack_trace"))?.filter(|trace| !trace.is_empty())
+    {
         notes.insert("stack_trace".to_owned(), trace);
     }
-    if let Some(stack) = meta.get_item("nn_module_stack")?
+    if let Some(stack) = meta.get_item(intern!(meta.py(), "nn_module_stack"))?
         && let Ok(stack) = stack.cast::<PyDict>()
     {
         let mut parts = Vec::with_capacity(stack.len());
         for (key, place) in stack.iter() {
             let (path, class): (Bound<'_, PyAny>, Bound<'_, PyAny>) = place.extract()?;
-            let class = match class.getattr_opt("__qualname__")? {
-                Some(name) => format!("{}.{name}", class.getattr("__module__")?),
-                None => class.str()?.to_string(),
+            // A class, or its name after a program was loaded or decomposed.
+            let class = match class.cast::<PyString>() {
+                Ok(name) => name.to_cow()?.into_owned(),
+                Err(_) => match class.getattr_opt(intern!(class.py(), "__qualname__"))? {
+                    Some(name) => {
+                        format!("{}.{name}", class.getattr(intern!(class.py(), "__module__"))?)
+                    }
+                    None => class.str()?.to_string(),
+                },
             };
             parts.push(format!("{},{},{class}", key.str()?, path.str()?));
         }
@@ -578,7 +667,7 @@ fn metadata(node: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, String>> {
             notes.insert("nn_module_stack".to_owned(), parts.join(";"));
         }
     }
-    if let Some(handle) = text(meta, "debug_handle")? {
+    if let Some(handle) = text(meta, intern!(meta.py(), "debug_handle"))? {
         notes.insert("debug_handle".to_owned(), handle);
     }
     Ok(notes)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use coremill::pt2::wire::{self, Device, Hint, SymBool, SymExpr, SymFloat, SymInt, TensorMeta};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt};
 
@@ -51,32 +52,32 @@ impl<'t, 'py> Types<'t, 'py> {
     }
 
     pub(super) fn tensor(&mut self, value: &Bound<'py, PyAny>) -> PyResult<TensorMeta> {
-        let dtype = value.getattr("dtype")?;
+        let dtype = value.getattr(intern!(value.py(), "dtype"))?;
         let Some((_, dtype)) = self.torch.dtype(&dtype) else {
             return Err(error::unsupported(value.py(), format!("a tensor has the type {dtype}")));
         };
-        let layout = value.getattr("layout")?;
+        let layout = value.getattr(intern!(value.py(), "layout"))?;
         let Some(layout) = self.torch.layout(&layout) else {
             return Err(error::unsupported(
                 value.py(),
                 format!("a tensor has the layout {layout}"),
             ));
         };
-        let sizes = self.sizes(&value.getattr("shape")?)?;
+        let sizes = self.sizes(&value.getattr(intern!(value.py(), "shape"))?)?;
         // Sparse tensors have no strides.
-        let strides = match value.call_method0("stride") {
+        let strides = match value.call_method0(intern!(value.py(), "stride")) {
             Ok(strides) => self.sizes(&strides)?,
             Err(_) => sizes.iter().map(|_| SymInt::AsInt(0)).collect(),
         };
-        let storage_offset = match value.call_method0("storage_offset") {
+        let storage_offset = match value.call_method0(intern!(value.py(), "storage_offset")) {
             Ok(offset) => self.int(&offset)?,
             Err(_) => SymInt::AsInt(0),
         };
         Ok(TensorMeta {
             dtype,
             sizes,
-            requires_grad: value.getattr("requires_grad")?.is_truthy()?,
-            device: device(&value.getattr("device")?)?,
+            requires_grad: value.getattr(intern!(value.py(), "requires_grad"))?.is_truthy()?,
+            device: device(&value.getattr(intern!(value.py(), "device"))?)?,
             strides,
             storage_offset,
             layout,
@@ -135,16 +136,16 @@ impl<'t, 'py> Types<'t, 'py> {
     }
 
     fn symbolic(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Symbolic> {
-        let node = value.getattr("node")?;
+        let node = value.getattr(intern!(value.py(), "node"))?;
         let place = node.as_ptr().addr();
         if let Some((_, known)) = self.expressions.get(&place) {
             return Ok(known.clone());
         }
-        let expression = node.getattr("expr")?;
+        let expression = node.getattr(intern!(node.py(), "expr"))?;
         let found = match number(&expression)? {
             Some(number) => Symbolic::Number(number),
             None => {
-                let hint = node.getattr("hint")?;
+                let hint = node.getattr(intern!(node.py(), "hint"))?;
                 let hint = if hint.is_none() { None } else { number(&hint)? };
                 Symbolic::Expression { text: self.text(&expression)?, hint }
             }
@@ -155,13 +156,13 @@ impl<'t, 'py> Types<'t, 'py> {
 
     /// An expression as sympy's `srepr` has it; a symbol is nothing but its name.
     fn text(&mut self, expression: &Bound<'py, PyAny>) -> PyResult<String> {
-        if expression.getattr("is_Symbol")?.is_truthy()? {
-            let name: String = expression.getattr("name")?.extract()?;
+        if expression.getattr(intern!(expression.py(), "is_Symbol"))?.is_truthy()? {
+            let name: String = expression.getattr(intern!(expression.py(), "name"))?.extract()?;
             return Ok(format!("Symbol('{name}')"));
         }
         if self.to_text.is_none() {
             let module = expression.py().import("sympy.printing.repr")?;
-            self.to_text = Some(module.getattr("srepr")?);
+            self.to_text = Some(module.getattr(intern!(module.py(), "srepr"))?);
         }
         let to_text = self.to_text.as_ref().expect("set above");
         to_text.call1((expression,))?.extract()
@@ -186,11 +187,13 @@ fn number(value: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
         }
     };
     if is("is_Integer")? {
-        let number = value.call_method0("__int__")?;
+        let number = value.call_method0(intern!(value.py(), "__int__"))?;
         return Ok(Some(Number::Int(whole(number.cast()?)?)));
     }
     if is("is_Float")? {
-        return Ok(Some(Number::Float(value.call_method0("__float__")?.extract()?)));
+        return Ok(Some(Number::Float(
+            value.call_method0(intern!(value.py(), "__float__"))?.extract()?,
+        )));
     }
     if is("is_Boolean")? {
         // An expression, unless it is one of the two constants.
@@ -215,7 +218,7 @@ pub(super) fn whole(number: &Bound<'_, PyInt>) -> PyResult<i64> {
 
 pub(super) fn device(device: &Bound<'_, PyAny>) -> PyResult<Device> {
     Ok(Device {
-        kind: device.getattr("type")?.extract()?,
-        index: device.getattr("index")?.extract()?,
+        kind: device.getattr(intern!(device.py(), "type"))?.extract()?,
+        index: device.getattr(intern!(device.py(), "index"))?.extract()?,
     })
 }

@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 
 use coremill::pt2::ExportedProgram;
 use coremill::pt2::wire;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use self::graph::Serializer;
 pub(crate) use self::tensors::Lent;
@@ -40,11 +41,11 @@ pub(crate) struct Taken {
 /// Whether this is a program of `torch.export`. Does not import torch: whoever has such a program did.
 pub(crate) fn is_program(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let modules = object.py().import("sys")?.getattr("modules")?;
-    let module = modules.call_method1("get", ("torch.export",))?;
+    let module = modules.call_method1(intern!(modules.py(), "get"), ("torch.export",))?;
     if module.is_none() {
         return Ok(false);
     }
-    object.is_instance(&module.getattr("ExportedProgram")?)
+    object.is_instance(&module.getattr(intern!(module.py(), "ExportedProgram"))?)
 }
 
 /// Takes a program over.
@@ -61,17 +62,17 @@ fn take_with(program: &Bound<'_, PyAny>, has_delegates: bool) -> PyResult<Taken>
     let py = program.py();
     let torch = Torch::of(py)?;
     let mut serializer = Serializer::new(&torch, has_delegates);
-    let module = program.getattr("graph_module")?;
+    let module = program.getattr(intern!(program.py(), "graph_module"))?;
     let graph = serializer.graph(&module)?;
-    let signature = program.getattr("graph_signature")?;
-    let range_constraints = ranges(&program.getattr("range_constraints")?)?;
+    let signature = program.getattr(intern!(program.py(), "graph_signature"))?;
+    let range_constraints = ranges(&program.getattr(intern!(program.py(), "range_constraints"))?)?;
     let (calls, namedtuples) = signature::module_calls(program)?;
 
     let mut verifiers = Vec::new();
-    for verifier in program.getattr("verifiers")?.try_iter()? {
+    for verifier in program.getattr(intern!(program.py(), "verifiers"))?.try_iter()? {
         verifiers.push(verifier?.getattr("dialect")?.extract()?);
     }
-    let guards = match program.getattr_opt("_guards_code")? {
+    let guards = match program.getattr_opt(intern!(program.py(), "_guards_code"))? {
         Some(guards) => guards.extract::<Option<Vec<String>>>()?.unwrap_or_default(),
         None => Vec::new(),
     };
@@ -93,7 +94,7 @@ fn take_with(program: &Bound<'_, PyAny>, has_delegates: bool) -> PyResult<Taken>
     };
     let mut tensors = Tensors::new(&torch);
     tensors.of_program(program, &written.graph_module.signature)?;
-    let samples = match program.getattr_opt("example_inputs")? {
+    let samples = match program.getattr_opt(intern!(program.py(), "example_inputs"))? {
         Some(samples) => tensors.samples(&samples),
         None => None,
     };
@@ -105,11 +106,11 @@ fn take_with(program: &Bound<'_, PyAny>, has_delegates: bool) -> PyResult<Taken>
 
 fn ranges(constraints: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, wire::RangeConstraint>> {
     let mut ranges = BTreeMap::new();
-    for pair in constraints.call_method0("items")?.try_iter()? {
+    for pair in constraints.call_method0(intern!(constraints.py(), "items"))?.try_iter()? {
         let (key, range): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
         let range = wire::RangeConstraint {
-            min_val: bound(&range.getattr("lower")?)?,
-            max_val: bound(&range.getattr("upper")?)?,
+            min_val: bound(&range.getattr(intern!(range.py(), "lower"))?)?,
+            max_val: bound(&range.getattr(intern!(range.py(), "upper"))?)?,
         };
         ranges.insert(key.str()?.to_string(), range);
     }
@@ -118,15 +119,18 @@ fn ranges(constraints: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, wire::Ran
 
 /// A bound of a range; infinities are none.
 fn bound(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    if !value.getattr("is_Integer").is_ok_and(|is| is.is_truthy().unwrap_or(false)) {
+    if !value
+        .getattr(intern!(value.py(), "is_Integer"))
+        .is_ok_and(|is| is.is_truthy().unwrap_or(false))
+    {
         return Ok(None);
     }
     // What does not fit is not a bound of a size.
-    Ok(value.call_method0("__int__")?.extract().ok())
+    Ok(value.call_method0(intern!(value.py(), "__int__"))?.extract().ok())
 }
 
 /// The text of a dictionary's key.
-fn text(dict: &Bound<'_, PyDict>, key: &str) -> PyResult<Option<String>> {
+fn text(dict: &Bound<'_, PyDict>, key: &Bound<'_, PyString>) -> PyResult<Option<String>> {
     match dict.get_item(key)? {
         Some(value) if !value.is_none() => Ok(Some(value.str()?.to_string())),
         _ => Ok(None),

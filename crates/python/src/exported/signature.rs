@@ -6,17 +6,18 @@ use coremill::pt2::wire::{
     CustomObject, GraphSignature, InputSpec, ModuleCallEntry, ModuleCallSignature, Named,
     NamedTupleDef, OutputSpec,
 };
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::error;
 
 pub(super) fn signature(signature: &Bound<'_, PyAny>) -> PyResult<GraphSignature> {
     let mut input_specs = Vec::new();
-    for spec in signature.getattr("input_specs")?.try_iter()? {
+    for spec in signature.getattr(intern!(signature.py(), "input_specs"))?.try_iter()? {
         input_specs.push(input(&spec?)?);
     }
     let mut output_specs = Vec::new();
-    for spec in signature.getattr("output_specs")?.try_iter()? {
+    for spec in signature.getattr(intern!(signature.py(), "output_specs"))?.try_iter()? {
         output_specs.push(output(&spec?)?);
     }
     Ok(GraphSignature { input_specs, output_specs })
@@ -24,35 +25,40 @@ pub(super) fn signature(signature: &Bound<'_, PyAny>) -> PyResult<GraphSignature
 
 /// The kind of a specification, its argument, and its target.
 fn parts<'py>(spec: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyAny>, String)> {
-    let kind = spec.getattr("kind")?.getattr("name")?.extract()?;
-    let target = spec.getattr("target")?.extract::<Option<String>>()?.unwrap_or_default();
-    Ok((kind, spec.getattr("arg")?, target))
+    let kind = spec.getattr(intern!(spec.py(), "kind"))?.getattr("name")?.extract()?;
+    let target = spec
+        .getattr(intern!(spec.py(), "target"))?
+        .extract::<Option<String>>()?
+        .unwrap_or_default();
+    Ok((kind, spec.getattr(intern!(spec.py(), "arg"))?, target))
 }
 
 fn named(argument: &Bound<'_, PyAny>) -> PyResult<Named> {
-    Ok(Named { name: argument.getattr("name")?.extract()? })
+    Ok(Named { name: argument.getattr(intern!(argument.py(), "name"))?.extract()? })
 }
 
 fn input(spec: &Bound<'_, PyAny>) -> PyResult<InputSpec> {
     let (kind, argument, target) = parts(spec)?;
     Ok(match kind.as_str() {
-        "USER_INPUT" if argument.hasattr("value")? => {
-            InputSpec::ConstantInput { name: argument.getattr("name")?.extract()? }
+        "USER_INPUT" if argument.hasattr(intern!(argument.py(), "value"))? => {
+            InputSpec::ConstantInput {
+                name: argument.getattr(intern!(argument.py(), "name"))?.extract()?,
+            }
         }
         "USER_INPUT" => InputSpec::USER,
         "PARAMETER" => InputSpec::Parameter { arg: named(&argument)?, parameter_name: target },
         "BUFFER" => InputSpec::Buffer {
             arg: named(&argument)?,
             buffer_name: target,
-            persistent: spec.getattr("persistent")?.extract()?,
+            persistent: spec.getattr(intern!(spec.py(), "persistent"))?.extract()?,
         },
         "CONSTANT_TENSOR" => {
             InputSpec::TensorConstant { arg: named(&argument)?, tensor_constant_name: target }
         }
         "CUSTOM_OBJ" => InputSpec::CustomObj {
             arg: CustomObject {
-                name: argument.getattr("name")?.extract()?,
-                class_fqn: argument.getattr("class_fqn")?.extract()?,
+                name: argument.getattr(intern!(argument.py(), "name"))?.extract()?,
+                class_fqn: argument.getattr(intern!(argument.py(), "class_fqn"))?.extract()?,
             },
             custom_obj_name: target,
         },
@@ -97,9 +103,9 @@ pub(super) fn module_calls(program: &Bound<'_, PyAny>) -> PyResult<ModuleCalls> 
     let dumps = program.py().import("torch.utils._pytree")?.getattr("treespec_dumps")?;
     let mut fields = BTreeMap::new();
     let mut calls = Vec::new();
-    for entry in program.getattr("module_call_graph")?.try_iter()? {
+    for entry in program.getattr(intern!(program.py(), "module_call_graph"))?.try_iter()? {
         let entry = entry?;
-        let signature = entry.getattr("signature")?;
+        let signature = entry.getattr(intern!(entry.py(), "signature"))?;
         let signature = if signature.is_none() {
             None
         } else {
@@ -108,7 +114,7 @@ pub(super) fn module_calls(program: &Bound<'_, PyAny>) -> PyResult<ModuleCalls> 
                 named_tuples(&spec, &mut fields)?;
                 dumps.call1((spec, 1))?.extract()
             };
-            let names = match signature.getattr_opt("forward_arg_names")? {
+            let names = match signature.getattr_opt(intern!(signature.py(), "forward_arg_names"))? {
                 Some(names) => names.extract::<Option<Vec<String>>>()?,
                 None => None,
             };
@@ -118,7 +124,10 @@ pub(super) fn module_calls(program: &Bound<'_, PyAny>) -> PyResult<ModuleCalls> 
                 forward_arg_names: names.filter(|names| !names.is_empty()),
             })
         };
-        calls.push(ModuleCallEntry { fqn: entry.getattr("fqn")?.extract()?, signature });
+        calls.push(ModuleCallEntry {
+            fqn: entry.getattr(intern!(entry.py(), "fqn"))?.extract()?,
+            signature,
+        });
     }
     Ok((calls, fields))
 }
@@ -128,21 +137,24 @@ fn named_tuples(
     spec: &Bound<'_, PyAny>,
     fields: &mut BTreeMap<String, NamedTupleDef>,
 ) -> PyResult<()> {
-    let class = spec.getattr("type")?;
+    let class = spec.getattr(intern!(spec.py(), "type"))?;
     if class.is_none() {
         return Ok(());
     }
-    let context = spec.getattr("context")?;
-    if let Some(names) = context.getattr_opt("_fields")? {
+    let context = spec.getattr(intern!(spec.py(), "context"))?;
+    if let Some(names) = context.getattr_opt(intern!(context.py(), "_fields"))? {
         let registered = spec.py().import("torch.utils._pytree")?;
-        let registered = registered.getattr("SUPPORTED_SERIALIZED_TYPES")?.get_item(&context)?;
-        let name: String = registered.getattr("serialized_type_name")?.extract()?;
+        let registered = registered
+            .getattr(intern!(registered.py(), "SUPPORTED_SERIALIZED_TYPES"))?
+            .get_item(&context)?;
+        let name: String =
+            registered.getattr(intern!(registered.py(), "serialized_type_name"))?.extract()?;
         fields.insert(name, NamedTupleDef { field_names: names.extract()? });
     }
     // A method of late, an attribute before.
-    let children = match spec.call_method0("children") {
+    let children = match spec.call_method0(intern!(spec.py(), "children")) {
         Ok(children) => children,
-        Err(_) => spec.getattr("children_specs")?,
+        Err(_) => spec.getattr(intern!(spec.py(), "children_specs"))?,
     };
     for child in children.try_iter()? {
         named_tuples(&child?, fields)?;

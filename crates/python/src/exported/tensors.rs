@@ -6,6 +6,7 @@ use std::sync::Arc;
 use coremill::pt2::wire::{GraphSignature, InputSpec};
 use coremill::pt2::{Claim, SampleInputs, Saved, ScalarType, Stored};
 use coremill::tensor::Buffer;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
@@ -37,8 +38,10 @@ impl Lent {
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         let version = self.tensor.bind(py).getattr("_version").and_then(|it| it.extract());
         let storage = self.storage.bind(py);
-        let address = storage.call_method0("data_ptr").and_then(|it| it.extract());
-        let length = storage.call_method0("nbytes").and_then(|it| it.extract());
+        let address =
+            storage.call_method0(intern!(storage.py(), "data_ptr")).and_then(|it| it.extract());
+        let length =
+            storage.call_method0(intern!(storage.py(), "nbytes")).and_then(|it| it.extract());
         let is_same = version.map_or(true, |version: i64| version == self.version)
             && address.is_ok_and(|address: usize| address == self.address)
             && length.is_ok_and(|length: usize| length == self.length);
@@ -99,8 +102,8 @@ impl<'t, 'py> Tensors<'t, 'py> {
         program: &Bound<'py, PyAny>,
         signature: &GraphSignature,
     ) -> PyResult<()> {
-        let state = program.getattr("state_dict")?;
-        let constants = program.getattr("constants")?;
+        let state = program.getattr(intern!(program.py(), "state_dict"))?;
+        let constants = program.getattr(intern!(program.py(), "constants"))?;
         for spec in &signature.input_specs {
             let name = match spec {
                 InputSpec::Parameter { parameter_name, .. } => parameter_name,
@@ -114,9 +117,9 @@ impl<'t, 'py> Tensors<'t, 'py> {
             if self.stored.contains_key(name) {
                 continue;
             }
-            let mut found = state.call_method1("get", (name,))?;
+            let mut found = state.call_method1(intern!(state.py(), "get"), (name,))?;
             if found.is_none() {
-                found = constants.call_method1("get", (name,))?;
+                found = constants.call_method1(intern!(constants.py(), "get"), (name,))?;
             }
             if found.is_none() {
                 continue;
@@ -140,7 +143,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         is_parameter: bool,
         depth: usize,
     ) -> PyResult<()> {
-        if let Some(flatten) = tensor.getattr_opt("__tensor_flatten__")?
+        if let Some(flatten) = tensor.getattr_opt(intern!(tensor.py(), "__tensor_flatten__"))?
             && depth < 8
         {
             let (attributes, _): (Vec<String>, Bound<'_, PyAny>) = flatten.call0()?.extract()?;
@@ -162,14 +165,15 @@ impl<'t, 'py> Tensors<'t, 'py> {
     /// Notes what a tensor is like whose memory is lent.
     fn lend(&mut self, name: &str, tensor: &Bound<'py, PyAny>) -> PyResult<()> {
         // Tensors of inference have no version.
-        let version = tensor.getattr("_version").and_then(|version| version.extract());
-        let storage = tensor.call_method0("untyped_storage")?;
+        let version =
+            tensor.getattr(intern!(tensor.py(), "_version")).and_then(|version| version.extract());
+        let storage = tensor.call_method0(intern!(tensor.py(), "untyped_storage"))?;
         self.lent.push(Lent {
             name: name.to_owned(),
             tensor: tensor.clone().unbind(),
             version: version.unwrap_or_default(),
-            address: storage.call_method0("data_ptr")?.extract()?,
-            length: storage.call_method0("nbytes")?.extract()?,
+            address: storage.call_method0(intern!(storage.py(), "data_ptr"))?.extract()?,
+            length: storage.call_method0(intern!(storage.py(), "nbytes"))?.extract()?,
             storage: storage.unbind(),
         });
         Ok(())
@@ -177,11 +181,11 @@ impl<'t, 'py> Tensors<'t, 'py> {
 
     fn tensor(&mut self, tensor: &Bound<'py, PyAny>, is_parameter: bool) -> PyResult<Stored> {
         let py = tensor.py();
-        let dtype = tensor.getattr("dtype")?;
+        let dtype = tensor.getattr(intern!(tensor.py(), "dtype"))?;
         let Some((dtype, _)) = self.torch.dtype(&dtype) else {
             return Err(error::unsupported(py, format!("a tensor has the type {dtype}")));
         };
-        if self.torch.layout(&tensor.getattr("layout")?) != Some(7) {
+        if self.torch.layout(&tensor.getattr(intern!(tensor.py(), "layout"))?) != Some(7) {
             return Err(error::new(
                 py,
                 "the tensor is sparse".to_owned(),
@@ -189,18 +193,24 @@ impl<'t, 'py> Tensors<'t, 'py> {
             ));
         }
         let mut tensor = tensor.clone();
-        let kind: String = tensor.getattr("device")?.getattr("type")?.extract()?;
-        let is_fake = tensor.getattr_opt("fake_mode")?.is_some();
+        let kind: String = tensor
+            .getattr(intern!(tensor.py(), "device"))?
+            .getattr(intern!(tensor.py(), "type"))?
+            .extract()?;
+        let is_fake = tensor.getattr_opt(intern!(tensor.py(), "fake_mode"))?.is_some();
         if kind == "meta" || is_fake {
-            let sizes = tensor.getattr("shape")?.extract()?;
+            let sizes = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
             return Ok(Stored::Missing { dtype, sizes });
         }
         // What lies elsewhere is brought here, and a conjugate is computed.
         let mut lies_here = kind == "cpu";
         if !lies_here {
-            tensor = tensor.call_method0("cpu")?;
+            tensor = tensor.call_method0(intern!(tensor.py(), "cpu"))?;
         }
-        for (is, resolve) in [("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")] {
+        for (is, resolve) in [
+            (intern!(py, "is_conj"), intern!(py, "resolve_conj")),
+            (intern!(py, "is_neg"), intern!(py, "resolve_neg")),
+        ] {
             if tensor.call_method0(is)?.is_truthy()? {
                 tensor = tensor.call_method0(resolve)?;
                 lies_here = false;
@@ -208,13 +218,13 @@ impl<'t, 'py> Tensors<'t, 'py> {
         }
         let claim = Claim {
             dtype,
-            sizes: tensor.getattr("shape")?.extract()?,
-            strides: tensor.call_method0("stride")?.extract()?,
-            offset: tensor.call_method0("storage_offset")?.extract()?,
+            sizes: tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?,
+            strides: tensor.call_method0(intern!(tensor.py(), "stride"))?.extract()?,
+            offset: tensor.call_method0(intern!(tensor.py(), "storage_offset"))?.extract()?,
         };
-        let storage = tensor.call_method0("untyped_storage")?;
-        let address: usize = storage.call_method0("data_ptr")?.extract()?;
-        let length: usize = storage.call_method0("nbytes")?.extract()?;
+        let storage = tensor.call_method0(intern!(tensor.py(), "untyped_storage"))?;
+        let address: usize = storage.call_method0(intern!(storage.py(), "data_ptr"))?.extract()?;
+        let length: usize = storage.call_method0(intern!(storage.py(), "nbytes"))?.extract()?;
         let key = (address, dtype);
         let (name, buffer) = match self.storages.get(&key).filter(|_| lies_here && length > 0) {
             Some(known) => known.clone(),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use coremill::pt2::ScalarType;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -105,7 +106,7 @@ impl<'py> Torch<'py> {
             ],
             custom_object: class(&py.import("torch.export.graph_signature")?, "CustomObjArgument")?,
             getitem: py.import("operator")?.getattr("getitem")?,
-            device: module.getattr("device")?,
+            device: module.getattr(intern!(module.py(), "device"))?,
             dtypes,
             layouts: named(&LAYOUTS)?,
             formats: named(&FORMATS)?,
@@ -114,7 +115,7 @@ impl<'py> Torch<'py> {
     }
 
     pub(super) fn version(&self) -> PyResult<String> {
-        Ok(self.module.getattr("__version__")?.str()?.to_string())
+        Ok(self.module.getattr(intern!(self.module.py(), "__version__"))?.str()?.to_string())
     }
 
     /// An element type, and its number in archives. torch has each once.

@@ -1,0 +1,37 @@
+//! Paths, as text or as objects that stand for one.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::error;
+
+/// An argument that is a path. `PathBuf` by itself panics on text that no file system has: lone surrogates.
+pub(crate) struct PathArgument(pub(crate) PathBuf);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for PathArgument {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<PathArgument> {
+        let py = object.py();
+        let os = py.import("os")?;
+        let path = os.call_method1("fspath", (&*object,))?;
+        let found = os.call_method1("fsdecode", (&path,)).and_then(|text| {
+            os.call_method1("fsencode", (&text,))?;
+            text.extract()
+        });
+        found.map(PathArgument).map_err(|cause| {
+            let shown = path.repr().map_or_else(|_| String::new(), |text| text.to_string());
+            error::option(py, format!("{shown} is not a path: {cause}"), None)
+        })
+    }
+}
+
+/// The path that a value is, if it is one.
+pub(crate) fn path_of(value: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
+    if !value.is_instance_of::<PyString>() && !value.hasattr("__fspath__")? {
+        return Ok(None);
+    }
+    Ok(Some(value.extract::<PathArgument>()?.0))
+}

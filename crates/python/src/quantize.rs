@@ -1,0 +1,231 @@
+//! `coremill.quantize`: programs quantized after training.
+
+use std::path::{Path, PathBuf};
+
+use coremill::compiler::LowerOptions;
+use coremill::engine::Array;
+use coremill::quantize::{
+    self as library, Config, Loss, Made, Observer, Output, Pixels, Quantizer, Recipe, Rule,
+    RuleText, Sample, Scheme,
+};
+use coremill::{Opened, convert as conversion};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use serde::Serialize;
+
+use crate::arrays::{self, Item};
+use crate::model::{Model, json};
+use crate::options::{self, Keywords, wrong};
+use crate::path::path_of;
+use crate::program::Program;
+use crate::{Source, error, work};
+
+/// What each layer loses.
+#[derive(Serialize)]
+struct Report<'q> {
+    format_version: u32,
+    target: &'static str,
+    samples: usize,
+    /// Signal to noise at the worst output, all of it quantized.
+    model_db: Option<f64>,
+    layers: &'q [Loss],
+}
+
+/// Quantizes a program by a recipe: the model, or the ExecuTorch program if that is asked for, and as JSON what each layer
+/// loses.
+#[pyfunction]
+#[pyo3(signature = (program, recipe, samples, **options))]
+pub(crate) fn quantize<'py>(
+    py: Python<'py>,
+    program: &Bound<'py, PyAny>,
+    recipe: &str,
+    samples: &Bound<'py, PyAny>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<(Bound<'py, PyAny>, String)> {
+    let mut keywords = Keywords::new(py, options)?;
+    let config = config(py, recipe, &mut keywords)?;
+    let output = match keywords.text("output")?.as_deref() {
+        None | Some("model") => Output::Model,
+        Some("program") => Output::Program,
+        Some(other) => {
+            let message = format!("`output` is `{other}`; expected `model` or `program`");
+            return Err(error::option(py, message, None));
+        }
+    };
+    let options = match output {
+        Output::Model => {
+            LowerOptions { options: options::convert(&mut keywords)?, ..LowerOptions::default() }
+        }
+        Output::Program => options::lower(&mut keywords)?,
+    };
+    keywords.finish("quantize")?;
+    let mut lent = Vec::new();
+    let source = Source::of(program, "quantize", &mut lent)?;
+    let quantizer = work::run(py, move |stage| {
+        stage.set("reading the program");
+        let program = source.read()?;
+        conversion::check_options(&program, &options.options)?;
+        stage.set("lowering");
+        Ok(Quantizer::new(program, output, &options, &config)?)
+    })?;
+    let names: Vec<String> = quantizer.inputs().iter().map(|port| port.name.clone()).collect();
+    let given = all(samples, &names)?;
+    let quantized = work::run(py, move |stage| {
+        let mut samples: Vec<Sample> = Vec::new();
+        for one in given {
+            match one {
+                One::Arrays(sample) => samples.push(sample),
+                One::Path(path) => samples.extend(quantizer.read_samples(&[path])?),
+            }
+        }
+        stage.set(format!("quantizing with {} samples", samples.len()));
+        Ok(quantizer.run(&samples)?)
+    })?;
+    let target = quantized.target;
+    let report = Report {
+        format_version: 1,
+        target: target.tag(),
+        samples: quantized.samples,
+        model_db: quantized.model_db,
+        layers: &quantized.layers,
+    };
+    let report = json(py, &report)?;
+    let made = match quantized.made {
+        Made::Model(model) => {
+            let opened = Opened::made(model, Path::new("model"));
+            Bound::new(py, Model::new(opened, lent, Some(target)))?.into_any()
+        }
+        Made::Program(program) => {
+            Bound::new(py, Program::new(program, lent, Vec::new()))?.into_any()
+        }
+    };
+    Ok((made, report))
+}
+
+fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult<Config> {
+    let refuse = |message: String| error::option(py, message, None);
+    let recipe: Recipe = recipe
+        .parse()
+        .map_err(|names: String| refuse(format!("there is no recipe `{recipe}`: {names}")))?;
+    let mut config = Config::new(recipe);
+    if let Some(observer) = keywords.text("observer")? {
+        let unknown = |names: String| refuse(format!("there is no observer `{observer}`: {names}"));
+        config.observer = observer.parse::<Observer>().map_err(unknown)?;
+    }
+    let usual = Pixels::default();
+    config.pixels = Pixels {
+        mean: channels(keywords, "mean")?.unwrap_or(usual.mean),
+        std: channels(keywords, "std")?.unwrap_or(usual.std),
+    };
+    let count = "a whole number of at least 0";
+    let scheme = &mut config.scheme;
+    scheme.group_size = keywords.of("group_size", count)?.unwrap_or(scheme.group_size);
+    scheme.bits = keywords.of("bits", "1 to 8")?.unwrap_or(scheme.bits);
+    if let Some(block) = keywords.take("block") {
+        let sizes = block.extract::<(i64, i64)>().ok();
+        let size = |size: i64| match size {
+            -1 => Some(0),
+            _ => usize::try_from(size).ok().filter(|size| *size > 0),
+        };
+        let sizes = sizes.and_then(|(rows, columns)| size(rows).zip(size(columns)));
+        let what = "rows and columns, -1 for all: `(16, -1)`";
+        scheme.block = sizes.ok_or_else(|| wrong(&block, "block", what))?;
+    }
+    config.keep = keywords.texts("keep")?;
+    config.keep_ops = keywords.texts("keep_ops")?;
+    config.min_elements = keywords.of("min_elements", count)?.unwrap_or_default();
+    config.keep_worst = keywords.of("keep_worst", count)?.unwrap_or_default();
+    config.effort = keywords.of("effort", "0, 1 or 2")?.unwrap_or_default();
+    if config.effort > 2 {
+        return Err(refuse(format!("`effort` is {}; expected 0, 1 or 2", config.effort)));
+    }
+    if let Some(value) = keywords.take("rules") {
+        config.rules = rules(&value, config.scheme)?;
+    }
+    Ok(config)
+}
+
+/// Rules: the path of a TOML file, or dictionaries of the same words.
+fn rules(value: &Bound<'_, PyAny>, usual: Scheme) -> PyResult<Vec<Rule>> {
+    let py = value.py();
+    if let Some(path) = path_of(value)? {
+        return library::read_rules(&path, usual).map_err(|error| error::of_library(py, &error));
+    }
+    let text = py.import("json")?.call_method1("dumps", (value,));
+    let text: String = text
+        .and_then(|text| text.extract())
+        .map_err(|_| wrong(value, "rules", "a path, or a list of dicts"))?;
+    let texts: Vec<RuleText> = serde_json::from_str(&text).map_err(|failure| {
+        error::option(py, format!("a rule is not understood: {failure}"), None)
+    })?;
+    let rules = texts.iter().enumerate().map(|(at, rule)| rule.to_rule(at, usual));
+    rules.map(|rule| rule.map_err(|error| error::of_library(py, &error))).collect()
+}
+
+/// One number for all channels of pictures, or three.
+fn channels(keywords: &mut Keywords<'_>, name: &'static str) -> PyResult<Option<[f32; 3]>> {
+    let Some(value) = keywords.take(name) else { return Ok(None) };
+    if let Ok(all) = value.extract::<f32>() {
+        return Ok(Some([all; 3]));
+    }
+    value.extract().map(Some).map_err(|_| wrong(&value, name, "a number, or three"))
+}
+
+/// One sample, or what holds samples.
+enum One {
+    Arrays(Sample),
+    Path(PathBuf),
+}
+
+/// The samples: a path, or what gives one after the other.
+fn all(samples: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Vec<One>> {
+    if let Some(path) = path_of(samples)? {
+        return Ok(vec![One::Path(path)]);
+    }
+    let what = "a path, or a list of inputs";
+    if samples.is_instance_of::<PyDict>() || arrays::is_torch(samples)? {
+        let message = "`samples` is one sample; expected a list of them";
+        let hint = "pass `samples=[sample]`".to_owned();
+        return Err(error::option(samples.py(), message, Some(hint)));
+    }
+    let samples = samples.try_iter().map_err(|_| wrong(samples, "samples", what))?;
+    samples.enumerate().map(|(at, sample)| one(&sample?, at, names)).collect()
+}
+
+/// A sample: a path, arrays by name, arrays in the order of the inputs, or the array of the only input.
+fn one(sample: &Bound<'_, PyAny>, at: usize, names: &[String]) -> PyResult<One> {
+    let py = sample.py();
+    if let Some(path) = path_of(sample)? {
+        return Ok(One::Path(path));
+    }
+    let array = |name: &str, item: Item| match item {
+        Item::Array(array) => Ok((name.to_owned(), array)),
+        Item::Picture(_) => {
+            let message = format!("sample {at} is a picture in memory");
+            let hint = "pass the array that the model is given, or a folder of pictures";
+            Err(error::option(py, message, Some(hint.to_owned())))
+        }
+    };
+    if let Ok(dict) = sample.cast::<PyDict>() {
+        let items = arrays::by_name(dict)?.items.into_iter();
+        let found = items.map(|(name, item)| array(&name, item));
+        return Ok(One::Arrays(found.collect::<PyResult<Vec<(String, Array)>>>()?));
+    }
+    let values: Vec<Bound<'_, PyAny>> = match sample.cast::<PyTuple>() {
+        Ok(tuple) => tuple.iter().collect(),
+        Err(_) if sample.is_instance_of::<PyList>() => {
+            sample.try_iter()?.collect::<PyResult<_>>()?
+        }
+        Err(_) => vec![sample.clone()],
+    };
+    if values.len() != names.len() {
+        let inputs = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let message =
+            format!("sample {at} has {} arrays; the program takes {inputs}", values.len());
+        let hint = "give the inputs alone, without labels".to_owned();
+        return Err(error::option(py, message, Some(hint)));
+    }
+    let pairs = names.iter().zip(&values);
+    let found = pairs.map(|(name, value)| array(name, Item::of(value, name)?));
+    Ok(One::Arrays(found.collect::<PyResult<_>>()?))
+}
