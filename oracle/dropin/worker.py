@@ -235,6 +235,57 @@ def two_methods_whose_parts_are_not_as_many() -> None:
 
 
 @case
+def numbers_that_are_asserted() -> None:
+    """What only assertions look at goes with the calls that use the same numbers, or the same inputs."""
+
+    class Asserted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, position: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            at = position.item()
+            torch._check(at >= 0)
+            torch._check(at < 5)
+            longest = (ids != 2).sum(1).max().item()
+            torch._check(longest <= 6)
+            return self.linear(x.narrow(0, at, 2)) * 2
+
+    delegated(Asserted(), (torch.randn(6, 4), torch.tensor(3), torch.randint(0, 9, (2, 6))))
+
+
+@case
+def branches_and_loops() -> None:
+    """Higher-order calls in the edge dialect, inside a delegate and outside."""
+    from torch._higher_order_ops.map import map as torch_map
+    from torch._higher_order_ops.while_loop import while_loop
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: self.first(x), lambda x: torch.tanh(self.second(x)), (x + 1,)) * 2
+
+    class Loop(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            count = torch.tensor(0)
+            _, x = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, torch.sin(x) + x), (count, x * 2))
+            return x - 1
+
+    class Rows(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch_map(lambda row: row.cumsum(0) * 2, x) + 1
+
+    for model in (Branches(), Loop(), Rows()):
+        for inputs in ((torch.randn(3, 4) + 2,), (torch.randn(3, 4) - 2,)):
+            program = lower(model, inputs)
+            assert "executorch_call_delegate" in calls(program), calls(program)
+            agree(program.to_executorch(), model, inputs)
+
+
+@case
 def another_backend_comes_first() -> None:
     """What another partitioner took stays its own."""
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner

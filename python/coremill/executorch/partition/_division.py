@@ -1,7 +1,7 @@
 """How a graph of fx is cut along the division that lowering gives."""
 
 import sys
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from executorch.exir.delegate import executorch_call_delegate
@@ -112,6 +112,7 @@ def divide(
         cut, states, refused, known = _native.edge_partition(whole, specs, outside, **options)
         parts = {name: at for at, names in enumerate(cut) for name in names}
         _add_followers(program, parts, set(known))
+        _add_idle(program, parts, set(known))
         crossed = _users_of_crossing_numbers(program, parts)
         if not crossed:
             return Division(parts, set(states), [Refused(*one) for one in refused])
@@ -130,6 +131,40 @@ def _add_followers(program: ExportedProgram, parts: Dict[str, int], known: Set[s
             around = {parts.get(given.name) for given in before}
         if len(around) == 1 and None not in around:
             parts[node.name] = around.pop()
+
+
+def _add_idle(program: ExportedProgram, parts: Dict[str, int], known: Set[str]) -> None:
+    """Put calls that nothing comes of, assertions and what they look at, where their operands are. Outside, they would
+    keep numbers there that the calls of a partition use as well."""
+    if not parts:
+        return
+    idle: Set[Node] = set()
+    for node in reversed(program.graph.nodes):
+        is_call = node.op in ("call_function", "get_attr")
+        if is_call and node.name not in parts and node.name not in known and idle.issuperset(node.users):
+            idle.add(node)
+    for group in _connected(idle):
+        operands = {given for node in group for given in node.all_input_nodes if given not in idle}
+        places = {parts.get(given.name) for given in operands if given.op != "placeholder"}
+        # Partitions come in the order in which they run, so that the last one can be given what the others compute; but
+        # it may wait for what is outside.
+        if None not in places:
+            place = max(places, default=0)
+            parts.update((node.name, place) for node in group)
+
+
+def _connected(nodes: Set[Node]) -> Iterator[Set[Node]]:
+    """The groups of nodes that use one another."""
+    left = set(nodes)
+    while left:
+        group, pending = set(), [left.pop()]
+        while pending:
+            node = pending.pop()
+            group.add(node)
+            near = left.intersection((*node.all_input_nodes, *node.users))
+            left -= near
+            pending += near
+        yield group
 
 
 def _users_of_crossing_numbers(program: ExportedProgram, parts: Dict[str, int]) -> List[str]:

@@ -3,7 +3,7 @@
 import logging
 import sys
 import weakref
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 from executorch.exir.backend.backend_details import BackendDetails
@@ -11,7 +11,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data
 from torch.export.exported_program import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from ..._errors import ConversionError
 from ..compiler.coreml_preprocess import COMPILE_SPEC_KEYS, CoreMLBackend, pairs
@@ -147,15 +147,14 @@ class CoreMLPartitioner(Partitioner):
         # It asks once more when all is done, and there is nothing left to be taken apart.
         if not has_delegates(ep):
             refused, known = refused_calls(ep, self._specs(), **self._options())
-            for node in ep.graph.nodes:
-                if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                    is_lowered = node.name in known and node.name not in refused
-                    is_wanted = operator_name(node) not in self.skip_ops_for_coreml_delegation
-                    calls[node.target] = calls.get(node.target, True) and is_lowered and is_wanted
+            lowered = known - refused
+            for node, is_lowered in _calls(ep, lowered):
+                is_wanted = operator_name(node) not in self.skip_ops_for_coreml_delegation
+                calls[node.target] = calls.get(node.target, True) and is_lowered and is_wanted
         kept = [
             target
             for target, is_kept in calls.items()
-            if is_kept and target not in _DECOMPOSED and not _is_view(target)
+            if is_kept and target not in _DECOMPOSED and not _is_view(target) and _gives_tensors(target)
         ]
         self._kept = (weakref.ref(ep), kept)
         return kept, None
@@ -208,10 +207,28 @@ def _too_old(refused: Refused) -> ValueError:
     )
 
 
+def _calls(program: ExportedProgram, lowered: Set[str]) -> Iterator[Tuple[Node, bool]]:
+    """The calls of operators, and whether each is lowered; those of a branch or a loop are if the call that has it is."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            yield node, node.name in lowered
+        if node.op == "get_attr" and isinstance(nested := getattr(program.graph_module, node.target, None), GraphModule):
+            is_lowered = all(user.name in lowered for user in node.users)
+            for module in nested.modules():
+                for call in module.graph.nodes if isinstance(module, GraphModule) else ():
+                    if call.op == "call_function" and isinstance(call.target, torch._ops.OpOverload):
+                        yield call, is_lowered
+
+
 def _is_view(target: torch._ops.OpOverload) -> bool:
     arguments = target._schema.arguments
     alias = arguments[0].alias_info if arguments else None
     return alias is not None and not alias.is_write
+
+
+def _gives_tensors(target: torch._ops.OpOverload) -> bool:
+    """Whether all results are tensors. What gives numbers, as ``item``, has kernels in its decomposed form alone."""
+    return all("Tensor" in str(result.type) for result in target._schema.returns)
 
 
 def _tag_states(program: ExportedProgram, states: Set[str]) -> None:
