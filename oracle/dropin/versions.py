@@ -1,0 +1,173 @@
+"""What must work with every torch and ExecuTorch that the Python package supports; it needs nothing else that tests need.
+
+    python -m oracle.dropin.versions
+
+Programs are handed over in memory and run; ExecuTorch's flow runs with our partitioner, backend, quantizer and recipes, and
+what it gives is run by our runtime, as ExecuTorch's own takes other delegates from 1.5 on only. Ends with 1 if something
+does not work.
+"""
+
+import importlib.metadata
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import coremill
+import coremill.executorch
+
+CHECKS: list[Callable[[], None]] = []
+
+
+def check(function: Callable[[], None]) -> Callable[[], None]:
+    """Something that must work."""
+    CHECKS.append(function)
+    return function
+
+
+class Network(nn.Module):
+    """A little of everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3, stride=2)
+        self.normalisation = nn.BatchNorm2d(8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        features = torch.relu(self.normalisation(self.convolution(picture))).flatten(2).transpose(1, 2)
+        mixed, _ = self.attention(features, features, features, need_weights=False)
+        return torch.softmax(self.out(mixed.mean(1)), -1)
+
+
+class Counter(nn.Module):
+    """Keeps a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+def agree(found: Any, wanted: torch.Tensor, tolerance: float = 0.02) -> None:
+    """Compare numbers."""
+    torch.testing.assert_close(torch.as_tensor(found), wanted.detach(), rtol=tolerance, atol=tolerance)
+
+
+def run(program: Any, *inputs: torch.Tensor, method: str = "forward") -> Any:
+    """What an ExecuTorch program gives in our runtime."""
+    with tempfile.NamedTemporaryFile(suffix=".pte") as file:
+        file.write(program.buffer)
+        file.flush()
+        return coremill.load(file.name).method(method)(*inputs)
+
+
+def lowered(programs: Any, **options: Any) -> Any:
+    """ExecuTorch's flow."""
+    from executorch.exir import to_edge_transform_and_lower
+
+    partitioner = coremill.executorch.CoreMLPartitioner(**options)
+    edge = to_edge_transform_and_lower(programs, partitioner=[partitioner])
+    for method in edge.methods:
+        nodes = edge.exported_program(method).graph.nodes
+        assert any("call_delegate" in str(node.target) for node in nodes), "nothing is delegated"
+    return edge.to_executorch()
+
+
+@check
+def programs_are_handed_over() -> None:
+    model, picture = Network().eval(), torch.randn(1, 3, 16, 16)
+    program = torch.export.export(model, (picture,))
+    for form in (program, program.run_decompositions({})):
+        converted = coremill.convert(form, verify=True)
+        agree(converted.predict({converted.inspect()["functions"][0]["inputs"][0]["name"]: picture}).popitem()[1], model(picture))
+        agree(coremill.lower(form).method()(picture), model(picture))
+    with tempfile.TemporaryDirectory() as folder:
+        torch.export.save(program, f"{folder}/model.pt2")
+        agree(coremill.convert(f"{folder}/model.pt2").predict(picture=picture).popitem()[1], model(picture))
+
+
+@check
+def states_and_sizes() -> None:
+    x = torch.randn(2, 3)
+    counter = coremill.convert(torch.export.export(Counter(), (x,)))
+    counter.predict(x=x)
+    agree(counter.predict(x=x).popitem()[1], x * 4)
+    program = torch.export.export(nn.Linear(3, 5).eval(), (x,), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=9)},))
+    linear = coremill.convert(program)
+    for rows in (2, 7):
+        x = torch.randn(rows, 3)
+        agree(linear.predict(input=x).popitem()[1], program.module()(x))
+
+
+@check
+def the_flow() -> None:
+    model, picture = Network().eval(), torch.randn(1, 3, 16, 16)
+    agree(run(lowered(torch.export.export(model, (picture,))), picture), model(picture))
+    divided = lowered(torch.export.export(model, (picture,)), skip_ops_for_coreml_delegation=["aten.convolution.default"])
+    agree(run(divided, picture), model(picture))
+
+
+@check
+def several_methods() -> None:
+    linear = nn.Linear(8, 8).eval()
+    inputs = {"forward": torch.randn(1, 1, 8), "prefill": torch.randn(1, 6, 8)}
+    programs = {name: torch.export.export(linear, (x,)) for name, x in inputs.items()}
+    program = lowered(programs)
+    for name, x in inputs.items():
+        agree(run(program, x, method=name), linear(x))
+
+
+@check
+def quantizers() -> None:
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    from coremill.executorch import CoreMLBackend, CoreMLQuantizer, LinearQuantizerConfig, ModuleLinearQuantizerConfig, target
+
+    config = ModuleLinearQuantizerConfig(
+        quantization_scheme="symmetric", activation_dtype=torch.quint8, weight_dtype=torch.qint8, weight_per_channel=True
+    )
+    model, picture = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5)).eval(), torch.randn(1, 3, 4, 4)
+    prepared = prepare_pt2e(torch.export.export(model, (picture,)).module(), CoreMLQuantizer(LinearQuantizerConfig(global_config=config)))
+    prepared(picture)
+    converted = convert_pt2e(prepared)
+    specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=target.iOS17)
+    agree(run(lowered(torch.export.export(converted, (picture,)), compile_specs=specs), picture), model(picture), 0.1)
+
+
+@check
+def recipes() -> None:
+    from coremill.executorch.recipes import CoreMLRecipeProvider, CoreMLRecipeType
+
+    for kind in (CoreMLRecipeType.FP16, CoreMLRecipeType.PT2E_INT8_STATIC):
+        recipe = CoreMLRecipeProvider().create_recipe(kind)
+        assert recipe.lowering_recipe.partitioners[0].delegation_spec.compile_specs
+
+
+def main() -> int:
+    warnings.simplefilter("ignore")
+    names = ("torch", "executorch", "torchao")
+    print("Python", sys.version.split()[0], *(f"{name} {importlib.metadata.version(name)}" for name in names))
+    failed = 0
+    for one in CHECKS:
+        torch.manual_seed(0)
+        try:
+            one()
+            print("ok  ", one.__name__, flush=True)
+        except Exception:
+            failed += 1
+            print("FAIL", one.__name__, traceback.format_exc(), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
