@@ -488,16 +488,12 @@ def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pyte
         *((model.session, (), name) for name in ("function", "precision", "threads")),
         *((lowered.method, (), name) for name in ("name", "threads", "faithful", "data")),
         *((function, (), None) for function in (coremill.convert, coremill.lower, coremill.load, coremill.check, coremill.inspect)),
-        *((function, (), None) for function in (model.predict, session.predict, method, model.save, lowered.save, lowered.extract)),
-        *((session.predict, (), "x"), (method, (), "x"), (coremill.quantize, (form, "int8-static"), "samples"), (coremill.compare, (model,), "other")),
-        *((lambda value: model.set_state(value, value), (), None), (lambda value: method.set_state("x", value), (), None)),
+        *((function, (), None) for function in (model.predict, session.predict, method)),
     ]
     tried = 0
     for call, fixed, name in calls:
         # What is accepted takes long, and says nothing.
         for value in values if name != "threads" else values[2:]:
-            if call in (model.save, lowered.save, lowered.extract) and isinstance(value, Path):
-                continue
             try:
                 call(*fixed, value) if name is None else call(*fixed, **{name: value})
             except coremill.InternalError as error:
