@@ -1,0 +1,46 @@
+"""Programs that ask for more memory than there is: an error that names the remedy, and no abort."""
+
+import os
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from oracle.conftest import SECONDS
+
+#: A tensor that doubles without end.
+GROWS = """program(1.3) {
+  func main<ios17>(tensor<fp32, [2]> x) {
+    tensor<fp32, [?]> start = concat(values = (x, x), axis = int32(0), interleave = bool(false));
+    tensor<fp32, [?]> y = while_loop(loop_vars = (start))
+      (tensor<fp32, [?]> y_c) { bool go = const()[name = string("g"), val = bool(true)]; } -> (go)
+      (tensor<fp32, [?]> y_b) {
+        tensor<fp32, [?]> twice = concat(values = (y_b, y_b), axis = int32(0), interleave = bool(false));
+      } -> (twice);
+  } -> (y);
+}
+"""
+ADDRESSES = 3 << 30
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [([], "--max-memory"), (["--max-memory", "100M"], "--max-memory")],
+    ids=["default", "asked for"],
+)
+def test_a_tensor_that_grows(options: list[str], told: str, tmp_path: Path) -> None:
+    """The run ends at the limit, which is half of what the process may have unless it is said."""
+    path = tmp_path / "grow.mil"
+    path.write_text(GROWS)
+    command = [os.environ["COREMILL"], "run", path, "--random", "1", "--threads", "1", *options]
+    done = subprocess.run(
+        command,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES)),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1, f"{done.returncode}: {done.stderr}"
+    assert told in done.stderr
