@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import torch
-from timm.models.byobnet import RepVggBlock
 from timm.models.fastvit import MobileOneBlock
 from torch import nn
 
@@ -45,31 +44,6 @@ def undo(block: nn.Module, factor: float) -> None:
         if block.identity is not None:
             block.identity.running_mean.mul_(factor)
             block.identity.weight.div_(factor)
-
-
-class RepVgg(nn.Module):
-    """Blocks of three branches, convolutions and norms, that are added."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(
-            RepVggBlock(ins, outs, stride=stride)
-            for ins, outs, stride in ((3, 16, 2), (16, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1))
-        )
-        self.head = nn.Linear(32, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x.mean((2, 3)))
-
-
-def repvgg(factor: float) -> tuple[nn.Module, torch.Tensor]:
-    """One block leaves the range, the next comes back."""
-    model = settle(RepVgg(), 32)
-    drive(model, lambda name: name.startswith("blocks.1.") and name.endswith(BN), factor)
-    undo(model.blocks[2], factor)
-    return model, torch.randn(2, 3, 32, 32)
 
 
 class MobileOne(nn.Module):
@@ -166,8 +140,6 @@ def stream(norm: Callable[[int], nn.Module], factor: float) -> tuple[nn.Module, 
 
 #: Every network by name, with the factor that its values are driven by.
 NETWORKS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
-    "repvgg-large": lambda: repvgg(1e6),
-    "repvgg-small": lambda: repvgg(1e-8),
     "mobileone-large": lambda: mobileone(1e6),
     "mobileone-small": lambda: mobileone(1e-8),
     "dpt-large": lambda: dpt(1e6),

@@ -4,8 +4,6 @@ import json
 import math
 from pathlib import Path
 
-import coremltools as ct
-import coremltools.optimize as cto
 import numpy
 import pytest
 import torch
@@ -247,44 +245,6 @@ def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Com
     assert report["layers"][0]["name"] == worst
     for one in report["layers"]:
         assert abs(10 * math.log10(noise[one["name"]]) - one["model_db"]) < 3
-
-
-def test_effort_is_no_worse_than_the_best_of_coremltools(trained: tuple, coremill: Command, tmp_path: Path) -> None:
-    """4 bits for linear layers: roundings by samples, against every mode of coremltools, on what neither has seen."""
-    network, x, _, folder = trained
-    x = x[:BATCH]
-    with torch.no_grad():
-        wanted = network(x)
-
-    def quality(package: Path) -> float:
-        off = outputs(package, x) - wanted
-        return 10 * math.log10(float((wanted**2).sum() / (off**2).sum()))
-
-    package = tmp_path / "model.mlpackage"
-    ours = []
-    for effort in (0, 1, 2):
-        command = ["quantize", folder / "digits.pt2", "-o", package, "--recipe", "int4-per-group", "--json"]
-        coremill(*command, "--effort", effort, "--samples", folder / "samples")
-        ours.append(quality(package))
-    assert ours[0] < ours[1] + 0.5
-    assert ours[2] > ours[0] + 1
-    program = torch.export.load(folder / "digits.pt2").run_decompositions({})
-    program.graph.eliminate_dead_code()
-    converted = ct.convert(program, minimum_deployment_target=ct.target.iOS18, skip_model_load=True)
-    linear = {"weight_threshold": 0, "dtype": "int4", "granularity": "per_block", "block_size": 32}
-    configs = [
-        cto.coreml.OpLinearQuantizerConfig(mode="linear_symmetric", **linear),
-        cto.coreml.OpLinearQuantizerConfig(mode="linear", **linear),
-        cto.coreml.OpPalettizerConfig(mode="kmeans", nbits=4, weight_threshold=0),
-    ]
-    theirs = []
-    for config in configs:
-        palettizes = isinstance(config, cto.coreml.OpPalettizerConfig)
-        compress = cto.coreml.palettize_weights if palettizes else cto.coreml.linear_quantize_weights
-        made = compress(converted, cto.coreml.OptimizationConfig(op_type_configs={"linear": config}))
-        made.save(str(package))
-        theirs.append(quality(package))
-    assert ours[2] >= max(theirs), (ours, theirs)
 
 
 def test_pictures_are_samples(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
