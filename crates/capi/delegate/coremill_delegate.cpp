@@ -4,11 +4,9 @@
 // Load the library that this file makes, or link all of it, before a method is loaded: it registers itself. Where the
 // name is taken already, by Core ML's own delegate for instance, it says so and steps aside.
 
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -195,20 +193,11 @@ CoremillTensor describe(const Tensor& tensor) {
   return described;
 }
 
-// A value of the model, kept until the run is over.
-struct Kept {
-  std::string symbol;
-  CoremillTensor described;
-  std::vector<char> bytes;
-};
-
 // What callbacks of a run need.
 struct Run {
   EventTracer* tracer;
   Span<EValue*> outputs;
   et_timestamp_t start;
-  // By debug handles. Several operations may come from the same nodes; what the last of them gives is the nodes' result.
-  std::map<std::vector<int64_t>, Kept> values;
 };
 
 int32_t resize(void* context, size_t output, CoremillTensor* described) {
@@ -260,40 +249,29 @@ void log_operation(void* context, const CoremillOperation* operation) {
       metadata.size());
 }
 
-void keep_value(void* context, const CoremillOperation* operation, const CoremillTensor* value) {
+void log_value(void* context, const CoremillOperation* operation, const CoremillTensor* value) {
   auto* run = static_cast<Run*>(context);
   // What the model is given the runtime has logged.
   if (std::strcmp(operation->kind, "input") == 0 || operation->debug_handle_count == 0) return;
-  try {
-    const auto* handles = operation->debug_handles;
-    const auto* bytes = static_cast<const char*>(value->data);
-    run->values[{handles, handles + operation->debug_handle_count}] = {
-        operation->symbol, *value, {bytes, bytes + value->length}};
-  } catch (const std::exception& error) {
-    ET_LOG(Error, "%s: cannot log `%s`: %s", kName, operation->symbol, error.what());
-  }
-}
-
-void log_value(EventTracer* tracer, Kept& value) {
   SizesType sizes[COREMILL_MAX_RANK];
   executorch::aten::DimOrderType order[COREMILL_MAX_RANK];
   executorch::aten::StridesType strides[COREMILL_MAX_RANK];
   executorch::aten::StridesType stride = 1;
-  for (uint32_t axis = value.described.rank; axis-- > 0;) {
-    sizes[axis] = static_cast<SizesType>(value.described.sizes[axis]);
+  for (uint32_t axis = value->rank; axis-- > 0;) {
+    sizes[axis] = static_cast<SizesType>(value->sizes[axis]);
     order[axis] = static_cast<executorch::aten::DimOrderType>(axis);
     strides[axis] = stride;
     stride *= sizes[axis];
   }
   TensorImpl tensor(
-      static_cast<ScalarType>(value.described.scalar_type),
-      static_cast<ssize_t>(value.described.rank),
+      static_cast<ScalarType>(value->scalar_type),
+      static_cast<ssize_t>(value->rank),
       sizes,
-      value.bytes.data(),
+      value->data,
       order,
       strides);
   executorch::runtime::event_tracer_log_output_delegate(
-      tracer, value.symbol.c_str(), static_cast<executorch::runtime::DebugHandle>(-1), Tensor(&tensor));
+      run->tracer, operation->symbol, static_cast<executorch::runtime::DebugHandle>(-1), Tensor(&tensor));
 }
 
 class CoreMLBackend final : public BackendInterface {
@@ -355,15 +333,14 @@ class CoreMLBackend final : public BackendInterface {
     Run run = {
         tracer,
         Span<EValue*>(arguments.data() + loaded->inputs(), loaded->outputs()),
-        tracer == nullptr ? 0 : et_pal_current_ticks(),
-        {}};
+        tracer == nullptr ? 0 : et_pal_current_ticks()};
     CoremillHooks hooks{};
     hooks.context = &run;
     hooks.resize = resize;
     if (tracer != nullptr) {
       hooks.operation = log_operation;
       if (tracer->event_tracer_debug_level() >= EventTracerDebugLogLevel::kIntermediateOutputs) {
-        hooks.value = keep_value;
+        hooks.value = log_value;
       }
     }
     const CoremillStatus status = coremill_method_execute(
@@ -373,9 +350,7 @@ class CoreMLBackend final : public BackendInterface {
         tensors.data() + loaded->inputs(),
         loaded->outputs(),
         &hooks);
-    if (status != COREMILL_STATUS_OK) return failed("run the model", Error::DelegateInvalidHandle);
-    for (auto& [handles, value] : run.values) log_value(tracer, value);
-    return Error::Ok;
+    return status == COREMILL_STATUS_OK ? Error::Ok : failed("run the model", Error::DelegateInvalidHandle);
   } catch (const std::exception& error) {
     ET_LOG(Error, "%s: %s", kName, error.what());
     return Error::MemoryAllocationFailed;
