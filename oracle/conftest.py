@@ -1,5 +1,6 @@
 """What the oracle tests share: the packages of the zoo, and the `coremill` command."""
 
+import fcntl
 import logging
 import os
 import subprocess
@@ -26,6 +27,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = any("package" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "package" in metafunc.fixturenames and not marked:
         metafunc.parametrize("package", [entry.name for entry in ENTRIES], indirect=True, scope="session")
+
+
+@pytest.fixture(autouse=True)
+def company(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lets the tests of several processes run side by side, those marked `alone` excepted."""
+    alone = request.node.get_closest_marker("alone") is not None
+    with (TARGET / "oracle.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

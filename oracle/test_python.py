@@ -612,6 +612,7 @@ for what in (lambda: session.predict(x=torch.rand(64, 64)), lambda: coremill.con
 """
 
 
+@pytest.mark.alone
 def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
     script = [sys.executable, "-c", SLOW, str(tmp_path / "Model.mlpackage")]
     told = subprocess.run(script, capture_output=True, text=True, timeout=300, check=True)
@@ -621,6 +622,7 @@ def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
     assert all(path.name == "Model.mlpackage" for path in tmp_path.iterdir())
 
 
+@pytest.mark.alone
 def test_the_import_is_light() -> None:
     script = "import sys, time\nstart = time.perf_counter()\nimport coremill\nprint(time.perf_counter() - start)\n"
     script += "print([name for name in ('torch', 'executorch', 'coremltools', 'numpy', 'json') if name in sys.modules])"

@@ -203,6 +203,7 @@ def test_opens(name: str, opened, pages: dict[str, Path]) -> None:
     page.wait_for_function(f"{drawn} > 10")
 
 
+@pytest.mark.alone
 def test_graph_of_a_thousand_operations_moves_smoothly(browser: Browser, opened) -> None:
     """The frames are those that the browser's own tracing saw on the screen."""
     page = opened("many")
@@ -371,6 +372,7 @@ def test_accessible(name: str, scheme: str, opened) -> None:
     assert grave == []
 
 
+@pytest.mark.alone
 def test_writing_takes_little(coremill: Command, tmp_path: Path, pages: dict[str, Path]) -> None:
     """A page costs less than the command whose findings it shows."""
     program = pages["layers"].parent / "layers.mlpackage"

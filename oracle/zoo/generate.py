@@ -20,6 +20,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
+
 if TYPE_CHECKING:
     from .entry import Source
 
@@ -192,15 +194,18 @@ def ensure(directory: Path, names: list[str]) -> dict[str, str]:
 
     Returns the errors by name.
     """
-    record = directory / "zoo.json"
-    known: dict[str, object] = {}
-    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        known = json.loads(record.read_text())
-    if known.get("stamp") != stamp():
-        shutil.rmtree(directory, ignore_errors=True)
-    missing = [name for name in names if not (directory / f"{name}.mlpackage").is_dir()]
-    if not missing:
-        return {}
-    directory.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps({"stamp": stamp()}))
-    return generate(directory, missing)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # Whoever else runs the tests waits here, and then finds the packages.
+    with FileLock(directory.with_suffix(".lock")):
+        record = directory / "zoo.json"
+        known: dict[str, object] = {}
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            known = json.loads(record.read_text())
+        if known.get("stamp") != stamp():
+            shutil.rmtree(directory, ignore_errors=True)
+        missing = [name for name in names if not (directory / f"{name}.mlpackage").is_dir()]
+        if not missing:
+            return {}
+        directory.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps({"stamp": stamp()}))
+        return generate(directory, missing)
