@@ -35,6 +35,7 @@ pub(crate) fn archive(data: &[u8]) -> bool {
 /// A zip archive with the checksums of what it stores now: those of changed entries would keep them from being read.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     const CENTRAL: &[u8] = b"PK\x01\x02";
+    const END: &[u8] = b"PK\x05\x06";
     let mut bytes = data.to_vec();
     let number = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]) as usize)
@@ -42,9 +43,14 @@ fn with_checksums(data: &[u8]) -> Vec<u8> {
     let short = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 2).map(|it| usize::from(u16::from_le_bytes([it[0], it[1]])))
     };
-    let records: Vec<usize> =
-        (0..data.len()).filter(|&at| data[at..].starts_with(CENTRAL)).collect();
-    for record in records {
+    // By way of the directory, since an entry may be an archive itself, with records of its own.
+    let end = data.windows(END.len()).rposition(|window| window == END);
+    let mut next = end.and_then(|end| number(data, end + 16));
+    while let Some(record) = next
+        && data.get(record..).is_some_and(|rest| rest.starts_with(CENTRAL))
+    {
+        let lengths = [28, 30, 32].map(|at| short(data, record + at).unwrap_or(0));
+        next = Some(record + 46 + lengths.iter().sum::<usize>());
         let fixed = || {
             let (method, length) = (short(data, record + 10)?, number(data, record + 20)?);
             let header = number(data, record + 42)?;
