@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from oracle import commands
+from oracle.aten import table
 from oracle.conftest import ROOT
 from oracle.conftest import run as run_command
 
@@ -187,6 +189,12 @@ def shape(line: str) -> str:
     line = re.sub(r"(?<![\w.])[-−]?(\d[\d.,]*(e[-+]?\d+)?|inf|nan)(?![\w.])", "N", line)
     line = re.sub(r"torch [\w.+]+", "torch N", line)
     return " ".join(line.split()).replace("N KB", "N B").replace("N MB", "N B")
+
+
+@pytest.mark.parametrize(("name", "page"), [("commands", commands.page), ("operators", table.table)])
+def test_generated_pages_are_fresh(name: str, page: Callable[[], str]) -> None:
+    """`cargo xtask commands` and `cargo xtask operators` write them anew."""
+    assert (ROOT / "docs" / f"{name}.md").read_text() == page()
 
 
 def test_everything_is_run_or_says_why_not() -> None:

@@ -79,7 +79,8 @@ def _cache() -> Path:
         base = Path.home() / "Library" / "Caches"
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "coremill" / "executorch"
+    # Not within `coremill`, which is the store of compiled models and holds nothing else.
+    return base / "coremill-executorch"
 
 
 def _flags(package: Path) -> list[str]:

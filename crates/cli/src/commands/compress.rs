@@ -299,9 +299,9 @@ fn render(model: &OfModel) -> String {
             (Some(_), None) => "exact".to_owned(),
         };
         let form = match (&weight.form, weight.kept) {
-            (Some(form), _) => Cell::text(form),
+            (Some(form), _) => Cell::words(form),
             (None, reason) => {
-                Cell::text(format_args!("stays: {}", reason.unwrap_or_default())).style(FAINT)
+                Cell::words(format_args!("stays: {}", reason.unwrap_or_default())).style(FAINT)
             }
         };
         table.row([

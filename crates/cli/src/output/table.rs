@@ -97,6 +97,11 @@ impl Cell {
         Cell { text: text.to_string(), style: Style::new(), right: false, rigid: false }
     }
 
+    /// Words, flush left, which are not cut: names beside them are.
+    pub(crate) fn words(text: impl Display) -> Cell {
+        Cell { rigid: true, ..Cell::text(text) }
+    }
+
     /// A number, flush right.
     pub(crate) fn number(text: impl Display) -> Cell {
         Cell { text: text.to_string(), style: Style::new(), right: true, rigid: true }
