@@ -36,6 +36,8 @@ def company(request: pytest.FixtureRequest) -> Iterator[None]:
     with (TARGET / "oracle.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
+        # By name, since processes that the test forked have the file open, too.
+        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 @pytest.fixture(scope="session", autouse=True)
