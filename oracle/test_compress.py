@@ -331,7 +331,7 @@ def test_refusals(
     assert "it cannot become one for iOS15" in told("--linear", "int8", "--target", "ios15")
     assert "cannot prune a share of 1.5" in told("--prune", "1.5")
     assert "the weights take at least" in told("--target-size", "100B")
-    assert "there is no unit `Mo`" in told("--target-size", "1Mo")
+    assert "accepted are numbers of bytes" in told("--target-size", "1Mo")
     assert "no rules" in told("--rules", "/dev/null")
     assert not (tmp_path / "out.mlpackage").exists()
     for options, version in (("--linear int8", 7), ("--linear int4", 9), ("--palettize 3", 9), ("--prune 0.5", 7)):

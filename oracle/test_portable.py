@@ -22,12 +22,13 @@ REFUSED = {
     "binary": ["aten.lcm.default", "aten.gcd.default", "aten.nextafter.default"],
     "creation": ["aten.multinomial"],
     "index": ["aten.nonzero_numpy.default"],
+    "linear": ["aten.linalg_inv.default"],
     "order": ["aten._unique", "aten.unique_"],
     "padding": ["unknown at compile time"],
     "pool": ["the places of the largest elements"],
     "reduction": ["aten.bincount.default", "higher_order.associative_scan"],
     "shape": ["no upper bound", "aten.tensor_split.tensor_indices_or_sections"],
-    "sizes": ["_operator.pow"],
+    "sizes": ["_operator.pow", "a Fourier transform along axis 0", "the size of the image is unknown at compile time"],
 }  # fmt: skip
 
 

@@ -90,14 +90,16 @@ def test_sound_networks_stay_as_they_are(coremill: Command, coremill_fails: Comm
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
     torch.export.save(torch.export.export(model, (torch.randn(3, 16),)), archive)
-    plain, auto = tmp_path / "plain.mil", tmp_path / "auto.mil"
+    plain, auto = (tmp_path / name / "model.mil" for name in ("plain", "auto"))
+    for text in (plain, auto):
+        text.parent.mkdir()
     coremill("convert", archive, "-o", plain)
     coremill("convert", archive, "-o", auto, "--precision", "auto")
     assert plain.read_text() == auto.read_text()
     large = tmp_path / "large.npz"
     numpy.savez(large, input=1e5 * numpy.random.default_rng(0).standard_normal((3, 16), numpy.float32))
     told = json.loads(
-        coremill("convert", archive, "-o", auto, "--precision", "auto", "--samples", large, "--json")
+        coremill("convert", archive, "-o", tmp_path / "large.mlpackage", "--precision", "auto", "--samples", large, "--json")
     )
     chosen = told["conversions"][0]["chosen"]
     assert chosen["holds"]
