@@ -113,11 +113,17 @@ pub use vocabulary::vocabulary;
 #[cfg(feature = "compiler")]
 pub use programs::{ConvertOptions, Converted, LowerOptions, Lowered, convert, lower};
 
-/// The Rust of the README and of the guide, compiled and run with the tests.
+/// The Rust of the README and of the documentation, compiled and run with the tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]
     pub struct Readme;
     #[doc = include_str!("../../../docs/rust.md")]
     pub struct Rust;
+    #[doc = include_str!("../../../docs/compression.md")]
+    pub struct Compression;
+    #[doc = include_str!("../../../docs/delegate.md")]
+    pub struct Delegate;
+    #[doc = include_str!("../../../docs/executorch.md")]
+    pub struct ExecuTorch;
 }
