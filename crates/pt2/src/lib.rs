@@ -11,6 +11,7 @@
 //! | `graph`, `normalize`, `dead` | from the JSON's graph to [`Graph`] |
 //! | `program` | [`ExportedProgram`] and all that is in it |
 //! | [`promotion`] | the types of results |
+//! | [`operators`] | what operators are: elementwise, movements, predicates, and the like |
 //! | `symbol` | [`Expression`]s of symbolic sizes, their ranges and values |
 //! | `schema` | the operators' schemas |
 //! | `prepare` | [`prepare()`]: from a traced program to a functional one |
@@ -31,6 +32,7 @@ mod error;
 mod graph;
 pub mod limits;
 mod normalize;
+pub mod operators;
 mod pickle;
 mod prepare;
 mod program;

@@ -11,12 +11,10 @@
 //! | `part` | a partition as a program |
 //! | `around` | the program with calls of delegates in the place of partitions |
 //! | `sizes` | sizes read off inputs |
-//! | `crumbs` | what is not worth a delegate |
 //! | `edge` | the division for ExecuTorch's own partitioner |
 //! | `report` | what stays outside, why, and what it costs |
 
 mod around;
-mod crumbs;
 mod edge;
 mod flow;
 mod part;
@@ -29,7 +27,7 @@ use std::mem;
 
 use coremill_mil::compress::linear::Outcome;
 use coremill_mil::ir::{Function, Opset};
-use coremill_pt2::{ExportedProgram, InputKind, Target};
+use coremill_pt2::{ExportedProgram, InputKind, Target, operators};
 
 pub(crate) use self::around::{DELEGATE, around};
 pub use self::edge::{EdgeDivision, EdgePart, edge_partition, refused_calls};
@@ -160,31 +158,11 @@ pub(crate) fn divide(
 
 /// What ExecuTorch's partitioner calls an operator, in torch's form and in that of the edge dialect.
 fn edge_name(target: &Target) -> (String, String) {
-    /// Views, whose forms in the edge dialect are copies.
-    const VIEWS: [&str; 19] = [
-        "alias",
-        "as_strided",
-        "detach",
-        "diagonal",
-        "expand",
-        "narrow",
-        "permute",
-        "select",
-        "slice",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "t",
-        "transpose",
-        "unbind",
-        "unfold",
-        "unsqueeze",
-        "view",
-        "reshape",
-    ];
     let name = target.to_string().to_lowercase();
     let edge = match target {
-        Target::Operator { namespace, name, overload } if VIEWS.contains(&name.as_str()) => {
+        Target::Operator { namespace, name, overload }
+            if name == "reshape" || operators::has_copy(name) =>
+        {
             let name = if name == "reshape" { "view" } else { name };
             format!("{namespace}.{name}_copy.{overload}").to_lowercase()
         }
@@ -343,7 +321,8 @@ impl<'w> Divider<'w> {
         }
     }
 
-    /// Puts partitions outside that are not worth a delegate; whether there were any.
+    /// Puts partitions outside that do nothing but move elements, as handing tensors to Core ML and back costs more than
+    /// that; whether there were any.
     fn leave_crumbs(&mut self, partitions: &[Vec<usize>]) -> bool {
         // A program that is nothing but crumbs is what its author wants to see delegated.
         if self.wishes.whole || self.outside.iter().all(Option::is_none) {
@@ -354,7 +333,7 @@ impl<'w> Divider<'w> {
         for calls in partitions {
             let is_crumb = calls.iter().all(|&call| {
                 let node = &graph.nodes[call];
-                crumbs::is_movement(&node.target)
+                operators::of(&node.target).movement
                     && !self.wishes.without_kernel.contains(&node.name)
             });
             if is_crumb {

@@ -8,6 +8,7 @@
 use super::edit::Editor;
 use super::meta::contiguous;
 use crate::error::{Error, shown};
+use crate::operators::{self, Autocast};
 use crate::program::{Argument, Meta, Node, Origin, Target, TensorMeta};
 use crate::promotion::is_float;
 use crate::scalar::ScalarType;
@@ -33,178 +34,6 @@ impl Device {
     const ALL: [(&'static str, Device); 4] =
         [("cpu", Device::Cpu), ("cuda", Device::Cuda), ("mps", Device::Mps), ("xpu", Device::Xpu)];
 }
-
-enum Policy {
-    Lower,
-    Full,
-    Widest,
-}
-
-const LOWER: [&str; 21] = [
-    "_convolution",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_tbc",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "convolution",
-    "prelu",
-    "addmm",
-    "matmul",
-    "mm",
-    "linalg_vecdot",
-    "linear",
-    "addbmm",
-    "baddbmm",
-    "bmm",
-    "scaled_dot_product_attention",
-    "_native_multi_head_attention",
-    "mkldnn_rnn_layer",
-];
-
-/// What computes in the region's type on other devices than the CPU only.
-const LOWER_ELSEWHERE: [&str; 11] = [
-    "addmv",
-    "addr",
-    "einsum",
-    "mv",
-    "chain_matmul",
-    "linalg_multi_dot",
-    "lstm_cell",
-    "gru_cell",
-    "rnn_tanh_cell",
-    "rnn_relu_cell",
-    "_scaled_dot_product_flash_attention",
-];
-
-const FULL_CPU: [&str; 45] = [
-    "avg_pool3d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool3d",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cdist",
-    "cosine_embedding_loss",
-    "fft_fft",
-    "fft_fft2",
-    "fft_fftn",
-    "fft_hfft",
-    "fft_ifft",
-    "fft_ifft2",
-    "fft_ifftn",
-    "fft_ihfft",
-    "fft_irfft",
-    "fft_irfft2",
-    "fft_irfftn",
-    "fft_rfft",
-    "fft_rfft2",
-    "fft_rfftn",
-    "grid_sampler",
-    "grid_sampler_2d",
-    "grid_sampler_3d",
-    "huber_loss",
-    "inverse",
-    "kl_div",
-    "l1_loss",
-    "linalg_inv",
-    "max_pool3d",
-    "max_unpool2d",
-    "max_unpool3d",
-    "mse_loss",
-    "nanquantile",
-    "polar",
-    "prod",
-    "quantile",
-    "reflection_pad1d",
-    "reflection_pad2d",
-    "replication_pad1d",
-    "replication_pad2d",
-    "replication_pad3d",
-    "stft",
-    "trace",
-    "view_as_complex",
-];
-
-const FULL_ELSEWHERE: [&str; 58] = [
-    "acos",
-    "asin",
-    "cosh",
-    "erfinv",
-    "exp",
-    "expm1",
-    "log",
-    "log10",
-    "log2",
-    "log1p",
-    "reciprocal",
-    "rsqrt",
-    "sinh",
-    "tan",
-    "pow",
-    "softplus",
-    "layer_norm",
-    "native_layer_norm",
-    "rms_norm",
-    "group_norm",
-    "frobenius_norm",
-    "nuclear_norm",
-    "cosine_similarity",
-    "nll_loss",
-    "kl_div",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "mse_loss",
-    "binary_cross_entropy_with_logits",
-    "dist",
-    "pdist",
-    "cdist",
-    "renorm",
-    "logsumexp",
-    "upsample_nearest1d",
-    "_upsample_nearest_exact1d",
-    "upsample_nearest2d",
-    "_upsample_nearest_exact2d",
-    "upsample_nearest3d",
-    "_upsample_nearest_exact3d",
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "_upsample_bilinear2d_aa",
-    "upsample_trilinear3d",
-    "upsample_bicubic2d",
-    "_upsample_bicubic2d_aa",
-    "prod",
-    "softmax",
-    "log_softmax",
-    "cumprod",
-    "cumsum",
-    "linalg_vector_norm",
-    "linalg_matrix_norm",
-    "sum",
-    "norm",
-    "margin_ranking_loss",
-    "soft_margin_loss",
-];
-
-const WIDEST_CPU: [&str; 3] = ["stack", "cat", "index_copy"];
-
-const WIDEST_ELSEWHERE: [&str; 13] = [
-    "addcdiv",
-    "addcmul",
-    "atan2",
-    "bilinear",
-    "cross",
-    "dot",
-    "vdot",
-    "grid_sampler",
-    "index_put",
-    "tensordot",
-    "scatter_add",
-    "stack",
-    "cat",
-];
 
 impl Cast {
     /// From the arguments of `autocast`: the device, the type, whether it is on, and more. None if it is off.
@@ -238,22 +67,6 @@ impl Cast {
         Ok(Some(Cast { device, dtype }))
     }
 
-    fn policy(self, name: &str) -> Option<Policy> {
-        let cpu = self.device == Device::Cpu;
-        let on = |cpu_list: &[&str], other_list: &[&str]| {
-            if cpu { cpu_list.contains(&name) } else { other_list.contains(&name) }
-        };
-        if LOWER.contains(&name) || on(&[], &LOWER_ELSEWHERE) {
-            Some(Policy::Lower)
-        } else if on(&FULL_CPU, &FULL_ELSEWHERE) {
-            Some(Policy::Full)
-        } else if on(&WIDEST_CPU, &WIDEST_ELSEWHERE) {
-            Some(Policy::Widest)
-        } else {
-            None
-        }
-    }
-
     /// Whether a tensor is one that casts are made of.
     fn converts(self, meta: &TensorMeta) -> bool {
         let here = Device::ALL
@@ -269,11 +82,12 @@ pub(super) fn apply(cast: Cast, node: &mut Node, editor: &mut Editor<'_>) -> Res
     if namespace != "aten" {
         return Ok(());
     }
-    let dtype = match cast.policy(name) {
+    let elsewhere = usize::from(cast.device != Device::Cpu);
+    let dtype = match operators::named(name).autocast[elsewhere] {
         None => return Ok(()),
-        Some(Policy::Lower) => cast.dtype,
-        Some(Policy::Full) => ScalarType::Float32,
-        Some(Policy::Widest) => {
+        Some(Autocast::Lower) => cast.dtype,
+        Some(Autocast::Full) => ScalarType::Float32,
+        Some(Autocast::Widest) => {
             let mut widest = cast.dtype;
             for argument in &node.arguments {
                 argument.for_each_value(&mut |id| {

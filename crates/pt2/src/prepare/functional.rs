@@ -4,6 +4,7 @@ use super::edit::{Editor, named, positional};
 use super::meta::promote_all;
 use crate::error::Error;
 use crate::normalize::Given;
+use crate::operators;
 use crate::program::{Argument, Meta, Node, Target, TensorMeta};
 use crate::scalar::ScalarType;
 use crate::schema::{Parameter, Schema, Schemas, overloads};
@@ -90,78 +91,17 @@ fn form(name: &str, schema: &Schema, schemas: &mut Schemas) -> Result<Option<For
     Ok(None)
 }
 
-/// Operators whose result is true or false, whatever their arguments are.
-const PREDICATES: [&str; 15] = [
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "not_equal",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "logical_not",
-];
-
-/// Operators that compute in the widest type of their tensors.
-const PROMOTING: [&str; 38] = [
-    "add",
-    "addcdiv",
-    "addcmul",
-    "atan2",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "copysign",
-    "div",
-    "divide",
-    "floor_divide",
-    "fmax",
-    "fmin",
-    "fmod",
-    "gcd",
-    "heaviside",
-    "hypot",
-    "lcm",
-    "logaddexp",
-    "logaddexp2",
-    "maximum",
-    "minimum",
-    "mul",
-    "multiply",
-    "nextafter",
-    "pow",
-    "remainder",
-    "sub",
-    "subtract",
-    "true_divide",
-    "where",
-    "xlogy",
-    "__and__",
-    "__or__",
-    "__xor__",
-];
-
 /// The type that the functional form gives, where the other one stores as `stored`.
 pub(super) fn result_type(
     functional: &Functional,
     stored: ScalarType,
     editor: &Editor<'_>,
 ) -> ScalarType {
-    let name = functional.name.as_str();
-    if PREDICATES.contains(&name) {
+    let operator = operators::named(&functional.name);
+    if operator.predicate {
         return ScalarType::Bool;
     }
-    if !PROMOTING.contains(&name) {
+    if !operator.promoting {
         return stored;
     }
     let mut metas: Vec<&TensorMeta> = Vec::new();

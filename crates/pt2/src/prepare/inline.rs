@@ -10,28 +10,13 @@ use super::edit::{Editor, positional};
 use crate::error::{Error, shown};
 use crate::graph::target;
 use crate::normalize;
+use crate::operators;
 use crate::program::{
     Argument, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Target, ValueId,
 };
 use crate::schema::Schemas;
 
-/// Operators that check something, or tell the exporter something, and give nothing.
-const CHECKS: [&str; 12] = [
-    "_assert_async",
-    "_assert_scalar",
-    "_assert_tensor_metadata",
-    "_functional_assert_async",
-    "_functional_assert_scalar",
-    "_functional_sym_constrain_range",
-    "_functional_sym_constrain_range_for_size",
-    "_make_dep_token",
-    "_print",
-    "retain_grad",
-    "sym_constrain_range",
-    "sym_constrain_range_for_size",
-];
-
-/// Functions that do the same.
+/// Functions that check something, or tell the exporter something, and give nothing.
 const CHECK_FUNCTIONS: [&str; 5] = [
     "torch._assert",
     "torch._check",
@@ -123,7 +108,7 @@ impl Inliner<'_> {
                 }
             }
             Target::Operator { namespace, name, .. } => {
-                if namespace == "aten" && CHECKS.contains(&name.as_str()) {
+                if namespace == "aten" && operators::named(name).check {
                     return Ok(());
                 }
                 if is_idle_dropout(&node) {
@@ -329,11 +314,9 @@ fn rename_node(node: &mut Node, names: &HashMap<ValueId, Argument>) -> Result<()
 
 /// Whether the call is dropout that gives its input: outside training, or where nothing is dropped.
 fn is_idle_dropout(node: &Node) -> bool {
-    const NAMES: [&str; 5] =
-        ["dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout"];
     let Target::Operator { namespace, name, .. } = &node.target else { return false };
     namespace == "aten"
-        && NAMES.contains(&name.strip_suffix('_').unwrap_or(name))
+        && operators::named(name.strip_suffix('_').unwrap_or(name)).dropout
         && (node.argument("train") == Some(&Argument::Bool(false))
             || node.argument("p") == Some(&Argument::Float(0.0)))
 }

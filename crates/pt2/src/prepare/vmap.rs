@@ -18,6 +18,7 @@ use super::edit::Editor;
 use super::meta::contiguous;
 use super::view::{size_arguments, wrap};
 use crate::error::Error;
+use crate::operators;
 use crate::program::{
     Argument, ExportedProgram, Graph, Meta, Node, Origin, Output, Size, Target, TensorMeta, ValueId,
 };
@@ -26,133 +27,6 @@ use crate::schema::Schemas;
 
 /// The module of the markers.
 const MARKERS: &str = "torch._functorch.predispatch.";
-
-/// Calls that compute each element of the result from one of each argument, with broadcasting.
-const ELEMENTWISE: [&str; 84] = [
-    "__and__",
-    "__or__",
-    "__xor__",
-    "_to_copy",
-    "abs",
-    "acos",
-    "add",
-    "alias",
-    "asin",
-    "atan",
-    "atan2",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "ceil",
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "clone",
-    "contiguous",
-    "cos",
-    "cosh",
-    "detach",
-    "div",
-    "empty_like",
-    "eq",
-    "erf",
-    "exp",
-    "expm1",
-    "fill",
-    "floor",
-    "floor_divide",
-    "fmod",
-    "full_like",
-    "ge",
-    "gelu",
-    "greater",
-    "greater_equal",
-    "gt",
-    "hardswish",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "le",
-    "leaky_relu",
-    "less",
-    "less_equal",
-    "lift_fresh",
-    "lift_fresh_copy",
-    "log",
-    "log1p",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "lt",
-    "masked_fill",
-    "maximum",
-    "minimum",
-    "mul",
-    "ne",
-    "neg",
-    "not_equal",
-    "ones_like",
-    "positive",
-    "pow",
-    "reciprocal",
-    "relu",
-    "remainder",
-    "round",
-    "rsqrt",
-    "rsub",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sqrt",
-    "square",
-    "sub",
-    "tanh",
-    "to",
-    "where",
-    "zeros_like",
-];
-
-/// Calls on one tensor that name its dimensions.
-const ALONG: [&str; 35] = [
-    "_log_softmax",
-    "_softmax",
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "argmax",
-    "argmin",
-    "cumprod",
-    "cumsum",
-    "diagonal",
-    "flatten",
-    "flip",
-    "gather",
-    "log_softmax",
-    "logsumexp",
-    "max",
-    "mean",
-    "min",
-    "narrow",
-    "permute",
-    "prod",
-    "select",
-    "slice",
-    "softmax",
-    "sort",
-    "squeeze",
-    "std",
-    "sum",
-    "sym_size",
-    "topk",
-    "transpose",
-    "unflatten",
-    "unsqueeze",
-    "var",
-];
 
 /// Parameters that are dimensions.
 const DIMENSIONS: [&str; 7] = ["dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim"];
@@ -500,12 +374,13 @@ impl State<'_> {
                     Argument::Int(last),
                 ];
             }
-            _ if ELEMENTWISE.contains(&plain) => self.broadcast(&mut node, &levels)?,
-            _ if ALONG.contains(&plain) && tensors.len() == 1 => {
+            _ if operators::named(plain).elementwise => self.broadcast(&mut node, &levels)?,
+            _ if operators::named(plain).along && tensors.len() == 1 => {
                 let rank = first.meta.sizes.len() + usize::from(plain == "unsqueeze");
                 shift(&mut node, rank, levels.len())?;
                 node.arguments[0] = Argument::Value(first.value);
             }
+            _ if operators::named(plain).random => return Err(draws(&node)),
             _ => return Err(refused(&node)),
         }
         self.results(node, &levels)
@@ -760,6 +635,11 @@ fn refused(node: &Node) -> Error {
         node.target
     ))
     .with_hint("write the batch dimension out in the model")
+}
+
+fn draws(node: &Node) -> Error {
+    Error::unsupported(format!("`{}` draws random numbers within `vmap`", node.target))
+        .with_hint("draw them before, and give them to the function as an argument")
 }
 
 fn physical(tensor: &Hidden) -> Vec<Size> {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use coremill_pt2::{
     Argument, ExportedProgram, Graph, InputKind, Meta, Node, OutputKind, Schema, Size, Stored,
-    Target, ValueId,
+    Target, ValueId, operators,
 };
 
 use super::call::{Call, Results, Tensor, meta};
@@ -93,7 +93,8 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
             continue;
         }
         let mut call = Call::new(&mut rewrite, &mut frame, &node);
-        let made = match rules.get(base(&node.target).as_str()) {
+        let by_name = rules.get(base(&node.target).as_str()).copied();
+        let made = match by_name.or_else(|| apart::rule(operators::of(&node.target))) {
             Some(rule) => rule(&mut call).and_then(|results| call.finish(results)),
             None => Err(Refusal::new(format!(
                 "`{}` of complex numbers is not written with real ones, and ExecuTorch's programs hold no others",

@@ -1,0 +1,198 @@
+//! What torch's operators are, beside what their schemas say: one table, which every rewriting reads.
+//!
+//! `operators.txt` has a line for each name of an operator, and what holds of all its overloads:
+//!
+//! | word | the operator |
+//! |---|---|
+//! | `elementwise` | computes each element from one of each argument, with broadcasting |
+//! | `along` | takes one tensor, and names the dimensions that it works along |
+//! | `movement` | moves elements or gives them another type, and computes nothing |
+//! | `predicate` | gives truth values, whatever its arguments are |
+//! | `promoting` | computes in the widest type of its tensors |
+//! | `apart` | does the same to the real and to the imaginary parts of complex numbers |
+//! | `bilinear` | is linear in each of its two operands |
+//! | `random` | draws numbers |
+//! | `dropout` | gives its input outside training |
+//! | `check` | checks something, or tells the exporter something, and gives nothing |
+//! | `lower`, `full`, `widest` | computes in the type of an `autocast` region, in `float32`, or in the widest type of its arguments; with `-cpu` or `-elsewhere` if devices differ |
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::program::Target;
+use crate::schema::overloads;
+
+/// A name a line, in order, and the words that hold of it.
+const TEXT: &str = include_str!("operators.txt");
+
+/// What an operator is; nothing of all this if the table does not have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Operator {
+    /// Computes each element from one of each argument, with broadcasting.
+    pub elementwise: bool,
+    /// Takes one tensor, and names the dimensions that it works along.
+    pub along: bool,
+    /// Moves elements or gives them another type, and computes nothing.
+    pub movement: bool,
+    /// Gives truth values, whatever its arguments are.
+    pub predicate: bool,
+    /// Computes in the widest type of its tensors.
+    pub promoting: bool,
+    /// Does the same to the real and to the imaginary parts of complex numbers.
+    pub apart: bool,
+    /// Is linear in each of its two operands.
+    pub bilinear: bool,
+    /// Draws numbers.
+    pub random: bool,
+    /// Gives its input outside training.
+    pub dropout: bool,
+    /// Checks something, or tells the exporter something, and gives nothing.
+    pub check: bool,
+    /// What `autocast` does to its arguments, on a CPU and elsewhere.
+    pub autocast: [Option<Autocast>; 2],
+}
+
+/// The type that `autocast` converts the arguments of an operator to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autocast {
+    /// The type of the region.
+    Lower,
+    /// `float32`.
+    Full,
+    /// The widest one of the arguments.
+    Widest,
+}
+
+static TABLE: LazyLock<HashMap<&str, Operator>> = LazyLock::new(|| {
+    let rows = TEXT.lines().filter_map(|line| line.split_once(": "));
+    rows.map(|(name, words)| (name, read(words))).collect()
+});
+
+fn read(words: &str) -> Operator {
+    let mut operator = Operator::default();
+    for word in words.split(' ') {
+        if let Some(property) = property(&mut operator, word) {
+            *property = true;
+        } else if let Some((policy, devices)) = autocast(word) {
+            devices.into_iter().for_each(|device| operator.autocast[device] = Some(policy));
+        }
+    }
+    operator
+}
+
+fn property<'a>(operator: &'a mut Operator, word: &str) -> Option<&'a mut bool> {
+    Some(match word {
+        "elementwise" => &mut operator.elementwise,
+        "along" => &mut operator.along,
+        "movement" => &mut operator.movement,
+        "predicate" => &mut operator.predicate,
+        "promoting" => &mut operator.promoting,
+        "apart" => &mut operator.apart,
+        "bilinear" => &mut operator.bilinear,
+        "random" => &mut operator.random,
+        "dropout" => &mut operator.dropout,
+        "check" => &mut operator.check,
+        _ => return None,
+    })
+}
+
+/// The policy, and for which devices it holds: 0 is the CPU.
+fn autocast(word: &str) -> Option<(Autocast, std::ops::Range<usize>)> {
+    let (policy, devices) = word.split_once('-').unwrap_or((word, ""));
+    let policy = match policy {
+        "lower" => Autocast::Lower,
+        "full" => Autocast::Full,
+        "widest" => Autocast::Widest,
+        _ => return None,
+    };
+    match devices {
+        "" => Some((policy, 0..2)),
+        "cpu" => Some((policy, 0..1)),
+        "elsewhere" => Some((policy, 1..2)),
+        _ => None,
+    }
+}
+
+/// What the operator of that name is, whatever its overload: `add`.
+pub fn named(name: &str) -> Operator {
+    TABLE.get(name).copied().unwrap_or_default()
+}
+
+/// What the operator of a call is.
+pub fn of(target: &Target) -> Operator {
+    match target {
+        Target::Operator { namespace, name, .. }
+            if matches!(namespace.as_str(), "aten" | "dim_order_ops") =>
+        {
+            named(name)
+        }
+        _ => Operator::default(),
+    }
+}
+
+/// Whether torch has the operator in a form that copies, which stands for a view in functional programs: `view_copy`.
+pub fn has_copy(name: &str) -> bool {
+    overloads("aten", &format!("{name}_copy")).next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_names_an_operator_that_torch_has_and_words_that_mean_something() {
+        let mut before = "";
+        for line in TEXT.lines() {
+            let (name, words) = line.split_once(": ").expect("a name and what holds of it");
+            assert!(before < name, "`{name}` comes after `{before}`");
+            before = name;
+            let namespaces = ["aten", "dim_order_ops"];
+            let is_known = namespaces.iter().any(|space| overloads(space, name).next().is_some());
+            assert!(is_known, "torch has no operator `{name}`");
+            let mut seen = Operator::default();
+            for word in words.split(' ') {
+                match property(&mut seen, word) {
+                    Some(property) => {
+                        assert!(!std::mem::replace(property, true), "`{name}` is `{word}` twice");
+                    }
+                    None => {
+                        let (_, devices) = autocast(word).expect("a word of the table");
+                        for device in devices {
+                            assert_eq!(
+                                seen.autocast[device].replace(Autocast::Full),
+                                None,
+                                "{name}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        assert!(TABLE.len() > 300, "{} operators", TABLE.len());
+    }
+
+    #[test]
+    fn what_is_elementwise_has_tensors_and_no_dimensions() {
+        let mut schemas = crate::schema::Schemas::default();
+        for (name, _) in TABLE.iter().filter(|(_, operator)| operator.elementwise) {
+            for overload in overloads("aten", name) {
+                let schema = schemas.find("aten", name, overload).expect("a schema that parses");
+                let schema = schema.expect("a schema");
+                let is_dimension = |name: &str| matches!(name, "dim" | "dims");
+                let along = schema.arguments.iter().find(|one| is_dimension(&one.name));
+                assert_eq!(along.map(|one| &one.name), None, "{name}.{overload}");
+            }
+        }
+    }
+
+    #[test]
+    fn properties_are_read() {
+        assert!(named("add").elementwise && named("add").promoting && !named("add").along);
+        assert_eq!(named("matmul").autocast, [Some(Autocast::Lower); 2]);
+        assert_eq!(named("exp").autocast, [None, Some(Autocast::Full)]);
+        let both = [Some(Autocast::Full), Some(Autocast::Widest)];
+        assert_eq!(named("grid_sampler").autocast, both);
+        assert_eq!(named("nothing_of_that_name"), Operator::default());
+        assert!(has_copy("view") && has_copy("unbind") && !has_copy("add"));
+    }
+}
