@@ -108,6 +108,10 @@ def test_inspector(tmp_path: Path) -> None:
         call = [event for block in inspector.event_blocks for event in block.events if event.name == "DELEGATE_CALL"]
         within = sum(event.perf_data.raw[0] for event in events)
         assert 0 < within <= call[0].perf_data.raw[0]
+    # ExecuTorch pairs what operators give with what eager torch's give, by debug handles, and measures the differences.
+    pairs = inspector.calculate_numeric_gap("MSE")
+    gaps = {"+".join(ops): max(gap) for ops, gap in zip(pairs["aot_ops"], pairs["gap"], strict=True)}
+    assert len(gaps) >= 25 and max(gaps.values()) < 1e-10, gaps
     by_name = {event.name.partition(":")[2]: event.debug_data[0] for event in events if event.debug_data}
     features = torch.relu(module.normalisation(module.convolution(x)))
     assert torch.allclose(by_name["relu"], features, atol=1e-4)

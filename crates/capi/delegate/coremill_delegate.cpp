@@ -4,6 +4,8 @@
 // Load the library that this file makes, or link all of it, before a method is loaded: it registers itself. Where the
 // name is taken already, by Core ML's own delegate for instance, it says so and steps aside.
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -193,11 +195,20 @@ CoremillTensor describe(const Tensor& tensor) {
   return described;
 }
 
+// A value of the model, kept until it is known to be the last one of the nodes that it comes from.
+struct Kept {
+  std::string symbol;
+  std::vector<int64_t> handles;
+  CoremillTensor described;
+  std::vector<char> bytes;
+};
+
 // What callbacks of a run need.
 struct Run {
   EventTracer* tracer;
   Span<EValue*> outputs;
   et_timestamp_t start;
+  std::vector<Kept> values;
 };
 
 int32_t resize(void* context, size_t output, CoremillTensor* described) {
@@ -231,9 +242,63 @@ std::string quoted(const char* text) {
   return quoted + "\"";
 }
 
+bool overlap(const std::vector<int64_t>& one, const std::vector<int64_t>& other) {
+  return std::any_of(one.begin(), one.end(), [&](int64_t handle) {
+    return std::find(other.begin(), other.end(), handle) != other.end();
+  });
+}
+
+// Several operations may come from one node of the exported graph: what the last of them gives is the node's result.
+void keep_value(void* context, const CoremillOperation* operation, const CoremillTensor* value) {
+  // What the model is given the runtime has logged.
+  if (std::strcmp(operation->kind, "input") == 0 || operation->debug_handle_count == 0) return;
+  auto& values = static_cast<Run*>(context)->values;
+  try {
+    const auto* handles = operation->debug_handles;
+    const auto* bytes = static_cast<const char*>(value->data);
+    Kept kept = {
+        operation->symbol, {handles, handles + operation->debug_handle_count}, *value, {bytes, bytes + value->length}};
+    const auto earlier = [&](const Kept& other) { return overlap(other.handles, kept.handles); };
+    values.erase(std::remove_if(values.begin(), values.end(), earlier), values.end());
+    values.push_back(std::move(kept));
+  } catch (const std::exception& error) {
+    ET_LOG(Error, "%s: cannot log `%s`: %s", kName, operation->symbol, error.what());
+  }
+}
+
+void log_value(EventTracer* tracer, Kept& kept) {
+  const CoremillTensor& value = kept.described;
+  SizesType sizes[COREMILL_MAX_RANK];
+  executorch::aten::DimOrderType order[COREMILL_MAX_RANK];
+  executorch::aten::StridesType strides[COREMILL_MAX_RANK];
+  executorch::aten::StridesType stride = 1;
+  for (uint32_t axis = value.rank; axis-- > 0;) {
+    sizes[axis] = static_cast<SizesType>(value.sizes[axis]);
+    order[axis] = static_cast<executorch::aten::DimOrderType>(axis);
+    strides[axis] = stride;
+    stride *= sizes[axis];
+  }
+  TensorImpl tensor(
+      static_cast<ScalarType>(value.scalar_type),
+      static_cast<ssize_t>(value.rank),
+      sizes,
+      kept.bytes.data(),
+      order,
+      strides);
+  executorch::runtime::event_tracer_log_output_delegate(
+      tracer, kept.symbol.c_str(), static_cast<executorch::runtime::DebugHandle>(-1), Tensor(&tensor));
+}
+
+void log_values(Run& run) {
+  for (Kept& kept : run.values) log_value(run.tracer, kept);
+  run.values.clear();
+}
+
 // Reports in the form of Core ML's own delegate, whose readers take it apart.
 void log_operation(void* context, const CoremillOperation* operation) {
   auto* run = static_cast<Run*>(context);
+  // `Inspector` takes the first event of a node for the node: the one that has its value.
+  log_values(*run);
   const std::string metadata = "{\"operatorName\": " + quoted(operation->kind) + ", \"outputNames\": [" +
       quoted(operation->name) + "], \"preferredComputeUnit\": \"CPU\", \"supportedComputeUnits\": [\"CPU\"], " +
       "\"floatingPointOperations\": " + std::to_string(operation->floating_point_operations) +
@@ -247,31 +312,6 @@ void log_operation(void* context, const CoremillOperation* operation) {
       start + ticks(operation->duration),
       metadata.data(),
       metadata.size());
-}
-
-void log_value(void* context, const CoremillOperation* operation, const CoremillTensor* value) {
-  auto* run = static_cast<Run*>(context);
-  // What the model is given the runtime has logged.
-  if (std::strcmp(operation->kind, "input") == 0 || operation->debug_handle_count == 0) return;
-  SizesType sizes[COREMILL_MAX_RANK];
-  executorch::aten::DimOrderType order[COREMILL_MAX_RANK];
-  executorch::aten::StridesType strides[COREMILL_MAX_RANK];
-  executorch::aten::StridesType stride = 1;
-  for (uint32_t axis = value->rank; axis-- > 0;) {
-    sizes[axis] = static_cast<SizesType>(value->sizes[axis]);
-    order[axis] = static_cast<executorch::aten::DimOrderType>(axis);
-    strides[axis] = stride;
-    stride *= sizes[axis];
-  }
-  TensorImpl tensor(
-      static_cast<ScalarType>(value->scalar_type),
-      static_cast<ssize_t>(value->rank),
-      sizes,
-      value->data,
-      order,
-      strides);
-  executorch::runtime::event_tracer_log_output_delegate(
-      run->tracer, operation->symbol, static_cast<executorch::runtime::DebugHandle>(-1), Tensor(&tensor));
 }
 
 class CoreMLBackend final : public BackendInterface {
@@ -333,14 +373,15 @@ class CoreMLBackend final : public BackendInterface {
     Run run = {
         tracer,
         Span<EValue*>(arguments.data() + loaded->inputs(), loaded->outputs()),
-        tracer == nullptr ? 0 : et_pal_current_ticks()};
+        tracer == nullptr ? 0 : et_pal_current_ticks(),
+        {}};
     CoremillHooks hooks{};
     hooks.context = &run;
     hooks.resize = resize;
     if (tracer != nullptr) {
       hooks.operation = log_operation;
       if (tracer->event_tracer_debug_level() >= EventTracerDebugLogLevel::kIntermediateOutputs) {
-        hooks.value = log_value;
+        hooks.value = keep_value;
       }
     }
     const CoremillStatus status = coremill_method_execute(
