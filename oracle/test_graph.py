@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from oracle.graph_cases import cases
-from oracle.programs import loads_in_coremltools
+from oracle.programs import loads_in_coremltools, milproto, read
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -74,52 +74,102 @@ def test_modules_give_what_torch_gives(tmp_path):
     print(f"{len(expected)} cases")
 
 
-SCHEMES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"]
-
-# Where the numbers of half precision stand in a block, by scheme.
+# Where the numbers of half precision stand in a block of random bytes, by scheme.
 HALVES = {"Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0]}
 
-# What Core ML's compressed constants hold exactly, and the bits that a weight takes in the package at most.
-EXACT = {"Q8_0": 9.2, "Q4_0": 5.6, "IQ4_NL": 5.6, "MXFP4": 5.6, "Q5_0": 7.6}
+SCHEMES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", *HALVES, "Q8_K", "MXFP4"]
+
+# What stays compressed because Core ML's constants hold it exactly, in programs that compute in this type.
+EXACT = {
+    "fp16": {"F16", "Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4"},
+    "fp32": set(SCHEMES) - {"BF16"},
+}
 
 
-def blocks(scheme, rows, columns, generator):
-    """Random weights in a scheme, as bytes."""
+def blocks(scheme, shape, generator):
+    """Random weights in a scheme, as bytes, and what they stand for."""
     kind = getattr(gguf.GGMLQuantizationType, scheme)
-    weights = generator.standard_normal((rows, columns)).astype(numpy.float32)
-    if scheme not in HALVES:
-        return kind, gguf.quants.quantize(weights, kind)
     per_block, size = gguf.GGML_QUANT_SIZES[kind]
-    data = generator.integers(0, 256, (rows, columns // per_block, size), dtype=numpy.uint8)
-    for at in HALVES[scheme]:
-        scales = generator.standard_normal(data.shape[:2]).astype(numpy.float16)
-        data[..., at : at + 2] = scales.reshape(*scales.shape, 1).view(numpy.uint8)
-    return kind, data.reshape(rows, -1)
+    if scheme == "Q8_K":
+        # The package has no arithmetic for it: a scale, 256 codes, and sums that nobody reads.
+        scales = generator.standard_normal((*shape[:-1], shape[-1] // 256, 1)).astype(numpy.float32)
+        codes = generator.integers(-128, 128, (*scales.shape[:-1], 256), dtype=numpy.int8)
+        sums = numpy.zeros((*scales.shape[:-1], 16), numpy.int16)
+        data = numpy.concatenate([part.view(numpy.uint8) for part in (scales, codes, sums)], -1)
+        return kind, data.reshape(*shape[:-1], -1), (scales * codes.astype(numpy.float32)).reshape(shape)
+    if scheme in HALVES:
+        data = generator.integers(0, 256, (*shape[:-1], shape[-1] // per_block, size), dtype=numpy.uint8)
+        for at in HALVES[scheme]:
+            scales = generator.standard_normal(data.shape[:-1]).astype(numpy.float16)
+            data[..., at : at + 2] = scales[..., None].view(numpy.uint8)
+        data = data.reshape(*shape[:-1], -1)
+    else:
+        data = gguf.quants.quantize(generator.standard_normal(shape).astype(numpy.float32), kind)
+    return kind, data, gguf.quants.dequantize(data, kind).astype(numpy.float32).reshape(shape)
+
+
+def materialized(value):
+    """What coremltools makes of a constant, compressed or not; it leaves out offsets that are computed themselves."""
+    if value.val is not None:
+        return value.val
+    op = value.op
+    if op.op_type == "constexpr_blockwise_shift_scale":
+        parts = (op.data, op.scale, op.offset)
+        return type(op).decompress(*(None if part is None else materialized(part) for part in parts))
+    return op.materialized_val_inference()
+
+
+def stored(path):
+    """The weights of a package as coremltools reads them, and the bytes that they take."""
+    package = read(path)
+    program = milproto.load(package.model, package.model.specificationVersion, str(package.folder / "weights"))
+    (product,) = program.functions["main"].find_ops(op_type="mul")
+    (weights,) = [value for value in (product.x, product.y) if value.op is not None and "const" in value.op.op_type]
+    return materialized(weights), (package.folder / "weights/weight.bin").stat().st_size
 
 
 def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
     generator = numpy.random.default_rng(3)
     writer = gguf.GGUFWriter(tmp_path / "weights.gguf", "llama")
-    expected = {}
-    for scheme in SCHEMES:
-        kind, data = blocks(scheme, 24, 512, generator)
-        writer.add_tensor(scheme, data, raw_dtype=kind)
-        expected[scheme] = gguf.quants.dequantize(data, kind).astype(numpy.float32)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    expected, sizes = {}, {}
+    shapes = {scheme: (256, 1024) for scheme in SCHEMES}
+    shapes |= {f"experts.{scheme}": (3, 8, 256) for scheme in ("Q4_0", "Q5_0", "Q5_1", "Q4_K", "Q6_K", "MXFP4")}
+    for name, shape in shapes.items():
+        kind, data, wanted = blocks(name.split(".")[-1], shape, generator)
+        writer.add_tensor(name, data, raw_dtype=kind)
+        expected[name], sizes[name] = wanted, data.nbytes
+    for end in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        end()
     example("weights", tmp_path / "weights.gguf", tmp_path)
-    for scheme, wanted in expected.items():
-        read = numpy.fromfile(tmp_path / f"{scheme}.f32", numpy.float32).reshape(wanted.shape)
-        assert (read.view(numpy.uint32) == wanted.view(numpy.uint32)).all(), f"{scheme} as read"
-        # Through a package in fp32: compressed constants too give the same bits.
-        through = numpy.fromfile(tmp_path / f"{scheme}.run.f32", numpy.float32).reshape(wanted.shape)
-        assert (through.view(numpy.uint32) == wanted.view(numpy.uint32)).all(), f"{scheme} through a package"
-        size = (tmp_path / f"{scheme}.mlpackage/Data/com.apple.CoreML/weights/weight.bin").stat().st_size
-        bits = size * 8 / wanted.size
-        assert bits <= EXACT.get(scheme, 33), f"{scheme}: {bits} bits a weight"
-        assert loads_in_coremltools(tmp_path / f"{scheme}.mlpackage") == [], scheme
+
+    def bits(array):
+        return array.view(numpy.uint16 if array.dtype == numpy.float16 else numpy.uint32)
+
+    for name, wanted in expected.items():
+        scheme = name.split(".")[-1]
+        for run in ("f32", "run.f32"):
+            found = numpy.fromfile(tmp_path / f"{name}.{run}", numpy.float32).reshape(wanted.shape)
+            assert (bits(found) == bits(wanted)).all(), f"{name}.{run}"
+        for precision, dtype in (("fp32", numpy.float32), ("fp16", numpy.float16)):
+            path = tmp_path / f"{name}.{precision}.mlpackage"
+            assert loads_in_coremltools(path) == [], path.name
+            found, size = stored(path)
+            assert found.dtype == dtype and (bits(found) == bits(wanted.astype(dtype))).all(), path.name
+            limit = sizes[name] * 1.1 if scheme in EXACT[precision] else wanted.size * dtype().itemsize * 1.01
+            ratio = size / sizes[name]
+            if "experts" not in name:
+                print(f"{path.name}: {ratio:.3f} of the size in GGUF")
+                assert size <= limit, f"{path.name} has {ratio:.3f} of the size in GGUF"
+        if scheme in EXACT["fp16"] or scheme in ("F32", "BF16"):
+            continue
+        path = tmp_path / f"{name}.rounded.mlpackage"
+        assert loads_in_coremltools(path) == [], path.name
+        found, size = stored(path)
+        # Groups have 16 weights at least; a rounded offset counts by its own size.
+        reach = abs(wanted).reshape(-1, 16).max(1, keepdims=True) if scheme in ("Q3_K", "Q6_K", "Q8_K") else abs(wanted).max()
+        error = abs(found.astype(numpy.float32) - wanted).reshape(-1, 16) / numpy.maximum(reach, 1e-3)
+        assert error.max() < 2e-3, f"{path.name} differs by {error.max():.1e}"
+        assert "experts" in name or size < wanted.size * 2 * 0.55, f"{path.name} has {size} bytes"
 
 
 def permuted(weight, heads):

@@ -1,9 +1,10 @@
-//! `weights FILE DIRECTORY`: the tensors of a file of weights as `fp32`, as they are read (`NAME.f32`) and as a model
-//! gives them that was compiled, written to `NAME.mlpackage` and read again (`NAME.run.f32`).
+//! `weights FILE DIRECTORY`: the tensors of a file of weights as `fp32`, as they are read (`NAME.f32`), and as models that
+//! are written to `NAME.fp32.mlpackage`, `NAME.fp16.mlpackage` and, requantized, `NAME.rounded.mlpackage`. What the first
+//! gives that is read again goes to `NAME.run.f32`.
 
 use std::path::Path;
 
-use coremill_graph::{DType, Device, Error, Graph, Params, Precision, Session};
+use coremill_graph::{CompileOptions, DType, Device, Error, Graph, Params, Precision, Session};
 use coremill_mil::package;
 
 fn main() -> Result<(), Error> {
@@ -22,14 +23,22 @@ fn main() -> Result<(), Error> {
         let graph = Graph::new();
         let one = graph.input("one", DType::Fp32, [1]);
         graph.output("y", graph.param(name, param.shape().to_vec()) * one);
-        let session = Session::new(Device::Host).precision(Precision::Fp32);
-        let mut model = session.compile(&graph)?;
-        model.set(name, param.clone())?;
-        let path = directory.join(format!("{name}.mlpackage"));
-        model.save(&path)?;
-        let read = package::read(&path).expect("the package is read");
-        let outputs = session.load(read)?.run(&[("one", &[1.0f32])])?;
-        write(format!("{name}.run.f32"), outputs.floats("y").expect("floats"));
+        let forms = [("fp32", Precision::Fp32, false), ("fp16", Precision::Fp16, false)];
+        for (form, precision, requantize) in
+            forms.into_iter().chain([("rounded", Precision::Fp16, true)])
+        {
+            let options = CompileOptions::new().requantize(requantize);
+            let session = Session::new(Device::Host).options(options).precision(precision);
+            let mut model = session.compile(&graph)?;
+            model.set(name, param.clone())?;
+            let path = directory.join(format!("{name}.{form}.mlpackage"));
+            model.save(&path)?;
+            if form == "fp32" {
+                let read = package::read(&path).expect("the package is read");
+                let outputs = session.load(read)?.run(&[("one", &[1.0f32])])?;
+                write(format!("{name}.run.f32"), outputs.floats("y").expect("floats"));
+            }
+        }
     }
     Ok(())
 }

@@ -1,21 +1,27 @@
 //! From graphs and parameters to a model.
 
 use coremill_engine::{Array, evaluate};
-use coremill_mil::ir::{
-    Binding, Constant, ConstantData, Function, Op, OpId, Program, Type, Weight,
-};
+use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Program};
 use coremill_mil::model::{self, Model};
-use coremill_mil::ops::OpKind;
 use coremill_mil::pass::{self, Draft, KeepFp32};
 use coremill_tensor::{Buffer, DType};
 
 use crate::error::{Error, ErrorKind, Result, fail};
+use crate::forms;
 use crate::graph::{Inner, ParamSlot};
 use crate::params::{Param, Params};
-use crate::weights::Compressed;
+use crate::weights::{Allowed, Form};
 use crate::{Opset, Precision};
 
 /// How graphs are compiled.
+///
+/// ```
+/// use coremill_graph::{CompileOptions, Device, Precision, Session};
+///
+/// let options = CompileOptions::new().precision(Precision::Fp16).fp32_ops(["softmax"]).requantize(true);
+/// let session = Session::new(Device::Host).options(options);
+/// # let _ = session;
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CompileOptions {
@@ -25,6 +31,40 @@ pub struct CompileOptions {
     pub fp32_ops: Vec<String>,
     /// Passes that are left out, by name.
     pub skipped_passes: Vec<String>,
+    /// GGUF weights that no form of Core ML holds exactly keep their codes, with factors and offsets rounded to `fp16`;
+    /// otherwise they become plain `fp16`.
+    pub requantize: bool,
+}
+
+impl CompileOptions {
+    /// Halves, every pass, weights as exact as they were.
+    pub fn new() -> CompileOptions {
+        CompileOptions::default()
+    }
+
+    /// The same with another precision.
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// The same with operations, by MIL's names, that compute in `fp32` whatever the precision.
+    pub fn fp32_ops<S: Into<String>>(mut self, ops: impl IntoIterator<Item = S>) -> Self {
+        self.fp32_ops = ops.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same without some passes.
+    pub fn skipped_passes<S: Into<String>>(mut self, passes: impl IntoIterator<Item = S>) -> Self {
+        self.skipped_passes = passes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same with GGUF weights rounded, or not, where no form of Core ML holds them exactly.
+    pub fn requantize(mut self, requantize: bool) -> Self {
+        self.requantize = requantize;
+        self
+    }
 }
 
 /// The model that functions and their parameters make.
@@ -63,7 +103,7 @@ fn optimised(inner: &Inner, params: &Params, options: &CompileOptions) -> Result
             return Err(error.hint("set them with `set_param`, or load a file of weights"));
         };
         check_shape(slot, param)?;
-        bind(&mut function, slot, param)?;
+        bind(&mut function, slot, param, options)?;
     }
     fold_constants(&mut function);
     let mut draft = Draft::new(function).map_err(fault)?;
@@ -138,11 +178,17 @@ pub(crate) fn check_shape(slot: &ParamSlot, param: &Param) -> Result<()> {
 }
 
 /// States a parameter in the constant that stands for it.
-fn bind(function: &mut Function, slot: &ParamSlot, param: &Param) -> Result<()> {
-    let ios18 = function.opset >= Opset::Ios18;
-    let compressed = param.scheme().and_then(|scheme| Compressed::of(scheme, param.bytes()));
-    if let Some(compressed) = compressed.filter(|_| ios18 && !slot.shape.is_empty()) {
-        bind_compressed(function, slot, compressed);
+fn bind(
+    function: &mut Function,
+    slot: &ParamSlot,
+    param: &Param,
+    options: &CompileOptions,
+) -> Result<()> {
+    let allowed =
+        Allowed { wide: options.precision == Precision::Fp32, rounded: options.requantize };
+    let form = param.scheme().and_then(|scheme| Form::of(scheme, param.bytes(), allowed));
+    if let Some(form) = form.filter(|_| function.opset >= Opset::Ios18 && !slot.shape.is_empty()) {
+        forms::state(function, slot, &form);
         return Ok(());
     }
     let constant = Constant::by_size(DType::Fp32, &slot.shape, param.to_fp32()?);
@@ -159,48 +205,4 @@ fn bind(function: &mut Function, slot: &ParamSlot, param: &Param) -> Result<()> 
     };
     function.op_mut(slot.op).attributes.insert("val", constant);
     Ok(())
-}
-
-fn bind_compressed(function: &mut Function, slot: &ParamSlot, compressed: Compressed) {
-    let weight = |dtype, shape: &[u64], data: Buffer| {
-        let data = ConstantData::Weight(Weight { data: Some(data), place: None });
-        Constant { ty: Type::tensor(dtype, shape), data }
-    };
-    let codes = weight(compressed.dtype, &slot.shape, compressed.codes);
-    let mut scale_shape = slot.shape.clone();
-    if let Some(last) = scale_shape.last_mut() {
-        *last /= compressed.block;
-    }
-    let data = match compressed.table {
-        None => Binding::Literal(codes),
-        Some(table) => {
-            let mut shape = vec![1; slot.shape.len()];
-            shape.extend([table.len() as u64, 1]);
-            let bytes: Vec<u8> = table.iter().map(|&entry| entry as u8).collect();
-            let op = Op::new(OpKind::ConstexprLutToDense)
-                .with("indices", Binding::Literal(codes))
-                .with("lut", Binding::Literal(Constant::bytes(DType::Int8, &shape, bytes)));
-            Binding::Value(before(function, slot, op))
-        }
-    };
-    let scale = weight(DType::Fp32, &scale_shape, compressed.scales);
-    let op = function.op_mut(slot.op);
-    let outputs = std::mem::take(&mut op.outputs);
-    *op = Op::new(OpKind::ConstexprBlockwiseShiftScale)
-        .with("data", data)
-        .with("scale", Binding::Literal(scale));
-    op.outputs = outputs;
-}
-
-/// Puts an operation that gives codes before the one that stands for a parameter.
-fn before(function: &mut Function, slot: &ParamSlot, op: Op) -> coremill_mil::ir::ValueId {
-    let value = function.op(slot.op).outputs[0];
-    let name = format!("{}_codes", function.value(value).name);
-    let body = function.body;
-    let id: OpId = function.add_op(body, op, [(name, Type::tensor(DType::Int8, &slot.shape))]);
-    let ops = &mut function.block_mut(body).ops;
-    ops.pop();
-    let at = ops.iter().position(|&op| op == slot.op).unwrap_or(0);
-    ops.insert(at, id);
-    function.op(id).outputs[0]
 }

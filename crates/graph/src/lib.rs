@@ -18,6 +18,7 @@ mod blocks;
 mod compile;
 mod device;
 mod error;
+mod forms;
 mod graph;
 mod machine;
 pub mod nn;

@@ -1,122 +1,330 @@
 //! Blocks of GGUF in the form of Core ML's compressed constants.
 //!
-//! | scheme | form | bits a weight, with `fp16` scales |
-//! |---|---|---|
-//! | Q8_0 | `int8`, one scale for 32 | 8.5 |
-//! | Q8_K | `int8`, one scale for 256 | 8.06 |
-//! | Q4_0 | `int4`, one scale for 32 | 4.5 |
-//! | IQ4_NL, MXFP4 | `uint4` into a table of 16 `int8`, one scale for 32 | 4.5 |
-//! | Q5_0 | `uint6` into a table of 64 `int8`, one scale for 32 | 6.5 |
+//! A weight is `factor · code - offset`. Codes are integers or indices into a table of them; those of five bits are
+//! a magnitude and a sign: `±(magnitude + 1/2)`, less a constant. Core ML rounds every product to the type of the
+//! result, which decides what is exact:
 //!
-//! These are exact: the product of scale and code is the one that the scheme asks for. The others add a minimum
-//! (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K), which the form multiplies by the scale, or multiply two scales (Q3_K, Q6_K),
-//! whose product has more digits than `fp16`.
+//! | result | exact | in the package | bits a weight: GGUF, package |
+//! |---|---|---|---|
+//! | any | Q8_0 | `int8`, a scale for 32 | 8.5, 8.5 |
+//! | any | Q4_0 | `int4`, a scale for 32 | 4.5, 4.5 |
+//! | any | IQ4_NL | `uint4` into a table, a scale for 32 | 4.5, 4.5 |
+//! | any | MXFP4 | the same | 4.25, 4.5 in `fp16`, 4.25 in `fp32` |
+//! | any | Q5_0 | `uint4` magnitudes, `uint1` signs, scale and shift for 32 | 5.5, 6 |
+//! | `fp32` | F16 | `fp16`, cast | 16, 16 |
+//! | `fp32` | Q8_K | `int8`, a scale for 256 | 9.12, 8.12 |
+//! | `fp32` | Q3_K, Q6_K | `uint3`, `uint6` into a table; scales of 16 that are scaled themselves | 3.44, 3.56; 6.56, 6.56 |
+//! | `fp32` | Q4_1, Q5_1 | a second operation subtracts the offset | 5, 5.03; 6, 6.53 |
+//! | `fp32` | Q2_K, Q4_K, Q5_K | the same, with offsets that are scaled themselves | 2.62, 2.69; 4.5, 4.66; 5.5, 5.69 |
+//!
+//! In `fp16` the others round more than once: on request they keep their codes, with factors and offsets in `fp16`.
 
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::{Buffer, DType, Identity, Produce, packed};
+use coremill_tensor::kernels::codes;
+use coremill_tensor::{Buffer, DType, Identity, Produce};
+use half::f16;
 
-use super::scheme::{IQ4_NL, MXFP4, Scheme, exponent_half, five, half_at, nibbles};
+use super::scheme::{MAX_WEIGHTS, Scheme, exponent_half};
 
-/// A tensor as codes, what they stand for, and a scale for each block of a row.
-pub(crate) struct Compressed {
-    /// The type of the codes.
-    pub(crate) dtype: DType,
-    /// The packed codes.
-    pub(crate) codes: Buffer,
-    /// What a code stands for, where that is not the code itself.
-    pub(crate) table: Option<Vec<i8>>,
-    /// The scales in `fp32`.
-    pub(crate) scales: Buffer,
-    /// Weights that share a scale.
-    pub(crate) block: u64,
+/// What a compressed constant of Core ML is computed from.
+pub(crate) enum Form {
+    /// Stored elements, one for so many neighbouring weights.
+    Stored { dtype: DType, elements: Buffer, share: u64 },
+    /// `fp32` from `fp16`.
+    Widened(Box<Form>),
+    /// The entries of one table that indices choose.
+    Table { indices: Box<Form>, dtype: DType, entries: Vec<u8> },
+    /// `scale · (data - offset)`, with one scale and offset for several neighbouring weights.
+    Scaled { data: Box<Form>, scale: Box<Form>, offset: Option<Box<Form>> },
 }
 
-impl Compressed {
-    /// The form of a tensor, if there is one that is exact.
-    pub(crate) fn of(scheme: Scheme, blocks: &Buffer) -> Option<Compressed> {
-        let (dtype, table) = match scheme {
-            Scheme::Q8_0 | Scheme::Q8_K => (DType::Int8, None),
-            Scheme::Q4_0 => (DType::Int4, None),
-            Scheme::Iq4Nl => (DType::UInt4, Some(IQ4_NL.to_vec())),
-            Scheme::Mxfp4 => (DType::UInt4, Some(MXFP4.to_vec())),
-            Scheme::Q5_0 => (DType::UInt6, Some((0..64).map(|code| (code % 32) - 16).collect())),
-            Scheme::F32
-            | Scheme::F16
-            | Scheme::Bf16
-            | Scheme::Q4_1
-            | Scheme::Q5_1
-            | Scheme::Q2_K
-            | Scheme::Q3_K
-            | Scheme::Q4_K
-            | Scheme::Q5_K
-            | Scheme::Q6_K => return None,
+/// How a tensor may be compressed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed {
+    /// The weights are used in `fp32`.
+    pub(crate) wide: bool,
+    /// Factors and offsets may be rounded where no form is exact.
+    pub(crate) rounded: bool,
+}
+
+impl Form {
+    /// The element type.
+    pub(crate) fn dtype(&self) -> DType {
+        match self {
+            Form::Stored { dtype, .. } | Form::Table { dtype, .. } => *dtype,
+            Form::Widened(_) => DType::Fp32,
+            Form::Scaled { scale, .. } => scale.dtype(),
+        }
+    }
+
+    /// How many neighbouring weights share an element.
+    pub(crate) fn share(&self) -> u64 {
+        match self {
+            Form::Stored { share, .. } => *share,
+            Form::Table { indices: of, .. } | Form::Widened(of) | Form::Scaled { data: of, .. } => {
+                of.share()
+            }
+        }
+    }
+
+    /// The form of a tensor, if there is one that is allowed.
+    pub(crate) fn of(scheme: Scheme, blocks: &Buffer, allowed: Allowed) -> Option<Form> {
+        use Scheme::{Bf16, F16, F32, Iq4Nl, Mxfp4, Q4_0, Q5_0, Q8_0};
+        let wide = allowed.wide;
+        let exact = match scheme {
+            F32 | Bf16 => return None,
+            Q4_0 | Q5_0 | Q8_0 | Iq4Nl | Mxfp4 => true,
+            F16 if !wide => return None,
+            _ => wide,
         };
-        let part = |scales: bool| {
-            Buffer::deferred(Arc::new(Part { scheme, dtype, scales, blocks: blocks.clone() }))
-        };
-        let block = scheme.block().0 as u64;
-        Some(Compressed { dtype, codes: part(false), table, scales: part(true), block })
+        let source = Source { scheme, blocks };
+        if scheme == F16 {
+            let stored = Form::Stored { dtype: DType::Fp16, elements: blocks.clone(), share: 1 };
+            return Some(Form::Widened(Box::new(stored)));
+        }
+        (exact || allowed.rounded).then(|| source.whole(wide))
     }
 }
 
-/// The codes or the scales of blocks.
-struct Part {
+/// What forms are made of.
+struct Source<'b> {
     scheme: Scheme,
-    dtype: DType,
-    scales: bool,
-    blocks: Buffer,
+    blocks: &'b Buffer,
+}
+
+impl Source<'_> {
+    fn whole(&self, wide: bool) -> Form {
+        let (data, shift) = self.data();
+        let offset = shift.map(|shift| match wide && self.scheme.has_groups() {
+            true => self.filled(shift),
+            false => self.stored(DType::Fp16, Part::Shift(f16::from_f32(shift))),
+        });
+        let products = scaled(data, self.factors(wide), offset);
+        if !self.scheme.has_offsets() {
+            return products;
+        }
+        scaled(products, self.filled(1.0), Some(self.offsets(wide)))
+    }
+
+    /// The codes, and what is still to be subtracted from them.
+    fn data(&self) -> (Form, Option<f32>) {
+        use Scheme::{Iq4Nl, Mxfp4, Q2_K, Q3_K, Q4_0, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Q8_K};
+        let scheme = self.scheme;
+        let meanings = |dtype: DType| {
+            let count = 1u8 << dtype.bits().unwrap_or(0);
+            let entries = (0..count).map(|code| scheme.meaning(code) as u8).collect();
+            table(self.stored(dtype, Part::Codes), DType::Int8, entries)
+        };
+        let data = match scheme {
+            Q8_0 | Q8_K => self.stored(DType::Int8, Part::Codes),
+            Q4_0 => self.stored(DType::Int4, Part::Codes),
+            Q2_K => meanings(DType::UInt2),
+            Q3_K => meanings(DType::UInt3),
+            Iq4Nl | Mxfp4 => meanings(DType::UInt4),
+            Q6_K => meanings(DType::UInt6),
+            Q5_0 | Q5_1 | Q5_K => {
+                let odd = (0..16).map(|magnitude| 2 * magnitude + 1).collect();
+                let odd = table(self.stored(DType::UInt4, Part::Magnitudes), DType::Int8, odd);
+                let signs = self.stored(DType::UInt1, Part::Signs);
+                let signs = table(signs, DType::Fp32, floats([-0.5, 0.5]));
+                // The code of 0 is 16 steps below the middle, or none.
+                let shift = if scheme == Q5_0 { 0.5 } else { -15.5 };
+                return (scaled(odd, signs, None), Some(shift));
+            }
+            _ => self.stored(DType::UInt4, Part::Codes),
+        };
+        (data, None)
+    }
+
+    fn factors(&self, wide: bool) -> Form {
+        match self.scheme {
+            _ if !wide => self.stored(DType::Fp32, Part::Factors),
+            Scheme::Q8_K => self.stored(DType::Fp32, Part::Factors),
+            Scheme::Mxfp4 => {
+                let powers = floats((0..=255).map(exponent_half));
+                table(self.stored(DType::UInt8, Part::Exponents), DType::Fp32, powers)
+            }
+            scheme => {
+                let scales = Form::Widened(Box::new(self.stored(DType::Fp16, Part::Scales)));
+                match scheme.has_groups() {
+                    true => scaled(self.stored(self.steps(), Part::FactorSteps), scales, None),
+                    false => scales,
+                }
+            }
+        }
+    }
+
+    fn offsets(&self, wide: bool) -> Form {
+        match self.scheme.has_groups() {
+            _ if !wide => self.stored(DType::Fp32, Part::Offsets),
+            false => self.stored(DType::Fp16, Part::Offsets),
+            true => {
+                let scales = self.stored(DType::Fp16, Part::OffsetScales);
+                let steps = self.stored(self.steps(), Part::OffsetSteps);
+                scaled(steps, Form::Widened(Box::new(scales)), None)
+            }
+        }
+    }
+
+    /// What holds the steps of groups.
+    fn steps(&self) -> DType {
+        if self.scheme == Scheme::Q2_K { DType::UInt4 } else { DType::Int8 }
+    }
+
+    /// The same number for each group, in next to no space.
+    fn filled(&self, number: f32) -> Form {
+        table(self.stored(DType::UInt1, Part::Nothing), DType::Fp32, floats([number, number]))
+    }
+
+    fn stored(&self, dtype: DType, part: Part) -> Form {
+        let Source { scheme, blocks } = *self;
+        let share = part.share(scheme) as u64;
+        let parts = Parts { scheme, dtype, part, blocks: blocks.clone() };
+        Form::Stored { dtype, elements: Buffer::deferred(Arc::new(parts)), share }
+    }
+}
+
+fn scaled(data: Form, scale: Form, offset: Option<Form>) -> Form {
+    Form::Scaled { data: Box::new(data), scale: Box::new(scale), offset: offset.map(Box::new) }
+}
+
+fn table(indices: Form, dtype: DType, entries: Vec<u8>) -> Form {
+    Form::Table { indices: Box::new(indices), dtype, entries }
+}
+
+fn floats(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    numbers.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+/// What of each block is stored.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// A code for each weight.
+    Codes,
+    /// Four bits of a code of five, for each weight.
+    Magnitudes,
+    /// Whether that code is in the upper half, for each weight.
+    Signs,
+    /// A factor for each group.
+    Factors,
+    /// An offset for each group.
+    Offsets,
+    /// What factors are multiples of, and which.
+    Scales,
+    FactorSteps,
+    /// The same for offsets.
+    OffsetScales,
+    OffsetSteps,
+    /// The scale of a block as a power of two.
+    Exponents,
+    /// The same number for each group.
+    Shift(f16),
+    /// No bit for each group.
+    Nothing,
 }
 
 impl Part {
-    /// Bytes that a block gives.
-    fn size(&self) -> usize {
-        if self.scales {
-            return 4;
-        }
-        let bits = self.dtype.bits().unwrap_or(8) as usize;
-        self.scheme.block().0 * bits / 8
-    }
-
-    fn write(&self, block: &[u8], out: &mut [u8]) {
-        if self.scales {
-            let scale = match self.scheme {
-                Scheme::Q8_K => f32::from_le_bytes([block[0], block[1], block[2], block[3]]),
-                Scheme::Mxfp4 => exponent_half(block[0]),
-                _ => half_at(block, 0),
-            };
-            return out.copy_from_slice(&scale.to_le_bytes());
-        }
-        let mut codes = [0i16; 32];
-        match self.scheme {
-            Scheme::Q8_0 => return out.copy_from_slice(&block[2..34]),
-            Scheme::Q8_K => return out.copy_from_slice(&block[4..260]),
-            Scheme::Q4_0 => nibbles(&block[2..18], |at, code| codes[at] = i16::from(code) - 8),
-            Scheme::Iq4Nl => nibbles(&block[2..18], |at, code| codes[at] = i16::from(code)),
-            Scheme::Mxfp4 => nibbles(&block[1..17], |at, code| codes[at] = i16::from(code)),
-            Scheme::Q5_0 => {
-                let high = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
-                nibbles(&block[6..22], |at, code| codes[at] = i16::from(five(code, high, at)));
-            }
-            _ => {}
-        }
-        if let Some(bytes) = packed::pack(self.dtype, &codes) {
-            out.copy_from_slice(&bytes);
+    /// How many weights share an element.
+    fn share(self, scheme: Scheme) -> usize {
+        match self {
+            Part::Codes | Part::Magnitudes | Part::Signs => 1,
+            Part::Scales | Part::OffsetScales | Part::Exponents => scheme.block().0,
+            Part::Factors
+            | Part::Offsets
+            | Part::FactorSteps
+            | Part::OffsetSteps
+            | Part::Shift(_)
+            | Part::Nothing => scheme.group(),
         }
     }
 }
 
-impl Produce for Part {
+/// A part of all blocks.
+struct Parts {
+    scheme: Scheme,
+    dtype: DType,
+    part: Part,
+    blocks: Buffer,
+}
+
+impl Parts {
+    /// Elements that a block gives.
+    fn count(&self) -> usize {
+        self.scheme.block().0 / self.part.share(self.scheme)
+    }
+
+    /// Bytes that a block gives; of [`Part::Nothing`] that may be less than one.
+    fn size(&self) -> usize {
+        self.count() * self.dtype.bits().unwrap_or(8) as usize / 8
+    }
+
+    fn write(&self, block: &[u8], out: &mut [u8]) {
+        let scheme = self.scheme;
+        let floats = |out: &mut [u8], number: &dyn Fn(usize) -> f32| match self.dtype {
+            DType::Fp16 => out.chunks_exact_mut(2).enumerate().for_each(|(at, out)| {
+                out.copy_from_slice(&f16::from_f32(number(at)).to_le_bytes());
+            }),
+            _ => out.chunks_exact_mut(4).enumerate().for_each(|(at, out)| {
+                out.copy_from_slice(&number(at).to_le_bytes());
+            }),
+        };
+        let integers = |out: &mut [u8], integer: &dyn Fn(usize) -> u8| {
+            let mut all = [0; MAX_WEIGHTS];
+            let all = &mut all[..self.count()];
+            all.iter_mut().enumerate().for_each(|(at, to)| *to = integer(at));
+            codes::pack(self.dtype.bits().unwrap_or(8), all, out);
+        };
+        match self.part {
+            Part::Codes | Part::Magnitudes | Part::Signs => self.write_codes(block, out),
+            Part::Factors => floats(out, &|group| scheme.factor(block, group)),
+            Part::Offsets => floats(out, &|group| scheme.offset(block, group)),
+            Part::Scales => floats(out, &|_| scheme.scale(block)),
+            Part::OffsetScales => floats(out, &|_| scheme.offset_scale(block)),
+            Part::FactorSteps => integers(out, &|group| scheme.steps(block, group).0 as u8),
+            Part::OffsetSteps => integers(out, &|group| scheme.steps(block, group).1),
+            Part::Exponents => integers(out, &|_| block[0]),
+            Part::Shift(number) => floats(out, &|_| number.to_f32()),
+            Part::Nothing => out.fill(0),
+        }
+    }
+
+    fn write_codes(&self, block: &[u8], out: &mut [u8]) {
+        let mut codes = [0u8; MAX_WEIGHTS];
+        let codes = &mut codes[..self.scheme.block().0];
+        self.scheme.codes(block, codes);
+        match self.part {
+            Part::Magnitudes => codes.iter_mut().for_each(|code| {
+                *code = if *code < 16 { 15 - *code } else { *code - 16 };
+            }),
+            Part::Signs => codes.iter_mut().for_each(|code| *code >>= 4),
+            _ if self.dtype == DType::Int8 => return out.copy_from_slice(codes),
+            _ if self.dtype == DType::Int4 => codes.iter_mut().for_each(|code| *code ^= 8),
+            _ => {}
+        }
+        codes::pack(self.dtype.bits().unwrap_or(8), codes, out);
+    }
+}
+
+impl Produce for Parts {
     fn length(&self) -> usize {
-        self.blocks.len() / self.scheme.block().1 * self.size()
+        let blocks = self.blocks.len() / self.scheme.block().1;
+        match self.part {
+            Part::Nothing => (blocks * self.count()).div_ceil(8),
+            _ => blocks * self.size(),
+        }
     }
 
     fn granule(&self) -> usize {
-        self.size()
+        self.size().max(1)
     }
 
     fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
+        if matches!(self.part, Part::Nothing) {
+            target.fill(0);
+            return Ok(());
+        }
         let (bytes, size) = (self.scheme.block().1, self.size());
         let (first, count) = (offset / size, target.len() / size);
         self.blocks.with_window(first * bytes..(first + count) * bytes, |source| {
@@ -127,8 +335,8 @@ impl Produce for Part {
     }
 
     fn identity(&self) -> Option<Identity> {
-        let kind = if self.scales { "gguf scales" } else { "gguf codes" };
-        let identity = Identity::new(kind).with(u64::from(self.scheme.code()));
+        let identity = Identity::new(&format!("gguf {:?}", self.part));
+        let identity = identity.with(u64::from(self.scheme.code()));
         Some(identity.with_part(&self.blocks.identity()))
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-pub(crate) use blocks::Compressed;
+pub(crate) use blocks::{Allowed, Form};
 pub use gguf::{Gguf, MetadataValue};
 pub use scheme::Scheme;
 

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use coremill_tensor::{Buffer, Identity, Produce};
 use half::{bf16, f16};
 
+/// The most weights that a block has.
+pub(super) const MAX_WEIGHTS: usize = 256;
+
 /// How the weights of a tensor are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -35,11 +38,10 @@ pub enum Scheme {
 }
 
 /// The values of IQ4_NL's codes.
-pub(super) const IQ4_NL: [i8; 16] =
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// The values of MXFP4's codes, doubled.
-pub(super) const MXFP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+const MXFP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 impl Scheme {
     /// Every scheme.
@@ -150,116 +152,163 @@ impl Scheme {
         Buffer::deferred(Arc::new(Dequantized { scheme: self, blocks: blocks.clone() }))
     }
 
-    /// The weights of one block.
-    pub(crate) fn dequantize(self, block: &[u8], weights: &mut [f32]) {
+    /// Neighbouring weights that share a factor and an offset.
+    pub(super) const fn group(self) -> usize {
+        match self {
+            Scheme::Q2_K | Scheme::Q3_K | Scheme::Q6_K => 16,
+            Scheme::Q4_K | Scheme::Q5_K => 32,
+            _ => self.block().0,
+        }
+    }
+
+    /// Whether groups have a factor of their own, a small integer times the block's scale.
+    pub(super) const fn has_groups(self) -> bool {
+        self.group() < self.block().0
+    }
+
+    /// Whether something is subtracted from the products of factors and codes.
+    pub(super) const fn has_offsets(self) -> bool {
+        use Scheme::{Q2_K, Q4_1, Q4_K, Q5_1, Q5_K};
+        matches!(self, Q4_1 | Q5_1 | Q2_K | Q4_K | Q5_K)
+    }
+
+    /// The weights of one block: the product of factor and code less the offset, of the group.
+    fn dequantize(self, block: &[u8], weights: &mut [f32]) {
         match self {
             Scheme::F32 => weights[0] = f32::from_le_bytes(word(block, 0)),
             Scheme::F16 => weights[0] = half_at(block, 0),
             Scheme::Bf16 => weights[0] = bf16::from_le_bytes(word(block, 0)).to_f32(),
-            Scheme::Q4_0 => {
-                let scale = half_at(block, 0);
-                nibbles(&block[2..18], |at, code| weights[at] = scale * f32::from(code as i8 - 8));
+            _ => {
+                let mut codes = [0; MAX_WEIGHTS];
+                self.codes(block, &mut codes[..weights.len()]);
+                for (at, group) in weights.chunks_mut(self.group()).enumerate() {
+                    let (factor, offset) = (self.factor(block, at), self.offset(block, at));
+                    for (weight, &code) in group.iter_mut().zip(&codes[at * self.group()..]) {
+                        *weight = factor * f32::from(self.meaning(code)) - offset;
+                    }
+                }
             }
-            Scheme::Q4_1 => {
-                let (scale, least) = (half_at(block, 0), half_at(block, 2));
-                nibbles(&block[4..20], |at, code| weights[at] = scale * f32::from(code) + least);
+        }
+    }
+
+    /// What the codes of a group are multiplied by.
+    pub(super) fn factor(self, block: &[u8], group: usize) -> f32 {
+        match self.has_groups() {
+            true => self.scale(block) * f32::from(self.steps(block, group).0),
+            false => self.scale(block),
+        }
+    }
+
+    /// What is subtracted from the products of a group.
+    pub(super) fn offset(self, block: &[u8], group: usize) -> f32 {
+        match self {
+            // These add a minimum instead.
+            Scheme::Q4_1 | Scheme::Q5_1 => -half_at(block, 2),
+            _ if self.has_offsets() => {
+                self.offset_scale(block) * f32::from(self.steps(block, group).1)
             }
+            _ => 0.0,
+        }
+    }
+
+    /// What the factors of a block's groups are multiples of.
+    pub(super) fn scale(self, block: &[u8]) -> f32 {
+        match self {
+            Scheme::Q8_K => f32::from_le_bytes(word(block, 0)),
+            Scheme::Mxfp4 => exponent_half(block[0]),
+            _ => half_at(block, self.scale_place()),
+        }
+    }
+
+    /// What the offsets of a block's groups are multiples of.
+    pub(super) fn offset_scale(self, block: &[u8]) -> f32 {
+        half_at(block, self.scale_place() + 2)
+    }
+
+    /// Where a block has its scale in half precision.
+    const fn scale_place(self) -> usize {
+        match self {
+            Scheme::Q2_K => 80,
+            Scheme::Q3_K => 108,
+            Scheme::Q6_K => 208,
+            _ => 0,
+        }
+    }
+
+    /// The integers by which the factor and the offset of a group are multiples.
+    pub(super) fn steps(self, block: &[u8], group: usize) -> (i8, u8) {
+        match self {
+            Scheme::Q2_K => ((block[group] & 15) as i8, block[group] >> 4),
+            Scheme::Q3_K => {
+                let packed = &block[96..108];
+                let lower = (packed[group % 8] >> (4 * (group / 8))) & 15;
+                let upper = (packed[8 + group % 4] >> (2 * (group / 4))) & 3;
+                ((lower | (upper << 4)) as i8 - 32, 0)
+            }
+            Scheme::Q4_K | Scheme::Q5_K => {
+                let (factor, offset) = six(&block[4..16], group);
+                (factor as i8, offset)
+            }
+            Scheme::Q6_K => (block[192 + group] as i8, 0),
+            _ => (1, 1),
+        }
+    }
+
+    /// The codes of a block as they are stored.
+    pub(super) fn codes(self, block: &[u8], codes: &mut [u8]) {
+        match self {
+            Scheme::F32 | Scheme::F16 | Scheme::Bf16 => {}
+            Scheme::Q4_0 | Scheme::Iq4Nl => nibbles(&block[2..18], codes),
+            Scheme::Q4_1 => nibbles(&block[4..20], codes),
+            Scheme::Mxfp4 => nibbles(&block[1..17], codes),
             Scheme::Q5_0 => {
-                let (scale, high) = (half_at(block, 0), u32::from_le_bytes(word(block, 2)));
-                nibbles(&block[6..22], |at, code| {
-                    weights[at] = scale * f32::from(five(code, high, at) as i8 - 16);
-                });
+                nibbles(&block[6..22], codes);
+                fifth_bits(u32::from_le_bytes(word(block, 2)), codes);
             }
             Scheme::Q5_1 => {
-                let (scale, least) = (half_at(block, 0), half_at(block, 2));
-                let high = u32::from_le_bytes(word(block, 4));
-                nibbles(&block[8..24], |at, code| {
-                    weights[at] = scale * f32::from(five(code, high, at)) + least;
-                });
+                nibbles(&block[8..24], codes);
+                fifth_bits(u32::from_le_bytes(word(block, 4)), codes);
             }
-            Scheme::Q8_0 => {
-                let scale = half_at(block, 0);
-                for (weight, &code) in weights.iter_mut().zip(&block[2..34]) {
-                    *weight = scale * f32::from(code as i8);
-                }
-            }
-            Scheme::Q8_K => {
-                let scale = f32::from_le_bytes(word(block, 0));
-                for (weight, &code) in weights.iter_mut().zip(&block[4..260]) {
-                    *weight = scale * f32::from(code as i8);
-                }
-            }
-            Scheme::Q2_K => {
-                let (scales, codes) = (&block[..16], &block[16..80]);
-                let (scale, least) = (half_at(block, 80), half_at(block, 82));
-                for (at, weight) in weights.iter_mut().enumerate() {
-                    let (half, within) = (at / 128, at % 128);
-                    let code = (codes[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
-                    let group = scales[at / 16];
-                    let (factor, offset) =
-                        (scale * f32::from(group & 15), least * f32::from(group >> 4));
-                    *weight = factor * f32::from(code) - offset;
-                }
-            }
+            Scheme::Q8_0 => codes.copy_from_slice(&block[2..34]),
+            Scheme::Q8_K => codes.copy_from_slice(&block[4..260]),
+            Scheme::Q2_K => crumbs(&block[16..80], codes),
             Scheme::Q3_K => {
-                let (mask, codes, packed) = (&block[..32], &block[32..96], &block[96..108]);
-                let scale = half_at(block, 108);
-                for (at, weight) in weights.iter_mut().enumerate() {
-                    let (half, within) = (at / 128, at % 128);
-                    let low = (codes[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
-                    let high = (mask[at % 32] >> (at / 32)) & 1;
-                    let code = low as i8 - if high == 0 { 4 } else { 0 };
-                    let group = at / 16;
-                    let lower = (packed[group % 8] >> (4 * (group / 8))) & 15;
-                    let upper = (packed[8 + group % 4] >> (2 * (group / 4))) & 3;
-                    let factor = scale * f32::from((lower | (upper << 4)) as i8 - 32);
-                    *weight = factor * f32::from(code);
+                crumbs(&block[32..96], codes);
+                for (at, code) in codes.iter_mut().enumerate() {
+                    *code |= ((block[at % 32] >> (at / 32)) & 1) << 2;
                 }
             }
             Scheme::Q4_K => {
-                let (scale, least) = (half_at(block, 0), half_at(block, 2));
-                let codes = &block[16..144];
-                for (at, weight) in weights.iter_mut().enumerate() {
-                    let (factor, offset) = six(&block[4..16], at / 32);
-                    let (factor, offset) = (scale * f32::from(factor), least * f32::from(offset));
-                    let code = (codes[at / 64 * 32 + at % 32] >> (4 * (at / 32 % 2))) & 15;
-                    *weight = factor * f32::from(code) - offset;
-                }
+                pairs(&block[16..144], codes);
             }
             Scheme::Q5_K => {
-                let (scale, least) = (half_at(block, 0), half_at(block, 2));
-                let (high, codes) = (&block[16..48], &block[48..176]);
-                for (at, weight) in weights.iter_mut().enumerate() {
-                    let (factor, offset) = six(&block[4..16], at / 32);
-                    let (factor, offset) = (scale * f32::from(factor), least * f32::from(offset));
-                    let low = (codes[at / 64 * 32 + at % 32] >> (4 * (at / 32 % 2))) & 15;
-                    let upper = (high[at % 32] >> (at / 32)) & 1;
-                    *weight = factor * f32::from(low | (upper << 4)) - offset;
+                pairs(&block[48..176], codes);
+                for (at, code) in codes.iter_mut().enumerate() {
+                    *code |= ((block[16 + at % 32] >> (at / 32)) & 1) << 4;
                 }
             }
             Scheme::Q6_K => {
-                let (low, high, scales) = (&block[..128], &block[128..192], &block[192..208]);
-                let scale = half_at(block, 208);
-                for (at, weight) in weights.iter_mut().enumerate() {
+                let (low, high) = (&block[..128], &block[128..192]);
+                crumbs(high, codes);
+                for (at, code) in codes.iter_mut().enumerate() {
                     let (half, within) = (at / 128, at % 128);
                     let lower = (low[half * 64 + within % 64] >> (4 * (within / 64))) & 15;
-                    let upper = (high[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
-                    let factor = scale * f32::from(scales[at / 16] as i8);
-                    *weight = factor * f32::from((lower | (upper << 4)) as i8 - 32);
+                    *code = lower | (*code << 4);
                 }
             }
-            Scheme::Iq4Nl => {
-                let scale = half_at(block, 0);
-                nibbles(&block[2..18], |at, code| {
-                    weights[at] = scale * f32::from(IQ4_NL[usize::from(code)]);
-                });
-            }
-            Scheme::Mxfp4 => {
-                let scale = exponent_half(block[0]);
-                nibbles(&block[1..17], |at, code| {
-                    weights[at] = scale * f32::from(MXFP4[usize::from(code)]);
-                });
-            }
+        }
+    }
+
+    /// The integer that a code stands for.
+    pub(super) fn meaning(self, code: u8) -> i8 {
+        match self {
+            Scheme::Q4_0 => code as i8 - 8,
+            Scheme::Q5_0 => code as i8 - 16,
+            Scheme::Q3_K => code as i8 - 4,
+            Scheme::Q6_K => code as i8 - 32,
+            Scheme::Iq4Nl => IQ4_NL[usize::from(code)],
+            Scheme::Mxfp4 => MXFP4[usize::from(code)],
+            _ => code as i8,
         }
     }
 }
@@ -274,24 +323,41 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|place| bytes[at + place])
 }
 
-pub(super) fn half_at(bytes: &[u8], at: usize) -> f32 {
+fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes(word(bytes, at)).to_f32()
 }
 
 /// The codes of 32 weights: the lower halves of the bytes, then the upper ones.
-pub(super) fn nibbles(bytes: &[u8], mut visit: impl FnMut(usize, u8)) {
-    for (at, &byte) in bytes.iter().enumerate() {
-        visit(at, byte & 15);
-        visit(at + 16, byte >> 4);
+fn nibbles(bytes: &[u8], codes: &mut [u8]) {
+    let (lower, upper) = codes.split_at_mut(bytes.len());
+    for ((byte, lower), upper) in bytes.iter().zip(lower).zip(upper) {
+        (*lower, *upper) = (byte & 15, byte >> 4);
     }
 }
 
-/// A code of five bits, the uppermost of which stands apart.
-pub(super) fn five(code: u8, high: u32, at: usize) -> u8 {
-    code | (((high >> at) & 1) as u8) << 4
+/// The codes of 256 weights in 128 bytes, 64 after the other.
+fn pairs(bytes: &[u8], codes: &mut [u8]) {
+    for (bytes, codes) in bytes.chunks(32).zip(codes.chunks_mut(64)) {
+        nibbles(bytes, codes);
+    }
 }
 
-/// The scale and the offset of a group, of six bits each, of which eight pairs stand in twelve bytes.
+/// Two bits of 256 weights in 64 bytes, 128 after the other.
+fn crumbs(bytes: &[u8], codes: &mut [u8]) {
+    for (at, code) in codes.iter_mut().enumerate() {
+        let (half, within) = (at / 128, at % 128);
+        *code = (bytes[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
+    }
+}
+
+/// Adds the fifth bits of 32 codes, which stand apart.
+fn fifth_bits(high: u32, codes: &mut [u8]) {
+    for (at, code) in codes.iter_mut().enumerate() {
+        *code |= (((high >> at) & 1) as u8) << 4;
+    }
+}
+
+/// The steps of a group's factor and offset, of six bits each, of which eight pairs stand in twelve bytes.
 fn six(packed: &[u8], group: usize) -> (u8, u8) {
     if group < 4 {
         (packed[group] & 63, packed[group + 4] & 63)
