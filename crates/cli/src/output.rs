@@ -143,15 +143,31 @@ impl Failure {
     }
 }
 
+/// How libraries name an option, which each caller writes in a way of its own: the option `target=ios18`.
+const OPTION: &str = "the option `";
+
+/// The text with the options that libraries name as the flags of this command: `--target ios18`.
+fn with_flags(text: &str) -> String {
+    let mut parts = text.split(OPTION);
+    let mut written = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (option, rest) = part.split_once('`').unwrap_or((part, ""));
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let gap = if value.is_empty() { "" } else { " " };
+        written += &format!("`--{}{gap}{value}`{rest}", name.replace('_', "-"));
+    }
+    written
+}
+
 /// Writes prose and tables to standard error.
 pub(crate) fn tell(text: &str) {
     // Where this cannot be written, there is nowhere to say so.
-    let _ = anstream::stderr().lock().write_all(fitted(text).as_bytes());
+    let _ = anstream::stderr().lock().write_all(fitted(&with_flags(text)).as_bytes());
 }
 
 /// Writes prose and tables to standard output.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    print(&fitted(text))
+    print(&fitted(&with_flags(text)))
 }
 
 /// Writes data to standard output, as it is. A reader that closed it early, as `head` does, has had enough: that is
@@ -169,7 +185,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::ours)?;
-    print(&(text + "\n"))
+    print(&(with_flags(&text) + "\n"))
 }
 
 /// The text of an error with its labels coloured.
@@ -183,4 +199,18 @@ pub(crate) fn highlight(rendered: &str) -> String {
         lines += &labelled.unwrap_or_else(|| format!("{line}\n"));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_flags;
+
+    #[test]
+    fn options_that_libraries_name_become_flags() {
+        let hint = "pass the option `target=ios18`, or leave the option `max_memory` out";
+        assert_eq!(with_flags(hint), "pass `--target ios18`, or leave `--max-memory` out");
+        let image = "pass the option `image=NAME=FILE`";
+        assert_eq!(with_flags(image), "pass `--image NAME=FILE`");
+        assert_eq!(with_flags("say which `target` is meant"), "say which `target` is meant");
+    }
 }

@@ -60,7 +60,7 @@ impl Refusal {
     /// A refusal because `what` came with a later release than the target.
     pub fn needs(what: &str, needed: Opset, target: Opset) -> Refusal {
         let refusal = Refusal::new(format!("{what} needs {needed}; this program targets {target}"));
-        let hint = format!("pass `--target {}`, or leave the target out", needed.tag());
+        let hint = format!("pass the option `target={}`, or leave the target out", needed.tag());
         Refusal { needs: Some(needed), ..refusal.hint(hint) }
     }
 

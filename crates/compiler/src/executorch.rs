@@ -190,7 +190,8 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
     if let Some(target) = target.filter(|target| is_shared && *target < Opset::Ios18) {
         let what = "weights that methods share";
         let refusal = Refusal::needs(what, Opset::Ios18, target);
-        let hint = "pass `--target ios18`, or let each method have its own weights (`--weight-sharing disabled`)";
+        let hint = "pass the option `target=ios18`, or let each method have its own weights (the option \
+                    `weight_sharing=disabled`)";
         return Err(refusal.hint(hint));
     }
     check_quantization(&options.options)?;
@@ -371,7 +372,7 @@ fn shared(
         );
         return Err(Error::Program(Refusal::new(message).hint(
             "lower so that the same calls stay outside in all methods, or let each method have its own weights \
-             (`--weight-sharing disabled`)",
+             (the option `weight_sharing=disabled`)",
         )));
     }
     let mut all: Vec<Vec<Delegate>> = methods.iter().map(|_| Vec::new()).collect();

@@ -17,7 +17,7 @@ pub(crate) struct Foreign {
 
 const CONVERT: &str = "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
 const EXPORT: &str = "save the model with `torch.export.save`, then run `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
-const ARRAYS: &str = "pass it as an input: `coremill run MODEL --inputs FILE`";
+const ARRAYS: &str = "pass it as an input of `coremill run`: the option `inputs=FILE`";
 const SOURCE: &str = "export the PyTorch model with `torch.export.save`, and convert that";
 const READ: &str =
     "`coremill` reads packages, compiled models, model files, MIL text, `.pt2` and `.pte`";
@@ -31,8 +31,16 @@ const SIGNATURES: [(&[u8], &str, &str); 12] = [
     (b"BZh", "a bzip2 archive", "unpack it first"),
     (b"\xfd7zXZ", "an xz archive", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a Zstandard archive", "unpack it first"),
-    (b"\x89PNG", "a picture", "pass it as an input: `coremill run MODEL --image NAME=FILE`"),
-    (b"\xff\xd8\xff", "a picture", "pass it as an input: `coremill run MODEL --image NAME=FILE`"),
+    (
+        b"\x89PNG",
+        "a picture",
+        "pass it as an input of `coremill run`: the option `image=NAME=FILE`",
+    ),
+    (
+        b"\xff\xd8\xff",
+        "a picture",
+        "pass it as an input of `coremill run`: the option `image=NAME=FILE`",
+    ),
     (b"SQLite format 3", "an SQLite database", READ),
     (b"%PDF", "a PDF document", READ),
     (b"\x7fELF", "an executable", READ),

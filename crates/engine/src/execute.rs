@@ -202,7 +202,7 @@ fn room(held: usize, limit: usize, bytes: usize) -> Result<()> {
 fn within(bytes: usize, limit: usize) -> Result<()> {
     if bytes > limit {
         return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
-            .hint("raise the limit: `--max-memory`, or `Limits::bytes`"));
+            .hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
     }
     Ok(())
 }
@@ -236,7 +236,7 @@ impl<'r> Run<'r, '_> {
             if self.operations > self.source.limits.operations {
                 let limit = self.source.limits.operations;
                 let error = Error::new(format!("the run takes more than {limit} operations"))
-                    .hint("a loop may never end; the limit is `--max-operations`, or `Limits::operations`");
+                    .hint("a loop may never end; the limit is the option `max_operations`, or `Limits::operations`");
                 return Err(self.source.place(node.op, error));
             }
             let start = self.hooks.profile.is_some().then(Instant::now);

@@ -97,9 +97,8 @@ impl<'p> Lowering<'p> {
             let what = format!("a state, which the buffer `{name}` would become,");
             let refusal = Refusal::needs(&what, Opset::Ios18, self.builder.opset());
             return Err(match refusal.hint.clone() {
-                Some(hint) => {
-                    refusal.hint(format!("{hint}, or pass `--states io` for inputs and outputs"))
-                }
+                Some(hint) => refusal
+                    .hint(format!("{hint}, or pass the option `states=io` for inputs and outputs")),
                 None => refusal,
             });
         }

@@ -342,7 +342,7 @@ fn names_in_method(runner: &Runner) -> Result<Names, Error> {
             "the method `{method}` computes nothing in Core ML models, and what kernels compute has no names"
         );
         return Err(Error::new(message)
-            .hint("leave `--per-op` out to compare the outputs, or lower without `--portable`"));
+            .hint("leave the option `per_op` out to compare the outputs, or lower without the option `portable`"));
     }
     Ok(names)
 }

@@ -47,7 +47,7 @@ impl Runner {
             (None, _) => {
                 let listed: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
                 let message = format!("the program has the methods {}", listed.join(", "));
-                return Err(Error::new(message).hint("say which with `--function`"));
+                return Err(Error::new(message).hint("say which with the option `function`"));
             }
         };
         let program = coremill_runtime::Program::new(program, options).map_err(failed)?;

@@ -127,8 +127,9 @@ pub fn choose(
         }
     };
     if samples.is_empty() {
-        return Err(Error::new("there are no samples to choose the precision with")
-            .hint("pass `--samples FILE.npz`, or export with example inputs that are kept"));
+        return Err(Error::new("there are no samples to choose the precision with").hint(
+            "pass the option `samples=FILE.npz`, or export with example inputs that are kept",
+        ));
     }
     let mut magnitudes = HashMap::new();
     let mut wanted = Vec::new();

@@ -302,8 +302,9 @@ impl Config {
         match options.target {
             Some(target) if target < self.needs() => {
                 let needed = self.needs();
-                Err(Error::new(format!("the recipe needs {needed}; the target is {target}"))
-                    .hint(format!("pass `--target {}`, or leave the target out", needed.tag())))
+                Err(Error::new(format!("the recipe needs {needed}; the target is {target}")).hint(
+                    format!("pass the option `target={}`, or leave the target out", needed.tag()),
+                ))
             }
             _ => Ok(()),
         }

@@ -94,7 +94,8 @@ fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
         Err(Unfit::Form(why)) => Ok(Some(format!("its weight {why}"))),
         Err(Unfit::Numbers(why)) => {
             let message = format!("the weight of `{}` {why}", layer.name);
-            Err(Error::new(message).hint("keep the layer with `--keep`, or mend the weight"))
+            Err(Error::new(message)
+                .hint("keep the layer with the option `keep`, or mend the weight"))
         }
     }
 }

@@ -171,13 +171,14 @@ impl Quantizer {
         } else if self.config.keep_worst > 0 {
             Some("the worst layers are to be kept")
         } else if self.config.effort > 1 {
-            Some("`--effort 2` rounds weights by what they show")
+            Some("the option `effort=2` rounds weights by what they show")
         } else {
             None
         };
         if let (Some(why), true) = (needs, samples.is_empty()) {
-            return Err(Error::new(format!("there are no samples, and {why}"))
-                .hint("pass `--samples FILE.npz`, or a folder of pictures or `.npz` files"));
+            return Err(Error::new(format!("there are no samples, and {why}")).hint(
+                "pass the option `samples=FILE.npz`, or a folder of pictures or `.npz` files",
+            ));
         }
         samples.iter().try_for_each(|sample| self.machine.check(sample))?;
         let moments = Arc::new(self.moments(samples)?);

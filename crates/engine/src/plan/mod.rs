@@ -53,7 +53,7 @@ pub(crate) fn plan(source: &Source, machine: &Machine, key: &PlanKey) -> Result<
     let (bytes, limit) = (places.length.saturating_mul(4), source.limits.bytes);
     if bytes > limit {
         return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
-            .hint("raise the limit: `--max-memory`, or `Limits::bytes`"));
+            .hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
     }
     Ok(Plan { graph, places })
 }

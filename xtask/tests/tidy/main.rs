@@ -1,0 +1,301 @@
+//! What must hold for the repository as a whole.
+//!
+//! Each check is a function of a text; `planted.rs` shows each one finding what it looks for.
+
+mod modules;
+mod planted;
+mod rust;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every file that git knows, but for those in folders of data.
+fn sources(extension: &str) -> Vec<PathBuf> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git runs");
+    let listed = String::from_utf8(listed.stdout).expect("paths are UTF-8");
+    let paths = listed.lines().map(|line| root().join(line));
+    paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
+}
+
+/// The names in backquotes in a cell.
+fn names(cell: &str) -> BTreeSet<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn crates_depend_on_what_the_architecture_says() {
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    let rows =
+        architecture.lines().skip_while(|line| !line.starts_with("| crate | holds | may use"));
+    let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+    let mut allowed = BTreeMap::new();
+    for row in rows {
+        let cells: Vec<_> = row.split('|').collect();
+        let name = names(cells[1]).into_iter().next().expect("a row names its crate");
+        allowed.insert(name, (cells[3].trim() != "anything").then(|| names(cells[3])));
+    }
+
+    let metadata = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&metadata.stdout).expect("cargo prints JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let ours: BTreeSet<_> =
+        packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    assert_eq!(
+        ours,
+        allowed.keys().map(String::as_str).collect(),
+        "the table of crates in ARCHITECTURE.md lists just the crates of the workspace"
+    );
+    for package in packages {
+        let name = package["name"].as_str().expect("a name");
+        let Some(allowed) = &allowed[name] else { continue };
+        let dependencies = package["dependencies"].as_array().expect("dependencies");
+        for dependency in dependencies {
+            let other = dependency["name"].as_str().expect("a name");
+            let shipped = dependency["kind"].is_null();
+            assert!(
+                !shipped || !ours.contains(other) || allowed.contains(other),
+                "`{name}` depends on `{other}`, which ARCHITECTURE.md does not allow"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    let manifest = read(&root().join("Cargo.toml"));
+    let dependencies =
+        manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
+    let dependencies = dependencies.take_while(|line| !line.starts_with('['));
+    for line in dependencies.filter(|line| !line.is_empty() && !line.contains("path = ")) {
+        let name = line.split('=').next().expect("a name").trim();
+        assert!(
+            architecture.contains(&format!("`{name}`")),
+            "ARCHITECTURE.md does not say why `{name}` is there"
+        );
+    }
+}
+
+#[test]
+fn tests_are_not_ignored_and_files_have_a_seam() {
+    for path in sources("rs") {
+        let text = read(&path);
+        let ignored = concat!("#[", "ignore");
+        assert!(!text.contains(ignored), "{}: no test is ignored", path.display());
+        let generated = text.starts_with("//! Generated");
+        let lines = text.lines().count();
+        assert!(
+            generated || lines <= 900,
+            "{} has {lines} lines; look for the seam",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn links_in_the_docs_lead_somewhere() {
+    // `cargo xtask docs` makes some of the pages that the summary lists; a test beside it follows those links.
+    for path in sources("md").into_iter().filter(|path| !path.ends_with("docs/SUMMARY.md")) {
+        let text = read(&path);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            let folder = path.parent().expect("a file lies in a folder");
+            assert!(folder.join(target).exists(), "{}: `{link}` leads nowhere", path.display());
+        }
+    }
+}
+
+/// Phrases that read as translated, each with what a native engineer writes.
+const PHRASES: &[(&str, &str)] = &[
+    ("inside o\u{66} ", "inside"),
+    ("outside o\u{66} ", "outside"),
+    ("is none o\u{66} a", "is out of range for, is not a"),
+    ("known when the program runs o\u{6e}ly", "unknown at compile time"),
+    ("is n\u{6f} tensor", "is not a tensor"),
+    ("is n\u{6f} number", "is not a number"),
+    ("told all at o\u{6e}ce", "reported together"),
+    ("which one it i\u{73}, ", "the format is detected from"),
+    ("for wh\u{6f} comes", "migrating from"),
+];
+
+/// Banned phrases in a text, each with its line.
+fn odd_phrases(text: &str) -> Vec<String> {
+    let lines = text.lines().enumerate();
+    let found = lines.flat_map(|(at, line)| {
+        let odd = PHRASES.iter().filter(|(phrase, _)| line.contains(phrase));
+        odd.map(move |(phrase, better)| format!("{}: `{phrase}`; write `{better}`", at + 1))
+    });
+    found.collect()
+}
+
+/// Flags of the command line in the strings of a library's source, each with its line.
+fn flags(text: &str) -> Vec<String> {
+    let tokens = rust::tokens(text);
+    let end = rust::tests_start(&tokens);
+    let strings = tokens[..end].iter().filter(|token| token.is_string());
+    let named = strings.filter(|string| {
+        let mut ends = string.text.match_indices("--").map(|(at, _)| string.text.split_at(at));
+        ends.any(|(before, after)| {
+            !before.ends_with(|c: char| c == '-' || c.is_alphanumeric())
+                && after[2..].starts_with(|c: char| c.is_ascii_lowercase())
+        })
+    });
+    named.map(|string| format!("{}: {}", string.line, string.text)).collect()
+}
+
+/// Where `unsafe` may stand.
+const UNSAFE: &[&str] =
+    &["crates/tensor/", "crates/coreml/", "crates/capi/", "crates/python/", "standin/", "fuzz/"];
+
+/// `unsafe` in the source at `place` that does not belong there, or does not say why it is sound.
+fn unsound(place: &str, text: &str) -> Vec<String> {
+    let (block, implementation) = (concat!("unsafe", " {"), concat!("unsafe", " impl"));
+    let lines: Vec<_> = text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        if !code.contains(block) && !code.trim_start().starts_with(implementation) {
+            continue;
+        }
+        let around = &lines[at.saturating_sub(12)..lines.len().min(at + 3)];
+        if !UNSAFE.iter().any(|allowed| place.starts_with(allowed)) {
+            found.push(format!("{}: `unsafe` does not belong here", at + 1));
+        } else if !around.iter().any(|line| line.contains("SAFETY:")) {
+            found.push(format!("{}: `unsafe` without a `SAFETY:` comment", at + 1));
+        }
+    }
+    found
+}
+
+/// Fails with what `check` finds in the sources with these extensions.
+fn assert_clean(extensions: &[&str], check: impl Fn(&str, &str) -> Vec<String>) {
+    let mut found = Vec::new();
+    for path in extensions.iter().flat_map(|extension| sources(extension)) {
+        let place = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().into_owned();
+        let faults = check(&place, &read(&path));
+        found.extend(faults.iter().map(|fault| format!("{place}:{fault}")));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn prose_is_plain() {
+    assert_clean(&["rs", "md", "py", "pyi", "h", "cpp"], |_, text| odd_phrases(text));
+}
+
+#[test]
+fn unsafe_code_is_where_it_may_be_and_says_why() {
+    assert_clean(&["rs"], unsound);
+}
+
+/// Libraries name options (the option `target=ios18`); the command makes flags of them.
+#[test]
+fn libraries_name_no_flags() {
+    assert_clean(&["rs"], |place, text| {
+        let library = place.starts_with("crates/") && place.contains("/src/");
+        if library && !place.starts_with("crates/cli/") { flags(text) } else { Vec::new() }
+    });
+}
+
+/// The modules whose children still use each other, by crate. This list only gets shorter.
+const TANGLED: &[(&str, &str)] = &[
+    ("cli", "crate::commands"),
+    ("compiler", "crate"),
+    ("compiler", "crate::decompose"),
+    ("compiler", "crate::lower"),
+    ("compiler", "crate::lower::ops"),
+    ("compiler", "crate::lower::ops::shape"),
+    ("engine", "crate::plan"),
+    ("engine", "crate::plan::passes"),
+    ("engine", "crate::plan::passes::convolution"),
+    ("graph", "crate"),
+    ("mil", "crate"),
+    ("mil", "crate::compress"),
+    ("mil", "crate::ops"),
+    ("mil", "crate::package"),
+    ("pt2", "crate"),
+    ("pte", "crate::coreml"),
+    ("report", "crate"),
+    ("rlx", "crate"),
+    ("runtime", "crate"),
+    ("runtime", "crate::kernels"),
+    ("store", "crate"),
+    ("tensor", "crate"),
+    ("tensor", "crate::deferred"),
+    ("tensor", "crate::kernels::matmul"),
+    ("tensor", "crate::kernels::vector"),
+    ("xtask", "crate::bench"),
+];
+
+#[test]
+fn modules_use_each_other_in_one_direction() {
+    let mut tangled = BTreeSet::new();
+    let mut found = Vec::new();
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let crates = std::fs::read_dir(root().join("crates")).expect("there are crates");
+    let crates = crates.map(|entry| entry.expect("a crate").path()).chain([root().join("xtask")]);
+    for folder in crates {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let roots = ["src/lib.rs", "src/main.rs"].map(|file| folder.join(file));
+        for cycle in roots.iter().flat_map(|root| modules::cycles(root, &read)) {
+            let known = (name.clone(), cycle.parent.clone());
+            if !TANGLED.iter().any(|(krate, parent)| (*krate, *parent) == (&*known.0, &*known.1)) {
+                found.push(format!("crates/{name}: {cycle}"));
+            }
+            tangled.insert(known);
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    for (krate, parent) in TANGLED {
+        let known = ((*krate).to_owned(), (*parent).to_owned());
+        assert!(
+            tangled.contains(&known),
+            "`{krate}`: `{parent}` is untangled; take it off the list"
+        );
+    }
+}
+
+/// What `fuzz/Cargo.toml` declares.
+fn fuzz_targets(manifest: &str) -> BTreeSet<String> {
+    let bins = manifest.split("[[bin]]").skip(1);
+    let names = bins.filter_map(|bin| bin.split('"').nth(1));
+    names.map(str::to_owned).collect()
+}
+
+/// The targets in the matrix of a workflow.
+fn scheduled(workflow: &str) -> BTreeSet<String> {
+    let list = workflow.split_once("target: [").and_then(|(_, rest)| rest.split_once(']'));
+    let (list, _) = list.unwrap_or_default();
+    list.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn every_fuzz_target_is_scheduled_and_has_seeds() {
+    let declared = fuzz_targets(&read(&root().join("fuzz/Cargo.toml")));
+    assert!(declared.len() > 10);
+    assert_eq!(scheduled(&read(&root().join(".github/workflows/fuzz.yml"))), declared);
+    for target in declared {
+        assert!(root().join("fuzz/seeds").join(&target).is_dir(), "`{target}` has no seeds");
+    }
+}

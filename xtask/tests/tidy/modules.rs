@@ -1,0 +1,383 @@
+//! Which file of a crate uses which, read from its sources: the direction between modules is checked like that between
+//! crates.
+//!
+//! A name counts for the file that defines it, however many modules hand it on, so a face that re-exports its children
+//! uses nothing by that. Tests inside files are left out: they may look at everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+use crate::rust::{self, is_name};
+
+/// A module, by its number: `Crate::modules[id]`.
+type Id = usize;
+
+struct Module {
+    name: String,
+    parent: Option<Id>,
+    children: BTreeMap<String, Id>,
+    items: BTreeSet<String>,
+    /// Names that `use` brings in, with the path that they stand for.
+    imports: BTreeMap<String, Vec<String>>,
+    globs: Vec<Vec<String>>,
+    /// Paths that the code names.
+    paths: BTreeSet<Vec<String>>,
+}
+
+struct Crate {
+    modules: Vec<Module>,
+}
+
+enum Found {
+    Module(Id),
+    /// An item, and the module that defines it.
+    Item(Id),
+}
+
+/// A use of one module by another: the two, and the names that tie them.
+type Edges = BTreeMap<(Id, Id), BTreeSet<String>>;
+
+/// Modules that use each other.
+pub(crate) struct Cycle {
+    /// The module in which they lie.
+    pub(crate) parent: String,
+    ties: String,
+}
+
+impl fmt::Display for Cycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "modules of `{}` use each other:{}", self.parent, self.ties)
+    }
+}
+
+/// The cycles between the modules of the crate whose root is `root`, with the uses that tie them.
+///
+/// A module stands for all that lies in it, and it and its children may use each other: seen from outside they are one.
+/// Modules that have the same parent must not.
+pub(crate) fn cycles(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Vec<Cycle> {
+    let mut krate = Crate { modules: Vec::new() };
+    krate.add_file(root, "crate".to_owned(), None, read);
+    let mut found = Vec::new();
+    for (parent, edges) in krate.edges() {
+        for group in tangles(&edges) {
+            let inside = |id: &Id| group.contains(id);
+            let ties = edges.iter().filter(|((from, to), _)| inside(from) && inside(to));
+            let ties = ties.map(|((from, to), names)| {
+                let (from, to) = (&krate.modules[*from].name, &krate.modules[*to].name);
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                format!("\n  {from} -> {to}: {}", names.join(", "))
+            });
+            let names: Vec<_> =
+                krate.line(parent).iter().map(|id| krate.modules[*id].name.as_str()).collect();
+            found.push(Cycle { parent: names.join("::"), ties: ties.collect() });
+        }
+    }
+    found
+}
+
+impl Crate {
+    fn add_file(
+        &mut self,
+        path: &Path,
+        name: String,
+        parent: Option<Id>,
+        read: &dyn Fn(&Path) -> Option<String>,
+    ) -> Option<Id> {
+        let text = read(path)?;
+        let tokens: Vec<_> = rust::tokens(&text).into_iter().map(|token| token.text).collect();
+        let folder = path.parent().unwrap_or(path);
+        let stem = path.file_stem().unwrap_or_default();
+        let id = self.add_module(name, parent);
+        let face = ["mod", "lib", "main"].iter().any(|face| stem == *face);
+        let folder = if face { folder.to_owned() } else { folder.join(stem) };
+        self.add_items(&tokens, id, &folder, read);
+        Some(id)
+    }
+
+    fn add_module(&mut self, name: String, parent: Option<Id>) -> Id {
+        self.modules.push(Module {
+            name,
+            parent,
+            children: BTreeMap::new(),
+            items: BTreeSet::new(),
+            imports: BTreeMap::new(),
+            globs: Vec::new(),
+            paths: BTreeSet::new(),
+        });
+        self.modules.len() - 1
+    }
+
+    /// Takes up what stands in `tokens`, the content of module `id`, whose child modules lie in `folder`.
+    fn add_items(
+        &mut self,
+        tokens: &[String],
+        id: Id,
+        folder: &Path,
+        read: &dyn Fn(&Path) -> Option<String>,
+    ) {
+        let (mut at, mut depth, mut exported) = (0, 0_usize, false);
+        let mut place = None;
+        while at < tokens.len() {
+            let next = tokens.get(at + 1).map_or("", String::as_str);
+            match tokens[at].as_str() {
+                "#" if next == "[" || next == "!" => {
+                    let start = if next == "[" { at + 1 } else { at + 2 };
+                    let end = closing(tokens, start);
+                    let attribute = &tokens[start..end];
+                    at = end + 1;
+                    if attribute.windows(3).any(|words| words == ["cfg", "(", "test"]) {
+                        at = item_end(tokens, at);
+                    } else if let Some(name) = attribute.iter().position(|word| word == "path") {
+                        // `cfg_attr(condition, path = "…")` names the file of another configuration.
+                        let conditional = attribute.iter().any(|word| word == "cfg_attr");
+                        place = attribute.get(name + 2).filter(|_| !conditional).cloned();
+                    }
+                    continue;
+                }
+                "pub" => {
+                    exported = true;
+                    at += 1;
+                    if next == "(" {
+                        at = closing(tokens, at) + 1;
+                    }
+                    continue;
+                }
+                "mod" if depth == 0 => {
+                    let name = next.to_owned();
+                    let inner = folder.join(&name);
+                    if tokens.get(at + 2).is_some_and(|token| token == "{") {
+                        let end = closing(tokens, at + 2);
+                        let child = self.add_module(name.clone(), Some(id));
+                        self.add_items(&tokens[at + 3..end], child, &inner, read);
+                        self.modules[id].children.insert(name, child);
+                        at = end + 1;
+                    } else {
+                        let named = place.take().map(|place| folder.join(place.trim_matches('"')));
+                        let files = [inner.with_extension("rs"), inner.join("mod.rs")];
+                        let mut files = named.into_iter().chain(files);
+                        if let Some(child) = files
+                            .find_map(|file| self.add_file(&file, name.clone(), Some(id), read))
+                        {
+                            self.modules[id].children.insert(name, child);
+                        }
+                        at += 3;
+                    }
+                    exported = false;
+                    continue;
+                }
+                "use" => {
+                    let end = at + tokens[at..].iter().position(|token| token == ";").unwrap_or(1);
+                    self.add_use(&tokens[at + 1..end], &mut Vec::new(), id, exported);
+                    at = end;
+                }
+                "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" | "union"
+                    if depth == 0 =>
+                {
+                    if is_name(next) {
+                        self.modules[id].items.insert(next.to_owned());
+                    }
+                    at += 1;
+                }
+                "macro_rules" if depth == 0 => {
+                    let name = tokens.get(at + 2).cloned().unwrap_or_default();
+                    self.modules[id].items.insert(name);
+                }
+                "{" | "(" | "[" => depth += 1,
+                "}" | ")" | "]" => depth = depth.saturating_sub(1),
+                word if is_name(word) && (at == 0 || tokens[at - 1] != ".") => {
+                    let mut path = vec![word.to_owned()];
+                    while tokens.get(at + 1).is_some_and(|token| token == "::")
+                        && tokens.get(at + 2).is_some_and(|token| is_name(token))
+                    {
+                        path.push(tokens[at + 2].clone());
+                        at += 2;
+                    }
+                    self.modules[id].paths.insert(path);
+                }
+                _ => {}
+            }
+            exported = false;
+            at += 1;
+        }
+    }
+
+    /// Takes up a `use`; one that hands names on is no use of them.
+    fn add_use(&mut self, tree: &[String], prefix: &mut Vec<String>, id: Id, exported: bool) {
+        let mut path = prefix.clone();
+        let mut at = 0;
+        while at < tree.len() {
+            match tree[at].as_str() {
+                "::" => {}
+                "*" => self.modules[id].globs.push(path.clone()),
+                "{" => {
+                    let end = closing(tree, at);
+                    let mut start = at + 1;
+                    let mut depth = 0;
+                    for place in at + 1..=end {
+                        match tree[place].as_str() {
+                            "{" => depth += 1,
+                            "}" if place < end => depth -= 1,
+                            "," | "}" if depth == 0 || place == end => {
+                                self.add_use(&tree[start..place], &mut path, id, exported);
+                                start = place + 1;
+                            }
+                            _ => {}
+                        }
+                    }
+                    return;
+                }
+                "as" => {
+                    let alias = tree[at + 1].clone();
+                    self.add_import(alias, path, id, exported);
+                    return;
+                }
+                name => path.push(name.to_owned()),
+            }
+            at += 1;
+        }
+        if tree.last().is_some_and(|last| last == "*") || path.len() == prefix.len() {
+            return;
+        }
+        if path.last().is_some_and(|last| last == "self") {
+            path.pop();
+        }
+        if let Some(name) = path.last().cloned() {
+            self.add_import(name, path, id, exported);
+        }
+    }
+
+    fn add_import(&mut self, name: String, path: Vec<String>, id: Id, exported: bool) {
+        if !exported {
+            self.modules[id].paths.insert(path.clone());
+        }
+        self.modules[id].imports.insert(name, path);
+    }
+
+    /// What `path` stands for in module `id`.
+    fn find(&self, id: Id, path: &[String], seen: &mut BTreeSet<(Id, String)>) -> Option<Found> {
+        let mut at = id;
+        for (index, word) in path.iter().enumerate() {
+            match word.as_str() {
+                "crate" => at = 0,
+                "self" => {}
+                "super" => at = self.modules[at].parent?,
+                name => match self.look_up(at, name, index == 0, seen)? {
+                    Found::Module(module) => at = module,
+                    item => return Some(item),
+                },
+            }
+        }
+        Some(Found::Module(at))
+    }
+
+    /// What `name` stands for in module `id`; `seen` is what is being looked up already.
+    fn look_up(
+        &self,
+        id: Id,
+        name: &str,
+        first: bool,
+        seen: &mut BTreeSet<(Id, String)>,
+    ) -> Option<Found> {
+        let module = &self.modules[id];
+        if let Some(child) = module.children.get(name) {
+            return Some(Found::Module(*child));
+        }
+        if module.items.contains(name) {
+            return Some(Found::Item(id));
+        }
+        if !seen.insert((id, name.to_owned())) {
+            return None;
+        }
+        if let Some(path) = module.imports.get(name) {
+            // `use name::…` of another crate of that name would lead here again.
+            let itself = first && path.first().is_some_and(|start| start == name);
+            return if itself { None } else { self.find(id, path, seen) };
+        }
+        module.globs.iter().find_map(|glob| match self.find(id, glob, seen)? {
+            Found::Module(target) if target != id => self.look_up(target, name, false, seen),
+            _ => None,
+        })
+    }
+
+    /// The module itself and what it lies in, from the crate down.
+    fn line(&self, id: Id) -> Vec<Id> {
+        let mut line: Vec<_> =
+            std::iter::successors(Some(id), |id| self.modules[*id].parent).collect();
+        line.reverse();
+        line
+    }
+
+    /// What uses what among the children of each module.
+    fn edges(&self) -> BTreeMap<Id, Edges> {
+        let mut edges: BTreeMap<Id, Edges> = BTreeMap::new();
+        for (id, module) in self.modules.iter().enumerate() {
+            let from = self.line(id);
+            for path in &module.paths {
+                let Some(Found::Item(used)) = self.find(id, path, &mut BTreeSet::new()) else {
+                    continue;
+                };
+                let to = self.line(used);
+                let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+                if let (Some(user), Some(used)) = (from.get(shared), to.get(shared)) {
+                    let edges = edges.entry(from[shared - 1]).or_default();
+                    edges.entry((*user, *used)).or_default().insert(path.join("::"));
+                }
+            }
+        }
+        edges
+    }
+}
+
+/// Groups of modules each of which reaches every other one.
+fn tangles(edges: &Edges) -> BTreeSet<BTreeSet<Id>> {
+    let reach = |start: Id| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+        while let Some(from) = open.pop() {
+            for (_, to) in edges.range((from, 0)..(from + 1, 0)).map(|(edge, _)| *edge) {
+                if seen.insert(to) {
+                    open.push(to);
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<Id, _> = edges.keys().map(|(from, _)| (*from, reach(*from))).collect();
+    let tied = reached.iter().filter(|(id, reached)| reached.contains(id));
+    let group = |(id, others): (&Id, &BTreeSet<Id>)| {
+        let back = |other: &&Id| reached.get(other).is_some_and(|reached| reached.contains(id));
+        others.iter().filter(back).copied().collect()
+    };
+    tied.map(group).collect()
+}
+
+/// Where the bracket that opens at `open` closes.
+fn closing(tokens: &[String], open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token.as_str() {
+            "{" | "(" | "[" => depth += 1,
+            "}" | ")" | "]" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    tokens.len() - 1
+}
+
+/// Where the item that starts at `start` is over.
+fn item_end(tokens: &[String], start: usize) -> usize {
+    let mut at = start;
+    while at < tokens.len() {
+        match tokens[at].as_str() {
+            ";" => return at + 1,
+            "{" => return closing(tokens, at) + 1,
+            "(" | "[" => at = closing(tokens, at),
+            _ => {}
+        }
+        at += 1;
+    }
+    at
+}

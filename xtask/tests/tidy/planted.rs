@@ -1,0 +1,105 @@
+//! Each check finds what it looks for: faults that are planted here, beside text that has none.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::{flags, fuzz_targets, modules, odd_phrases, scheduled, unsound};
+
+/// The cycles of a crate with these files.
+fn cycles(files: &[(&str, &str)]) -> Vec<String> {
+    let read = |path: &Path| {
+        let file = files.iter().find(|(name, _)| Path::new(name) == path);
+        file.map(|(_, text)| (*text).to_owned())
+    };
+    modules::cycles(Path::new("src/lib.rs"), &read).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_cycle_of_modules_is_found() {
+    let files = [
+        ("src/lib.rs", "mod left;\nmod right;\nmod shared;"),
+        ("src/left.rs", "use crate::right::Right;\npub(crate) struct Left(Right);"),
+        ("src/right.rs", "pub(crate) struct Right;\nfn of(x: &crate::left::Left) {}"),
+        ("src/shared.rs", "pub(crate) struct Shared;"),
+    ];
+    let found = cycles(&files);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("modules of `crate` use each other:"), "{}", found[0]);
+    assert!(found[0].contains("\n  left -> right: Right, crate::right::Right"), "{}", found[0]);
+    assert!(found[0].contains("\n  right -> left: crate::left::Left"), "{}", found[0]);
+}
+
+#[test]
+fn a_cycle_is_found_through_names_that_are_handed_on() {
+    let files = [
+        ("src/lib.rs", "mod a;\nmod b;\nmod c;\npub use a::Start;"),
+        ("src/a.rs", "use super::b;\npub struct Start;\nfn go() { b::next() }"),
+        ("src/b/mod.rs", "mod inner;\npub(crate) use self::inner::next;"),
+        ("src/b/inner.rs", "pub(crate) fn next() { crate::c::last(\"{\") }"),
+        ("src/c.rs", "use super::*;\npub(crate) fn last(text: &str) -> Start { Start }"),
+    ];
+    let found = cycles(&files);
+    assert_eq!(found.len(), 1);
+    for tie in ["a -> b: b::next", "b -> c: crate::c::last", "c -> a: Start"] {
+        assert!(found[0].contains(tie), "{}", found[0]);
+    }
+}
+
+#[test]
+fn what_is_no_cycle_is_not_reported() {
+    // A module and its children are one; tests may look at everything; comments and strings are no code.
+    let files = [
+        ("src/lib.rs", "mod high;\nmod low;"),
+        (
+            "src/high/mod.rs",
+            "mod part;\npub(crate) struct Whole;\nfn all() { part::some(crate::low::Low) }",
+        ),
+        (
+            "src/high/part.rs",
+            "use super::Whole;\npub(super) fn some(low: crate::low::Low) -> Whole { Whole }",
+        ),
+        (
+            "src/low.rs",
+            "// crate::high::Whole\npub(crate) struct Low;\nconst TEXT: &str = \"crate::high::Whole\";\n\
+             #[cfg(test)]\nmod tests { use crate::high::Whole; }",
+        ),
+    ];
+    assert_eq!(cycles(&files), [""; 0]);
+}
+
+#[test]
+fn a_banned_phrase_is_found() {
+    let text = format!("a line\nwhat lies inside {} a block\n", "of");
+    assert_eq!(odd_phrases(&text).len(), 1);
+    assert!(odd_phrases(&text)[0].starts_with("2: "));
+    assert!(odd_phrases("what lies inside the block").is_empty());
+}
+
+#[test]
+fn a_flag_in_a_library_is_found() {
+    let hint = "fn hint() -> &'static str {\n    \"pass `--target ios18`\"\n}";
+    assert_eq!(flags(hint), ["2: \"pass `--target ios18`\""]);
+    assert_eq!(flags("const RAW: &str = r#\"see --json\"#;").len(), 1);
+    let clean = "// as `--json` prints it\nconst A: &str = \"the option `target=ios18` -- or none\";\n\
+                 const B: char = '\"'; const C: &str = \"a--b\";";
+    assert_eq!(flags(clean), [""; 0]);
+    assert_eq!(flags("#[cfg(test)]\nmod tests { const A: &str = \"--json\"; }"), [""; 0]);
+}
+
+#[test]
+fn undocumented_and_misplaced_unsafe_is_found() {
+    let (word, because) = ("unsafe", "// SAFETY: the length was checked.\n");
+    let block = format!("{word} {{ read(pointer) }}");
+    assert_eq!(unsound("crates/tensor/src/a.rs", &block).len(), 1);
+    assert_eq!(unsound("crates/tensor/src/a.rs", &format!("{because}{block}")), [""; 0]);
+    assert_eq!(unsound("crates/mil/src/a.rs", &format!("{because}{block}")).len(), 1);
+}
+
+#[test]
+fn a_fuzz_target_that_is_not_scheduled_is_found() {
+    let manifest = "[[bin]]\nname = \"text\"\n\n[[bin]]\nname = \"model\"\npath = \"x\"";
+    let both = BTreeSet::from(["model".to_owned(), "text".to_owned()]);
+    assert_eq!(fuzz_targets(manifest), both);
+    assert_eq!(scheduled("matrix:\n  target: [text, model]"), both);
+    assert_ne!(scheduled("matrix:\n  target: [text]"), both);
+}

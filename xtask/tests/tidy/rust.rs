@@ -1,0 +1,89 @@
+//! The tokens of Rust's text, as far as the checks need them.
+
+/// A word, a sign or a string.
+pub(crate) struct Token {
+    pub(crate) text: String,
+    /// Counted from 1.
+    pub(crate) line: usize,
+}
+
+impl Token {
+    pub(crate) fn is_string(&self) -> bool {
+        self.text.ends_with('"') || self.text.ends_with("\"#")
+    }
+}
+
+/// Whether the token is an identifier or a keyword.
+pub(crate) fn is_name(token: &str) -> bool {
+    token.starts_with(|first: char| first.is_alphabetic() || first == '_') && !token.ends_with('"')
+}
+
+/// Where the tests inside a file start; its length if it has none.
+pub(crate) fn tests_start(tokens: &[Token]) -> usize {
+    let marks = ["#", "[", "cfg", "(", "test", ")", "]", "mod"];
+    let mut windows = tokens.windows(marks.len());
+    let found = windows.position(|words| words.iter().map(|word| &word.text).eq(marks));
+    found.unwrap_or(tokens.len())
+}
+
+/// The tokens of a text without comments; characters and lifetimes are none.
+pub(crate) fn tokens(text: &str) -> Vec<Token> {
+    let mut found = Vec::new();
+    let (mut rest, mut line) = (text, 1);
+    while let Some(first) = rest.chars().next() {
+        let (length, counts) = length_of(rest, first);
+        let (token, after) = rest.split_at(length);
+        if counts {
+            found.push(Token { text: token.to_owned(), line });
+        }
+        line += token.matches('\n').count();
+        rest = after;
+    }
+    found
+}
+
+/// How long what `text` starts with is, and whether it is a token.
+fn length_of(text: &str, first: char) -> (usize, bool) {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    if text.starts_with("//") {
+        (text.find('\n').unwrap_or(text.len()), false)
+    } else if text.starts_with("/*") {
+        (text.find("*/").map_or(text.len(), |end| end + 2), false)
+    } else if let Some(length) = raw_string(text) {
+        (length, true)
+    } else if first == '"' {
+        let mut escaped = false;
+        let end = text.char_indices().skip(1).find(|(_, c)| {
+            let closes = *c == '"' && !escaped;
+            escaped = *c == '\\' && !escaped;
+            closes
+        });
+        (end.map_or(text.len(), |(at, _)| at + 1), true)
+    } else if first == '\'' {
+        let mut chars = text.char_indices().skip(1);
+        let inner = chars.next().map_or(' ', |(_, c)| c);
+        let after = chars.next();
+        if inner == '\\' {
+            (chars.find(|(_, c)| *c == '\'').map_or(text.len(), |(at, _)| at + 1), false)
+        } else if let Some((at, '\'')) = after {
+            (at + 1, false)
+        } else {
+            (text[1..].find(|c: char| !is_word(c)).map_or(text.len(), |end| end + 1), false)
+        }
+    } else if is_word(first) {
+        (text.find(|c: char| !is_word(c)).unwrap_or(text.len()), true)
+    } else if text.starts_with("::") {
+        (2, true)
+    } else {
+        (first.len_utf8(), !first.is_whitespace())
+    }
+}
+
+/// How long the raw string is that `text` starts with.
+fn raw_string(text: &str) -> Option<usize> {
+    let body = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
+    let marks = body.len() - body.trim_start_matches('#').len();
+    let content = body[marks..].strip_prefix('"')?;
+    let end = content.find(&format!("\"{}", "#".repeat(marks)))?;
+    Some(text.len() - content.len() + end + 1 + marks)
+}
