@@ -1,5 +1,7 @@
 #![no_main]
 
+#[path = "../src/compare.rs"]
+mod compare;
 #[path = "../src/draw.rs"]
 mod draw;
 #[path = "../src/execute.rs"]

@@ -1,24 +1,19 @@
 //! What must hold when a program runs, whatever it is. The fuzz target and the test of the seeds share it.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use coremill_engine::{
-    Array, Elements, Engine, Error, Hooks, Limits, LoadOptions, Outputs, Port, Precision, Session,
-    Value,
+    Array, Engine, Error, Hooks, LoadOptions, Outputs, Port, Precision, Session, Value,
 };
 use coremill_mil::ir::{Binding, Function, Program};
 use coremill_mil::model::{Model, describe};
 use coremill_mil::ops::OpKind;
 use coremill_mil::{text, verify};
-use coremill_tensor::DType;
 
+use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
 use crate::draw::Draw;
 use crate::flexible;
 use crate::programs::generate;
-
-/// So little that no program of this size has a reason to take long.
-const LIMITS: Limits = Limits { elements: 1 << 12, bytes: 16 << 20, operations: 20_000 };
 
 /// What became of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +41,7 @@ pub(crate) fn execute(data: &[u8]) -> Outcome {
 
 /// A program out of decisions.
 pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
-    let Some(generated) = generate(draw) else { return Outcome::Refused };
+    let Some(generated) = generate(draw, &OpKind::ALL) else { return Outcome::Refused };
     let open = draw.one_in(2).then(|| flexible::open(&generated.function, draw)).flatten();
     let function = open.unwrap_or(generated.function);
     let program = Program { functions: vec![function], ..Program::default() };
@@ -58,7 +53,8 @@ fn run_program(program: Program, draw: &mut Draw<'_>, benign: bool) -> Outcome {
     let Ok(verified) = verify::verify(&model) else { return Outcome::Refused };
     // The program is the first that one wants to see.
     let run = AssertUnwindSafe(|| run_model(&model, &verified, draw, benign));
-    catch_unwind(run).unwrap_or_else(|cause| panic!("{}\n{}", message(&*cause), show(&model)))
+    catch_unwind(run)
+        .unwrap_or_else(|cause| panic!("{}\n{}", message(&*cause), show(&model.program)))
 }
 
 fn run_model(
@@ -164,7 +160,7 @@ fn run_shapes(
             Precision::Fast => 1e-3,
             Precision::Faithful => 4e-2,
         };
-        if compared && let Some(difference) = difference(expected, found, tolerance) {
+        if compared && let Some(difference) = difference(&expected, &found, tolerance) {
             let precision = engine.precision();
             panic!("`{name}` ({precision:?}): {difference}");
         }
@@ -189,65 +185,6 @@ fn shown(result: &Result<Outputs, Error>) -> String {
     result.as_ref().err().map(ToString::to_string).unwrap_or_default()
 }
 
-fn run(
-    session: &mut Session,
-    inputs: &[(&str, Array)],
-    hooks: &mut Hooks<'_>,
-) -> Result<Outputs, Error> {
-    session.reset()?;
-    session.run_with(inputs, hooks)
-}
-
-/// What a panic says.
-pub(crate) fn message(cause: &(dyn Any + Send)) -> String {
-    let text = cause.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    text.unwrap_or_default()
-}
-
-fn show(model: &Model) -> String {
-    text::print(&model.program, &text::PrintOptions::default()).text
-}
-
-/// An array that the port accepts, small numbers if it is benign; none if it would be large.
-fn input(port: &Port, shape: &[usize], draw: &mut Draw<'_>, benign: bool) -> Option<Array> {
-    let shape = shape.to_vec();
-    let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent))?;
-    let count = Some(count).filter(|&count| count <= LIMITS.elements)?;
-    let dtype = port.ty.as_tensor()?.dtype;
-    if dtype == DType::String {
-        return None;
-    }
-    let offset = draw.below(33);
-    if dtype.is_float() {
-        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 6e4, -1e-7];
-        let at = draw.below(count.max(1) * 2);
-        let mut floats: Vec<f32> =
-            (0..count).map(|index| ((index * 5 + offset) % 33) as f32 / 16.0 - 1.0).collect();
-        if !benign && let Some(float) = floats.get_mut(at) {
-            *float = draw.of(&odd);
-        }
-        return Some(Array::floats(dtype, shape, floats));
-    }
-    let ints = (0..count).map(|index| match dtype {
-        DType::Bool => ((index + offset) % 2) as i32,
-        _ if benign => ((index * 3 + offset) % 4) as i32,
-        _ => draw.of(&[0, 1, 1, 2, 3, -1, 100]),
-    });
-    Some(Array::ints(dtype, shape, ints.collect()))
-}
-
-/// Whether small differences stay small in what is computed from it.
-fn is_tame(value: &Value) -> bool {
-    match value {
-        Value::Array(array) => match array.elements() {
-            Elements::Floats(floats) => floats.iter().all(|x| x.is_finite() && x.abs() < 1e3),
-            Elements::Ints(_) | Elements::Texts(_) => true,
-        },
-        Value::List(_) | Value::Dictionary(_) => false,
-    }
-}
-
 fn same(one: &Value, other: &Value) -> bool {
     let (Value::Array(one), Value::Array(other)) = (one, other) else { return true };
     match (one.as_floats(), other.as_floats()) {
@@ -257,65 +194,6 @@ fn same(one: &Value, other: &Value) -> bool {
             .all(|(x, y)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan()),
         _ => one == other,
     }
-}
-
-fn difference(expected: &Array, found: &Array, tolerance: f32) -> Option<String> {
-    let (Some(expected), Some(found)) = (expected.as_floats(), found.as_floats()) else {
-        return (expected != found).then(|| format!("{expected:?} became {found:?}"));
-    };
-    let finite = expected.iter().filter(|x| x.is_finite());
-    let scale = finite.fold(1.0f32, |scale, x| scale.max(x.abs()));
-    let mut pairs = expected.iter().zip(found).enumerate();
-    let off = pairs.find(|(_, (x, y))| {
-        let within = (*x - *y).abs() <= tolerance * scale || x == y || x.is_nan() && y.is_nan();
-        !within
-    });
-    off.map(|(index, (x, y))| format!("element {index} is {y}, not {x} (of up to {scale})"))
-}
-
-/// Whether results change little when operands do. The others jump, or have poles.
-fn is_steady(kind: OpKind) -> bool {
-    !kind.is_random()
-        && !matches!(
-            kind,
-            OpKind::Acos
-                | OpKind::Argsort
-                | OpKind::Asin
-                | OpKind::Atanh
-                | OpKind::Cast
-                | OpKind::Ceil
-                | OpKind::CropResize
-                | OpKind::Equal
-                | OpKind::Floor
-                | OpKind::FloorDiv
-                | OpKind::Greater
-                | OpKind::GreaterEqual
-                | OpKind::Inverse
-                | OpKind::L2Norm
-                | OpKind::Less
-                | OpKind::LessEqual
-                | OpKind::Log
-                | OpKind::Mod
-                | OpKind::NonMaximumSuppression
-                | OpKind::NonZero
-                | OpKind::NotEqual
-                | OpKind::Pow
-                | OpKind::Quantize
-                | OpKind::RealDiv
-                | OpKind::ReduceArgmax
-                | OpKind::ReduceArgmin
-                | OpKind::ReduceLogSum
-                | OpKind::Resample
-                | OpKind::Round
-                | OpKind::Rsqrt
-                | OpKind::ScaledTanh
-                | OpKind::Sign
-                | OpKind::Sqrt
-                | OpKind::Tan
-                | OpKind::Threshold
-                | OpKind::ThresholdedRelu
-                | OpKind::Topk
-        )
 }
 
 /// Whether they do so by no more than the last bit of an fp16 operand.

@@ -37,8 +37,8 @@ struct Program<'p, 'd> {
     rows: u64,
 }
 
-/// A program; none if the bytes make none.
-pub(crate) fn generate(draw: &mut Draw<'_>) -> Option<Generated> {
+/// A program of operations of these kinds; none if the bytes make none.
+pub(crate) fn generate(draw: &mut Draw<'_>, kinds: &[OpKind]) -> Option<Generated> {
     let benign = !draw.one_in(3);
     let opset = match draw.below(3) {
         0 => draw.of(&Opset::ALL),
@@ -55,7 +55,7 @@ pub(crate) fn generate(draw: &mut Draw<'_>) -> Option<Generated> {
     let mut made = Vec::new();
     for _ in 0..wanted {
         for _ in 0..TRIES {
-            let kind = program.draw.of(&OpKind::ALL);
+            let kind = program.draw.of(kinds);
             if let Some(outputs) = program.add_op(kind) {
                 made = outputs;
                 break;

@@ -2,6 +2,8 @@
 //! what they give operation by operation. The fuzz target `execute` runs more of them, and so does
 //! `COREMILL_SECONDS`: as many as that time allows.
 
+#[path = "../../../fuzz/src/compare.rs"]
+mod compare;
 #[path = "../../../fuzz/src/draw.rs"]
 mod draw;
 #[path = "../../../fuzz/src/execute.rs"]
@@ -46,7 +48,7 @@ fn no_program_panics_and_plans_change_no_result() {
             Ok(Outcome::Refused | Outcome::Failed) => {}
             Ok(Outcome::Ran) => ran += 1,
             Ok(Outcome::Compared) => compared += 1,
-            Err(cause) => broken.push(execute::message(&*cause)),
+            Err(cause) => broken.push(compare::message(&*cause)),
         }
     }
     assert!(broken.is_empty(), "{} programs break:\n{}", broken.len(), broken.join("\n\n"));

@@ -1,0 +1,176 @@
+//! Passes change no result. The cases of `coremill-mil` give before and after what they must; random programs do so
+//! through each pass and through all of them. The fuzz target `passes` runs more of these, and so does
+//! `COREMILL_SECONDS`: as many as that time allows.
+
+#[path = "../../../fuzz/src/compare.rs"]
+mod compare;
+#[path = "../../../fuzz/src/draw.rs"]
+mod draw;
+#[path = "../../../fuzz/src/flexible.rs"]
+mod flexible;
+#[path = "../../../fuzz/src/passes.rs"]
+mod passes;
+#[path = "../../../fuzz/src/programs.rs"]
+mod programs;
+#[path = "../../../fuzz/src/seeds.rs"]
+mod seeds;
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Port, Precision, Value};
+use coremill_mil::ir::{Dim, Function};
+use coremill_mil::model::describe;
+use coremill_mil::model::shapes::{ATTRIBUTE, FlexibleShapes};
+use coremill_mil::{text, verify};
+use draw::Draw;
+use passes::Outcome;
+
+/// How many programs are made.
+const PROGRAMS: u64 = 600;
+
+#[test]
+fn seeds() {
+    seeds::run(env!("CARGO_MANIFEST_DIR"), "passes", |data| {
+        passes::passes(data);
+    });
+}
+
+#[test]
+fn random_programs_keep_their_results() {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let seconds = number("COREMILL_SECONDS");
+    let start = Instant::now();
+    let more = |made: u64| match seconds {
+        Some(seconds) => start.elapsed().as_secs() < seconds,
+        None => made < PROGRAMS,
+    };
+    let first = number("COREMILL_FIRST").unwrap_or_default();
+    let (mut changed, mut compared, mut broken) = (0, 0, Vec::new());
+    for seed in (first..).take_while(|seed| more(seed - first)) {
+        let mixed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match catch_unwind(|| passes::drawn(&mut Draw::new(&[], mixed))) {
+            Ok(Outcome::Same) => {}
+            Ok(Outcome::Changed) => changed += 1,
+            Ok(Outcome::Compared) => compared += 1,
+            Err(cause) => broken.push(format!("{seed}: {}", compare::message(&*cause))),
+        }
+    }
+    assert!(broken.is_empty(), "{} programs break:\n{}", broken.len(), broken.join("\n\n"));
+    println!("{changed} changed, {compared} more were compared");
+    // Programs that no pass changes would show nothing.
+    assert!(changed > 60 && compared > 60, "{changed} changed, {compared} more were compared");
+}
+
+/// Weights that a pass computes are not in the text of what it gives.
+const WITHOUT_WEIGHTS: &str = "weights_take_it.mil";
+
+/// How far results may lie apart, in parts of the largest, and how large what is told apart may be: passes to fp16
+/// round constants, and clamp what fp16 does not hold.
+fn tolerance(pass: &str) -> (f32, f32) {
+    match pass {
+        "to_fp16" | "rescale" => (1e-2, 65504.0),
+        _ => (1e-4, f32::INFINITY),
+    }
+}
+
+fn clamped(array: &Array, most: f32) -> Array {
+    let mut array = array.clone();
+    if let Some(floats) = array.floats_mut() {
+        floats.iter_mut().for_each(|x| *x = x.clamp(-most, most));
+    }
+    array
+}
+
+#[test]
+fn cases_give_before_and_after_the_same() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mil/tests/passes");
+    let (mut broken, mut count) = (Vec::new(), 0);
+    for folder in sorted(&root) {
+        let pass = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (nearness, most) = tolerance(&pass);
+        for path in sorted(&folder).iter().filter(|path| !path.ends_with(WITHOUT_WEIGHTS)) {
+            let file = fs::read_to_string(path).expect("the case can be read");
+            let (before, after) = file.split_once("// becomes\n").expect("a case has two parts");
+            let name = path.display();
+            match [before, after].map(given) {
+                [Ok(before), Ok(after)] => {
+                    count += 1;
+                    assert_eq!(before.len(), after.len(), "{name}");
+                    for ((output, before), (_, after)) in before.iter().zip(&after) {
+                        let [before, after] = [before, after].map(|array| clamped(array, most));
+                        if let Some(off) = compare::difference(&before, &after, nearness) {
+                            broken.push(format!("{name}: `{output}`: {off}"));
+                        }
+                    }
+                }
+                [Err(error), _] | [_, Err(error)] => broken.push(format!("{name}: {error}")),
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(count > 30, "{count} cases were run");
+}
+
+/// What the program gives for inputs that follow from their ports: three runs on the same states.
+fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
+    let mut program = text::parse(source, &text::NoWeights).map_err(|error| error.to_string())?;
+    program.functions.iter_mut().for_each(state_shapes);
+    let model = describe(program).map_err(|error| error.message)?;
+    let verified = verify::verify(&model).map_err(|report| report.to_string())?;
+    let options = LoadOptions { precision: Precision::Fast, threads: 1, ..LoadOptions::default() };
+    let engine = Engine::load(&verified, &options).map_err(|error| error.to_string())?;
+    let session = engine.session(engine.default_function());
+    let mut session = session.map_err(|error| error.to_string())?;
+    let mut draw = Draw::new(&[], 7);
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let ports = session.inputs().to_vec();
+        let inputs: Option<Vec<_>> =
+            ports.iter().map(|port| Some((port.name.as_str(), array(port, &mut draw)?))).collect();
+        let inputs = inputs.ok_or("an input that cannot be made up")?;
+        let outputs = session.run_with(&inputs, &mut Hooks::default());
+        for (name, value) in outputs.map_err(|error| error.to_string())?.0 {
+            if let Value::Array(array) = value {
+                found.push((name, array));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Gives open dimensions of the inputs a default of 3.
+fn state_shapes(function: &mut Function) {
+    let mut shapes = FlexibleShapes::default();
+    for input in function.inputs() {
+        let value = function.value(*input);
+        let Some(ty) = value.ty.as_tensor().filter(|ty| ty.known_shape().is_none()) else {
+            continue;
+        };
+        let extents = ty.shape.iter().map(|dim| match dim {
+            Dim::Known(extent) => [*extent as i32; 2],
+            _ => [3, 64],
+        });
+        let ranges: Vec<_> = extents.collect();
+        shapes.defaults.push((value.name.clone(), ranges.iter().map(|range| range[0]).collect()));
+        shapes.ranges.push((value.name.clone(), ranges));
+    }
+    if !shapes.ranges.is_empty() {
+        function.attributes.insert(ATTRIBUTE, shapes.to_constant());
+    }
+}
+
+/// Small numbers for an input.
+fn array(port: &Port, draw: &mut Draw<'_>) -> Option<Array> {
+    compare::input(port, &port.default_shape()?, draw, true)
+}
+
+fn sorted(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("the directory can be read");
+    let mut paths: Vec<_> =
+        entries.map(|entry| entry.expect("the entry can be read").path()).collect();
+    paths.sort();
+    paths
+}

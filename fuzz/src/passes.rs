@@ -1,0 +1,254 @@
+//! What must hold of the passes, whatever they are given: what they leave is sound, and gives what the program gave
+//! before. The fuzz target and the test of the engine share it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use coremill_engine::{
+    Array, Engine, Hooks, LoadOptions, Outputs, Port, Precision, Session, Value,
+};
+use coremill_mil::ir::{Binding, Function, Op, Program};
+use coremill_mil::model::describe;
+use coremill_mil::ops::OpKind;
+use coremill_mil::pass::{self, Draft, Editor, PASSES, Pass};
+use coremill_mil::{text, verify};
+
+use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
+use crate::draw::Draw;
+use crate::flexible;
+use crate::programs::generate;
+
+/// What became of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It does not run as it is, or no pass changes it.
+    Same,
+    /// Passes change it.
+    Changed,
+    /// They do, and numbers of before and after were compared.
+    Compared,
+}
+
+/// Operations that passes look for, which programs of all kinds hold too rarely.
+const SOUGHT: [OpKind; 34] = [
+    OpKind::Add,
+    OpKind::BatchNorm,
+    OpKind::Cast,
+    OpKind::Concat,
+    OpKind::Conv,
+    OpKind::Erf,
+    OpKind::ExpandDims,
+    OpKind::Gather,
+    OpKind::Identity,
+    OpKind::LayerNorm,
+    OpKind::Linear,
+    OpKind::Matmul,
+    OpKind::Mul,
+    OpKind::Pad,
+    OpKind::RealDiv,
+    OpKind::ReduceMean,
+    OpKind::ReduceSum,
+    OpKind::Relu,
+    OpKind::Reshape,
+    OpKind::Reshape,
+    OpKind::Rsqrt,
+    OpKind::Shape,
+    OpKind::Sigmoid,
+    OpKind::SliceByIndex,
+    OpKind::SliceBySize,
+    OpKind::Softmax,
+    OpKind::Split,
+    OpKind::Sqrt,
+    OpKind::Squeeze,
+    OpKind::Sub,
+    OpKind::Tanh,
+    OpKind::Tile,
+    OpKind::Transpose,
+    OpKind::Transpose,
+];
+
+/// In parts of the largest element: passes fold constants, and sums come about in another order.
+const TOLERANCE: f32 = 2e-3;
+
+/// A program, as text or out of bytes, through each pass and through all of them.
+pub(crate) fn passes(data: &[u8]) -> Outcome {
+    if let Some(source) = std::str::from_utf8(data).ok().filter(|text| text.contains("program")) {
+        let Ok(mut program) = text::parse(source, &text::NoWeights) else { return Outcome::Same };
+        if program.functions.len() != 1 {
+            return Outcome::Same;
+        }
+        let seed = data.iter().fold(1u64, |seed, &byte| seed.wrapping_mul(31) ^ u64::from(byte));
+        let function = program.functions.remove(0);
+        return check(&function, &mut Draw::new(&[], seed), false);
+    }
+    drawn(&mut Draw::new(data, data.len() as u64))
+}
+
+/// A program out of decisions.
+pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
+    let kinds = if draw.one_in(4) { &OpKind::ALL[..] } else { &SOUGHT[..] };
+    let Some(generated) = generate(draw, kinds) else { return Outcome::Same };
+    let open = draw.one_in(3).then(|| flexible::open(&generated.function, draw)).flatten();
+    check(&open.unwrap_or(generated.function), draw, generated.benign)
+}
+
+fn check(function: &Function, draw: &mut Draw<'_>, benign: bool) -> Outcome {
+    // The program is the first that one wants to see.
+    let run = AssertUnwindSafe(|| check_function(function, draw, benign));
+    catch_unwind(run).unwrap_or_else(|cause| panic!("{}\n{}", message(&*cause), shown(function)))
+}
+
+fn check_function(function: &Function, draw: &mut Draw<'_>, benign: bool) -> Outcome {
+    let Some(engine) = loaded(function) else { return Outcome::Same };
+    let Ok(draft) = Draft::new(function.clone()) else { return Outcome::Same };
+    let Some(runs) = runs(&engine, function, draw, benign) else { return Outcome::Same };
+    let each = PASSES.iter().map(|pass| (pass.name, Some(pass)));
+    let mut outcome = Outcome::Same;
+    for (name, pass) in each.chain([("all of them", None)]) {
+        let after = AssertUnwindSafe(|| through(draft.clone(), pass));
+        let after = catch_unwind(after);
+        let after = after.unwrap_or_else(|cause| panic!("`{name}`: {}", message(&*cause)));
+        let Some(after) = after else { continue };
+        let Some(engine) = loaded(&after) else {
+            panic!("`{name}` leaves what is no sound program:\n{}", shown(&after));
+        };
+        let mut found = Outcome::Changed;
+        for run in &runs {
+            match run.differs(&engine, &after) {
+                Some(fault) => panic!("`{name}`: {fault}; it makes\n{}", shown(&after)),
+                None if run.steady => found = Outcome::Compared,
+                None => {}
+            }
+        }
+        if outcome != Outcome::Compared {
+            outcome = found;
+        }
+    }
+    outcome
+}
+
+/// What the pass, or all of them, make of the draft; none if they leave it as it is.
+fn through(mut draft: Draft, pass: Option<&Pass>) -> Option<Function> {
+    match pass {
+        Some(pass) => {
+            let mut editor = Editor::new(&mut draft);
+            if (pass.run)(&mut editor) == 0 {
+                return None;
+            }
+            editor.sweep_all();
+        }
+        None => pass::simplify(&mut draft, &[]),
+    }
+    // Core ML refuses inputs that nothing uses any more; whoever calls the passes calls this after them.
+    pass::consume_inputs(&mut draft.function);
+    Some(draft.function)
+}
+
+/// The function in an engine; none if it is not sound or the engine does not run it.
+fn loaded(function: &Function) -> Option<Engine> {
+    let model = describe(program(function)).ok()?;
+    let verified = verify::verify(&model).ok()?;
+    let options = LoadOptions {
+        precision: Precision::Fast,
+        threads: 1,
+        limits: LIMITS,
+        ..LoadOptions::default()
+    };
+    Engine::load(&verified, &options).ok()
+}
+
+fn program(function: &Function) -> Program {
+    Program { functions: vec![function.clone()], ..Program::default() }
+}
+
+fn shown(function: &Function) -> String {
+    show(&program(function))
+}
+
+/// Inputs, and what they give before the passes.
+struct Run {
+    inputs: Vec<(String, Array)>,
+    outputs: Outputs,
+    /// Whether the numbers can be compared.
+    steady: bool,
+}
+
+/// Runs with the shapes that the function states, and with others where it leaves them open.
+fn runs(
+    engine: &Engine,
+    function: &Function,
+    draw: &mut Draw<'_>,
+    benign: bool,
+) -> Option<Vec<Run>> {
+    let mut session = engine.session(&function.name).ok()?;
+    let ports = session.inputs().to_vec();
+    let mut shapes: Vec<_> = ports.iter().map(Port::default_shape).collect::<Option<_>>()?;
+    let is_open = |port: &Port| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
+    let others = if ports.iter().any(is_open) { 2 } else { 0 };
+    let steady = benign && function.all_ops().all(|(_, op)| is_smooth(function, op));
+    let mut runs = Vec::new();
+    for other in 0..=others {
+        if other > 0 {
+            let fits = |index: usize, shape: &[usize]| ports[index].accepts_shape(shape);
+            shapes = flexible::reshape(&shapes, &fits, draw);
+        }
+        let arrays = ports.iter().zip(&shapes);
+        let arrays = arrays
+            .map(|(port, shape)| Some((port.name.clone(), input(port, shape, draw, benign)?)));
+        let inputs: Vec<_> = arrays.collect::<Option<_>>()?;
+        let mut tame = steady;
+        let mut look = |_: &str, _: &str, value: &Value| tame &= is_tame(value);
+        let mut hooks = Hooks { observe: Some(&mut look), ..Hooks::default() };
+        if let Ok(outputs) = run(&mut session, &named(&inputs), &mut hooks) {
+            runs.push(Run { inputs, outputs, steady: tame });
+        }
+    }
+    (!runs.is_empty()).then_some(runs)
+}
+
+fn named(inputs: &[(String, Array)]) -> Vec<(&str, Array)> {
+    inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect()
+}
+
+/// Whether results of the operation change little when operands do. Casts that truncate do not.
+fn is_smooth(function: &Function, op: &Op) -> bool {
+    let dtype = |value| function.value(value).ty.as_tensor().map(|ty| ty.dtype);
+    match op.kind() {
+        Some(OpKind::Cast) => {
+            let is_float =
+                |found: Option<coremill_tensor::DType>| found.is_some_and(|found| found.is_float());
+            let from = match op.binding("x") {
+                Some(Binding::Value(value)) => dtype(*value),
+                _ => None,
+            };
+            !is_float(from) || is_float(dtype(op.outputs[0]))
+        }
+        kind => kind.is_some_and(is_steady),
+    }
+}
+
+impl Run {
+    /// How the function of after gives something else.
+    fn differs(&self, engine: &Engine, after: &Function) -> Option<String> {
+        let session = engine.session(&after.name);
+        let mut session: Session = match session {
+            Ok(session) => session,
+            Err(error) => return Some(format!("it loads no more: {error}")),
+        };
+        let found = match run(&mut session, &named(&self.inputs), &mut Hooks::default()) {
+            Ok(found) => found,
+            Err(error) => return Some(format!("it runs no more: {error}")),
+        };
+        self.outputs.0.iter().zip(&found.0).find_map(|((name, before), (other, after))| {
+            if name != other {
+                return Some(format!("the output `{name}` became `{other}`"));
+            }
+            let (Value::Array(before), Value::Array(after)) = (before, after) else { return None };
+            if (before.shape(), before.dtype()) != (after.shape(), after.dtype()) {
+                let (from, to) = (before.shape(), after.shape());
+                return Some(format!("`{name}`: {from:?} became {to:?}, or another type"));
+            }
+            let off = if self.steady { difference(before, after, TOLERANCE) } else { None };
+            off.map(|off| format!("`{name}`: {off}"))
+        })
+    }
+}
