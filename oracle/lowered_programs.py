@@ -209,8 +209,8 @@ ROWS = [
     Row("spectrum", of(spectrum, window=torch.hann_window(8)), [(x(24),)], skip="aten.sinh.default", parts=1),
     Row("transform", of(lambda self, x: torch.fft.irfft(torch.fft.rfft(x * 2)).sinh() + 1), [(x(3, 8),)],
         skip="aten.fft_rfft.default", parts=2),
-    # A branch is not written with pairs: complex numbers stay together, whatever is asked for.
-    Row("together", of(together), [(x(5),), (x(5),)], skip="aten.complex.default,aten.add.Tensor", parts=1, portable=False),
+    # Branches take and give pairs.
+    Row("together", of(together), [(x(5),), (x(5),)], skip="aten.complex.default,aten.add.Tensor", parts=1),
     Row("boxes", of(boxes), [(x(2, 3, 8, 8), torch.tensor([[0.0, 1, 1, 9, 7], [1, 0, 2, 12, 15]]))],
         skip="torchvision.roi_align.default", parts=2),
     Row("deformed", of(deformed), [(x(2, 4, 6, 5), x(2, 18, 3, 3), x(2, 9, 3, 3))],

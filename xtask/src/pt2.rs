@@ -62,7 +62,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// The program if nothing of it is delegated.
 fn kernels_alone(prepared: ExportedProgram) -> Result<ExportedProgram, compiler::Error> {
-    let paired = compiler::pairs(&prepared)?;
+    let paired = compiler::pairs(&prepared).map_err(compiler::Error::Program)?;
+    if let Some(refusal) = paired.iter().find_map(|paired| paired.refused.values().next()) {
+        return Err(compiler::Error::Program(refusal.clone()));
+    }
     let real = paired.map_or(prepared, |paired| paired.program);
     let outside = vec![true; real.graph.nodes.len()];
     Ok(compiler::portable::portable(real, &outside)?.program)

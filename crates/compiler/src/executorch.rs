@@ -235,9 +235,6 @@ fn method(
             without_kernel: &without_kernel,
         };
         let (divided, mut division) = divide(program.clone(), &wishes)?;
-        if options.portable && !division.complex.is_empty() {
-            return Err(Error::Refused(division.complex));
-        }
         let around = around(&divided, &division)?;
         match portable(around.program, &around.outside) {
             Ok(portable) => {
@@ -261,9 +258,6 @@ fn method(
                 let mut back: Vec<Refused> = refused.iter().filter(willing).cloned().collect();
                 if back.is_empty() && !options.portable {
                     back = beside(&refused, &divided, &division);
-                }
-                if back.is_empty() && !division.complex.is_empty() {
-                    return Err(Error::Refused(division.complex));
                 }
                 if back.is_empty() {
                     return Err(Error::Refused(with_reasons(refused, &divided, &division)));

@@ -66,11 +66,6 @@ impl Transform {
         if self.way == Way::Forward { 1.0 } else { -1.0 }
     }
 
-    /// The points of a transform for which they must be known.
-    pub(crate) fn known_points(&self) -> Result<u64, Refusal> {
-        self.points.map_or_else(|| Err(unknown_extent(self.axis)), Ok)
-    }
-
     /// The matrix, a row for each output: of `inputs` real parts, then of as many imaginary ones.
     pub(crate) fn matrix(&self, points: u64, inputs: u64, complex: bool) -> (u64, Vec<f32>) {
         let (sign, scale) = (self.sign(), self.scale.of(points));
@@ -143,14 +138,6 @@ fn wanted_points(
 
 /// Extents by axis, where they are known.
 type Extents<'e> = &'e [Option<u64>];
-
-/// An extent that has to be known.
-pub(crate) fn known_extent(extents: Extents<'_>, axis: usize) -> Result<u64, Refusal> {
-    match extents.get(axis) {
-        Some(Some(extent)) => Ok(*extent),
-        _ => Err(unknown_extent(axis)),
-    }
-}
 
 pub(crate) fn unknown_extent(axis: usize) -> Refusal {
     Refusal::new(format!(

@@ -8,7 +8,6 @@ use coremill_mil::model::{self, Model};
 use coremill_mil::pass::{self, Draft, KeepFp32, without_precision};
 use coremill_pt2::{ExportedProgram, Origin};
 
-use crate::decompose::pairs;
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Attempt, Fed, attempt, identifier};
 use crate::options::{Options, Precision};
@@ -97,18 +96,8 @@ pub fn prepare(
     options: &Options,
     floor: Opset,
 ) -> Result<Prepared, Error> {
-    let mut program = coremill_pt2::prepare(program)?;
-    let mut attempt = lowered(&program, options, floor);
-    // Operators that are lowered for real numbers only can do complex ones part by part.
-    if let Err(Error::Refused(_)) = attempt.draft
-        && let Ok(Some(paired)) = pairs(&program)
-    {
-        let second = lowered(&paired.program, options, floor);
-        if second.draft.is_ok() {
-            (program, attempt) = (paired.program, second);
-        }
-    }
-    let Lowered { draft, demands, origins, fed, .. } = attempt;
+    let program = coremill_pt2::prepare(program)?;
+    let Lowered { draft, demands, origins, fed, .. } = lowered(&program, options, floor);
     let (mut draft, target) = draft?;
     let keep = kept(&program, &origins, options);
     pass::simplify(&mut draft, &skipped(options));

@@ -37,8 +37,8 @@ use coremill_pt2::{
 
 pub(crate) use self::call::meta;
 use self::call::{Call, Tensor};
-pub(crate) use self::complex::has_complex;
 pub use self::complex::{Paired, pairs};
+pub(crate) use self::complex::{complex_outputs, has_complex};
 use self::constants::Constant;
 use self::table::{Rule, rule};
 use crate::bounds;

@@ -71,6 +71,14 @@ pub(crate) fn multiply(left: &Size, right: &Size) -> Size {
     }
 }
 
+/// The quotient, rounded down.
+pub(crate) fn divided(size: &Size, by: &Size) -> Size {
+    match by {
+        Size::Fixed(1) => size.clone(),
+        by => call(Function::FloorDiv, size, by, i64::checked_div_euclid),
+    }
+}
+
 pub(crate) fn product<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
     sizes.into_iter().fold(Size::Fixed(1), |product, size| multiply(&product, size))
 }

@@ -332,11 +332,20 @@ impl Call<'_> {
 
     /// Along a new dimension.
     pub(crate) fn stack(&mut self, all: &[Tensor], at: usize) -> Maybe {
-        let mut parts = Vec::with_capacity(all.len());
-        for tensor in all {
-            parts.push(self.unsqueeze(tensor, at)?);
+        let Some(first) = all.first() else { refuse!("there is nothing to stack") };
+        let mut sizes = first.sizes.clone();
+        if at > sizes.len() || all.iter().any(|tensor| tensor.rank() != first.rank()) {
+            refuse!("stacks tensors of other ranks than {} along dimension {at}", first.rank());
         }
-        self.concatenate(&parts, at)
+        sizes.insert(at, Size::Fixed(all.len() as i64));
+        let dtypes = all.iter().map(|tensor| tensor.dtype);
+        let dtype = dtypes.reduce(super::dtype::promote).unwrap_or(first.dtype);
+        let mut same = Vec::with_capacity(all.len());
+        for tensor in all {
+            same.push(self.cast(tensor, dtype)?);
+        }
+        let given = [("tensors", tensors(&same)), ("dim", Argument::Int(at as i64))];
+        self.emit("aten.stack.default", &given, dtype, sizes)
     }
 
     pub(crate) fn flip(&mut self, x: &Tensor, dimensions: &[usize]) -> Maybe {

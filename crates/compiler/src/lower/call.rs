@@ -67,17 +67,8 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// A real tensor.
+    /// A tensor.
     pub(crate) fn tensor(&mut self, name: &str) -> Result<Tensor, Refusal> {
-        let tensor = self.any_tensor(name)?;
-        match tensor.imaginary {
-            None => Ok(tensor),
-            Some(_) => refuse!("`{name}` is complex, which this operator is not lowered for"),
-        }
-    }
-
-    /// A tensor that may be complex.
-    pub(crate) fn any_tensor(&mut self, name: &str) -> Result<Tensor, Refusal> {
         let argument = self.argument(name)?;
         match self.lowered(argument)? {
             Lowered::Tensor(tensor) => Ok(tensor),
@@ -85,7 +76,7 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// A real tensor, if one is given.
+    /// A tensor, if one is given.
     pub(crate) fn optional_tensor(&mut self, name: &str) -> Result<Option<Tensor>, Refusal> {
         if self.has(name) { self.tensor(name).map(Some) } else { Ok(None) }
     }
@@ -106,17 +97,8 @@ impl<'p> Call<'_, 'p> {
         Ok(tensors)
     }
 
-    /// The tensors of a list, which have to be real.
+    /// The tensors of a list.
     pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>, Refusal> {
-        let tensors = self.any_tensors(name)?;
-        if tensors.iter().any(|tensor| tensor.imaginary.is_some()) {
-            refuse!("`{name}` holds complex tensors, which this operator is not lowered for");
-        }
-        Ok(tensors)
-    }
-
-    /// The tensors of a list, some of which may be complex.
-    pub(crate) fn any_tensors(&mut self, name: &str) -> Result<Vec<Tensor>, Refusal> {
         let tensors = self.optional_tensors(name)?.into_iter().collect::<Option<Vec<_>>>();
         tensors.ok_or_else(|| Refusal::new(format!("`{name}` lacks one of its tensors")))
     }
@@ -124,9 +106,6 @@ impl<'p> Call<'_, 'p> {
     /// A number of any type.
     pub(crate) fn number(&mut self, name: &str) -> Result<Number, Refusal> {
         let argument = self.argument(name)?;
-        if let Argument::Complex(real, imaginary) = argument {
-            return Ok(Number::Complex(*real, *imaginary));
-        }
         match self.lowered(argument)? {
             Lowered::Int(int) => Ok(Number::Int(int)),
             Lowered::Float(real) => Ok(Number::Float(real)),

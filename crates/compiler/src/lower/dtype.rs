@@ -3,16 +3,17 @@
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use crate::error::Refusal;
+use crate::error::{Refusal, refuse};
 
 /// What Core ML computes torch's elements in: `fp32`, `int32` or `bool`. The parts of complex numbers are
-/// tensors of their own.
+/// tensors of their own, and it has no complex ones.
 pub(crate) fn core_dtype(dtype: ScalarType) -> Result<DType, Refusal> {
     use ScalarType::*;
     Ok(match dtype {
-        Float16 | Float32 | Float64 | BFloat16 | Complex32 | Complex64 | Complex128 => DType::Fp32,
+        Float16 | Float32 | Float64 | BFloat16 => DType::Fp32,
         UInt8 | Int8 | Int16 | Int32 | Int64 | UInt16 | UInt32 | UInt64 => DType::Int32,
         Bool => DType::Bool,
+        Complex32 | Complex64 | Complex128 => refuse!("Core ML has no complex numbers"),
         Float8E4M3Fn | Float8E5M2 | Float8E4M3FnUz | Float8E5M2FnUz | Float8E8M0Fnu => {
             let reason = format!("Core ML has no floats of 8 bits, and `{dtype}` is one");
             return Err(Refusal::new(reason).hint(

@@ -7,7 +7,7 @@ use coremill_tensor::DType;
 
 use super::dtype::core_dtype;
 use super::high_rank::MAX_RANK;
-use super::value::{Int, Lowered, Real, Tensor, Truth};
+use super::value::{Int, Lowered, Real, Truth};
 use super::{Frame, Lowering, Slot};
 use crate::error::{Refusal, refuse};
 
@@ -229,13 +229,13 @@ impl<'p> Lowering<'p> {
     ) -> Result<(), Refusal> {
         self.builder.label = name.to_owned();
         let value = match lowered {
-            Lowered::Tensor(Tensor { value, imaginary: None, .. }) => value,
-            Lowered::Tensor(Tensor { value, imaginary: Some(imaginary), dtype }) => {
-                let _ = dtype;
-                let real = Lowered::tensor(value, ScalarType::Float32);
-                self.output(&format!("{name}_real"), real, outputs)?;
-                let imaginary = Lowered::tensor(imaginary, ScalarType::Float32);
-                return self.output(&format!("{name}_imag"), imaginary, outputs);
+            Lowered::Tensor(tensor) => tensor.value,
+            Lowered::Pair(parts) => {
+                for (part, ending) in parts.into_iter().zip(["real", "imag"]) {
+                    let part = Lowered::tensor(part, ScalarType::Float32);
+                    self.output(&format!("{name}_{ending}"), part, outputs)?;
+                }
+                return Ok(());
             }
             Lowered::Int(int) => self.builder.int_value(int)?,
             Lowered::Float(Real::Computed(value)) | Lowered::Bool(Truth::Computed(value)) => value,

@@ -25,6 +25,7 @@ mod table;
 mod value;
 mod weights;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use coremill_mil::ir::{Dim, Opset, ValueId};
@@ -48,13 +49,15 @@ use self::value::{Int, Lowered, Tensor};
 pub(crate) use self::weights::{part_of, plain, stored_parts};
 use crate::arena::Arena;
 use crate::bounds;
-use crate::decompose::{self, Expansion, Rewrite};
+use crate::decompose::{self, Expansion, Paired, Rewrite, has_complex, pairs};
 use crate::error::{Error, Refusal, Refused, refuse};
 use crate::options::Options;
 
 /// A program being lowered to a function.
 pub(crate) struct Lowering<'p> {
     program: &'p ExportedProgram,
+    /// Why calls of complex numbers are not written with real ones, by name.
+    unwritten: &'p HashMap<String, Refusal>,
     options: &'p Options,
     builder: Builder,
     refused: Vec<Refused>,
@@ -125,14 +128,19 @@ pub(crate) struct Attempt {
 /// Lowers a program to a function called `main`, or tells which calls are refused.
 pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options) -> Attempt {
     let expansions = Arena::default();
-    let mut lowering = Lowering::new(program, opset, options, None, &expansions);
-    let mut frame = Frame::new(&program.graph);
+    let real = match Real::of(program) {
+        Ok(real) => real,
+        Err(refusal) => return Attempt::failed(Error::Program(refusal), Vec::new()),
+    };
+    let mut lowering = Lowering::new(&real, opset, options, None, &expansions);
+    let mut frame = Frame::new(&real.program.graph);
     if let Err(refusal) = lowering.enter(&mut frame) {
         return Attempt::failed(Error::Program(refusal), Vec::new());
     }
     lowering.run(&mut frame);
     if !lowering.refused.is_empty() {
         let Lowering { refused, refused_nodes, .. } = lowering;
+        let refused_nodes = refused_nodes.into_iter().map(|node| real.source(node)).collect();
         return Attempt::failed(Error::Refused(refused), refused_nodes);
     }
     if let Err(refusal) = lowering.leave(&mut frame) {
@@ -142,7 +150,8 @@ pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options
     let mut origins = HashMap::new();
     for (node, values) in lowering.made.into_iter().enumerate() {
         for value in values {
-            origins.insert(function.value(ValueId::from_index(value)).name.clone(), node);
+            let name = function.value(ValueId::from_index(value)).name.clone();
+            origins.insert(name, real.source(node));
         }
     }
     let draft = Draft { function, analysis, exact: exact_values };
@@ -164,11 +173,47 @@ pub(crate) fn probe(
     probe: &Probe<'_>,
 ) -> Vec<(usize, Refused)> {
     let expansions = Arena::default();
-    let mut lowering = Lowering::new(program, opset, options, Some(probe), &expansions);
-    let mut frame = Frame::new(&program.graph);
+    // What is wrong with stored tensors is told when a program is lowered.
+    let Ok(real) = Real::of(program) else { return Vec::new() };
+    let count = real.program.graph.nodes.len();
+    let passed: Vec<bool> = (0..count).map(|node| probe.passed[real.source(node)]).collect();
+    let probe = Probe { passed: &passed };
+    let mut lowering = Lowering::new(&real, opset, options, Some(&probe), &expansions);
+    let mut frame = Frame::new(&real.program.graph);
     lowering.enter_probe(&mut frame);
     lowering.run(&mut frame);
-    lowering.refused_nodes.into_iter().zip(lowering.refused).collect()
+    let refused = lowering.refused_nodes.into_iter().zip(lowering.refused);
+    refused.map(|(node, refused)| (real.source(node), refused)).collect()
+}
+
+/// A program without complex numbers: the one that is to be lowered, or what was made of it.
+struct Real<'p> {
+    program: Cow<'p, ExportedProgram>,
+    /// By call the one that it was made of; none if the program is the one that was given.
+    sources: Option<Vec<usize>>,
+    /// Why calls are left that take or give complex numbers, by name.
+    refused: HashMap<String, Refusal>,
+}
+
+impl<'p> Real<'p> {
+    fn of(program: &'p ExportedProgram) -> Result<Real<'p>, Refusal> {
+        Ok(match pairs(program)? {
+            Some(Paired { program, sources, refused }) => {
+                Real { program: Cow::Owned(program), sources: Some(sources), refused }
+            }
+            None => {
+                Real { program: Cow::Borrowed(program), sources: None, refused: HashMap::new() }
+            }
+        })
+    }
+
+    /// The call that one was made of.
+    fn source(&self, node: usize) -> usize {
+        match &self.sources {
+            Some(sources) => sources.get(node).copied().unwrap_or_default(),
+            None => node,
+        }
+    }
 }
 
 impl<'p> Frame<'p> {
@@ -183,14 +228,15 @@ impl<'p> Frame<'p> {
 
 impl<'p> Lowering<'p> {
     fn new(
-        program: &'p ExportedProgram,
+        real: &'p Real<'_>,
         opset: Opset,
         options: &'p Options,
         probe: Option<&'p Probe<'p>>,
         expansions: &'p Arena<Graph>,
     ) -> Lowering<'p> {
         Lowering {
-            program,
+            program: &real.program,
+            unwritten: &real.refused,
             options,
             builder: Builder::new("main", opset),
             refused: Vec::new(),
@@ -309,6 +355,12 @@ impl<'p> Lowering<'p> {
         node.for_each_use(&mut |id| {
             depends_on_refused |= matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
         });
+        if !self.unwritten.is_empty() && has_complex(frame.graph, node) {
+            if let Some(refusal) = self.unwritten.get(&node.name) {
+                return Err(refusal.clone());
+            }
+            depends_on_refused |= !node.target.is("aten", "complex", "default");
+        }
         // That nothing lowers an operator is true whatever its arguments would have become.
         let lower = lowered_by(&node.target)?;
         if depends_on_refused {
@@ -397,24 +449,14 @@ impl<'p> Lowering<'p> {
         };
         let wanted = core_dtype(meta.dtype)?;
         let value = self.builder.cast(tensor.value, wanted)?;
-        let mut checked = Tensor { value, dtype: meta.dtype, ..*tensor };
-        if let Some(imaginary) = tensor.imaginary {
-            checked.imaginary = Some(self.builder.cast(imaginary, wanted)?);
-        } else if meta.dtype.is_complex() {
-            // The imaginary part of what is real is zero everywhere.
-            let zero = self.builder.binary(coremill_mil::ops::OpKind::Sub, value, value)?;
-            checked.imaginary = Some(zero);
-        }
-        for part in [Some(checked.value), checked.imaginary].into_iter().flatten() {
-            match self.builder.shape(part) {
-                [_, row @ ..] if in_rows && row.len() == meta.sizes.len() => agrees(row, meta)?,
-                shape => {
-                    agrees(shape, meta)?;
-                    self.refine(part, meta);
-                }
+        match self.builder.shape(value) {
+            [_, row @ ..] if in_rows && row.len() == meta.sizes.len() => agrees(row, meta)?,
+            shape => {
+                agrees(shape, meta)?;
+                self.refine(value, meta);
             }
         }
-        Ok(Lowered::Tensor(checked))
+        Ok(Lowered::Tensor(Tensor { value, dtype: meta.dtype }))
     }
 
     /// Lets inference know which open dimensions torch knows, or knows to be those of inputs.
@@ -479,12 +521,6 @@ impl<'p> Lowering<'p> {
         };
         if let Some(&value) = key.as_ref().and_then(|key| self.weights.get(key)) {
             return Ok(Lowered::tensor(value, dtype));
-        }
-        if let Some([real, imaginary]) = weights::complex_parts(name, stored)? {
-            let label = interface::identifier(name);
-            let value = self.builder.named_constant(&label, real);
-            let imaginary = Some(self.builder.named_constant(&label, imaginary));
-            return Ok(Lowered::Tensor(Tensor { value, imaginary, dtype }));
         }
         let constant = weights::constant(name, stored)?;
         let value = self.builder.named_constant(&interface::identifier(name), constant);

@@ -8,6 +8,8 @@ use coremill_pt2::ScalarType;
 pub(crate) enum Lowered {
     /// A tensor.
     Tensor(Tensor),
+    /// The real and the imaginary parts of what the program gives.
+    Pair([ValueId; 2]),
     /// An integer.
     Int(Int),
     /// A float.
@@ -20,13 +22,11 @@ pub(crate) enum Lowered {
     Refused,
 }
 
-/// A tensor, or two that are the real and the imaginary part of a complex one.
+/// A tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tensor {
-    /// The elements, or their real parts.
+    /// The elements.
     pub(crate) value: ValueId,
-    /// The imaginary parts of a complex tensor.
-    pub(crate) imaginary: Option<ValueId>,
     /// torch's element type. Core ML computes in its own: floats in `fp32`, integers in `int32`.
     pub(crate) dtype: ScalarType,
 }
@@ -58,7 +58,6 @@ pub(crate) enum Number {
     Bool(Truth),
     Int(Int),
     Float(Real),
-    Complex(f64, f64),
 }
 
 impl Int {
@@ -71,7 +70,7 @@ impl Int {
 }
 
 impl Number {
-    /// The value, if it is known and real.
+    /// The value, if it is known.
     pub(crate) fn known(self) -> Option<f64> {
         match self {
             Number::Bool(Truth::Known(value)) => Some(f64::from(u8::from(value))),
@@ -83,8 +82,7 @@ impl Number {
 }
 
 impl Lowered {
-    /// A real tensor.
     pub(crate) fn tensor(value: ValueId, dtype: ScalarType) -> Lowered {
-        Lowered::Tensor(Tensor { value, imaginary: None, dtype })
+        Lowered::Tensor(Tensor { value, dtype })
     }
 }

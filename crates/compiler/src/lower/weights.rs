@@ -32,16 +32,6 @@ pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal>
     Ok(Constant::by_size(dtype, &tensor.sizes, bytes))
 }
 
-/// The real and the imaginary part of a stored tensor that is complex, as constants.
-pub(crate) fn complex_parts(name: &str, stored: &Stored) -> Result<Option<[Constant; 2]>, Refusal> {
-    let Some(parts) = stored_parts(name, stored)? else { return Ok(None) };
-    let constant = |tensor: &Tensor| -> Result<Constant, Refusal> {
-        let bytes = elements(name, tensor, DType::Fp32)?;
-        Ok(Constant::by_size(DType::Fp32, &tensor.sizes, bytes))
-    };
-    Ok(Some([constant(&parts[0])?, constant(&parts[1])?]))
-}
-
 /// The real and the imaginary part of a stored tensor that is complex: the parts take turns, and each is a tensor of
 /// which every second element counts.
 pub(crate) fn stored_parts(name: &str, stored: &Stored) -> Result<Option<[Tensor; 2]>, Refusal> {

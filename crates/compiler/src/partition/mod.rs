@@ -37,7 +37,7 @@ use self::part::{Part, TakeOver, crosses, cut};
 pub(crate) use self::report::report;
 pub use self::report::{Cost, Outside, PartReport, Reason, Report};
 use self::stages::Stages;
-use crate::decompose::{has_complex, pairs};
+use crate::decompose::{complex_outputs, pairs};
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Probe, probe};
 use crate::options::{Options, States};
@@ -81,10 +81,6 @@ pub(crate) struct Division {
     pub(crate) delegated: Vec<Delegated>,
     /// By call why it stays outside; none for those inside, and for numbers.
     pub(crate) outside: Vec<Option<Why>>,
-    /// Calls on complex numbers that are not written with real ones, so that all such calls go together.
-    pub(crate) complex: Vec<Refused>,
-    /// Calls that were to stay outside, and do not for that reason.
-    pub(crate) kept: Vec<Refused>,
     /// Names of operators to be left outside that no call has.
     pub(crate) in_vain: Vec<String>,
     stages: Stages,
@@ -133,27 +129,22 @@ pub(crate) fn divide(
         }
     }
     let mut divider = Divider::new(program, wishes, &is_asked);
-    let (mut complex, mut kept) = (Vec::new(), Vec::new());
     if !divider.is_one()? {
-        match pairs(&divider.program) {
-            Ok(None) => {}
-            Ok(Some(paired)) => {
-                let is_asked: Vec<bool> =
-                    paired.sources.iter().map(|source| is_asked[*source]).collect();
-                divider = Divider::new(paired.program, wishes, &is_asked);
-            }
-            Err(Error::Refused(refused)) => {
-                complex = refused;
-                kept = divider.keep_complex();
-            }
-            Err(error) => return Err(error),
+        let refused = complex_outputs(&divider.program);
+        if !refused.is_empty() {
+            return Err(Error::Refused(refused));
+        }
+        if let Some(paired) = pairs(&divider.program).map_err(Error::Program)? {
+            let is_asked: Vec<bool> =
+                paired.sources.iter().map(|source| is_asked[*source]).collect();
+            divider = Divider::new(paired.program, wishes, &is_asked);
         }
         sizes::from_inputs(&mut divider.program);
         divider.flow = Flow::of(&divider.program.graph);
         divider.probe();
     }
     let (program, division) = divider.finish();
-    Ok((program, Division { complex, kept, in_vain, ..division }))
+    Ok((program, Division { in_vain, ..division }))
 }
 
 /// What ExecuTorch's partitioner calls an operator, in torch's form and in that of the edge dialect.
@@ -187,22 +178,6 @@ impl<'w> Divider<'w> {
         });
         let outside = outside.collect();
         Divider { program, frame, wishes, flow, outside, known: HashMap::new() }
-    }
-
-    /// Lets calls on complex numbers be delegated that were to stay outside: their operands cannot leave a delegate.
-    fn keep_complex(&mut self) -> Vec<Refused> {
-        let mut kept = Vec::new();
-        for (call, node) in self.program.graph.nodes.iter().enumerate() {
-            if self.outside[call].is_some()
-                && !self.wishes.nothing
-                && has_complex(&self.program.graph, node)
-            {
-                self.outside[call] = None;
-                let reason = "complex numbers cannot cross the edge of a delegate";
-                kept.push(Refused::of(node, Refusal::new(reason)));
-            }
-        }
-        kept
     }
 
     /// Whether all calls make one partition, which is then known.
@@ -308,15 +283,8 @@ impl<'w> Divider<'w> {
                     *why = None;
                 }
             }
-            let division = Division {
-                delegated,
-                outside,
-                complex: Vec::new(),
-                kept: Vec::new(),
-                in_vain: Vec::new(),
-                stages,
-                flow: self.flow,
-            };
+            let division =
+                Division { delegated, outside, in_vain: Vec::new(), stages, flow: self.flow };
             return (self.program, division);
         }
     }

@@ -128,7 +128,7 @@ pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Divisio
         method: method.to_owned(),
         parts: parts.collect(),
         outside,
-        delegated_all_the_same: division.kept.clone(),
+        delegated_all_the_same: Vec::new(),
         skipped_in_vain: division.in_vain.clone(),
     }
 }

@@ -5,7 +5,6 @@ use coremill_pt2::Argument;
 use super::{Parts, Rule};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_complex;
-use crate::decompose::ops::hypotenuse;
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
 
@@ -55,6 +54,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("dim_order_ops._to_dim_order_copy", converted),
     ("dim_order_ops._clone_dim_order", same),
     ("aten.div", quotient),
+    ("aten.divide", quotient),
     ("aten.true_divide", quotient),
     ("aten.reciprocal", |call| {
         let y = call.both_parts("self")?;
@@ -99,7 +99,17 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten.baddbmm", added_product),
     ("aten.linalg_vector_norm", norm),
     ("aten.norm", norm),
-    ("aten.isfinite", finite),
+    ("aten.isfinite", |call| tested(call, "logical_and")),
+    ("aten.isinf", |call| tested(call, "logical_or")),
+    ("aten.isnan", |call| tested(call, "logical_or")),
+    ("aten.isreal", |call| {
+        let [_, imaginary] = call.both_parts("self")?;
+        one(call.compare_number("eq", &imaginary, Argument::Int(0))?)
+    }),
+    ("aten.adjoint", conjugate_transpose),
+    ("aten.mH", conjugate_transpose),
+    ("aten.linalg_multi_dot", |call| chain(call, "tensors")),
+    ("aten.chain_matmul", |call| chain(call, "matrices")),
 ];
 
 /// A number from its magnitude and its angle.
@@ -114,6 +124,10 @@ fn turned(
 
 fn angle(call: &mut Call<'_>, real: &Tensor, imaginary: &Tensor) -> Maybe {
     call.join("aten.atan2.default", imaginary, real)
+}
+
+fn hypotenuse(call: &mut Call<'_>, real: &Tensor, imaginary: &Tensor) -> Maybe {
+    call.join("aten.hypot.default", real, imaginary)
 }
 
 fn magnitude(call: &mut Call<'_>) -> Maybe {
@@ -234,7 +248,7 @@ fn root(call: &mut Call<'_>) -> Results {
         let half = call.clamp(&half, Some(0.0), None)?;
         halves.push(call.map("sqrt", &half)?);
     }
-    let below = call.compare_number("lt", &imaginary, Argument::Int(0))?;
+    let below = call.test("signbit", &imaginary)?;
     let minus = call.map("neg", &halves[1])?;
     let imaginary = call.choose(&below, &minus, &halves[1])?;
     let real = halves.swap_remove(0);
@@ -274,15 +288,22 @@ fn compared(call: &mut Call<'_>, function: &str, both: &str) -> Results {
     one(call.logic(both, &real, &imaginary)?)
 }
 
+fn matrix_product(
+    call: &mut Call<'_>,
+    x: &[Tensor; 2],
+    y: &[Tensor; 2],
+) -> Result<[Tensor; 2], Refusal> {
+    let [plus, minus] = [call.matmul(&x[0], &y[0])?, call.matmul(&x[1], &y[1])?];
+    let [left, right] = [call.matmul(&x[0], &y[1])?, call.matmul(&x[1], &y[0])?];
+    Ok([call.subtract(&plus, &minus)?, call.add(&left, &right)?])
+}
+
 /// A product of matrices, and what is added to it.
 fn added_product(call: &mut Call<'_>) -> Results {
     let names = if call.has("mat1") { ["mat1", "mat2"] } else { ["batch1", "batch2"] };
     let (x, y) = (call.both_parts(names[0])?, call.both_parts(names[1])?);
     let (beta, alpha) = (call.float_or("beta", 1.0)?, call.float_or("alpha", 1.0)?);
-    let [plus, minus] = [call.matmul(&x[0], &y[0])?, call.matmul(&x[1], &y[1])?];
-    let [left, right] = [call.matmul(&x[0], &y[1])?, call.matmul(&x[1], &y[0])?];
-    let real = call.subtract(&plus, &minus)?;
-    let imaginary = call.add(&left, &right)?;
+    let [real, imaginary] = matrix_product(call, &x, &y)?;
     let [added_real, added_imaginary] = call.both_parts("self")?;
     let real = weighted(call, &added_real, beta, &real, alpha)?;
     let imaginary = weighted(call, &added_imaginary, beta, &imaginary, alpha)?;
@@ -305,15 +326,41 @@ fn norm(call: &mut Call<'_>) -> Results {
     }
 }
 
-/// Whether both parts are finite.
-fn finite(call: &mut Call<'_>) -> Results {
+/// A test of both parts.
+fn tested(call: &mut Call<'_>, both: &str) -> Results {
     let parts = call.both_parts("self")?;
     let mut tests = Vec::with_capacity(2);
     for part in &parts {
         tests.extend(call.with_self(part)?);
     }
     match tests.as_slice() {
-        [real, imaginary] => one(call.logic("logical_and", real, imaginary)?),
+        [real, imaginary] => one(call.logic(both, real, imaginary)?),
         _ => refuse!("a test has one result"),
+    }
+}
+
+fn conjugate_transpose(call: &mut Call<'_>) -> Results {
+    let [real, imaginary] = call.both_parts("self")?;
+    let imaginary = call.map("neg", &imaginary)?;
+    let (real, imaginary) = (call.turned(&real)?, call.turned(&imaginary)?);
+    call.pair(real, imaginary)
+}
+
+/// Products of matrices from the left to the right.
+fn chain(call: &mut Call<'_>, name: &str) -> Results {
+    let Argument::List(items) = call.argument(name)? else {
+        refuse!("`{name}` is not a list of tensors");
+    };
+    let mut product: Option<[Tensor; 2]> = None;
+    for item in items {
+        let y = call.both_parts_of(name, item)?;
+        product = Some(match product {
+            Some(x) => matrix_product(call, &x, &y)?,
+            None => y,
+        });
+    }
+    match product {
+        Some([real, imaginary]) => call.pair(real, imaginary),
+        None => refuse!("`{name}` is empty"),
     }
 }

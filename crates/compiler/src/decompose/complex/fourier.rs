@@ -1,13 +1,16 @@
-//! Fourier transforms as products with matrices that the program stores.
+//! Fourier transforms as products with matrices that the program stores, and as convolutions.
 
 use coremill_pt2::{Argument, ScalarType, Size, Target};
 
 use super::{Parts, Rule};
+use crate::bounds::created;
 use crate::decompose::call::{Call, Results, Tensor, one, position};
+use crate::decompose::dtype::is_complex;
 use crate::decompose::ops::padded;
-use crate::decompose::words::Maybe;
+use crate::decompose::size;
+use crate::decompose::words::{Maybe, list};
 use crate::error::{Refusal, refuse};
-use crate::fourier::{self, Kind, MAX_MATRIX, Scale, Transform, Way};
+use crate::fourier::{self, Kind, MAX_MATRIX, Transform, Way};
 
 pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten._fft_c2c", |call| {
@@ -56,14 +59,25 @@ impl Transform {
     /// Transforms what has at least as many elements along the axis as are needed, or fewer, which counts as zeros
     /// after them.
     fn apply_to(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts, Refusal> {
-        let extent = fourier::known_extent(&extents(&x.real), self.axis)?;
-        let points = self.known_points()?;
+        let extent = extents(&x.real)[self.axis];
+        let (extent, points) = match (extent, self.points) {
+            (Some(extent), Some(points)) => (extent, points),
+            (_, None) => return self.apply_open(call, x),
+            (None, Some(_)) => return Err(fourier::unknown_extent(self.axis)),
+        };
         let inputs = extent.min(self.inputs(points));
-        let parts = [Some(x.real), x.imaginary].into_iter().flatten();
-        let mut lines = Vec::with_capacity(2);
-        for part in parts {
-            lines.push(call.slice(&part, self.axis, 0, inputs as i64, 1)?);
+        let x = Parts {
+            real: call.slice(&x.real, self.axis, 0, inputs as i64, 1)?,
+            imaginary: match &x.imaginary {
+                Some(part) => Some(call.slice(part, self.axis, 0, inputs as i64, 1)?),
+                None => None,
+            },
+        };
+        // A nested graph holds no matrices.
+        if call.frame.is_nested {
+            return self.apply_open(call, x);
         }
+        let lines: Vec<Tensor> = [Some(x.real), x.imaginary].into_iter().flatten().collect();
         if inputs.saturating_mul(points).saturating_mul(4) > MAX_MATRIX {
             refuse!(
                 "a Fourier transform of {points} points would need a matrix of too many elements"
@@ -73,7 +87,10 @@ impl Transform {
         let width = inputs * lines.len() as u64;
         let matrix = call.constant(&[matrix.len() as u64 / width.max(1), width], &matrix)?;
         let matrix = call.cast(&matrix, lines[0].dtype)?;
-        let line = call.concatenate(&lines, self.axis)?;
+        let line = match lines.as_slice() {
+            [only] => only.clone(),
+            lines => call.concatenate(lines, self.axis)?,
+        };
         let last = line.rank() - 1;
         let line = call.transpose(&line, self.axis, last)?;
         let matrix = call.turned(&matrix)?;
@@ -86,6 +103,92 @@ impl Transform {
         let real = call.slice(&y, self.axis, 0, outputs, 1)?;
         let imaginary = call.slice(&y, self.axis, outputs, outputs, 1)?;
         Ok(Parts { real, imaginary: Some(imaginary) })
+    }
+
+    /// The same with matrices that are computed when the program runs, for as many points as the axis then has.
+    fn apply_open(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts, Refusal> {
+        let inputs = x.real.sizes[self.axis].clone();
+        let points = match (self.points, self.kind) {
+            (Some(points), _) => Size::Fixed(points as i64),
+            (None, Kind::ToReal) => {
+                size::multiply(&size::add(&inputs, &Size::Fixed(-1)), &Size::Fixed(2))
+            }
+            (None, _) => inputs.clone(),
+        };
+        let outputs = match self.kind {
+            Kind::FromReal => size::add(&size::divided(&points, &Size::Fixed(2)), &Size::Fixed(1)),
+            _ => points.clone(),
+        };
+        let [cosines, sines] = self.waves(call, &inputs, &outputs, &points)?;
+        let last = x.real.rank() - 1;
+        let along = |call: &mut Call<'_>, x: &Tensor, matrix: &Tensor| {
+            let matrix = call.cast(matrix, x.dtype)?;
+            let line = call.transpose(x, self.axis, last)?;
+            let y = call.matmul(&line, &matrix)?;
+            call.transpose(&y, self.axis, last)
+        };
+        let mut real = along(call, &x.real, &cosines)?;
+        if let Some(imaginary) = &x.imaginary {
+            let part = along(call, imaginary, &sines)?;
+            real = call.add(&real, &part)?;
+        }
+        if self.kind == Kind::ToReal {
+            return Ok(Parts { real, imaginary: None });
+        }
+        let turned = along(call, &x.real, &sines)?;
+        let imaginary = match &x.imaginary {
+            Some(imaginary) => {
+                let part = along(call, imaginary, &cosines)?;
+                call.subtract(&part, &turned)?
+            }
+            None => call.times(&turned, -1.0)?,
+        };
+        Ok(Parts { real, imaginary: Some(imaginary) })
+    }
+
+    /// Cosines and sines, a row for each input and a column for each output, with the factor of the transform.
+    fn waves(
+        &self,
+        call: &mut Call<'_>,
+        inputs: &Size,
+        outputs: &Size,
+        points: &Size,
+    ) -> Result<[Tensor; 2], Refusal> {
+        let rows = call.count(inputs, ScalarType::Int64)?;
+        let rows = call.unsqueeze(&rows, 1)?;
+        let columns = call.count(outputs, ScalarType::Int64)?;
+        // Integers, so that the angles of many points keep their precision: 46340 points still fit 32 bits.
+        let turns = call.multiply(&rows, &columns)?;
+        let count = call.size_argument(points)?;
+        let turns = call.with("remainder", &turns, count.clone())?;
+        let count = call.full(Vec::new(), count, ScalarType::Int64)?;
+        let count = call.cast(&count, ScalarType::Float32)?;
+        let turns = call.cast(&turns, ScalarType::Float32)?;
+        let turns = call.divide(&turns, &count)?;
+        let angles = call.times(&turns, 2.0 * std::f64::consts::PI)?;
+        let mut waves = [call.map("cos", &angles)?, call.map("sin", &angles)?];
+        for (wave, sign) in waves.iter_mut().zip([1.0, self.sign()]) {
+            if sign * self.scale.factor != 1.0 {
+                *wave = call.times(wave, sign * self.scale.factor)?;
+            }
+            if self.scale.power != 0.0 {
+                let scale = call.power(&count, Argument::Float(self.scale.power))?;
+                *wave = call.multiply(wave, &scale)?;
+            }
+            if self.kind == Kind::ToReal {
+                // What has a mirror image counts twice: all but the first and the middle one.
+                let first = call.compare_number("eq", &rows, Argument::Int(0))?;
+                let twice = call.with("mul", &rows, Argument::Int(2))?;
+                let twice = call.cast(&twice, ScalarType::Float32)?;
+                let middle = call.compare("eq", &twice, &count)?;
+                let once = call.logic("logical_or", &first, &middle)?;
+                let once = call.cast(&once, ScalarType::Float32)?;
+                let weights = call.times(&once, -1.0)?;
+                let weights = call.add_number(&weights, 2.0)?;
+                *wave = call.multiply(wave, &weights)?;
+            }
+        }
+        Ok(waves)
     }
 }
 
@@ -156,8 +259,10 @@ fn frequencies(call: &mut Call<'_>, half: bool) -> Results {
 struct Frames {
     points: i64,
     hop: i64,
+    /// The window, with zeros at both sides up to as many elements as there are points.
     window: Option<Tensor>,
-    onesided: bool,
+    /// How many frequencies there are.
+    outputs: i64,
     /// By which a forward transform is multiplied.
     scale: f64,
     center: bool,
@@ -187,132 +292,200 @@ impl Frames {
             window = Some(call.pad(&given, &pads, Argument::Float(0.0))?);
         }
         let normalized = call.bool("normalized")?;
+        let onesided = !call.has("onesided") || call.bool("onesided")?;
         Ok(Frames {
             points,
             hop,
             window,
-            onesided: !call.has("onesided") || call.bool("onesided")?,
+            outputs: if onesided { points / 2 + 1 } else { points },
             scale: if normalized { 1.0 / (points as f64).sqrt() } else { 1.0 },
             center: call.has("center") && call.bool("center")?,
         })
     }
 
-    /// The transform of each frame, which is along the last axis.
-    fn transform(&self, kind: Kind, way: Way, axis: usize, factor: f64) -> Transform {
-        let scale = Scale { factor, power: 0.0 };
-        Transform { kind, way, axis, points: Some(self.points as u64), scale }
+    /// The elements on each side that are beside the signal.
+    fn side(&self) -> i64 {
+        if self.center { self.points / 2 } else { 0 }
+    }
+
+    /// A filter for the cosine of each frequency and one for its sine: the wave under the window, times the factor of
+    /// the frequency.
+    fn filters(
+        &self,
+        call: &mut Call<'_>,
+        dtype: ScalarType,
+        factor: impl Fn(u64) -> f64,
+    ) -> Maybe {
+        let (points, outputs) = (self.points as u64, self.outputs as u64);
+        let sizes = [2 * outputs, 1, points];
+        let mut filters = Vec::with_capacity(created(&sizes)?);
+        for is_sine in [false, true] {
+            for k in 0..outputs {
+                for t in 0..points {
+                    let angle = fourier::angle(points, k, t);
+                    let wave = if is_sine { -angle.sin() } else { angle.cos() };
+                    filters.push((factor(k) * wave) as f32);
+                }
+            }
+        }
+        let filters = call.constant(&sizes, &filters)?;
+        let filters = call.cast(&filters, dtype)?;
+        match &self.window {
+            Some(window) => {
+                let window = call.cast(window, dtype)?;
+                call.multiply(&filters, &window)
+            }
+            None => Ok(filters),
+        }
+    }
+
+    fn convolution(
+        &self,
+        call: &mut Call<'_>,
+        x: &Tensor,
+        filters: &Tensor,
+        is_back: bool,
+    ) -> Maybe {
+        let (hop, points) = (Size::Fixed(self.hop), Size::Fixed(self.points));
+        let less = |size: &Size, by: i64| size::add(size, &Size::Fixed(-by));
+        let (channels, length) = if is_back {
+            let rest = size::multiply(&less(&x.sizes[2], 1), &hop);
+            (Size::Fixed(1), size::add(&rest, &points))
+        } else {
+            let steps = size::divided(&less(&x.sizes[2], self.points), &hop);
+            (filters.sizes[0].clone(), less(&steps, -1))
+        };
+        let given = [
+            ("input", x.argument()),
+            ("weight", filters.argument()),
+            ("bias", Argument::None),
+            ("stride", list([self.hop])),
+            ("padding", list([0])),
+            ("dilation", list([1])),
+            ("transposed", Argument::Bool(is_back)),
+            ("output_padding", list([0])),
+            ("groups", Argument::Int(1)),
+        ];
+        let sizes = vec![x.sizes[0].clone(), channels, length];
+        call.emit("aten.convolution.default", &given, x.dtype, sizes)
+    }
+
+    /// The sums of the squared windows where that many frames overlap.
+    fn envelope(&self, call: &mut Call<'_>, count: &Size, dtype: ScalarType) -> Maybe {
+        let one = || Size::Fixed(1);
+        let ones = call.full(vec![one(), one(), count.clone()], Argument::Float(1.0), dtype)?;
+        let sizes = vec![one(), one(), Size::Fixed(self.points)];
+        let square = match &self.window {
+            Some(window) => {
+                let window = call.cast(window, dtype)?;
+                let square = call.multiply(&window, &window)?;
+                call.view(&square, sizes)?
+            }
+            None => call.full(sizes, Argument::Float(1.0), dtype)?,
+        };
+        self.convolution(call, &ones, &square, true)
     }
 }
 
-/// Frames under the window, each transformed.
+/// A convolution: each filter is a wave under the window.
 fn short_time(call: &mut Call<'_>) -> Results {
-    let mut x = call.tensor("self")?;
+    let x = call.tensor("self")?;
     let frames = Frames::of(call)?;
+    let rank = x.rank();
+    let mut x = match rank {
+        1 => call.view(&x, [vec![Size::Fixed(1); 2], x.sizes.clone()].concat())?,
+        _ => call.unsqueeze(&x, 1)?,
+    };
     if frames.center {
         let mode = if call.has("pad_mode") { call.text("pad_mode")? } else { "reflect" };
-        let pads = [frames.points / 2; 2];
-        x = padded(call, &x, &pads, mode)?;
+        x = padded(call, &x, &[frames.side(); 2], mode)?;
     }
-    let at = x.rank() - 1;
-    let length = fourier::known_extent(&extents(&x), at)? as i64;
-    if length < frames.points {
+    if let Some(length) = x.sizes[2].fixed()
+        && length < frames.points
+    {
         refuse!("the signal has {length} elements, which are no frame of {}", frames.points);
     }
-    let count = (length - frames.points) / frames.hop + 1;
-    let mut sizes = x.sizes.clone();
-    sizes[at] = Size::Fixed(count);
-    sizes.push(Size::Fixed(frames.points));
-    let given = [
-        ("self", x.argument()),
-        ("dimension", Argument::Int(at as i64)),
-        ("size", Argument::Int(frames.points)),
-        ("step", Argument::Int(frames.hop)),
-    ];
-    let mut y = call.emit("aten.unfold_copy.default", &given, x.dtype, sizes)?;
-    if let Some(window) = &frames.window {
-        y = call.multiply(&y, window)?;
+    let filters = frames.filters(call, x.dtype, |_| frames.scale)?;
+    let mut y = frames.convolution(call, &x, &filters, false)?;
+    if rank == 1 {
+        y = call.squeeze(&y, 0)?;
     }
-    let kind = if frames.onesided { Kind::FromReal } else { Kind::Complex };
-    let transform = frames.transform(kind, Way::Forward, at + 1, frames.scale);
-    let y = transform.apply_to(call, Parts { real: y, imaginary: None })?;
-    let real = call.turned(&y.real)?;
-    let imaginary = match &y.imaginary {
-        Some(imaginary) => call.turned(imaginary)?,
-        None => refuse!("a spectrum lacks a part"),
-    };
-    let is_complex = crate::decompose::dtype::is_complex(call.result(0)?.dtype);
-    if is_complex {
+    let [real, imaginary] = halves(call, &y, rank - 1, frames.outputs)?;
+    if is_complex(call.result(0)?.dtype) {
         return call.pair(real, imaginary);
     }
-    let rank = real.rank();
-    one(call.stack(&[real, imaginary], rank)?)
+    one(call.stack(&[real, imaginary], rank + 1)?)
 }
 
-/// Adds frames, the last axis, where they overlap.
-fn overlapped(call: &mut Call<'_>, x: &Tensor, hop: i64) -> Maybe {
-    let known = extents(x);
-    let at = x.rank() - 2;
-    let (count, points) =
-        (fourier::known_extent(&known, at)? as i64, fourier::known_extent(&known, at + 1)? as i64);
-    let total = points + hop * (count - 1);
-    let mut sizes = x.sizes[..at].to_vec();
-    sizes.push(Size::Fixed(count * points));
-    let flat = call.view(x, sizes.clone())?;
-    let starts = call.count(&Size::Fixed(count), ScalarType::Int64)?;
-    let starts = call.with("mul", &starts, Argument::Int(hop))?;
-    let starts = call.unsqueeze(&starts, 1)?;
-    let places = call.count(&Size::Fixed(points), ScalarType::Int64)?;
-    let index = call.add(&starts, &places)?;
-    let index = call.view(&index, vec![Size::Fixed(count * points)])?;
-    let index = call.expand(&index, sizes.clone())?;
-    sizes[at] = Size::Fixed(total);
-    let blank = call.full(sizes, Argument::Float(0.0), x.dtype)?;
+/// The two parts of an axis, of this many elements each.
+fn halves(call: &mut Call<'_>, x: &Tensor, at: usize, each: i64) -> Result<[Tensor; 2], Refusal> {
+    let mut sizes = x.sizes.clone();
+    sizes[at] = Size::Fixed(each);
     let given = [
-        ("self", blank.argument()),
+        ("self", x.argument()),
+        ("split_sizes", list([each; 2])),
         ("dim", Argument::Int(at as i64)),
-        ("index", index.argument()),
-        ("src", flat.argument()),
     ];
-    call.emit("aten.scatter_add.default", &given, x.dtype, blank.sizes)
+    let types = vec![(x.dtype, sizes); 2];
+    let parts = call.emit_list("aten.split_with_sizes_copy.default", &given, types)?;
+    parts.try_into().map_err(|_| Refusal::new("a split gives two parts"))
 }
 
-/// Frames added where they overlap, over the sum of the squared windows.
+/// A transposed convolution, which adds frames up where they overlap, over the sum of the squared windows.
 fn short_time_inverse(call: &mut Call<'_>) -> Results {
     let x = call.both_parts("self")?;
-    if crate::decompose::dtype::is_complex(call.result(0)?.dtype) {
-        refuse!("an inverse transform to a complex signal is not written with real numbers");
+    if is_complex(call.result(0)?.dtype) {
+        refuse!("an inverse transform to a complex signal is not supported");
     }
     let frames = Frames::of(call)?;
-    let dtype = x[0].dtype;
-    let [real, imaginary] = [call.turned(&x[0])?, call.turned(&x[1])?];
-    let at = real.rank() - 1;
-    let kind = if frames.onesided { Kind::ToReal } else { Kind::Complex };
-    let scale = 1.0 / (frames.points as f64 * frames.scale);
-    let transform = frames.transform(kind, Way::Backward, at, scale);
-    let count = real.sizes[at - 1].clone();
-    let signal = Parts { real, imaginary: Some(imaginary) };
-    let mut y = transform.apply_to(call, signal)?.real;
-    let window = match &frames.window {
-        Some(window) => call.cast(window, dtype)?,
-        None => call.full(vec![Size::Fixed(frames.points)], Argument::Float(1.0), dtype)?,
-    };
-    y = call.multiply(&y, &window)?;
-    let y = overlapped(call, &y, frames.hop)?;
-    let square = call.multiply(&window, &window)?;
-    let square = call.expand(&square, vec![count, Size::Fixed(frames.points)])?;
-    let envelope = overlapped(call, &square, frames.hop)?;
-    let last = y.rank() - 1;
-    let total = fourier::known_extent(&extents(&y), last)? as i64;
-    let start = if frames.center { frames.points / 2 } else { 0 };
-    let length = if call.has("length") {
-        call.int("length")?
-    } else {
-        total - start - if frames.center { frames.points / 2 } else { 0 }
-    };
-    if length < 1 || start + length > total {
-        refuse!("`length` is {length}, of the {} elements that there are", total - start);
+    let (rank, dtype) = (x[0].rank(), x[0].dtype);
+    let Some(at) = rank.checked_sub(2) else { refuse!("a spectrum has two axes at least") };
+    let count = x[0].sizes[at + 1].clone();
+    let mut y = call.concatenate(&x, at)?;
+    if rank == 2 {
+        y = call.unsqueeze(&y, 0)?;
     }
-    let y = call.slice(&y, last, start, length, 1)?;
-    let envelope = call.slice(&envelope, 0, start, length, 1)?;
+    let (points, outputs) = (frames.points as u64, frames.outputs as u64);
+    let is_half = outputs != points || points == 1;
+    let scale = 1.0 / (points as f64 * frames.scale);
+    let filters = frames.filters(call, dtype, |k| {
+        let is_mirrored = is_half && k != 0 && 2 * k != points;
+        scale * if is_mirrored { 2.0 } else { 1.0 }
+    })?;
+    let y = frames.convolution(call, &y, &filters, true)?;
+    let total = y.sizes[2].clone();
+    let start = frames.side();
+    let end = match call.has("length") {
+        true => size::add(&call.sizes("length")?[0], &Size::Fixed(start)),
+        false => size::add(&total, &Size::Fixed(-start)),
+    };
+    if let (Some(end), Some(total)) = (end.fixed(), total.fixed())
+        && (end > total || start >= end)
+    {
+        refuse!("`length` asks for more than the {} elements that there are", total - start);
+    }
+    let sizes = if rank == 2 { vec![total] } else { vec![y.sizes[0].clone(), total] };
+    let y = call.view(&y, sizes)?;
+    let envelope = frames.envelope(call, &count, dtype)?;
+    let envelope = call.view(&envelope, vec![envelope.sizes[2].clone()])?;
+    let y = between(call, &y, start, &end)?;
+    let envelope = between(call, &envelope, start, &end)?;
     one(call.divide(&y, &envelope)?)
+}
+
+/// The elements of the last axis from one to another.
+fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> Maybe {
+    let at = x.rank() - 1;
+    if start == 0 && x.sizes[at] == *end {
+        return Ok(x.clone());
+    }
+    let mut sizes = x.sizes.clone();
+    sizes[at] = size::add(end, &Size::Fixed(-start));
+    let given = [
+        ("self", x.argument()),
+        ("dim", Argument::Int(at as i64)),
+        ("start", Argument::Int(start)),
+        ("end", call.size_argument(end)?),
+    ];
+    call.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)
 }

@@ -1,8 +1,8 @@
 //! Complex numbers as pairs of real tensors.
 //!
-//! Neither ExecuTorch's programs nor the edges of delegates hold complex tensors. Before a program is divided, every
-//! call that takes or gives some is rewritten to calls of real ones; and so are Fourier transforms, which become
-//! products with matrices. What the program stores becomes two tensors, each a view of every second element.
+//! Neither Core ML nor ExecuTorch's programs hold complex tensors. Before a program is lowered or divided, every call
+//! that takes or gives some is rewritten to calls of real ones; and so are Fourier transforms, which become products with
+//! matrices and convolutions. What the program stores becomes two tensors, each a view of every second element.
 //!
 //! | module | holds |
 //! |---|---|
@@ -18,24 +18,27 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use coremill_pt2::{
-    Argument, ExportedProgram, Graph, InputKind, Meta, Node, OutputKind, Schema, Size, Stored,
+    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Schema, Stored,
     Target, ValueId, operators,
 };
 
-use super::call::{Call, Results, Tensor, meta};
+use super::call::{Call, Results, Tensor, meta, target};
 use super::dtype::is_complex;
 use super::{Frame, Natives, Rewrite};
-use crate::error::{Error, Refusal, Refused, refuse};
+use crate::error::{Refusal, Refused, refuse};
 use crate::lower::{part_of, stored_parts};
 use crate::portable::kernel;
 
 /// A program without complex numbers.
 #[derive(Clone, Debug)]
 pub struct Paired {
-    /// The program.
+    /// The program. Of its values only those are complex that it gives, by calls of `aten.complex` at the end.
     pub program: ExportedProgram,
     /// For each node of the program's graph the index of the node that it was made of.
     pub sources: Vec<usize>,
+    /// Why calls are not written with real numbers, by their names. They are left as they were, and so is what depends
+    /// on them.
+    pub refused: HashMap<String, Refusal>,
 }
 
 /// What pairs are written in: any operator, as whoever performs the program takes apart what it does not have.
@@ -58,68 +61,184 @@ impl Natives for Anything {
 /// What becomes of a call, by its operator without the overload.
 type Rule = fn(&mut Call<'_>) -> Results;
 
-/// Takes complex numbers out of a program; none if it has none. Graphs nested in it are left as they are.
-///
-/// # Errors
-/// All calls that are not written with real numbers, each with the reason.
-pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Error> {
-    let tables = [apart::RULES, arithmetic::RULES, fourier::RULES];
-    let rules: HashMap<&str, Rule> = tables.into_iter().flatten().copied().collect();
-    let graph = &program.graph;
-    let is_involved = |node: &Node| has_complex(graph, node) || fourier::is_transform(&node.target);
-    if !graph.nodes.iter().any(is_involved) {
+/// Takes complex numbers out of a program, and of the graphs nested in it; none if it has none.
+pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Refusal> {
+    if !program.graph.nodes.iter().any(|node| is_involved(&program.graph, node)) {
         return Ok(None);
     }
     let mut program = program.clone();
-    let symbols = std::mem::take(&mut program.symbols);
-    let mut rewrite = Rewrite::new(Box::new(Anything), symbols);
-    let mut all_refused = Vec::new();
-    let mut given = std::mem::take(&mut program.graph);
-    let nodes = std::mem::take(&mut given.nodes);
-    let mut frame = Frame::of(given);
-    split_weights(&mut program, &mut frame).map_err(Error::Program)?;
-    let mut lost: HashSet<ValueId> = HashSet::new();
-    for (index, mut node) in nodes.into_iter().enumerate() {
-        frame.resolve(&mut node);
-        if !is_involved_now(&frame, &node) {
-            frame.push(index, vec![node]);
-            continue;
-        }
-        // What a call that is refused would give is not there; one reason is enough.
-        let mut is_lost = false;
-        node.for_each_use(&mut |id| is_lost |= lost.contains(&id));
-        if is_lost {
-            lost.extend(node.defined());
-            continue;
-        }
-        let mut call = Call::new(&mut rewrite, &mut frame, &node);
-        let by_name = rules.get(base(&node.target).as_str()).copied();
-        let made = match by_name.or_else(|| apart::rule(operators::of(&node.target))) {
-            Some(rule) => rule(&mut call).and_then(|results| call.finish(results)),
-            None => Err(Refusal::new(format!(
-                "`{}` of complex numbers is not written with real ones, and ExecuTorch's programs hold no others",
-                node.target
-            ))),
-        };
-        match made {
-            Ok(made) => frame.push(index, made),
-            Err(refusal) => {
-                lost.extend(node.defined());
-                all_refused.push(Refused::of(&node, refusal));
-            }
-        }
-    }
-    frame.resolve_outputs();
-    if all_refused.is_empty() {
-        refuse_outputs(&program, &frame, &mut all_refused);
-    }
-    if !all_refused.is_empty() {
-        return Err(Error::Refused(all_refused));
-    }
+    let tables = [apart::RULES, arithmetic::RULES, fourier::RULES];
+    let mut pairing = Pairing {
+        rewrite: Rewrite::new(Box::new(Anything), std::mem::take(&mut program.symbols)),
+        rules: tables.into_iter().flatten().copied().collect(),
+        refused: HashMap::new(),
+    };
+    let mut graph = std::mem::take(&mut program.graph);
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut frame = Frame::of(graph);
+    split_weights(&mut program, &mut frame)?;
+    pairing.graph(&mut frame, nodes);
+    pairing.join_outputs(&mut frame)?;
+    let Pairing { rewrite, refused, .. } = pairing;
     program.symbols = rewrite.into_symbols();
     let sources = std::mem::take(&mut frame.sources);
     frame.store(&mut program);
-    Ok(Some(Paired { program, sources }))
+    Ok(Some(Paired { program, sources, refused }))
+}
+
+/// A program being rewritten.
+struct Pairing {
+    rewrite: Rewrite,
+    rules: HashMap<&'static str, Rule>,
+    refused: HashMap<String, Refusal>,
+}
+
+impl Pairing {
+    fn graph(&mut self, frame: &mut Frame, nodes: Vec<Node>) {
+        // What calls give that are left as they were.
+        let mut lost: HashSet<ValueId> = HashSet::new();
+        for (index, mut node) in nodes.into_iter().enumerate() {
+            frame.resolve(&mut node);
+            if !is_involved(&frame.graph, &node) {
+                frame.push(index, vec![node]);
+                continue;
+            }
+            let mut is_lost = false;
+            node.for_each_use(&mut |id| is_lost |= lost.contains(&id));
+            let made = if is_lost { None } else { Some(self.node(frame, &node)) };
+            let made = match made {
+                Some(Ok(made)) => made,
+                left => {
+                    if let Some(Err(refusal)) = left {
+                        self.refused.insert(node.name.clone(), refusal);
+                    }
+                    lost.extend(node.defined().filter(|id| is_complex_value(&frame.graph, *id)));
+                    vec![node]
+                }
+            };
+            frame.push(index, made);
+        }
+        frame.resolve_outputs();
+    }
+
+    /// The calls of real numbers that do what a call does.
+    fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>, Refusal> {
+        if let Target::HigherOrder(_) = node.target {
+            return self.higher_order(frame, node.clone());
+        }
+        let by_name = self.rules.get(base(&node.target).as_str()).copied();
+        let Some(rule) = by_name.or_else(|| apart::rule(operators::of(&node.target))) else {
+            refuse!("`{}` is not supported for complex numbers", node.target);
+        };
+        let mut call = Call::new(&mut self.rewrite, frame, node);
+        let results = rule(&mut call)?;
+        call.finish(results)
+    }
+
+    /// Control flow takes and gives pairs in its lists, and so do its graphs.
+    fn higher_order(&mut self, frame: &mut Frame, mut node: Node) -> Result<Vec<Node>, Refusal> {
+        for argument in &mut node.arguments {
+            match argument {
+                Argument::Graph(inner) => {
+                    let mut graph = std::mem::take(&mut inner.graph);
+                    let nodes = std::mem::take(&mut graph.nodes);
+                    let mut own = Frame::nested(graph);
+                    for input in std::mem::take(&mut own.graph.inputs) {
+                        let pair = match input {
+                            Argument::Value(id) => own.new_pair(id)?,
+                            _ => None,
+                        };
+                        own.graph.inputs.extend(match pair {
+                            Some(parts) => parts.map(|part| part.argument()).to_vec(),
+                            None => vec![input],
+                        });
+                    }
+                    self.graph(&mut own, nodes);
+                    let mut outputs = std::mem::take(&mut own.graph.outputs);
+                    own.flatten(&mut outputs)?;
+                    inner.graph = Graph { outputs, ..own.graph };
+                }
+                Argument::List(items) => frame.flatten(items)?,
+                _ => {}
+            }
+        }
+        let mut outputs = Vec::with_capacity(node.outputs.len());
+        for output in std::mem::take(&mut node.outputs) {
+            let pair = match &output {
+                Output::Value(id) => frame.new_pair(*id)?,
+                _ => None,
+            };
+            match pair {
+                Some(parts) => outputs.extend(parts.map(|part| Output::Value(part.id))),
+                None => outputs.push(output),
+            }
+        }
+        node.outputs = outputs;
+        Ok(vec![node])
+    }
+
+    /// Makes complex numbers of the pairs that the program gives.
+    fn join_outputs(&mut self, frame: &mut Frame) -> Result<(), Refusal> {
+        for output in frame.graph.outputs.clone() {
+            let Argument::Value(id) = output else { continue };
+            let Some([real, imaginary]) = frame.pairs.remove(&id) else { continue };
+            let makes = |node: &Node| node.defined().any(|made| made == real.id);
+            let made = frame.graph.nodes.iter().position(makes);
+            let schema = self.rewrite.schemas.find("aten", "complex", "default");
+            let node = Node {
+                name: frame.value(id).name.clone(),
+                target: target("aten.complex.default"),
+                schema: schema.ok().flatten(),
+                arguments: vec![real.argument(), imaginary.argument()],
+                keywords: Vec::new(),
+                outputs: vec![Output::Value(id)],
+                single_return: None,
+                origin: made.map(|at| frame.graph.nodes[at].origin.clone()).unwrap_or_default(),
+            };
+            let source = made.and_then(|at| frame.sources.get(at)).copied().unwrap_or_default();
+            frame.push(source, vec![node]);
+        }
+        Ok(())
+    }
+}
+
+impl Frame {
+    /// New values for the parts of one that is complex; none if it is real.
+    fn new_pair(&mut self, id: ValueId) -> Result<Option<[Tensor; 2]>, Refusal> {
+        let Meta::Tensor(known) = &self.value(id).meta else { return Ok(None) };
+        let Some(dtype) = part_of(known.dtype) else { return Ok(None) };
+        let (sizes, name) = (known.sizes.clone(), self.value(id).name.clone());
+        let mut part = |ending: &str| -> Result<Tensor, Refusal> {
+            let known = Meta::Tensor(meta(dtype, sizes.clone()));
+            let id = self.define(&format!("{name}_{ending}"), known)?;
+            Ok(Tensor { id, dtype, sizes: sizes.clone() })
+        };
+        let pair = [part("real")?, part("imaginary")?];
+        self.pairs.insert(id, pair.clone());
+        Ok(Some(pair))
+    }
+
+    /// Puts the parts of complex values in their place.
+    fn flatten(&self, items: &mut Vec<Argument>) -> Result<(), Refusal> {
+        for item in std::mem::take(items) {
+            match item {
+                Argument::Value(id) if is_complex_value(&self.graph, id) => {
+                    let Some(parts) = self.pairs.get(&id) else {
+                        return Err(given(&self.value(id).name));
+                    };
+                    items.extend(parts.iter().map(Tensor::argument));
+                }
+                item => items.push(item),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a complex value has no parts.
+fn given(name: &str) -> Refusal {
+    Refusal::new(format!("`{name}` is complex; Core ML and ExecuTorch have real inputs only"))
+        .hint("take real and imaginary part as two inputs")
 }
 
 /// The operator without its overload: `aten.add`.
@@ -141,8 +260,17 @@ pub(crate) fn has_complex(graph: &Graph, node: &Node) -> bool {
     found
 }
 
-fn is_involved_now(frame: &Frame, node: &Node) -> bool {
-    has_complex(&frame.graph, node) || fourier::is_transform(&node.target)
+/// Whether a call has to do with complex numbers, itself or by the graphs nested in it.
+fn is_involved(graph: &Graph, node: &Node) -> bool {
+    let is_inside = |argument: &Argument| match argument {
+        Argument::Graph(inner) => {
+            inner.graph.nodes.iter().any(|node| is_involved(&inner.graph, node))
+        }
+        _ => false,
+    };
+    has_complex(graph, node)
+        || fourier::is_transform(&node.target)
+        || node.arguments.iter().any(is_inside)
 }
 
 /// Puts two real weights in the place of each complex one.
@@ -171,21 +299,12 @@ fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<(),
             kinds.push(kind);
             continue;
         };
-        let mut pair = Vec::with_capacity(2);
-        for (part, ending) in parts.into_iter().zip(["real", "imaginary"]) {
+        let Some(pair) = frame.new_pair(id)? else { continue };
+        for ((stored, ending), part) in parts.into_iter().zip(["real", "imaginary"]).zip(pair) {
             let name = format!("{name}.{ending}");
-            let sizes: Vec<Size> =
-                part.sizes.iter().map(|size| Size::Fixed(*size as i64)).collect();
-            let dtype = part.dtype;
-            let known = Meta::Tensor(meta(dtype, sizes.clone()));
-            let id = frame.define(&frame.value(id).name.clone(), known)?;
-            program.tensors.insert(name.clone(), Stored::Tensor(part));
-            inputs.push(Argument::Value(id));
+            program.tensors.insert(name.clone(), Stored::Tensor(stored));
+            inputs.push(part.argument());
             kinds.push(InputKind::TensorConstant(name));
-            pair.push(Tensor { id, dtype, sizes });
-        }
-        if let Ok(pair) = <[Tensor; 2]>::try_from(pair) {
-            frame.pairs.insert(id, pair);
         }
     }
     frame.graph.inputs = inputs;
@@ -193,28 +312,29 @@ fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<(),
     Ok(())
 }
 
-/// Complex results cannot leave a program.
-fn refuse_outputs(program: &ExportedProgram, frame: &Frame, refused: &mut Vec<Refused>) {
-    for (output, kind) in frame.graph.outputs.iter().zip(&program.outputs) {
+/// The complex results of a program, which ExecuTorch's programs cannot have.
+pub(crate) fn complex_outputs(program: &ExportedProgram) -> Vec<Refused> {
+    let mut refused = Vec::new();
+    for (output, kind) in program.graph.outputs.iter().zip(&program.outputs) {
         let Argument::Value(id) = output else { continue };
-        if !is_complex_value(&frame.graph, *id) {
+        if !is_complex_value(&program.graph, *id) {
             continue;
         }
-        let name = &frame.value(*id).name;
+        let name = &program.graph.value(*id).name;
         let what = match kind {
             OutputKind::User => "is complex, and a result",
             _ => "is complex, and is written to a buffer",
         };
         let reason = format!("`{name}` {what}; ExecuTorch's programs hold no complex tensors");
-        let refusal = Refusal::new(reason).hint("return `torch.view_as_real` of it");
         refused.push(Refused {
             node: name.clone(),
             operator: "output".to_owned(),
-            refusal,
+            refusal: Refusal::new(reason).hint("return `torch.view_as_real` of it"),
             module: None,
             source: None,
         });
     }
+    refused
 }
 
 /// A number, real or complex.
@@ -239,10 +359,7 @@ impl Call<'_> {
                 Ok(Parts { real, imaginary: Some(imaginary) })
             }
             Argument::Value(id) if is_complex_value(&self.frame.graph, *id) => {
-                refuse!(
-                    "`{}` is complex, and given to the program; ExecuTorch's programs hold no complex tensors",
-                    self.frame.value(*id).name
-                )
+                Err(given(&self.frame.value(*id).name))
             }
             Argument::Complex(real, imaginary) => {
                 let dtype = self.part_dtype();
@@ -255,7 +372,12 @@ impl Call<'_> {
 
     /// Both parts of an argument.
     fn both_parts(&mut self, name: &str) -> Result<[Tensor; 2], Refusal> {
-        let Parts { real, imaginary } = self.parts(name)?;
+        let argument = self.argument(name)?;
+        self.both_parts_of(name, argument)
+    }
+
+    fn both_parts_of(&mut self, name: &str, argument: &Argument) -> Result<[Tensor; 2], Refusal> {
+        let Parts { real, imaginary } = self.parts_of(name, argument)?;
         let imaginary = match imaginary {
             Some(imaginary) => imaginary,
             None => self.zeros(&real)?,

@@ -442,7 +442,7 @@ fn hypot(call: &mut Call<'_>) -> Results {
 }
 
 /// The root of the sum of squares.
-pub(crate) fn hypotenuse(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
+fn hypotenuse(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
     let (x, y) = (call.map("abs", x)?, call.map("abs", y)?);
     // Divided by the larger one, so that squares do not overflow.
     let large = call.join("aten.maximum.default", &x, &y)?;

@@ -81,13 +81,9 @@ fn cat(call: &mut Call<'_>) -> Results {
 
 fn stack(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
-    let all = alike(call, &all)?;
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let at = crate::decompose::call::position(call.int("dim")?, sizes.len())?;
-    let tensors = Argument::List(all.iter().map(Tensor::argument).collect());
-    let given = [("tensors", tensors), ("dim", Argument::Int(at as i64))];
-    one(call.emit("aten.stack.default", &given, dtype, sizes)?)
+    let rank = all.first().map_or(0, Tensor::rank) + 1;
+    let at = crate::decompose::call::position(call.int("dim")?, rank)?;
+    one(call.stack(&all, at)?)
 }
 
 fn stacked(call: &mut Call<'_>) -> Results {

@@ -24,7 +24,6 @@ mod shape;
 mod special;
 mod vision;
 
-pub(crate) use self::arithmetic::hypotenuse;
 pub(crate) use self::join::padded;
 use super::table::Row;
 

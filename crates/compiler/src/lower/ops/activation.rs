@@ -279,7 +279,7 @@ fn refuse_training(call: &mut Call<'_, '_>, train: &str) -> Result<(), Refusal> 
 
 fn dropout(call: &mut Call<'_, '_>, train: &str) -> Results {
     refuse_training(call, train)?;
-    let x = call.any_tensor("input")?;
+    let x = call.tensor("input")?;
     Ok(vec![Lowered::Tensor(x)])
 }
 

@@ -5,7 +5,6 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use super::complex;
 use super::operand::{Operand, narrow_range, wider};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
@@ -67,11 +66,8 @@ fn give_wrapped(call: &mut Call<'_, '_>, value: ValueId) -> Results {
 }
 
 fn sum(call: &mut Call<'_, '_>, left: &str, right: &str, kind: OpKind) -> Results {
-    let (x, y) = (call.any_operand(left)?, call.any_operand(right)?);
+    let (x, y) = (call.operand(left)?, call.operand(right)?);
     let alpha = if call.has("alpha") { call.number("alpha")? } else { Number::Int(Int::Known(1)) };
-    if call.result_dtype()?.is_complex() {
-        return complex::sum(call, x, y, alpha, kind);
-    }
     let dtype = core_dtype(call.result_dtype()?)?;
     if dtype == DType::Bool {
         if alpha.known() == Some(0.0) {
@@ -116,10 +112,7 @@ fn scaled(
 }
 
 fn product(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.any_operand("self")?, call.any_operand("other")?);
-    if call.result_dtype()?.is_complex() {
-        return complex::product(call, x, y);
-    }
+    let (x, y) = (call.operand("self")?, call.operand("other")?);
     let dtype = core_dtype(call.result_dtype()?)?;
     let (x, y) = (call.operand_in(x, dtype)?, call.operand_in(y, dtype)?);
     let kind = if dtype == DType::Bool { OpKind::LogicalAnd } else { OpKind::Mul };
@@ -133,10 +126,7 @@ fn quotient(call: &mut Call<'_, '_>) -> Results {
     {
         return rounded_quotient(call, mode);
     }
-    let (x, y) = (call.any_operand("self")?, call.any_operand("other")?);
-    if call.result_dtype()?.is_complex() {
-        return complex::quotient(call, x, y);
-    }
+    let (x, y) = (call.operand("self")?, call.operand("other")?);
     let x = call.operand_in(x, DType::Fp32)?;
     if let Some(divisor) = y.known() {
         let inverse = 1.0 / divisor as f32;
@@ -198,10 +188,7 @@ fn rest(call: &mut Call<'_, '_>, of_divisor: bool) -> Results {
 }
 
 fn power(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.any_operand("self")?, call.any_operand("exponent")?);
-    if call.result_dtype()?.is_complex() {
-        return complex::power(call, x, y);
-    }
+    let (x, y) = (call.operand("self")?, call.operand("exponent")?);
     let dtype = match core_dtype(call.result_dtype()?)? {
         // What is left of powers of `bool`s is computed in integers.
         DType::Bool => DType::Int32,

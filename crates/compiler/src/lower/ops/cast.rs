@@ -5,7 +5,7 @@ use coremill_pt2::ScalarType;
 use crate::lower::call::{Call, Results};
 use crate::lower::is_float;
 use crate::lower::table::{Row, all};
-use crate::lower::value::{Lowered, Tensor};
+use crate::lower::value::Lowered;
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.to", convert),
@@ -20,6 +20,11 @@ pub(crate) const ROWS: &[Row] = &[
     all("quantized_decomposed.convert_element_type", |call| converted(call, "input")),
     all("dim_order_ops._to_dim_order_copy", convert),
     all("dim_order_ops._clone_dim_order", convert),
+    // Of what the program gives alone: there are no other complex numbers by now.
+    all("aten.complex", |call| {
+        let parts = [call.float_tensor("real")?, call.float_tensor("imag")?];
+        Ok(vec![Lowered::Pair(parts)])
+    }),
 ];
 
 fn convert(call: &mut Call<'_, '_>) -> Results {
@@ -27,11 +32,8 @@ fn convert(call: &mut Call<'_, '_>) -> Results {
 }
 
 fn converted(call: &mut Call<'_, '_>, name: &str) -> Results {
-    let x = call.any_tensor(name)?;
+    let x = call.tensor(name)?;
     let dtype = call.result_dtype()?;
-    if dtype.is_complex() {
-        return Ok(vec![Lowered::Tensor(Tensor { dtype, ..x })]);
-    }
     if is_float(dtype)
         && matches!(x.dtype, ScalarType::Int8 | ScalarType::UInt8)
         && call.is_factor()
@@ -39,7 +41,6 @@ fn converted(call: &mut Call<'_, '_>, name: &str) -> Results {
     {
         return call.give(stored);
     }
-    // Of a complex number the real part is left.
     let z = call.converted(x.value, x.dtype, dtype)?;
     call.give(z)
 }

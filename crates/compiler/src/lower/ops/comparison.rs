@@ -6,11 +6,11 @@ use coremill_tensor::DType;
 
 use super::arithmetic::meeting;
 use super::operand::Operand;
-use crate::error::{Refusal, refuse};
+use crate::error::Refusal;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
 use crate::lower::table::{Row, all, some};
-use crate::lower::value::{Lowered, Number, Tensor, Truth};
+use crate::lower::value::{Lowered, Number, Truth};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.eq", |call| compare(call, OpKind::Equal)),
@@ -35,17 +35,17 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.isfinite", |call| against_infinity(call, OpKind::Less)),
     all("aten.isposinf", |call| is_infinity(call, f32::INFINITY)),
     all("aten.isneginf", |call| is_infinity(call, f32::NEG_INFINITY)),
-    all("aten.isreal", is_real),
+    all("aten.isreal", |call| {
+        let x = call.tensor("self")?.value;
+        everywhere(call, x, true)
+    }),
     all("aten.isclose", is_close),
     all("aten.signbit", sign_bit),
     all("aten.equal", whole_equal),
 ];
 
 fn compare(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
-    let (x, y) = (call.any_operand("self")?, call.any_operand("other")?);
-    if x.is_complex() || y.is_complex() {
-        return compare_complex(call, x, y, kind);
-    }
+    let (x, y) = (call.operand("self")?, call.operand("other")?);
     let z = compared(call, x, y, kind)?;
     call.give(z)
 }
@@ -86,19 +86,6 @@ fn compared(
     }
 }
 
-fn compare_complex(call: &mut Call<'_, '_>, x: Operand, y: Operand, kind: OpKind) -> Results {
-    let both = match kind {
-        OpKind::Equal => OpKind::LogicalAnd,
-        OpKind::NotEqual => OpKind::LogicalOr,
-        _ => refuse!("complex numbers have no order"),
-    };
-    let (x, y) = (call.parts(x)?, call.parts(y)?);
-    let real = call.binary(kind, x.0, y.0)?;
-    let imaginary = call.binary(kind, x.1, y.1)?;
-    let z = call.binary(both, real, imaginary)?;
-    call.give(z)
-}
-
 fn logic(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let (x, y) = (call.operand("self")?, call.operand("other")?);
     let (x, y) = (call.operand_in(x, DType::Bool)?, call.operand_in(y, DType::Bool)?);
@@ -120,20 +107,13 @@ fn logical_not(call: &mut Call<'_, '_>) -> Results {
 fn choose(call: &mut Call<'_, '_>) -> Results {
     let condition = call.tensor("condition")?.value;
     let condition = call.truthful_cast(condition, DType::Bool)?;
-    let (a, b) = (call.any_operand("self")?, call.any_operand("other")?);
+    let (a, b) = (call.operand("self")?, call.operand("other")?);
     chosen(call, condition, a, b)
 }
 
 /// `condition ? a : b`, of the type of the result.
 fn chosen(call: &mut Call<'_, '_>, condition: ValueId, a: Operand, b: Operand) -> Results {
-    let result = call.result_dtype()?;
-    if result.is_complex() {
-        let (a, b) = (call.parts(a)?, call.parts(b)?);
-        let value = call.select(condition, a.0, b.0)?;
-        let imaginary = Some(call.select(condition, a.1, b.1)?);
-        return Ok(vec![Lowered::Tensor(Tensor { value, imaginary, dtype: result })]);
-    }
-    let dtype = core_dtype(result)?;
+    let dtype = core_dtype(call.result_dtype()?)?;
     let (a, b) = (call.operand_in(a, dtype)?, call.operand_in(b, dtype)?);
     let z = call.select(condition, a, b)?;
     call.give(z)
@@ -142,7 +122,7 @@ fn chosen(call: &mut Call<'_, '_>, condition: ValueId, a: Operand, b: Operand) -
 fn masked_fill(call: &mut Call<'_, '_>) -> Results {
     let mask = call.tensor("mask")?.value;
     let mask = call.truthful_cast(mask, DType::Bool)?;
-    let (x, value) = (call.any_operand("self")?, call.any_operand("value")?);
+    let (x, value) = (call.operand("self")?, call.operand("value")?);
     chosen(call, mask, value, x)
 }
 
@@ -155,40 +135,23 @@ fn everywhere(call: &mut Call<'_, '_>, x: ValueId, truth: bool) -> Results {
 }
 
 fn is_nan(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
+    let x = call.tensor("self")?;
     if call.dtype(x.value) != DType::Fp32 {
         return everywhere(call, x.value, false);
     }
-    let mut z = call.binary(OpKind::NotEqual, x.value, x.value)?;
-    if let Some(imaginary) = x.imaginary {
-        let imaginary = call.binary(OpKind::NotEqual, imaginary, imaginary)?;
-        z = call.binary(OpKind::LogicalOr, z, imaginary)?;
-    }
+    let z = call.binary(OpKind::NotEqual, x.value, x.value)?;
     call.give(z)
 }
 
 /// How the magnitude compares with infinity.
 fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
-    let x = call.any_tensor("self")?;
+    let x = call.tensor("self")?;
     if call.dtype(x.value) != DType::Fp32 {
         return everywhere(call, x.value, kind == OpKind::Less);
     }
-    let mut z = compared_magnitude(call, x.value, kind)?;
-    if let Some(imaginary) = x.imaginary {
-        let imaginary = compared_magnitude(call, imaginary, kind)?;
-        let both = if kind == OpKind::Less { OpKind::LogicalAnd } else { OpKind::LogicalOr };
-        z = call.binary(both, z, imaginary)?;
-    }
+    let magnitude = call.unary(OpKind::Abs, x.value)?;
+    let z = call.binary(kind, magnitude, f32::INFINITY)?;
     call.give(z)
-}
-
-fn compared_magnitude(
-    call: &mut Call<'_, '_>,
-    x: ValueId,
-    kind: OpKind,
-) -> Result<ValueId, Refusal> {
-    let magnitude = call.unary(OpKind::Abs, x)?;
-    call.binary(kind, magnitude, f32::INFINITY)
 }
 
 fn is_infinity(call: &mut Call<'_, '_>, infinity: f32) -> Results {
@@ -198,17 +161,6 @@ fn is_infinity(call: &mut Call<'_, '_>, infinity: f32) -> Results {
     }
     let z = call.binary(OpKind::Equal, x, infinity)?;
     call.give(z)
-}
-
-fn is_real(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    match x.imaginary {
-        Some(imaginary) => {
-            let z = call.binary(OpKind::Equal, imaginary, 0.0_f32)?;
-            call.give(z)
-        }
-        None => everywhere(call, x.value, true),
-    }
 }
 
 /// Whether `|x − y| ≤ atol + rtol · |y|`; infinities are close to themselves only.

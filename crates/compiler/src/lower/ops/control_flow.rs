@@ -37,9 +37,7 @@ const MAX_UNROLLED: i64 = 8;
 /// How something that was lowered is made of values, and of them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    Real(ScalarType),
-    /// Two values.
-    Complex(ScalarType),
+    Tensor(ScalarType),
     Int,
     Float,
     Bool,
@@ -53,13 +51,9 @@ fn taken_apart(
     values: &mut Vec<ValueId>,
 ) -> Result<Shape, Refusal> {
     Ok(match *lowered {
-        Lowered::Tensor(Tensor { value, imaginary: None, dtype }) => {
+        Lowered::Tensor(Tensor { value, dtype }) => {
             values.push(value);
-            Shape::Real(dtype)
-        }
-        Lowered::Tensor(Tensor { value, imaginary: Some(imaginary), dtype }) => {
-            values.extend([value, imaginary]);
-            Shape::Complex(dtype)
+            Shape::Tensor(dtype)
         }
         Lowered::Int(int) => {
             values.push(call.int_value(int)?);
@@ -81,7 +75,7 @@ fn taken_apart(
             values.push(value);
             Shape::Bool
         }
-        Lowered::Nothing | Lowered::Refused => Shape::Nothing,
+        Lowered::Pair(_) | Lowered::Nothing | Lowered::Refused => Shape::Nothing,
     })
 }
 
@@ -95,10 +89,7 @@ fn put_together(
         None => refuse!("a block gives fewer values than are asked of it"),
     };
     Ok(match shape {
-        Shape::Real(dtype) => Lowered::tensor(next()?, dtype),
-        Shape::Complex(dtype) => {
-            Lowered::Tensor(Tensor { value: next()?, imaginary: Some(next()?), dtype })
-        }
+        Shape::Tensor(dtype) => Lowered::tensor(next()?, dtype),
         Shape::Int => Lowered::Int(Int::Computed(next()?)),
         Shape::Float => Lowered::Float(Real::Computed(next()?)),
         Shape::Bool => Lowered::Bool(Truth::Computed(next()?)),
@@ -149,7 +140,7 @@ fn predicate(call: &mut Call<'_, '_>, lowered: &Lowered) -> Result<Truth, Refusa
     match *lowered {
         Lowered::Bool(truth) => Ok(truth),
         Lowered::Int(Int::Known(value)) => Ok(Truth::Known(value != 0)),
-        Lowered::Tensor(Tensor { value, imaginary: None, .. }) => {
+        Lowered::Tensor(Tensor { value, .. }) => {
             let value = call.cast(value, DType::Bool)?;
             let value = to_sizes(call, value, &[])?;
             let known = call.folded(value).and_then(|folded| folded.only()?.bool());
@@ -282,10 +273,10 @@ pub(super) fn looped<'p>(
             let found = taken_apart(call, result, &mut given)?;
             // A tensor without axes and a number are the same thing in Core ML.
             let is_same = found == *shape
-                || matches!((found, shape), (Shape::Real(_), Shape::Real(_)))
+                || matches!((found, shape), (Shape::Tensor(_), Shape::Tensor(_)))
                 || matches!(
                     (found, shape),
-                    (Shape::Int | Shape::Real(_), Shape::Int | Shape::Real(_))
+                    (Shape::Int | Shape::Tensor(_), Shape::Int | Shape::Tensor(_))
                 );
             if !is_same {
                 refuse!("a loop carries {shape:?}, but its body gives {found:?}");
@@ -408,11 +399,7 @@ fn rows_at(call: &mut Call<'_, '_>, rows: &[Lowered], index: Int) -> Result<Vec<
     for row in rows {
         let Lowered::Tensor(tensor) = row else { refuse!("goes over the rows of no tensor") };
         let value = taken_at(call, tensor.value, 0, index)?;
-        let imaginary = match tensor.imaginary {
-            Some(imaginary) => Some(taken_at(call, imaginary, 0, index)?),
-            None => None,
-        };
-        taken.push(Lowered::Tensor(Tensor { value, imaginary, dtype: tensor.dtype }));
+        taken.push(Lowered::tensor(value, tensor.dtype));
     }
     Ok(taken)
 }
@@ -473,9 +460,6 @@ fn rolled<'p>(
     for at in kept..call.node.outputs.len() {
         let meta = call.result_tensor(at)?;
         let (dtype, sizes) = (meta.dtype, call.result_sizes(at)?);
-        if dtype.is_complex() {
-            refuse!("gives rows of complex numbers, which a loop is not lowered for");
-        }
         let mut dims = vec![count];
         for size in sizes.iter().skip(1) {
             match size {

@@ -10,7 +10,7 @@ use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
 use crate::lower::table::{Row, all};
-use crate::lower::value::{Int, Lowered, Number, Tensor};
+use crate::lower::value::{Int, Number};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.full", |call| of_sizes(call, Fill::Value("fill_value"))),
@@ -54,7 +54,7 @@ impl Fill {
         match self {
             Fill::Zeros => Ok(Operand::Number(Number::Int(Int::Known(0)))),
             Fill::Ones => Ok(Operand::Number(Number::Int(Int::Known(1)))),
-            Fill::Value(name) => call.any_operand(name),
+            Fill::Value(name) => call.operand(name),
         }
     }
 }
@@ -67,11 +67,11 @@ fn of_sizes(call: &mut Call<'_, '_>, fill: Fill) -> Results {
 
 fn like(call: &mut Call<'_, '_>, fill: Fill) -> Results {
     let operand = fill.operand(call)?;
-    let x = call.any_tensor("self")?.value;
+    let x = call.tensor("self")?.value;
     filled(call, operand, |builder, value| builder.filled_like(x, value))
 }
 
-/// A filled tensor of the type of the result, each part of a complex one by itself.
+/// A filled tensor of the type of the result.
 fn filled(
     call: &mut Call<'_, '_>,
     operand: Operand,
@@ -79,15 +79,6 @@ fn filled(
 ) -> Results {
     let result = call.result_dtype()?;
     let dtype = core_dtype(result)?;
-    if result.is_complex() {
-        let (real, imaginary) = match operand {
-            Operand::Number(Number::Complex(real, imaginary)) => (real, imaginary),
-            operand => (operand.known().unwrap_or(0.0), 0.0),
-        };
-        let value = fill(call, Constant::fp32(real as f32))?;
-        let imaginary = Some(fill(call, Constant::fp32(imaginary as f32))?);
-        return Ok(vec![Lowered::Tensor(Tensor { value, imaginary, dtype: result })]);
-    }
     if let Operand::Number(number) = operand
         && let Some(constant) = scalar(dtype, number)?
     {
@@ -142,7 +133,7 @@ impl Builder {
 }
 
 fn scalar_tensor(call: &mut Call<'_, '_>) -> Results {
-    let operand = call.any_operand("s")?;
+    let operand = call.operand("s")?;
     filled(call, operand, |builder, value| builder.filled(&[], value))
 }
 

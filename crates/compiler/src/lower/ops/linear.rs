@@ -10,7 +10,7 @@ use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::high_rank::MAX_RANK;
 use crate::lower::table::{Row, all};
-use crate::lower::value::{Int, Lowered, Number, Tensor};
+use crate::lower::value::{Int, Tensor};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.linear", linear),
@@ -21,7 +21,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.bmm", |call| binary(call, "self", "mat2", matmul)),
     all("aten.mv", |call| binary(call, "self", "vec", matmul)),
     all("aten.dot", |call| binary(call, "self", "tensor", matmul)),
-    all("aten.vdot", vdot),
+    all("aten.vdot", |call| binary(call, "self", "other", matmul)),
     all("aten.inner", |call| binary(call, "self", "other", inner)),
     all("aten.outer", |call| binary(call, "self", "vec2", outer)),
     all("aten.ger", |call| binary(call, "self", "vec2", outer)),
@@ -238,56 +238,26 @@ fn outer(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refus
 fn binary(call: &mut Call<'_, '_>, left: &str, right: &str, multiply: Product) -> Results {
     // The arguments of some are called by other names.
     let left = if call.has(left) { left } else { "input" };
-    let (x, y) = (call.any_tensor(left)?, call.any_tensor(right)?);
+    let (x, y) = (call.tensor(left)?, call.tensor(right)?);
     let dtype = call.result_dtype()?;
     let product = multiplied(call, x, y, dtype, multiply)?;
-    Ok(vec![Lowered::Tensor(product)])
+    call.give(product)
 }
 
-/// A product of tensors that may be complex.
+/// A product of tensors in an element type.
 pub(crate) fn multiplied(
     builder: &mut Builder,
     x: Tensor,
     y: Tensor,
     dtype: ScalarType,
     multiply: impl Fn(&mut Builder, ValueId, ValueId) -> Result<ValueId, Refusal>,
-) -> Result<Tensor, Refusal> {
-    let mut times = |x: Option<ValueId>, y: Option<ValueId>| {
-        let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
-        let (x, y) = (builder.cast_to(x, dtype)?, builder.cast_to(y, dtype)?);
-        multiply(builder, x, y).map(Some)
-    };
-    let reals = times(Some(x.value), Some(y.value))?;
-    let imaginaries = times(x.imaginary, y.imaginary)?;
-    let crossed = [times(Some(x.value), y.imaginary)?, times(x.imaginary, Some(y.value))?];
-    let Some(mut value) = reals else { refuse!("a product has no real part") };
-    if let Some(imaginaries) = imaginaries {
-        value = builder.binary(OpKind::Sub, value, imaginaries)?;
-    }
-    let imaginary = match crossed {
-        [Some(left), Some(right)] => Some(builder.binary(OpKind::Add, left, right)?),
-        [left, right] => left.or(right),
-    };
-    Ok(Tensor { value, imaginary, dtype })
-}
-
-/// `Σ conj(x) · y`.
-fn vdot(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.any_tensor("self")?, call.any_tensor("other")?);
-    let x = conjugate(call, x)?;
-    let dtype = call.result_dtype()?;
-    let product = multiplied(call, x, y, dtype, matmul)?;
-    Ok(vec![Lowered::Tensor(product)])
-}
-
-fn conjugate(builder: &mut Builder, x: Tensor) -> Result<Tensor, Refusal> {
-    let imaginary = x.imaginary.map(|imaginary| builder.scaled(imaginary, -1.0)).transpose()?;
-    Ok(Tensor { imaginary, ..x })
+) -> Result<ValueId, Refusal> {
+    let (x, y) = (builder.cast_to(x.value, dtype)?, builder.cast_to(y.value, dtype)?);
+    multiply(builder, x, y)
 }
 
 fn vecdot(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.any_tensor("x")?, call.any_tensor("y")?);
-    let x = conjugate(call, x)?;
+    let (x, y) = (call.tensor("x")?, call.tensor("y")?);
     let dtype = call.result_dtype()?;
     let rank = call.rank(x.value).max(call.rank(y.value));
     let axis = call.axis("dim", rank)?;
@@ -295,7 +265,7 @@ fn vecdot(call: &mut Call<'_, '_>) -> Results {
         let products = builder.binary(OpKind::Mul, x, y)?;
         builder.reduced(OpKind::ReduceSum, products, &[axis], false)
     })?;
-    Ok(vec![Lowered::Tensor(summed)])
+    call.give(summed)
 }
 
 /// `beta · self + alpha · product`.
@@ -342,14 +312,8 @@ fn factor(call: &mut Call<'_, '_>, name: &str) -> Result<f64, Refusal> {
     if !call.has(name) {
         return Ok(1.0);
     }
-    match call.number(name)? {
-        Number::Complex(..) => {
-            refuse!("`{name}` is complex, which this operator is not lowered for")
-        }
-        number => number
-            .known()
-            .ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs"))),
-    }
+    let known = call.number(name)?.known();
+    known.ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs")))
 }
 
 fn added_and_activated(call: &mut Call<'_, '_>) -> Results {
@@ -365,10 +329,11 @@ fn added_and_activated(call: &mut Call<'_, '_>) -> Results {
 /// Products from the left to the right.
 fn chain(call: &mut Call<'_, '_>, name: &str) -> Results {
     let dtype = call.result_dtype()?;
-    let mut tensors = call.any_tensors(name)?.into_iter();
+    let mut tensors = call.tensors(name)?.into_iter();
     let Some(mut product) = tensors.next() else { refuse!("`{name}` is empty") };
     for tensor in tensors {
-        product = multiplied(call, product, tensor, dtype, matmul)?;
+        let value = multiplied(call, product, tensor, dtype, matmul)?;
+        product = Tensor { value, dtype };
     }
-    Ok(vec![Lowered::Tensor(product)])
+    call.give(product.value)
 }

@@ -7,13 +7,11 @@ mod attention;
 mod bitwise;
 mod cast;
 mod comparison;
-mod complex;
 mod contraction;
 mod control_flow;
 mod convolution;
 mod creation;
 mod divisors;
-mod fourier;
 mod index;
 mod inverse;
 mod linear;
@@ -50,13 +48,11 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     bitwise::ROWS,
     cast::ROWS,
     comparison::ROWS,
-    complex::ROWS,
     contraction::ROWS,
     control_flow::ROWS,
     convolution::ROWS,
     creation::ROWS,
     divisors::ROWS,
-    fourier::ROWS,
     inverse::ROWS,
     linear::ROWS,
     normalization::ROWS,

@@ -19,20 +19,13 @@ pub(crate) enum Operand {
 }
 
 impl Operand {
-    pub(crate) fn is_complex(self) -> bool {
-        match self {
-            Operand::Tensor(tensor) => tensor.imaginary.is_some(),
-            Operand::Number(number) => matches!(number, Number::Complex(..)),
-        }
-    }
-
     /// What Core ML computes it in if nothing widens it.
     pub(crate) fn core(self) -> Result<DType, Refusal> {
         Ok(match self {
             Operand::Tensor(tensor) => core_dtype(tensor.dtype)?,
             Operand::Number(Number::Bool(_)) => DType::Bool,
             Operand::Number(Number::Int(_)) => DType::Int32,
-            Operand::Number(Number::Float(_) | Number::Complex(..)) => DType::Fp32,
+            Operand::Number(Number::Float(_)) => DType::Fp32,
         })
     }
 
@@ -56,8 +49,8 @@ pub(crate) fn wider(left: DType, right: DType) -> DType {
 }
 
 impl Call<'_, '_> {
-    /// A tensor or a number, which may be complex.
-    pub(crate) fn any_operand(&mut self, name: &str) -> Result<Operand, Refusal> {
+    /// A tensor or a number.
+    pub(crate) fn operand(&mut self, name: &str) -> Result<Operand, Refusal> {
         let argument = self.argument(name)?;
         if let Ok(number) = self.number(name) {
             return Ok(Operand::Number(number));
@@ -68,21 +61,12 @@ impl Call<'_, '_> {
         }
     }
 
-    /// A real tensor or number.
-    pub(crate) fn operand(&mut self, name: &str) -> Result<Operand, Refusal> {
-        let operand = self.any_operand(name)?;
-        if operand.is_complex() {
-            refuse!("`{name}` is complex, which this operator is not lowered for");
-        }
-        Ok(operand)
-    }
-
-    /// A real tensor or number, if one is given.
+    /// A tensor or a number, if one is given.
     pub(crate) fn optional_operand(&mut self, name: &str) -> Result<Option<Operand>, Refusal> {
         if self.has(name) { self.operand(name).map(Some) } else { Ok(None) }
     }
 
-    /// The real tensor of that name as floats.
+    /// The tensor of that name as floats.
     pub(crate) fn float_tensor(&mut self, name: &str) -> Result<ValueId, Refusal> {
         let tensor = self.tensor(name)?;
         self.cast(tensor.value, DType::Fp32)
@@ -141,7 +125,7 @@ impl Builder {
                     Number::Int(Int::Computed(value))
                     | Number::Float(Real::Computed(value))
                     | Number::Bool(Truth::Computed(value)) => value,
-                    _ => refuse!("a complex number stands where a real one is needed"),
+                    _ => refuse!("a number is neither known nor computed"),
                 };
                 Ok(self.truthful_cast(value, dtype)?.into())
             }

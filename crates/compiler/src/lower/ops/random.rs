@@ -94,7 +94,7 @@ fn give_sized(
 }
 
 fn sizes_like(call: &mut Call<'_, '_>) -> Result<Vec<Int>, Refusal> {
-    let x = call.any_tensor("self")?.value;
+    let x = call.tensor("self")?.value;
     call.dims(x)
 }
 

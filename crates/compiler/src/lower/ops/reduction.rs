@@ -5,7 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use crate::error::{Refusal, refuse};
+use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::table::{Row, all, some};
@@ -47,21 +47,18 @@ impl Call<'_, '_> {
 
     /// The tensor to reduce, in the type that `dtype` asks for, or else in that of the result.
     fn summand(&mut self) -> Result<Tensor, Refusal> {
-        let x = self.any_tensor("self")?;
+        let x = self.tensor("self")?;
         let dtype = match self.node.argument("dtype") {
             Some(_) => self.scalar_type("dtype")?,
             None => None,
         };
         let dtype = dtype.unwrap_or(self.result_dtype()?);
-        if x.imaginary.is_some() {
-            return Ok(Tensor { dtype, ..x });
-        }
         let value = self.converted(x.value, x.dtype, dtype)?;
         let value = match self.dtype(value) {
             DType::Bool => self.cast(value, DType::Int32)?,
             _ => value,
         };
-        Ok(Tensor { value, imaginary: None, dtype })
+        Ok(Tensor { value, dtype })
     }
 }
 
@@ -107,21 +104,9 @@ impl Builder {
     }
 }
 
-/// Both parts of a complex tensor, or the one of a real one.
-fn each_part(
-    call: &mut Call<'_, '_>,
-    x: Tensor,
-    f: impl Fn(&mut Builder, ValueId) -> Result<ValueId, Refusal>,
-) -> Results {
-    super::complex::each_part(call, x, f)
-}
-
 fn sum(call: &mut Call<'_, '_>) -> Results {
     let x = call.summand()?;
     let axes = call.reduced_axes(call.rank(x.value))?;
-    if x.imaginary.is_some() {
-        return each_part(call, x, |builder, x| builder.reduce(OpKind::ReduceSum, x, &axes));
-    }
     let y = call.reduce(OpKind::ReduceSum, x.value, &axes)?;
     let y = call.wrapped(y, x.dtype)?;
     call.give(y)
@@ -130,14 +115,12 @@ fn sum(call: &mut Call<'_, '_>) -> Results {
 fn mean(call: &mut Call<'_, '_>) -> Results {
     let x = call.summand()?;
     let axes = call.reduced_axes(call.rank(x.value))?;
-    each_part(call, x, |builder, x| builder.reduce(OpKind::ReduceMean, x, &axes))
+    let y = call.reduce(OpKind::ReduceMean, x.value, &axes)?;
+    call.give(y)
 }
 
 fn prod(call: &mut Call<'_, '_>) -> Results {
     let x = call.summand()?;
-    if x.imaginary.is_some() {
-        refuse!("a product of complex numbers along an axis is not lowered");
-    }
     let axes = call.reduced_axes(call.rank(x.value))?;
     let y = call.reduce(OpKind::ReduceProd, x.value, &axes)?;
     let y = call.wrapped(y, x.dtype)?;

@@ -79,11 +79,7 @@ fn corrected(
 }
 
 fn norm(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    let value = match x.imaginary {
-        Some(imaginary) => call.hypotenuse(x.value, imaginary)?,
-        None => call.cast(x.value, DType::Fp32)?,
-    };
+    let value = call.float_tensor("self")?;
     let order = call.float("ord")?;
     let axes = call.reduced_axes(call.rank(value))?;
     let y = call.norm(value, order, &axes)?;

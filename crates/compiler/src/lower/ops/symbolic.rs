@@ -396,20 +396,20 @@ fn sized_axis(call: &mut Call<'_, '_>, x: ValueId) -> Result<usize, Refusal> {
 }
 
 fn size(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?.value;
+    let x = call.tensor("self")?.value;
     let axis = sized_axis(call, x)?;
     Ok(vec![Lowered::Int(call.dim(x, axis)?)])
 }
 
 fn elements(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?.value;
+    let x = call.tensor("self")?.value;
     let dims = call.dims(x)?;
     Ok(vec![Lowered::Int(call.product(&dims)?)])
 }
 
 /// Strides are those of a tensor without gaps: nothing else exists in Core ML.
 fn stride(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?.value;
+    let x = call.tensor("self")?.value;
     let axis = sized_axis(call, x)?;
     let dims = call.dims(x)?;
     Ok(vec![Lowered::Int(call.product(&dims[axis + 1..])?)])

@@ -5,7 +5,6 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use super::complex;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -19,19 +18,15 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.sign", sign),
     all("aten.sgn", sign),
     all("aten.positive", |call| {
-        let x = call.any_tensor("self")?;
+        let x = call.tensor("self")?;
         Ok(vec![crate::lower::value::Lowered::Tensor(x)])
     }),
-    all("aten.exp", |call| plain_or_complex(call, OpKind::Exp, complex::exp)),
+    all("aten.exp", |call| plain(call, OpKind::Exp)),
     all("aten.exp2", |call| plain(call, OpKind::Exp2)),
     all("aten.special_exp2", |call| plain(call, OpKind::Exp2)),
-    all("aten.sqrt", |call| plain_or_complex(call, OpKind::Sqrt, complex::sqrt)),
-    all("aten.sin", |call| {
-        plain_or_complex(call, OpKind::Sin, |call| complex::wave(call, OpKind::Sin))
-    }),
-    all("aten.cos", |call| {
-        plain_or_complex(call, OpKind::Cos, |call| complex::wave(call, OpKind::Cos))
-    }),
+    all("aten.sqrt", |call| plain(call, OpKind::Sqrt)),
+    all("aten.sin", |call| plain(call, OpKind::Sin)),
+    all("aten.cos", |call| plain(call, OpKind::Cos)),
     all("aten.tan", |call| plain(call, OpKind::Tan)),
     all("aten.asin", |call| plain(call, OpKind::Asin)),
     all("aten.arcsin", |call| plain(call, OpKind::Asin)),
@@ -41,7 +36,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.arctan", |call| plain(call, OpKind::Atan)),
     all("aten.sinh", |call| plain(call, OpKind::Sinh)),
     all("aten.cosh", |call| plain(call, OpKind::Cosh)),
-    all("aten.tanh", |call| plain_or_complex(call, OpKind::Tanh, complex::tanh)),
+    all("aten.tanh", |call| plain(call, OpKind::Tanh)),
     all("aten.atanh", |call| plain(call, OpKind::Atanh)),
     all("aten.arctanh", |call| plain(call, OpKind::Atanh)),
     all("aten.erf", |call| plain(call, OpKind::Erf)),
@@ -56,13 +51,13 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.special_expm1", |call| mapped(call, expm1)),
     all("aten.erfc", |call| mapped(call, erfc)),
     all("aten.special_erfc", |call| mapped(call, erfc)),
-    all("aten.log", |call| plain_or_complex(call, OpKind::Log, complex::log)),
+    all("aten.log", |call| mapped(call, |b, x| b.log(x, 0.0))),
     all("aten.log1p", |call| mapped(call, |b, x| b.log(x, 1.0))),
     all("aten.special_log1p", |call| mapped(call, |b, x| b.log(x, 1.0))),
     all("aten.log2", |call| mapped(call, |b, x| log_to(b, x, std::f32::consts::LOG2_E))),
     all("aten.log10", |call| mapped(call, |b, x| log_to(b, x, std::f32::consts::LOG10_E))),
     all("aten.rsqrt", |call| mapped(call, Builder::rsqrt)),
-    all("aten.reciprocal", reciprocal),
+    all("aten.reciprocal", |call| mapped(call, Builder::reciprocal)),
     all("aten.deg2rad", |call| mapped(call, |b, x| b.times(x, std::f32::consts::PI / 180.0))),
     all("aten.rad2deg", |call| mapped(call, |b, x| b.times(x, 180.0 / std::f32::consts::PI))),
     all("aten.sinc", |call| mapped(call, sinc)),
@@ -94,20 +89,6 @@ fn plain(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     mapped(call, |builder, x| builder.unary(kind, x))
 }
 
-fn plain_or_complex(
-    call: &mut Call<'_, '_>,
-    kind: OpKind,
-    of_complex: fn(&mut Call<'_, '_>) -> Results,
-) -> Results {
-    if call.any_tensor("self")?.imaginary.is_some() {
-        return of_complex(call);
-    }
-    match kind {
-        OpKind::Log => mapped(call, |builder, x| builder.log(x, 0.0)),
-        _ => plain(call, kind),
-    }
-}
-
 /// A function that changes no integer.
 fn whole(
     call: &mut Call<'_, '_>,
@@ -119,11 +100,7 @@ fn whole(
 }
 
 fn abs(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    if let Some(imaginary) = x.imaginary {
-        let y = call.hypotenuse(x.value, imaginary)?;
-        return call.give(y);
-    }
+    let x = call.tensor("self")?;
     if call.dtype(x.value) == DType::Bool {
         return call.give(x.value);
     }
@@ -204,10 +181,7 @@ fn frac(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
 }
 
 fn neg(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    if x.imaginary.is_some() {
-        return complex::each_part(call, x, |builder, part| builder.times(part, -1.0));
-    }
+    let x = call.tensor("self")?;
     let y = if call.dtype(x.value) == DType::Int32 {
         let y = call.binary(OpKind::Mul, x.value, -1)?;
         call.wrapped(y, x.dtype)?
@@ -218,10 +192,7 @@ fn neg(call: &mut Call<'_, '_>) -> Results {
 }
 
 fn sign(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    if x.imaginary.is_some() {
-        return complex::direction(call, x);
-    }
+    let x = call.tensor("self")?;
     if call.dtype(x.value) == DType::Bool {
         return call.give(x.value);
     }
@@ -234,20 +205,8 @@ fn sign(call: &mut Call<'_, '_>) -> Results {
     call.give(y)
 }
 
-fn reciprocal(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    if x.imaginary.is_some() {
-        return complex::reciprocal(call, x);
-    }
-    mapped(call, Builder::reciprocal)
-}
-
 fn square(call: &mut Call<'_, '_>) -> Results {
-    let x = call.any_tensor("self")?;
-    if x.imaginary.is_some() {
-        let x = super::operand::Operand::Tensor(x);
-        return complex::product(call, x, x);
-    }
+    let x = call.tensor("self")?;
     let result = call.result_dtype()?;
     let value = call.cast_to(x.value, result)?;
     let y = call.unary(OpKind::Square, value)?;

@@ -37,7 +37,7 @@ fn expand(call: &mut Call<'_, '_>) -> Results {
 }
 
 fn expand_as(call: &mut Call<'_, '_>) -> Results {
-    let other = call.any_tensor("other")?.value;
+    let other = call.tensor("other")?.value;
     let sizes = call.dims(other)?;
     mapped(call, "self", |call, x| expanded_to_result(call, x, &sizes))
 }

@@ -2,7 +2,6 @@
 
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
-use coremill_pt2::ScalarType;
 
 use super::pad::padded_with;
 use super::reshape::filled_up;
@@ -11,7 +10,7 @@ use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::dtype::core_dtype;
 use crate::lower::table::{Row, all};
-use crate::lower::value::{Int, Lowered, Tensor};
+use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[
     all("aten.cat", concatenate),
@@ -45,55 +44,21 @@ pub(crate) fn joined(
     )
 }
 
-/// The real parts, and the imaginary parts if there are any, all in the type of the result.
-fn parts(
-    call: &mut Call<'_, '_>,
-    dtype: ScalarType,
-) -> Result<(Vec<ValueId>, Option<Vec<ValueId>>), Refusal> {
-    let core = core_dtype(dtype)?;
-    let mut tensors = Vec::new();
-    let coremill_pt2::Argument::List(items) = call.argument("tensors")? else {
-        refuse!("`tensors` is not a list of tensors");
-    };
-    for item in items {
-        match call.lowered(item)? {
-            Lowered::Tensor(tensor) => tensors.push(tensor),
-            _ => refuse!("`tensors` holds something that is not a tensor"),
-        }
-    }
-    if tensors.is_empty() {
-        refuse!("`tensors` is empty");
-    }
-    let mut real = Vec::with_capacity(tensors.len());
-    for tensor in &tensors {
-        real.push(call.cast(tensor.value, core)?);
-    }
-    if !dtype.is_complex() {
-        return Ok((real, None));
-    }
-    let mut imaginary = Vec::with_capacity(tensors.len());
-    for (tensor, &real) in tensors.iter().zip(&real) {
-        imaginary.push(match tensor.imaginary {
-            Some(imaginary) => imaginary,
-            None => call.binary(OpKind::Sub, real, real)?,
-        });
-    }
-    Ok((real, Some(imaginary)))
-}
-
-/// Applies to the real and to the imaginary parts of the call's tensors.
+/// Gives what a function makes of the call's tensors, in the type of the result.
 fn put_together(
     call: &mut Call<'_, '_>,
     together: impl Fn(&mut Call<'_, '_>, Vec<ValueId>) -> Result<ValueId, Refusal>,
 ) -> Results {
-    let dtype = call.result_dtype()?;
-    let (real, imaginary) = parts(call, dtype)?;
-    let value = together(call, real)?;
-    let imaginary = match imaginary {
-        Some(imaginary) => Some(together(call, imaginary)?),
-        None => None,
-    };
-    Ok(vec![Lowered::Tensor(Tensor { value, imaginary, dtype })])
+    let core = core_dtype(call.result_dtype()?)?;
+    let mut values = Vec::new();
+    for tensor in call.tensors("tensors")? {
+        values.push(call.cast(tensor.value, core)?);
+    }
+    if values.is_empty() {
+        refuse!("`tensors` is empty");
+    }
+    let y = together(call, values)?;
+    call.give(y)
 }
 
 fn concatenate(call: &mut Call<'_, '_>) -> Results {

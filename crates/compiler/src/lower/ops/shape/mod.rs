@@ -20,7 +20,7 @@ use coremill_mil::ir::ValueId;
 use crate::error::Refusal;
 use crate::lower::call::{Call, Results};
 use crate::lower::table::Row;
-use crate::lower::value::{Lowered, Tensor};
+use crate::lower::value::Lowered;
 
 pub(super) const ROWS: &[&[Row]] = &[
     diagonal::ROWS,
@@ -34,35 +34,24 @@ pub(super) const ROWS: &[&[Row]] = &[
     write::ROWS,
 ];
 
-/// Gives what a function makes of a tensor; of both parts if it is complex.
+/// Gives what a function makes of a tensor.
 pub(crate) fn mapped(
     call: &mut Call<'_, '_>,
     name: &str,
     mut map: impl FnMut(&mut Call<'_, '_>, ValueId) -> Result<ValueId, Refusal>,
 ) -> Results {
-    let tensor = call.any_tensor(name)?;
-    let value = map(call, tensor.value)?;
-    let imaginary = match tensor.imaginary {
-        Some(imaginary) => Some(map(call, imaginary)?),
-        None => None,
-    };
-    Ok(vec![Lowered::Tensor(Tensor { value, imaginary, dtype: call.result_dtype()? })])
+    let x = call.tensor(name)?.value;
+    let y = map(call, x)?;
+    call.give(y)
 }
 
-/// Gives the parts that a function makes of a tensor; of both parts of each if it is complex.
+/// Gives the parts that a function makes of a tensor.
 pub(super) fn mapped_to_all(
     call: &mut Call<'_, '_>,
     name: &str,
     mut map: impl FnMut(&mut Call<'_, '_>, ValueId) -> Result<Vec<ValueId>, Refusal>,
 ) -> Results {
-    let tensor = call.any_tensor(name)?;
+    let tensor = call.tensor(name)?;
     let values = map(call, tensor.value)?;
-    let imaginary = match tensor.imaginary {
-        Some(imaginary) => map(call, imaginary)?.into_iter().map(Some).collect(),
-        None => vec![None; values.len()],
-    };
-    let parts = values.into_iter().zip(imaginary);
-    Ok(parts
-        .map(|(value, imaginary)| Lowered::Tensor(Tensor { value, imaginary, dtype: tensor.dtype }))
-        .collect())
+    Ok(values.into_iter().map(|value| Lowered::tensor(value, tensor.dtype)).collect())
 }

@@ -12,7 +12,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::table::{Row, all, some};
-use crate::lower::value::{Int, Lowered, Tensor};
+use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[
     all("aten.permute", permute),
@@ -25,9 +25,9 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.t_copy", reverse_axes),
     all("aten.numpy_T", reverse_axes),
     all("aten.mT", swap_last),
-    all("aten.adjoint", conjugate_transpose),
-    all("aten.mH", conjugate_transpose),
-    all("aten.matrix_H", conjugate_transpose),
+    all("aten.adjoint", swap_last),
+    all("aten.mH", swap_last),
+    all("aten.matrix_H", swap_last),
     all("aten.movedim", move_axes),
     all("aten.moveaxis", move_axes),
     all("aten.flip", flip),
@@ -85,16 +85,6 @@ fn swap_last(call: &mut Call<'_, '_>) -> Results {
         rank @ 2.. => swapped(call, x, rank - 2, rank - 1),
         rank => refuse!("a tensor of rank {rank} has no two last axes"),
     })
-}
-
-fn conjugate_transpose(call: &mut Call<'_, '_>) -> Results {
-    let mut results = swap_last(call)?;
-    for result in &mut results {
-        if let Lowered::Tensor(Tensor { imaginary: Some(imaginary), .. }) = result {
-            *imaginary = call.binary(OpKind::Mul, *imaginary, -1.0f32)?;
-        }
-    }
-    Ok(results)
 }
 
 fn move_axes(call: &mut Call<'_, '_>) -> Results {

@@ -50,7 +50,7 @@ fn view(call: &mut Call<'_, '_>, name: &str) -> Results {
 }
 
 fn view_as(call: &mut Call<'_, '_>) -> Results {
-    let other = call.any_tensor("other")?.value;
+    let other = call.tensor("other")?.value;
     let sizes = call.dims(other)?;
     mapped(call, "self", |call, x| resized(call, x, &sizes))
 }
