@@ -12,6 +12,7 @@ mod oracle;
 mod pt2;
 mod pte;
 mod python;
+mod sanitize;
 mod test;
 mod workspace;
 mod zoo;
@@ -56,6 +57,8 @@ enum Command {
     Docs,
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
+    /// Run tests whose threads meet under ThreadSanitizer.
+    Sanitize,
     /// Convert every exported program, and judge what came of it.
     Zoo(zoo::Arguments),
     /// Measure what the project promises.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::PteDump(arguments) => pte::run(&arguments),
         Command::Docs => docs::run(),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Sanitize => sanitize::run(),
         Command::Zoo(arguments) => zoo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Apple(arguments) => apple::run(&arguments),

@@ -34,6 +34,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     if !arguments.oracle_only {
         execute(cargo(&root).args(["test", "--workspace"]), "the Rust tests")?;
+        // What apps ship has neither the engine nor MIL.
+        let mut ships = cargo(&root);
+        ships.args(["check", "--package", "coremill-capi", "--no-default-features"]);
+        execute(ships.args(["--features", "coreml"]), "checking what apps ship")?;
         apple::run_all(&[apple::Check::Standins])?;
     }
     if !arguments.rust_only {

@@ -9,6 +9,10 @@ use coremill_graph::{
     chip_info,
 };
 
+#[path = "../../../crates/graph/examples/beside.rs"]
+#[expect(dead_code, reason = "it is a program, of which the tests call the judge")]
+mod beside;
+
 struct Counting;
 
 thread_local! {
@@ -105,6 +109,29 @@ fn graphs_run_on_core_ml_and_are_compiled_once() {
     assert!(results.iter().all(|one| *one == results[0]), "Core ML and the engine give the same");
     // It compiles for a second.
     assert!(times[0] >= 1.0 && times[1] < 0.5, "{times:?}");
+}
+
+/// What judges the engine by Core ML on a Mac.
+#[test]
+fn a_device_is_judged_beside_the_engine() {
+    stand_in();
+    let folder = tempfile::tempdir().expect("a folder");
+    let session = Session::new(Device::Host).precision(Precision::Fp32);
+    let judge = |name: &str, model: &mut Executable| {
+        let path = folder.path().join(name);
+        model.save(&path).expect("it is written");
+        beside::judge(&path, Device::Cpu, &folder.path().join("cache"))
+    };
+    let mut model = session.compile(&affine()).expect("it compiles");
+    model.set_param("scale", [2.0f32; 3]).expect("it is there");
+    let apart = judge("right.mlpackage", &mut model).expect("it agrees").expect("it is judged");
+    assert!(apart < 1e-6, "{apart}");
+    // The stand-in doubles, too, where the model does not.
+    model.set_param("scale", [2.0f32, 2.0, 3.0]).expect("it is there");
+    let problem = judge("wrong.mlpackage", &mut model).expect_err("it does not agree");
+    assert!(problem.starts_with("`y` of `main` in step 0 is"), "{problem}");
+    let mut states = session.compile_all(&[&sum("sum"), &sum("more")]).expect("it compiles");
+    assert!(judge("states.mlpackage", &mut states).expect("it agrees").is_some());
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! `cargo xtask apple`: checks of what is made for Apple's systems. On macOS, Apple's own software judges; elsewhere the
-//! code is type-checked for Apple's targets, and runs against stand-ins for Core ML.
+//! code is type-checked and linked for Apple's targets, and runs against stand-ins for Core ML.
 
 mod compiler;
+mod device;
+mod link;
 mod package;
-mod standin;
+pub(crate) mod standin;
+mod toolchain;
 mod typecheck;
 
 use crate::workspace::root;
@@ -23,12 +26,17 @@ pub(crate) struct Arguments {
 /// A check.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Check {
-    /// Type-check the crates that apps ship for macOS and iOS; on Linux with Debian's rustc-web, cargo-web, rust-web-src
+    /// Type-check the crates that apps ship for macOS and iOS, on Linux with rustup's targets or Debian's rustc-web,
+    /// cargo-web, rust-web-src
     Types,
+    /// Link a program and the static library for iOS with LLD against stubs; on Linux, with the same packages
+    Link,
     /// Run our calls of Core ML against stand-ins; with Debian's gobjc, libgnustep-base-dev, libblocksruntime-dev
     Standins,
     /// Compile every golden package with Apple's compiler, and compare; on macOS
     Compiler,
+    /// Run packages on Core ML and on the engine, and compare; on macOS. Elsewhere it runs the engine alone, when asked
+    Device,
     /// Build an XCFramework and a Swift package; on macOS, and never without being asked
     Package,
 }
@@ -37,8 +45,10 @@ impl Check {
     fn name(self) -> &'static str {
         match self {
             Check::Types => "type-check for Apple's targets",
+            Check::Link => "link for Apple's targets",
             Check::Standins => "stand-ins for Core ML",
             Check::Compiler => "Apple's compiler",
+            Check::Device => "Core ML beside the engine",
             Check::Package => "XCFramework and Swift package",
         }
     }
@@ -47,9 +57,10 @@ impl Check {
     fn missing(self) -> Option<String> {
         let on_mac = || (!cfg!(target_os = "macos")).then(|| "it runs on macOS".to_owned());
         match self {
-            Check::Types => typecheck::missing(),
+            Check::Types => toolchain::missing(),
+            Check::Link => link::missing(),
             Check::Standins => standin::missing(),
-            Check::Compiler | Check::Package => on_mac(),
+            Check::Compiler | Check::Device | Check::Package => on_mac(),
         }
     }
 
@@ -57,8 +68,10 @@ impl Check {
         let root = root();
         match self {
             Check::Types => typecheck::run(&root),
+            Check::Link => link::run(&root),
             Check::Standins => standin::run(&root),
             Check::Compiler => compiler::run(),
+            Check::Device => device::run(&root),
             Check::Package => package::run(&root),
         }
     }
@@ -67,11 +80,14 @@ impl Check {
 /// Performs checks; the error names the first that fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match arguments.only {
+        Some(Check::Device) => Check::Device.run(),
         Some(check) => match check.missing() {
             Some(missing) => Err(format!("{}: {missing}", check.name())),
             None => check.run(),
         },
-        None => run_all(&[Check::Standins, Check::Types, Check::Compiler]),
+        None => {
+            run_all(&[Check::Standins, Check::Types, Check::Link, Check::Compiler, Check::Device])
+        }
     }
 }
 

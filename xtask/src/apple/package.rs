@@ -52,10 +52,18 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
         for target in targets {
             execute(Command::new("rustup").args(["target", "add", target]), "adding a target")?;
             let mut build = cargo(root);
-            build.args(["build", "--release", "--package", "coremill-capi", "--target", target]);
+            build.args([
+                "build",
+                "--profile",
+                "apple",
+                "--package",
+                "coremill-capi",
+                "--target",
+                target,
+            ]);
             build.args(["--no-default-features", "--features", "coreml"]);
             execute(&mut build, &format!("building for {target}"))?;
-            join.arg(target_directory(root).join(target).join("release/libcoremill_capi.a"));
+            join.arg(target_directory(root).join(target).join("apple/libcoremill_capi.a"));
         }
         execute(&mut join, "joining libraries")?;
         let bytes = fs::metadata(&library).map_err(|error| describe("read", &library, &error))?;

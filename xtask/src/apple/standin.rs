@@ -26,7 +26,7 @@ const CHANGES: [(&str, &str, &str, &str); 2] = [
 ];
 
 /// What this machine lacks.
-pub(super) fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     if !cfg!(target_os = "linux") {
         return Some("they run on Linux".to_owned());
     }
@@ -42,6 +42,13 @@ pub(super) fn missing() -> Option<String> {
 
 /// Runs the tests of the workspace `standin`.
 pub(super) fn run(root: &Path) -> Result<(), String> {
+    // Each test prints how many objects it leaked.
+    let mut command = tests(root)?;
+    execute(command.args(["--", "--show-output"]), "our calls of Core ML against stand-ins")
+}
+
+/// A cargo that runs tests of the workspace `standin`.
+pub(crate) fn tests(root: &Path) -> Result<Command, String> {
     let patched = target_directory(root).join("standin/patched");
     let mut command = cargo(root);
     command.arg("test").arg("--manifest-path").arg(root.join("standin/Cargo.toml"));
@@ -53,7 +60,7 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
             .arg("--config")
             .arg(format!("patch.crates-io.{name}.path={:?}", copy.display().to_string()));
     }
-    execute(&mut command, "our calls of Core ML against stand-ins")
+    Ok(command)
 }
 
 /// Where cargo keeps the sources of a crate, which it fetches if need be.

@@ -3,6 +3,7 @@
 mod cast;
 mod compile;
 mod compress;
+mod delegate;
 mod engine;
 mod package;
 mod start;
@@ -26,6 +27,8 @@ enum Subject {
     Lower(compile::Arguments),
     /// Compressed weights of a ResNet-50, beside coremltools.
     Compress(compress::Arguments),
+    /// Calls of one operation through the C interface and in ExecuTorch's runtime, and the second load of a large model.
+    Delegate,
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
     /// One measured start of a model, in a process of its own.
@@ -46,6 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Convert(arguments) => compile::run("convert", arguments),
         Subject::Lower(arguments) => compile::run("lower", arguments),
         Subject::Compress(arguments) => compress::run(arguments),
+        Subject::Delegate => delegate::run(),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::EngineRun(arguments) => start::run_once(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),

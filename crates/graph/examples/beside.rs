@@ -1,0 +1,165 @@
+//! `beside PACKAGE…`: runs models on Core ML, on the processor alone, and on the engine, and compares what they give.
+//!
+//! Every function runs some steps on random inputs, and keeps its states from step to step. Outputs and states must agree
+//! within a part of their largest element. Models that take or give anything but arrays are left out.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use coremill_graph::{Array, DType, Device, Error, Executable, Input, Port, Session};
+use coremill_mil::ir::Function;
+use coremill_mil::model::FeatureType;
+
+/// How often each function runs.
+const STEPS: usize = 3;
+
+/// How far an element may be off, in parts of the largest one: where a model computes in halves, and where it does not.
+const BOUNDS: [f64; 2] = [2e-2, 1e-3];
+
+fn main() -> ExitCode {
+    let cache = std::env::temp_dir().join("coremill-beside");
+    let mut wrong = 0;
+    for path in std::env::args_os().skip(1).map(PathBuf::from) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        match judge(&path, Device::Cpu, &cache) {
+            Ok(Some(apart)) => println!("ok\t{name}\t{apart:.1e} of the largest element apart"),
+            Ok(None) => println!("left out\t{name}\tit takes or gives what is no array"),
+            Err(problem) => {
+                wrong += 1;
+                println!("FAILED\t{name}\t{problem}");
+            }
+        }
+    }
+    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How far a device is off from the engine at most; none where that cannot be asked.
+pub fn judge(path: &Path, device: Device, cache: &Path) -> Result<Option<f64>, String> {
+    let told = |error: Error| error.to_string();
+    let mut model = Session::new(Device::Host).open(path).map_err(told)?;
+    let functions = model.functions().map_err(told)?;
+    let session = Session::new(device).cache(cache);
+    let mut other: Option<Executable> = None;
+    let mut furthest = 0.0f64;
+    for function in &functions {
+        let inputs = model.inputs(function).map_err(told)?;
+        let outputs = model.outputs(function).map_err(told)?;
+        let states = model.states(function).map_err(told)?;
+        if !inputs.iter().chain(&outputs).all(is_array) {
+            return Ok(None);
+        }
+        let halves = computes_in_halves(&mut model).map_err(told)?;
+        let bound = BOUNDS[usize::from(!halves)];
+        if other.is_none() {
+            other = Some(session.open(path).map_err(told)?);
+        }
+        let Some(other) = &mut other else { continue };
+        let mut numbers = Numbers(42);
+        for step in 0..STEPS {
+            let given: Option<Vec<_>> =
+                inputs.iter().map(|port| Some((port, numbers.array(port)?))).collect();
+            let Some(given) = given else { return Ok(None) };
+            let given: Vec<(&str, &dyn Input)> = given
+                .iter()
+                .map(|(port, array)| (port.name.as_str(), array as &dyn Input))
+                .collect();
+            let expected = model.run_function(function, &given).map_err(told)?;
+            let found = other.run_function(function, &given).map_err(told)?;
+            let mut pairs = Vec::new();
+            for port in &outputs {
+                pairs.push((
+                    port,
+                    expected.array(&port.name).cloned(),
+                    found.array(&port.name).cloned(),
+                ));
+            }
+            for port in &states {
+                let [expected, found] =
+                    [&mut model, &mut *other].map(|model| model.state(&port.name));
+                pairs.push((port, Some(expected.map_err(told)?), Some(found.map_err(told)?)));
+            }
+            for (port, expected, found) in pairs {
+                let place = format!("`{}` of `{function}` in step {step}", port.name);
+                let (Some(expected), Some(found)) = (expected, found) else {
+                    return Err(format!("{place} is missing"));
+                };
+                let apart =
+                    difference(&expected, &found).map_err(|why| format!("{place}: {why}"))?;
+                if apart > bound {
+                    return Err(format!("{place} is {apart:.1e} of its largest element apart"));
+                }
+                furthest = furthest.max(apart);
+            }
+        }
+        model.reset().map_err(told)?;
+        other.reset().map_err(told)?;
+    }
+    Ok(Some(furthest))
+}
+
+fn is_array(port: &Port) -> bool {
+    let described = port.description.as_ref().map(|description| &description.ty);
+    port.ty.as_tensor().is_some() && !matches!(described, Some(FeatureType::Image(_)))
+}
+
+fn computes_in_halves(model: &mut Executable) -> Result<bool, Error> {
+    let functions = &model.model()?.program.functions;
+    let gives_halves = |function: &Function| {
+        let mut values = function.all_ops().flat_map(|(_, op)| &op.outputs);
+        values.any(|&value| {
+            let ty = function.value(value).ty.as_tensor();
+            ty.is_some_and(|tensor| tensor.dtype == DType::Fp16)
+        })
+    };
+    Ok(functions.iter().any(gives_halves))
+}
+
+/// How far arrays are apart, in parts of the largest element.
+fn difference(expected: &Array, found: &Array) -> Result<f64, String> {
+    if expected.shape() != found.shape() {
+        return Err(format!("the shapes are {:?} and {:?}", expected.shape(), found.shape()));
+    }
+    let numbers = |array: &Array| -> Vec<f64> {
+        let floats = array.as_floats().map(|floats| floats.iter().map(|&x| f64::from(x)).collect());
+        let ints = || array.as_ints().unwrap_or_default().iter().map(|&x| f64::from(x)).collect();
+        floats.unwrap_or_else(ints)
+    };
+    let (expected, found) = (numbers(expected), numbers(found));
+    let mut largest = 1e-6f64;
+    let mut furthest = 0.0f64;
+    for (expected, found) in expected.iter().zip(&found) {
+        if !expected.is_finite() || !found.is_finite() {
+            if expected.to_bits() == found.to_bits() || (expected.is_nan() && found.is_nan()) {
+                continue;
+            }
+            return Err(format!("an element is {expected} on the engine and {found} on Core ML"));
+        }
+        largest = largest.max(expected.abs());
+        furthest = furthest.max((expected - found).abs());
+    }
+    Ok(furthest / largest)
+}
+
+/// xorshift: these numbers need not be good.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// What an input takes: floats from -1 to 1, and the integers 0 and 1, which are indices of almost everything.
+    fn array(&mut self, port: &Port) -> Option<Array> {
+        let (shape, dtype) = (port.default_shape()?, port.ty.as_tensor()?.dtype);
+        let count = shape.iter().product();
+        if dtype.is_float() {
+            let float = |_| (self.next() % 20_001) as f32 / 10_000.0 - 1.0;
+            return Some(Array::floats(dtype, shape, (0..count).map(float).collect()));
+        }
+        let int = |_| (self.next() >> 20 & 1) as i32;
+        Some(Array::ints(dtype, shape, (0..count).map(int).collect()))
+    }
+}

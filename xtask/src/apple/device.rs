@@ -1,0 +1,64 @@
+//! Core ML itself beside our engine, on the processor alone: golden packages, a sample of the zoo, and what we make of an
+//! exported program. coremltools asks Core ML, then `coremill-coreml` does, so that a difference is known to be the
+//! engine's or that of our calls. It needs a Mac; elsewhere the engine's half of it runs when it is asked for.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::compiler::golden_packages;
+use crate::oracle::interpreter;
+use crate::workspace::{binary, cargo, describe, execute, target_directory};
+
+/// One in so many entries of the zoo is judged.
+const STEP: usize = 9;
+
+/// Judges packages; the error says that Core ML and the engine disagree about some.
+pub(super) fn run(root: &Path) -> Result<(), String> {
+    let build = ["build", "--release", "--package", "coremill-cli"];
+    execute(cargo(root).args(build), "building the coremill command")?;
+    let (command, python) = (binary(root), interpreter(root)?);
+    let zoo = target_directory(root).join("zoo");
+    let oracle = || {
+        let mut oracle = Command::new(&python);
+        oracle.current_dir(root).arg("-m");
+        oracle
+    };
+    let listed = oracle().args(["oracle.zoo", "--list"]).output();
+    let listed = listed.map_err(|error| format!("listing the zoo: {error}"))?;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let names = text.lines().filter_map(|line| line.split(' ').next()).step_by(STEP);
+    let names: Vec<&str> = names.collect();
+    if names.len() < 10 {
+        return Err(format!("the zoo lists {} entries: {text}", names.len()));
+    }
+    let package = |name: &&str| zoo.join(format!("{name}.mlpackage"));
+    let missing: Vec<&str> = names.iter().filter(|name| !package(name).exists()).copied().collect();
+    if !missing.is_empty() {
+        let mut make = oracle();
+        make.arg("oracle.zoo").arg("--out").arg(&zoo).arg("--only").args(missing);
+        execute(&mut make, "making packages of the zoo")?;
+    }
+    let digits = target_directory(root).join("apple").join("digits.mlpackage");
+    let folder = digits.parent().unwrap_or(root);
+    fs::create_dir_all(folder).map_err(|error| describe("make", folder, &error))?;
+    let mut convert = Command::new(&command);
+    convert.arg("convert").arg(root.join("examples/digits.pt2")).arg("-o").arg(&digits);
+    execute(&mut convert, "converting an exported program")?;
+
+    let mut packages = golden_packages(root)?;
+    packages.push(digits);
+    packages.extend(names.iter().map(package));
+    let mut judge = oracle();
+    judge.arg("oracle.device").arg(&command);
+    if !cfg!(target_os = "macos") {
+        judge.arg("--engine-alone");
+    }
+    execute(judge.args(&packages), "coremltools' predictions beside the engine's")?;
+    if !cfg!(target_os = "macos") {
+        return Ok(());
+    }
+    let mut beside = cargo(root);
+    beside.args(["run", "--release", "--package", "coremill-graph", "--example", "beside", "--"]);
+    execute(beside.args(&packages), "our calls of Core ML beside the engine")
+}

@@ -1,0 +1,224 @@
+//! Links what apps ship for Apple's systems, on Linux.
+//!
+//! Two things are linked with LLD: a program, and the static library for iOS, from which every entry of `coremill.h` is
+//! asked for. Stubs stand in for Apple's libraries. They list the symbols that these export, so a symbol
+//! that Apple does not have ends the check. Nothing is run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::toolchain::{self, Cross, IOS, MACOS, cross, libraries};
+use crate::workspace::{describe, execute, target_directory};
+
+/// A library of Apple's, where it is installed, and what it exports of what we need.
+struct Stub {
+    file: &'static str,
+    installed: &'static str,
+    symbols: &'static str,
+}
+
+/// What the linker is given in place of the software development kit.
+const STUBS: [Stub; 10] = [
+    Stub {
+        file: "libSystem.tbd",
+        installed: "/usr/lib/libSystem.B.dylib",
+        symbols: include_str!("stubs/libSystem.txt"),
+    },
+    Stub {
+        file: "libobjc.tbd",
+        installed: "/usr/lib/libobjc.A.dylib",
+        symbols: include_str!("stubs/libobjc.txt"),
+    },
+    Stub {
+        file: "libsqlite3.tbd",
+        installed: "/usr/lib/libsqlite3.dylib",
+        symbols: include_str!("stubs/libsqlite3.txt"),
+    },
+    // Parts of it that have names of their own.
+    Stub { file: "libc.tbd", installed: "/usr/lib/libSystem.B.dylib", symbols: "" },
+    Stub { file: "libm.tbd", installed: "/usr/lib/libSystem.B.dylib", symbols: "" },
+    Stub { file: "libiconv.tbd", installed: "/usr/lib/libiconv.2.dylib", symbols: "" },
+    // Classes of frameworks are found while the program runs.
+    framework("CoreML.framework/CoreML.tbd", "/System/Library/Frameworks/CoreML.framework/CoreML"),
+    framework(
+        "Foundation.framework/Foundation.tbd",
+        "/System/Library/Frameworks/Foundation.framework/Foundation",
+    ),
+    framework(
+        "CoreFoundation.framework/CoreFoundation.tbd",
+        "/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation",
+    ),
+    // C and Objective-C of our dependencies, which only Apple's compiler can compile.
+    Stub {
+        file: "libneedsxcode.tbd",
+        installed: "/usr/lib/libneedsxcode.dylib",
+        symbols: "_blake3_hash_many_neon\n_objc2_exception_helper_0_1_try_catch\n",
+    },
+];
+
+const fn framework(file: &'static str, installed: &'static str) -> Stub {
+    Stub { file, installed, symbols: "" }
+}
+
+/// Where rustup's linker runs.
+const HOST: &str = "x86_64-unknown-linux-gnu";
+
+/// The profile of what ships in apps.
+const PROFILE: &str = "apple";
+
+/// The most that the static library for iOS may take, stripped.
+const LARGEST: u64 = 2_000_000;
+
+/// What builds for other targets: the tools of rustup's toolchain, or those of a distribution.
+struct Tools {
+    linker: PathBuf,
+    strip: PathBuf,
+}
+
+impl Tools {
+    fn find() -> Option<Tools> {
+        let of_rustup = libraries(HOST).map(|libraries| libraries.with_file_name("bin"));
+        let find = |rustups: &str, debians: &str| {
+            let rustups = of_rustup.as_ref().map(|folder| folder.join(rustups));
+            rustups.into_iter().chain([PathBuf::from(debians)]).find(|path| path.exists())
+        };
+        Some(Tools {
+            linker: find("rust-lld", "/usr/bin/lld")?,
+            strip: find("rust-objcopy", "/usr/bin/llvm-objcopy")?,
+        })
+    }
+}
+
+/// What this machine lacks.
+pub(super) fn missing() -> Option<String> {
+    if !cfg!(target_os = "linux") {
+        return Some("it runs on Linux".to_owned());
+    }
+    let lacks = "lld and llvm-objcopy, of rustup or of Debian's lld and llvm";
+    toolchain::missing().or_else(|| Tools::find().is_none().then(|| lacks.to_owned()))
+}
+
+/// Links both, and prints what they are and what they take.
+pub(super) fn run(root: &Path) -> Result<(), String> {
+    let tools = Tools::find().ok_or("the linker is gone")?;
+    let folder = target_directory(root).join("apple-link");
+    let stubs = write_stubs(&folder)?;
+    let program = link_program(root, &stubs, &tools)?;
+    println!("ok      {}: {} bytes", program.display(), size(&program)?);
+    let (library, linked) = link_library(root, &folder, &stubs, &tools)?;
+    let bytes = size(&library)?;
+    println!("ok      {} for iOS, all entries: {} bytes", linked.display(), size(&linked)?);
+    println!("ok      {}, stripped: {bytes} bytes; at most {LARGEST}", library.display());
+    if bytes > LARGEST {
+        return Err(format!("the static library for iOS takes {bytes} bytes, above {LARGEST}"));
+    }
+    Ok(())
+}
+
+/// Writes the stubs, and gives where they are.
+fn write_stubs(folder: &Path) -> Result<PathBuf, String> {
+    let stubs = folder.join("stubs");
+    for Stub { file, installed, symbols } in &STUBS {
+        let path = stubs.join(file);
+        let parent = path.parent().unwrap_or(&stubs);
+        fs::create_dir_all(parent).map_err(|error| describe("make", parent, &error))?;
+        let symbols: Vec<_> = symbols.lines().filter(|line| line.starts_with('_')).collect();
+        let targets = "[ arm64-macos, arm64-ios ]";
+        let text = format!(
+            "--- !tapi-tbd\ntbd-version: 4\ntargets: {targets}\ninstall-name: '{installed}'\nexports:\n  \
+             - targets: {targets}\n    symbols: [ {} ]\n...\n",
+            symbols.join(", ")
+        );
+        fs::write(&path, text).map_err(|error| describe("write", &path, &error))?;
+    }
+    Ok(stubs)
+}
+
+/// A cargo that builds a target of a package and links with LLD.
+fn build(root: &Path, stubs: &Path, tools: &Tools, target: &str) -> Result<Cross, String> {
+    let mut built = cross(root, "rustc", target)?;
+    let name = target.replace('-', "_").to_uppercase();
+    let flags = [
+        format!("-Clinker={}", tools.linker.display()),
+        "-Clinker-flavor=ld64.lld".to_owned(),
+        format!("-Lnative={}", stubs.display()),
+        format!("-Lframework={}", stubs.display()),
+        "-Clink-arg=-lneedsxcode".to_owned(),
+    ];
+    built.command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), flags.join(" "));
+    built.command.args(["--no-default-features", "--features", "coreml"]);
+    // Debian's toolchain has no tool that strips.
+    built.command.args(["--profile", PROFILE, "--config", "profile.apple.strip=\"none\""]);
+    Ok(built)
+}
+
+/// A program, for a target whose standard library need not be built if there is one.
+fn link_program(root: &Path, stubs: &Path, tools: &Tools) -> Result<PathBuf, String> {
+    let target = [MACOS, IOS].into_iter().find(|target| libraries(target).is_some());
+    let Cross { mut command, artifacts } = build(root, stubs, tools, target.unwrap_or(MACOS))?;
+    command.args(["--package", "coremill-runtime", "--example", "serve"]);
+    execute(&mut command, "linking a program")?;
+    Ok(artifacts.join(PROFILE).join("examples/serve"))
+}
+
+/// The static library, stripped, and a library that was linked from it.
+fn link_library(
+    root: &Path,
+    folder: &Path,
+    stubs: &Path,
+    tools: &Tools,
+) -> Result<(PathBuf, PathBuf), String> {
+    let Cross { mut command, artifacts } = build(root, stubs, tools, IOS)?;
+    command.args(["--package", "coremill-capi", "--lib", "--crate-type", "staticlib"]);
+    execute(&mut command, "building the static library for iOS")?;
+    let library = artifacts.join(PROFILE).join("libcoremill_capi.a");
+
+    let stripped = folder.join("libcoremill.a");
+    let mut strip = Command::new(&tools.strip);
+    strip.args(["--strip-debug", "--discard-all"]).arg(&library).arg(&stripped);
+    execute(&mut strip, "stripping the static library")?;
+
+    let linked = folder.join("coremill.dylib");
+    let mut link = Command::new(&tools.linker);
+    link.args([
+        "-flavor",
+        "darwin",
+        "-arch",
+        "arm64",
+        "-platform_version",
+        "ios",
+        "16.0",
+        "18.0",
+        "-dylib",
+        "-dead_strip",
+    ]);
+    for entry in entries(root)? {
+        link.args(["-u", &format!("_{entry}")]);
+    }
+    link.arg("-o").arg(&linked).arg(&stripped).arg("-L").arg(stubs).arg("-F").arg(stubs);
+    link.args(["-lSystem", "-lobjc", "-lsqlite3", "-lneedsxcode"]);
+    link.args(["-framework", "CoreML", "-framework", "Foundation", "-framework", "CoreFoundation"]);
+    execute(&mut link, "linking the static library for iOS")?;
+    Ok((stripped, linked))
+}
+
+/// The functions that `coremill.h` declares.
+fn entries(root: &Path) -> Result<Vec<String>, String> {
+    let path = root.join("crates/capi/include/coremill.h");
+    let header = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;
+    let names =
+        header.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == '('));
+    let mut names: Vec<_> = names
+        .filter_map(|word| word.split_once('(').map(|(name, _)| name))
+        .filter(|name| name.starts_with("coremill_"))
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names.dedup();
+    if names.len() < 10 { Err("the header declares no entries".to_owned()) } else { Ok(names) }
+}
+
+fn size(path: &Path) -> Result<u64, String> {
+    Ok(fs::metadata(path).map_err(|error| describe("read", path, &error))?.len())
+}

@@ -1,0 +1,64 @@
+//! `cargo xtask sanitize`: runs tests whose threads meet under ThreadSanitizer, on Linux.
+//!
+//! The standard library is built with it, too, so that what its locks order is seen. That takes its sources and a compiler
+//! that builds them: a nightly toolchain of rustup with the component `rust-src`, or Debian's `rustc-web`, `cargo-web` and
+//! `rust-web-src`, which use the runtime of GCC. ExecuTorch's side is C++: `python -m oracle.stock_programs --sanitize
+//! thread` judges it.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::workspace::{execute, root, target_directory};
+
+/// Tests of threads: the package, and what cargo selects of it.
+const TESTS: [(&str, &[&str]); 3] = [
+    ("coremill-tensor", &["--lib", "pool"]),
+    ("coremill-store", &["--test", "store", "--test", "processes"]),
+    ("coremill-capi", &["--test", "interface"]),
+];
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What is built for the sanitizer is for tests alone: some optimisation pays, all of it takes long to compile.
+const LEVELS: [&str; 2] = ["profile.dev.package.\"*\".opt-level=1", "profile.dev.opt-level=1"];
+
+/// Runs them; the error says that there were reports.
+pub(crate) fn run() -> Result<(), String> {
+    let root = root();
+    let (mut wrong, folder) = (Vec::new(), target_directory(&root).join("sanitize"));
+    for (package, tests) in TESTS {
+        let mut command = cargo()?;
+        command.current_dir(&root).args(["test", "-Zbuild-std", "--target", TARGET]);
+        command.arg("--target-dir").arg(&folder).args(["--package", package]).args(tests);
+        for level in LEVELS {
+            command.args(["--config", level]);
+        }
+        if let Err(error) = execute(&mut command, &format!("the threads of `{package}`")) {
+            wrong.push(error);
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}
+
+/// A cargo that builds with ThreadSanitizer.
+fn cargo() -> Result<Command, String> {
+    let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", TARGET.replace('-', "_").to_uppercase());
+    let sources = "lib/rustlib/src/rust/library";
+    let nightly = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
+    let nightly = nightly.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let mut command;
+    if nightly.is_some_and(|root| Path::new(root.trim()).join(sources).exists()) {
+        command = Command::new("cargo");
+        command.arg("+nightly").env(flags, "-Zsanitizer=thread");
+        return Ok(command);
+    }
+    if !Path::new("/usr").join(sources).exists() {
+        let install = "rustup toolchain install nightly --component rust-src";
+        return Err(format!("the sources of the standard library are missing\nhint: {install}"));
+    }
+    command = Command::new("/usr/bin/cargo");
+    command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1").env("PATH", "/usr/bin:/bin");
+    command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
+    command.env(flags, "-Zsanitizer=thread -Zexternal-clangrt -Clink-arg=-fsanitize=thread");
+    Ok(command)
+}
