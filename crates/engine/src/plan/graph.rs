@@ -120,6 +120,11 @@ pub(crate) struct Reference {
 }
 
 impl SlotId {
+    /// The slot at a position.
+    pub(crate) fn at(index: usize) -> SlotId {
+        SlotId(u32::try_from(index).expect("fewer than 2^32 slots"))
+    }
+
     /// The position, for side tables.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
@@ -136,7 +141,7 @@ impl Graph {
     /// Adds a slot.
     pub(crate) fn add_slot(&mut self, slot: Slot) -> SlotId {
         self.slots.push(slot);
-        SlotId(u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots"))
+        SlotId::at(self.slots.len() - 1)
     }
 
     /// A slot.

@@ -49,6 +49,15 @@ enum Decode {
     Table(Table),
 }
 
+/// A matrix of bytes that stand for `scale · (byte - zero)`, with a scale and a zero point for each output.
+#[derive(Clone, Debug)]
+pub(crate) struct Integers {
+    /// As the matrix has them.
+    pub(crate) codes: Vec<i8>,
+    pub(crate) scales: Vec<f32>,
+    pub(crate) zeros: Vec<i32>,
+}
+
 #[derive(Clone, Debug)]
 struct Table {
     blocks: Blocks,
@@ -167,6 +176,39 @@ impl Weights {
             Decode::Affine { .. } => return false,
         };
         of.dtype == DType::Fp16
+    }
+
+    /// The integers of a matrix, those of each row with one scale and zero point, or those of each column; none
+    /// if they are not such, or do not fit a byte.
+    pub(crate) fn integers(&self, along_rows: bool) -> Option<Integers> {
+        let Decode::Affine { blocks, scales, shifts } = &self.decode else { return None };
+        if self.mask.is_some() || self.rounded || !self.codes.dtype.is_integer() {
+            return None;
+        }
+        let (rows, columns) = (self.rows(), self.columns());
+        let outputs = if along_rows { rows } else { columns };
+        let block = |output: usize, input: usize| match along_rows {
+            true => blocks.at(output, input),
+            false => blocks.at(input, output),
+        };
+        // Unsigned bytes are held 128 lower, as are their zero points.
+        let lower = if self.codes.dtype == DType::UInt8 { 128 } else { 0 };
+        let (mut all_scales, mut zeros) = (Vec::new(), Vec::new());
+        for output in 0..outputs {
+            let first = block(output, 0);
+            let inputs = if along_rows { columns } else { rows };
+            if !blocks.is_whole(along_rows) && (0..inputs).any(|at| block(output, at) != first) {
+                return None;
+            }
+            let shift = shifts.as_ref().map_or(0.0, |shifts| shifts.at(first));
+            if shift.fract() != 0.0 || shift.abs() > 255.0 {
+                return None;
+            }
+            all_scales.push(scales.at(first));
+            zeros.push(shift as i32 - lower);
+        }
+        let codes = (0..self.codes.count).map(|at| (self.codes.at(at) as i32 - lower) as i8);
+        Some(Integers { codes: codes.collect(), scales: all_scales, zeros })
     }
 
     /// The weights for kernels that expand them where they use them, as a matrix of so many rows, which are

@@ -184,6 +184,11 @@ impl Blocks {
         of_row + self.of_column.as_ref().map_or(0, |blocks| blocks[column] as usize)
     }
 
+    /// Whether no row, or no column, is in several blocks.
+    pub(super) fn is_whole(&self, along_rows: bool) -> bool {
+        if along_rows { self.across == 1 } else { self.shape.first().is_none_or(|&down| down == 1) }
+    }
+
     /// The blocks down and across, if columns of one block are neighbours and blocks equally wide and in
     /// order.
     pub(crate) fn of_matrix(&self, columns: usize) -> Option<[usize; 2]> {

@@ -47,7 +47,20 @@ impl<'f> Reader<'f> {
         let weights = match op.kind()? {
             OpKind::Const => return self.stated(op.attributes.get("val")?),
             OpKind::ConstexprCast => self.cast(op)?,
-            OpKind::ConstexprAffineDequantize => self.affine_dequantize(op, depth)?,
+            OpKind::ConstexprAffineDequantize => {
+                let data = self.plain(op, "quantized_data", depth)?;
+                let shift = self.plain(op, "zero_point", depth)?;
+                self.affine_dequantize(op, data, Some(shift), depth)?
+            }
+            // Of a constant.
+            OpKind::Dequantize => {
+                let data = self.plain(op, "input", depth)?;
+                let shift = match self.operand(op, "zero_point") {
+                    Some(_) => Some(self.plain(op, "zero_point", depth)?),
+                    None => None,
+                };
+                self.affine_dequantize(op, data, shift, depth)?
+            }
             OpKind::ConstexprBlockwiseShiftScale => self.blockwise(op, depth)?,
             OpKind::ConstexprLutToDense => self.lut_to_dense(op, depth)?,
             OpKind::ConstexprSparseToDense => self.sparse_to_dense(op, depth)?,
@@ -129,16 +142,25 @@ impl<'f> Reader<'f> {
         Some((tensor.dtype, extents(&tensor.known_shape()?)?))
     }
 
-    fn affine_dequantize(&self, op: &'f Op, depth: usize) -> Option<Weights> {
-        let data = self.plain(op, "quantized_data", depth)?;
-        let axis = self.axis(op, "axis", data.shape.len())?;
-        let (scale, shift) =
-            (self.plain(op, "scale", depth)?, self.plain(op, "zero_point", depth)?);
+    /// `scale · (data - shift)`, both either one number or one for each index along an axis.
+    fn affine_dequantize(
+        &self,
+        op: &'f Op,
+        data: Weights,
+        shift: Option<Weights>,
+        depth: usize,
+    ) -> Option<Weights> {
+        let scale = self.plain(op, "scale", depth)?;
         let mut blocks = vec![1; data.shape.len()];
-        if scale.shape.len() + shift.shape.len() > 0 {
+        let single = scale.shape.is_empty() && shift.as_ref().is_none_or(|it| it.shape.is_empty());
+        let axis = match single {
+            true => 0,
+            false => self.axis(op, "axis", data.shape.len())?,
+        };
+        if !single {
             blocks[axis] = data.shape[axis];
         }
-        let count = blocks[axis];
+        let count = blocks.get(axis).copied().unwrap_or(1);
         // One number where the other has one for each row stands for as many.
         let repeated = |weights: Weights| match weights.shape[..] {
             [] if count != 1 => Some(Numbers::of_floats(&vec![weights.codes.at(0); count])),
@@ -148,8 +170,11 @@ impl<'f> Reader<'f> {
         };
         let blocks = Blocks::new(&data.shape, &blocks)?;
         let dtype = scale.dtype;
-        let decode =
-            Decode::Affine { blocks, scales: repeated(scale)?, shifts: Some(repeated(shift)?) };
+        let shifts = match shift {
+            Some(shift) => Some(repeated(shift)?),
+            None => None,
+        };
+        let decode = Decode::Affine { blocks, scales: repeated(scale)?, shifts };
         Some(Weights { dtype, decode, ..data })
     }
 

@@ -7,6 +7,7 @@
 mod activation;
 pub mod codes;
 pub mod depthwise;
+pub mod integer;
 pub mod layout;
 pub mod map;
 pub mod math;

@@ -139,17 +139,18 @@ fn addend(graph: &Graph, node: &Node, slot: SlotId) -> Option<Operand> {
 }
 
 /// A product with a constant matrix.
-struct Product {
-    x: Operand,
-    weights: Arc<Known>,
-    bias: Option<Arc<Known>>,
-    rows: usize,
-    inputs: usize,
-    outputs: usize,
-    order: Order,
+pub(super) struct Product {
+    pub(super) x: Operand,
+    pub(super) weights: Arc<Known>,
+    pub(super) bias: Option<Arc<Known>>,
+    pub(super) rows: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) order: Order,
 }
 
-fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Product> {
+/// The product with a constant matrix that a node is.
+pub(super) fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Product> {
     let kind = node.operation()?;
     let [x] = node.bound("x") else { return None };
     let shape = graph.shape(x)?;

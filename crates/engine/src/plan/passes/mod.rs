@@ -12,6 +12,7 @@ mod editor;
 mod elementwise;
 mod gather;
 mod grown;
+mod integer;
 mod layout;
 mod linear;
 mod moves;
@@ -42,6 +43,8 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     each_region(work, &mut states::lower)?;
     each_region(work, &mut attention::lower)?;
     each_region(work, &mut recurrent::lower)?;
+    each_region(work, &mut integer::lower)?;
+    dead::remove(work.graph);
     layout::run(work)?;
     dead::remove(work.graph);
     each_region(work, &mut linear::lower)?;

@@ -39,6 +39,7 @@ macro_rules! memory {
 
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod array;
+mod dots;
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod neon;
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
@@ -47,6 +48,7 @@ mod unpack;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
+pub(crate) use dots::{Bits, DotIsa, DotKernel, Dots, dispatch_dots, interleaved, load_sums};
 pub(crate) use unpack::{FIELDS_BYTES, Fields, Unpack};
 
 use crate::Isa;

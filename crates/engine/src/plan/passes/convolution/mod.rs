@@ -104,7 +104,11 @@ pub(super) fn absorb(
 }
 
 /// A convolution and its input.
-fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<(Convolution, Operand)> {
+pub(super) fn recognise(
+    source: &Source,
+    graph: &Graph,
+    node: &Node,
+) -> Option<(Convolution, Operand)> {
     let kind = node.operation()?;
     let transposed = match kind {
         OpKind::Conv => false,
@@ -205,7 +209,7 @@ fn spatial(extents: &[usize], missing: usize) -> Option<[usize; 3]> {
 }
 
 /// Takes zeros that are padded around the input into the padding of the convolution; what it reads then.
-fn absorb_pad(
+pub(super) fn absorb_pad(
     source: &Source,
     graph: &Graph,
     editor: &Editor,

@@ -31,7 +31,8 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::geometry::{each_offset, strides};
 
-use permute::Permute;
+pub(super) use permute::Permute;
+pub(super) use rules::{is_elementwise, max_pool_ranges, spatial_mean};
 use shuffles::Shuffle;
 
 /// Lays out a whole graph.
@@ -74,7 +75,7 @@ struct Draft {
 }
 
 /// For a tensor of so many axes, the axes of its own order that those of its twin are.
-fn to_last(rank: usize) -> Vec<usize> {
+pub(super) fn to_last(rank: usize) -> Vec<usize> {
     let mut axes = vec![0];
     axes.extend(2..rank);
     axes.push(1);
@@ -82,7 +83,7 @@ fn to_last(rank: usize) -> Vec<usize> {
 }
 
 /// The inverse of [`to_last`].
-fn to_first(rank: usize) -> Vec<usize> {
+pub(super) fn to_first(rank: usize) -> Vec<usize> {
     let mut axes = vec![0, rank - 1];
     axes.extend(1..rank - 1);
     axes

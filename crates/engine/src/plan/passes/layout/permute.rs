@@ -5,14 +5,14 @@ use crate::array::View;
 use crate::error::Result;
 
 /// Writes the elements of a tensor with its axes in another order.
-pub(super) struct Permute {
+pub(in super::super) struct Permute {
     shape: Vec<usize>,
     axes: Vec<usize>,
 }
 
 impl Permute {
     /// For tensors of a shape; axis `n` of the result is axis `axes[n]` of the input.
-    pub(super) fn new(shape: Vec<usize>, axes: Vec<usize>) -> Permute {
+    pub(in super::super) fn new(shape: Vec<usize>, axes: Vec<usize>) -> Permute {
         Permute { shape, axes }
     }
 }

@@ -1,5 +1,6 @@
 //! What each operation does to have its channels last.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use coremill_mil::ir::OpId;
@@ -22,6 +23,7 @@ use super::{Draft, Layout, Recognised, keeps_order, may_have_twin, permuted, to_
 use crate::array::Array;
 use crate::error::{Result, fail};
 use crate::ops::image_resizing::{self, Tap};
+use crate::ops::pool::reach;
 use crate::ops::{self, window};
 
 /// How an operation is performed with channels last.
@@ -526,14 +528,54 @@ fn reduction(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
     is_spatial.then_some(Rule::Flattened(moved, at))
 }
 
+/// Whether a reduction goes over the spatial axes, and these alone.
+pub(in super::super) fn spatial_mean(work: &Work<'_>, node: &Node) -> bool {
+    let Some(rank) = single(work.graph, node).map(<[usize]>::len).filter(|&rank| rank >= 3) else {
+        return false;
+    };
+    let axes = parameters(work.source, work.graph, node, |call| call.axes_or_all("axes", rank));
+    axes.is_some_and(|mut axes| {
+        axes.sort_unstable();
+        axes.dedup();
+        axes.into_iter().eq(2..rank)
+    })
+}
+
+/// What each window of a `max_pool` covers, along up to three axes; none if one covers nothing.
+pub(in super::super) fn max_pool_ranges(
+    work: &Work<'_>,
+    node: &Node,
+) -> Option<[Vec<Range<usize>>; 3]> {
+    let (windows, _) = pool_windows(work, node, OpKind::MaxPool)?;
+    let absent = 3usize.checked_sub(windows.len())?;
+    let ranges = [0, 1, 2].map(|axis: usize| match axis.checked_sub(absent) {
+        Some(axis) => (0..windows[axis].output).map(|at| reach(&windows[axis], at).0).collect(),
+        None => vec![0..1],
+    });
+    let all = |ranges: &Vec<Range<usize>>| ranges.iter().all(|range| !range.is_empty());
+    ranges.iter().all(all).then_some(ranges)
+}
+
 fn pool(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
+    let (windows, excludes) = pool_windows(work, node, kind)?;
+    let pooling = match kind {
+        OpKind::MaxPool => Pooling::Max,
+        OpKind::AvgPool => Pooling::Average { counts_padding: !excludes },
+        _ => Pooling::L2,
+    };
+    let rounding = rounding(work.source, work.graph, node.outputs[0]);
+    Some(Rule::Pool(Pools::new(pooling, single(work.graph, node)?, &windows, rounding)))
+}
+
+/// The windows of a pool, and whether padding does not count.
+fn pool_windows(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<(Vec<window::Window>, bool)> {
     let graph = &*work.graph;
     let input = single(graph, node)?;
     let output = graph.slot(node.outputs[0]).shape.as_deref()?;
     if position(node, "x").is_none() || output.contains(&0) || input.contains(&0) {
         return None;
     }
-    let (windows, excludes) = parameters(work.source, graph, node, |call| {
+    parameters(work.source, graph, node, |call| {
         let spatial = input.len() - 2;
         let sizes = window::positive(call, "kernel_sizes", spatial)?;
         let sizes: Vec<usize> = sizes.into_iter().map(|size| size as usize).collect();
@@ -544,14 +586,7 @@ fn pool(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
         }
         let excludes = kind == OpKind::AvgPool && call.bool("exclude_padding_from_average")?;
         Ok((windows, excludes))
-    })?;
-    let pooling = match kind {
-        OpKind::MaxPool => Pooling::Max,
-        OpKind::AvgPool => Pooling::Average { counts_padding: !excludes },
-        _ => Pooling::L2,
-    };
-    let rounding = rounding(work.source, graph, node.outputs[0]);
-    Some(Rule::Pool(Pools::new(pooling, input, &windows, rounding)))
+    })
 }
 
 fn shuffle(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
@@ -637,7 +672,7 @@ fn instance_norm(work: &Work<'_>, node: &Node) -> Option<Rule> {
 }
 
 /// Whether an operation is a function of the elements of `x`, and of `y` if it has one.
-fn is_elementwise(kind: OpKind) -> bool {
+pub(in super::super) fn is_elementwise(kind: OpKind) -> bool {
     matches!(
         kind,
         OpKind::Abs

@@ -1,0 +1,91 @@
+//! Scales and zero points of codes, and weights as integers.
+
+use coremill_tensor::kernels::matmul::Order;
+
+use super::super::super::graph::Node;
+use super::super::super::known::Known;
+use super::super::Work;
+use super::super::parameters::parameters;
+use crate::array::ElementsView;
+use crate::error::fail;
+use crate::weights::Integers;
+
+/// What codes stand for: `scale · (code - zero)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Affine {
+    pub(super) scale: f32,
+    /// As codes are held: unsigned.
+    pub(super) zero: u8,
+    /// Whether the program counts them from -128.
+    pub(super) signed: bool,
+}
+
+impl Affine {
+    /// Those of a `quantize` or `dequantize`, if there is one scale for all codes, which are of a type that
+    /// is signed or not.
+    pub(super) fn of(work: &Work<'_>, node: &Node, signed: bool) -> Option<Affine> {
+        let (scale, zero) = parameters(work.source, work.graph, node, |call| {
+            let (scale, zero) = (call.tensor("scale")?, call.optional("zero_point"));
+            let zero = match zero.map(|zero| zero.elements) {
+                None => 0,
+                Some(ElementsView::Ints(&[zero])) => zero,
+                Some(_) => fail!("one zero point for each channel"),
+            };
+            match scale.elements {
+                ElementsView::Floats(&[scale]) => Ok((scale, zero)),
+                _ => fail!("one scale for each channel"),
+            }
+        })?;
+        let zero = u8::try_from(if signed { zero + 128 } else { zero }).ok()?;
+        (scale.is_normal() && scale > 0.0).then_some(Affine { scale, zero, signed })
+    }
+
+    /// What a code stands for.
+    pub(super) fn value(self, code: u8) -> f32 {
+        self.scale * (f32::from(code) - f32::from(self.zero))
+    }
+
+    /// The code of a float.
+    pub(super) fn code(self, value: f32) -> u8 {
+        let low = if self.signed { -128.0 } else { 0.0 };
+        let steps = (value / self.scale).round_ties_even() + (f32::from(self.zero) + low);
+        // NaN becomes 0, as the program counts.
+        let code = if steps.is_nan() { 0.0 } else { steps.clamp(low, low + 255.0) };
+        (code - low) as u8
+    }
+}
+
+/// What results are kept within before they are quantized.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bounds {
+    pub(super) low: f32,
+    pub(super) high: f32,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { low: f32::NEG_INFINITY, high: f32::INFINITY }
+    }
+}
+
+impl Bounds {
+    /// These, then others.
+    pub(super) fn then(self, next: Bounds) -> Bounds {
+        let within = |bound: f32| bound.clamp(next.low, next.high);
+        Bounds { low: within(self.low), high: within(self.high) }
+    }
+
+    /// The bounds in steps from zero, once codes end where they do.
+    pub(super) fn codes(self, affine: Affine) -> (f32, f32) {
+        let zero = f32::from(affine.zero);
+        let step = |bound: f32| (bound / affine.scale).round_ties_even().clamp(-zero, 255.0 - zero);
+        (step(self.low), step(self.high))
+    }
+}
+
+/// The integers of a constant matrix, those of each output with one scale and zero point; none if they are not.
+pub(super) fn integers(work: &Work<'_>, known: &Known, order: Order) -> Option<Integers> {
+    let along_rows = order != Order::InputsFirst;
+    let integers = work.source.weights(known)?.integers(along_rows)?;
+    integers.scales.iter().all(|scale| scale.is_finite()).then_some(integers)
+}
