@@ -22,7 +22,7 @@ from oracle.interpret import Interpreter
 
 from .outside import Exported, exported, judge
 
-KERNELS = Path(__file__).resolve().parents[2] / "crates/compiler/src/portable/kernels.txt"
+KERNELS = Path(__file__).resolve().parents[2] / "crates/compiler/src/kernels.txt"
 BATCH = 100
 
 

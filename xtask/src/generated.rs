@@ -58,7 +58,7 @@ pub(crate) const SCHEMAS: Generated = Generated {
 pub(crate) const KERNELS: Generated = Generated {
     command: "kernels",
     source: Source::Module("oracle.kernels"),
-    file: "crates/compiler/src/portable/kernels.txt",
+    file: "crates/compiler/src/kernels.txt",
 };
 
 /// What `rlx-cpu` computes for the cases of `coremill-rlx`.

@@ -15,40 +15,49 @@
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
 //! | `preprocess` | partitions that ExecuTorch cut, as its Core ML delegate gets them |
 //! | `specs` | ExecuTorch's compile specs |
+//! | `kernels` | the operators that ExecuTorch's runtime has kernels for |
+//! | `parts` | stored tensors, and real and imaginary parts of them |
 //! | `arena` | what lives as long as a lowering |
 //! | `bounds` | what calls may ask for, and what decompositions may create |
+//! | `calls` | which call a value comes from |
 //! | `fourier` | Fourier transforms as matrices |
 //! | `special` | special functions by series |
 //! | `error` | [`Refused`] calls, with their reasons and their places in the model |
 
 mod arena;
 mod bounds;
+mod calls;
 mod decompose;
 mod emit;
 mod error;
 mod executorch;
 mod fourier;
+mod kernels;
 mod lower;
 mod options;
 mod partition;
+mod parts;
 mod pipeline;
 pub mod portable;
 mod preprocess;
 mod special;
 mod specs;
 
+pub use calls::Calls;
 pub use decompose::{Paired, pairs};
-pub use emit::ModelType;
 pub use error::{Error, Refusal, Refused};
-pub use executorch::{Constant, DEFAULT_MAX_SIZE, LowerOptions, Lowered, WeightSharing, lower};
+pub use executorch::{Lowered, lower};
 pub use lower::{Fed, identifier};
-pub use options::{Options, Precision, Rewrite, RewriteFn, States, is_within};
+pub use options::{
+    Constant, DEFAULT_MAX_SIZE, LowerOptions, ModelType, Options, Precision, Rewrite, RewriteFn,
+    States, WeightSharing, is_within,
+};
 pub use partition::{
     Cost, EdgeDivision, EdgePart, Outside, PartReport, Reason, Report, edge_partition,
     refused_calls,
 };
 pub use pipeline::{
-    Calls, Conversion, Demands, FED_KEY, Prepared, convert, convert_from, finish, prepare,
+    Conversion, Demands, FED_KEY, Prepared, convert, convert_from, finish, prepare,
 };
 pub use preprocess::{EdgeProgram, Preprocessed, preprocess, preprocess_methods};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS, SpecKey};

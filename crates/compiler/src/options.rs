@@ -8,8 +8,9 @@ use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
 use coremill_mil::pass::{Draft, KeepFp32};
+use coremill_pte::program::CompileSpec;
 
-use crate::pipeline::Calls;
+use crate::calls::Calls;
 
 /// How to convert a program.
 #[derive(Clone, Debug, Default)]
@@ -91,4 +92,87 @@ impl Options {
 /// Whether a path is that of a module, or of one inside it.
 pub fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// How to lower programs.
+#[derive(Clone, Debug)]
+pub struct LowerOptions {
+    /// How what is delegated is converted.
+    pub options: Options,
+    /// Operators that are not delegated, by ExecuTorch's names: `aten.mm.default`.
+    pub skip_ops: Vec<String>,
+    /// Whether everything has to be delegated.
+    pub full_graph: bool,
+    /// Whether nothing is delegated: the program then runs wherever ExecuTorch's portable kernels do.
+    pub portable: bool,
+    /// Whether buffers that the program writes to become states of a delegate, which needs iOS 18.
+    pub take_over_mutable_buffer: bool,
+    /// Whether weights become part of the delegates that use them; otherwise they are given to them.
+    pub take_over_constant_data: bool,
+    /// What is written into the program for the backend to read when it runs.
+    pub compile_specs: Vec<CompileSpec>,
+    /// The form of the models.
+    pub model_type: ModelType,
+    /// Whether delegates are told which call each of their operations comes from, for profilers.
+    pub debug_info: bool,
+    /// Methods that give a number or a text and compute nothing, as apps ask for: a model's vocabulary size.
+    pub constant_methods: Vec<(String, Constant)>,
+    /// Whether methods share weights; none for ExecuTorch's default, which is that they do.
+    pub weight_sharing: Option<WeightSharing>,
+    /// The largest size of dimensions for which the program states none: memory is planned for it.
+    pub max_size: u32,
+}
+
+/// [`LowerOptions::max_size`] where nothing is said.
+pub const DEFAULT_MAX_SIZE: u32 = 1024;
+
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        LowerOptions {
+            options: Options::default(),
+            skip_ops: Vec::new(),
+            full_graph: false,
+            portable: false,
+            take_over_mutable_buffer: true,
+            take_over_constant_data: true,
+            compile_specs: Vec::new(),
+            model_type: ModelType::default(),
+            debug_info: true,
+            constant_methods: Vec::new(),
+            weight_sharing: None,
+            max_size: DEFAULT_MAX_SIZE,
+        }
+    }
+}
+
+/// What a method gives that computes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Constant {
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Double(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A text.
+    Text(String),
+}
+
+/// Whether methods share weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightSharing {
+    /// The first partitions of all methods are one model with a function for each, and so are the second ones.
+    Positional,
+    /// Each partition is a model of its own.
+    Disabled,
+}
+
+/// The form of the model that a delegate is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelType {
+    /// A package, which the device compiles when it loads it first.
+    #[default]
+    Model,
+    /// A compiled model.
+    CompiledModel,
 }

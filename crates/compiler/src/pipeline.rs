@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use coremill_mil::compress::linear;
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
-use coremill_mil::pass::{self, Draft, KeepFp32, without_precision};
-use coremill_pt2::{ExportedProgram, Origin};
+use coremill_mil::pass::{self, Draft, KeepFp32};
+use coremill_pt2::ExportedProgram;
 
+use crate::calls::{Calls, program_calls};
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Attempt, Fed, attempt, identifier};
 use crate::options::{Options, Precision};
@@ -23,25 +24,6 @@ pub struct Conversion {
     pub demands: Demands,
     /// Which calls of the program the values of the model come from.
     pub calls: Calls,
-}
-
-/// Which calls of a program the values of its model come from.
-#[derive(Clone, Debug, Default)]
-pub struct Calls {
-    /// By the name of a value, the call that it was made for. Values that passes made have none.
-    by_value: HashMap<String, usize>,
-    /// Operator and origin of each call.
-    calls: Vec<(String, Origin)>,
-}
-
-impl Calls {
-    /// The operator and the origin of the call that a value was made for. A value that only differs in precision comes
-    /// from the same call.
-    pub fn of(&self, value: &str) -> Option<(&str, &Origin)> {
-        let call =
-            self.by_value.get(value).or_else(|| self.by_value.get(without_precision(value)))?;
-        self.calls.get(*call).map(|(operator, origin)| (operator.as_str(), origin))
-    }
 }
 
 /// Why a target was chosen; empty where the oldest release will do.
@@ -142,12 +124,6 @@ fn describe_fed(model: &mut Model, fed: &[Fed]) {
     }
     let told = serde_json::json!(fed).to_string();
     description.metadata.get_or_insert_default().set_user_defined(FED_KEY, told);
-}
-
-/// Operator and origin of each call.
-fn program_calls(program: &ExportedProgram) -> Vec<(String, Origin)> {
-    let nodes = program.graph.nodes.iter();
-    nodes.map(|node| (node.target.to_string(), node.origin.clone())).collect()
 }
 
 /// A program that was lowered for a target.

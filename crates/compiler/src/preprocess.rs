@@ -8,7 +8,8 @@ use coremill_pte::Data;
 
 use crate::emit::payload;
 use crate::error::Error;
-use crate::executorch::{LowerOptions, described};
+use crate::executorch::described;
+use crate::options::LowerOptions;
 use crate::pipeline::{check_quantization, lowered, needed_by_options, optimise, quantize};
 
 /// A partition of a method.

@@ -6,10 +6,8 @@ use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
 use serde::Deserialize;
 
-use crate::emit::ModelType;
 use crate::error::{Refusal, refuse};
-use crate::executorch::{LowerOptions, WeightSharing};
-use crate::options::Precision;
+use crate::options::{LowerOptions, ModelType, Precision, WeightSharing};
 
 pub use coremill_pte::program::CompileSpec;
 

@@ -61,6 +61,18 @@ impl ExportedProgram {
         keys.filter(|keys| keys.len() == count).unwrap_or_else(|| vec![None; count])
     }
 
+    /// What the program writes to a buffer or a parameter in the end.
+    pub fn written(&self, name: &str) -> Option<ValueId> {
+        let mut outputs = self.graph.outputs.iter().zip(&self.outputs);
+        outputs.find_map(|(argument, kind)| match (argument, kind) {
+            (
+                Argument::Value(id),
+                OutputKind::BufferMutation(target) | OutputKind::ParameterMutation(target),
+            ) if target == name => Some(*id),
+            _ => None,
+        })
+    }
+
     /// Gives symbols that have no largest value this one, and tells their names.
     pub fn bound_symbols(&mut self, most: i64) -> Vec<String> {
         self.symbols.bound(most)

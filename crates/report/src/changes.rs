@@ -9,66 +9,12 @@ use coremill::mil::ir::{Constant, Function as MilFunction};
 use coremill::mil::model::Model as MilModel;
 use coremill::mil::pass::without_precision;
 use coremill::quantity;
-use serde::Serialize;
 
-use crate::data::{Fact, Feature, Function, Model, Op};
+use crate::data::{
+    Change, ChangeKind, Changes, Fact, Feature, Function, FunctionChanges, Model, Op,
+};
 use crate::graph;
 use crate::weights::constants_of;
-
-/// What differs between two models. Its JSON form is stable: fields are only added while `format_version` stays.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Changes {
-    /// The version of this form.
-    pub format_version: u32,
-    /// Facts about the whole models that differ: label, before, after.
-    pub facts: Vec<(String, String, String)>,
-    /// The functions.
-    pub functions: Vec<FunctionChanges>,
-}
-
-/// What differs between two functions.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct FunctionChanges {
-    /// The name.
-    pub name: String,
-    /// The operations before and after; none where there is no such function.
-    pub operations: [Option<usize>; 2],
-    /// How many operations are the same.
-    pub same: usize,
-    /// What differs, in the order of the new function.
-    pub changes: Vec<Change>,
-}
-
-/// Something that differs.
-#[derive(Clone, Debug, Serialize)]
-pub struct Change {
-    /// What became of it.
-    pub kind: ChangeKind,
-    /// What it is: an operation's kind, `input`, `output` or `state`.
-    pub what: String,
-    /// Its name, the new one if it has two.
-    pub name: String,
-    /// The module of an operation.
-    pub module: String,
-    /// What differs: label, before, after.
-    pub differences: Vec<(String, String, String)>,
-    /// The position of the operation before.
-    pub before: Option<usize>,
-    /// The position of the operation after.
-    pub after: Option<usize>,
-}
-
-/// What became of something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChangeKind {
-    /// It is only in the old model.
-    Removed,
-    /// It is only in the new model.
-    Added,
-    /// It is in both.
-    Changed,
-}
 
 /// What differs between two models.
 pub fn changes(before: &MilModel, after: &MilModel) -> Changes {
@@ -90,16 +36,6 @@ pub fn changes(before: &MilModel, after: &MilModel) -> Changes {
         });
     }
     changes
-}
-
-impl Changes {
-    /// Whether nothing differs.
-    pub fn is_empty(&self) -> bool {
-        let same = |function: &FunctionChanges| {
-            function.changes.is_empty() && function.operations.iter().all(Option::is_some)
-        };
-        self.facts.is_empty() && self.functions.iter().all(same)
-    }
 }
 
 fn facts(before: &[Fact], after: &[Fact]) -> Vec<(String, String, String)> {

@@ -1,6 +1,6 @@
 //! What the page shows, as data. The page's script reads it as JSON; its form is this module.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The version of the form of [`Report`].
 pub const FORMAT_VERSION: u32 = 1;
@@ -27,7 +27,7 @@ pub struct Report {
     /// How long operations take.
     pub timing: Option<Timing>,
     /// What differs between the first model and the second.
-    pub changes: Option<crate::Changes>,
+    pub changes: Option<Changes>,
     /// Inputs and outputs of the run that are pictures.
     pub pictures: Vec<Picture>,
 }
@@ -168,7 +168,7 @@ pub struct Op {
     pub leaves: Option<String>,
     /// Where Core ML runs it, by the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub device: Option<crate::Device>,
+    pub device: Option<Device>,
     /// The share of the whole cost that Core ML estimates, by the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
@@ -353,4 +353,95 @@ pub struct SpanRow {
     pub elapsed: f64,
     /// The operation.
     pub place: Option<Place>,
+}
+
+/// What differs between two models. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Changes {
+    /// The version of this form.
+    pub format_version: u32,
+    /// Facts about the whole models that differ: label, before, after.
+    pub facts: Vec<(String, String, String)>,
+    /// The functions.
+    pub functions: Vec<FunctionChanges>,
+}
+
+/// What differs between two functions.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FunctionChanges {
+    /// The name.
+    pub name: String,
+    /// The operations before and after; none where there is no such function.
+    pub operations: [Option<usize>; 2],
+    /// How many operations are the same.
+    pub same: usize,
+    /// What differs, in the order of the new function.
+    pub changes: Vec<Change>,
+}
+
+/// Something that differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// What became of it.
+    pub kind: ChangeKind,
+    /// What it is: an operation's kind, `input`, `output` or `state`.
+    pub what: String,
+    /// Its name, the new one if it has two.
+    pub name: String,
+    /// The module of an operation.
+    pub module: String,
+    /// What differs: label, before, after.
+    pub differences: Vec<(String, String, String)>,
+    /// The position of the operation before.
+    pub before: Option<usize>,
+    /// The position of the operation after.
+    pub after: Option<usize>,
+}
+
+/// What became of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    /// It is only in the old model.
+    Removed,
+    /// It is only in the new model.
+    Added,
+    /// It is in both.
+    Changed,
+}
+
+impl Changes {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        let same = |function: &FunctionChanges| {
+            function.changes.is_empty() && function.operations.iter().all(Option::is_some)
+        };
+        self.facts.is_empty() && self.functions.iter().all(same)
+    }
+}
+
+/// What computes models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// The graphics processor.
+    Gpu,
+    /// The Neural Engine.
+    NeuralEngine,
+    /// One that is newer than this crate.
+    #[serde(other)]
+    Other,
+}
+
+impl Device {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Device::Cpu => "CPU",
+            Device::Gpu => "GPU",
+            Device::NeuralEngine => "Neural Engine",
+            Device::Other => "another device",
+        }
+    }
 }

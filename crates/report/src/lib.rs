@@ -46,9 +46,10 @@ mod program;
 mod timing;
 mod weights;
 
-pub use changes::{Change, ChangeKind, Changes, FunctionChanges, changes};
+pub use changes::changes;
+pub use data::{Change, ChangeKind, Changes, Device, FunctionChanges};
 pub use drift::{NotFinite, Output};
-pub use plan::{ComputePlan, Device, PlannedOperation};
+pub use plan::{ComputePlan, PlannedOperation};
 
 use coremill::compiler::Calls;
 use coremill::mil::model::Model;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::Report;
-use crate::data::{Fact, Finding, Severity};
+use crate::data::{Device, Fact, Finding, Severity};
 use crate::graph::NEURAL_ENGINE;
 
 /// The version of the form of [`ComputePlan`].
@@ -45,32 +45,6 @@ pub struct PlannedOperation {
     /// Where it could run.
     #[serde(default)]
     pub supported: Vec<Device>,
-}
-
-/// What computes models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Device {
-    /// The processor.
-    Cpu,
-    /// The graphics processor.
-    Gpu,
-    /// The Neural Engine.
-    NeuralEngine,
-    /// One that is newer than this crate.
-    #[serde(other)]
-    Other,
-}
-
-impl Device {
-    fn name(self) -> &'static str {
-        match self {
-            Device::Cpu => "CPU",
-            Device::Gpu => "GPU",
-            Device::NeuralEngine => "Neural Engine",
-            Device::Other => "another device",
-        }
-    }
 }
 
 impl ComputePlan {

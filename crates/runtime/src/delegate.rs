@@ -97,30 +97,6 @@ pub struct Feature {
     pub extents: Vec<(usize, Option<usize>)>,
 }
 
-/// What this build runs delegated parts with, in the order in which it is tried.
-pub fn backends() -> Vec<Arc<dyn Backend>> {
-    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
-    #[cfg(feature = "coreml")]
-    if coremill_coreml::availability().is_ok() {
-        backends.push(core_ml());
-    }
-    #[cfg(feature = "host")]
-    backends.push(host());
-    backends
-}
-
-/// Core ML; where it is not, no part can be prepared on it.
-#[cfg(feature = "coreml")]
-pub fn core_ml() -> Arc<dyn Backend> {
-    Arc::new(crate::coreml::CoreMlBackend::default())
-}
-
-/// The engine, on this machine's processor.
-#[cfg(feature = "host")]
-pub fn host() -> Arc<dyn Backend> {
-    Arc::new(crate::host::HostBackend::default())
-}
-
 /// The backend of a name among several.
 pub(crate) fn find(backends: &[Arc<dyn Backend>], id: &str) -> Result<Arc<dyn Backend>> {
     match backends.iter().find(|backend| backend.id() == id) {

@@ -9,8 +9,9 @@ use crate::error::{Error, Result, ensure, fail};
 use crate::hooks::{Hooks, Span};
 use crate::kernels::{Argument, Arguments, Kernel, Machine, Run};
 use crate::memory::{Divided, Part, Space};
-use crate::method::{Method, Place, Slot, Step, TensorSlot};
+use crate::method::{Method, Step};
 use crate::number::Scalar;
+use crate::slot::{Place, Slot, TensorSlot};
 use crate::value::{Tensor, Value};
 use crate::view::{Out, View};
 

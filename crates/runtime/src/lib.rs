@@ -18,7 +18,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `program` | [`Program`]: what a file holds |
-//! | `method`, `execute`, `results` | [`Method`]: what one run needs, how instructions are performed, and what comes out |
+//! | `method`, `slot`, `execute` | [`Method`]: what one run needs, how instructions are performed, and what comes out |
 //! | `state` | what a method keeps from run to run |
 //! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
 //! | `kernels` | what operators compute |
@@ -26,6 +26,7 @@
 //! | `hooks` | what looks on |
 //! | `external` | tensors in files of their own |
 
+mod backends;
 #[cfg(feature = "coreml")]
 mod coreml;
 mod delegate;
@@ -41,23 +42,23 @@ mod memory;
 mod method;
 mod number;
 mod program;
-mod results;
+mod slot;
 mod state;
 mod value;
 mod view;
 
-pub use coremill_pte::program::ScalarType;
+pub use backends::backends;
 #[cfg(feature = "coreml")]
-pub use delegate::core_ml;
+pub use backends::core_ml;
 #[cfg(feature = "host")]
-pub use delegate::host;
-pub use delegate::{Backend, Delegate, DelegatedPart, Feature, Interface, backends};
+pub use backends::host;
+pub use coremill_pte::program::ScalarType;
+pub use delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
 pub use error::Error;
 pub use hooks::{Hooks, INPUT, Span, own_times};
 pub use limits::{Limits, MAX_RANK};
-pub use method::Method;
+pub use method::{Method, Results};
 pub use program::{LoadOptions, Port, Program};
-pub use results::Results;
 pub use value::{Tensor, Value};
 pub use view::{Grow, Out, View};
 

@@ -1,7 +1,7 @@
 use coremill_pte::Data;
 use coremill_pte::program::{
-    Dynamism, Instruction, Place as PlannedPlace, Placement, Plan, ScalarType,
-    Tensor as PlannedTensor, Value as PlannedValue, ValueId,
+    Dynamism, Instruction, Place as PlannedPlace, Placement, Plan, Tensor as PlannedTensor,
+    Value as PlannedValue, ValueId,
 };
 use coremill_tensor::Buffer;
 
@@ -11,9 +11,9 @@ use crate::hooks::Hooks;
 use crate::kernels::{self, Kernel, Run};
 use crate::limits::MAX_RANK;
 use crate::memory::Space;
-use crate::number::{Scalar, size_of};
+use crate::number::Scalar;
 use crate::program::{Port, Program, is_dynamic, sizes};
-use crate::results::Results;
+use crate::slot::{Origin, Place, Slot, TensorSlot};
 use crate::value::Value;
 use crate::view::View;
 
@@ -28,68 +28,6 @@ pub struct Method {
     pub(crate) spaces: Vec<Space>,
     pub(crate) delegates: Vec<PreparedDelegate>,
     pub(crate) seed: u64,
-}
-
-/// A value at run time.
-#[derive(Clone, Debug)]
-pub(crate) enum Slot {
-    Null,
-    Scalar(Scalar),
-    Text(String),
-    /// Integers, each a value of its own.
-    Ints(Vec<usize>),
-    Doubles(Vec<f64>),
-    Bools(Vec<bool>),
-    Tensor(TensorSlot),
-    Tensors(Vec<Option<usize>>),
-}
-
-/// A tensor at run time.
-#[derive(Clone, Debug)]
-pub(crate) struct TensorSlot {
-    pub(crate) dtype: ScalarType,
-    pub(crate) sizes: Vec<usize>,
-    pub(crate) order: Vec<u8>,
-    pub(crate) dynamic: bool,
-    /// The bytes that the sizes may need at most.
-    pub(crate) capacity: usize,
-    pub(crate) place: Place,
-}
-
-/// Where elements lie.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// Nowhere yet: the caller says where.
-    Unset,
-    /// In a space of the method.
-    Space { space: usize, offset: usize },
-    /// In the program, or with the caller; nobody writes there.
-    Shared {
-        buffer: Buffer,
-        /// Where in the program; none if it lies with the caller.
-        origin: Option<Origin>,
-    },
-}
-
-/// What in a program or beside it holds the elements of a tensor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
-    /// A constant, by its number.
-    Constant(u32),
-    /// A tensor of another file, by its name.
-    External(String),
-}
-
-impl TensorSlot {
-    /// The bytes of all elements.
-    pub(crate) fn length(&self) -> usize {
-        self.sizes.iter().product::<usize>() * size_of(self.dtype)
-    }
-
-    /// The tensor with these bytes.
-    pub(crate) fn view<'v>(&'v self, bytes: &'v [u8]) -> View<'v> {
-        View { dtype: self.dtype, sizes: &self.sizes, order: &self.order, bytes }
-    }
 }
 
 /// An instruction with all that it refers to looked up.
@@ -138,6 +76,14 @@ impl Step {
 pub(crate) struct PreparedDelegate {
     pub(crate) id: String,
     pub(crate) delegate: Box<dyn Delegate>,
+}
+
+impl Program {
+    /// Loads a method: gives it memory, and prepares what it delegates.
+    pub fn method(&self, name: &str) -> Result<Method> {
+        let (index, _) = self.plan(name)?;
+        Method::new(self.clone(), index).map_err(|error| error.of_method(name))
+    }
 }
 
 impl Method {
@@ -466,4 +412,53 @@ fn kernel_step(kernel: &'static Kernel, arguments: &[ValueId], plan: &Plan) -> R
     }
     let result = all.last().copied().unwrap_or_default();
     Ok(Step::Kernel { kernel, inputs, outputs, result })
+}
+
+/// What a run of a method gave. Nothing is copied before it is asked for.
+pub struct Results<'m> {
+    pub(crate) method: &'m Method,
+}
+
+impl<'m> Results<'m> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.method.outputs.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A result of its own.
+    pub fn value(&self, index: usize) -> Result<Value> {
+        self.method.value(self.slot(index)?, true)
+    }
+
+    /// All of them, each of its own.
+    pub fn values(&self) -> Result<Vec<Value>> {
+        (0..self.len()).map(|index| self.value(index)).collect()
+    }
+
+    /// A tensor where the method has it.
+    pub fn view(&self, index: usize) -> Result<View<'m>> {
+        self.method.view(self.slot(index)?)
+    }
+
+    /// Writes a tensor's elements, in the order of its dimensions, to where the caller wants them, and gives its sizes.
+    /// There may be room for more.
+    pub fn copy_to(&self, index: usize, memory: &mut [u8]) -> Result<&'m [usize]> {
+        let view = self.view(index)?;
+        let length = view.bytes().len();
+        let Some(memory) = memory.get_mut(..length) else {
+            fail!("result {index} takes {length} bytes; there is memory for {}", memory.len())
+        };
+        memory.copy_from_slice(&view.contiguous_bytes());
+        Ok(view.sizes)
+    }
+
+    fn slot(&self, index: usize) -> Result<usize> {
+        ensure!(index < self.len(), "there is no result {index}; there are {}", self.len());
+        Ok(self.method.outputs[index])
+    }
 }

@@ -10,7 +10,6 @@ use crate::delegate::Backend;
 use crate::error::{Error, Result, fail};
 use crate::kernels::{Cache, Machine};
 use crate::limits::Limits;
-use crate::method::Method;
 
 /// How a program is to be run.
 #[derive(Clone, Default)]
@@ -100,7 +99,7 @@ impl Program {
             external.extend(tensors);
         }
         // What this machine runs comes last, so that callers can put something else in its place.
-        let backends = backends.into_iter().chain(crate::delegate::backends()).collect();
+        let backends = backends.into_iter().chain(crate::backends::backends()).collect();
         let machine = OnceLock::new();
         let shared = Shared { program, external, backends, machine, threads, faithful, limits };
         Ok(Program { shared: Arc::new(shared) })
@@ -128,13 +127,7 @@ impl Program {
         plan.outputs.iter().map(|id| port(plan, id.index())).collect()
     }
 
-    /// Loads a method: gives it memory, and prepares what it delegates.
-    pub fn method(&self, name: &str) -> Result<Method> {
-        let (index, _) = self.plan(name)?;
-        Method::new(self.clone(), index).map_err(|error| error.of_method(name))
-    }
-
-    fn plan(&self, name: &str) -> Result<(usize, &Plan)> {
+    pub(crate) fn plan(&self, name: &str) -> Result<(usize, &Plan)> {
         let plans = &self.shared.program.plans;
         match plans.iter().enumerate().find(|(_, plan)| plan.name == name) {
             Some(found) => Ok(found),

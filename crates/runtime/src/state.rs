@@ -3,7 +3,8 @@
 use coremill_pte::program::Value as PlannedValue;
 
 use crate::error::{Error, Result, ensure, fail};
-use crate::method::{Method, Place, Slot, Step, TensorSlot};
+use crate::method::{Method, Step};
+use crate::slot::{Place, Slot, TensorSlot};
 use crate::value::Tensor;
 use crate::view::Out;
 

@@ -50,7 +50,7 @@ impl Error {
     }
 
     pub(crate) fn index(path: &Path, error: rusqlite::Error) -> Error {
-        let is_full = crate::index::is_full(&error);
+        let is_full = is_full(&error);
         let kind = if is_full { ErrorKind::Full } else { ErrorKind::Index };
         let message = format!("cannot use the index `{}`: {error}", path.display());
         Error { source: Some(Box::new(error)), ..Error::new(kind, message) }
@@ -88,4 +88,9 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
     }
+}
+
+/// Whether an error says that there is no room on the disk.
+pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
 }

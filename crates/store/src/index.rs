@@ -153,11 +153,6 @@ pub(crate) fn tick(transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
         .query_row([], |row| row.get(0))
 }
 
-/// Whether an error says that there is no room on the disk.
-pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
-}
-
 /// Whether an error says that the database is not what was written: it is made again then.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::*;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::index::{self, Index, is_damage, is_full};
+use crate::error::{Error, ErrorKind, Result, is_full};
+use crate::index::{self, Index, is_damage};
 use crate::key::Key;
 use crate::lock::{Lock, Mode};
 use crate::manifest::{CONTENT, Care, Manifest, sync_directory};

@@ -14,7 +14,7 @@ use coremill_mil::ops::OpKind;
 use coremill_mil::package::WriteOptions;
 use coremill_tensor::{Buffer, DType, Recipe};
 
-use super::package::{median, peak_memory, timed, write};
+use super::measure::{median, peak_memory, timed, write};
 
 /// The most that casting and writing may take, in times of `cp` of the package.
 const RATIO: f64 = 2.5;

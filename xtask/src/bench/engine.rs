@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use coremill::arrays::read_npz;
 use coremill::engine::{Array, Engine, Hooks, LoadOptions, Session, Span};
 use serde_json::Value;
 
+use super::measure::{arrays, own_time};
 use super::start;
 use crate::oracle;
 use crate::workspace::{execute, root};
@@ -305,18 +305,6 @@ fn time(
     })
 }
 
-/// The time that this process has computed for, where the system says.
-#[cfg(unix)]
-pub(super) fn own_time() -> Option<Duration> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
-}
-
-#[cfg(not(unix))]
-pub(super) fn own_time() -> Option<Duration> {
-    None
-}
-
 /// Runs once; how far results are from what eager torch gave.
 fn error_of(
     session: &mut Session,
@@ -342,14 +330,6 @@ fn error_of(
         worst = worst.max(error / scale);
     }
     Ok(Some(worst))
-}
-
-pub(super) fn arrays(
-    directory: &Path,
-    name: &str,
-    kind: &str,
-) -> Result<Vec<(String, Array)>, String> {
-    read_npz(directory.join(format!("{name}.{kind}.npz"))).map_err(|error| error.to_string())
 }
 
 /// The process that runs torch and onnxruntime on command.

@@ -5,6 +5,7 @@ mod compile;
 mod compress;
 mod delegate;
 mod engine;
+mod measure;
 mod package;
 mod start;
 

@@ -5,18 +5,17 @@
 //! bytes. After it, [floats of a file cast into a package](super::cast).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use coremill_mil::ir::{Binding, Constant, Function, Op, Opset, Program, Type, ValueId};
 use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model};
 use coremill_mil::ops::OpKind;
 use coremill_mil::package::{self, WriteOptions};
-use coremill_mil::verify::verify;
 use coremill_tensor::DType;
 
 use super::cast;
+use super::measure::{median, peak_memory, timed, write};
 use crate::workspace::{execute, root};
 
 /// The most that reading and writing may take, in times of `cp -r`.
@@ -139,41 +138,6 @@ pub(crate) fn run_once(arguments: &RunArguments) -> Result<(), String> {
         println!("{peak}");
     }
     Ok(())
-}
-
-pub(super) fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), String> {
-    let verified = verify(model).map_err(|report| report.summary())?;
-    package::write(path, &verified, options).map_err(|error| error.to_string())
-}
-
-/// The most memory that this process took so far, in MB, where the system tells.
-pub(super) fn peak_memory() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024.0 / 1e6)
-}
-
-/// Runs a command whose target is not there, and gives its time in milliseconds and its output.
-pub(super) fn timed(command: &mut Command, target: &Path) -> Result<(f64, String), String> {
-    if target.exists() {
-        fs::remove_dir_all(target).map_err(|error| error.to_string())?;
-    }
-    // What the run before left to be written must not slow this one.
-    #[cfg(unix)]
-    execute(&mut Command::new("sync"), "sync")?;
-    let start = Instant::now();
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    let time: Duration = start.elapsed();
-    if !output.status.success() {
-        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stdout)));
-    }
-    Ok((time.as_secs_f64() * 1e3, String::from_utf8_lossy(&output.stdout).into_owned()))
-}
-
-pub(super) fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 /// A chain of linear layers whose weights take `megabytes`.

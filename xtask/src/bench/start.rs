@@ -6,8 +6,7 @@ use std::process::Command;
 
 use coremill::engine::{Engine, LoadOptions};
 
-use super::engine::{arrays, own_time};
-use super::package::peak_memory;
+use super::measure::{arrays, own_time, peak_memory};
 
 /// The most milliseconds that a package of up to a hundred megabytes may take, and of larger ones each hundred.
 const MOST_MILLISECONDS: f64 = 200.0;

@@ -25,6 +25,7 @@ mod constants;
 pub(crate) mod dtype;
 mod numbers;
 mod ops;
+mod row;
 mod size;
 mod table;
 mod words;
@@ -40,7 +41,8 @@ use self::call::{Call, Tensor};
 pub use self::complex::{Paired, pairs};
 pub(crate) use self::complex::{complex_outputs, has_complex};
 use self::constants::Constant;
-use self::table::{Rule, rule};
+use self::row::Rule;
+use self::table::rule;
 use crate::bounds;
 use crate::error::{Refusal, refuse};
 

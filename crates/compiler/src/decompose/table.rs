@@ -5,37 +5,8 @@ use std::sync::LazyLock;
 
 use coremill_pt2::Target;
 
-use super::call::{Call, Results};
 use super::ops;
-
-/// What becomes of a call.
-#[derive(Clone, Copy)]
-pub(crate) enum Rule {
-    /// A call of another operator, whose arguments have the same names.
-    Rename(&'static str),
-    /// What the function makes of it.
-    Rewrite(fn(&mut Call<'_>) -> Results),
-}
-
-/// Operators, and what becomes of their calls.
-pub(crate) struct Row {
-    /// With their overloads: `aten.add.Tensor`, or a function of Python's, `math.floor`.
-    pub(crate) operators: &'static [&'static str],
-    pub(crate) rule: Rule,
-}
-
-/// A row of operators that another one does the work of.
-pub(crate) const fn to(operator: &'static str, operators: &'static [&'static str]) -> Row {
-    Row { operators, rule: Rule::Rename(operator) }
-}
-
-/// A row of operators that a function rewrites.
-pub(crate) const fn by(
-    rewrite: fn(&mut Call<'_>) -> Results,
-    operators: &'static [&'static str],
-) -> Row {
-    Row { operators, rule: Rule::Rewrite(rewrite) }
-}
+use super::row::Rule;
 
 /// All rules by operator.
 static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
@@ -52,7 +23,7 @@ pub(crate) fn rule(target: &Target) -> Option<Rule> {
 mod tests {
     use super::*;
     use crate::decompose::call::target;
-    use crate::portable::kernel;
+    use crate::kernels::kernel;
 
     #[test]
     fn one_row_rewrites_each_operator() {

@@ -5,7 +5,7 @@ use coremill_pte::program::{Value, ValueId};
 
 use super::method::{Emitter, Frame, Literal};
 use crate::error::{Refusal, refuse};
-use crate::portable::kernel;
+use crate::kernels::kernel;
 
 impl<'m> Emitter<'m> {
     /// Calls the kernel of an operator: its arguments, its outputs, and once more what it returns.

@@ -14,7 +14,7 @@ use coremill_pte::program::{
 use super::memory::{self, Claim};
 use super::pool::{self, Pool};
 use crate::error::{Error, Refusal, Refused, refuse};
-use crate::partition::{DELEGATE, written};
+use crate::partition::DELEGATE;
 
 /// Buffers of more bytes are not stored if they are zero, which is what memory holds at first.
 const MAX_STORED_ZEROS: usize = 64 << 10;
@@ -388,7 +388,7 @@ impl<'m> Emitter<'m> {
             _ => refuse!("`{}` is not defined before it is used", value.name),
         };
         let Meta::Tensor(meta) = &value.meta else { refuse!("`{name}` is not a tensor") };
-        let is_written = written(program, name).is_some();
+        let is_written = program.written(name).is_some();
         let data = match program.tensors.get(name) {
             Some(stored) => pool::elements(name, stored)?,
             None => refuse!("the archive has no tensor `{name}`"),

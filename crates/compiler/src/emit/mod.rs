@@ -17,6 +17,5 @@ mod payload;
 mod pool;
 
 pub(crate) use self::method::plan;
-pub use self::payload::ModelType;
 pub(crate) use self::payload::payload;
 pub(crate) use self::pool::Pool;

@@ -13,16 +13,7 @@ use coremill_pte::coreml::{
 };
 
 use crate::error::{Error, Refusal};
-
-/// The form of the model that a delegate is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModelType {
-    /// A package, which the device compiles when it loads it first.
-    #[default]
-    Model,
-    /// A compiled model.
-    CompiledModel,
-}
+use crate::options::ModelType;
 
 /// A payload.
 pub(crate) struct Payload {

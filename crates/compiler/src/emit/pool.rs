@@ -7,7 +7,7 @@ use coremill_pte::Data;
 use coremill_tensor::Recipe;
 
 use crate::error::{Error, Refusal};
-use crate::lower::plain;
+use crate::parts::plain;
 
 /// What hashing looks at in a step.
 const HASHED: usize = 1 << 20;

@@ -5,36 +5,10 @@ use std::sync::{Arc, LazyLock};
 
 use coremill_pt2::{Schema, Target};
 
-use super::call::{Call, Results};
 use super::ops;
+use super::row::{Lower, Row};
 use crate::decompose::Natives;
 use crate::error::{Refusal, refuse};
-
-/// Lowers a call.
-pub(crate) type Lower = fn(&mut Call<'_, '_>) -> Results;
-
-/// An operator, and what lowers it.
-pub(crate) struct Row {
-    /// `aten.add`, `_operator.mul`, `higher_order.cond`.
-    pub(crate) operator: &'static str,
-    /// The overloads that it lowers; all of them if none are named.
-    pub(crate) overloads: &'static [&'static str],
-    pub(crate) lower: Lower,
-}
-
-/// A row for all overloads of an operator.
-pub(crate) const fn all(operator: &'static str, lower: Lower) -> Row {
-    Row { operator, overloads: &[], lower }
-}
-
-/// A row for some overloads of an operator.
-pub(crate) const fn some(
-    operator: &'static str,
-    overloads: &'static [&'static str],
-    lower: Lower,
-) -> Row {
-    Row { operator, overloads, lower }
-}
 
 /// All rows by operator.
 static ROWS: LazyLock<HashMap<&str, Vec<&Row>>> = LazyLock::new(|| {
@@ -91,7 +65,7 @@ impl Natives for Rows {
     }
 
     fn schema(&self, target: &Target) -> Option<Arc<Schema>> {
-        crate::portable::kernel(target)
+        crate::kernels::kernel(target)
     }
 }
 

@@ -12,7 +12,7 @@ use coremill_pt2::{ExportedProgram, Node, Target};
 use super::stages::Stages;
 use super::{DELEGATE, Divider, Why, Wishes};
 use crate::error::{Error, Refusal, Refused};
-use crate::executorch::LowerOptions;
+use crate::options::LowerOptions;
 use crate::pipeline::needed_by_options;
 
 /// How ExecuTorch is to cut a program.

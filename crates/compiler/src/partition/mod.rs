@@ -32,7 +32,6 @@ use coremill_pt2::{ExportedProgram, InputKind, Target, operators};
 pub(crate) use self::around::{DELEGATE, around};
 pub use self::edge::{EdgeDivision, EdgePart, edge_partition, refused_calls};
 use self::flow::Flow;
-pub(crate) use self::part::written;
 use self::part::{Part, TakeOver, crosses, cut};
 pub(crate) use self::report::report;
 pub use self::report::{Cost, Outside, PartReport, Reason, Report};
@@ -205,7 +204,7 @@ impl<'w> Divider<'w> {
         for kind in &mut program.inputs {
             let is_written = match kind {
                 InputKind::Parameter(name) | InputKind::Buffer { name, .. } => {
-                    written(&self.program, name).is_some()
+                    self.program.written(name).is_some()
                 }
                 _ => false,
             };

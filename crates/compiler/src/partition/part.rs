@@ -76,7 +76,7 @@ pub(super) fn cut(
         let kind = match kind {
             InputKind::Parameter(name)
             | InputKind::TensorConstant(name)
-            | InputKind::Buffer { name, .. } => match written(program, name) {
+            | InputKind::Buffer { name, .. } => match program.written(name) {
                 Some(new) => {
                     let is_own = take_over.buffers
                         && can_be_state(&graph.value(*id).meta)
@@ -155,18 +155,6 @@ pub(super) fn cut(
     part.program.inputs = input_kinds;
     part.program.outputs = output_kinds;
     part
-}
-
-/// What the program writes to a buffer or a parameter in the end.
-pub(crate) fn written(program: &ExportedProgram, name: &str) -> Option<ValueId> {
-    let mut outputs = program.graph.outputs.iter().zip(&program.outputs);
-    outputs.find_map(|(argument, kind)| match (argument, kind) {
-        (
-            Argument::Value(id),
-            OutputKind::BufferMutation(target) | OutputKind::ParameterMutation(target),
-        ) if target == name => Some(*id),
-        _ => None,
-    })
 }
 
 /// States hold floats of fixed sizes.

@@ -8,8 +8,6 @@ use std::collections::HashMap;
 
 use coremill_pt2::{Argument, ExportedProgram, InputKind, Node, Output, Stored, ValueId};
 
-use crate::partition::written;
-
 /// Takes permutations of weights out of the graph; `sources` belong to the nodes.
 pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outside: &[bool]) {
     let weights = weights(program);
@@ -65,7 +63,7 @@ fn weights(program: &ExportedProgram) -> HashMap<ValueId, String> {
             | InputKind::Buffer { name, .. }
             | InputKind::TensorConstant(name),
         ) = (input, kind)
-            && written(program, name).is_none()
+            && program.written(name).is_none()
         {
             weights.insert(*id, name.clone());
         }

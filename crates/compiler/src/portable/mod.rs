@@ -8,16 +8,15 @@
 //! (`view_copy`, `permute_copy`), and memory formats mean nothing.
 
 mod constants;
-mod kernels;
 
 use std::sync::Arc;
 
 use coremill_pt2::{Argument, ExportedProgram, Graph, Node, Schema, Subgraph, Target};
 
-use self::kernels::Kernels;
-pub use self::kernels::kernel;
 use crate::decompose::{Frame, Natives, Rewrite};
 use crate::error::{Error, Refusal, Refused, refuse};
+use crate::kernels::Kernels;
+pub use crate::kernels::kernel;
 
 /// A program whose calls outside delegates all have kernels.
 #[derive(Clone, Debug)]

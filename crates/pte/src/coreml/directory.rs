@@ -4,7 +4,6 @@ use std::io;
 use coremill_tensor::Buffer;
 use serde::{Deserialize, Serialize};
 
-use super::layout;
 use crate::Data;
 use crate::error::{Error, shown};
 use crate::limits;
@@ -83,11 +82,6 @@ impl Directory {
         let within = |error: Error| error.within("a directory in one piece");
         let description = describe(data).map_err(within)?;
         assemble(description, data).map_err(within)
-    }
-
-    /// The directory in one piece; files are not copied. The same directory always gives the same bytes.
-    pub fn to_data(&self) -> Result<Data> {
-        layout::to_data(self)
     }
 
     /// Adds a file, or replaces it.

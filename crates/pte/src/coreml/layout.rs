@@ -67,7 +67,7 @@ impl<'d> Files<'d> {
     }
 }
 
-pub(super) fn to_data(directory: &Directory) -> Result<Data, Error> {
+fn to_data(directory: &Directory) -> Result<Data, Error> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     let mut tree = Tree::default();
     directory.entries().for_each(|(path, entry)| tree.insert(path, entry));
@@ -105,4 +105,11 @@ pub(super) fn to_data(directory: &Directory) -> Result<Data, Error> {
     files.placed.iter().for_each(|(offset, data)| append(*offset, data));
     append(files.end.next_multiple_of(alignment), &Data::from(description));
     Ok(whole)
+}
+
+impl Directory {
+    /// The directory in one piece; files are not copied. The same directory always gives the same bytes.
+    pub fn to_data(&self) -> Result<Data, Error> {
+        to_data(self)
+    }
 }

@@ -2,10 +2,10 @@ use coremill_pte::program::ScalarType;
 use coremill_tensor::{Isa, Pool};
 
 use super::packed::Cache;
-use crate::error::{Result, fail};
-use crate::method::{Origin, Place, Slot, TensorSlot};
-use crate::number::Scalar;
-use crate::view::View;
+use crate::error::{Result, ensure, fail};
+use crate::number::{Scalar, is_floating};
+use crate::slot::{Origin, Place, Slot, TensorSlot};
+use crate::view::{Out, View};
 
 /// An argument of a kernel that is read.
 #[derive(Clone, Debug)]
@@ -219,4 +219,16 @@ impl<'a> Arguments<'a> {
             (list, _) => fail!("argument {index} is {list:?}; accepted are one or two integers"),
         }
     }
+}
+
+pub(super) fn same_type(view: &View, out: &Out) -> Result {
+    let (given, expected) = (view.dtype, out.dtype);
+    ensure!(given == expected, "a tensor of `{given:?}` cannot give one of `{expected:?}`");
+    Ok(())
+}
+
+pub(super) fn float_output(out: &Out) -> Result {
+    let dtype = out.dtype;
+    ensure!(is_floating(dtype), "the output is of `{dtype:?}`; accepted are floats");
+    Ok(())
 }

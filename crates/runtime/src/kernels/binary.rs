@@ -2,8 +2,8 @@
 
 use coremill_pte::program::ScalarType;
 
+use super::arguments::float_output;
 use super::map::{map, map_wrapped, resize_to_broadcast};
-use super::unary::float_output;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{

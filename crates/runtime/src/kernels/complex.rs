@@ -9,8 +9,6 @@ use crate::view::{Out, View, broadcast_strides, walk_all};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_conj_physical.out", "T>T", conjugate),
-    kernel("aten::_fft_c2r.out", "TNII>T", super::fourier::complex_to_real),
-    kernel("aten::_fft_r2c.out", "TNIB>T", super::fourier::real_to_complex),
     kernel("aten::view_as_real_copy.out", "T>T", view_as_real),
 ];
 
@@ -76,7 +74,7 @@ pub(super) fn multiply(views: [View; 2], out: &mut Out) -> Result {
 }
 
 pub(super) fn absolute(view: View, out: &mut Out) -> Result {
-    super::unary::float_output(out)?;
+    super::arguments::float_output(out)?;
     let numbers: Vec<f64> =
         parts_of(view)?.iter().map(|[real, imaginary]| real.hypot(*imaginary)).collect();
     out.put_contiguous(&numbers);
@@ -86,7 +84,7 @@ pub(super) fn absolute(view: View, out: &mut Out) -> Result {
 /// Real to complex, or complex to real; the imaginary part is 0, or lost. The output has its sizes.
 pub(super) fn convert(view: View, out: &mut Out) -> Result {
     if is_complex(view.dtype) {
-        super::unary::float_output(out)?;
+        super::arguments::float_output(out)?;
         let numbers: Vec<f64> = parts_of(view)?.iter().map(|[real, _]| *real).collect();
         out.put_contiguous(&numbers);
         return Ok(());
@@ -103,7 +101,7 @@ pub(super) fn convert(view: View, out: &mut Out) -> Result {
 
 fn conjugate(x: &Arguments, out: &mut [Out]) -> Result {
     let view = x.tensor(0)?;
-    super::unary::same_type(&view, &out[0])?;
+    super::arguments::same_type(&view, &out[0])?;
     out[0].resize(view.sizes)?;
     let numbers: Vec<[f64; 2]> =
         parts_of(view)?.iter().map(|[real, imaginary]| [*real, -imaginary]).collect();
@@ -112,7 +110,7 @@ fn conjugate(x: &Arguments, out: &mut [Out]) -> Result {
 
 fn view_as_real(x: &Arguments, out: &mut [Out]) -> Result {
     let view = x.tensor(0)?;
-    super::unary::float_output(&out[0])?;
+    super::arguments::float_output(&out[0])?;
     let sizes: Vec<usize> = view.sizes.iter().copied().chain([2]).collect();
     out[0].resize(&sizes)?;
     let numbers = parts_of(view)?;

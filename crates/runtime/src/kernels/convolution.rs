@@ -11,9 +11,9 @@ use coremill_tensor::kernels::matmul::{
 };
 use coremill_tensor::{Buffer, DType};
 
+use super::arguments::{float_output, same_type};
 use super::matmul::floats;
 use super::packed::Packed;
-use super::unary::{float_output, same_type};
 use super::{Arguments, Kernel, Machine, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};

@@ -2,8 +2,9 @@
 
 use coremill_pte::program::ScalarType;
 
+use super::arguments::{float_output, same_type};
 use super::map::{copy, resize_to_broadcast};
-use super::unary::{fits, float_output, same_type};
+use super::unary::fits;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::number::{Compute, Number, Scalar, compute, compute_float, is_complex};

@@ -1,6 +1,6 @@
 //! Distances between vectors, and triangles of matrices.
 
-use super::unary::{float_output, same_type};
+use super::arguments::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};

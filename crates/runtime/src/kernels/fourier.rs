@@ -2,11 +2,16 @@
 
 use std::f64::consts::TAU;
 
-use super::Arguments;
+use super::arguments::float_output;
 use super::complex::{parts_of, put};
-use super::unary::float_output;
+use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::view::{Out, dense};
+
+pub(super) const TABLE: &[Kernel] = &[
+    kernel("aten::_fft_c2r.out", "TNII>T", complex_to_real),
+    kernel("aten::_fft_r2c.out", "TNIB>T", real_to_complex),
+];
 
 type Complex = [f64; 2];
 
@@ -126,7 +131,7 @@ fn axes(x: &Arguments, rank: usize) -> Result<Vec<usize>> {
 }
 
 /// Half of the spectrum is enough along the last of the dimensions, if `onesided`.
-pub(super) fn real_to_complex(x: &Arguments, out: &mut [Out]) -> Result {
+fn real_to_complex(x: &Arguments, out: &mut [Out]) -> Result {
     let view = x.tensor(0)?;
     let axes = axes(x, view.rank())?;
     let (normalization, onesided) = (x.int(2)?, x.bool(3)?);
@@ -155,7 +160,7 @@ pub(super) fn real_to_complex(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// The other half of the spectrum, along the last of the dimensions, mirrors the first.
-pub(super) fn complex_to_real(x: &Arguments, out: &mut [Out]) -> Result {
+fn complex_to_real(x: &Arguments, out: &mut [Out]) -> Result {
     let view = x.tensor(0)?;
     let axes = axes(x, view.rank())?;
     let (normalization, length) = (x.int(2)?, x.int(3)?);

@@ -2,9 +2,10 @@
 
 use coremill_pte::program::ScalarType;
 
+use super::arguments::same_type;
 use super::map::{copy, move_elements};
 use super::shape::{index_of, slice_of};
-use super::unary::{fits, same_type};
+use super::unary::fits;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};

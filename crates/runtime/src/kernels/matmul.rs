@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use coremill_pte::program::ScalarType;
 use coremill_tensor::kernels::matmul::{Batch, BatchMut, BatchShape, Epilogue, multiply_batch};
 
+use super::arguments::same_type;
 use super::map::map;
-use super::unary::same_type;
 use super::{Arguments, Kernel, Machine, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute, is_complex};

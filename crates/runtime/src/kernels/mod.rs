@@ -47,12 +47,13 @@ use crate::error::Result;
 use crate::number::Scalar;
 use crate::view::Out;
 
-const TABLES: [&[Kernel]; 16] = [
+const TABLES: [&[Kernel]; 17] = [
     binary::TABLE,
     complex::TABLE,
     convolution::TABLE,
     create::TABLE,
     distance::TABLE,
+    fourier::TABLE,
     index::TABLE,
     matmul::TABLE,
     normalize::TABLE,

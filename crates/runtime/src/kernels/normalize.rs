@@ -2,8 +2,8 @@
 
 use coremill_tensor::kernels::normalize::softmax;
 
+use super::arguments::{float_output, same_type};
 use super::matmul::floats;
-use super::unary::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::number::{Compute, Number, compute, is_floating};

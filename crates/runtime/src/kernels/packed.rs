@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coremill_pte::program::ScalarType;
 use coremill_tensor::kernels::matmul::PackedWeights;
 
-use crate::method::Origin;
+use crate::slot::Origin;
 use crate::view::View;
 
 /// Weights of a convolution.

@@ -1,7 +1,7 @@
 //! Tensors that grow at their borders.
 
+use super::arguments::same_type;
 use super::map::{NOWHERE, take_by_tables};
-use super::unary::same_type;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};

@@ -2,7 +2,7 @@
 
 use coremill_pte::program::ScalarType;
 
-use super::unary::{float_output, same_type};
+use super::arguments::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute, is_floating};

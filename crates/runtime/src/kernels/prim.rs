@@ -2,7 +2,7 @@
 
 use coremill_pte::program::ScalarType;
 
-use super::unary::same_type;
+use super::arguments::same_type;
 use super::{Arguments, Kernel, kernel, number_kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, Scalar, is_floating, long};

@@ -2,7 +2,7 @@
 
 use coremill_pte::program::ScalarType;
 
-use super::unary::{float_output, same_type};
+use super::arguments::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::number::{Compute, Number, Scalar, can_cast, compute, is_complex, is_floating};

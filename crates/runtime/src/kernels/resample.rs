@@ -1,7 +1,7 @@
 //! Images of another size.
 
+use super::arguments::{float_output, same_type};
 use super::map::take_by_tables;
-use super::unary::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::Compute;

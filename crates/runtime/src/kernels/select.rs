@@ -2,8 +2,9 @@
 
 use coremill_pte::program::ScalarType;
 
+use super::arguments::same_type;
 use super::map::{copy, map, resize_to_broadcast};
-use super::unary::{fits, same_type};
+use super::unary::fits;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, can_cast, compute, promote, promote_scalar};

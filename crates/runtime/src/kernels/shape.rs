@@ -1,7 +1,7 @@
 //! Copies in which elements keep their values and change their places.
 
+use super::arguments::same_type;
 use super::map::{copy, move_elements, take, take_by_tables};
-use super::unary::same_type;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::can_cast;

@@ -2,6 +2,7 @@
 
 use coremill_pte::program::ScalarType;
 
+use super::arguments::{float_output, same_type};
 use super::map::{map, resize_to_broadcast};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
@@ -63,18 +64,6 @@ fn operand<'a>(x: &Arguments<'a>, out: &mut Out) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     resize_to_broadcast(&[view], out)?;
     Ok(view)
-}
-
-pub(super) fn same_type(view: &View, out: &Out) -> Result {
-    let (given, expected) = (view.dtype, out.dtype);
-    ensure!(given == expected, "a tensor of `{given:?}` cannot give one of `{expected:?}`");
-    Ok(())
-}
-
-pub(super) fn float_output(out: &Out) -> Result {
-    let dtype = out.dtype;
-    ensure!(is_floating(dtype), "the output is of `{dtype:?}`; accepted are floats");
-    Ok(())
 }
 
 /// A function of floats, computed in 64 bits for doubles and in 32 for all else.

@@ -6,7 +6,7 @@ use coremill_pt2::{Argument, Output, Size};
 use super::{Parts, Rule, is_complex_value};
 use crate::decompose::call::{Call, Made, Results, Tensor};
 use crate::error::{Refusal, refuse};
-use crate::lower::part_of;
+use crate::parts::part_of;
 
 pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten.ones", of_reals),

@@ -26,8 +26,8 @@ use super::call::{Call, Results, Tensor, meta, target};
 use super::dtype::is_complex;
 use super::{Frame, Natives, Rewrite};
 use crate::error::{Refusal, Refused, refuse};
-use crate::lower::{part_of, stored_parts};
-use crate::portable::kernel;
+use crate::kernels::kernel;
+use crate::parts::{part_of, stored_parts};
 
 /// A program without complex numbers.
 #[derive(Clone, Debug)]
@@ -285,9 +285,7 @@ fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<(),
                 InputKind::Parameter(name)
                 | InputKind::TensorConstant(name)
                 | InputKind::Buffer { name, .. },
-            ) if is_complex_value(&frame.graph, *id)
-                && crate::partition::written(program, name).is_none() =>
-            {
+            ) if is_complex_value(&frame.graph, *id) && program.written(name).is_none() => {
                 let stored = program.tensors.get(name);
                 let parts = stored.map(|stored| stored_parts(name, stored)).transpose()?;
                 parts.flatten().map(|parts| (*id, name.clone(), parts))

@@ -6,7 +6,7 @@ use coremill_pt2::{Argument, Meta, ScalarType};
 
 use crate::decompose::call::{Call, Results, Tensor, one, promoted};
 use crate::decompose::dtype::{is_complex, is_float};
-use crate::decompose::table::{Row, by, to};
+use crate::decompose::row::{Row, by, to};
 use crate::decompose::words::Maybe;
 use crate::error::refuse;
 

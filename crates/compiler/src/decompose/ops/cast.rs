@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, ScalarType};
 
 use crate::decompose::call::{Call, Results, one};
-use crate::decompose::table::{Row, by};
+use crate::decompose::row::{Row, by};
 use crate::decompose::words::list;
 use crate::error::refuse;
 

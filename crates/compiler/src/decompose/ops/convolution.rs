@@ -3,8 +3,8 @@
 use coremill_pt2::{Argument, Size};
 
 use crate::decompose::call::{Call, Results, Tensor, one};
+use crate::decompose::row::{Row, by};
 use crate::decompose::size;
-use crate::decompose::table::{Row, by};
 use crate::decompose::words::{Maybe, list};
 use crate::error::{Refusal, refuse};
 

@@ -7,8 +7,8 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use super::special::bessel_0;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_float;
+use crate::decompose::row::{Row, by};
 use crate::decompose::size;
-use crate::decompose::table::{Row, by};
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
 

@@ -5,8 +5,8 @@ use coremill_pt2::{Argument, Size};
 use super::einsum;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_integer;
+use crate::decompose::row::{Row, by};
 use crate::decompose::size;
-use crate::decompose::table::{Row, by};
 use crate::decompose::words::Maybe;
 use crate::error::refuse;
 

@@ -25,7 +25,7 @@ mod special;
 mod vision;
 
 pub(crate) use self::join::padded;
-use super::table::Row;
+use super::row::Row;
 
 /// All tables.
 pub(crate) const FAMILIES: &[&[Row]] = &[

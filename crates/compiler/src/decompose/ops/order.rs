@@ -3,8 +3,8 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
+use crate::decompose::row::{Row, by};
 use crate::decompose::size;
-use crate::decompose::table::{Row, by};
 use crate::error::{Refusal, refuse};
 
 pub(crate) const ROWS: &[Row] = &[

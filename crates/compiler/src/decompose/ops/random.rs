@@ -5,7 +5,7 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use super::order::topk;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_float;
-use crate::decompose::table::{Row, by};
+use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
 use crate::error::refuse;
 

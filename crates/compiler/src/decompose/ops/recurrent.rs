@@ -4,7 +4,7 @@ use coremill_pt2::{Argument, Size};
 
 use super::linear::affine;
 use crate::decompose::call::{Call, Made, Results, Tensor};
-use crate::decompose::table::{Row, by};
+use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
 

@@ -5,8 +5,8 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use crate::bounds::created;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::{is_complex, is_float, is_integer};
+use crate::decompose::row::{Row, by, to};
 use crate::decompose::size;
-use crate::decompose::table::{Row, by, to};
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
 

@@ -3,7 +3,7 @@
 use coremill_pt2::Argument;
 
 use crate::decompose::call::{Call, Made, Results};
-use crate::decompose::table::{Row, by};
+use crate::decompose::row::{Row, by};
 use crate::error::{Refusal, refuse};
 
 pub(crate) const ROWS: &[Row] = &[

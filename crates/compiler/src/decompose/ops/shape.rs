@@ -3,8 +3,8 @@
 use coremill_pt2::{Argument, Size};
 
 use crate::decompose::call::{Call, Made, Results, Tensor, one, position};
+use crate::decompose::row::{Row, by, to};
 use crate::decompose::size;
-use crate::decompose::table::{Row, by, to};
 use crate::error::refuse;
 
 pub(crate) const ROWS: &[Row] = &[

@@ -4,7 +4,7 @@ use coremill_pt2::{Argument, Meta, ScalarType, ValueId};
 
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_half;
-use crate::decompose::table::{Row, by};
+use crate::decompose::row::{Row, by};
 use crate::error::{Refusal, refuse};
 use crate::special::{
     Binary, Medium, ORDER_0, ORDER_1, Unary, bessel, digamma, entropy, inverse_erf,

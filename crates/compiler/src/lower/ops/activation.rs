@@ -8,7 +8,7 @@ use super::unary::mapped;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Lowered;
 
 pub(crate) const ROWS: &[Row] = &[

@@ -9,7 +9,7 @@ use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Lowered};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -10,7 +10,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Number, Real, Truth};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -11,7 +11,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.bitwise_and", |call| combine(call, Logic::And)),

@@ -4,7 +4,7 @@ use coremill_pt2::ScalarType;
 
 use crate::lower::call::{Call, Results};
 use crate::lower::is_float;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Lowered;
 
 pub(crate) const ROWS: &[Row] = &[

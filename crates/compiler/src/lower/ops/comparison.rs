@@ -9,7 +9,7 @@ use super::operand::Operand;
 use crate::error::Refusal;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Lowered, Number, Truth};
 
 pub(crate) const ROWS: &[Row] = &[

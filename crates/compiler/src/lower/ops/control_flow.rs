@@ -17,7 +17,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Arg;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Lowered, Real, Tensor, Truth};
 
 pub(super) const ROWS: &[Row] = &[

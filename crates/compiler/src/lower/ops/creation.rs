@@ -9,7 +9,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Number};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -10,7 +10,7 @@ use super::reduction::Axes;
 use super::shape::{broadcast_sizes, expanded};
 use crate::error::{Refusal, refuse};
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Lowered, Truth};
 
 pub(crate) const ROWS: &[Row] = &[

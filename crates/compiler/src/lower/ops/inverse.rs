@@ -12,7 +12,7 @@ use super::shape::{expanded, to_sizes};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Int, Lowered};
 
 pub(crate) const ROWS: &[Row] = &[

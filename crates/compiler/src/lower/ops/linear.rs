@@ -9,7 +9,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::high_rank::MAX_RANK;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Tensor};
 
 pub(crate) const ROWS: &[Row] = &[

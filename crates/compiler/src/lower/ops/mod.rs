@@ -34,7 +34,7 @@ mod unary;
 mod vision;
 
 pub(crate) use self::shape::{expanded, to_sizes};
-use super::table::Row;
+use super::row::Row;
 
 /// Families whose rows stand in several files.
 pub(crate) const GROUPS: &[&[&[Row]]] = &[index::ROWS, shape::ROWS];

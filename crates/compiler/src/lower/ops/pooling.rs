@@ -8,7 +8,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::is_float;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Lowered};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -12,7 +12,7 @@ use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::compressed::{Compressed, Meaning};
 use crate::lower::is_float;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Lowered};
 
 pub(crate) const ROWS: &[Row] = &[

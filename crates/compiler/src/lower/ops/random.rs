@@ -8,7 +8,7 @@ use coremill_tensor::DType;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Number};
 
 pub(crate) const ROWS: &[Row] = &[

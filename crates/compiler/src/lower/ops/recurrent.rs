@@ -15,7 +15,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::is_float;
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Int, Lowered};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -8,7 +8,7 @@ use coremill_tensor::DType;
 use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Int, Tensor};
 
 pub(crate) const ROWS: &[Row] = &[

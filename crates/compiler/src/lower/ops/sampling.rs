@@ -10,7 +10,7 @@ use super::convolution::padded;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Int;
 
 pub(crate) const ROWS: &[Row] = &[

@@ -11,7 +11,7 @@ use super::operand::narrow_range;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.cumsum", sums),

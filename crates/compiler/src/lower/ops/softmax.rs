@@ -7,7 +7,7 @@ use coremill_tensor::DType;
 use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 
 pub(crate) const ROWS: &[Row] = &[
     some("aten.softmax", &["int"], |call| along(call, softmax)),

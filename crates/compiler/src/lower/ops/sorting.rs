@@ -8,7 +8,7 @@ use super::reduction::Axes;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Builder, int32};
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Int;
 
 pub(crate) const ROWS: &[Row] = &[

@@ -10,7 +10,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Arg;
 use crate::lower::call::{Call, Results};
 use crate::lower::dtype::is_float;
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Int, Lowered, Real, Truth};
 
 pub(super) const ROWS: &[Row] = &[

@@ -8,7 +8,7 @@ use coremill_tensor::DType;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.abs", abs),

@@ -2,7 +2,7 @@
 
 use crate::error::Refusal;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 
 pub(crate) const ROWS: &[Row] = &[all("torchvision.nms", suppression)];
 

@@ -9,7 +9,7 @@ use super::{gathered, summed};
 use crate::error::{Refusal, refuse};
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::shape::{Range, full, sliced};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Int, Lowered};
 
 pub(super) const ROWS: &[Row] = &[

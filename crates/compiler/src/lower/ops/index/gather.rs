@@ -8,7 +8,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::shape::{Range, broadcast_sizes, expanded, mapped, sliced, to_sizes};
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

@@ -18,7 +18,7 @@ pub(crate) use self::places::{constant_ints, wrapped};
 use super::shape::{Range, sliced, taken_at};
 use crate::error::Refusal;
 use crate::lower::builder::{Arg, Builder};
-use crate::lower::table::Row;
+use crate::lower::row::Row;
 use crate::lower::value::Int;
 use coremill_mil::ir::Constant;
 

@@ -9,7 +9,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::shape::{Range, full, replaced, sliced};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

@@ -16,7 +16,7 @@ use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::reduction::Axes;
 use crate::lower::ops::shape::to_sizes;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::{Int, Lowered};
 
 pub(super) const ROWS: &[Row] = &[

@@ -9,7 +9,7 @@ use super::{constant_ints, progression, wrapped, written_along};
 use crate::error::{Refusal, refuse};
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::shape::{Range, expanded, full, replaced, to_sizes};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

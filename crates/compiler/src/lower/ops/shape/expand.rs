@@ -11,7 +11,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::index::cumulative;
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Int, Lowered, Tensor};
 
 pub(super) const ROWS: &[Row] = &[

@@ -9,7 +9,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results, normalized};
 use crate::lower::dtype::core_dtype;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

@@ -19,7 +19,7 @@ use coremill_mil::ir::ValueId;
 
 use crate::error::Refusal;
 use crate::lower::call::{Call, Results};
-use crate::lower::table::Row;
+use crate::lower::row::Row;
 use crate::lower::value::Lowered;
 
 pub(super) const ROWS: &[&[Row]] = &[

@@ -13,7 +13,7 @@ use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::index::gathered_at;
-use crate::lower::table::{Row, all};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

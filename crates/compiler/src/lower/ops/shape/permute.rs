@@ -11,7 +11,7 @@ use super::slice::{Range, sliced};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

@@ -8,7 +8,7 @@ use super::mapped;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

@@ -11,7 +11,7 @@ use crate::bounds::created;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32, operation};
 use crate::lower::call::{Call, Results};
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::{Int, Lowered};
 
 pub(super) const ROWS: &[Row] = &[

@@ -13,7 +13,7 @@ use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
 use crate::lower::high_rank::MAX_RANK;
 use crate::lower::ops::index::written_along;
-use crate::lower::table::{Row, all, some};
+use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[

@@ -42,7 +42,7 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     /// Whether a call of an operator becomes a call of a kernel.
-    pub(super) fn known(&mut self, target: &Target) -> bool {
+    pub(crate) fn known(&mut self, target: &Target) -> bool {
         self.known.entry(target.clone()).or_insert_with(|| kernel(target)).is_some()
     }
 }

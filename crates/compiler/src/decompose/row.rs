@@ -1,0 +1,32 @@
+//! Rows of the tables of decompositions: beside the functions of each family.
+
+use super::call::{Call, Results};
+
+/// What becomes of a call.
+#[derive(Clone, Copy)]
+pub(crate) enum Rule {
+    /// A call of another operator, whose arguments have the same names.
+    Rename(&'static str),
+    /// What the function makes of it.
+    Rewrite(fn(&mut Call<'_>) -> Results),
+}
+
+/// Operators, and what becomes of their calls.
+pub(crate) struct Row {
+    /// With their overloads: `aten.add.Tensor`, or a function of Python's, `math.floor`.
+    pub(crate) operators: &'static [&'static str],
+    pub(crate) rule: Rule,
+}
+
+/// A row of operators that another one does the work of.
+pub(crate) const fn to(operator: &'static str, operators: &'static [&'static str]) -> Row {
+    Row { operators, rule: Rule::Rename(operator) }
+}
+
+/// A row of operators that a function rewrites.
+pub(crate) const fn by(
+    rewrite: fn(&mut Call<'_>) -> Results,
+    operators: &'static [&'static str],
+) -> Row {
+    Row { operators, rule: Rule::Rewrite(rewrite) }
+}

@@ -1,0 +1,47 @@
+//! Stored tensors, and the parts of those that are complex.
+
+use coremill_pt2::{ScalarType, Stored, Tensor};
+
+use crate::error::{Refusal, refuse};
+
+/// A stored tensor that is there, elements and all.
+pub(crate) fn plain<'s>(name: &str, stored: &'s Stored) -> Result<&'s Tensor, Refusal> {
+    match stored {
+        Stored::Tensor(tensor) => Ok(tensor),
+        Stored::Missing { .. } => {
+            Err(Refusal::new(format!("the archive has no elements for `{name}`"))
+                .hint("export the model with real weights, not under a fake or meta device"))
+        }
+        Stored::Object(_) => {
+            refuse!("`{name}` is a Python object or a tensor of a Python class, not a plain tensor")
+        }
+    }
+}
+
+/// The real and the imaginary part of a stored tensor that is complex: the parts take turns, and each is a tensor of
+/// which every second element counts.
+pub(crate) fn stored_parts(name: &str, stored: &Stored) -> Result<Option<[Tensor; 2]>, Refusal> {
+    let Stored::Tensor(tensor) = stored else { return Ok(None) };
+    let Some(dtype) = part_of(tensor.dtype) else { return Ok(None) };
+    let doubled = |count: u64, more: u64| {
+        let doubled = count.checked_mul(2).and_then(|doubled| doubled.checked_add(more));
+        doubled.ok_or_else(|| Refusal::new(format!("`{name}` lies beyond every archive")))
+    };
+    let strides = tensor.strides.iter().map(|&stride| doubled(stride, 0));
+    let strides = strides.collect::<Result<Vec<_>, _>>()?;
+    let part = |which: u64| -> Result<Tensor, Refusal> {
+        let offset = doubled(tensor.offset, which)?;
+        Ok(Tensor { dtype, strides: strides.clone(), offset, ..tensor.clone() })
+    };
+    Ok(Some([part(0)?, part(1)?]))
+}
+
+/// The type of both parts of complex numbers.
+pub(crate) fn part_of(dtype: ScalarType) -> Option<ScalarType> {
+    match dtype {
+        ScalarType::Complex32 => Some(ScalarType::Float16),
+        ScalarType::Complex64 => Some(ScalarType::Float32),
+        ScalarType::Complex128 => Some(ScalarType::Float64),
+        _ => None,
+    }
+}

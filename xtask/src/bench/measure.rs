@@ -1,0 +1,69 @@
+//! Times, memory and files of measured runs.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use coremill::arrays::read_npz;
+use coremill::engine::Array;
+use coremill_mil::model::Model;
+use coremill_mil::package::{self, WriteOptions};
+use coremill_mil::verify::verify;
+
+use crate::workspace::execute;
+
+pub(super) fn write(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), String> {
+    let verified = verify(model).map_err(|report| report.summary())?;
+    package::write(path, &verified, options).map_err(|error| error.to_string())
+}
+
+/// The most memory that this process took so far, in MB, where the system tells.
+pub(super) fn peak_memory() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024.0 / 1e6)
+}
+
+/// Runs a command whose target is not there, and gives its time in milliseconds and its output.
+pub(super) fn timed(command: &mut Command, target: &Path) -> Result<(f64, String), String> {
+    if target.exists() {
+        fs::remove_dir_all(target).map_err(|error| error.to_string())?;
+    }
+    // What the run before left to be written must not slow this one.
+    #[cfg(unix)]
+    execute(&mut Command::new("sync"), "sync")?;
+    let start = Instant::now();
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let time: Duration = start.elapsed();
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stdout)));
+    }
+    Ok((time.as_secs_f64() * 1e3, String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+pub(super) fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// The time that this process has computed for, where the system says.
+#[cfg(unix)]
+pub(super) fn own_time() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+}
+
+#[cfg(not(unix))]
+pub(super) fn own_time() -> Option<Duration> {
+    None
+}
+
+pub(super) fn arrays(
+    directory: &Path,
+    name: &str,
+    kind: &str,
+) -> Result<Vec<(String, Array)>, String> {
+    read_npz(directory.join(format!("{name}.{kind}.npz"))).map_err(|error| error.to_string())
+}
