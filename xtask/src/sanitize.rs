@@ -2,13 +2,15 @@
 //!
 //! The standard library is built with it, too, so that what its locks order is seen. That takes its sources and a compiler
 //! that builds them: a nightly toolchain of rustup with the component `rust-src`, or Debian's `rustc-web`, `cargo-web` and
-//! `rust-web-src`, which use the runtime of GCC. ExecuTorch's side is C++: `python -m oracle.stock_programs --sanitize
-//! thread` judges it.
+//! `rust-web-src`, with the sanitizer's runtime and the linker of rustup's toolchain. ExecuTorch's side is C++: `python -m
+//! oracle.stock_programs --sanitize thread` judges it.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::workspace::{execute, root, target_directory};
+use crate::apple::toolchain::libraries;
+use crate::workspace::{describe, execute, root, target_directory};
 
 /// Tests of threads: the package, and what cargo selects of it.
 const TESTS: [(&str, &[&str]); 3] = [
@@ -59,6 +61,30 @@ fn cargo() -> Result<Command, String> {
     command = Command::new("/usr/bin/cargo");
     command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1").env("PATH", "/usr/bin:/bin");
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
-    command.env(flags, "-Zsanitizer=thread -Zexternal-clangrt -Clink-arg=-fsanitize=thread");
+    command.env(flags, with_rustups_runtime()?);
     Ok(command)
+}
+
+/// Flags for a compiler that has no runtime of its own.
+fn with_rustups_runtime() -> Result<String, String> {
+    let folder = libraries(TARGET).ok_or("rustup's toolchain is missing")?;
+    let entries = fs::read_dir(&folder).map_err(|error| describe("read", &folder, &error))?;
+    let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let runtime = paths.find(|path| path.to_string_lossy().ends_with("_rt.tsan.a"));
+    let runtime = runtime.ok_or_else(|| format!("`{}` has no runtime", folder.display()))?;
+    let linkers = folder.with_file_name("bin").join("gcc-ld");
+    let mut flags = "-Zsanitizer=thread -Zexternal-clangrt".to_owned();
+    let linked = [
+        format!("-B{}", linkers.display()),
+        "-fuse-ld=lld".to_owned(),
+        "-Wl,--whole-archive".to_owned(),
+        runtime.display().to_string(),
+        "-Wl,--no-whole-archive,--export-dynamic,--no-as-needed,-Bdynamic".to_owned(),
+    ];
+    let libraries = ["dl", "pthread", "rt", "m", "resolv", "c"].map(|name| format!("-l{name}"));
+    for argument in linked.into_iter().chain(libraries) {
+        flags.push_str(" -Clink-arg=");
+        flags.push_str(&argument);
+    }
+    Ok(flags)
 }

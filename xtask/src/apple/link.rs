@@ -67,27 +67,13 @@ const HOST: &str = "x86_64-unknown-linux-gnu";
 /// The profile of what ships in apps.
 const PROFILE: &str = "apple";
 
-/// The most that the static library for iOS may take, stripped.
+/// The most that the static library for iOS may add to an app, in bytes, all of it and stripped.
 const LARGEST: u64 = 2_000_000;
 
-/// What builds for other targets: the tools of rustup's toolchain, or those of a distribution.
-struct Tools {
-    linker: PathBuf,
-    strip: PathBuf,
-}
-
-impl Tools {
-    fn find() -> Option<Tools> {
-        let of_rustup = libraries(HOST).map(|libraries| libraries.with_file_name("bin"));
-        let find = |rustups: &str, debians: &str| {
-            let rustups = of_rustup.as_ref().map(|folder| folder.join(rustups));
-            rustups.into_iter().chain([PathBuf::from(debians)]).find(|path| path.exists())
-        };
-        Some(Tools {
-            linker: find("rust-lld", "/usr/bin/lld")?,
-            strip: find("rust-objcopy", "/usr/bin/llvm-objcopy")?,
-        })
-    }
+/// The linker of rustup's toolchain, or that of a distribution.
+fn linker() -> Option<PathBuf> {
+    let rustups = libraries(HOST).map(|path| path.with_file_name("bin").join("rust-lld"));
+    rustups.into_iter().chain(["/usr/bin/lld".into()]).find(|path| path.exists())
 }
 
 /// What this machine lacks.
@@ -95,21 +81,20 @@ pub(super) fn missing() -> Option<String> {
     if !cfg!(target_os = "linux") {
         return Some("it runs on Linux".to_owned());
     }
-    let lacks = "lld and llvm-objcopy, of rustup or of Debian's lld and llvm";
-    toolchain::missing().or_else(|| Tools::find().is_none().then(|| lacks.to_owned()))
+    toolchain::missing().or_else(|| linker().is_none().then(|| "install lld".to_owned()))
 }
 
 /// Links both, and prints what they are and what they take.
 pub(super) fn run(root: &Path) -> Result<(), String> {
-    let tools = Tools::find().ok_or("the linker is gone")?;
+    let linker = linker().ok_or("the linker is gone")?;
     let folder = target_directory(root).join("apple-link");
     let stubs = write_stubs(&folder)?;
-    let program = link_program(root, &stubs, &tools)?;
+    let program = link_program(root, &stubs, &linker)?;
     println!("ok      {}: {} bytes", program.display(), size(&program)?);
-    let (library, linked) = link_library(root, &folder, &stubs, &tools)?;
-    let bytes = size(&library)?;
-    println!("ok      {} for iOS, all entries: {} bytes", linked.display(), size(&linked)?);
-    println!("ok      {}, stripped: {bytes} bytes; at most {LARGEST}", library.display());
+    let (library, linked) = link_library(root, &folder, &stubs, &linker)?;
+    println!("ok      {}: {} bytes", library.display(), size(&library)?);
+    let bytes = size(&linked)?;
+    println!("ok      in an app, all entries, stripped: {bytes} bytes; at most {LARGEST}");
     if bytes > LARGEST {
         return Err(format!("the static library for iOS takes {bytes} bytes, above {LARGEST}"));
     }
@@ -136,11 +121,11 @@ fn write_stubs(folder: &Path) -> Result<PathBuf, String> {
 }
 
 /// A cargo that builds a target of a package and links with LLD.
-fn build(root: &Path, stubs: &Path, tools: &Tools, target: &str) -> Result<Cross, String> {
+fn build(root: &Path, stubs: &Path, linker: &Path, target: &str) -> Result<Cross, String> {
     let mut built = cross(root, "rustc", target)?;
     let name = target.replace('-', "_").to_uppercase();
     let flags = [
-        format!("-Clinker={}", tools.linker.display()),
+        format!("-Clinker={}", linker.display()),
         "-Clinker-flavor=ld64.lld".to_owned(),
         format!("-Lnative={}", stubs.display()),
         format!("-Lframework={}", stubs.display()),
@@ -154,53 +139,39 @@ fn build(root: &Path, stubs: &Path, tools: &Tools, target: &str) -> Result<Cross
 }
 
 /// A program, for a target whose standard library need not be built if there is one.
-fn link_program(root: &Path, stubs: &Path, tools: &Tools) -> Result<PathBuf, String> {
+fn link_program(root: &Path, stubs: &Path, linker: &Path) -> Result<PathBuf, String> {
     let target = [MACOS, IOS].into_iter().find(|target| libraries(target).is_some());
-    let Cross { mut command, artifacts } = build(root, stubs, tools, target.unwrap_or(MACOS))?;
+    let Cross { mut command, artifacts } = build(root, stubs, linker, target.unwrap_or(MACOS))?;
     command.args(["--package", "coremill-runtime", "--example", "serve"]);
     execute(&mut command, "linking a program")?;
     Ok(artifacts.join(PROFILE).join("examples/serve"))
 }
 
-/// The static library, stripped, and a library that was linked from it.
+/// The static library, and a stripped library that was linked from it, with every entry.
 fn link_library(
     root: &Path,
     folder: &Path,
     stubs: &Path,
-    tools: &Tools,
+    linker: &Path,
 ) -> Result<(PathBuf, PathBuf), String> {
-    let Cross { mut command, artifacts } = build(root, stubs, tools, IOS)?;
+    let Cross { mut command, artifacts } = build(root, stubs, linker, IOS)?;
     command.args(["--package", "coremill-capi", "--lib", "--crate-type", "staticlib"]);
     execute(&mut command, "building the static library for iOS")?;
     let library = artifacts.join(PROFILE).join("libcoremill_capi.a");
 
-    let stripped = folder.join("libcoremill.a");
-    let mut strip = Command::new(&tools.strip);
-    strip.args(["--strip-debug", "--discard-all"]).arg(&library).arg(&stripped);
-    execute(&mut strip, "stripping the static library")?;
-
     let linked = folder.join("coremill.dylib");
-    let mut link = Command::new(&tools.linker);
-    link.args([
-        "-flavor",
-        "darwin",
-        "-arch",
-        "arm64",
-        "-platform_version",
-        "ios",
-        "16.0",
-        "18.0",
-        "-dylib",
-        "-dead_strip",
-    ]);
+    let mut link = Command::new(linker);
+    link.args(["-flavor", "darwin", "-arch", "arm64", "-platform_version", "ios", "16.0", "18.0"]);
+    // Without symbols for debuggers and of what is not exported, as apps are shipped.
+    link.args(["-dylib", "-dead_strip", "-S", "-x"]);
     for entry in entries(root)? {
         link.args(["-u", &format!("_{entry}")]);
     }
-    link.arg("-o").arg(&linked).arg(&stripped).arg("-L").arg(stubs).arg("-F").arg(stubs);
+    link.arg("-o").arg(&linked).arg(&library).arg("-L").arg(stubs).arg("-F").arg(stubs);
     link.args(["-lSystem", "-lobjc", "-lsqlite3", "-lneedsxcode"]);
     link.args(["-framework", "CoreML", "-framework", "Foundation", "-framework", "CoreFoundation"]);
     execute(&mut link, "linking the static library for iOS")?;
-    Ok((stripped, linked))
+    Ok((library, linked))
 }
 
 /// The functions that `coremill.h` declares.

@@ -6,7 +6,7 @@ mod device;
 mod link;
 mod package;
 pub(crate) mod standin;
-mod toolchain;
+pub(crate) mod toolchain;
 mod typecheck;
 
 use crate::workspace::root;

@@ -28,7 +28,7 @@ pub(super) struct Cross {
 }
 
 /// Where rustup's toolchain has its libraries for a target, if they are installed.
-pub(super) fn libraries(target: &str) -> Option<PathBuf> {
+pub(crate) fn libraries(target: &str) -> Option<PathBuf> {
     let mut rustc = Command::new("rustc");
     let output = rustc.args(["--print", "target-libdir", "--target", target]).output().ok()?;
     let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());

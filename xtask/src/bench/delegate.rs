@@ -7,16 +7,26 @@ use crate::apple::standin;
 use crate::oracle::interpreter;
 use crate::workspace::{binary, cargo, execute, root, target_directory};
 
+/// What is built for release: as the tests build it, so that it is built once.
+const BUILT: [&str; 7] = [
+    "--release",
+    "--package",
+    "coremill-capi",
+    "--package",
+    "coremill-cli",
+    "--package",
+    "coremill-python",
+];
+
 /// Runs the tests; the error says which bar was missed.
 pub(super) fn run() -> Result<(), String> {
     let root = root();
     let mut interface = cargo(&root);
-    interface.args(["test", "--release", "--package", "coremill-capi", "--test", "overhead"]);
-    execute(interface.args(["--", "--nocapture"]), "calls through the C interface")?;
+    interface.arg("test").args(BUILT).args(["--test", "overhead", "--", "--nocapture"]);
+    execute(&mut interface, "calls through the C interface")?;
 
     let mut build = cargo(&root);
-    build.args(["build", "--release", "--package", "coremill-capi", "--package", "coremill-cli"]);
-    execute(&mut build, "building the C interface and the command")?;
+    execute(build.arg("build").args(BUILT), "building the C interface and the command")?;
     let mut calls = Command::new(interpreter(&root)?);
     let library = target_directory(&root).join("release/libcoremill_capi.so");
     calls.current_dir(&root).env("COREMILL", binary(&root)).env("COREMILL_LIBRARY", library);
