@@ -235,7 +235,7 @@ fn check(text: &str, input: &[usize], step: f32, tolerance: f32) {
                     value.as_array().and_then(Array::as_floats).map(<[f32]>::to_vec)
                 };
                 let (Some(found), Some(expected)) = (floats(found), floats(expected)) else {
-                    panic!("a result is no tensor of floats");
+                    panic!("a result is not a tensor of floats");
                 };
                 assert_eq!(found.len(), expected.len());
                 for (at, (one, other)) in found.iter().zip(&expected).enumerate() {
