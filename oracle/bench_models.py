@@ -9,10 +9,12 @@ compressed. All weights are random and none are shared, so the packages have the
 """
 
 import argparse
+import inspect
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 import zlib
@@ -199,6 +201,8 @@ class Model:
     twin: bool = True
     #: Whether `coremill convert` makes the package, not coremltools.
     ours: bool = False
+    #: Whether weights and activations are quantized to eight bits, by `coremill quantize` and by onnxruntime's tools.
+    static: bool = False
     outputs: list[str] = field(default_factory=lambda: ["output"])
 
 
@@ -262,6 +266,10 @@ GROUPED = {"granularity": "per_grouped_channel", "group_size": 16}
 MODELS = [
     Model("mobilenet_v2", torchvision_model("mobilenet_v2"), pictures, "mobilenet_v2"),
     Model("resnet50", torchvision_model("resnet50"), pictures, "resnet50"),
+    *(
+        Model(f"{name}_int8", torchvision_model(name), pictures, name, static=True)
+        for name in ("mobilenet_v2", "resnet50")
+    ),
     Model("vit_b_16", torchvision_model("vit_b_16"), pictures, "vit_b_16"),
     Model("llama_prefill", Prefill, lambda: {"hidden": torch.randn(1, PROMPT, WIDTH)}, "decode"),
     Model("llama_decode", **DECODE),
@@ -314,6 +322,9 @@ def make(model: Model, directory: Path) -> None:
             name: one.astype(numpy.float16) if one.dtype == numpy.float32 else one for name, one in arrays.items()
         }
     numpy.savez(directory / f"{model.name}.inputs.npz", **arrays)
+    if model.static:
+        quantize(model, module, inputs, directory)
+        return
     if model.twin:
         export(model, module, inputs, directory / f"{model.name}.onnx")
     if model.ours:
@@ -332,14 +343,61 @@ def make(model: Model, directory: Path) -> None:
 
 def lower(model: Model, module: nn.Module, inputs: Tensors, directory: Path) -> None:
     """The package that `coremill convert` makes of the export, whose inputs and outputs have the names of the export."""
+    run_command(model, module, inputs, directory, ["convert", "--target", "ios18", "--precision", model.precision])
+
+
+def quantize(model: Model, module: nn.Module, inputs: Tensors, directory: Path) -> None:
+    """The package and its twin in eight bits, both calibrated on the same pictures."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    [name] = [name for name, _ in module_inputs(module, inputs)]
+    samples = [{name: one.numpy()} for _ in range(4) for one in model.inputs().values()]
+
+    class Reader(CalibrationDataReader):
+        """The samples, one after the other."""
+
+        def __init__(self) -> None:
+            self.left = iter(samples)
+
+        def get_next(self) -> dict[str, numpy.ndarray] | None:
+            return next(self.left, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for index, sample in enumerate(samples):
+            numpy.savez(Path(folder) / f"sample_{index}.npz", **sample)
+        command = ["quantize", "--recipe", "int8-static", "--samples", folder]
+        run_command(model, module, inputs, directory, command)
+        plain, ready = Path(folder) / "plain.onnx", Path(folder) / "ready.onnx"
+        export(model, module, {name: one for one in inputs.values()}, plain)
+        quant_pre_process(str(plain), str(ready))
+        quantize_static(
+            str(ready),
+            str(directory / f"{model.name}.onnx"),
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+
+
+def module_inputs(module: nn.Module, inputs: Tensors) -> list[tuple[str, torch.Tensor]]:
+    """The inputs by the names of the module's parameters, as its export has them."""
+    names = list(inspect.signature(module.forward).parameters)
+    return list(zip(names, inputs.values(), strict=True))
+
+
+def run_command(model: Model, module: nn.Module, inputs: Tensors, directory: Path, command: list[str]) -> None:
+    """What a command makes of the export; inputs and outputs have the names of the export."""
     archive = directory / f"{model.name}.pt2"
     with torch.no_grad():
         program = torch.export.export(module, tuple(inputs.values()))
     torch.export.save(program, archive)
     package = directory / f"{model.name}.mlpackage"
-    command = os.environ.get("COREMILL", "target/release/coremill")
-    options = ["--target", "ios18", "--precision", model.precision]
-    subprocess.run([command, "convert", archive, "-o", package, *options], check=True, stdout=subprocess.DEVNULL)
+    [verb, *options] = command
+    coremill = os.environ.get("COREMILL", "target/release/coremill")
+    subprocess.run([coremill, verb, archive, "-o", package, *options], check=True, stdout=subprocess.DEVNULL)
     archive.unlink()
     signature = program.graph_signature
     arrays = zip(signature.user_inputs, inputs.values(), strict=True)

@@ -63,6 +63,8 @@ const PROMISES: &[Promise] = &[
     promise("mobilenet_v2", "onnxruntime", 1.15),
     promise("resnet50", "onnxruntime", 1.15),
     promise("lstm", "onnxruntime", 1.15),
+    promise("mobilenet_v2_int8", "onnxruntime", 1.0),
+    promise("resnet50_int8", "onnxruntime", 1.0),
     promise("vit_b_16", "onnxruntime", 1.0),
     promise("llama_prefill", "onnxruntime", 1.0),
     promise("llama_decode", "onnxruntime", 1.0),

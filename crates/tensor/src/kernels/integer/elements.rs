@@ -48,12 +48,22 @@ macro_rules! loops {
     };
 }
 
+/// An integer from 0 to 255; others are moved there.
+#[inline(always)]
+fn byte(value: f32) -> u8 {
+    // SAFETY: the bounds fit, and `max` gives its operand in the place of NaN.
+    #[expect(unsafe_code, reason = "a saturating cast is not compiled to vectors")]
+    unsafe {
+        value.max(0.0).min(255.0).to_int_unchecked::<i32>() as u8
+    }
+}
+
 loops! {
-    fn quantize_some(source: &[f32], target: &mut [u8], scale: f32, zero: f32, low: f32, none: u8) {
+    fn quantize_some(source: &[f32], target: &mut [u8], scale: f32, zero: f32, low: f32, none: f32) {
         for (to, x) in target.iter_mut().zip(source) {
             let steps = (x / scale).round_ties_even() + zero;
             let code = steps.max(low).min(low + 255.0) - low;
-            *to = if x.is_nan() { none } else { code as u8 };
+            *to = byte(if x.is_nan() { none } else { code });
         }
     }
 
@@ -67,7 +77,7 @@ loops! {
         for ((to, &left), &right) in target.iter_mut().zip(left).zip(right) {
             let left = (i32::from(left) - left_zero) as f32;
             let both = left * sum.factor + (f32::from(right) * sum.other_factor + sum.shift);
-            *to = (both.max(sum.low).min(sum.high).round_ties_even() + zero) as u8;
+            *to = byte(both.max(sum.low).min(sum.high).round_ties_even() + zero);
         }
     }
 
@@ -110,7 +120,7 @@ impl Steps {
     fn some(&self, isa: Isa, source: &[f32], target: &mut [u8]) {
         let low = self.low();
         // The code of NaN is 0 as the program counts.
-        let none = if self.signed { 128 } else { 0 };
+        let none = if self.signed { 128.0 } else { 0.0 };
         quantize_some(isa, source, target, self.scale, f32::from(self.zero) + low, low, none);
     }
 }
@@ -140,6 +150,7 @@ pub fn quantize_to_last(
     assert!(isa.is_available(), "this machine has no {isa}");
     assert_eq!(source.len(), images * channels * pixels, "floats fit the extents");
     const BLOCK: usize = 256;
+    const LINES: usize = 4;
     let blocks = pixels.div_ceil(BLOCK);
     let target = SharedMut::new(&mut target[..source.len()]);
     pool.run(images * blocks, |task| {
@@ -149,12 +160,17 @@ pub fn quantize_to_last(
         // SAFETY: no two tasks have the same pixels.
         #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
         let target = unsafe { target.part(start..start + count * channels) };
-        let mut line = [0; BLOCK];
-        for channel in 0..channels {
-            let from = (image * channels + channel) * pixels + first;
-            steps.some(isa, &source[from..from + count], &mut line[..count]);
-            for (to, code) in target[channel..].iter_mut().step_by(channels).zip(line) {
-                *to = code;
+        for first_channel in (0..channels).step_by(LINES) {
+            let mut lines = [[0; BLOCK]; LINES];
+            let some = LINES.min(channels - first_channel);
+            for (at, line) in lines.iter_mut().enumerate().take(some) {
+                let from = (image * channels + first_channel + at) * pixels + first;
+                steps.some(isa, &source[from..from + count], &mut line[..count]);
+            }
+            for (pixel, target) in target.chunks_exact_mut(channels).enumerate() {
+                for (line, to) in lines.iter().zip(&mut target[first_channel..][..some]) {
+                    *to = line[pixel];
+                }
             }
         }
     });

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "pointers to rows and panels, whose extents are checked once")]
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::pieces::OUTSIDE;
@@ -9,7 +10,7 @@ use super::weights::IntegerWeights;
 use super::{Pieces, SLACK, Scaling, Sum, Target};
 use crate::Pool;
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{Bits, DotKernel, Dots, Vector, dispatch_dots, load_sums};
+use crate::kernels::vector::{Bits, DotKernel, Dots, MOST_LANES, Vector, dispatch_dots, load_sums};
 
 /// The left matrix.
 #[derive(Clone, Copy, Debug)]
@@ -252,6 +253,13 @@ impl DotKernel for Task<'_> {
     }
 }
 
+/// The sums of a tile.
+#[repr(align(64))]
+struct Stored([MaybeUninit<i32>; MOST_SUMS]);
+
+/// The most sums that a tile has.
+const MOST_SUMS: usize = 12 * 2 * MOST_LANES;
+
 /// Some rows of a panel.
 struct Tile<'a> {
     job: &'a Job<'a>,
@@ -304,27 +312,30 @@ impl Tile<'_> {
                 }
             }
         }
-        if let Some(zeros) = &weights.zeros {
-            for (sums, &total) in sums.iter_mut().zip(self.totals) {
-                let total = D::Floats::bits(total as u32);
-                for (n, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: there are zeros for whole vectors.
-                    let zeros = unsafe {
-                        load_sums::<D::Floats>(zeros.as_ptr().add(self.column + n * lanes))
-                    };
-                    *sum = D::Floats::bits_sub(*sum, D::multiply(zeros, total));
+        // What follows goes through memory: loops over registers that are not unrolled would keep the sums there
+        // from the start.
+        let mut stored = Stored([MaybeUninit::uninit(); MOST_SUMS]);
+        for (row, sums) in sums.into_iter().enumerate() {
+            for (n, sum) in sums.into_iter().enumerate() {
+                // SAFETY: there is room for `R` rows of `N` vectors.
+                unsafe {
+                    let place = stored.0.as_mut_ptr().add((row * N + n) * lanes);
+                    D::Floats::from_bits(sum).store(place.cast());
                 }
             }
         }
-        // SAFETY: the caller vouches for the results.
-        unsafe { self.finish::<D, R, N>(&sums) }
+        // SAFETY: the caller vouches for the results, and all sums have been stored.
+        unsafe { self.finish::<D, R, N>(stored.0.as_ptr().cast()) }
     }
 
+    /// Scales sums, of which there are `R` rows of `N` vectors.
+    ///
     /// # Safety
     /// As for `compute`.
     #[inline(always)]
-    unsafe fn finish<D: Dots, const R: usize, const N: usize>(&self, sums: &[[Bits<D>; N]; R]) {
+    unsafe fn finish<D: Dots, const R: usize, const N: usize>(&self, sums: *const i32) {
         let lanes = D::Floats::LANES;
+        let zeros = self.job.weights.zeros.as_deref();
         let Scaling { scale, shift, low, high } = self.job.scaling;
         let (low, high) = (D::Floats::splat(*low), D::Floats::splat(*high));
         for n in 0..N {
@@ -337,9 +348,17 @@ impl Tile<'_> {
                     D::Floats::load(shift.as_ptr().add(column)),
                 )
             };
-            for (row, sums) in sums.iter().enumerate() {
+            for row in 0..R {
                 let at = (self.row + row) * self.job.stride + column;
-                let value = D::Floats::from_int(sums[n]).mul_add(scale, shift).max(low).min(high);
+                // SAFETY: there are as many sums.
+                let mut sums = unsafe { load_sums::<D::Floats>(sums.add((row * N + n) * lanes)) };
+                if let Some(zeros) = zeros {
+                    let total = D::Floats::bits(self.totals[row] as u32);
+                    // SAFETY: there are zeros for whole vectors.
+                    let zeros = unsafe { load_sums::<D::Floats>(zeros.as_ptr().add(column)) };
+                    sums = D::Floats::bits_sub(sums, D::multiply(zeros, total));
+                }
+                let value = D::Floats::from_int(sums).mul_add(scale, shift).max(low).min(high);
                 match self.job.target {
                     Place::Codes { codes, zero, other, sum } => {
                         let value = match sum {
