@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{
@@ -12,6 +12,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::graph::Reference;
+use super::held::Held;
 use super::packed::Packed;
 use crate::array::{Array, round_floats};
 use crate::call::Call;
@@ -28,7 +29,7 @@ pub(crate) struct Source {
     pub(crate) limits: Limits,
     /// Whether a value depends on constants alone, by [`ValueId::index`].
     constant: Vec<bool>,
-    known: Mutex<HashMap<ValueId, Weak<Known>>>,
+    known: Mutex<Held<ValueId, Known>>,
     pub(super) packed: Packed,
 }
 
@@ -94,8 +95,8 @@ impl Source {
 
     /// The constant that a value is. Plans that live at the same time share it.
     pub(crate) fn known(&self, value: ValueId) -> Result<Arc<Known>> {
-        let held = |known: &HashMap<ValueId, Weak<Known>>| known.get(&value)?.upgrade();
-        if let Some(known) = held(&self.known.lock().unwrap_or_else(PoisonError::into_inner)) {
+        let all = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all().get(&value) {
             return Ok(known);
         }
         let shape = self.analysis.ty(value).and_then(Type::as_tensor).and_then(|ty| {
@@ -110,9 +111,7 @@ impl Source {
             None => Known { value: Some(value), ..Known::new(self.expand(value)?) },
         };
         let known = Arc::new(known);
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, known| known.strong_count() > 0);
-        all.insert(value, Arc::downgrade(&known));
+        all().insert(value, &known);
         Ok(known)
     }
 
@@ -166,7 +165,7 @@ impl Source {
 
     fn held(&self, value: ValueId) -> Option<Array> {
         let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&value)?.upgrade()?.expanded().cloned()
+        all.get(&value)?.expanded().cloned()
     }
 
     fn fold(&self, id: OpId, done: &HashMap<ValueId, Array>) -> Result<Vec<Array>> {

@@ -8,6 +8,7 @@
 
 mod build;
 mod graph;
+mod held;
 mod kernel;
 mod known;
 mod packed;

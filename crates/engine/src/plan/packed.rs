@@ -1,8 +1,7 @@
 //! Weights as kernels take them, made once and shared by every plan that is alive.
 
 use std::any::Any;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_mil::ir::{Definition, ValueId};
 use coremill_mil::ops::OpKind;
@@ -10,6 +9,7 @@ use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precis
 use coremill_tensor::kernels::stored::StoredPanels;
 use coremill_tensor::{Buffer, DType};
 
+use super::held::Held;
 use super::kernel::Machine;
 use super::known::{Known, Source};
 use crate::call::count_within;
@@ -19,8 +19,8 @@ use crate::weights::{WeightPanels, Weights};
 /// The packed weights of a function.
 #[derive(Default)]
 pub(crate) struct Packed {
-    matrices: Mutex<HashMap<Key, Weak<PackedWeights>>>,
-    others: Mutex<HashMap<(ValueId, String), Weak<dyn Any + Send + Sync>>>,
+    matrices: Mutex<Held<Key, PackedWeights>>,
+    others: Mutex<Held<(ValueId, String), dyn Any + Send + Sync>>,
 }
 
 /// Which weights, and as what matrix.
@@ -56,7 +56,7 @@ impl Source {
         let key = known.value.map(|value| (value, inputs, outputs, order_key));
         let matrices = || self.packed.matrices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = key
-            && let Some(found) = matrices().get(&key).and_then(Weak::upgrade)
+            && let Some(found) = matrices().get(&key)
         {
             return Ok(found);
         }
@@ -77,9 +77,7 @@ impl Source {
         };
         let packed = Arc::new(packed);
         if let Some(key) = key {
-            let mut matrices = matrices();
-            matrices.retain(|_, held| held.strong_count() > 0);
-            matrices.insert(key, Arc::downgrade(&packed));
+            matrices().insert(key, &packed);
         }
         Ok(packed)
     }
@@ -133,15 +131,13 @@ impl Source {
         let Some(value) = known.value else { return make().map(Arc::new) };
         let key = (value, form);
         let others = || self.packed.others.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = others().get(&key).and_then(Weak::upgrade);
+        let held = others().get(&key);
         if let Some(Ok(found)) = held.map(Arc::downcast::<T>) {
             return Ok(found);
         }
         let made = Arc::new(make()?);
-        let mut others = others();
-        others.retain(|_, held| held.strong_count() > 0);
         let held: Arc<dyn Any + Send + Sync> = Arc::<T>::clone(&made);
-        others.insert(key, Arc::downgrade(&held));
+        others().insert(key, &held);
         Ok(made)
     }
 

@@ -1,0 +1,60 @@
+//! What others hold, to be found again as long as they do.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+/// Shared values by key. Keys of values that nobody holds any more are let go each time that there are twice as many, so
+/// that adding one takes constant time.
+pub(super) struct Held<K, V: ?Sized> {
+    values: HashMap<K, Weak<V>>,
+    sweep_at: usize,
+}
+
+/// How many keys there are before any is let go.
+const FEW: usize = 64;
+
+impl<K, V: ?Sized> Default for Held<K, V> {
+    fn default() -> Self {
+        Held { values: HashMap::new(), sweep_at: FEW }
+    }
+}
+
+impl<K: Eq + Hash, V: ?Sized> Held<K, V> {
+    /// The value of a key, if somebody holds it.
+    pub(super) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+    {
+        self.values.get(key)?.upgrade()
+    }
+
+    pub(super) fn insert(&mut self, key: K, value: &Arc<V>) {
+        if self.values.len() >= self.sweep_at {
+            self.values.retain(|_, value| value.strong_count() > 0);
+            self.sweep_at = (2 * self.values.len()).max(FEW);
+        }
+        self.values.insert(key, Arc::downgrade(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_what_nobody_holds_are_let_go() {
+        let mut held = Held::default();
+        let kept: Vec<Arc<usize>> = (0..3 * FEW).map(Arc::new).collect();
+        for (key, value) in kept.iter().enumerate() {
+            held.insert(key, value);
+        }
+        for key in 0..100 * FEW {
+            held.insert(1000 + key, &Arc::new(key));
+        }
+        assert!(held.values.len() <= 8 * FEW, "{} keys", held.values.len());
+        assert!(kept.iter().enumerate().all(|(key, value)| held.get(&key).as_ref() == Some(value)));
+        assert_eq!(held.get(&1000), None);
+    }
+}
