@@ -296,6 +296,32 @@ def test_programs_are_quantized() -> None:
         with pytest.raises(coremill.Error, match=re.escape(message)) as caught:
             call()
         assert not isinstance(caught.value, coremill.InternalError)
+    with pytest.raises(coremill.ConversionError) as caught:
+        coremill.quantize(program(Refused(), torch.rand(3, 3)), "int8-per-channel")
+    error = caught.value
+    assert error.operator and "svd" in error.operator and len(error.refused) >= 2
+    assert error.source is not None and error.source[0] == __file__
+
+
+def test_pictures_are_samples(tmp_path: Path) -> None:
+    from PIL import Image
+
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
+    form = program(module, torch.rand(1, 3, 8, 8))
+    rng = np.random.default_rng(4)
+    pictures = [Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)) for _ in range(4)]
+    for at, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{at}.png")
+    options = {"mean": (0.5, 0.4, 0.3), "std": 0.25}
+    scaled = [(np.asarray(picture, np.float32) / 255 - np.float32(options["mean"])) / np.float32(0.25) for picture in pictures]
+    arrays = [picture.transpose(2, 0, 1)[None].copy() for picture in scaled]
+    reports = []
+    for samples in (pictures, [{"input": picture} for picture in pictures], tmp_path):
+        reports.append(dict(coremill.quantize(form, "int8-static", samples, **options)[1]))
+    assert reports[0] == reports[1] == reports[2] and reports[0]["samples"] == 4
+    assert abs(reports[0]["model_db"] - coremill.quantize(form, "int8-static", arrays)[1]["model_db"]) < 0.1
+    with pytest.raises(coremill.Error, match="no input `photo`"):
+        coremill.quantize(form, "int8-static", [{"photo": pictures[0]}])
 
 
 def test_weights_are_quantized_while_a_program_is_converted(tmp_path: Path) -> None:
@@ -489,6 +515,8 @@ def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pyte
         *((lowered.method, (), name) for name in ("name", "threads", "faithful", "data")),
         *((function, (), None) for function in (coremill.convert, coremill.lower, coremill.load, coremill.check, coremill.inspect)),
         *((function, (), None) for function in (model.predict, session.predict, method)),
+        *((function, (), None) for function in (model.save, lowered.save, lowered.extract)),
+        *((save, (tmp_path / name,), "sync") for save, name in ((model.save, "M.mlpackage"), (lowered.save, "m.pte"), (lowered.extract, "m"))),
     ]
     tried = 0
     for call, fixed, name in calls:

@@ -258,8 +258,9 @@ fn apart(
         for delegated in &method.division.delegated {
             let model = described(vec![delegated.function.clone()], options)?;
             let origins = options.debug_info.then(|| numbered(&delegated.origins));
-            let made = payload(&model, options.model_type, "lowered_module", origins.as_ref())?;
-            delegates.push(delegate(made.data, options, program)?);
+            let (data, _) =
+                payload(&model, options.model_type, "lowered_module", origins.as_ref())?;
+            delegates.push(delegate(data, options, program)?);
         }
         all.push(delegates);
     }
@@ -304,16 +305,11 @@ fn shared(
             function
         });
         let model = described(functions.collect(), options)?;
-        let made =
+        let (data, identifier) =
             payload(&model, options.model_type, &format!("lowered_module_partition_{part}"), None)?;
-        let key = format!("coreml_{}", made.identifier);
+        let key = format!("coreml_{identifier}");
         if !program.named_data.iter().any(|data| data.key == key) {
-            let data = NamedData {
-                key: key.clone(),
-                data: made.data,
-                alignment: 1,
-                ..NamedData::default()
-            };
+            let data = NamedData { key: key.clone(), data, alignment: 1, ..NamedData::default() };
             program.named_data.push(data);
         }
         for (method, delegates) in methods.iter().zip(&mut all) {

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::{Function, Opset};
 use coremill_pt2::ExportedProgram;
-use coremill_pte::Data;
 
-use crate::emit::payload;
+use crate::emit::{Handles, payload_in};
 use crate::error::Error;
 use crate::executorch::described;
 use crate::options::LowerOptions;
@@ -23,35 +22,35 @@ pub struct EdgeProgram {
     pub options: LowerOptions,
 }
 
-/// What a delegate is given.
+/// What a delegate is given, in memory of the caller's.
 #[derive(Clone, Debug)]
-pub struct Preprocessed {
+pub struct Preprocessed<R> {
     /// A directory in one piece.
-    pub data: Data,
+    pub data: R,
     /// Derived from the content.
     pub identifier: String,
     /// The number of the release that the model needs.
     pub specification_version: i32,
     /// By the name of an operation the numbers of the calls that it comes from.
-    pub handles: Vec<(String, Vec<i64>)>,
+    pub handles: Handles,
 }
 
-/// A model of one partition.
-pub fn preprocess(part: EdgeProgram) -> Result<Preprocessed, Error> {
+/// A model of one partition, in memory for which `room` is asked when its length is known.
+pub fn preprocess<R: AsMut<[u8]>>(
+    part: EdgeProgram,
+    room: impl FnOnce(usize) -> Result<R, Error>,
+) -> Result<Preprocessed<R>, Error> {
     let (function, handles) = function(part.program, &part.options, Opset::Ios15)?;
-    let model = described(vec![function], &part.options)?;
-    let made = payload(&model, part.options.model_type, "lowered_module", Some(&handles))?;
-    Ok(Preprocessed {
-        data: made.data,
-        identifier: made.identifier,
-        specification_version: model.specification_version,
-        handles: made.handles,
-    })
+    written(vec![function], &part.options, "lowered_module", Some(&handles), room)
 }
 
 /// A model of the partitions of several methods, which share weights: a function for each. `at` is their place among
-/// the partitions of their methods.
-pub fn preprocess_methods(parts: Vec<EdgeProgram>, at: usize) -> Result<Preprocessed, Error> {
+/// the partitions of their methods. Its memory is asked of `room` when its length is known.
+pub fn preprocess_methods<R: AsMut<[u8]>>(
+    parts: Vec<EdgeProgram>,
+    at: usize,
+    room: impl FnOnce(usize) -> Result<R, Error>,
+) -> Result<Preprocessed<R>, Error> {
     let options = parts.first().map(|part| part.options.clone()).unwrap_or_default();
     let mut functions = Vec::with_capacity(parts.len());
     for part in parts {
@@ -59,15 +58,22 @@ pub fn preprocess_methods(parts: Vec<EdgeProgram>, at: usize) -> Result<Preproce
         function.name = part.method;
         functions.push(function);
     }
-    let model = described(functions, &options)?;
     let name = format!("lowered_module_partition_{at}");
-    let made = payload(&model, options.model_type, &name, None)?;
-    Ok(Preprocessed {
-        data: made.data,
-        identifier: made.identifier,
-        specification_version: model.specification_version,
-        handles: Vec::new(),
-    })
+    written(functions, &options, &name, None, room)
+}
+
+fn written<R: AsMut<[u8]>>(
+    functions: Vec<Function>,
+    options: &LowerOptions,
+    name: &str,
+    handles: Option<&HashMap<String, i64>>,
+    room: impl FnOnce(usize) -> Result<R, Error>,
+) -> Result<Preprocessed<R>, Error> {
+    let model = described(functions, options)?;
+    let ((data, identifier), handles) =
+        payload_in(&model, options.model_type, name, handles, room)?;
+    let specification_version = model.specification_version;
+    Ok(Preprocessed { data, identifier, specification_version, handles })
 }
 
 /// A partition as a function, and by the name of a value the number of the call that it was made for: profilers know

@@ -79,11 +79,17 @@ fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Erro
         return Err(Error::new(format!("a picture is one input; the model takes {count}"))
             .hint("pass `.npz` files that hold all inputs by name"));
     };
-    Ok(vec![(port.name.clone(), picture(path, port, pixels)?)])
+    let read = |described: &Port| images::read(path, described, Some(images::Resize::Crop));
+    Ok(vec![(port.name.clone(), picture(port, pixels, &read)?)])
 }
 
 /// A picture as the input takes it: cropped to its size, and brought from 0 to 255 to what the network was trained on.
-fn picture(path: &Path, port: &Port, pixels: &Pixels) -> Result<Array, Error> {
+/// `read` is given the input, described as an image.
+pub(crate) fn picture(
+    port: &Port,
+    pixels: &Pixels,
+    read: &dyn Fn(&Port) -> Result<Array, Error>,
+) -> Result<Array, Error> {
     let shape = port.default_shape().unwrap_or_default();
     let (color_space, height, width) = match *shape.as_slice() {
         [1, 3, height, width] => (ColorSpace::Rgb, height, width),
@@ -98,7 +104,7 @@ fn picture(path: &Path, port: &Port, pixels: &Pixels) -> Result<Array, Error> {
     let image = ImageType { width: width as i64, height: height as i64, color_space, sizes };
     let description = FeatureDescription::new(&port.name, FeatureType::Image(image));
     let described = Port { description: Some(description), ..port.clone() };
-    let mut picture = images::read(path, &described, Some(images::Resize::Crop))?;
+    let mut picture = read(&described)?;
     let Pixels { mean, std } = pixels;
     let channels = shape[1];
     if let Some(pixels) = picture.floats_mut() {

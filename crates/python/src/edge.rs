@@ -1,14 +1,14 @@
 //! What ExecuTorch's partitioner and backend ask for, in `coremill.executorch`.
 
 use coremill::compiler::{
-    self, CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, Preprocessed as Made,
+    self, CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, Preprocessed as Made, Refusal,
 };
-use coremill::pte::Data;
 use coremill::pte::coreml::Reference;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::error::{self, Failure};
+use crate::error;
 use crate::{exported, work};
 
 /// Keys and values.
@@ -95,7 +95,7 @@ pub(crate) fn edge_preprocess(
     let part = part(py, String::new(), program, specs)?;
     let made = work::run(py, move |stage| {
         stage.set("lowering");
-        Ok(compiler::preprocess(part)?)
+        Ok(compiler::preprocess(part, Room::of)?)
     })?;
     preprocessed(py, made, Vec::new(), true)
 }
@@ -112,7 +112,7 @@ pub(crate) fn edge_preprocess_multimethod(
     let methods = parts.iter().map(|part| part.method.clone()).collect();
     let made = work::run(py, move |stage| {
         stage.set("lowering");
-        Ok(compiler::preprocess_methods(parts, at)?)
+        Ok(compiler::preprocess_methods(parts, at, Room::of)?)
     })?;
     preprocessed(py, made, methods, false)
 }
@@ -138,7 +138,7 @@ fn part(
 
 fn preprocessed(
     py: Python<'_>,
-    made: Made,
+    made: Made<Room>,
     methods: Vec<String>,
     has_handles: bool,
 ) -> PyResult<Preprocessed> {
@@ -153,7 +153,7 @@ fn preprocessed(
         handles.set_item(symbol, pyo3::types::PyTuple::new(py, of)?)?;
     }
     Ok(Preprocessed {
-        data: to_bytes(py, &made.data)?.unbind(),
+        data: made.data.bytes,
         identifier: made.identifier,
         specification_version: made.specification_version,
         debug_handle_map: has_handles.then(|| handles.unbind()),
@@ -179,21 +179,62 @@ fn refused(division: &EdgeDivision) -> Vec<RefusedCall> {
     calls.collect()
 }
 
-/// The bytes of a payload, computed where Python has them.
-fn to_bytes<'py>(py: Python<'py>, data: &Data) -> PyResult<Bound<'py, PyBytes>> {
-    let length = usize::try_from(data.len()).map_err(|_| {
-        error::new(py, "the payload is larger than this machine's memory".to_owned(), None)
-    })?;
-    PyBytes::new_with(py, length, |target| {
-        py.detach(|| {
-            let mut target = &mut *target;
-            for part in data.parts() {
-                let (here, rest) = target.split_at_mut(part.len());
-                part.read_at(0, here)?;
-                target = rest;
-            }
-            Ok(())
-        })
-        .map_err(|failure: std::io::Error| Failure::io(&failure).into_error(py))
-    })
+/// A `bytes` of Python that is being written and that nobody else has yet.
+struct Room {
+    bytes: Py<PyBytes>,
+    address: usize,
+    length: usize,
 }
+
+impl Room {
+    /// Memory that no one has written to: filling it with zeros first would take as long as filling it.
+    fn of(length: usize) -> Result<Room, compiler::Error> {
+        Python::attach(|py| {
+            let too_large = || {
+                let reason = format!("the payload of {length} bytes does not fit into memory");
+                compiler::Error::Program(Refusal::new(reason))
+            };
+            let size = isize::try_from(length).map_err(|_| too_large())?;
+            // SAFETY: without a source Python gives a new object with room for so many bytes, or an exception.
+            #[expect(unsafe_code, reason = "PyO3 gives no bytes that are not filled with zeros")]
+            let (bytes, address) = unsafe {
+                let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+                let object = Bound::from_owned_ptr_or_err(py, object).map_err(|_| too_large())?;
+                let address = ffi::PyBytes_AsString(object.as_ptr()).addr();
+                (object.cast_into_unchecked::<PyBytes>().unbind(), address)
+            };
+            prefer_large_pages(address, length);
+            Ok(Room { bytes, address, length })
+        })
+    }
+}
+
+impl AsMut<[u8]> for Room {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `bytes` keeps the memory, which nobody else knows before `Room` is given up. Until then it is only
+        // written to, so that it does not matter what it holds.
+        #[expect(unsafe_code, reason = "the memory is Python's")]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.address as *mut u8, self.length)
+        }
+    }
+}
+
+/// Asks the system for large pages, which are there sooner than many small ones. Without them small ones do.
+#[cfg(target_os = "linux")]
+fn prefer_large_pages(address: usize, length: usize) {
+    const PAGE: usize = 4096;
+    const LARGE: usize = 4 << 20;
+    let start = address.next_multiple_of(PAGE);
+    let length = (address + length).saturating_sub(start) / PAGE * PAGE;
+    if length >= LARGE {
+        // SAFETY: the pages lie within memory that the caller has; their content stays.
+        #[expect(unsafe_code, reason = "advice is given to the system by address")]
+        let _ = unsafe {
+            rustix::mm::madvise(start as *mut _, length, rustix::mm::Advice::LinuxHugepage)
+        };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn prefer_large_pages(_address: usize, _length: usize) {}

@@ -3,6 +3,7 @@
 //! The classes are Python's (`coremill/_errors.py`), so that they have documentation, types and attributes as Python
 //! users expect them.
 
+use coremill::ErrorKind;
 use coremill::compiler::{self, Refusal, Refused};
 use coremill::convert::{self, Part};
 use coremill::tensor::shown;
@@ -58,11 +59,6 @@ impl From<pte::Error> for Failure {
 }
 
 impl Failure {
-    /// The system refused to read or to write.
-    pub(crate) fn io(error: &std::io::Error) -> Failure {
-        Failure::Run { message: error.to_string(), hint: None }
-    }
-
     pub(crate) fn into_error(self, py: Python<'_>) -> PyErr {
         match self {
             Failure::Compiler(error) => of_compiler(py, &error),
@@ -164,10 +160,23 @@ pub(crate) fn of_archive(py: Python<'_>, error: &pt2::Error) -> PyErr {
 }
 
 pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
+    // What the compiler says has a call, an operator and a line of the model.
+    let source = std::error::Error::source(error);
+    if let Some(cause) = source.and_then(|source| source.downcast_ref::<compiler::Error>()) {
+        return of_compiler(py, cause);
+    }
+    let class = match error.kind() {
+        ErrorKind::Format => "FormatError",
+        ErrorKind::Unsupported => "ConversionError",
+        ErrorKind::Invalid => "InvalidModelError",
+        ErrorKind::Run | ErrorKind::Device => "RunError",
+        ErrorKind::Internal => "InternalError",
+        _ => "Error",
+    };
     let message = error.rendered().map_or_else(|| error.to_string(), str::to_owned);
     // What is rendered says the remedy itself.
     let hint = if error.rendered().is_some() { None } else { error.remedy().map(str::to_owned) };
-    make(py, "Error", message, hint)
+    make(py, class, message, hint)
 }
 
 pub(crate) fn of_refusal(py: Python<'_>, refusal: &Refusal) -> PyErr {

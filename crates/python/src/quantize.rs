@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use coremill::compiler::LowerOptions;
-use coremill::engine::Array;
 use coremill::quantize::{
     self as library, Config, Loss, Made, Observer, Output, Pixels, Quantizer, Recipe, Rule,
     RuleText, Sample, Scheme,
@@ -74,7 +73,17 @@ pub(crate) fn quantize<'py>(
         let mut samples: Vec<Sample> = Vec::new();
         for one in given {
             match one {
-                One::Arrays(sample) => samples.push(sample),
+                One::Given(items) => {
+                    let mut sample = Sample::with_capacity(items.len());
+                    for (name, item) in items {
+                        let array = match item {
+                            Item::Array(array) => array,
+                            Item::Picture(bytes) => quantizer.picture(&name, &bytes)?,
+                        };
+                        sample.push((name, array));
+                    }
+                    samples.push(sample);
+                }
                 One::Path(path) => samples.extend(quantizer.read_samples(&[path])?),
             }
         }
@@ -173,7 +182,7 @@ fn channels(keywords: &mut Keywords<'_>, name: &'static str) -> PyResult<Option<
 
 /// One sample, or what holds samples.
 enum One {
-    Arrays(Sample),
+    Given(Vec<(String, Item)>),
     Path(PathBuf),
 }
 
@@ -192,24 +201,14 @@ fn all(samples: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Vec<One>> {
     samples.enumerate().map(|(at, sample)| one(&sample?, at, names)).collect()
 }
 
-/// A sample: a path, arrays by name, arrays in the order of the inputs, or the array of the only input.
+/// A sample: a path, arrays and pictures by name, or in the order of the inputs, or that of the only input.
 fn one(sample: &Bound<'_, PyAny>, at: usize, names: &[String]) -> PyResult<One> {
     let py = sample.py();
     if let Some(path) = path_of(sample)? {
         return Ok(One::Path(path));
     }
-    let array = |name: &str, item: Item| match item {
-        Item::Array(array) => Ok((name.to_owned(), array)),
-        Item::Picture(_) => {
-            let message = format!("sample {at} is a picture in memory");
-            let hint = "pass the array that the model is given, or a folder of pictures";
-            Err(error::option(py, message, Some(hint.to_owned())))
-        }
-    };
     if let Ok(dict) = sample.cast::<PyDict>() {
-        let items = arrays::by_name(dict)?.items.into_iter();
-        let found = items.map(|(name, item)| array(&name, item));
-        return Ok(One::Arrays(found.collect::<PyResult<Vec<(String, Array)>>>()?));
+        return Ok(One::Given(arrays::by_name(dict)?.items));
     }
     let values: Vec<Bound<'_, PyAny>> = match sample.cast::<PyTuple>() {
         Ok(tuple) => tuple.iter().collect(),
@@ -226,6 +225,6 @@ fn one(sample: &Bound<'_, PyAny>, at: usize, names: &[String]) -> PyResult<One> 
         return Err(error::option(py, message, Some(hint)));
     }
     let pairs = names.iter().zip(&values);
-    let found = pairs.map(|(name, value)| array(name, Item::of(value, name)?));
-    Ok(One::Arrays(found.collect::<PyResult<_>>()?))
+    let found = pairs.map(|(name, value)| Ok((name.clone(), Item::of(value, name)?)));
+    Ok(One::Given(found.collect::<PyResult<_>>()?))
 }

@@ -17,5 +17,5 @@ mod payload;
 mod pool;
 
 pub(crate) use self::method::plan;
-pub(crate) use self::payload::payload;
+pub(crate) use self::payload::{Handles, payload, payload_in};
 pub(crate) use self::pool::Pool;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::Operator;
 use coremill_mil::model::{FeatureDescription, Model, Signature};
+use coremill_mil::package::{Tree, Unhashed};
 use coremill_mil::verify::verify;
 use coremill_mil::{compiled, package};
 use coremill_pte::Data;
@@ -15,16 +16,11 @@ use coremill_pte::coreml::{
 use crate::error::{Error, Refusal};
 use crate::options::ModelType;
 
-/// A payload.
-pub(crate) struct Payload {
-    /// Derived from the content.
-    pub(crate) identifier: String,
-    pub(crate) data: Data,
-    /// By the name of an operation the numbers of the calls that it comes from.
-    pub(crate) handles: Vec<(String, Vec<i64>)>,
-}
+/// By the name of an operation the numbers of the calls that it comes from.
+pub(crate) type Handles = Vec<(String, Vec<i64>)>;
 
-/// The payload of a model. With several functions it is described by method.
+/// The payload of a model, and its identifier, which is derived from the content. With several functions it is described
+/// by method.
 ///
 /// `origins` says by the name of a value the number of the call that it was made for.
 pub(crate) fn payload(
@@ -32,40 +28,130 @@ pub(crate) fn payload(
     kind: ModelType,
     name: &str,
     origins: Option<&HashMap<String, i64>>,
-) -> Result<Payload, Error> {
+) -> Result<(Data, String), Error> {
+    let write = |unhashed: &Unhashed<'_>, contents: &Contents<'_>| contents.deferred(unhashed);
+    with_contents(model, kind, name, origins, write).map(|(made, _)| made)
+}
+
+/// The same in memory, for which `room` is asked when its length is known, and what calls operations come from.
+pub(crate) fn payload_in<R: AsMut<[u8]>>(
+    model: &Model,
+    kind: ModelType,
+    name: &str,
+    origins: Option<&HashMap<String, i64>>,
+    room: impl FnOnce(usize) -> Result<R, Error>,
+) -> Result<((R, String), Handles), Error> {
+    let write =
+        |unhashed: &Unhashed<'_>, contents: &Contents<'_>| contents.in_memory(unhashed, room);
+    with_contents(model, kind, name, origins, write)
+}
+
+fn with_contents<T>(
+    model: &Model,
+    kind: ModelType,
+    name: &str,
+    origins: Option<&HashMap<String, i64>>,
+    write: impl FnOnce(&Unhashed<'_>, &Contents<'_>) -> Result<T, Error>,
+) -> Result<(T, Handles), Error> {
     let verified = verify(model).map_err(|report| {
         let first = report.diagnostics.first();
         Error::Fault(first.map_or_else(String::new, |diagnostic| diagnostic.message.clone()))
     })?;
-    let unwritable = |error: package::Error| Error::Program(Refusal::new(error.to_string()));
-    let (root, tree) = match kind {
-        ModelType::Model => (PACKAGE, package::to_tree(&verified)),
-        ModelType::CompiledModel => (COMPILED, compiled::to_tree(&verified, "model")),
+    let unhashed = match kind {
+        ModelType::Model => package::unhashed(&verified),
+        ModelType::CompiledModel => compiled::unhashed(&verified, "model"),
     };
-    let tree = tree.map_err(unwritable)?;
-    let metadata = Metadata {
-        identifier: identifier(&tree.content),
-        methods: methods(model),
-        unknown: Default::default(),
+    let info = origins.map(|origins| debug_info(model, origins));
+    let contents = Contents {
+        model,
+        root: if kind == ModelType::Model { PACKAGE } else { COMPILED },
+        name,
+        info: info.as_ref(),
     };
-    let fault = |error: coremill_pte::Error| Error::Fault(error.to_string());
-    let mut directory = Directory::new(name);
-    directory.insert(METADATA, metadata.to_bytes()).map_err(fault)?;
-    for file in tree.files {
-        let content: Data = file.parts.into_iter().collect();
-        directory.insert(format!("{root}/{}", file.path), content).map_err(fault)?;
+    let unhashed = unhashed.map_err(unwritable)?;
+    let made = write(&unhashed, &contents)?;
+    let handles = info.map(|info| info.debug_symbol_to_handles.into_iter().collect());
+    Ok((made, handles.unwrap_or_default()))
+}
+
+fn unwritable(error: package::Error) -> Error {
+    Error::Program(Refusal::new(error.to_string()))
+}
+
+fn fault(error: coremill_pte::Error) -> Error {
+    Error::Fault(error.to_string())
+}
+
+/// What a payload holds.
+struct Contents<'m> {
+    model: &'m Model,
+    /// Where the files of the model lie.
+    root: &'static str,
+    name: &'m str,
+    info: Option<&'m DebugInfo>,
+}
+
+impl Contents<'_> {
+    /// The directory with the files of the model, and the identifier.
+    fn directory(&self, tree: Tree) -> Result<(Directory, String), Error> {
+        let metadata = Metadata {
+            identifier: identifier(&tree.content),
+            methods: methods(self.model),
+            unknown: Default::default(),
+        };
+        let mut directory = Directory::new(self.name);
+        directory.insert(METADATA, metadata.to_bytes()).map_err(fault)?;
+        for file in tree.files {
+            let content: Data = file.parts.into_iter().collect();
+            directory.insert(format!("{}/{}", self.root, file.path), content).map_err(fault)?;
+        }
+        for path in tree.empty_directories {
+            directory.insert_directory(format!("{}/{path}", self.root)).map_err(fault)?;
+        }
+        if let Some(info) = self.info {
+            directory.insert(DEBUG_INFO, info.to_bytes()).map_err(fault)?;
+        }
+        Ok((directory, metadata.identifier))
     }
-    for path in tree.empty_directories {
-        directory.insert_directory(format!("{root}/{path}")).map_err(fault)?;
+
+    /// A payload whose weights are read for their hashes, and again by whoever reads it.
+    fn deferred(&self, unhashed: &Unhashed<'_>) -> Result<(Data, String), Error> {
+        let (directory, identifier) = self.directory(unhashed.tree().map_err(unwritable)?)?;
+        Ok((directory.to_data().map_err(fault)?, identifier))
     }
-    let mut handles = Vec::new();
-    if let Some(origins) = origins {
-        let info = debug_info(model, origins);
-        directory.insert(DEBUG_INFO, info.to_bytes()).map_err(fault)?;
-        handles.extend(info.debug_symbol_to_handles);
+
+    /// A payload in memory, for which `room` is asked when its length is known. Weights are read once.
+    fn in_memory<R: AsMut<[u8]>>(
+        &self,
+        unhashed: &Unhashed<'_>,
+        room: impl FnOnce(usize) -> Result<R, Error>,
+    ) -> Result<(R, String), Error> {
+        let (outline, _) = self.directory(unhashed.outline().map_err(unwritable)?)?;
+        let (outline, places) = outline.to_data_with_places().map_err(fault)?;
+        let place = |path: &str| places.get(&*format!("{}/{path}", self.root)).cloned();
+        let mut room = room(outline.len())?;
+        let target = room.as_mut();
+        let tree = unhashed.write_to(target, &place).map_err(unwritable)?;
+        let (directory, identifier) = self.directory(tree)?;
+        let data = directory.to_data().map_err(fault)?;
+        let lengths = (data.len(), target.len());
+        if lengths != (outline.len(), outline.len()) {
+            let message =
+                format!("a payload of {} bytes has the lengths {lengths:?}", outline.len());
+            return Err(Error::Fault(message));
+        }
+        // What lies between the weights.
+        let mut written: Vec<_> = unhashed.weights().filter_map(|path| place(&path)).collect();
+        written.sort_by_key(|place| place.start);
+        written.push(data.len()..data.len());
+        let mut start = 0;
+        for place in written {
+            let read = data.read_at(start, &mut target[start..place.start]);
+            read.map_err(|error| Error::Program(Refusal::new(error.to_string())))?;
+            start = place.end;
+        }
+        Ok((room, identifier))
     }
-    let data = directory.to_data().map_err(fault)?;
-    Ok(Payload { identifier: metadata.identifier, data, handles })
 }
 
 /// Which calls the operations come from.
@@ -112,5 +198,66 @@ fn methods(model: &Model) -> Methods {
         several => Methods::Several(
             several.iter().map(|one| (one.name.to_owned(), interface(one))).collect(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill_mil::ir::{TensorType, WeightPlace};
+    use coremill_mil::model::describe;
+    use coremill_mil::text;
+    use coremill_tensor::Buffer;
+
+    use super::*;
+
+    /// Elements that differ, by the file that a weight goes to.
+    struct Elements;
+
+    impl text::Weights for Elements {
+        fn elements(&self, at: &WeightPlace, ty: &TensorType) -> Result<Option<Buffer>, String> {
+            let count = ty.element_count().unwrap_or_default() as usize;
+            let seed = at.file.len();
+            let number = |at: usize| half::f16::from_f32(((at * 7 + seed) % 61) as f32);
+            let bytes = (0..count).flat_map(|at| number(at).to_le_bytes());
+            Ok(Some(Buffer::from(bytes.collect::<Vec<u8>>())))
+        }
+    }
+
+    fn model(weights: &str) -> Model {
+        let source = format!(
+            "program(1.3)\n{{\n    func main<ios17>(tensor<fp16, [700]> x) {{\n{weights}    }} -> (y);\n}}\n"
+        );
+        describe(text::parse(&source, &Elements).expect("text")).expect("described")
+    }
+
+    fn weight(name: &str, ty: &str, file: &str) -> String {
+        let place = format!("BLOBFILE(path = string(\"@model_path/{file}\"), offset = uint64(64))");
+        format!("        {ty} {name} = const()[val = {ty}({place})];\n")
+    }
+
+    #[test]
+    fn payloads_in_memory_are_those_that_are_read_later() {
+        let large = weight("w", "tensor<fp16, [700, 700]>", "weights/weight.bin");
+        let small = weight("b", "tensor<fp16, [700]>", "weights/more/b.bin");
+        let call = "tensor<fp16, [700]> y";
+        let both = format!("{large}{small}        {call} = linear(x = x, weight = w, bias = b);\n");
+        let one = format!("{small}        {call} = add(x = x, y = b);\n");
+        for source in [both, one, format!("        {call} = relu(x = x);\n")] {
+            let model = model(&source);
+            let origins = HashMap::from([("y".to_owned(), 3)]);
+            for kind in [ModelType::Model, ModelType::CompiledModel] {
+                let room = |length: usize| Ok(vec![0xa5; length]);
+                let ((found, named), handles) =
+                    payload_in(&model, kind, "part", Some(&origins), room).expect("in memory");
+                let (data, identifier) =
+                    payload(&model, kind, "part", Some(&origins)).expect("deferred");
+                assert!(found == data.to_buffer().as_bytes(), "{kind:?}: {source}");
+                assert_eq!(named, identifier);
+                assert_eq!(handles.len(), 1);
+                let failed =
+                    payload_in(&model, kind, "part", None, |length| Ok(vec![0; length - 1]));
+                assert!(failed.is_err());
+            }
+        }
     }
 }

@@ -36,6 +36,7 @@ mod rules;
 mod weights;
 
 use std::collections::{HashMap, HashSet};
+use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,10 +57,10 @@ pub use self::rules::{RuleText, read_rules};
 use crate::compare::figures;
 use crate::convert;
 use crate::error::Error;
-use crate::samples;
 pub use crate::samples::{Pixels, Sample};
 use crate::subject::{Machine, Outputs, Subject};
 pub use crate::subject::{Made, Output};
+use crate::{images, samples};
 
 /// What quantization costs at one layer.
 #[derive(Clone, Debug, Serialize)]
@@ -161,6 +162,18 @@ impl Quantizer {
     pub fn read_samples(&self, paths: &[PathBuf]) -> Result<Vec<Sample>, Error> {
         let check = |sample: &Sample| self.machine.check(sample);
         samples::read(paths, &self.inputs, &self.config.pixels, &check)
+    }
+
+    /// A PNG or JPEG picture in memory as a sample's input.
+    pub fn picture(&self, input: &str, bytes: &[u8]) -> Result<Array, Error> {
+        let Some(port) = self.inputs.iter().find(|port| port.name == input) else {
+            let names: Vec<_> = self.inputs.iter().map(|port| format!("`{}`", port.name)).collect();
+            return Err(Error::new(format!("there is no input `{input}`"))
+                .hint(format!("the inputs are {}", names.join(", "))));
+        };
+        samples::picture(port, &self.config.pixels, &|described| {
+            images::from_reader(Cursor::new(bytes), described, Some(images::Resize::Crop))
+        })
     }
 
     /// Quantizes the program with samples.

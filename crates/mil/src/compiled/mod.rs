@@ -38,7 +38,7 @@ mod write;
 
 pub use crate::package::{Error, ErrorKind, Tree, TreeFile};
 pub use read::{from_bytes, from_tree, read, read_with_listing, read_without_weights};
-pub use write::{WriteOptions, to_tree, write};
+pub use write::{WriteOptions, to_tree, unhashed, write};
 
 /// The files of a compiled model.
 mod file {

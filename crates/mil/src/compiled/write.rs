@@ -2,12 +2,14 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
+use coremill_tensor::Buffer;
+
 use super::{Error, ErrorKind, analytics, build_info, container, file, metadata, names};
 use crate::ir::Weight;
 use crate::model::shapes;
 use crate::package::directory::{self, Staging};
-use crate::package::tree::{Files, Tree};
-use crate::package::weights::Layout;
+use crate::package::tree::{Files, Tree, Unhashed};
+use crate::package::weights::{Layout, Written};
 use crate::package::{encode, manifest};
 use crate::text::{self, AddedAttributes, PrintOptions};
 use crate::verify::Verified;
@@ -48,19 +50,22 @@ pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Re
 
 /// The files of a compiled model, of which weights are not copied. They are what [`write`] puts in a directory.
 pub fn to_tree(verified: &Verified<'_>, name: &str) -> Result<Tree, Error> {
+    unhashed(verified, name)?.tree()
+}
+
+/// The same before weights are read for their hashes.
+pub fn unhashed<'m>(verified: &Verified<'m>, name: &str) -> Result<Unhashed<'m>, Error> {
     let Prepared { files: prepared, layout } = prepare(verified, name)?;
-    let joined = layout.hash_and_join()?;
-    let (written, weights): (Vec<_>, Vec<_>) = joined.into_iter().unzip();
-    let (_, text) = &prepared[0];
-    let content = manifest::content(text, &written);
-    let mut files = Files::default();
-    for (name, content) in prepared {
-        files.insert(name.to_owned(), vec![content.into()]);
-    }
-    for (file, parts) in written.into_iter().zip(weights) {
-        files.insert(file.path, parts);
-    }
-    Ok(files.into_tree(Vec::new(), *content.as_bytes()))
+    let prepared: Vec<(&str, Buffer)> =
+        prepared.into_iter().map(|(name, content)| (name, content.into())).collect();
+    let finish = move |written: &[Written], mut files: Files| {
+        let content = manifest::content(prepared[0].1.as_bytes(), written);
+        for (name, content) in &prepared {
+            files.insert((*name).to_owned(), vec![content.clone()]);
+        }
+        Ok(files.into_tree(Vec::new(), *content.as_bytes()))
+    };
+    Ok(Unhashed { layout, root: String::new(), finish: Box::new(finish) })
 }
 
 /// A compiled model that only has to be put somewhere.

@@ -46,5 +46,5 @@ mod write;
 pub use error::{Error, ErrorKind};
 pub use manifest::Manifest;
 pub use read::{from_bytes, from_tree, read};
-pub use tree::{Tree, TreeFile, write_files};
-pub use write::{WriteOptions, to_bytes, to_tree, write};
+pub use tree::{Tree, TreeFile, Unhashed, write_files};
+pub use write::{WriteOptions, to_bytes, to_tree, unhashed, write};

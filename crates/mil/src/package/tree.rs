@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::Path;
 
 use coremill_tensor::Buffer;
 
 use super::directory::{self, Listing, Staging};
 use super::error::{Error, ErrorKind, shortened};
-use super::weights::{self, WeightFiles};
+use super::weights::{self, Layout, WeightFiles, Written};
 use super::{WriteOptions, limits};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -33,6 +34,55 @@ pub struct TreeFile {
     pub path: String,
     /// What the file holds, part after part.
     pub parts: Vec<Buffer>,
+}
+
+/// What a finished tree needs beside the hashes of its weights.
+type Finish<'m> = dyn Fn(&[Written], Files) -> Result<Tree> + 'm;
+
+/// A package or compiled model of which all is known but the hashes of its weights, from which identifiers in other
+/// files are made. Weights that are computed need not be computed twice: for the hash, and for whoever has the files.
+pub struct Unhashed<'m> {
+    pub(crate) layout: Layout<'m>,
+    /// What the paths of weight files begin with.
+    pub(crate) root: String,
+    pub(crate) finish: Box<Finish<'m>>,
+}
+
+impl Unhashed<'_> {
+    /// The files. All weights are read for their hashes.
+    pub fn tree(&self) -> Result<Tree> {
+        self.finished(&self.layout.hash()?)
+    }
+
+    /// The files with identifiers that mean nothing: paths and lengths are those of the [`tree`](Unhashed::tree).
+    pub fn outline(&self) -> Result<Tree> {
+        let none = |path: &str| Written { path: path.to_owned(), hash: [0; 32].into() };
+        self.finished(&self.layout.paths().map(none).collect::<Vec<_>>())
+    }
+
+    /// The files. Those of weights are put into `target` meanwhile, where `place` says for their paths; they are told by
+    /// [`weights`](Unhashed::weights).
+    pub fn write_to(
+        &self,
+        target: &mut [u8],
+        place: &dyn Fn(&str) -> Option<Range<usize>>,
+    ) -> Result<Tree> {
+        let place = |path: &str| place(&format!("{}{path}", self.root));
+        self.finished(&self.layout.write_to(target, &place)?)
+    }
+
+    /// The paths of the files of weights.
+    pub fn weights(&self) -> impl Iterator<Item = String> {
+        self.layout.paths().map(|path| format!("{}{path}", self.root))
+    }
+
+    fn finished(&self, written: &[Written]) -> Result<Tree> {
+        let mut files = Files::default();
+        for (path, parts) in self.weights().zip(self.layout.join()) {
+            files.insert(path, parts);
+        }
+        (self.finish)(written, files)
+    }
 }
 
 impl Tree {

@@ -2,10 +2,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use coremill_tensor::Buffer;
+
 use super::directory::{self, Staging};
 use super::error::{Error, ErrorKind};
-use super::tree::{Files, Tree};
-use super::weights::{self, Layout};
+use super::tree::{Files, Tree, Unhashed};
+use super::weights::{self, Layout, Written};
 use super::{encode, manifest};
 use crate::model::{ExtraFile, Model};
 use crate::verify::Verified;
@@ -64,31 +66,33 @@ pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Re
 
 /// The files of a package, of which weights are not copied. They are what [`write`] puts in a directory.
 pub fn to_tree(verified: &Verified<'_>) -> Result<Tree> {
+    unhashed(verified)?.tree()
+}
+
+/// The same before weights are read for the identifiers in them.
+pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<Unhashed<'m>> {
     let model = verified.model();
     check_items(model)?;
     let layout = Layout::plan(&model.program)?;
-    let bytes = to_bytes(model, &layout)?;
-    let directory = format!("{}/{}", manifest::DATA, manifest::MODEL_DIRECTORY);
-
-    let mut files = Files::default();
-    let mut written = Vec::new();
-    for (file, parts) in layout.hash_and_join()? {
-        files.insert(format!("{directory}/{}", file.path), parts);
-        written.push(file);
-    }
-    let manifest = manifest::of(&bytes, &written, &model.extra.items);
-    let content = manifest::content(&bytes, &written);
-    files.insert(format!("{directory}/{}", manifest::MODEL_FILE), vec![bytes.into()]);
-    files.insert(manifest::FILE.to_owned(), vec![manifest::print(&manifest).into()]);
-    for extra in &model.extra.files {
-        check_extra(extra)?;
-        if !files.insert(extra.path.clone(), vec![extra.content.clone()]) {
-            return Err(in_the_way(extra));
+    let bytes: Buffer = to_bytes(model, &layout)?.into();
+    let directory = format!("{}/{}/", manifest::DATA, manifest::MODEL_DIRECTORY);
+    let root = directory.clone();
+    let finish = move |written: &[Written], mut files: Files| {
+        let manifest = manifest::of(bytes.as_bytes(), written, &model.extra.items);
+        let content = manifest::content(bytes.as_bytes(), written);
+        files.insert(format!("{directory}{}", manifest::MODEL_FILE), vec![bytes.clone()]);
+        files.insert(manifest::FILE.to_owned(), vec![manifest::print(&manifest).into()]);
+        for extra in &model.extra.files {
+            check_extra(extra)?;
+            if !files.insert(extra.path.clone(), vec![extra.content.clone()]) {
+                return Err(in_the_way(extra));
+            }
         }
-    }
-    let items = manifest.items.iter().map(|item| format!("{}/{}", manifest::DATA, item.path));
-    let empty = items.filter(|path| !files.contains(path)).collect();
-    Ok(files.into_tree(empty, *content.as_bytes()))
+        let items = manifest.items.iter().map(|item| format!("{}/{}", manifest::DATA, item.path));
+        let empty = items.filter(|path| !files.contains(path)).collect();
+        Ok(files.into_tree(empty, *content.as_bytes()))
+    };
+    Ok(Unhashed { layout, root, finish: Box::new(finish) })
 }
 
 /// Encodes a model file whose weights lie where a layout says.

@@ -1,6 +1,7 @@
 //! Where the files of a directory go in one run of bytes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::directory::{Description, Directory, Entry, Node, Region, kind};
 use crate::Data;
@@ -16,20 +17,21 @@ const PAGE: u64 = 16 << 10;
 #[derive(Default)]
 struct Tree<'d> {
     entries: BTreeMap<&'d str, Tree<'d>>,
-    file: Option<&'d Data>,
+    /// Its path and content, if it is a file.
+    file: Option<(&'d str, &'d Data)>,
 }
 
 impl<'d> Tree<'d> {
     fn insert(&mut self, path: &'d str, entry: Entry<'d>) {
         let node = path.split('/').fold(self, |tree, part| tree.entries.entry(part).or_default());
         if let Entry::File(data) = entry {
-            node.file = Some(data);
+            node.file = Some((path, data));
         }
     }
 
     /// The bytes of the largest file in it.
     fn largest(&self) -> usize {
-        let own = self.file.map_or(0, Data::len);
+        let own = self.file.map_or(0, |(_, data)| data.len());
         self.entries.values().map(Tree::largest).fold(own, usize::max)
     }
 
@@ -43,7 +45,7 @@ impl<'d> Tree<'d> {
         };
         let children = entries.into_iter().map(child).collect();
         let (kind, data_region) = match self.file {
-            Some(data) => (kind::FILE, files.place(data)),
+            Some((path, data)) => (kind::FILE, files.place(path, data)),
             None => (kind::DIRECTORY, Region::default()),
         };
         nodes.push(Node { children, data_region, kind, name: name.to_owned() });
@@ -53,21 +55,22 @@ impl<'d> Tree<'d> {
 
 /// The files so far.
 struct Files<'d> {
-    placed: Vec<(u64, &'d Data)>,
+    placed: Vec<(u64, &'d str, &'d Data)>,
     end: u64,
     alignment: u64,
 }
 
 impl<'d> Files<'d> {
-    fn place(&mut self, data: &'d Data) -> Region {
+    fn place(&mut self, path: &'d str, data: &'d Data) -> Region {
         let offset = self.end.next_multiple_of(self.alignment);
-        self.placed.push((offset, data));
+        self.placed.push((offset, path, data));
         self.end = offset + data.len() as u64;
         Region { offset, size: data.len() as u64 }
     }
 }
 
-fn to_data(directory: &Directory) -> Result<Data, Error> {
+/// The bytes, and by the path of each file its place in them.
+fn to_data(directory: &Directory) -> Result<(Data, BTreeMap<&str, Range<usize>>), Error> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     let mut tree = Tree::default();
     directory.entries().for_each(|(path, entry)| tree.insert(path, entry));
@@ -102,14 +105,22 @@ fn to_data(directory: &Directory) -> Result<Data, Error> {
         whole.push(vec![0; offset as usize - whole.len()]);
         whole.append(data);
     };
-    files.placed.iter().for_each(|(offset, data)| append(*offset, data));
+    files.placed.iter().for_each(|(offset, _, data)| append(*offset, data));
     append(files.end.next_multiple_of(alignment), &Data::from(description));
-    Ok(whole)
+    let place = |(offset, path, data): (u64, _, &Data)| {
+        (path, offset as usize..offset as usize + data.len())
+    };
+    Ok((whole, files.placed.into_iter().map(place).collect()))
 }
 
 impl Directory {
     /// The directory in one piece; files are not copied. The same directory always gives the same bytes.
     pub fn to_data(&self) -> Result<Data, Error> {
+        to_data(self).map(|(data, _)| data)
+    }
+
+    /// The same, and by the path of each file its place in it.
+    pub fn to_data_with_places(&self) -> Result<(Data, BTreeMap<&str, Range<usize>>), Error> {
         to_data(self)
     }
 }

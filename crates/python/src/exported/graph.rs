@@ -648,27 +648,42 @@ fn metadata(node: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, String>> {
     if let Some(stack) = meta.get_item(intern!(meta.py(), "nn_module_stack"))?
         && let Ok(stack) = stack.cast::<PyDict>()
     {
-        let mut parts = Vec::with_capacity(stack.len());
+        let mut parts = String::new();
         for (key, place) in stack.iter() {
             let (path, class): (Bound<'_, PyAny>, Bound<'_, PyAny>) = place.extract()?;
+            if !parts.is_empty() {
+                parts.push(';');
+            }
+            push_text(&mut parts, &key)?;
+            parts.push(',');
+            push_text(&mut parts, &path)?;
+            parts.push(',');
             // A class, or its name after a program was loaded or decomposed.
-            let class = match class.cast::<PyString>() {
-                Ok(name) => name.to_cow()?.into_owned(),
-                Err(_) => match class.getattr_opt(intern!(class.py(), "__qualname__"))? {
-                    Some(name) => {
-                        format!("{}.{name}", class.getattr(intern!(class.py(), "__module__"))?)
-                    }
-                    None => class.str()?.to_string(),
-                },
-            };
-            parts.push(format!("{},{},{class}", key.str()?, path.str()?));
+            if !class.is_instance_of::<PyString>()
+                && let Some(name) = class.getattr_opt(intern!(class.py(), "__qualname__"))?
+            {
+                push_text(&mut parts, &class.getattr(intern!(class.py(), "__module__"))?)?;
+                parts.push('.');
+                push_text(&mut parts, &name)?;
+            } else {
+                push_text(&mut parts, &class)?;
+            }
         }
         if !parts.is_empty() {
-            notes.insert("nn_module_stack".to_owned(), parts.join(";"));
+            notes.insert("nn_module_stack".to_owned(), parts);
         }
     }
     if let Some(handle) = text(meta, intern!(meta.py(), "debug_handle"))? {
         notes.insert("debug_handle".to_owned(), handle);
     }
     Ok(notes)
+}
+
+/// Appends what `str` gives; most are strings already, which are not copied in between.
+fn push_text(to: &mut String, object: &Bound<'_, PyAny>) -> PyResult<()> {
+    match object.cast::<PyString>() {
+        Ok(text) => to.push_str(&text.to_cow()?),
+        Err(_) => to.push_str(&object.str()?.to_cow()?),
+    }
+    Ok(())
 }

@@ -17,6 +17,8 @@ pub(super) struct Types<'t, 'py> {
     /// By torch's node of an expression, which is kept so that its place is not given to another.
     expressions: HashMap<usize, (Bound<'py, PyAny>, Symbolic)>,
     to_text: Option<Bound<'py, PyAny>>,
+    /// The device of the last tensor: nearly all have the same.
+    device: Option<(Bound<'py, PyAny>, Device)>,
 }
 
 #[derive(Clone)]
@@ -48,7 +50,7 @@ impl Number {
 
 impl<'t, 'py> Types<'t, 'py> {
     pub(super) fn new(torch: &'t Torch<'py>) -> Types<'t, 'py> {
-        Types { torch, expressions: HashMap::new(), to_text: None }
+        Types { torch, expressions: HashMap::new(), to_text: None, device: None }
     }
 
     pub(super) fn tensor(&mut self, value: &Bound<'py, PyAny>) -> PyResult<TensorMeta> {
@@ -77,11 +79,23 @@ impl<'t, 'py> Types<'t, 'py> {
             dtype,
             sizes,
             requires_grad: value.getattr(intern!(value.py(), "requires_grad"))?.is_truthy()?,
-            device: device(&value.getattr(intern!(value.py(), "device"))?)?,
+            device: self.device(value.getattr(intern!(value.py(), "device"))?)?,
             strides,
             storage_offset,
             layout,
         })
+    }
+
+    fn device(&mut self, object: Bound<'py, PyAny>) -> PyResult<Device> {
+        if let Some((known, device)) = &self.device
+            && known.eq(&object)?
+        {
+            return Ok(Device { kind: device.kind.clone(), index: device.index });
+        }
+        let found = device(&object)?;
+        let known = Device { kind: found.kind.clone(), index: found.index };
+        self.device = Some((object, known));
+        Ok(found)
     }
 
     fn sizes(&mut self, sizes: &Bound<'py, PyAny>) -> PyResult<Vec<SymInt>> {

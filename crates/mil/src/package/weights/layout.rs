@@ -131,17 +131,55 @@ impl<'p> Layout<'p> {
         Ok(written)
     }
 
-    /// The bytes of each file, of which weights are not copied, and their hashes.
-    pub(crate) fn hash_and_join(&self) -> Result<Vec<(Written, Vec<Buffer>)>> {
-        let joined = |planned: &Planned| {
-            let (hash, parts) = match &planned.content {
-                Content::Unchanged(source) => (stream::hash(source), vec![source.clone()]),
-                Content::Fresh(records) => (hash_records(records), join(records)),
-            };
-            let failed = |error| Error::io(format!("read what goes to {}", planned.path), error);
-            Ok((Written { path: planned.path.clone(), hash: hash.map_err(failed)? }, parts))
+    /// The bytes of each file, of which weights are not copied.
+    pub(crate) fn join(&self) -> Vec<Vec<Buffer>> {
+        let joined = |planned: &Planned| match &planned.content {
+            Content::Unchanged(source) => vec![source.clone()],
+            Content::Fresh(records) => join(records),
         };
         self.files.iter().map(joined).collect()
+    }
+
+    /// The hashes of the files, for which all weights are read.
+    pub(crate) fn hash(&self) -> Result<Vec<Written>> {
+        self.hashed(|_, length, fill| stream::hash_of(length, fill))
+    }
+
+    /// Puts the files into memory, each at the place of its path, and gives their hashes.
+    pub(crate) fn write_to(
+        &self,
+        target: &mut [u8],
+        place: &dyn Fn(&str) -> Option<Range<usize>>,
+    ) -> Result<Vec<Written>> {
+        self.hashed(|path, length, fill| {
+            let target = place(path).and_then(|place| target.get_mut(place));
+            match target.filter(|target| target.len() as u64 == length) {
+                Some(target) => stream::write_to(target, fill),
+                None => Err(io::Error::other(format!("no place for {length} bytes"))),
+            }
+        })
+    }
+
+    fn hashed(
+        &self,
+        mut hash: impl FnMut(&str, u64, &stream::Fill<'_>) -> io::Result<blake3::Hash>,
+    ) -> Result<Vec<Written>> {
+        let mut written = |planned: &Planned| {
+            let path = planned.path.clone();
+            let hash = match &planned.content {
+                Content::Unchanged(source) => {
+                    hash(&path, source.len() as u64, &|offset, window| {
+                        source.read_at(offset as usize, window)
+                    })
+                }
+                Content::Fresh(records) => {
+                    hash(&path, length_of(records), &|offset, window| fill(records, offset, window))
+                }
+            };
+            let failed = |error| Error::io(format!("read what goes to {path}"), error);
+            Ok(Written { hash: hash.map_err(failed)?, path })
+        };
+        self.files.iter().map(&mut written).collect()
     }
 
     fn fresh(&mut self, file: &Arc<str>, group: Group<'p>) -> Result<Content> {
@@ -376,11 +414,6 @@ pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
 /// Writes a file of records and hashes it meanwhile.
 fn write_records(records: &[(u64, Record, Buffer)], file: &File) -> io::Result<blake3::Hash> {
     stream::write(file, length_of(records), &|offset, window| fill(records, offset, window))
-}
-
-/// The hash of a file of records.
-fn hash_records(records: &[(u64, Record, Buffer)]) -> io::Result<blake3::Hash> {
-    stream::hash_of(length_of(records), &|offset, window| fill(records, offset, window))
 }
 
 fn length_of(records: &[(u64, Record, Buffer)]) -> u64 {

@@ -7,14 +7,17 @@ use std::sync::{Mutex, PoisonError};
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
-use coremill_tensor::{Buffer, SharedFile, for_each_window};
+use coremill_tensor::{Buffer, SharedFile, for_each_window, share};
 
 /// What a thread holds at a time. It stays in the cache between being computed, hashed and written, and
 /// as a power of two it is a subtree of the hash.
 const WINDOW: usize = 256 << 10;
 
+/// More threads than this do not share memory that is filled.
+const MAX_THREADS: usize = 8;
+
 /// Fills a window with the bytes from an offset on.
-type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
+pub(super) type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
 
 /// Writes what `fill` gives to an empty file, and gives the hash of it.
 ///
@@ -41,6 +44,30 @@ pub(super) fn hash_of(length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> 
     flow(length, fill, &|_, _| Ok(()))
 }
 
+/// Fills memory, and gives the hash of it.
+pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3::Hash> {
+    if target.len() <= WINDOW {
+        fill(0, target)?;
+        return Ok(blake3::hash(target));
+    }
+    let windows = target.chunks_mut(WINDOW).enumerate();
+    let subtrees = Subtrees::new(windows.len());
+    let windows = Mutex::new(windows);
+    share(
+        subtrees.count,
+        MAX_THREADS,
+        || (),
+        |(), _| {
+            let next = windows.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((index, window)) = next else { return Ok(()) };
+            fill(index as u64 * WINDOW as u64, window)?;
+            subtrees.hash(index, window);
+            Ok(())
+        },
+    )?;
+    Ok(subtrees.root())
+}
+
 /// Fills each window of `length` bytes, hands it on, and gives the hash of all of them.
 fn flow(
     length: u64,
@@ -56,19 +83,39 @@ fn flow(
     }
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
     let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
-    let subtrees = Mutex::new(vec![ChainingValue::default(); count]);
+    let subtrees = Subtrees::new(count);
     for_each_window(length, WINDOW, |offset, window| {
         fill(offset, window)?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.set_input_offset(offset).update(window);
-        let subtree = hasher.finalize_non_root();
-        let index = (offset / WINDOW as u64) as usize;
-        subtrees.lock().unwrap_or_else(PoisonError::into_inner)[index] = subtree;
+        subtrees.hash((offset / WINDOW as u64) as usize, window);
         take(offset, window)
     })?;
-    let subtrees = subtrees.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (left, right) = subtrees.split_at(left_of(count));
-    Ok(merge_subtrees_root(&merged(left), &merged(right), Mode::Hash))
+    Ok(subtrees.root())
+}
+
+/// The hashes of windows, of which there are at least two; threads add them in any order.
+struct Subtrees {
+    count: usize,
+    values: Mutex<Vec<ChainingValue>>,
+}
+
+impl Subtrees {
+    fn new(count: usize) -> Subtrees {
+        Subtrees { count, values: Mutex::new(vec![ChainingValue::default(); count]) }
+    }
+
+    fn hash(&self, index: usize, window: &[u8]) {
+        let mut hasher = blake3::Hasher::new();
+        hasher.set_input_offset(index as u64 * WINDOW as u64).update(window);
+        let subtree = hasher.finalize_non_root();
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)[index] = subtree;
+    }
+
+    /// The hash of all windows.
+    fn root(self) -> blake3::Hash {
+        let values = self.values.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (left, right) = values.split_at(left_of(self.count));
+        merge_subtrees_root(&merged(left), &merged(right), Mode::Hash)
+    }
 }
 
 /// The hash's value for neighbouring windows, of which there is at least one.
@@ -96,6 +143,11 @@ mod tests {
         for length in lengths.into_iter().chain([4 * WINDOW + 1000, 5 * WINDOW, 9 * WINDOW]) {
             let part = Buffer::from(bytes[..length].to_vec());
             assert_eq!(hash(&part).expect("in memory"), blake3::hash(&bytes[..length]), "{length}");
+            let mut target = vec![0xff; length];
+            let fill = |offset: u64, window: &mut [u8]| part.read_at(offset as usize, window);
+            let hash = write_to(&mut target, &fill).expect("in memory");
+            assert_eq!(hash, blake3::hash(&bytes[..length]), "{length}");
+            assert!(target == bytes[..length], "{length}");
         }
     }
 
