@@ -53,7 +53,7 @@ impl Subject {
         Ok(Subject(match output {
             Output::Model => {
                 let prepared = compiler::prepare(program, &options.options, floor);
-                Source::Model(Box::new(prepared.map_err(|error| of_compiler(&error))?))
+                Source::Model(Box::new(prepared?))
             }
             Output::Program => Source::Program(Box::new(program), options.clone()),
         }))
@@ -68,28 +68,18 @@ impl Subject {
         let options = Options { rewrite, ..options.clone() };
         match &self.0 {
             Source::Model(prepared) => {
-                let model = compiler::finish((**prepared).clone(), &options);
-                let model = model.map_err(|error| of_compiler(&error))?;
+                let model = compiler::finish((**prepared).clone(), &options)?;
                 Ok((Made::Model(model), prepared.target))
             }
             Source::Program(program, lowering) => {
                 let lowering = LowerOptions { options, ..lowering.clone() };
                 let named = vec![("forward".to_owned(), (**program).clone())];
-                let lowered = compiler::lower(named, &lowering);
-                let lowered = lowered.map_err(|error| of_compiler(&error))?;
+                let lowered = compiler::lower(named, &lowering)?;
                 let parts = lowered.reports.iter().flat_map(|report| &report.parts);
                 let target = parts.map(|part| part.target).max().unwrap_or(Opset::Ios15);
                 Ok((Made::Program(lowered.program), target))
             }
         }
-    }
-}
-
-fn of_compiler(error: &compiler::Error) -> Error {
-    let wrapped = Error::new(error.to_string());
-    match error.hint() {
-        Some(hint) => wrapped.hint(hint),
-        None => wrapped,
     }
 }
 
