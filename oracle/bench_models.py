@@ -369,7 +369,7 @@ def quantize(model: Model, module: nn.Module, inputs: Tensors, directory: Path) 
         command = ["quantize", "--recipe", "int8-static", "--samples", folder]
         run_command(model, module, inputs, directory, command)
         plain, ready = Path(folder) / "plain.onnx", Path(folder) / "ready.onnx"
-        export(model, module, {name: one for one in inputs.values()}, plain)
+        export(model, module, {name: next(iter(inputs.values()))}, plain)
         quant_pre_process(str(plain), str(ready))
         quantize_static(
             str(ready),

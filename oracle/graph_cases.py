@@ -57,9 +57,9 @@ def convolutions():
     sizes = [None, (13,), (9, 11), (5, 6, 7)]
     for dims, stride, padding, dilation, groups in itertools.product([1, 2, 3], [1, 2], [0, 1], [1, 2], [1, 2]):
         kernel = [3, 2, 3][:dims]
-        settings = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+        settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         bias = stride == 1
-        config = dict(outputs=6, kernel=kernel, bias=bias, groups=groups) | {
+        config = {"outputs": 6, "kernel": kernel, "bias": bias, "groups": groups} | {
             key: [value] * dims for key, value in (("stride", stride), ("padding", padding), ("dilation", dilation))
         }
         x = torch.randn(2, 4, *sizes[dims])
@@ -256,7 +256,7 @@ def experts():
             weights = weights / weights.sum(-1, keepdim=True)
         y = torch.zeros_like(x)
         for token in range(tokens):
-            for weight, at in zip(weights[token], chosen[token]):
+            for weight, at in zip(weights[token], chosen[token], strict=False):
                 inner = F.silu(w["gate_proj"][at] @ x[token]) * (w["up_proj"][at] @ x[token])
                 y[token] += weight * (w["down_proj"][at] @ inner)
         params = {"m.gate.weight": gate} | {f"m.experts.{name}": value for name, value in w.items()}
@@ -278,7 +278,7 @@ def scans():
         for t in range(length):
             state = state * torch.exp(delta[:, t, :, None] * a) + (delta[:, t] * x[:, t])[..., None] * b[:, t, None]
             y.append((state * c[:, t, None]).sum(-1))
-        yield Case("selective_scan", {}, dict(x=x, delta=delta, a=a, b=b, c=c, start=start), {}, [torch.stack(y, 1), state])
+        yield Case("selective_scan", {}, {"x": x, "delta": delta, "a": a, "b": b, "c": c, "start": start}, {}, [torch.stack(y, 1), state])
 
         x, delta, a = torch.randn(batch, length, 3, 5), torch.rand(batch, length, 3), -torch.rand(3)
         b, c = torch.randn(batch, length, 3, 4), torch.randn(batch, length, 3, 4)
@@ -287,7 +287,7 @@ def scans():
         for t in range(length):
             state = state * torch.exp(delta[:, t] * a)[..., None, None] + (delta[:, t, :, None] * x[:, t])[..., None] * b[:, t, :, None]
             y.append(torch.einsum("bhpn,bhn->bhp", state, c[:, t]))
-        yield Case("state_space_dual", {}, dict(x=x, delta=delta, a=a, b=b, c=c, start=start), {}, [torch.stack(y, 1), state])
+        yield Case("state_space_dual", {}, {"x": x, "delta": delta, "a": a, "b": b, "c": c, "start": start}, {}, [torch.stack(y, 1), state])
 
         q, k, v = torch.randn(batch, length, 2, 4), F.normalize(torch.randn(batch, length, 2, 4), dim=-1), torch.randn(batch, length, 2, 3)
         gate, beta = -torch.rand(batch, length, 2), torch.rand(batch, length, 2)
@@ -298,7 +298,7 @@ def scans():
             held = torch.einsum("bhkv,bhk->bhv", state, k[:, t])
             state = state + torch.einsum("bhk,bhv->bhkv", k[:, t], (v[:, t] - held) * beta[:, t, :, None])
             y.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]))
-        yield Case("gated_delta", {}, dict(q=q, k=k, v=v, gate=gate, beta=beta, start=start), {}, [torch.stack(y, 1), state])
+        yield Case("gated_delta", {}, {"q": q, "k": k, "v": v, "gate": gate, "beta": beta, "start": start}, {}, [torch.stack(y, 1), state])
 
         r, k, v = torch.randn(batch, length, 2, 4), torch.randn(batch, length, 2, 4), torch.randn(batch, length, 2, 3)
         decay, bonus = torch.rand(batch, length, 2, 4), torch.randn(2, 4)
@@ -308,7 +308,7 @@ def scans():
             product = k[:, t, ..., None] * v[:, t, :, None]
             y.append(torch.einsum("bhkv,bhk->bhv", state + bonus[..., None] * product, r[:, t]))
             state = state * decay[:, t, ..., None] + product
-        yield Case("wkv", {}, dict(r=r, k=k, v=v, decay=decay, bonus=bonus, start=start), {}, [torch.stack(y, 1), state])
+        yield Case("wkv", {}, {"r": r, "k": k, "v": v, "decay": decay, "bonus": bonus, "start": start}, {}, [torch.stack(y, 1), state])
 
 
 def recurrent():

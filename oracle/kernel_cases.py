@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import executorch.exir.passes.dim_order_ops_registry
+import executorch.exir.passes.dim_order_ops_registry  # noqa: F401
 import torch
 
 from oracle.kernel_programs import Case

@@ -7,7 +7,7 @@ it becomes. That is the operator's out variant where it has one, and the operato
 import sys
 
 import executorch.exir.passes.dim_order_ops_registry
-import executorch.exir.passes.executorch_prim_ops_registry
+import executorch.exir.passes.executorch_prim_ops_registry  # noqa: F401
 import torch
 from executorch.exir.operator.convert import to_out_variant
 from executorch.runtime import Runtime

@@ -6,7 +6,6 @@ import torch
 from timm.models.fastvit import MobileOneBlock
 from torch import nn
 
-
 #: How batch norms of blocks are called.
 BN = ("bn", "identity")
 

@@ -8,11 +8,11 @@ import re
 import sys
 
 import executorch.exir.dialects.edge._ops
-import executorch.exir.passes.dim_order_ops_registry
+import executorch.exir.passes.dim_order_ops_registry  # noqa: F401
 import torch
 import torch.ao.quantization.fx._decomposed
 import torchao.prototype.quantization.codebook_coreml
-import torchao.quantization
+import torchao.quantization  # noqa: F401
 import torchvision  # noqa: F401
 
 NAMESPACES = {

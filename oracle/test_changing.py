@@ -44,7 +44,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory, coremill: Callable[..., st
 
 def result(out: str, directory: Path) -> tuple[str, list[bytes]]:
     """What a command printed and wrote."""
-    written = [path for path in sorted(directory.glob("out.*/**/*")) + [directory / "out.pte"] if path.is_file()]
+    written = [path for path in [*sorted(directory.glob("out.*/**/*")), directory / "out.pte"] if path.is_file()]
     return out, [path.read_bytes() for path in written]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from oracle.dropin import specs
 from oracle.dropin.worker import CASES, GUIDE, ROOT
+from oracle.sampling import ALL
 
 #: Both processes import torch, ExecuTorch and torchao.
 SECONDS = 1200
@@ -99,7 +100,7 @@ else:
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    ("arguments", "said"),
     [([], "usage:"), (["--frobnicate"], "unknown option --frobnicate"), (["-m"], "-m needs the name"), (["none.py"], "cannot open none.py")],
 )
 def test_command_line(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -110,11 +111,11 @@ def test_command_line(tmp_path: Path, arguments: list[str], said: str) -> None:
 
 def test_executorchs_own_tests(tmp_path: Path) -> None:
     """A sample of ExecuTorch's tests of its Core ML backend, unmodified, with what they execute on macOS only. All of them
-    with COREMILL_ALL_TESTS=1, but for the one that downloads weights."""
+    with COREMILL_ALL_CASES=1, but for the one that downloads weights."""
     package = "executorch.backends.apple.coreml.test"
     files = ["test_coreml_multifunction", "test_enumerated_shapes"]
     options = ["-q", "-p", "no:cacheprovider", "--no-header", "-k", "not test_vit_skip_conv"]
-    if os.environ.get("COREMILL_ALL_TESTS"):
+    if ALL:
         files += ["test_coreml_partitioner", "test_torch_ops", "test_coreml_quantizer", "test_coreml_recipes"]
     done = process(
         "-m", "coremill.executorch", "-m", "pytest", *options, "--pyargs", *(f"{package}.{file}" for file in files), folder=tmp_path

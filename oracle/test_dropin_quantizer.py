@@ -5,8 +5,8 @@ import time
 
 import pytest
 import torch
-from coremill.executorch import quantizer
 
+from coremill.executorch import quantizer
 from oracle.dropin import annotated
 from oracle.dropin.annotated import CASES, GOLDEN, MARK, config, graph, marks
 

@@ -5,7 +5,6 @@ import re
 
 from oracle.zoo.generate import REQUIREMENTS
 
-
 DATA = REQUIREMENTS.with_name("requirements-data.txt")
 
 

@@ -1,7 +1,6 @@
 """Models that are built in Rust with `coremill::graph`, judged by torch, coremltools and gguf."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -14,19 +13,21 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from oracle.distance import Mismatch, distance, strain
 from oracle.graph_cases import cases
 from oracle.programs import loads_in_coremltools, milproto, read
+from oracle.sampling import every
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-# Every n-th case runs with each precision; COREMILL_ALL_CASES=1 runs all of them with both.
-SAMPLED = 1 if os.environ.get("COREMILL_ALL_CASES") else 3
+# Every n-th case runs with each precision, or all of them with both.
+SAMPLED = every(3)
 
 # The largest difference, in units of the largest expected number or 1.
 TOLERANCE = {"fp32": 2e-4, "fp16": 3e-2}
 
 # Core ML's reader takes longer than all else; it sees every n-th package.
-READ = 1 if os.environ.get("COREMILL_ALL_CASES") else 10
+READ = every(10)
 
 
 def example(name, *arguments, package="coremill-graph"):
@@ -59,15 +60,16 @@ def test_modules_give_what_torch_gives(tmp_path):
         if at % READ == 0:
             failures += [f"{name}: {error}" for error in loads_in_coremltools(tmp_path / f"{name}.mlpackage")]
         assert len(result["outputs"]) == len(case.expected), name
-        for found, wanted in zip(result["outputs"], case.expected):
+        for found, wanted in zip(result["outputs"], case.expected, strict=False):
             # Numbers beyond all reach are a mask's.
             wanted = wanted.double().numpy().clip(-3e4, 3e4)
-            found = numpy.array(found["elements"]).reshape(found["shape"])
-            if found.shape != wanted.shape:
-                failures.append(f"{name} {case.config}: shape {found.shape}, expected {wanted.shape}")
-                continue
+            found = numpy.array(found["elements"], numpy.float64).reshape(found["shape"])
             scale = max(1.0, abs(numpy.where(wanted <= -3e4, 0, wanted)).max())
-            error = abs(found - wanted).max() / scale
+            try:
+                error = strain(found, wanted, relative=0.0, absolute=scale)
+            except Mismatch as mismatch:
+                failures.append(f"{name} {case.config}: {mismatch}")
+                continue
             if not error <= TOLERANCE[precision]:
                 failures.append(f"{name} {case.config}: differs by {error:.2e}")
     assert not failures, f"{len(failures)} of {len(expected)} fail:\n" + "\n".join(failures)
@@ -132,7 +134,7 @@ def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
     generator = numpy.random.default_rng(3)
     writer = gguf.GGUFWriter(tmp_path / "weights.gguf", "llama")
     expected, sizes = {}, {}
-    shapes = {scheme: (256, 1024) for scheme in SCHEMES}
+    shapes = dict.fromkeys(SCHEMES, (256, 1024))
     shapes |= {f"experts.{scheme}": (3, 8, 256) for scheme in ("Q4_0", "Q5_0", "Q5_1", "Q4_K", "Q6_K", "MXFP4")}
     for name, shape in shapes.items():
         kind, data, wanted = blocks(name.split(".")[-1], shape, generator)
@@ -229,8 +231,7 @@ def test_a_llama_answers_as_transformers_does(tmp_path):
             expected = reference(torch.tensor([tokens])).logits[0].numpy()
         printed = example("llama", tmp_path / weights, *tokens, package="coremill")
         found = numpy.array([[float(x) for x in line.split()] for line in printed.splitlines()])
-        assert found.shape == expected.shape
-        error = abs(found - expected).max() / abs(expected).max()
+        error = distance(found, expected)
         assert error < tolerance, f"{weights}: differs by {error:.1e}"
 
 
@@ -293,8 +294,8 @@ def written_as_gguf(model, path, scheme):
     return state
 
 
-SMALL = dict(hidden_size=64, num_hidden_layers=2, vocab_size=96, tie_word_embeddings=False)
-ATTENTION = dict(num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 96, "tie_word_embeddings": False}
+ATTENTION = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
 DECODERS = {
     "qwen2_moe": lambda: transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
         **SMALL, **ATTENTION, intermediate_size=96, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,

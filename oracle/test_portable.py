@@ -13,9 +13,10 @@ import pytest
 from oracle.aten import FAMILIES, kernels, portable
 from oracle.aten.make import family_cases, make
 from oracle.conftest import ROOT, TARGET
+from oracle.sampling import every
 
-#: Every so many cases are made; `python -m oracle.aten.portable` and `.kernels` take all that are in a folder.
-STRIDE = 6
+#: One in so many cases is made with every change; `python -m oracle.aten.portable` and `.kernels` take all in a folder.
+SHARE = 6
 #: Words of the reasons for which calls are refused, with the families whose cases meet them.
 REFUSED = {
     "activation": [],
@@ -49,7 +50,7 @@ def xtask() -> str:
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """A family, and where its archives are."""
     directory = tmp_path_factory.mktemp("portable")
-    assert make(family_cases(request.param)[::STRIDE], directory / request.param) == {}
+    assert make(family_cases(request.param)[:: every(SHARE)], directory / request.param) == {}
     return request.param, directory
 
 

@@ -209,7 +209,7 @@ def test_weights_may_move(original: Path, tmp_path: Path) -> None:
 
     def point(model: Any) -> None:
         for one in operations(model):
-            value = one.attributes["val"] if "val" in one.attributes else None
+            value = one.attributes.get("val", None)
             if value is not None and value.WhichOneof("value") == "blobFileValue":
                 value.blobFileValue.fileName = "@model_path/weights/other.bin"
                 value.blobFileValue.offset += 128

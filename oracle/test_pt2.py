@@ -122,7 +122,7 @@ def data_dependent(self: nn.Module, x: torch.Tensor, n: torch.Tensor) -> tuple:
 
 def calls(self: nn.Module, x: torch.Tensor) -> tuple:
     functional = nn.functional
-    unused = x.exp()
+    x.exp()
     return (
         torch.add(x, x, alpha=2), functional.gelu(x, approximate="tanh"), functional.max_pool2d(x, 2),
         functional.max_pool2d(x, 3, return_indices=True)[1], functional.avg_pool2d(x, 2, ceil_mode=True), x.split(2, 1),

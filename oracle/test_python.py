@@ -269,7 +269,7 @@ def test_programs_are_quantized() -> None:
         reports.append(dict(report))
     assert reports[0] == reports[1] == reports[2]
     assert "layers quantized" in str(report) and "<table>" in report._repr_html_()
-    kept, report = coremill.quantize(form, "int8-static", samples, keep_worst=1, observer="mse", effort=1)
+    _kept, report = coremill.quantize(form, "int8-static", samples, keep_worst=1, observer="mse", effort=1)
     assert any("worst" in (layer["kept"] or "") for layer in report["layers"]), report
     _, report = coremill.quantize(form, "int4-per-group", group_size=16, target="ios18")
     assert report["model_db"] is None and report["samples"] == 0

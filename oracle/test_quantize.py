@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import coremltools as ct
-import coremltools.optimize as cto
 import numpy
 import pytest
 import torch

@@ -1,11 +1,10 @@
 """Programs that torchao has quantized: what they become is as small, and gives what the quantized program gives in eager torch.
 
-A third of the schemes are tried, every third one; `COREMILL_ALL_QUANTIZED=1` tries them all.
+A third of the schemes are tried, every third one; `COREMILL_ALL_CASES=1` tries them all.
 """
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from torchao.utils import unwrap_tensor_subclass
 from oracle import conversion
 from oracle.conftest import Command
 from oracle.programs import loads_in_coremltools
+from oracle.sampling import ALL
 
 #: What a user measures first: how far the outputs lie from those of the quantized program in eager torch.
 WEIGHT_ONLY_DB, STATIC_DB = 40.0, 30.0
@@ -112,7 +112,7 @@ def cases() -> Iterator[Case]:
                     yield Case(name, model, intx(bits, granularity, mapping), target, stored)
         for bits in range(1, 9):
             for blocks in ([16, -1], [-1, 16], [-1, -1], [1, -1]):
-                if blocks[0] == 1 and bits > 4 or model is Words and blocks[0] != 16:
+                if (blocks[0] == 1 and bits > 4) or (model is Words and blocks[0] != 16):
                     continue
                 shown = "x".join("all" if size < 0 else str(size) for size in blocks)
                 one_table = blocks == [-1, -1] and bits != 3
@@ -133,7 +133,7 @@ def cases() -> Iterator[Case]:
 
 
 CASES = list(cases())
-TRIED = CASES if os.environ.get("COREMILL_ALL_QUANTIZED") else [*CASES[:-3:3], *CASES[-3:]]
+TRIED = CASES if ALL else [*CASES[:-3:3], *CASES[-3:]]
 
 
 def made(case: Case) -> tuple[nn.Module, torch.Tensor]:

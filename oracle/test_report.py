@@ -16,6 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from oracle.conftest import ROOT, TARGET, Command
+from oracle.sampling import ALL
 
 #: Where the systems that we know of keep it. `COREMILL_CHROMIUM` names another place.
 BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
@@ -30,7 +31,7 @@ FLAGS = [
 #: A run of the machine that tests, which may be busy, against the bar of 30 frames a second on a quiet one.
 LEAST_FRAMES = 30 if os.environ.get("COREMILL_QUIET") else 12
 #: With it, the transformers are of the size that people ship: a page of ViT-B/16 takes half a minute.
-FULL_SIZE = bool(os.environ.get("COREMILL_ALL_TESTS"))
+FULL_SIZE = ALL
 #: Names that a page must show as text.
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'\u202egnp.exe"
 

@@ -57,7 +57,7 @@ LATER = {"sym_ceil": 5, "slice_middle": 4}
 def cases() -> Iterator[Case]:
     for name, function in ROWS.items():
         # Where torch would fix sizes at the lower end, the range starts above it.
-        least = 3 if name not in LATER else LATER[name]
+        least = LATER.get(name, 3)
         yield program(f"aten.free_{name}", function, free(real, (5, 4), (8, 4), (6, 4), least=least))
     for name, function in PICTURES.items():
         height, width = 2 * torch.export.Dim("height", min=2, max=8), 2 * torch.export.Dim("width", min=2, max=8)

@@ -54,7 +54,7 @@ def agree(program: Any, model: nn.Module, inputs: tuple, method: str = "forward"
         wanted = model(*inputs)
     wanted = list(wanted) if isinstance(wanted, (tuple, list)) else [wanted]
     assert len(found) == len(wanted), f"{len(found)} results in place of {len(wanted)}"
-    for ours, theirs in zip(found, wanted):
+    for ours, theirs in zip(found, wanted, strict=False):
         assert ours.dtype == theirs.dtype, f"{ours.dtype} in place of {theirs.dtype}"
         assert ours.shape == theirs.shape, f"{tuple(ours.shape)} in place of {tuple(theirs.shape)}"
         ours, theirs = ours.double(), theirs.double()
@@ -189,7 +189,7 @@ def states() -> None:
             reference = Cache()
             for _ in range(3):
                 x = torch.randn(4)
-                for ours, theirs in zip(method.execute((x,)), reference(x)):
+                for ours, theirs in zip(method.execute((x,)), reference(x), strict=False):
                     assert torch.allclose(ours, theirs, atol=0.02), (ours, theirs)
 
 

@@ -175,7 +175,7 @@ def _while_loop() -> Iterator[Case]:
         # Until a condition on values holds: halve while the sum is large.
         program = Program(opset)
         x = program.input("x", single([40, 100, 7]))
-        limit = program.input("limit", single([4]))
+        program.input("limit", single([4]))
         blocks = (
             "(tensor<fp32, [3]> a) { tensor<fp32, [1]> s = reduce_sum(x = a, axes = tensor<int32, [1]>([0]), keep_dims"
             " = bool(true)); tensor<bool, [1]> l = greater(x = s, y = limit);"

@@ -126,12 +126,12 @@ def _conv_transpose() -> Iterator[Case]:
         stated = {"strides": strides, "pad_type": pad_type, "pad": pad, "dilations": dilations, "groups": groups}
         inputs |= {name: const(value) for name, value in stated.items() if value is not None}
         strides, dilations, groups = strides or [1] * spatial, dilations or [1] * spatial, groups or 1
-        reach = [(extent - 1) * dilation + 1 for extent, dilation in zip(weight.shape[2:], dilations)]
+        reach = [(extent - 1) * dilation + 1 for extent, dilation in zip(weight.shape[2:], dilations, strict=False)]
         if output is None:
             given = pad if pad_type == "custom" else [0] * (2 * spatial)
             output = [
                 extent * stride if pad_type == "same" else (extent - 1) * stride + window - given[2 * at] - given[2 * at + 1]
-                for at, (extent, stride, window) in enumerate(zip(x.shape[2:], strides, reach))
+                for at, (extent, stride, window) in enumerate(zip(x.shape[2:], strides, reach, strict=False))
             ]
         shape = [x.shape[0], weight.shape[1] * groups, *output]
         if state_output:
@@ -167,10 +167,10 @@ def _conv_transpose() -> Iterator[Case]:
             # Of the extents that a convolution takes to the same one, `output_shape` says which.
             longer = [
                 (extent - 1) * stride + window + min(1, stride - 1)
-                for extent, stride, window in zip(shape[2:], strides, kernels[spatial])
+                for extent, stride, window in zip(shape[2:], strides, kernels[spatial], strict=False)
             ]
             yield transposed(f"{name}-output", opset, x, weight, bias, strides=strides, output=longer, state_output=True)
-            shorter = [extent * stride - min(1, stride - 1) for extent, stride in zip(shape[2:], strides)]
+            shorter = [extent * stride - min(1, stride - 1) for extent, stride in zip(shape[2:], strides, strict=False)]
             yield transposed(
                 f"{name}-same-output", opset, x, weight, bias, pad_type="same", strides=strides, output=shorter, state_output=True
             )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import numpy as np
-
 import coremltools as ct
+import numpy as np
 from coremltools.converters.mil.mil import Builder as mb
 from coremltools.converters.mil.mil import Function
 

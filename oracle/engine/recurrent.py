@@ -84,7 +84,7 @@ def _onnx(operation: str, arrays: dict[str, np.ndarray], activations: list[str],
 
 def _gates(array: np.ndarray, order: str, of: str) -> np.ndarray:
     """Rows of a weight by another order of its gates."""
-    parts = dict(zip(of, np.split(array, len(of))))
+    parts = dict(zip(of, np.split(array, len(of)), strict=False))
     return np.concatenate([parts[gate] for gate in order])
 
 
@@ -110,7 +110,7 @@ def _lstm() -> Iterator[Case]:
             for at in range(directions)
         ]
         bound = {"x": x} | state
-        for suffix, of_direction in zip(("", "_back"), weights):
+        for suffix, of_direction in zip(("", "_back"), weights, strict=False):
             bound |= {f"{name}{suffix}": const(value) for name, value in of_direction.items()}
         stated = {"direction": direction, "output_sequence": output_sequence} | activations
         bound |= {name: const(value) for name, value in stated.items() if value is not None}

@@ -10,7 +10,6 @@ from .language import (
     IOS16,
     IOS17,
     IOS18,
-    REFUSED,
     Instance,
     Operand,
     const,

@@ -10,9 +10,8 @@ import logging
 import re
 from typing import Any
 
-import numpy as np
-
 import coremltools as ct
+import numpy as np
 from coremltools.converters.mil.mil import Builder as mb
 from coremltools.converters.mil.mil import Function, Placeholder, get_new_symbol, types
 from coremltools.converters.mil.mil.operation import mil_list

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-
 #: The inputs of one call.
 Call = tuple[torch.Tensor, ...]
 

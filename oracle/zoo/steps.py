@@ -113,6 +113,6 @@ def file_references(spec: Any) -> Iterator[Any]:
     """Every constant of the main function that is in a weight file."""
     (block,) = spec.mlProgram.functions["main"].block_specializations.values()
     for operation in block.operations:
-        value = operation.attributes["val"] if "val" in operation.attributes else None
+        value = operation.attributes.get("val", None)
         if value is not None and value.WhichOneof("value") == "blobFileValue":
             yield value.blobFileValue

@@ -431,7 +431,7 @@ def lists(target: str) -> Callable[[], Written]:
             return mb.add(x=count, y=1), mb.list_write(ls=rows, index=count, value=mb.mul(x=row, y=2.0))
 
         rows = mb.make_list(init_length=1, dynamic_length=True, elem_shape=(3,), dtype="fp32")
-        count, rows = mb.while_loop(_cond=going, _body=step, loop_vars=(0, rows))
+        _count, rows = mb.while_loop(_cond=going, _body=step, loop_vars=(0, rows))
         length = mb.expand_dims(x=mb.list_length(ls=rows), axes=[0])
         return mb.list_gather(ls=rows, indices=places), mb.list_read(ls=rows, index=2), length
 

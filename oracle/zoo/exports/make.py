@@ -211,7 +211,7 @@ def kind(tensor: torch.Tensor) -> str:
 
 def described(program: torch.export.ExportedProgram, call: Call) -> list[dict[str, Any]]:
     """The inputs that are tensors, by the names of their placeholders."""
-    given = [one for one in _pytree.tree_leaves(call)]
+    given = list(_pytree.tree_leaves(call))
     names = program.graph_signature.user_inputs
     found = []
     for name, value in zip(names, given, strict=True):

@@ -297,8 +297,8 @@ def detector(configuration: str, size: int = 64) -> Callable[[], Source]:
     """A detector of ultralytics' by its configuration."""
 
     def build() -> Source:
-        from ultralytics.nn.tasks import yaml_model_load
         from ultralytics.nn import tasks
+        from ultralytics.nn.tasks import yaml_model_load
 
         kind = tasks.SegmentationModel if "seg" in configuration else tasks.DetectionModel
         module = kind(yaml_model_load(configuration), ch=3, nc=4, verbose=False).eval()

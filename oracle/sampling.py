@@ -1,0 +1,30 @@
+"""What runs with every change, and what runs on a schedule.
+
+Every change takes a sample: each operator, scheme or module still has its turn. With COREMILL_ALL_CASES=1, which the
+scheduled workflow sets, everything runs.
+"""
+
+import os
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+#: Whether everything runs.
+ALL = bool(os.environ.get("COREMILL_ALL_CASES"))
+
+
+def every(count: int) -> int:
+    """The step of a sample that takes one in `count`."""
+    return 1 if ALL else count
+
+
+def sampled(items: Sequence[Item], count: int, key: Callable[[Item], Hashable]) -> list[Item]:
+    """One in `count` of the items, and behind these the first of each key that is not among them."""
+    taken = list(items[:: every(count)])
+    seen = {key(item) for item in taken}
+    for item in items:
+        if key(item) not in seen:
+            seen.add(key(item))
+            taken.append(item)
+    return taken
