@@ -22,7 +22,11 @@ const TESTS: [(&str, &[&str]); 3] = [
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What is built for the sanitizer is for tests alone: some optimisation pays, all of it takes long to compile.
-const LEVELS: [&str; 2] = ["profile.dev.package.\"*\".opt-level=1", "profile.dev.opt-level=1"];
+const LEVELS: [&str; 3] = [
+    "profile.dev.package.\"*\".opt-level=1",
+    "profile.dev.package.coremill-tensor.opt-level=1",
+    "profile.dev.opt-level=1",
+];
 
 /// Runs them; the error says that there were reports.
 pub(crate) fn run() -> Result<(), String> {

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let mut ships = cargo(&root);
         ships.args(["check", "--package", "coremill-capi", "--no-default-features"]);
         execute(ships.args(["--features", "coreml"]), "checking what apps ship")?;
-        apple::run_all(&[apple::Check::Standins, apple::Check::Link])?;
+        apple::run_all(&[apple::Check::Standins, apple::Check::Types, apple::Check::Link])?;
     }
     if !arguments.rust_only {
         // First what is quick to fail, then what takes minutes.

@@ -65,6 +65,8 @@ pub(super) fn cross(root: &Path, subcommand: &str, target: &str) -> Result<Cross
     command.arg(subcommand).args(["--target", target]).arg("--target-dir").arg(&folder);
     if !is_installed {
         command.arg("-Zbuild-std=std,panic_unwind");
+        // Macros and build scripts run once there.
+        command.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
     }
     Ok(Cross { command, artifacts: folder.join(target) })
 }
