@@ -65,7 +65,7 @@ fn decoder(params: &Params, style: RopeStyle) -> Graph {
     let graph = Graph::for_target(Opset::Ios18);
     let token = graph.input("token", DType::Int32, [1, 1]);
     let position = graph.input("position", DType::Int32, [1]);
-    let rope = Rope { style, ..Rope::new(head, 10000.0) };
+    let rope = Rope::new(head, 10000.0).style(style);
     let tables = rope.tables(&graph, CONTEXT).at(position);
     let attention = Attention::new(HEADS, KV_HEADS, head);
     let mut x = Embedding::new(vocabulary, width).apply("model.embed_tokens", token);

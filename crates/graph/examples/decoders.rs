@@ -109,13 +109,10 @@ fn decoder(config: &Config, kind: &str, decay: Decay) -> Graph {
     let result = match kind {
         "mamba" => {
             let epsilon = config.float("layer_norm_epsilon");
-            let mixer = Mamba {
-                inner: config.size("intermediate_size"),
-                state: config.size("state_size"),
-                rank: config.size("time_step_rank"),
-                taps: config.size("conv_kernel"),
-                decay,
-            };
+            let (inner, state) = (config.size("intermediate_size"), config.size("state_size"));
+            let mixer = Mamba::new(inner, state, config.size("time_step_rank"))
+                .taps(config.size("conv_kernel"))
+                .decay(decay);
             let mut x = embed("backbone.embeddings");
             for layer in 0..layers {
                 let name = format!("backbone.layers.{layer}");
@@ -127,15 +124,15 @@ fn decoder(config: &Config, kind: &str, decay: Decay) -> Graph {
         }
         "qwen3_next" => {
             let epsilon = config.float("rms_norm_eps");
-            let mixer = GatedDeltaNet {
-                key_heads: config.size("linear_num_key_heads"),
-                value_heads: config.size("linear_num_value_heads"),
-                key: config.size("linear_key_head_dim"),
-                value: config.size("linear_value_head_dim"),
-                taps: config.size("linear_conv_kernel_dim"),
-                epsilon,
-                decay,
-            };
+            let mixer = GatedDeltaNet::new(
+                config.size("linear_num_key_heads"),
+                config.size("linear_num_value_heads"),
+                config.size("linear_key_head_dim"),
+                config.size("linear_value_head_dim"),
+            )
+            .taps(config.size("linear_conv_kernel_dim"))
+            .epsilon(epsilon)
+            .decay(decay);
             let mut x = embed("model.embed_tokens");
             for layer in 0..layers {
                 let name = |part: &str| format!("model.layers.{layer}.{part}");
@@ -154,14 +151,11 @@ fn decoder(config: &Config, kind: &str, decay: Decay) -> Graph {
             let head = width / heads;
             let position = graph.input("position", DType::Int32, [1]);
             let tables = Rope::new(head, 10000.0).tables(&graph, CONTEXT).at(position);
-            let attention = Attention { qkv_bias: true, ..Attention::new(heads, kv_heads, head) };
-            let experts = Experts {
-                count: config.size("num_experts"),
-                visited: config.size("num_experts_per_tok"),
-                width: config.size("moe_intermediate_size"),
-                normalized: config.0["norm_topk_prob"].as_bool().unwrap_or(false),
-                shared: Some(config.size("shared_expert_intermediate_size")),
-            };
+            let attention = Attention::new(heads, kv_heads, head).qkv_bias();
+            let (count, visited) = (config.size("num_experts"), config.size("num_experts_per_tok"));
+            let mut experts = Experts::new(count, visited, config.size("moe_intermediate_size"))
+                .shared(config.size("shared_expert_intermediate_size"));
+            experts.normalized = config.0["norm_topk_prob"].as_bool().unwrap_or(false);
             let mut x = embed("model.embed_tokens");
             for layer in 0..layers {
                 let name = |part: &str| format!("model.layers.{layer}.{part}");

@@ -83,14 +83,14 @@ fn rope(case: &Case<'_>, rotated: usize) -> Rope {
 
 fn options<'g>(case: &Case<'_>, inputs: &[(String, Tensor<'g>)]) -> AttentionOptions<'g> {
     let find = |name: &str| inputs.iter().find(|(found, _)| found == name).map(|(_, x)| *x);
-    AttentionOptions {
-        scale: case.get("scale").as_f64().map(|scale| scale as f32),
-        causal: case.flag("causal"),
-        window: case.get("window").as_u64().map(|window| window as usize),
-        bias: find("bias"),
-        soft_cap: case.get("soft_cap").as_f64().map(|cap| cap as f32),
-        sinks: find("sinks"),
-    }
+    let mut options = AttentionOptions::new();
+    options.scale = case.get("scale").as_f64().map(|scale| scale as f32);
+    options.causal = case.flag("causal");
+    options.window = case.get("window").as_u64().map(|window| window as usize);
+    options.bias = find("bias");
+    options.soft_cap = case.get("soft_cap").as_f64().map(|cap| cap as f32);
+    options.sinks = find("sinks");
+    options
 }
 
 fn build<'g>(
@@ -195,13 +195,10 @@ fn build<'g>(
             one(latent_attention(x("q"), x("latent"), x("shared"), up, value, &given))
         }
         "experts" => {
-            let experts = Experts {
-                count: case.size("count"),
-                visited: case.size("visited"),
-                width: case.size("width"),
-                normalized: case.flag("normalized"),
-                shared: case.get("shared").as_u64().map(|width| width as usize),
-            };
+            let mut experts =
+                Experts::new(case.size("count"), case.size("visited"), case.size("width"));
+            experts.normalized = case.flag("normalized");
+            experts.shared = case.get("shared").as_u64().map(|width| width as usize);
             one(experts.apply("m", x("x")))
         }
         "selective_scan" => {
@@ -237,14 +234,10 @@ fn build<'g>(
             let (re, im) = fft(x("re"), Some(x("im")), case.flag("inverse"));
             vec![re, im]
         }
-        "log_mel" => one(LogMel {
-            window: case.size("window"),
-            hop: case.size("hop"),
-            bands: case.size("bands"),
-            rate: 16000.0,
-            floor: 1e-3,
+        "log_mel" => {
+            let bands = LogMel::new(case.size("window"), case.size("hop"), case.size("bands"));
+            one(bands.floor(1e-3).apply(x("x")))
         }
-        .apply(x("x"))),
         other => panic!("there is no module `{other}`"),
     }
 }

@@ -100,6 +100,13 @@ macro_rules! ints_from {
 }
 ints_from!(i32, i64, usize, u64);
 
+/// The shape of a scalar.
+impl From<()> for Ints {
+    fn from((): ()) -> Ints {
+        Ints { values: Vec::new(), is_scalar: false }
+    }
+}
+
 impl From<bool> for Bools {
     fn from(value: bool) -> Bools {
         Bools { values: vec![value], is_scalar: true }

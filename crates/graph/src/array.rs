@@ -190,11 +190,17 @@ impl<T: Element, const N: usize> Input for [T; N] {
     }
 }
 
+impl<T> Shaped<'_, T> {
+    /// Whether there are as many elements as the shape takes.
+    fn is_filled(&self) -> bool {
+        let takes = self.shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+        takes == Some(self.elements.len())
+    }
+}
+
 impl<T: Element> Input for Shaped<'_, T> {
     fn array(&self, port: &Port) -> Result<Array> {
-        let takes: Option<usize> =
-            self.shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
-        if takes != Some(self.elements.len()) {
+        if !self.is_filled() {
             let (shape, count) = (self.shape, self.elements.len());
             fail!(Input, "`{}`: {count} elements do not fill the shape {shape:?}", port.name);
         }
@@ -202,8 +208,7 @@ impl<T: Element> Input for Shaped<'_, T> {
     }
 
     fn lying(&self) -> Option<Lying<'_>> {
-        let takes: usize = self.shape.iter().product();
-        let lying = T::lying(self.elements).filter(|_| takes == self.elements.len())?;
+        let lying = T::lying(self.elements).filter(|_| self.is_filled())?;
         Some(Lying { shape: Some(self.shape), ..lying })
     }
 }
@@ -230,5 +235,10 @@ impl<T: Element, S: ndarray::RawData<Elem = T> + ndarray::Data, D: ndarray::Dime
     fn array(&self, port: &Port) -> Result<Array> {
         let elements: Vec<T> = self.iter().copied().collect();
         T::array(self.shape().to_vec(), &elements, &port.name)
+    }
+
+    fn lying(&self) -> Option<Lying<'_>> {
+        let lying = T::lying(self.as_slice()?)?;
+        Some(Lying { shape: Some(self.shape()), ..lying })
     }
 }

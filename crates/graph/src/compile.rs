@@ -3,6 +3,7 @@
 use coremill_engine::{Array, evaluate};
 use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Program};
 use coremill_mil::model::{self, Model};
+use coremill_mil::ops::OpKind;
 use coremill_mil::pass::{self, Draft, KeepFp32};
 use coremill_tensor::{Buffer, DType};
 
@@ -73,6 +74,7 @@ pub(crate) fn compile(
     params: &Params,
     options: &CompileOptions,
 ) -> Result<Model> {
+    check_names(options)?;
     let mut program = Program::default();
     for inner in functions {
         let function = optimised(inner, params, options)?;
@@ -84,6 +86,21 @@ pub(crate) fn compile(
     model::describe(program).map_err(|error| {
         Error::new(ErrorKind::Graph, error.message.clone()).hint(error.hint.clone())
     })
+}
+
+/// Refuses names of operations and passes that do not exist: they would change nothing.
+fn check_names(options: &CompileOptions) -> Result<()> {
+    if let Some(name) = options.fp32_ops.iter().find(|name| OpKind::from_name(name).is_none()) {
+        let error = Error::new(ErrorKind::Options, format!("`fp32_ops`: no operation `{name}`"));
+        return Err(error.hint("operations have the names of MIL, as `coremill ops` lists them"));
+    }
+    let exists = |name: &String| pass::PASSES.iter().any(|pass| pass.name == name);
+    if let Some(name) = options.skipped_passes.iter().find(|name| !exists(name)) {
+        let names: Vec<_> = pass::PASSES.iter().map(|pass| pass.name).collect();
+        let error = Error::new(ErrorKind::Options, format!("`skipped_passes`: no pass `{name}`"));
+        return Err(error.hint(format!("the passes are {}", names.join(", "))));
+    }
+    Ok(())
 }
 
 fn optimised(inner: &Inner, params: &Params, options: &CompileOptions) -> Result<Function> {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 pub enum ErrorKind {
     /// The graph: an operation that cannot stand, a name that is taken.
     Graph,
+    /// The options of the compiler.
+    Options,
     /// A parameter: missing, unknown, or of another shape.
     Parameter,
     /// A file of weights.

@@ -1,6 +1,6 @@
 //! A function that grows operation by operation, each checked and inferred as it is appended.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
@@ -13,6 +13,7 @@ use coremill_mil::ir::{
 };
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::ops::{Accepts, OpKind};
+use coremill_mil::text::is_plain;
 use coremill_tensor::{Buffer, DType};
 
 use crate::arg::{Arg, Bools, Given, Ints};
@@ -45,6 +46,8 @@ const MAX_FOLDED_ELEMENTS: u64 = 1 << 16;
 /// ```
 pub struct Graph {
     state: RefCell<Inner>,
+    /// The line of the caller that was seen last.
+    line: Cell<Option<&'static Location<'static>>>,
 }
 
 #[derive(Clone)]
@@ -111,7 +114,7 @@ impl Graph {
             outputs: Vec::new(),
             mistakes: Vec::new(),
         };
-        Graph { state: RefCell::new(inner) }
+        Graph { state: RefCell::new(inner), line: Cell::new(None) }
     }
 
     /// The function's name.
@@ -168,7 +171,9 @@ impl Graph {
             .map(|&(low, high)| Some([extent(low)?, extent(high).filter(|_| low <= high)?]))
             .collect();
         let Some(bounds) = bounds else {
-            let message = format!("input `{name}` has extents {ranges:?}; accepted are 1 and more");
+            let message = format!(
+                "input `{name}` has extents {ranges:?}; accepted are 1 and more, the smaller first"
+            );
             return self.mistake(message, None, location);
         };
         if !self.take(name, "input", location) {
@@ -199,10 +204,14 @@ impl Graph {
         let location = Location::caller();
         let shape = shape.into().values;
         let fixed: Option<Vec<u64>> =
-            shape.iter().map(|&extent| u64::try_from(extent).ok()).collect();
-        let Some(shape) = fixed else {
+            shape.iter().map(|&extent| u64::try_from(extent).ok().filter(|&e| e > 0)).collect();
+        let counted = |shape: &Vec<u64>| {
+            DType::Fp32
+                .storage_bytes(shape.iter().try_fold(1u64, |all, &extent| all.checked_mul(extent))?)
+        };
+        let Some(shape) = fixed.filter(|shape| counted(shape).is_some()) else {
             let message =
-                format!("parameter `{name}` has extents {shape:?}; accepted are 0 and more");
+                format!("parameter `{name}` has extents {shape:?}; accepted are 1 and more");
             return self.mistake(message, None, location);
         };
         let full = self.state.borrow().scoped(name);
@@ -340,7 +349,8 @@ impl Graph {
     ) -> Tensor<'_> {
         let sizes: Option<Vec<u64>> =
             shape.values.iter().map(|&extent| u64::try_from(extent).ok()).collect();
-        let sizes = sizes.filter(|sizes| sizes.iter().product::<u64>() == count as u64);
+        let product = |sizes: &[u64]| sizes.iter().try_fold(1u64, |all, &one| all.checked_mul(one));
+        let sizes = sizes.filter(|sizes| product(sizes) == Some(count as u64));
         let Some(sizes) = sizes else {
             let shape = &shape.values;
             let message = format!("{count} elements do not fill a constant of shape {shape:?}");
@@ -414,6 +424,16 @@ impl Graph {
         inner.function.value_mut(value).name = name;
     }
 
+    /// The line of Rust that made a mistake: modules of this crate pass on the line that called them.
+    pub(crate) fn line(&self, location: &'static Location<'static>) -> &'static Location<'static> {
+        let sources = file!().strip_suffix("graph.rs").unwrap_or_default();
+        if location.file().starts_with(sources) {
+            return self.line.get().unwrap_or(location);
+        }
+        self.line.set(Some(location));
+        location
+    }
+
     pub(crate) fn nothing(&self) -> Tensor<'_> {
         Tensor::new(self, None)
     }
@@ -424,6 +444,7 @@ impl Graph {
         hint: Option<String>,
         location: &'static Location<'static>,
     ) {
+        let location = self.line(location);
         self.state.borrow_mut().mistakes.push(Mistake { message, hint, location });
     }
 
@@ -439,6 +460,14 @@ impl Graph {
 
     /// Whether a name that callers use is free.
     fn take(&self, name: &str, what: &str, location: &'static Location<'static>) -> bool {
+        let named = matches!(what, "input" | "output");
+        if named && !name.is_empty() && !is_plain(name) {
+            let message = format!("{what} `{name}`: Core ML does not take this name");
+            let hint =
+                "use letters, digits and `_`, begin with a letter or `_`, and avoid names of types";
+            self.note(message, Some(hint.into()), location);
+            return false;
+        }
         let free = self.state.borrow_mut().taken.insert(name.to_owned());
         if name.is_empty() || !free {
             let message = match free {
@@ -679,7 +708,8 @@ pub(crate) struct Call<'g> {
 impl<'g> Call<'g> {
     #[track_caller]
     pub(crate) fn new(graph: &'g Graph, kind: OpKind) -> Call<'g> {
-        Call { graph, kind, op: Op::new(kind), sound: true, location: Location::caller() }
+        let location = graph.line(Location::caller());
+        Call { graph, kind, op: Op::new(kind), sound: true, location }
     }
 
     pub(crate) fn arg(&mut self, name: &'static str, arg: impl Into<Arg<'g>>) {

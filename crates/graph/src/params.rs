@@ -130,7 +130,8 @@ impl Param {
     /// The same elements under another shape.
     pub fn reshaped(&self, shape: impl Into<Vec<u64>>) -> Result<Param> {
         let shape = shape.into();
-        let same = shape.iter().product::<u64>() == self.shape.iter().product::<u64>();
+        let count = |shape: &[u64]| shape.iter().try_fold(1u64, |all, &one| all.checked_mul(one));
+        let same = count(&shape) == count(&self.shape);
         let rows = matches!(self.form, Form::Elements(..)) || shape.last() == self.shape.last();
         if !same || !rows {
             fail!(Parameter, "a tensor of shape {:?} does not become {shape:?}", self.shape);

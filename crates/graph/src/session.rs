@@ -19,6 +19,7 @@ use crate::params::{Param, Params};
 
 /// What floats are computed in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Precision {
     /// 16 bits, which the Neural Engine needs.
     #[default]

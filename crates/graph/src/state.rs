@@ -6,7 +6,7 @@ use coremill_tensor::DType;
 
 use crate::arg::Arg;
 use crate::graph::{Call, Graph};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, shown};
 
 /// Floats that stay from run to run: a KV cache for instance.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +49,8 @@ impl<'g> State<'g> {
             return;
         }
         if data.dims() != self.tensor().dims() {
-            let (found, held) = (data.dims(), self.tensor().dims());
-            let message =
-                format!("a state of shape {held:?} is written a tensor of shape {found:?}");
+            let (found, held) = (shown(&data.dims()), shown(&self.tensor().dims()));
+            let message = format!("a state of shape {held} is written a tensor of shape {found}");
             let hint = "a state keeps its shape: update a part of it with `slice_update`";
             return self.graph.note(message, Some(hint.into()), location);
         }

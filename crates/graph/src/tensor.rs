@@ -37,7 +37,9 @@ impl<'g> Tensor<'g> {
     }
 
     /// The graph that it belongs to.
+    #[track_caller]
     pub fn graph(self) -> &'g Graph {
+        self.graph.line(Location::caller());
         self.graph
     }
 
@@ -58,12 +60,15 @@ impl<'g> Tensor<'g> {
     }
 
     /// The dimensions, open ones as expressions of the inputs'.
+    #[track_caller]
     pub fn dims(self) -> Vec<Dim> {
+        self.graph.line(Location::caller());
         let ty = self.value.and_then(|value| self.graph.type_of(value));
         ty.map_or_else(Vec::new, |ty| ty.shape)
     }
 
     /// The number of dimensions.
+    #[track_caller]
     pub fn rank(self) -> usize {
         self.dims().len()
     }
@@ -75,7 +80,7 @@ impl<'g> Tensor<'g> {
         let known: Option<Vec<usize>> =
             dims.iter().map(|dim| dim.known().map(|extent| extent as usize)).collect();
         known.unwrap_or_else(|| {
-            let message = format!("a tensor of shape {dims:?} has no fixed shape");
+            let message = format!("a tensor of shape {} has no fixed shape", shown(&dims));
             let hint = "use `dims`, or `shape_tensor` for the extents at run time";
             self.graph.note(message, Some(hint.into()), Location::caller());
             dims.iter().map(|dim| dim.known().map_or(1, |extent| extent as usize)).collect()
@@ -89,16 +94,21 @@ impl<'g> Tensor<'g> {
             return 1;
         }
         let dims = self.dims();
-        let extent = dims.get(axis).and_then(|dim| dim.known());
-        extent.map_or_else(
-            || {
+        let (message, hint) = match dims.get(axis).map(Dim::known) {
+            Some(Some(extent)) => return extent as usize,
+            Some(None) => {
+                let shape = shown(&dims);
                 let message =
-                    format!("axis {axis} of a tensor of shape {dims:?} has no fixed extent");
-                self.graph.note(message, None, Location::caller());
-                1
-            },
-            |extent| extent as usize,
-        )
+                    format!("axis {axis} of a tensor of shape {shape} has no fixed extent");
+                (message, Some("declare the input with this extent fixed".to_owned()))
+            }
+            None => {
+                let rank = dims.len();
+                (format!("axis {axis} is out of range for a tensor of rank {rank}"), None)
+            }
+        };
+        self.graph.note(message, hint, Location::caller());
+        1
     }
 
     /// The extent of the last axis.
@@ -164,8 +174,8 @@ impl<'g> Tensor<'g> {
     /// The same elements in another shape; one extent may be −1.
     #[track_caller]
     pub fn view(self, shape: impl Into<Ints>) -> Tensor<'g> {
-        let shape: Vec<i32> = shape.into().values.iter().map(|&extent| extent as i32).collect();
-        self.reshape(shape)
+        let extent = |&extent: &i64| i32::try_from(extent).unwrap_or(i32::MAX);
+        self.reshape(shape.into().values.iter().map(extent).collect::<Vec<i32>>())
     }
 
     /// Two axes exchanged.
@@ -206,13 +216,24 @@ impl<'g> Tensor<'g> {
         stride[axis] = step;
         match range.start_bound() {
             Bound::Included(&at) => (begin[axis], begins[axis]) = (at, false),
-            Bound::Excluded(&at) => (begin[axis], begins[axis]) = (at + 1, false),
+            Bound::Excluded(&at) => (begin[axis], begins[axis]) = (at.saturating_add(1), false),
             Bound::Unbounded => {}
         }
         match range.end_bound() {
             Bound::Included(&-1) | Bound::Unbounded => {}
-            Bound::Included(&at) => (end[axis], ends[axis]) = (at + 1, false),
+            Bound::Included(&at) => (end[axis], ends[axis]) = (at.saturating_add(1), false),
             Bound::Excluded(&at) => (end[axis], ends[axis]) = (at, false),
+        }
+        // Core ML cuts off what lies outside, which would hide a mistake.
+        if let Some(extent) = self.dims()[axis].known() {
+            let outside = |place: i32| place.unsigned_abs() as u64 > extent;
+            let found = [(begins[axis], begin[axis]), (ends[axis], end[axis])];
+            if let Some((_, place)) = found.iter().find(|(open, place)| !open && outside(*place)) {
+                let message = format!(
+                    "place {place} is out of range for axis {axis}, whose extent is {extent}"
+                );
+                return self.graph.mistake(message, None, Location::caller());
+            }
         }
         let options = ops::SliceByIndex::new().begin_mask(begins).end_mask(ends).stride(stride);
         self.slice_by_index(begin, end, options)
@@ -221,8 +242,7 @@ impl<'g> Tensor<'g> {
     /// One place along an axis, which goes: `x.at(0, 3)`. Negative places count from the end.
     #[track_caller]
     pub fn at(self, axis: i32, place: i32) -> Tensor<'g> {
-        let range =
-            if place == -1 { self.narrow(axis, -1..) } else { self.narrow(axis, place..place + 1) };
+        let range = self.narrow(axis, place..=place);
         range.squeeze(ops::Squeeze::new().axes([self.axis(axis)]))
     }
 
@@ -257,6 +277,12 @@ impl<'g> Tensor<'g> {
     fn negated(self) -> Tensor<'g> {
         self.mul(-1.0)
     }
+}
+
+/// A shape as people write it.
+pub(crate) fn shown(dims: &[Dim]) -> String {
+    let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
+    format!("[{}]", dims.join(", "))
 }
 
 fn vector(ints: Ints) -> Ints {

@@ -1,7 +1,14 @@
 //! Graphs as callers build, compile, run and save them.
 
+use coremill_graph::nn::{
+    Attention, AttentionOptions, GatedDeltaNet, GroupNorm, Gru, Linear, LogMel, Lora, Lstm, Mamba,
+    Rope, attention, axial_tables, gated_delta, rotate, sample, selective_scan, solve,
+    state_space_dual, svd, top_k_filter, top_p_filter, wkv,
+};
 use coremill_graph::ops::{Conv, MaxPool};
-use coremill_graph::{DType, Device, ErrorKind, Graph, Opset, Param, Precision, Session};
+use coremill_graph::{
+    CompileOptions, DType, Device, ErrorKind, Graph, Opset, Param, Precision, Session, Tensor,
+};
 
 fn ramp(count: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37 + 11) % 97) as f32 / 97.0 - 0.4).collect()
@@ -193,4 +200,85 @@ fn wrong_parameters_are_refused() {
     assert!(unknown.to_string().contains("there is no parameter `v`; there are `w`"), "{unknown}");
     let shape = model.set("w", Param::floats([1, 2], &[1.0, 2.0]).expect("sound"));
     assert!(shape.expect_err("another rank").to_string().contains("[1, 2]"));
+}
+
+/// What is wrong with a graph of one input, each at a line of this file.
+fn mistakes(shape: &[usize], build: impl for<'g> Fn(Tensor<'g>) -> Tensor<'g>) -> String {
+    let graph = Graph::new();
+    let y = build(graph.input("x", DType::Fp32, shape));
+    graph.output("y", y);
+    let error = graph.check().expect_err("it is wrong");
+    for mistake in error.mistakes() {
+        assert!(mistake.location.file().ends_with("graphs.rs"), "{mistake}");
+    }
+    error.to_string()
+}
+
+#[test]
+fn mistakes_in_modules_name_the_line_that_called_them() {
+    let plain = AttentionOptions::new();
+    let said = |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
+        let found = mistakes(shape, build);
+        assert!(found.contains(part), "{found}");
+    };
+    mistakes(&[5, 8], |x| Attention::new(4, 2, 4).apply("a", x, None, &plain));
+    said(&[1, 5, 8], |x| Attention::new(4, 0, 4).qkv_bias().project("a", x, None)[1], "1 and more");
+    said(&[1, 5, 8], |x| attention(x, x, x, &AttentionOptions::new().window(0)), "window of 0");
+    said(&[3], |x| Lstm::new(4).apply("l", x, None).0, "out of range for a tensor of rank 1");
+    said(&[3, 1, 4], |x| Gru::new(0).apply("l", x, None).0, "1 and more");
+    said(&[1, 10], |x| LogMel::new(400, 160, 80).apply(x), "`conv`");
+    said(&[3, 4], |x| solve(x, x), "out of range");
+    said(&[3], |x| svd(x).0, "out of range");
+    said(&[5, 8], |x| Mamba::new(8, 4, 2).apply("m", x, None), "out of range");
+    said(&[1, 5, 8], |x| GatedDeltaNet::new(0, 4, 4, 4).apply("m", x, None), "1 and more");
+    said(&[1, 5, 8], |x| wkv(x, x, x, x, x, x).0, "`transpose`");
+    said(&[1, 5, 8], |x| selective_scan(x, x, x, x, x, x).0, "`mul`");
+    said(&[1, 5, 8], |x| gated_delta(x, x, x, x, x, x).0, "`transpose`");
+    said(&[1, 5, 8], |x| state_space_dual(x, x, x, x, x, x).0, "`transpose`");
+    said(&[1, 5, 8, 8], |x| GroupNorm::new(0, 1e-5).apply("n", x), "0 groups");
+    said(&[1, 5, 8, 8], |x| GroupNorm::new(3, 1e-5).apply("n", x), "5 channels");
+    said(&[1, 4], |x| top_k_filter(x, 0), "leaves none");
+    said(&[1, 4], |x| top_p_filter(x, 1.5), "up to 1");
+    said(&[1, 4], |x| sample(x, -1.0, None), "temperature");
+    said(&[1, 2, 5, 4], |x| rotate(x, Rope::new(3, 1e4).tables(x.graph(), 5)), "pairs");
+    said(&[1, 2, 5, 6], |x| rotate(x, axial_tables(x.graph(), 6, 1e4, 1, 5)), "multiples of 4");
+    said(&[1, 5], |x| Lora::new(Linear::new(3), 0, 1.0).apply("l", x), "1 and more");
+}
+
+#[test]
+fn places_and_names_that_do_not_exist_are_mistakes() {
+    let said = |build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
+        let found = mistakes(&[4, 2], build);
+        assert!(found.contains(part), "{found}");
+    };
+    said(|x| x.narrow(0, 2..9), "place 9 is out of range for axis 0, whose extent is 4");
+    said(|x| x.at(0, 7), "place 7 is out of range");
+    said(|x| x.at(1, -3), "place -3 is out of range");
+    said(|x| x.narrow(1, i32::MIN..=i32::MAX), "out of range");
+    said(|x| x.view([usize::MAX, 8]), "`reshape`");
+    said(|x| x + x.graph().floats([usize::MAX, 8], &[1.0]), "do not fill");
+    said(|x| x + x.graph().input("a b", DType::Fp32, [1]), "does not take this name");
+    said(|x| x + x.graph().param("w", [usize::MAX, usize::MAX]), "1 and more");
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [4, 2]);
+    graph.output("last", x.at(0, -1) + x.at(0, -4) * 10.0);
+    let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
+    let outputs = model.run(&[("x", &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])]);
+    assert_eq!(outputs.expect("it runs").floats("last"), Some(&[17.0, 28.0][..]));
+}
+
+#[test]
+fn names_in_options_are_checked() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [4]);
+    graph.output("y", x + 1.0);
+    let refused = |options: CompileOptions| {
+        let session = Session::new(Device::Host).options(options);
+        session.compile(&graph).and_then(|mut model| model.prepare()).expect_err("no such name")
+    };
+    let error = refused(CompileOptions::new().fp32_ops(["sofmax"]));
+    assert_eq!(error.to_string(), "`fp32_ops`: no operation `sofmax`");
+    assert_eq!(error.kind(), ErrorKind::Options);
+    let error = refused(CompileOptions::new().skipped_passes(["nothing"]));
+    assert!(error.remedy().is_some_and(|hint| hint.contains("recognise_attention")), "{error:?}");
 }

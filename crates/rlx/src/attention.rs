@@ -18,11 +18,9 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             let [query, key, value] = site.operands()?;
             let layout = Layout::of(site, query, *num_heads)?;
             let [query, key, value] = [query, key, value].map(|x| layout.canonical(x));
-            let mut options = AttentionOptions {
-                scale: *score_scale,
-                soft_cap: *attn_logit_softcap,
-                ..AttentionOptions::default()
-            };
+            let mut options = AttentionOptions::new();
+            options.scale = *score_scale;
+            options.soft_cap = *attn_logit_softcap;
             match mask_kind {
                 MaskKind::None => {}
                 MaskKind::Causal => options.causal = true,
@@ -266,7 +264,7 @@ fn block<'g>(
     let joint = joint.transpose([2, 0, 3, 1, 4]);
     let [query, key, value] = [0, 1, 2].map(|at| joint.at(0, at));
     let turn = |x: Tensor<'g>| rope.map_or(x, |tables| nn::rotate(x, tables));
-    let options = AttentionOptions { bias: Some(padding(mask)), ..AttentionOptions::default() };
+    let options = AttentionOptions::new().bias(padding(mask));
     let y = nn::attention(turn(query), turn(key), value, &options);
     let y = y.transpose([0, 2, 1, 3]).view([batch, length, heads * width]);
     Ok(plus(y.dot(out), out_bias))

@@ -3,8 +3,8 @@ use crate::tensor::Tensor;
 
 /// A function of each element.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 #[expect(missing_docs, reason = "the names are torch's")]
+#[non_exhaustive]
 pub enum Activation {
     Identity,
     Relu,

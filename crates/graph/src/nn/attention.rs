@@ -9,7 +9,15 @@ use crate::tensor::Tensor;
 const MASKED: f32 = -3e4;
 
 /// What attention does beside `softmax(q · kᵀ · scale) · v`.
+///
+/// ```
+/// use coremill_graph::nn::AttentionOptions;
+///
+/// let options = AttentionOptions::new().causal().window(128).soft_cap(50.0);
+/// assert_eq!(options.window, Some(128));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct AttentionOptions<'g> {
     /// The factor for products of queries and keys; 1/√d if absent.
     pub scale: Option<f32>,
@@ -25,6 +33,49 @@ pub struct AttentionOptions<'g> {
     pub sinks: Option<Tensor<'g>>,
 }
 
+impl<'g> AttentionOptions<'g> {
+    /// Every query sees every key.
+    pub fn new() -> Self {
+        AttentionOptions::default()
+    }
+
+    /// The same with another factor for products of queries and keys.
+    pub fn scale(mut self, scale: f32) -> Self {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// The same where a query sees only keys up to its own place.
+    pub fn causal(mut self) -> Self {
+        self.causal = true;
+        self
+    }
+
+    /// The same where a query sees so many keys up to its own.
+    pub fn window(mut self, keys: usize) -> Self {
+        self.window = Some(keys);
+        self
+    }
+
+    /// The same with something added to the scores.
+    pub fn bias(mut self, bias: Tensor<'g>) -> Self {
+        self.bias = Some(bias);
+        self
+    }
+
+    /// The same with scores that stay below a cap.
+    pub fn soft_cap(mut self, cap: f32) -> Self {
+        self.soft_cap = Some(cap);
+        self
+    }
+
+    /// The same with a score for each head that has no value.
+    pub fn sinks(mut self, sinks: Tensor<'g>) -> Self {
+        self.sinks = Some(sinks);
+        self
+    }
+}
+
 /// Attention of heads of shape `[batch, heads, positions, head]`. Keys and values may have fewer heads, each of
 /// which serves several queries.
 #[track_caller]
@@ -38,6 +89,10 @@ pub fn attention<'g>(
     let (heads, kv_heads) = (query.extent(1), key.extent(1));
     if kv_heads == 0 || heads % kv_heads != 0 {
         let message = format!("{heads} heads of queries do not share {kv_heads} heads of keys");
+        return graph.mistake(message, None, std::panic::Location::caller());
+    }
+    if options.window == Some(0) {
+        let message = "a window of 0 keys leaves none to attend to".to_owned();
         return graph.mistake(message, None, std::panic::Location::caller());
     }
     let repeated = |x: Tensor<'g>| match heads / kv_heads {
@@ -68,6 +123,7 @@ pub fn attention<'g>(
 }
 
 /// What is added to the scores of keys that a query does not see.
+#[track_caller]
 fn mask<'g>(
     graph: &'g Graph,
     queries: usize,
@@ -145,6 +201,7 @@ impl<'g> KvCache<'g> {
 
 /// Self-attention with its projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Attention {
     /// Heads of queries.
     pub heads: usize,
@@ -164,6 +221,24 @@ impl Attention {
     /// Attention without biases.
     pub fn new(heads: usize, kv_heads: usize, head: usize) -> Attention {
         Attention { heads, kv_heads, head, qkv_bias: false, out_bias: false, qk_norm: None }
+    }
+
+    /// The same with biases of queries, keys and values.
+    pub fn qkv_bias(mut self) -> Attention {
+        self.qkv_bias = true;
+        self
+    }
+
+    /// The same with a bias of the output.
+    pub fn out_bias(mut self) -> Attention {
+        self.out_bias = true;
+        self
+    }
+
+    /// The same with norms of queries and keys.
+    pub fn qk_norm(mut self, epsilon: f32) -> Attention {
+        self.qk_norm = Some(epsilon);
+        self
     }
 
     /// Queries, keys and values of shape `[batch, heads, positions, head]`, rotated if there are tables.

@@ -6,6 +6,7 @@ use crate::tensor::Tensor;
 /// `experts.gate_proj`, `experts.up_proj` of shape `[experts, width, inputs]` and `experts.down_proj` of shape
 /// `[experts, inputs, width]`.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Experts {
     /// How many there are.
     pub count: usize,
@@ -42,6 +43,23 @@ pub fn grouped_matmul<'g>(x: Tensor<'g>, weights: Tensor<'g>, groups: Tensor<'g>
 }
 
 impl Experts {
+    /// Experts without a shared one, whose weights are those of the softmax over all.
+    pub fn new(count: usize, visited: usize, width: usize) -> Experts {
+        Experts { count, visited, width, normalized: false, shared: None }
+    }
+
+    /// The same with weights of the visited that are scaled to a sum of 1.
+    pub fn normalized(mut self) -> Experts {
+        self.normalized = true;
+        self
+    }
+
+    /// The same with an expert of an inner width that all tokens visit.
+    pub fn shared(mut self, width: usize) -> Experts {
+        self.shared = Some(width);
+        self
+    }
+
     /// Applies them to `[tokens, inputs]`.
     #[track_caller]
     pub fn apply<'g>(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {

@@ -11,30 +11,36 @@ use crate::tensor::Tensor;
 /// What stands below a sum of squares, so that nothing is divided by 0. Matrices are scaled to elements of about 1.
 const TINY: f32 = 1e-7;
 
+#[track_caller]
 fn places(graph: &Graph, count: usize) -> Tensor<'_> {
     let places: Vec<i32> = (0..count as i32).collect();
     graph.ints([count], &places)
 }
 
+#[track_caller]
 fn as_float(condition: Tensor<'_>) -> Tensor<'_> {
     condition.cast(crate::DType::Fp32)
 }
 
 /// 1 at one place, 0 elsewhere.
+#[track_caller]
 fn mark<'g>(place: Tensor<'g>, count: usize) -> Tensor<'g> {
     as_float(places(place.graph(), count).equal(place))
 }
 
+#[track_caller]
 fn identity(graph: &Graph, size: usize) -> Tensor<'_> {
     let mut elements = vec![0.0; size * size];
     elements.iter_mut().step_by(size + 1).for_each(|element| *element = 1.0);
     graph.floats([size, size], &elements)
 }
 
+#[track_caller]
 fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
     graph.floats(shape, &vec![0.0; shape.iter().product()])
 }
 
+#[track_caller]
 fn log(x: Tensor<'_>) -> Tensor<'_> {
     x.log(ops::Log::new().epsilon(0.0))
 }
@@ -46,6 +52,7 @@ struct Eliminated<'g> {
 }
 
 /// Gauss and Jordan's elimination, which takes the largest element of each column among the rows that are left.
+#[track_caller]
 fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Eliminated<'g> {
     let graph = a.graph();
     let (batch, size) = (a.extent(0), a.extent(1));
@@ -196,6 +203,7 @@ struct Jacobi<'g> {
 }
 
 impl<'g> Jacobi<'g> {
+    #[track_caller]
     fn new(graph: &'g Graph, size: usize) -> Jacobi<'g> {
         let all = rounds(size);
         let (mut pairs, mut sides) = (Vec::new(), Vec::new());
@@ -221,6 +229,7 @@ impl<'g> Jacobi<'g> {
         self.rounds * (4 + self.size.next_power_of_two().ilog2() as usize)
     }
 
+    #[track_caller]
     fn rotation(&self, step: Tensor<'g>, gram: Tensor<'g>) -> Tensor<'g> {
         let graph = gram.graph();
         let round = (step % self.rounds as i32).expand_dims([0]);
@@ -241,12 +250,14 @@ impl<'g> Jacobi<'g> {
 }
 
 /// Columns in an order.
+#[track_caller]
 fn columns<'g>(matrix: Tensor<'g>, order: Tensor<'g>) -> Tensor<'g> {
     let chosen = order.one_hot(matrix.extent(2) as i32, ops::OneHot::new().axis(-1));
     matrix.matmul_t(as_float(chosen))
 }
 
 /// The largest magnitude of each matrix, at least a little.
+#[track_caller]
 fn magnitude(a: Tensor<'_>) -> Tensor<'_> {
     a.abs().max([1, 2], true).maximum(TINY)
 }

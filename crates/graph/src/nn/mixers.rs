@@ -8,6 +8,7 @@ use crate::tensor::Tensor;
 
 /// How a file stores the rates at which a recurrence forgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Decay {
     /// As logarithms, `A_log`: what transformers writes.
     #[default]
@@ -17,6 +18,7 @@ pub enum Decay {
 }
 
 impl Decay {
+    #[track_caller]
     fn param<'g>(self, graph: &'g Graph, name: &str, shape: &[usize]) -> Tensor<'g> {
         match self {
             Decay::Logarithm => graph.param(&below(name, "A_log"), shape).exp() * -1.0,
@@ -35,6 +37,7 @@ pub struct MixerCache<'g> {
 /// Mamba's mixer, with the parameters of transformers: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `out_proj`, `D` and the
 /// decay.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Mamba {
     /// Channels inside.
     pub inner: usize,
@@ -51,6 +54,7 @@ pub struct Mamba {
 /// The gated delta net of Qwen 3 Next, with the parameters of transformers: `in_proj_qkvz`, `in_proj_ba`, `conv1d`,
 /// `dt_bias`, `norm`, `out_proj` and the decay.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct GatedDeltaNet {
     /// Heads of queries and keys.
     pub key_heads: usize,
@@ -95,6 +99,23 @@ pub fn causal_conv<'g>(
 }
 
 impl Mamba {
+    /// A mixer of so many channels with so many states each, step sizes of a rank, and a convolution of 4 positions.
+    pub fn new(inner: usize, state: usize, rank: usize) -> Mamba {
+        Mamba { inner, state, rank, taps: 4, decay: Decay::default() }
+    }
+
+    /// The same with a convolution of so many positions.
+    pub fn taps(mut self, taps: usize) -> Mamba {
+        self.taps = taps;
+        self
+    }
+
+    /// The same with rates that are stored otherwise.
+    pub fn decay(mut self, decay: Decay) -> Mamba {
+        self.decay = decay;
+        self
+    }
+
     /// A cache of the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
@@ -141,6 +162,30 @@ impl Mamba {
 }
 
 impl GatedDeltaNet {
+    /// A net of so many heads of keys and of values, of so many elements each, with a convolution of 4 positions.
+    pub fn new(key_heads: usize, value_heads: usize, key: usize, value: usize) -> GatedDeltaNet {
+        let (taps, epsilon, decay) = (4, 1e-6, Decay::default());
+        GatedDeltaNet { key_heads, value_heads, key, value, taps, epsilon, decay }
+    }
+
+    /// The same with a convolution of so many positions.
+    pub fn taps(mut self, taps: usize) -> GatedDeltaNet {
+        self.taps = taps;
+        self
+    }
+
+    /// The same with another epsilon of the norm of results.
+    pub fn epsilon(mut self, epsilon: f32) -> GatedDeltaNet {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// The same with rates that are stored otherwise.
+    pub fn decay(mut self, decay: Decay) -> GatedDeltaNet {
+        self.decay = decay;
+        self
+    }
+
     fn channels(&self) -> usize {
         2 * self.key_heads * self.key + self.value_heads * self.value
     }
@@ -213,6 +258,7 @@ impl GatedDeltaNet {
     }
 }
 
+#[track_caller]
 fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
     graph.floats(shape, &vec![0.0; shape.iter().product()])
 }

@@ -1,3 +1,5 @@
+use std::panic::Location;
+
 use super::below;
 use crate::ops;
 use crate::tensor::Tensor;
@@ -90,7 +92,11 @@ impl GroupNorm {
         let shape = x.shape();
         let channels = x.extent(1);
         let rest: usize = shape.iter().skip(2).product();
-        let groups = self.groups.max(1);
+        let groups = self.groups;
+        if groups == 0 || channels % groups != 0 {
+            let message = format!("{channels} channels do not fall into {groups} groups");
+            return x.graph().mistake(message, None, Location::caller());
+        }
         let grouped = x.view([x.extent(0), groups, channels / groups * rest]);
         let normal = grouped.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(self.epsilon));
         scaled(name, normal.view(shape))

@@ -17,6 +17,7 @@ pub struct Gru {
 }
 
 /// Parameters of torch in the order of gates that Core ML has.
+#[track_caller]
 fn ordered<'g>(
     graph: &'g Graph,
     name: &str,

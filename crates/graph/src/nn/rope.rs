@@ -1,11 +1,14 @@
 //! Positions as rotations.
 
+use std::panic::Location;
+
 use crate::graph::Graph;
 use crate::ops::Gather;
 use crate::tensor::Tensor;
 
 /// Rotary positions of heads.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Rope {
     /// How many of a head's elements are rotated; those after them stay.
     pub rotated: usize,
@@ -19,6 +22,7 @@ pub struct Rope {
 
 /// Which elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RopeStyle {
     /// Element `i` and element `i + rotated / 2`, as in NeoX and the Llama of transformers.
     #[default]
@@ -84,6 +88,18 @@ impl Rope {
         Rope { rotated, theta, style: RopeStyle::default(), scaling: RopeScaling::None }
     }
 
+    /// The same with another choice of pairs.
+    pub fn style(mut self, style: RopeStyle) -> Rope {
+        self.style = style;
+        self
+    }
+
+    /// The same with stretched wave lengths.
+    pub fn scaling(mut self, scaling: RopeScaling) -> Rope {
+        self.scaling = scaling;
+        self
+    }
+
     /// Angles for each step of position, and the factor for cosines and sines.
     pub fn frequencies(&self) -> (Vec<f64>, f64) {
         let width = self.rotated as f64;
@@ -129,6 +145,14 @@ impl Rope {
     /// The tables of the first positions, as constants of shape `[positions, rotated / 2]`.
     #[track_caller]
     pub fn tables<'g>(&self, graph: &'g Graph, positions: usize) -> RopeTables<'g> {
+        let rotated = self.rotated;
+        if rotated == 0 || rotated % 2 != 0 || positions == 0 {
+            let message = format!(
+                "{positions} positions rotate {rotated} elements; accepted are 1 and more, and pairs"
+            );
+            let nothing = graph.mistake(message, None, Location::caller());
+            return RopeTables::new(nothing, nothing, self.style);
+        }
         let (frequencies, factor) = self.frequencies();
         let angles: Vec<f64> = (0..positions)
             .flat_map(|position| frequencies.iter().map(move |f| position as f64 * f))
@@ -165,6 +189,13 @@ pub fn axial_tables<'g>(
     height: usize,
     width: usize,
 ) -> RopeTables<'g> {
+    if head == 0 || head % 4 != 0 || height * width == 0 {
+        let message = format!(
+            "{height} × {width} places rotate heads of {head}; accepted are places, and multiples of 4"
+        );
+        let nothing = graph.mistake(message, None, Location::caller());
+        return RopeTables::new(nothing, nothing, RopeStyle::Interleaved);
+    }
     let quarter = head / 4;
     let frequencies: Vec<f64> =
         (0..quarter).map(|at| theta.powf(-4.0 * at as f64 / head as f64)).collect();

@@ -1,3 +1,5 @@
+use std::panic::Location;
+
 use crate::ops::{Cumsum, GatherAlongAxis, RandomCategorical, Topk};
 use crate::tensor::Tensor;
 
@@ -7,6 +9,10 @@ const NEVER: f32 = -3e4;
 /// Scores of `[batch, vocabulary]` with all but the `k` largest out of reach.
 #[track_caller]
 pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
+    if k == 0 {
+        let message = "a filter for the 0 largest scores leaves none".to_owned();
+        return logits.graph().mistake(message, None, Location::caller());
+    }
     let (largest, _) = logits.topk(Topk::new().k(k as i32).axis(-1));
     let least = largest.narrow(-1, -1..);
     logits.graph().select_or(logits.greater_equal(least), logits, NEVER)
@@ -16,6 +22,10 @@ pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
 /// probability of `p`.
 #[track_caller]
 pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
+    if !(p > 0.0 && p <= 1.0) {
+        let message = format!("a total probability of {p}; accepted are those above 0 and up to 1");
+        return logits.graph().mistake(message, None, Location::caller());
+    }
     let size = logits.last_extent();
     let (sorted, _) = logits.topk(Topk::new().k(size as i32).axis(-1));
     let probabilities = sorted.softmax_on(-1);
@@ -32,6 +42,10 @@ pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
 pub fn sample(logits: Tensor<'_>, temperature: f32, seed: Option<i32>) -> Tensor<'_> {
     if temperature == 0.0 {
         return logits.argmax(-1);
+    }
+    if !(temperature > 0.0 && temperature.is_finite()) {
+        let message = format!("a temperature of {temperature}; accepted are 0 and more");
+        return logits.graph().mistake(message, None, Location::caller());
     }
     let options = RandomCategorical::new().mode("logits").size(1);
     let options = match seed {

@@ -102,9 +102,10 @@ pub fn selective_scan<'g>(
     c: Tensor<'g>,
     start: Tensor<'g>,
 ) -> (Tensor<'g>, Tensor<'g>) {
+    let graph = x.graph();
     let first = |x: Tensor<'g>| x.transpose([1, 0, 2]);
     let sequences = [first(x), first(delta), first(b), first(c)];
-    let (last, results) = scan(x.graph(), &[start], &sequences, |carried, step| {
+    let (last, results) = scan(graph, &[start], &sequences, |carried, step| {
         let [x, delta, b, c] = [step[0], step[1], step[2], step[3]];
         let decay = (delta.unsqueeze(2) * a).exp();
         let state = carried[0] * decay + (delta * x).unsqueeze(2) * b.unsqueeze(1);
@@ -124,9 +125,10 @@ pub fn state_space_dual<'g>(
     c: Tensor<'g>,
     start: Tensor<'g>,
 ) -> (Tensor<'g>, Tensor<'g>) {
+    let graph = x.graph();
     let wide = |x: Tensor<'g>| x.transpose([1, 0, 2, 3]);
     let sequences = [wide(x), delta.transpose([1, 0, 2]), wide(b), wide(c)];
-    let (last, results) = scan(x.graph(), &[start], &sequences, |carried, step| {
+    let (last, results) = scan(graph, &[start], &sequences, |carried, step| {
         let [x, delta, b, c] = [step[0], step[1], step[2], step[3]];
         let decay = (delta * a).exp().expand_dims([2, 3]);
         let scaled = (x * delta.unsqueeze(2)).unsqueeze(3);
@@ -149,11 +151,12 @@ pub fn gated_delta<'g>(
     beta: Tensor<'g>,
     start: Tensor<'g>,
 ) -> (Tensor<'g>, Tensor<'g>) {
+    let graph = query.graph();
     let wide = |x: Tensor<'g>| x.transpose([1, 0, 2, 3]);
     let narrow = |x: Tensor<'g>| x.transpose([1, 0, 2]);
     let gate = if gate.rank() == 4 { wide(gate) } else { narrow(gate).unsqueeze(3) };
     let sequences = [wide(query), wide(key), wide(value), gate, narrow(beta)];
-    let (last, results) = scan(query.graph(), &[start], &sequences, |carried, step| {
+    let (last, results) = scan(graph, &[start], &sequences, |carried, step| {
         let [query, key, value, gate, beta] = [step[0], step[1], step[2], step[3], step[4]];
         let decayed = carried[0] * gate.exp().unsqueeze(3);
         let held = (decayed * key.unsqueeze(3)).sum([2], false);
@@ -176,9 +179,10 @@ pub fn wkv<'g>(
     bonus: Tensor<'g>,
     start: Tensor<'g>,
 ) -> (Tensor<'g>, Tensor<'g>) {
+    let graph = key.graph();
     let first = |x: Tensor<'g>| x.transpose([1, 0, 2, 3]);
     let sequences = [first(receptance), first(key), first(value), first(decay)];
-    let (last, results) = scan(key.graph(), &[start], &sequences, |carried, step| {
+    let (last, results) = scan(graph, &[start], &sequences, |carried, step| {
         let [receptance, key, value, decay] = [step[0], step[1], step[2], step[3]];
         let product = key.unsqueeze(3) * value.unsqueeze(2);
         let seen = carried[0] + product * bonus.unsqueeze(2);

@@ -7,6 +7,7 @@ use crate::ops::{Conv, Log};
 use crate::tensor::Tensor;
 
 /// The cosines and sines of a transform of `size` points to `bins` frequencies, each `[size, bins]`.
+#[track_caller]
 fn waves(graph: &Graph, size: usize, bins: usize) -> [Tensor<'_>; 2] {
     let table = |of: fn(f64) -> f64| {
         let angle = |at: usize, bin: usize| TAU * ((at * bin) % size) as f64 / size as f64;
@@ -42,6 +43,7 @@ pub fn fft<'g>(
 
 /// The logarithm of a spectrogram in bands of mel, as speech models take it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct LogMel {
     /// Points of a window, which is Hann's.
     pub window: usize,
@@ -56,6 +58,23 @@ pub struct LogMel {
 }
 
 impl LogMel {
+    /// Bands of windows of so many points, with so many points between them, at 16,000 samples a second.
+    pub fn new(window: usize, hop: usize, bands: usize) -> LogMel {
+        LogMel { window, hop, bands, rate: 16000.0, floor: 1e-10 }
+    }
+
+    /// The same at so many samples a second.
+    pub fn rate(mut self, rate: f64) -> LogMel {
+        self.rate = rate;
+        self
+    }
+
+    /// The same with another least power.
+    pub fn floor(mut self, floor: f32) -> LogMel {
+        self.floor = floor;
+        self
+    }
+
     /// Applies it to samples of `[batch, length]`: natural logarithms of `[batch, bands, windows]`, windows beginning
     /// at multiples of the hop.
     #[track_caller]
