@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-/// Shared values by key. Keys of values that nobody holds any more are let go each time that there are twice as many, so
-/// that adding one takes constant time.
+/// Shared values by key. Keys of values that nobody holds any more are let go each time that there are twice as
+/// many, so that adding one takes constant time.
 pub(super) struct Held<K, V: ?Sized> {
     values: HashMap<K, Weak<V>>,
     sweep_at: usize,
