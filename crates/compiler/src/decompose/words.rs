@@ -192,6 +192,11 @@ impl Call<'_> {
     /// 0, 1, 2 and so on.
     pub(crate) fn count(&mut self, length: &Size, dtype: ScalarType) -> Maybe {
         let end = self.size_argument(length)?;
+        self.count_to(end, length, dtype)
+    }
+
+    /// The same up to a number that is the length.
+    pub(crate) fn count_to(&mut self, end: Argument, length: &Size, dtype: ScalarType) -> Maybe {
         let given = [("end", end), ("dtype", Argument::ScalarType(dtype))];
         self.emit("aten.arange.default", &given, dtype, vec![length.clone()])
     }

@@ -156,12 +156,15 @@ impl Transform {
     ) -> Result<[Tensor; 2], Refusal> {
         let rows = call.count(inputs, ScalarType::Int64)?;
         let rows = call.unsqueeze(&rows, 1)?;
-        let columns = call.count(outputs, ScalarType::Int64)?;
         // Integers, so that the angles of many points keep their precision: 46340 points still fit 32 bits.
+        let number = call.size_argument(points)?;
+        let columns = match outputs == points {
+            true => call.count_to(number.clone(), outputs, ScalarType::Int64)?,
+            false => call.count(outputs, ScalarType::Int64)?,
+        };
         let turns = call.multiply(&rows, &columns)?;
-        let count = call.size_argument(points)?;
-        let turns = call.with("remainder", &turns, count.clone())?;
-        let count = call.full(Vec::new(), count, ScalarType::Int64)?;
+        let turns = call.with("remainder", &turns, number.clone())?;
+        let count = call.full(Vec::new(), number.clone(), ScalarType::Int64)?;
         let count = call.cast(&count, ScalarType::Float32)?;
         let turns = call.cast(&turns, ScalarType::Float32)?;
         let turns = call.divide(&turns, &count)?;
@@ -179,8 +182,7 @@ impl Transform {
                 // What has a mirror image counts twice: all but the first and the middle one.
                 let first = call.compare_number("eq", &rows, Argument::Int(0))?;
                 let twice = call.with("mul", &rows, Argument::Int(2))?;
-                let twice = call.cast(&twice, ScalarType::Float32)?;
-                let middle = call.compare("eq", &twice, &count)?;
+                let middle = call.compare_number("eq", &twice, number.clone())?;
                 let once = call.logic("logical_or", &first, &middle)?;
                 let once = call.cast(&once, ScalarType::Float32)?;
                 let weights = call.times(&once, -1.0)?;

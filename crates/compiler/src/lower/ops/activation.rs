@@ -19,24 +19,15 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.mish", |call| mapped(call, mish)),
     all("aten.elu", elu),
     all("aten.celu", celu),
-    all("aten.selu", selu),
     all("aten.leaky_relu", leaky_relu),
-    all("aten.rrelu", rrelu),
     all("aten.rrelu_with_noise_functional", rrelu),
     all("aten.prelu", prelu),
-    all("aten._prelu_kernel", prelu),
     all("aten.hardtanh", hardtanh),
-    all("aten.hardswish", |call| mapped(call, hardswish)),
     all("aten.hardsigmoid", |call| mapped(call, hardsigmoid)),
-    all("aten.hardshrink", hardshrink),
-    all("aten.softshrink", softshrink),
-    all("aten.threshold", threshold),
     all("aten.softplus", softplus),
     all("aten.log_sigmoid", |call| mapped(call, log_sigmoid)),
     all("aten.log_sigmoid_forward", log_sigmoid_forward),
     all("aten.glu", glu),
-    all("aten.dropout", |call| dropout(call, "train")),
-    all("aten.feature_dropout", |call| dropout(call, "train")),
     all("aten.alpha_dropout", |call| dropout(call, "train")),
     all("aten.feature_alpha_dropout", |call| dropout(call, "train")),
     all("aten.native_dropout", native_dropout),
@@ -126,15 +117,6 @@ fn celu(call: &mut Call<'_, '_>) -> Results {
     })
 }
 
-fn selu(call: &mut Call<'_, '_>) -> Results {
-    const ALPHA: f32 = 1.673_263_2;
-    const SCALE: f32 = 1.050_701;
-    mapped(call, |builder, x| {
-        let y = raw_elu(builder, x, ALPHA)?;
-        builder.times(y, SCALE)
-    })
-}
-
 fn slope(builder: &mut Builder, x: ValueId, alpha: f64) -> Result<ValueId, Refusal> {
     builder.emit(OpKind::LeakyRelu, [("x", x.into()), ("alpha", (alpha as f32).into())])
 }
@@ -191,40 +173,6 @@ fn hardsigmoid(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
         OpKind::SigmoidHard,
         [("x", x.into()), ("alpha", (1.0_f32 / 6.0).into()), ("beta", 0.5_f32.into())],
     )
-}
-
-fn hardswish(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let gate = hardsigmoid(builder, x)?;
-    builder.binary(OpKind::Mul, x, gate)
-}
-
-fn hardshrink(call: &mut Call<'_, '_>) -> Results {
-    let bound = call.float("lambd")? as f32;
-    mapped(call, |builder, x| {
-        let magnitude = builder.unary(OpKind::Abs, x)?;
-        let small = builder.binary(OpKind::LessEqual, magnitude, bound)?;
-        builder.select(small, 0.0_f32, x)
-    })
-}
-
-fn softshrink(call: &mut Call<'_, '_>) -> Results {
-    let bound = call.float("lambd")? as f32;
-    mapped(call, |builder, x| {
-        let inner = builder.clip(x, -bound, bound)?;
-        builder.binary(OpKind::Sub, x, inner)
-    })
-}
-
-fn threshold(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let (threshold, value) = (call.float("threshold")?, call.float("value")?);
-    if (threshold, value) == (0.0, 0.0) {
-        return relu(call);
-    }
-    let (bound, value) = (call.scalar_like(x, threshold)?, call.scalar_like(x, value)?);
-    let small = call.binary(OpKind::LessEqual, x, bound)?;
-    let y = call.select(small, value, x)?;
-    call.give(y)
 }
 
 fn softplus(call: &mut Call<'_, '_>) -> Results {

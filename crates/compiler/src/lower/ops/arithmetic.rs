@@ -16,40 +16,26 @@ use crate::lower::value::{Int, Number, Real, Truth};
 pub(crate) const ROWS: &[Row] = &[
     all("aten.add", |call| sum(call, "self", "other", OpKind::Add)),
     all("aten.sub", |call| sum(call, "self", "other", OpKind::Sub)),
-    all("aten.subtract", |call| sum(call, "self", "other", OpKind::Sub)),
     all("aten.rsub", |call| sum(call, "other", "self", OpKind::Sub)),
     all("aten.mul", product),
-    all("aten.multiply", product),
     all("aten.div", quotient),
-    all("aten.divide", quotient),
-    all("aten.true_divide", quotient),
     all("aten.floor_divide", |call| rounded_quotient(call, "floor")),
     all("aten.remainder", |call| rest(call, true)),
     all("aten.fmod", |call| rest(call, false)),
     all("aten.pow", power),
-    all("aten.float_power", power),
-    all("aten.addcmul", |call| fused(call, OpKind::Mul)),
-    all("aten.addcdiv", |call| fused(call, OpKind::RealDiv)),
-    all("aten.lerp", lerp),
-    all("aten.copysign", copysign),
     all("aten.hypot", hypot),
-    all("aten.atan2", arctangent),
-    all("aten.arctan2", arctangent),
     all("aten.maximum", |call| extremum(call, OpKind::Maximum)),
     all("aten.minimum", |call| extremum(call, OpKind::Minimum)),
-    all("aten.fmax", |call| ignoring_nan(call, OpKind::Maximum)),
-    all("aten.fmin", |call| ignoring_nan(call, OpKind::Minimum)),
     all("aten.clamp", clamp),
-    all("aten.clip", clamp),
     all("aten.clamp_min", clamp),
-    all("aten.clamp_max", clamp),
-    all("aten.xlogy", |call| times_log(call, 0.0)),
     all("aten.special_xlogy", |call| times_log(call, 0.0)),
     all("aten.special_xlog1py", |call| times_log(call, 1.0)),
     all("aten.logaddexp", |call| log_add_exp(call, 1.0)),
     all("aten.logaddexp2", |call| log_add_exp(call, std::f32::consts::LN_2)),
-    all("aten.heaviside", heaviside),
     all("aten.ldexp", load_exponent),
+    all("aten.atan2", arctangent),
+    all("aten.copysign", copysign),
+    all("aten.xlogy", |call| times_log(call, 0.0)),
 ];
 
 /// Both operands in the type of the result, `bool`s as they are.
@@ -229,60 +215,9 @@ impl Builder {
     }
 }
 
-/// `self + value · (tensor1 op tensor2)`.
-fn fused(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
-    let dtype = core_dtype(call.result_dtype()?)?;
-    let value = call.number("value")?;
-    let [x, y] = operands(call, ["tensor1", "tensor2"], dtype)?;
-    let mut z = if kind == OpKind::RealDiv && dtype == DType::Int32 {
-        refuse!("`addcdiv` of integers is no longer torch's");
-    } else {
-        call.binary(kind, x, y)?
-    };
-    if value.known() != Some(1.0) {
-        let value = call.operand_in(Operand::Number(value), dtype)?;
-        z = call.binary(OpKind::Mul, z, value)?;
-    }
-    let to = call.operand("self")?;
-    let to = call.operand_in(to, dtype)?;
-    let z = call.binary(OpKind::Add, to, z)?;
-    give_wrapped(call, z)
-}
-
-/// `self + weight · (end − self)`.
-fn lerp(call: &mut Call<'_, '_>) -> Results {
-    let (start, end) = (call.float_tensor("self")?, call.float_tensor("end")?);
-    let weight = call.operand("weight")?;
-    let weight = call.operand_in(weight, DType::Fp32)?;
-    let span = call.binary(OpKind::Sub, end, start)?;
-    let part = call.binary(OpKind::Mul, span, weight)?;
-    let z = call.binary(OpKind::Add, start, part)?;
-    call.give(z)
-}
-
-fn copysign(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.operand("self")?, call.operand("other")?);
-    let magnitude = call.operand_in(x, DType::Fp32)?;
-    let magnitude = call.emit(OpKind::Abs, [("x", magnitude)])?;
-    let minus = call.binary(OpKind::Mul, magnitude, -1.0_f32)?;
-    if let Some(number) = y.known() {
-        return call.give(if number.is_sign_negative() { minus } else { magnitude });
-    }
-    let y = call.operand_value(y, DType::Fp32)?;
-    let negative = call.is_negative(y)?;
-    let z = call.select(negative, minus, magnitude)?;
-    call.give(z)
-}
-
 fn hypot(call: &mut Call<'_, '_>) -> Results {
     let (x, y) = (call.float_tensor("self")?, call.float_tensor("other")?);
     let z = call.hypotenuse(x, y)?;
-    call.give(z)
-}
-
-fn arctangent(call: &mut Call<'_, '_>) -> Results {
-    let (y, x) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    let z = call.arctangent(y, x)?;
     call.give(z)
 }
 
@@ -292,22 +227,6 @@ impl Builder {
         let (x, y) = (self.unary(OpKind::Square, x)?, self.unary(OpKind::Square, y)?);
         let sum = self.binary(OpKind::Add, x, y)?;
         self.unary(OpKind::Sqrt, sum)
-    }
-
-    /// The angle of the vector (x, y), from −π to π.
-    pub(crate) fn arctangent(&mut self, y: ValueId, x: ValueId) -> Result<ValueId, Refusal> {
-        use std::f32::consts::PI;
-        let slope = self.binary(OpKind::RealDiv, y, x)?;
-        let near = self.unary(OpKind::Atan, slope)?;
-        // Of two zeros there is no quotient.
-        let flat = self.binary(OpKind::Equal, y, 0.0_f32)?;
-        let near = self.select(flat, 0.0_f32, near)?;
-        // On the left the angle is half a turn away; of which sign, zero tells too.
-        let below = self.is_negative(y)?;
-        let turn = self.select(below, -PI, PI)?;
-        let left = self.is_negative(x)?;
-        let turn = self.select(left, turn, 0.0_f32)?;
-        self.binary(OpKind::Add, near, turn)
     }
 }
 
@@ -320,20 +239,6 @@ pub(super) fn extremum(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
         _ => kind,
     };
     let z = call.binary(kind, x, y)?;
-    call.give(z)
-}
-
-/// The larger or the smaller of two, the other one if one is NaN.
-fn ignoring_nan(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
-    if core_dtype(call.result_dtype()?)? != DType::Fp32 {
-        return extremum(call, kind);
-    }
-    let (x, y) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    let x_is_nan = call.binary(OpKind::NotEqual, x, x)?;
-    let y_is_nan = call.binary(OpKind::NotEqual, y, y)?;
-    let of_both = call.binary(kind, x, y)?;
-    let or_x = call.select(y_is_nan, x, of_both)?;
-    let z = call.select(x_is_nan, y, or_x)?;
     call.give(z)
 }
 
@@ -421,25 +326,6 @@ impl Builder {
     }
 }
 
-/// 0 below zero, 1 above, and at zero what the second says.
-fn heaviside(call: &mut Call<'_, '_>) -> Results {
-    let dtype = match core_dtype(call.result_dtype()?)? {
-        DType::Bool => DType::Int32,
-        dtype => dtype,
-    };
-    let (x, values) = (call.operand("self")?, call.operand("values")?);
-    let (x, values) = (call.operand_value(x, dtype)?, call.operand_value(values, dtype)?);
-    let zero = call.scalar_like(x, 0.0)?;
-    let one = call.scalar_like(x, 1.0)?;
-    let above = call.binary(OpKind::Greater, x, zero.clone())?;
-    let step = call.select(above, one, zero.clone())?;
-    let at_zero = call.binary(OpKind::Equal, x, zero)?;
-    let z = call.select(at_zero, values, step)?;
-    let result = core_dtype(call.result_dtype()?)?;
-    let z = call.truthful_cast(z, result)?;
-    call.give(z)
-}
-
 /// `self · 2^other`.
 fn load_exponent(call: &mut Call<'_, '_>) -> Results {
     let (x, exponent) = (call.float_tensor("self")?, call.float_tensor("other")?);
@@ -451,4 +337,43 @@ fn load_exponent(call: &mut Call<'_, '_>) -> Results {
 /// The type in which two operands meet.
 pub(crate) fn meeting(x: Operand, y: Operand) -> Result<DType, Refusal> {
     Ok(wider(x.core()?, y.core()?))
+}
+
+/// The angle of the vector (x, y), from −π to π.
+fn arctangent(call: &mut Call<'_, '_>) -> Results {
+    let (y, x) = (call.float_tensor("self")?, call.float_tensor("other")?);
+    let z = call.arctangent(y, x)?;
+    call.give(z)
+}
+
+impl Builder {
+    /// The angle of the vector (x, y), from −π to π.
+    pub(crate) fn arctangent(&mut self, y: ValueId, x: ValueId) -> Result<ValueId, Refusal> {
+        use std::f32::consts::PI;
+        let slope = self.binary(OpKind::RealDiv, y, x)?;
+        let near = self.unary(OpKind::Atan, slope)?;
+        // Of two zeros there is no quotient.
+        let flat = self.binary(OpKind::Equal, y, 0.0_f32)?;
+        let near = self.select(flat, 0.0_f32, near)?;
+        // On the left the angle is half a turn away; of which sign, zero tells too.
+        let below = self.is_negative(y)?;
+        let turn = self.select(below, -PI, PI)?;
+        let left = self.is_negative(x)?;
+        let turn = self.select(left, turn, 0.0_f32)?;
+        self.binary(OpKind::Add, near, turn)
+    }
+}
+
+fn copysign(call: &mut Call<'_, '_>) -> Results {
+    let (x, y) = (call.operand("self")?, call.operand("other")?);
+    let magnitude = call.operand_in(x, DType::Fp32)?;
+    let magnitude = call.emit(OpKind::Abs, [("x", magnitude)])?;
+    let minus = call.binary(OpKind::Mul, magnitude, -1.0_f32)?;
+    if let Some(number) = y.known() {
+        return call.give(if number.is_sign_negative() { minus } else { magnitude });
+    }
+    let y = call.operand_value(y, DType::Fp32)?;
+    let negative = call.is_negative(y)?;
+    let z = call.select(negative, minus, magnitude)?;
+    call.give(z)
 }

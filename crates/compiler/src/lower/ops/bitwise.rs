@@ -22,9 +22,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.__xor__", |call| combine(call, Logic::Xor)),
     all("aten.bitwise_not", invert),
     all("aten.bitwise_left_shift", left_shift),
-    all("aten.__lshift__", left_shift),
     all("aten.bitwise_right_shift", right_shift),
-    all("aten.__rshift__", right_shift),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

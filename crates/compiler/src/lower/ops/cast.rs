@@ -10,7 +10,6 @@ use crate::lower::value::Lowered;
 pub(crate) const ROWS: &[Row] = &[
     all("aten.to", convert),
     all("aten._to_copy", convert),
-    all("aten.type_as", convert),
     all("aten.float", convert),
     all("aten.lift_fresh_copy", convert),
     all("aten.lift_fresh", convert),

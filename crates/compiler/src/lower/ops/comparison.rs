@@ -15,26 +15,18 @@ use crate::lower::value::{Lowered, Number, Truth};
 pub(crate) const ROWS: &[Row] = &[
     all("aten.eq", |call| compare(call, OpKind::Equal)),
     all("aten.ne", |call| compare(call, OpKind::NotEqual)),
-    all("aten.not_equal", |call| compare(call, OpKind::NotEqual)),
     all("aten.lt", |call| compare(call, OpKind::Less)),
-    all("aten.less", |call| compare(call, OpKind::Less)),
     all("aten.le", |call| compare(call, OpKind::LessEqual)),
-    all("aten.less_equal", |call| compare(call, OpKind::LessEqual)),
     all("aten.gt", |call| compare(call, OpKind::Greater)),
-    all("aten.greater", |call| compare(call, OpKind::Greater)),
     all("aten.ge", |call| compare(call, OpKind::GreaterEqual)),
-    all("aten.greater_equal", |call| compare(call, OpKind::GreaterEqual)),
     all("aten.logical_and", |call| logic(call, OpKind::LogicalAnd)),
     all("aten.logical_or", |call| logic(call, OpKind::LogicalOr)),
     all("aten.logical_xor", |call| logic(call, OpKind::LogicalXor)),
     all("aten.logical_not", logical_not),
     some("aten.where", &["self", "Scalar", "ScalarOther", "ScalarSelf"], choose),
-    all("aten.masked_fill", masked_fill),
     all("aten.isnan", is_nan),
     all("aten.isinf", |call| against_infinity(call, OpKind::Equal)),
     all("aten.isfinite", |call| against_infinity(call, OpKind::Less)),
-    all("aten.isposinf", |call| is_infinity(call, f32::INFINITY)),
-    all("aten.isneginf", |call| is_infinity(call, f32::NEG_INFINITY)),
     all("aten.isreal", |call| {
         let x = call.tensor("self")?.value;
         everywhere(call, x, true)
@@ -119,13 +111,6 @@ fn chosen(call: &mut Call<'_, '_>, condition: ValueId, a: Operand, b: Operand) -
     call.give(z)
 }
 
-fn masked_fill(call: &mut Call<'_, '_>) -> Results {
-    let mask = call.tensor("mask")?.value;
-    let mask = call.truthful_cast(mask, DType::Bool)?;
-    let (x, value) = (call.operand("self")?, call.operand("value")?);
-    chosen(call, mask, value, x)
-}
-
 /// The same answer for every element.
 fn everywhere(call: &mut Call<'_, '_>, x: ValueId, truth: bool) -> Results {
     let x = call.cast(x, DType::Int32)?;
@@ -151,15 +136,6 @@ fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     }
     let magnitude = call.unary(OpKind::Abs, x.value)?;
     let z = call.binary(kind, magnitude, f32::INFINITY)?;
-    call.give(z)
-}
-
-fn is_infinity(call: &mut Call<'_, '_>, infinity: f32) -> Results {
-    let x = call.tensor("self")?.value;
-    if call.dtype(x) != DType::Fp32 {
-        return everywhere(call, x, false);
-    }
-    let z = call.binary(OpKind::Equal, x, infinity)?;
     call.give(z)
 }
 

@@ -15,12 +15,8 @@ use crate::lower::call::{Call, Results, normalized};
 use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
-pub(crate) const ROWS: &[Row] = &[
-    some("aten.einsum", &["default"], einsum),
-    some("aten.tensordot", &["default"], tensordot),
-    all("aten.bilinear", bilinear),
-    all("aten._trilinear", trilinear),
-];
+pub(crate) const ROWS: &[Row] =
+    &[some("aten.einsum", &["default"], einsum), all("aten._trilinear", trilinear)];
 
 /// A name for an axis.
 type Label = u32;
@@ -363,60 +359,6 @@ fn labels_of(equation: &str, ranks: &[usize]) -> Result<(Vec<Vec<Label>>, Vec<La
         }
     };
     Ok((all, output))
-}
-
-/// Labels for a tensor of its own, from `first` on.
-fn own_labels(first: Label, rank: usize) -> Vec<Label> {
-    (first..first + rank as Label).collect()
-}
-
-fn tensordot(call: &mut Call<'_, '_>) -> Results {
-    let dtype = call.result_dtype()?;
-    let (x, y) = (call.tensor("self")?.value, call.tensor("other")?.value);
-    let (x, y) = (call.cast_to(x, dtype)?, call.cast_to(y, dtype)?);
-    let left = own_labels(0, call.rank(x));
-    let mut right = own_labels(100, call.rank(y));
-    let (of_x, of_y) = (call.known_ints("dims_self")?, call.known_ints("dims_other")?);
-    if of_x.len() != of_y.len() {
-        refuse!("`dims_self` has {} axes, `dims_other` {}", of_x.len(), of_y.len());
-    }
-    let mut summed = Vec::new();
-    for (of_x, of_y) in of_x.into_iter().zip(of_y) {
-        let label = left[normalized(of_x, left.len())?];
-        let axis = normalized(of_y, right.len())?;
-        right[axis] = label;
-        summed.push(label);
-    }
-    let all = left.iter().chain(&right).copied();
-    let output: Vec<_> = all.filter(|label| !summed.contains(label)).collect();
-    let operands = vec![Labelled { value: x, labels: left }, Labelled { value: y, labels: right }];
-    let z = contract(call, operands, &output)?;
-    call.give(z)
-}
-
-/// `x · weight[o] · y + bias[o]` for each `o`.
-fn bilinear(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.tensor("input1")?.value, call.tensor("input2")?.value);
-    let weight = call.tensor("weight")?.value;
-    let bias = call.optional_tensor("bias")?.map(|bias| bias.value);
-    let rank = call.rank(x);
-    if rank == 0 || call.rank(y) != rank || call.rank(weight) != 3 {
-        refuse!("`bilinear` takes two tensors of one rank and a weight of rank 3");
-    }
-    let (i, j, o) = (100, 101, 102);
-    let batch = own_labels(0, rank - 1);
-    let with = |label: Label| batch.iter().copied().chain([label]).collect::<Vec<_>>();
-    let operands = vec![
-        Labelled { value: x, labels: with(i) },
-        Labelled { value: weight, labels: vec![o, i, j] },
-        Labelled { value: y, labels: with(j) },
-    ];
-    let z = contract(call, operands, &with(o))?;
-    let z = match bias {
-        Some(bias) => call.binary(OpKind::Add, z, bias)?,
-        None => z,
-    };
-    call.give(z)
 }
 
 /// A sum of products of three tensors, which have axes of one element put in.

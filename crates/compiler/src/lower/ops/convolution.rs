@@ -18,7 +18,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.conv_transpose1d", transposed_convolution),
     all("aten.conv_transpose2d", transposed_convolution),
     all("aten.conv_transpose3d", transposed_convolution),
-    all("aten.conv_tbc", time_first_convolution),
 ];
 
 /// A convolution of either kind, as its arguments say.
@@ -237,27 +236,6 @@ fn transposed_convolution(call: &mut Call<'_, '_>) -> Results {
 
 fn either_convolution(call: &mut Call<'_, '_>) -> Results {
     if call.flag("transposed")? { transposed_convolution(call) } else { convolution(call) }
-}
-
-/// Time, batch and channels; the weight is window, input and output channels.
-fn time_first_convolution(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let weight = call.tensor("weight")?.value;
-    let bias = call.tensor("bias")?.value;
-    let pad = call.known_int("pad")? as i32;
-    let convolution = Convolution {
-        x: call.transpose(x, &[1, 2, 0])?,
-        batched: true,
-        weight: call.transpose(weight, &[2, 1, 0])?,
-        bias: Some(bias),
-        strides: vec![1],
-        dilations: vec![1],
-        groups: 1,
-        pad: vec![pad, pad],
-    };
-    let y = convolution.lower(call)?;
-    let y = call.transpose(y, &[2, 0, 1])?;
-    call.give(y)
 }
 
 /// The padding that gives as many elements as there are; an odd element goes to the end.

@@ -19,21 +19,13 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.mm", |call| binary(call, "self", "mat2", matmul)),
     all("aten._int_mm", integer_product),
     all("aten.bmm", |call| binary(call, "self", "mat2", matmul)),
-    all("aten.mv", |call| binary(call, "self", "vec", matmul)),
-    all("aten.dot", |call| binary(call, "self", "tensor", matmul)),
-    all("aten.vdot", |call| binary(call, "self", "other", matmul)),
-    all("aten.inner", |call| binary(call, "self", "other", inner)),
     all("aten.outer", |call| binary(call, "self", "vec2", outer)),
     all("aten.ger", |call| binary(call, "self", "vec2", outer)),
     all("aten.addmm", |call| added(call, "mat1", "mat2", matmul)),
     all("aten._addmm_activation", added_and_activated),
     all("aten.baddbmm", |call| added(call, "batch1", "batch2", matmul)),
-    all("aten.addbmm", |call| added(call, "batch1", "batch2", summed_matmul)),
-    all("aten.addmv", |call| added(call, "mat", "vec", matmul)),
     all("aten.addr", |call| added(call, "vec1", "vec2", outer)),
     all("aten.linalg_vecdot", vecdot),
-    all("aten.linalg_multi_dot", |call| chain(call, "tensors")),
-    all("aten.chain_matmul", |call| chain(call, "matrices")),
 ];
 
 /// What multiplies two tensors.
@@ -200,35 +192,6 @@ pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<Va
     }
 }
 
-/// Products of matrices of a batch, added up.
-fn summed_matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
-    let products = matmul(builder, x, y)?;
-    builder.reduced(OpKind::ReduceSum, products, &[0], false)
-}
-
-/// Sums over the last axes of both.
-fn inner(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
-    let (x_rank, y_rank) = (builder.rank(x), builder.rank(y));
-    if x_rank == 0 || y_rank == 0 {
-        return builder.binary(OpKind::Mul, x, y);
-    }
-    match y_rank {
-        1 => matmul(builder, x, y),
-        2 if x_rank > 1 => product(builder, x, y, false, true),
-        _ => {
-            let mut sizes = builder.dims(x)?;
-            let depth = sizes.pop().unwrap_or(Int::Known(1));
-            let mut columns = builder.dims(y)?;
-            columns.pop();
-            sizes.extend(columns);
-            let x = builder.reshape(x, &[Int::Known(-1), depth])?;
-            let y = builder.reshape(y, &[Int::Known(-1), depth])?;
-            let products = product(builder, x, y, false, true)?;
-            builder.reshape(products, &sizes)
-        }
-    }
-}
-
 fn outer(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
     let column = builder.expand_dims(x, &[1])?;
     builder.binary(OpKind::Mul, column, y)
@@ -324,16 +287,4 @@ fn added_and_activated(call: &mut Call<'_, '_>) -> Results {
         call.unary(OpKind::Relu, sum)?
     };
     call.give(y)
-}
-
-/// Products from the left to the right.
-fn chain(call: &mut Call<'_, '_>, name: &str) -> Results {
-    let dtype = call.result_dtype()?;
-    let mut tensors = call.tensors(name)?.into_iter();
-    let Some(mut product) = tensors.next() else { refuse!("`{name}` is empty") };
-    for tensor in tensors {
-        let value = multiplied(call, product, tensor, dtype, matmul)?;
-        product = Tensor { value, dtype };
-    }
-    call.give(product.value)
 }

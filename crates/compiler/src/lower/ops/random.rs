@@ -13,9 +13,7 @@ use crate::lower::value::{Int, Number};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.rand", |call| give_sized(call, uniform)),
-    all("aten.rand_like", |call| give_like(call, uniform)),
     all("aten.randn", |call| give_sized(call, normal)),
-    all("aten.randn_like", |call| give_like(call, normal)),
     all("aten.randint", |call| {
         let sizes = call.int_list("size")?;
         integers(call, &sizes)
@@ -24,10 +22,7 @@ pub(crate) const ROWS: &[Row] = &[
         let sizes = sizes_like(call)?;
         integers(call, &sizes)
     }),
-    all("aten.bernoulli", bernoulli),
-    all("aten.randperm", permutation),
     all("aten.normal", distributed),
-    all("aten.normal_functional", normal_like),
     all("aten.uniform", uniform_like),
     all("aten.exponential", exponential),
     all("aten.multinomial", multinomial),
@@ -98,15 +93,6 @@ fn sizes_like(call: &mut Call<'_, '_>) -> Result<Vec<Int>, Refusal> {
     call.dims(x)
 }
 
-fn give_like(
-    call: &mut Call<'_, '_>,
-    draw: fn(&mut Builder, &[Int]) -> Result<ValueId, Refusal>,
-) -> Results {
-    let sizes = sizes_like(call)?;
-    let y = draw(call, &sizes)?;
-    call.give(y)
-}
-
 fn integers(call: &mut Call<'_, '_>, sizes: &[Int]) -> Results {
     let low = if call.has("low") { call.known_int("low")? } else { 0 };
     let high = call.known_int("high")?;
@@ -118,38 +104,6 @@ fn integers(call: &mut Call<'_, '_>, sizes: &[Int]) -> Results {
     // A draw just below the end may be rounded up to it.
     let y = call.binary(OpKind::Minimum, y, (high - 1) as f32)?;
     let y = call.cast(y, DType::Int32)?;
-    call.give(y)
-}
-
-fn bernoulli(call: &mut Call<'_, '_>) -> Results {
-    let sizes = sizes_like(call)?;
-    let draw = uniform(call, &sizes)?;
-    let y = match call.node.argument("p") {
-        Some(coremill_pt2::Argument::Float(chance)) => {
-            call.binary(OpKind::Less, draw, *chance as f32)?
-        }
-        Some(_) => {
-            let chance = call.float_tensor("p")?;
-            call.binary(OpKind::Less, draw, chance)?
-        }
-        None => {
-            let chance = call.float_tensor("self")?;
-            call.binary(OpKind::Less, draw, chance)?
-        }
-    };
-    let result = call.result_dtype()?;
-    let y = call.cast_to(y, result)?;
-    call.give(y)
-}
-
-/// The order that sorts random numbers.
-fn permutation(call: &mut Call<'_, '_>) -> Results {
-    let count = call.int("n")?;
-    let draw = uniform(call, &[count])?;
-    let y = call.emit(
-        OpKind::Argsort,
-        [("x", draw.into()), ("axis", 0.into()), ("ascending", true.into())],
-    )?;
     call.give(y)
 }
 
@@ -170,13 +124,6 @@ fn distributed(call: &mut Call<'_, '_>) -> Results {
     let y = call.binary(OpKind::Mul, y, deviation)?;
     let mean = call.operand_in(mean, DType::Fp32)?;
     let y = call.binary(OpKind::Add, y, mean)?;
-    call.give(y)
-}
-
-fn normal_like(call: &mut Call<'_, '_>) -> Results {
-    let (mean, deviation) = (call.float("mean")? as f32, call.float("std")? as f32);
-    let sizes = sizes_like(call)?;
-    let y = normal_of(call, &sizes, mean, deviation)?;
     call.give(y)
 }
 

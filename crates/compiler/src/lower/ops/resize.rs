@@ -28,7 +28,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten._upsample_nearest_exact3d", |call| nearest(call, 3, true)),
     all("aten.upsample_linear1d", |call| linear(call, 1)),
     all("aten.upsample_bilinear2d", |call| linear(call, 2)),
-    all("aten.upsample_trilinear3d", |call| linear(call, 3)),
     all("aten.upsample_bicubic2d", |call| filtered(call, Filter::Cubic)),
     all("aten._upsample_bilinear2d_aa", |call| filtered(call, Filter::SmoothLinear)),
     all("aten._upsample_bicubic2d_aa", |call| filtered(call, Filter::SmoothCubic)),

@@ -17,7 +17,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.grid_sampler", grid_sampler),
     all("aten.grid_sampler_2d", grid_sampler),
     all("aten.grid_sampler_3d", grid_sampler),
-    all("aten.affine_grid_generator", affine_grid),
 ];
 
 /// What lies outside.
@@ -302,48 +301,4 @@ pub(crate) fn cubic_weights(
     let far = polynomial([a, -5.0 * a, 8.0 * a, -4.0 * a])?;
     let is_near = builder.binary(OpKind::LessEqual, distance, 1.0f32)?;
     builder.select(is_near, near, far)
-}
-
-/// The points of a grid, moved by a matrix for each picture.
-fn affine_grid(call: &mut Call<'_, '_>) -> Results {
-    let theta = call.tensor("theta")?.value;
-    let sizes = call.int_list("size")?;
-    let align_corners = call.flag("align_corners")?;
-    let extents: Option<Vec<_>> = sizes.iter().skip(2).map(|size| size.known()).collect();
-    let Some(extents @ [_, _, ..]) = extents.as_deref() else {
-        refuse!("`size` is not known before the program runs, or has no picture");
-    };
-    let base = base_grid(call, extents, align_corners);
-    let points = call.emit(
-        OpKind::Matmul,
-        [("x", base.into()), ("y", theta.into()), ("transpose_y", true.into())],
-    )?;
-    let mut result: Vec<_> = vec![Int::Known(-1)];
-    result.extend(extents.iter().map(|&extent| Int::Known(extent)));
-    result.push(Int::Known(extents.len() as i64));
-    let grid = call.reshape(points, &result)?;
-    call.give(grid)
-}
-
-/// Each point of a grid by its coordinates, the last axis first, and a one.
-fn base_grid(builder: &mut Builder, extents: &[i64], align_corners: bool) -> ValueId {
-    let line = |at: i64, extent: i64| match align_corners {
-        true if extent == 1 => 0.0,
-        true => (2.0 * at as f64 / (extent - 1) as f64 - 1.0) as f32,
-        false => ((2.0 * at as f64 + 1.0) / extent as f64 - 1.0) as f32,
-    };
-    let mut points: Vec<Vec<f32>> = vec![vec![1.0]];
-    for &extent in extents {
-        let longer = points.iter().flat_map(|point| {
-            (0..extent).map(move |at| {
-                let mut longer = vec![line(at, extent)];
-                longer.extend(point);
-                longer
-            })
-        });
-        points = longer.collect();
-    }
-    let shape = [points.len() as u64, extents.len() as u64 + 1];
-    let elements: Vec<f32> = points.into_iter().flatten().collect();
-    builder.float_constant(&shape, &elements)
 }

@@ -13,7 +13,6 @@ pub(crate) const ROWS: &[Row] = &[
     some("aten.softmax", &["int"], |call| along(call, softmax)),
     all("aten.special_softmax", |call| along(call, softmax)),
     all("aten._softmax", |call| along(call, softmax)),
-    all("aten._safe_softmax", |call| along(call, safe_softmax)),
     some("aten.log_softmax", &["int"], |call| along(call, log_softmax)),
     all("aten.special_log_softmax", |call| along(call, log_softmax)),
     all("aten._log_softmax", |call| along(call, log_softmax)),
@@ -45,17 +44,6 @@ fn along(
 
 fn softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {
     builder.emit(OpKind::Softmax, [("x", x.into()), ("axis", axis.into())])
-}
-
-/// Zeros, rather than NaN, where everything is masked.
-fn safe_softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {
-    let y = softmax(builder, x, axis)?;
-    let largest = builder.emit(
-        OpKind::ReduceMax,
-        [("x", x.into()), ("axes", [axis].into()), ("keep_dims", true.into())],
-    )?;
-    let masked = builder.binary(OpKind::Equal, largest, f32::NEG_INFINITY)?;
-    builder.select(masked, 0.0_f32, y)
 }
 
 fn log_softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {

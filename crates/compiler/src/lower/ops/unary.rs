@@ -12,15 +12,8 @@ use crate::lower::row::{Row, all};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.abs", abs),
-    all("aten.absolute", abs),
     all("aten.neg", neg),
-    all("aten.negative", neg),
     all("aten.sign", sign),
-    all("aten.sgn", sign),
-    all("aten.positive", |call| {
-        let x = call.tensor("self")?;
-        Ok(vec![crate::lower::value::Lowered::Tensor(x)])
-    }),
     all("aten.exp", |call| plain(call, OpKind::Exp)),
     all("aten.exp2", |call| plain(call, OpKind::Exp2)),
     all("aten.special_exp2", |call| plain(call, OpKind::Exp2)),
@@ -29,50 +22,32 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.cos", |call| plain(call, OpKind::Cos)),
     all("aten.tan", |call| plain(call, OpKind::Tan)),
     all("aten.asin", |call| plain(call, OpKind::Asin)),
-    all("aten.arcsin", |call| plain(call, OpKind::Asin)),
     all("aten.acos", |call| plain(call, OpKind::Acos)),
-    all("aten.arccos", |call| plain(call, OpKind::Acos)),
     all("aten.atan", |call| plain(call, OpKind::Atan)),
-    all("aten.arctan", |call| plain(call, OpKind::Atan)),
     all("aten.sinh", |call| plain(call, OpKind::Sinh)),
     all("aten.cosh", |call| plain(call, OpKind::Cosh)),
     all("aten.tanh", |call| plain(call, OpKind::Tanh)),
     all("aten.atanh", |call| plain(call, OpKind::Atanh)),
-    all("aten.arctanh", |call| plain(call, OpKind::Atanh)),
     all("aten.erf", |call| plain(call, OpKind::Erf)),
-    all("aten.special_erf", |call| plain(call, OpKind::Erf)),
     all("aten.sigmoid", |call| plain(call, OpKind::Sigmoid)),
-    all("aten.special_expit", |call| plain(call, OpKind::Sigmoid)),
-    all("aten.asinh", |call| mapped(call, Builder::asinh)),
-    all("aten.arcsinh", |call| mapped(call, Builder::asinh)),
-    all("aten.acosh", |call| mapped(call, acosh)),
-    all("aten.arccosh", |call| mapped(call, acosh)),
-    all("aten.expm1", |call| mapped(call, expm1)),
-    all("aten.special_expm1", |call| mapped(call, expm1)),
-    all("aten.erfc", |call| mapped(call, erfc)),
     all("aten.special_erfc", |call| mapped(call, erfc)),
     all("aten.log", |call| mapped(call, |b, x| b.log(x, 0.0))),
     all("aten.log1p", |call| mapped(call, |b, x| b.log(x, 1.0))),
-    all("aten.special_log1p", |call| mapped(call, |b, x| b.log(x, 1.0))),
     all("aten.log2", |call| mapped(call, |b, x| log_to(b, x, std::f32::consts::LOG2_E))),
     all("aten.log10", |call| mapped(call, |b, x| log_to(b, x, std::f32::consts::LOG10_E))),
     all("aten.rsqrt", |call| mapped(call, Builder::rsqrt)),
     all("aten.reciprocal", |call| mapped(call, Builder::reciprocal)),
-    all("aten.deg2rad", |call| mapped(call, |b, x| b.times(x, std::f32::consts::PI / 180.0))),
-    all("aten.rad2deg", |call| mapped(call, |b, x| b.times(x, 180.0 / std::f32::consts::PI))),
-    all("aten.sinc", |call| mapped(call, sinc)),
     all("aten.special_sinc", |call| mapped(call, sinc)),
     all("aten.square", square),
     all("aten.ceil", |call| whole(call, |b, x| b.unary(OpKind::Ceil, x))),
     all("aten.floor", |call| whole(call, |b, x| b.unary(OpKind::Floor, x))),
     all("aten.trunc", |call| whole(call, Builder::trunc)),
-    all("aten.fix", |call| whole(call, Builder::trunc)),
     all("aten.round", round),
-    all("aten.special_round", round),
-    all("aten.frac", |call| mapped(call, frac)),
     all("aten.nan_to_num", nan_to_num),
+    all("aten.asinh", |call| mapped(call, Builder::asinh)),
+    all("aten.acosh", |call| mapped(call, acosh)),
+    all("aten.expm1", |call| mapped(call, expm1)),
     all("aten.logit", logit),
-    all("aten.special_logit", logit),
 ];
 
 /// A function of floats; integers become floats first.
@@ -122,38 +97,6 @@ impl Builder {
     pub(crate) fn times(&mut self, x: ValueId, factor: f32) -> Result<ValueId, Refusal> {
         if factor == 1.0 { Ok(x) } else { self.binary(OpKind::Mul, x, factor) }
     }
-
-    /// `√(x² + 1)` without squares of large numbers: the larger of |x| and 1, times what the smaller one adds.
-    fn asinh(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
-        let magnitude = self.unary(OpKind::Abs, x)?;
-        let larger = self.binary(OpKind::Maximum, magnitude, 1.0_f32)?;
-        let smaller = self.binary(OpKind::Minimum, magnitude, 1.0_f32)?;
-        let ratio = self.binary(OpKind::RealDiv, smaller, larger)?;
-        let square = self.unary(OpKind::Square, ratio)?;
-        let sum = self.binary(OpKind::Add, square, 1.0_f32)?;
-        let root = self.unary(OpKind::Sqrt, sum)?;
-        let root = self.binary(OpKind::Mul, root, larger)?;
-        let sum = self.binary(OpKind::Add, magnitude, root)?;
-        let log = self.log(sum, 0.0)?;
-        let sign = self.unary(OpKind::Sign, x)?;
-        self.binary(OpKind::Mul, log, sign)
-    }
-}
-
-/// `log(x + √(x − 1) · √(x + 1))`, in which nothing is squared.
-fn acosh(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let below = builder.binary(OpKind::Sub, x, 1.0_f32)?;
-    let below = builder.unary(OpKind::Sqrt, below)?;
-    let above = builder.binary(OpKind::Add, x, 1.0_f32)?;
-    let above = builder.unary(OpKind::Sqrt, above)?;
-    let root = builder.binary(OpKind::Mul, below, above)?;
-    let sum = builder.binary(OpKind::Add, x, root)?;
-    builder.log(sum, 0.0)
-}
-
-fn expm1(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let power = builder.unary(OpKind::Exp, x)?;
-    builder.binary(OpKind::Sub, power, 1.0_f32)
 }
 
 fn erfc(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
@@ -173,11 +116,6 @@ fn sinc(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
     let ratio = builder.binary(OpKind::RealDiv, sine, angle)?;
     let zero = builder.binary(OpKind::Equal, x, 0.0_f32)?;
     builder.select(zero, 1.0_f32, ratio)
-}
-
-fn frac(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let whole = builder.trunc(x)?;
-    builder.binary(OpKind::Sub, x, whole)
 }
 
 fn neg(call: &mut Call<'_, '_>) -> Results {
@@ -260,6 +198,40 @@ fn nan_to_num(call: &mut Call<'_, '_>) -> Results {
     let lowest = call.binary(OpKind::Equal, x.value, f32::NEG_INFINITY)?;
     let y = call.select(lowest, below, y)?;
     call.give(y)
+}
+
+impl Builder {
+    /// `√(x² + 1)` without squares of large numbers: the larger of |x| and 1, times what the smaller one adds.
+    fn asinh(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
+        let magnitude = self.unary(OpKind::Abs, x)?;
+        let larger = self.binary(OpKind::Maximum, magnitude, 1.0_f32)?;
+        let smaller = self.binary(OpKind::Minimum, magnitude, 1.0_f32)?;
+        let ratio = self.binary(OpKind::RealDiv, smaller, larger)?;
+        let square = self.unary(OpKind::Square, ratio)?;
+        let sum = self.binary(OpKind::Add, square, 1.0_f32)?;
+        let root = self.unary(OpKind::Sqrt, sum)?;
+        let root = self.binary(OpKind::Mul, root, larger)?;
+        let sum = self.binary(OpKind::Add, magnitude, root)?;
+        let log = self.log(sum, 0.0)?;
+        let sign = self.unary(OpKind::Sign, x)?;
+        self.binary(OpKind::Mul, log, sign)
+    }
+}
+
+/// `log(x + √(x − 1) · √(x + 1))`, in which nothing is squared.
+fn acosh(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    let below = builder.binary(OpKind::Sub, x, 1.0_f32)?;
+    let below = builder.unary(OpKind::Sqrt, below)?;
+    let above = builder.binary(OpKind::Add, x, 1.0_f32)?;
+    let above = builder.unary(OpKind::Sqrt, above)?;
+    let root = builder.binary(OpKind::Mul, below, above)?;
+    let sum = builder.binary(OpKind::Add, x, root)?;
+    builder.log(sum, 0.0)
+}
+
+fn expm1(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    let power = builder.unary(OpKind::Exp, x)?;
+    builder.binary(OpKind::Sub, power, 1.0_f32)
 }
 
 /// `log(x / (1 − x))`, of `x` between `eps` and `1 − eps`.

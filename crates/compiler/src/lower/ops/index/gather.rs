@@ -4,19 +4,15 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 
 use super::{as_numbers, gathered, wrapped};
-use crate::error::{Refusal, refuse};
+use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::ops::shape::{Range, broadcast_sizes, expanded, mapped, sliced, to_sizes};
+use crate::lower::ops::shape::{Range, mapped, sliced, to_sizes};
 use crate::lower::row::{Row, all};
 use crate::lower::value::Int;
 
-pub(super) const ROWS: &[Row] = &[
-    all("aten.gather", gather),
-    all("aten.take", take),
-    all("aten.take_along_dim", take_along),
-    all("aten.index_select", index_select),
-];
+pub(super) const ROWS: &[Row] =
+    &[all("aten.gather", gather), all("aten.take", take), all("aten.index_select", index_select)];
 
 /// The elements at indices that stand beside the tensor along an axis.
 pub(super) fn gathered_along(
@@ -59,27 +55,6 @@ fn take(call: &mut Call<'_, '_>) -> Results {
         let extent = call.dim(flat, 0)?;
         let indices = wrapped(call, indices, extent)?;
         gathered(call, flat, indices, 0)
-    })
-}
-
-fn take_along(call: &mut Call<'_, '_>) -> Results {
-    let indices = call.tensor("indices")?.value;
-    mapped(call, "self", |call, x| {
-        if !call.has("dim") {
-            let x = to_sizes(call, x, &[Int::Known(-1)])?;
-            let indices = to_sizes(call, indices, &[Int::Known(-1)])?;
-            return gathered(call, x, indices, 0);
-        }
-        let axis = call.axis("dim", call.rank(x))?;
-        if call.rank(indices) != call.rank(x) {
-            refuse!("takes indices of rank {} for rank {}", call.rank(indices), call.rank(x));
-        }
-        let sizes = broadcast_sizes(call, &[x, indices])?;
-        let (mut of_x, mut of_indices) = (sizes.clone(), sizes);
-        (of_x[axis], of_indices[axis]) = (Int::Known(-1), Int::Known(-1));
-        let x = expanded(call, x, &of_x)?;
-        let indices = expanded(call, indices, &of_indices)?;
-        gathered_along(call, x, indices, axis)
     })
 }
 

@@ -13,12 +13,11 @@ use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] = &[
-    some("aten.nonzero", &["default"], nonzero),
-    all("aten.argwhere", nonzero),
     some("aten.where", &["default"], nonzero_by_axis),
     all("aten.nonzero_numpy", nonzero_by_axis),
     all("aten.masked_select", masked_select),
     all("aten.masked_scatter", masked_scatter),
+    some("aten.nonzero", &["default"], nonzero),
 ];
 
 /// The places of what is not zero, a row for each.
@@ -45,12 +44,6 @@ pub(super) fn mask_places(builder: &mut Builder, mask: ValueId) -> Result<Vec<Va
     }
     let rows = places(builder, mask)?;
     (0..rank as i64).map(|axis| taken_at(builder, rows, 1, Int::Known(axis))).collect()
-}
-
-fn nonzero(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let y = places(call, x)?;
-    call.give(y)
 }
 
 fn nonzero_by_axis(call: &mut Call<'_, '_>) -> Results {
@@ -109,5 +102,11 @@ fn masked_scatter(call: &mut Call<'_, '_>) -> Results {
     let picked = gathered(call, source, places, 0)?;
     let picked = to_sizes(call, picked, &dims)?;
     let y = call.select(mask, picked, x)?;
+    call.give(y)
+}
+
+fn nonzero(call: &mut Call<'_, '_>) -> Results {
+    let x = call.tensor("self")?.value;
+    let y = places(call, x)?;
     call.give(y)
 }

@@ -19,25 +19,13 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.permute_copy", permute),
     some("aten.transpose", &["int"], |call| swap(call, "dim0", "dim1")),
     some("aten.transpose_copy", &["int"], |call| swap(call, "dim0", "dim1")),
-    all("aten.swapdims", |call| swap(call, "dim0", "dim1")),
-    all("aten.swapaxes", |call| swap(call, "axis0", "axis1")),
     all("aten.t", reverse_axes),
     all("aten.t_copy", reverse_axes),
-    all("aten.numpy_T", reverse_axes),
-    all("aten.mT", swap_last),
-    all("aten.adjoint", swap_last),
-    all("aten.mH", swap_last),
     all("aten.matrix_H", swap_last),
-    all("aten.movedim", move_axes),
-    all("aten.moveaxis", move_axes),
     all("aten.flip", flip),
-    all("aten.fliplr", |call| flip_axis(call, 1)),
-    all("aten.flipud", |call| flip_axis(call, 0)),
-    all("aten.rot90", rotate),
     all("aten.roll", roll),
     all("aten.pixel_shuffle", pixel_shuffle),
     all("aten.pixel_unshuffle", pixel_unshuffle),
-    all("aten.channel_shuffle", channel_shuffle),
     all("aten.native_channel_shuffle", channel_shuffle),
 ];
 
@@ -87,29 +75,6 @@ fn swap_last(call: &mut Call<'_, '_>) -> Results {
     })
 }
 
-fn move_axes(call: &mut Call<'_, '_>) -> Results {
-    let from = call.known_ints("source")?;
-    let to = call.known_ints("destination")?;
-    mapped(call, "self", |call, x| {
-        let rank = call.rank(x);
-        let place = |axes: &[i64]| {
-            axes.iter().map(|&axis| normalized(axis, rank)).collect::<Result<Vec<_>, _>>()
-        };
-        let (from, to) = (place(&from)?, place(&to)?);
-        let mut order = vec![usize::MAX; rank];
-        for (&from, &to) in from.iter().zip(&to) {
-            if let Some(slot) = order.get_mut(to) {
-                *slot = from;
-            }
-        }
-        let mut rest = (0..rank).filter(|axis| !from.contains(axis));
-        for slot in order.iter_mut().filter(|slot| **slot == usize::MAX) {
-            *slot = rest.next().unwrap_or(0);
-        }
-        call.transpose(x, &order)
-    })
-}
-
 fn flip(call: &mut Call<'_, '_>) -> Results {
     mapped(call, "self", |call, x| {
         let rank = call.rank(x);
@@ -119,35 +84,12 @@ fn flip(call: &mut Call<'_, '_>) -> Results {
     })
 }
 
-fn flip_axis(call: &mut Call<'_, '_>, axis: usize) -> Results {
-    mapped(call, "self", |call, x| flipped(call, x, &[axis]))
-}
-
 fn flipped(builder: &mut Builder, x: ValueId, axes: &[usize]) -> Result<ValueId, Refusal> {
     if axes.is_empty() || builder.rank(x) == 0 {
         return Ok(x);
     }
     let axes: Vec<_> = axes.iter().map(|&axis| axis as i32).collect();
     builder.emit(OpKind::Reverse, [("x", x.into()), ("axes", axes.as_slice().into())])
-}
-
-fn rotate(call: &mut Call<'_, '_>) -> Results {
-    let turns = call.known_int("k")?.rem_euclid(4);
-    mapped(call, "self", |call, x| {
-        let rank = call.rank(x);
-        let [first, second] = call.known_ints("dims")?[..] else {
-            refuse!("a rotation takes two axes");
-        };
-        let (first, second) = (normalized(first, rank)?, normalized(second, rank)?);
-        match turns {
-            0 => Ok(x),
-            2 => flipped(call, x, &[first, second]),
-            turns => {
-                let x = flipped(call, x, &[if turns == 1 { second } else { first }])?;
-                swapped(call, x, first, second)
-            }
-        }
-    })
 }
 
 fn roll(call: &mut Call<'_, '_>) -> Results {

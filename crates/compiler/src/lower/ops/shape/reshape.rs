@@ -16,14 +16,10 @@ pub(super) const ROWS: &[Row] = &[
     some("aten.view", &["dtype"], reinterpret),
     some("aten.view_copy", &["default"], |call| view(call, "size")),
     some("aten.view_copy", &["dtype"], reinterpret),
-    all("aten._unsafe_view", |call| view(call, "size")),
     all("aten.reshape", |call| view(call, "shape")),
     all("aten._reshape_alias", |call| view(call, "size")),
     all("aten._reshape_copy", |call| view(call, "size")),
-    all("aten.reshape_as", view_as),
-    all("aten.view_as", view_as),
     some("aten.flatten", &["using_ints"], flatten),
-    all("aten.ravel", flatten_all),
     some("aten.unflatten", &["int"], unflatten),
     all("aten.squeeze", squeeze),
     all("aten.squeeze_copy", squeeze),
@@ -49,12 +45,6 @@ fn view(call: &mut Call<'_, '_>, name: &str) -> Results {
     mapped(call, "self", |call, x| resized(call, x, &sizes))
 }
 
-fn view_as(call: &mut Call<'_, '_>) -> Results {
-    let other = call.tensor("other")?.value;
-    let sizes = call.dims(other)?;
-    mapped(call, "self", |call, x| resized(call, x, &sizes))
-}
-
 fn flatten(call: &mut Call<'_, '_>) -> Results {
     mapped(call, "self", |call, x| {
         let rank = call.rank(x);
@@ -73,10 +63,6 @@ fn flatten(call: &mut Call<'_, '_>) -> Results {
         }
         resized(call, x, &sizes)
     })
-}
-
-fn flatten_all(call: &mut Call<'_, '_>) -> Results {
-    mapped(call, "self", |call, x| resized(call, x, &[Int::Known(-1)]))
 }
 
 fn unflatten(call: &mut Call<'_, '_>) -> Results {

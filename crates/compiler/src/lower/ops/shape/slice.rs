@@ -23,24 +23,15 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.narrow_copy", narrow),
     some("aten.split", &["Tensor"], split_evenly),
     some("aten.split_copy", &["Tensor"], split_evenly),
-    some("aten.unsafe_split", &["Tensor"], split_evenly),
     some("aten.split", &["sizes"], |call| split_sizes(call, "split_size")),
     all("aten.split_with_sizes", |call| split_sizes(call, "split_sizes")),
     all("aten.split_with_sizes_copy", |call| split_sizes(call, "split_sizes")),
     all("aten.unsafe_split_with_sizes", |call| split_sizes(call, "split_sizes")),
     all("aten.chunk", chunk),
     all("aten.unsafe_chunk", chunk),
-    some("aten.tensor_split", &["sections"], |call| split_sections(call, "sections", None)),
-    some("aten.tensor_split", &["indices"], |call| split_at(call, None)),
-    some("aten.tensor_split", &["tensor_indices_or_sections"], split_by_tensor),
-    some("aten.hsplit", &["int"], |call| split_sections(call, "sections", Some(1))),
-    some("aten.hsplit", &["array"], |call| split_at(call, Some(1))),
-    some("aten.vsplit", &["int"], |call| split_sections(call, "sections", Some(0))),
-    some("aten.vsplit", &["array"], |call| split_at(call, Some(0))),
-    some("aten.dsplit", &["int"], |call| split_sections(call, "sections", Some(2))),
-    some("aten.dsplit", &["array"], |call| split_at(call, Some(2))),
     some("aten.unbind", &["int"], unbind),
     some("aten.unbind_copy", &["int"], unbind),
+    some("aten.tensor_split", &["tensor_indices_or_sections"], split_by_tensor),
 ];
 
 /// What is taken along an axis: from `begin` up to `end`, every `step`th. Negative bounds count from the end.
@@ -290,11 +281,6 @@ fn chunk(call: &mut Call<'_, '_>) -> Results {
     })
 }
 
-fn split_sections(call: &mut Call<'_, '_>, name: &str, axis: Option<usize>) -> Results {
-    let sections = call.known_int(name)?;
-    split_into(call, sections, axis)
-}
-
 /// The first parts are larger by one where the extent cannot be divided.
 fn split_into(call: &mut Call<'_, '_>, sections: i64, axis: Option<usize>) -> Results {
     mapped_to_all(call, "self", |call, x| {
@@ -322,11 +308,6 @@ fn axis_or(call: &mut Call<'_, '_>, x: ValueId, axis: Option<usize>) -> Result<u
     }
 }
 
-fn split_at(call: &mut Call<'_, '_>, axis: Option<usize>) -> Results {
-    let ends = call.int_list("indices")?;
-    split_before(call, &ends, axis)
-}
-
 /// Parts of which each but the last ends at an index.
 fn split_before(call: &mut Call<'_, '_>, ends: &[Int], axis: Option<usize>) -> Results {
     mapped_to_all(call, "self", |call, x| {
@@ -340,22 +321,6 @@ fn split_before(call: &mut Call<'_, '_>, ends: &[Int], axis: Option<usize>) -> R
         values.push(sliced(call, x, axis, Range::from(begin))?);
         Ok(values)
     })
-}
-
-/// A tensor without axes says how many parts there are, which the program has noted, too; a vector says where each
-/// ends.
-fn split_by_tensor(call: &mut Call<'_, '_>) -> Results {
-    let indices = call.tensor("tensor_indices_or_sections")?.value;
-    let count = parts(call) as i64;
-    if call.rank(indices) == 0 {
-        return split_into(call, count, None);
-    }
-    let mut ends = Vec::new();
-    for at in 0..count - 1 {
-        let end = taken_at(call, indices, 0, Int::Known(at))?;
-        ends.push(call.int_of(end));
-    }
-    split_before(call, &ends, None)
 }
 
 /// Parts of these sizes one after the other; the last takes what is left.
@@ -426,4 +391,20 @@ fn unbind(call: &mut Call<'_, '_>) -> Results {
         let count = parts(call) as i64;
         (0..count).map(|at| taken_at(call, x, axis, Int::Known(at))).collect()
     })
+}
+
+/// A tensor without axes says how many parts there are, which the program has noted, too; a vector says where each
+/// ends.
+fn split_by_tensor(call: &mut Call<'_, '_>) -> Results {
+    let indices = call.tensor("tensor_indices_or_sections")?.value;
+    let count = parts(call) as i64;
+    if call.rank(indices) == 0 {
+        return split_into(call, count, None);
+    }
+    let mut ends = Vec::new();
+    for at in 0..count - 1 {
+        let end = taken_at(call, indices, 0, Int::Known(at))?;
+        ends.push(call.int_of(end));
+    }
+    split_before(call, &ends, None)
 }

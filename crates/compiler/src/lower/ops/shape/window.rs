@@ -22,7 +22,6 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.unfold_copy", unfold),
     all("aten.im2col", columns),
     all("aten.col2im", from_columns),
-    all("aten.as_strided", as_strided),
     all("aten.as_strided_copy", as_strided),
     all("aten.as_strided_scatter", as_strided_scatter),
 ];

@@ -13,14 +13,11 @@ use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
 use crate::lower::high_rank::MAX_RANK;
 use crate::lower::ops::index::written_along;
-use crate::lower::row::{Row, all, some};
+use crate::lower::row::{Row, all};
 use crate::lower::value::Int;
 
-pub(super) const ROWS: &[Row] = &[
-    all("aten.slice_scatter", slice_scatter),
-    all("aten.select_scatter", select_scatter),
-    some("aten.copy", &["default"], copy),
-];
+pub(super) const ROWS: &[Row] =
+    &[all("aten.slice_scatter", slice_scatter), all("aten.select_scatter", select_scatter)];
 
 fn slice_scatter(call: &mut Call<'_, '_>) -> Results {
     let (x, update) = both(call)?;
@@ -159,13 +156,6 @@ fn written_over(
     let behind: Vec<_> = (1..(builder.rank(x) - axis) as i32).collect();
     let written = builder.expand_dims(written, &behind)?;
     builder.select(written, row, x)
-}
-
-fn copy(call: &mut Call<'_, '_>) -> Results {
-    let (x, update) = both(call)?;
-    let dims = call.dims(x)?;
-    let y = expanded(call, update, &dims)?;
-    call.give(y)
 }
 
 /// A tensor without elements. Core ML has none, but what is joined with one, or writes one, does nothing by it.
