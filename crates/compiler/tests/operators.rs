@@ -9,29 +9,62 @@ mod operators;
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
 
+use coremill_pt2::Schema;
 use draw::Draw;
 
-/// Without `COREMILL_CALLS`, which says how many calls are made of each operator, one in so many operators is called once.
+/// Without `COREMILL_CALLS`, which says how many calls are made of each operator, and `COREMILL_SECONDS`, which says for
+/// how long, one in so many operators is called once.
 const SAMPLED: usize = 6;
+/// In how many tries each operator is reached.
+const TRIES: u64 = 64;
 /// Far more than any call takes.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Each operator of the schemas has calls that come to lowering, or is refused itself before.
+#[test]
+fn every_operator_is_reached() {
+    let unreached = |(index, schema): (usize, &Schema)| {
+        let mut reason = String::new();
+        let reached = (0..TRIES).any(|call| {
+            let seed = ((index as u64) << 20 | call).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let reached = operators::reach(schema, &mut Draw::new(&[], seed));
+            reached.map_err(|error| reason = error.to_string()).is_ok()
+        });
+        (!reached).then(|| format!("{}: {reason}", schema.name))
+    };
+    let unreached: Vec<_> =
+        operators::operators().iter().enumerate().filter_map(unreached).collect();
+    assert!(unreached.is_empty(), "{} are not:\n{}", unreached.len(), unreached.join("\n"));
+}
 
 #[test]
 fn every_operator_is_lowered_or_refused() {
     let setting = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (calls, seed) = (setting("COREMILL_CALLS"), setting("COREMILL_SEED").unwrap_or(0));
+    let seconds = setting("COREMILL_SECONDS");
     let only = std::env::var("COREMILL_OPERATOR").unwrap_or_default();
-    let (mut read, mut lowered, mut broken) = (0, 0, Vec::new());
-    for (index, schema) in operators::operators().iter().enumerate() {
-        if !schema.name.contains(&only) || calls.is_none() && index % SAMPLED != 0 {
-            continue;
-        }
-        for call in 0..calls.unwrap_or(1) {
+    let begun = Instant::now();
+    let is_over = || seconds.is_some_and(|seconds| begun.elapsed().as_secs() >= seconds);
+    let rounds = if seconds.is_some() { u64::MAX } else { calls.unwrap_or(1) };
+    let all = operators::operators();
+    let chosen = |(index, schema): &(usize, &Schema)| {
+        let is_whole = calls.is_some() || seconds.is_some();
+        schema.name.contains(&only) && (is_whole || index % SAMPLED == 0)
+    };
+    let chosen: Vec<_> = all.iter().enumerate().filter(chosen).collect();
+    let (mut reached, mut read, mut lowered, mut broken) =
+        (vec![false; all.len()], 0, 0, Vec::new());
+    for call in (0..rounds).take_while(|_| !is_over()) {
+        for (index, schema) in &chosen {
+            if is_over() {
+                break;
+            }
             let seed =
-                (seed << 40 | (index as u64) << 20 | call).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                (seed << 40 | (*index as u64) << 20 | call).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let start = Instant::now();
             match catch_unwind(|| operators::call(schema, &mut Draw::new(&[], seed))) {
                 Ok(outcome) => {
+                    reached[*index] |= outcome.is_some();
                     read += usize::from(outcome.is_some());
                     lowered += usize::from(outcome.is_some_and(|ways| ways > 0));
                 }
@@ -42,7 +75,8 @@ fn every_operator_is_lowered_or_refused() {
             }
         }
     }
-    println!("{read} calls were read, {lowered} of them lowered");
+    let count = reached.iter().filter(|reached| **reached).count();
+    println!("{read} calls of {count} of {} operators were read, {lowered} lowered", all.len());
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     // Calls that are refused at once would show nothing.
     assert!(!only.is_empty() || read > 400 && lowered > 50, "{read} were read, {lowered} lowered");
