@@ -48,7 +48,7 @@ fn no_program_panics_and_plans_change_no_result() {
             Ok(Outcome::Refused | Outcome::Failed) => {}
             Ok(Outcome::Ran) => ran += 1,
             Ok(Outcome::Compared) => compared += 1,
-            Err(cause) => broken.push(compare::message(&*cause)),
+            Err(cause) => broken.push(format!("seed {seed}: {}", compare::message(&*cause))),
         }
     }
     assert!(broken.is_empty(), "{} programs break:\n{}", broken.len(), broken.join("\n\n"));
