@@ -15,7 +15,7 @@ use crate::emit::{Pool, payload, plan};
 use crate::error::{Error, Refusal, Refused};
 use crate::options::{Constant, LowerOptions, WeightSharing};
 use crate::partition::{Delegated, Division, Report, Why, Wishes, around, divide, report};
-use crate::pipeline::{check_quantization, needed_by_options, quantize};
+use crate::pipeline::{check_files, check_quantization, needed_by_options, quantize};
 use crate::portable::portable;
 
 /// Programs that were lowered.
@@ -43,6 +43,7 @@ pub fn lower(
     options: &LowerOptions,
 ) -> Result<Lowered, Error> {
     check(&programs, options).map_err(Error::Program)?;
+    let files: Vec<_> = programs.iter().map(|(_, program)| program.files()).collect();
     let is_shared = is_shared(&programs, options);
     let floor = if is_shared { Opset::Ios18 } else { Opset::Ios15 };
     let floor = floor.max(needed_by_options(&options.options));
@@ -73,6 +74,7 @@ pub fn lower(
     lowered.constants = pool.constants;
     lowered.mutable_data = pool.initial;
     let reports = methods.into_iter().map(|method| method.report).collect();
+    files.iter().try_for_each(check_files)?;
     Ok(Lowered { program: lowered, reports, bounded })
 }
 

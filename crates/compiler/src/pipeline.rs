@@ -7,6 +7,7 @@ use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::pass::{self, Draft, KeepFp32};
 use coremill_pt2::ExportedProgram;
+use coremill_tensor::Files;
 
 use crate::calls::{Calls, program_calls};
 use crate::error::{Error, Refusal, Refused};
@@ -65,11 +66,18 @@ pub fn convert_from(
     floor: Opset,
 ) -> Result<Conversion, Error> {
     check_quantization(options).map_err(Error::Program)?;
+    let files = program.files();
     let prepared = prepare(program, options, floor.max(needed_by_options(options)))?;
     let (target, demands, calls) =
         (prepared.target, prepared.demands.clone(), prepared.calls.clone());
     let model = finish(prepared, options)?;
+    check_files(&files)?;
     Ok(Conversion { model, target, demands, calls })
+}
+
+/// Fails if a file became too short while it was read: what was computed of it is nothing.
+pub(crate) fn check_files(files: &Files) -> Result<(), Error> {
+    files.check().map_err(|error| Error::Program(Refusal::new(error.to_string())))
 }
 
 /// Lowers a program, for the release `floor` at the oldest where none is asked for, and makes it small.

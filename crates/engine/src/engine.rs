@@ -2,12 +2,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill_mil::ir::{Function, Type, ValueId};
+use coremill_mil::ir::{Binding, Function, Type, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
 use coremill_mil::verify::Verified;
-use coremill_tensor::{Arena, Isa, Pool};
+use coremill_tensor::{Arena, Files, Isa, Pool};
 
 use crate::array::Array;
 use crate::error::{Error, Result, fail};
@@ -46,6 +46,8 @@ struct Loaded {
     /// Sets of shapes that the inputs may have together, where the description enumerates them.
     shapes: Vec<Vec<(String, Vec<i32>)>>,
     plans: Mutex<Plans>,
+    /// Where its constants lie.
+    files: Files,
 }
 
 #[derive(Default)]
@@ -109,11 +111,20 @@ impl Engine {
                 let analysis = verified.analysis(index).clone();
                 let source =
                     Source::new(function.clone(), analysis, options.precision, options.limits);
+                let files = files(&source.function);
                 let (inputs, outputs, states) = ports(model, &source.function);
                 let described = model.signature(&function.name);
                 let shapes = described.and_then(|signature| FlexibleShapes::of(&signature).ok()?);
                 let shapes = shapes.map_or_else(Vec::new, |shapes| shapes.enumerated);
-                Ok(Loaded { source, inputs, outputs, states, shapes, plans: Mutex::default() })
+                Ok(Loaded {
+                    source,
+                    inputs,
+                    outputs,
+                    states,
+                    shapes,
+                    plans: Mutex::default(),
+                    files,
+                })
             })
             .collect::<Result<Vec<_>>>()?;
         let default_function = model.default_function_name().to_owned();
@@ -163,6 +174,15 @@ impl Engine {
             spare: Spare::default(),
         })
     }
+}
+
+/// The files that the constants of a function lie in.
+fn files(function: &Function) -> Files {
+    let literals = function.all_ops().flat_map(|(_, op)| op.all_bindings());
+    Files::of(literals.filter_map(|(_, binding)| match binding {
+        Binding::Literal(constant) => constant.elements(),
+        Binding::Value(_) => None,
+    }))
 }
 
 impl Session {
@@ -286,7 +306,13 @@ impl Session {
             hooks,
             seed: next_seed(),
         };
-        execute(&loaded.source, &engine.shared.machine, &plan, inputs, targets, resources)
+        let values =
+            execute(&loaded.source, &engine.shared.machine, &plan, inputs, targets, resources);
+        // Zeros stand where a file has become too short, whatever came of it.
+        loaded.files.check().map_err(|error| {
+            Error::new(error.to_string()).hint("write the model again, and load it anew")
+        })?;
+        values
     }
 
     /// The inputs as a run takes them, in the order of [`Session::inputs`]: names and shapes checked,

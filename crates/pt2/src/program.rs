@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
-use coremill_tensor::Buffer;
+use coremill_tensor::{Buffer, Files};
 
 use crate::read::SampleInputs;
 use crate::scalar::{Layout, MemoryFormat, ScalarType};
@@ -51,6 +51,15 @@ pub struct ExportedProgram {
 }
 
 impl ExportedProgram {
+    /// The files that its tensors lie in.
+    pub fn files(&self) -> Files {
+        Files::of(self.tensors.values().filter_map(|stored| match stored {
+            Stored::Tensor(tensor) => Some(&tensor.storage),
+            Stored::Object(bytes) => Some(bytes),
+            Stored::Missing { .. } => None,
+        }))
+    }
+
     /// For each of the user's outputs, its key if `forward` gives dictionaries: `past_0` for `{"past": [x, y]}`.
     pub fn output_keys(&self) -> Vec<Option<String>> {
         let is_users = |kind: &&OutputKind| matches!(kind, OutputKind::User | OutputKind::Loss);

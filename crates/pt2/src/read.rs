@@ -41,6 +41,7 @@ const MAJORS: [u64; 3] = [5, 7, 8];
 pub struct Pt2 {
     archive: Archive,
     layout: Layout,
+    bytes: Buffer,
 }
 
 /// What an archive holds besides the JSON of a program.
@@ -71,9 +72,9 @@ impl Pt2 {
 
     /// Opens an archive in memory.
     pub fn from_bytes(bytes: Buffer) -> Result<Pt2, Error> {
-        let archive = Archive::open(bytes)?;
+        let archive = Archive::open(bytes.clone())?;
         let layout = layout(&archive)?;
-        Ok(Pt2 { archive, layout })
+        Ok(Pt2 { archive, layout, bytes })
     }
 
     /// The names of the programs in it.
@@ -106,10 +107,13 @@ impl Pt2 {
                 quoted(&self.programs())
             )));
         }
-        match &self.layout {
+        let program = match &self.layout {
             Layout::Flat => self.flat(),
             Layout::Nested { root, .. } => self.nested(root, name),
-        }
+        };
+        // What was parsed of a file that has become too short is no fault of the archive.
+        self.bytes.check().map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
+        program
     }
 
     fn flat(&self) -> Result<ExportedProgram, Error> {

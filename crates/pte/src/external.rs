@@ -86,6 +86,7 @@ impl ExternalData {
         let tables = segments::tables(file, tables)?;
         let data = data(&tables.root()?, file, base)?;
         check(&data)?;
+        file.check().map_err(|error| Error::io("read the data", error))?;
         Ok(data)
     }
 

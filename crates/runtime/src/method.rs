@@ -186,7 +186,12 @@ impl Method {
     /// The same, while something looks on.
     pub fn execute_with(&mut self, inputs: &[Value], hooks: &mut Hooks<'_>) -> Result<Results<'_>> {
         let result = self.run(inputs, hooks);
-        result.map_err(|error| error.of_method(&self.name))?;
+        // Zeros stand where a file has become too short, whatever came of it.
+        let files = self.program.shared.files.check();
+        files
+            .map_err(|error| Error::new(error.to_string()))
+            .and(result)
+            .map_err(|error| error.of_method(&self.name))?;
         Ok(Results { method: self })
     }
 }

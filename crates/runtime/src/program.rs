@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use coremill_pte::Data;
 use coremill_pte::program::{Plan, ScalarType, Tensor as PlannedTensor, Value as PlannedValue};
-use coremill_tensor::{Isa, Pool};
+use coremill_tensor::{Files, Isa, Pool};
 
 use crate::delegate::Backend;
 use crate::error::{Error, Result, fail};
@@ -36,6 +36,8 @@ pub struct Program {
 pub(crate) struct Shared {
     pub(crate) program: coremill_pte::Program,
     pub(crate) external: HashMap<String, Data>,
+    /// Where all of it lies.
+    pub(crate) files: Files,
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     /// Made when the first kernel is called.
     machine: OnceLock<Machine>,
@@ -101,7 +103,11 @@ impl Program {
         // What this machine runs comes last, so that callers can put something else in its place.
         let backends = backends.into_iter().chain(crate::backends::backends()).collect();
         let machine = OnceLock::new();
-        let shared = Shared { program, external, backends, machine, threads, faithful, limits };
+        let named = program.named_data.iter().map(|named| &named.data);
+        let data = program.constants.iter().chain(&program.mutable_data).chain(named);
+        let files = Files::of(data.chain(external.values()).flat_map(|data| data.parts()));
+        let shared =
+            Shared { program, external, files, backends, machine, threads, faithful, limits };
         Ok(Program { shared: Arc::new(shared) })
     }
 

@@ -65,6 +65,29 @@ pub struct FileSpan<'a> {
     pub length: u64,
 }
 
+/// The files that some buffers lie in.
+#[derive(Clone, Debug, Default)]
+pub struct Files(Vec<Buffer>);
+
+impl Files {
+    /// The files, each once.
+    pub fn of<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) -> Files {
+        let mut files: Vec<Buffer> = Vec::new();
+        for buffer in buffers {
+            let is_file = matches!(&*buffer.owner, Owner::File(_));
+            if is_file && !files.iter().any(|known| Arc::ptr_eq(&known.owner, &buffer.owner)) {
+                files.push(buffer.clone());
+            }
+        }
+        Files(files)
+    }
+
+    /// Fails if bytes of one were read that it no longer has: see [`Buffer::check`].
+    pub fn check(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(Buffer::check)
+    }
+}
+
 impl Buffer {
     /// Maps a whole file. An empty file gives an empty buffer.
     pub fn map(path: &Path) -> io::Result<Buffer> {
@@ -140,6 +163,7 @@ impl Buffer {
             Owner::File(mapping) if length >= FAULT_AROUND => {
                 let result = visit(&mapping.map[within.clone()]);
                 release_some(&mapping.map, &within, &mapping.released);
+                mapping.check()?;
                 Ok(result)
             }
             Owner::Deferred { kept, .. } if kept.get().is_some() => {
@@ -172,6 +196,15 @@ impl Buffer {
             start = end;
         }
         Ok(())
+    }
+
+    /// Fails if bytes were read that their file no longer has, where zeros stood for them; the error names the file.
+    /// Whoever has looked at [`as_bytes`](Buffer::as_bytes) asks before the result is used; windows ask themselves.
+    pub fn check(&self) -> io::Result<()> {
+        match &*self.owner {
+            Owner::File(mapping) => mapping.check(),
+            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => Ok(()),
+        }
     }
 
     /// The number of bytes.
@@ -426,6 +459,24 @@ mod tests {
         #[expect(clippy::reversed_empty_ranges, reason = "the case under test")]
         let reversed = buffer.slice(3..1);
         assert_eq!(reversed, None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_is_cut_short_is_an_error_that_names_it() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), vec![7; 1 << 20]).expect("written");
+        let whole = Buffer::map(file.path()).expect("map");
+        let behind = whole.slice(1 << 19..1 << 20).expect("a part");
+        let files = Files::of([&whole, &behind, &Buffer::from(vec![1])]);
+        file.as_file().set_len(4096).expect("cut");
+        assert!(files.check().is_ok() && whole.as_bytes()[..4096].iter().all(|&byte| byte == 7));
+        assert_eq!(behind.as_bytes()[5], 0);
+        let name = file.path().display().to_string();
+        let names =
+            |told: io::Result<()>| told.expect_err("it is short").to_string().contains(&name);
+        assert!(names(whole.check()) && names(files.check()));
+        assert!(names(whole.for_each_window(0..1 << 20, 1 << 18, &mut |_| Ok(()))));
     }
 
     #[test]

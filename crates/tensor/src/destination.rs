@@ -69,10 +69,43 @@ fn destination(path: &Path) -> io::Result<Destination> {
         return Err(io::Error::from(io::ErrorKind::IsADirectory));
     }
     // `/dev/stdout` may be a regular file; replacing that would take it away from the process.
-    if found.is_file() && !is_a_stream(path) {
+    if !is_stream(path) {
         return fs::canonicalize(path).map(Destination::Replaced);
     }
     OpenOptions::new().append(true).open(path).map(Destination::Written)
+}
+
+/// Whether a path stands for something that bytes are written to as they are: a device, a pipe, or a stream of the
+/// process.
+pub fn is_stream(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_dir() && (!found.is_file() || is_a_stream(path)))
+}
+
+/// A directory to make files in that are to stand beside it. It goes when this is dropped; what a killed process
+/// leaves, later writers take away.
+pub struct StagedDirectory {
+    directory: tempfile::TempDir,
+    _lock: File,
+}
+
+/// The file in a staged directory that its writer holds.
+const LOCK: &str = ".lock";
+
+impl StagedDirectory {
+    /// Makes an empty directory.
+    pub fn new(beside: &Path) -> io::Result<StagedDirectory> {
+        sweep(beside);
+        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beside)?;
+        let lock = File::create_new(directory.path().join(LOCK))?;
+        // Whoever sweeps leaves directories alone that somebody holds.
+        let _ = lock.try_lock();
+        Ok(StagedDirectory { directory, _lock: lock })
+    }
+
+    /// Where it stands.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
 }
 
 /// Whether a path leads through the process's own files.
@@ -94,15 +127,19 @@ fn sweep(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            continue;
-        }
+        let Some(kind) = entry.file_type().ok().filter(|_| is_ours) else { continue };
         let age = entry.metadata().and_then(|found| found.modified()).ok();
         let age = age.and_then(|modified| modified.elapsed().ok());
-        let held = || File::open(entry.path()).is_ok_and(|file| file.try_lock().is_err());
-        if age.is_some_and(|age| age > FORGOTTEN) && !held() {
-            let _ = fs::remove_file(entry.path());
+        let path = entry.path();
+        let lock = if kind.is_dir() { path.join(LOCK) } else { path.clone() };
+        let held = || File::open(lock).is_ok_and(|file| file.try_lock().is_err());
+        if age.is_none_or(|age| age <= FORGOTTEN) || held() {
+            continue;
         }
+        let _ = match kind.is_dir() {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path),
+        };
     }
 }
 

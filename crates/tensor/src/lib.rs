@@ -40,9 +40,9 @@ mod shown;
 mod windows;
 
 pub use arena::{Arena, FLOATS_PER_LINE};
-pub use buffer::{Buffer, FileSpan};
+pub use buffer::{Buffer, FileSpan, Files};
 pub use deferred::{Identity, Overflow, Produce, Recipe, RecipeError, Statistics};
-pub use destination::write_anew;
+pub use destination::{StagedDirectory, is_stream, write_anew};
 pub use dtype::{DType, UnknownDType};
 pub use isa::{Isa, UnknownIsa};
 pub use mapped::{changed, guard, unchanged};

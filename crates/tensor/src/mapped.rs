@@ -1,7 +1,8 @@
 //! Files that are mapped, and whether they are still what they were when they were opened.
 //!
-//! The system ends a process that touches a page of a mapping whose file was shortened. A process that calls
-//! [`guard`] reads zeros there instead, and learns of it from [`changed`], as of files that were rewritten.
+//! The system ends a process that touches a page of a mapping whose file was shortened. A handler puts zeros there
+//! instead, and the mapping remembers it: whoever has read from it asks [`Mapping::check`]. A process that calls
+//! [`guard`] also learns of files that were rewritten, from [`changed`].
 
 use std::fs::File;
 use std::io;
@@ -67,7 +68,9 @@ impl Mapping {
         #[expect(unsafe_code, reason = "mapping a file is the purpose of this type")]
         let map = unsafe { Mmap::map(&file)? };
         let stamp = (metadata.len(), metadata.modified().ok());
-        let guarded = if GUARDED.load(Ordering::Acquire) { Slot::of(&map) } else { None };
+        #[cfg(unix)]
+        fault::catch();
+        let guarded = Slot::of(&map);
         let (path, released) = (path.to_owned(), AtomicUsize::new(0));
         let mapping = Arc::new(Mapping { path, file, map, released, stamp, guarded });
         if GUARDED.load(Ordering::Acquire) {
@@ -78,19 +81,26 @@ impl Mapping {
         Ok(Some(mapping))
     }
 
+    /// Fails if a page was read that the file no longer has.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match self.guarded {
+            Some(slot) if slot.is_short.load(Ordering::Acquire) => {
+                let path = self.path.display();
+                Err(io::Error::other(format!("`{path}` was cut short while it was read")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn is_changed(&self) -> bool {
-        let is_short = self.guarded.is_some_and(|slot| slot.is_short.load(Ordering::Acquire));
         let now = self.file.metadata().map(|found| (found.len(), found.modified().ok()));
-        is_short || now.is_ok_and(|now| now != self.stamp)
+        self.check().is_err() || now.is_ok_and(|now| now != self.stamp)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if !GUARDED.load(Ordering::Acquire) {
-            return;
-        }
-        if self.is_changed() {
+        if GUARDED.load(Ordering::Acquire) && self.is_changed() {
             known().changed.get_or_insert_with(|| self.path.clone());
         }
         if let Some(slot) = self.guarded {
@@ -116,7 +126,7 @@ impl Slot {
 }
 
 /// A file that changed since it was mapped, if one did. Nothing is known of files that were mapped before
-/// [`guard`] was called.
+/// [`guard`] was called, or without it.
 pub fn changed() -> Option<PathBuf> {
     let live: Vec<_> = known().live.iter().filter_map(Weak::upgrade).collect();
     let changed = live.iter().find(|mapping| mapping.is_changed());
@@ -138,12 +148,9 @@ pub fn unchanged() -> io::Result<()> {
     }
 }
 
-/// Has this process outlive files that are shortened while they are mapped, and notice those that change: for
-/// programs that own their process, as it takes the signal `SIGBUS`.
+/// Has this process notice files that change while they are mapped: for programs that end when their work is done.
 pub fn guard() {
     GUARDED.store(true, Ordering::Release);
-    #[cfg(unix)]
-    fault::catch();
 }
 
 /// What the system calls when a page cannot be had.
@@ -152,24 +159,52 @@ mod fault {
     #![expect(unsafe_code, reason = "the system's interface for signals is C's")]
 
     use std::ffi::{c_int, c_void};
+    use std::sync::OnceLock;
     use std::sync::atomic::Ordering;
 
     use super::SLOT;
 
+    type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+    /// What the process did about the signal before.
+    static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
     pub(super) fn catch() {
-        // SAFETY: an action of zeros is one without flags and mask, both fields are set before it is used, and the
-        // handler has the signature that `SA_SIGINFO` asks for. It does only what a handler may: it reads atomics,
-        // and calls the system.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_fault;
-            action.sa_sigaction = handler as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        BEFORE.get_or_init(|| {
+            // SAFETY: an action of zeros is one without flags and mask, both fields are set before it is used, and
+            // the handler has the signature that `SA_SIGINFO` asks for. It does only what a handler may: it reads
+            // atomics, calls the system, and hands over to the handler that was there.
+            unsafe {
+                let mut before: libc::sigaction = std::mem::zeroed();
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let handler: Handler = on_fault;
+                action.sa_sigaction = handler as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before);
+                before
+            }
+        });
+    }
+
+    /// Hands a fault that is not ours over to whoever took care of them before.
+    fn hand_over(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+        let before = BEFORE.get().filter(|before| before.sa_flags & libc::SA_SIGINFO != 0);
+        match before {
+            Some(before) => {
+                // SAFETY: with `SA_SIGINFO` the field holds a function of this signature.
+                let handler: Handler = unsafe { std::mem::transmute(before.sa_sigaction) };
+                handler(signal, info, context);
+            }
+            None => {
+                // The fault happens again, and is treated as it would have been.
+                let action = BEFORE.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+                // SAFETY: the action was valid before, and the default one always is.
+                unsafe { libc::signal(signal, action) };
+            }
         }
     }
 
-    extern "C" fn on_fault(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: the system passes what it knows of the fault.
         let address = unsafe { (*info).si_addr() }.addr();
         let found = SLOT.iter().find(|slot| {
@@ -198,9 +233,7 @@ mod fault {
             mapped != libc::MAP_FAILED
         });
         if !replaced {
-            // The fault happens again, and ends the process as it would have.
-            // SAFETY: the default action is always valid.
-            unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+            hand_over(signal, info, context);
         }
     }
 }

@@ -49,20 +49,33 @@ pub const MAX_RANK: usize = 64;
 /// Reads a `.npz` file: its arrays in the order of the file.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, Error> {
     let path = path.as_ref();
-    from_npz(map(path)?).map_err(|error| error.within(path))
+    let bytes = map(path)?;
+    let arrays = from_npz(bytes.clone()).map_err(|error| error.within(path));
+    whole(path, &bytes).and(arrays)
 }
 
 /// Reads a `.npy` file.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<Array, Error> {
     let path = path.as_ref();
-    from_npy(map(path)?.as_bytes()).map_err(|error| error.within(path))
+    let bytes = map(path)?;
+    let array = from_npy(bytes.as_bytes()).map_err(|error| error.within(path));
+    whole(path, &bytes).and(array)
 }
 
+/// How zip archives begin; an empty one begins otherwise, and holds no array.
+const ARCHIVE: &[u8] = b"PK\x03\x04";
+
 /// Reads all that comes, a pipe's content for instance, for [`from_npz`]; at most [`MAX_BYTES`].
-pub fn read_all(from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
+pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
+    let failed = |error: io::Error| Error::io("read", Path::new(name), &error);
     let mut bytes = Vec::new();
-    let read = from.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::io("read", Path::new(name), &error))?;
+    (&mut from).take(ARCHIVE.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
+    // What never ends is not read to its end to find out that it is something else.
+    if !bytes.is_empty() && bytes != ARCHIVE {
+        let error = Error::new(format!("{name}: it does not begin as a zip archive"));
+        return Err(error.hint("arrays come as a `.npz` file, which numpy's `savez` writes"));
+    }
+    from.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(Error::new(format!("{name} is longer than {MAX_BYTES} bytes")));
     }
@@ -77,6 +90,11 @@ pub fn write_npz(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(
 /// Writes a `.npy` file. What stood at the path is replaced in one step when everything is written.
 pub fn write_npy(path: impl AsRef<Path>, array: &Array) -> Result<(), Error> {
     replace(path.as_ref(), |to| to_npy(to, array))
+}
+
+/// Fails if the file became too short while it was read.
+fn whole(path: &Path, bytes: &Buffer) -> Result<(), Error> {
+    bytes.check().map_err(|error| Error::io("read", path, &error))
 }
 
 fn map(path: &Path) -> Result<Buffer, Error> {

@@ -56,6 +56,7 @@ pub fn from_buffer(file: &Buffer) -> Result<Program> {
     let tables = segments::tables(file, header.program_size)?;
     let program = program(&tables.root()?, file, header.segment_base)?;
     check(&program)?;
+    file.check().map_err(|error| Error::io("read the program", error))?;
     Ok(program)
 }
 
