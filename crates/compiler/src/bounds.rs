@@ -2,6 +2,8 @@
 //! create. Both are asked before anything is computed or memory is taken, so that an archive that asks for too much is
 //! refused at once, with the reason.
 
+use std::ops::{Add, Mul, Sub};
+
 use coremill_pt2::{Argument, Graph, Kind, Meta, Node, Output, Size, ValueId};
 
 use crate::error::{Refusal, refuse};
@@ -26,6 +28,72 @@ pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize, Re
         }
     }
 }
+
+/// An integer that extents and places are computed with. What leaves 64 bits on the way stays outside, and is refused
+/// when the result is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Checked(Option<i64>);
+
+/// The beginning of a computation with extents: `checked(count) * step + 1`.
+pub(crate) fn checked(value: impl Into<i64>) -> Checked {
+    Checked(Some(value.into()))
+}
+
+/// The product of extents.
+pub(crate) fn product<'e>(extents: impl IntoIterator<Item = &'e i64>) -> Checked {
+    extents.into_iter().fold(checked(1), |product, &extent| product * extent)
+}
+
+impl Checked {
+    /// The result.
+    pub(crate) fn get(self) -> Result<i64, Refusal> {
+        match self.0 {
+            Some(value) => Ok(value),
+            None => refuse!("computes with an extent of more than 64 bits"),
+        }
+    }
+
+    /// The result, if it fits the integers that Core ML computes extents with.
+    pub(crate) fn int32(self) -> Result<i32, Refusal> {
+        let value = self.get()?;
+        match i32::try_from(value) {
+            Ok(value) => Ok(value),
+            Err(_) => refuse!("computes with the extent {value}; at most {} go", i32::MAX),
+        }
+    }
+
+    /// How often a positive number goes into it, rounded down.
+    pub(crate) fn over(self, divisor: i64) -> Checked {
+        Checked(self.0.and_then(|value| value.checked_div_euclid(divisor)))
+    }
+}
+
+impl From<i64> for Checked {
+    fn from(value: i64) -> Checked {
+        Checked(Some(value))
+    }
+}
+
+impl From<i32> for Checked {
+    fn from(value: i32) -> Checked {
+        Checked(Some(value.into()))
+    }
+}
+
+macro_rules! operators {
+    ($($operator:ident $method:ident $compute:ident),*) => {$(
+        impl<T: Into<Checked>> $operator<T> for Checked {
+            type Output = Checked;
+
+            fn $method(self, other: T) -> Checked {
+                let both = self.0.zip(other.into().0);
+                Checked(both.and_then(|(left, right)| left.$compute(right)))
+            }
+        }
+    )*};
+}
+
+operators!(Add add checked_add, Sub sub checked_sub, Mul mul checked_mul);
 
 /// Whether a call's integers, and the sizes of its tensors, are ones that lowering can compute with.
 pub(crate) fn check(node: &Node, graph: &Graph) -> Result<(), Refusal> {
@@ -120,6 +188,17 @@ fn check_ints(operator: &str, parameter: &str, argument: &Argument) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_leaves_64_bits_is_refused_at_the_end() {
+        assert_eq!((checked(7) * 3_i64 - 1_i64 + checked(2)).get(), Ok(22));
+        assert_eq!(checked(-7).over(2).get(), Ok(-4));
+        let left = checked(i64::MAX) * 2_i64 - i64::MAX;
+        assert!(left.get().is_err() && (left - left).get().is_err());
+        assert!(checked(1).over(0).get().is_err());
+        assert_eq!(product(&[3, 4, 5]).get(), Ok(60));
+        assert!(checked(1_i64 << 31).int32().is_err());
+    }
 
     #[test]
     fn what_is_created_has_a_budget() {

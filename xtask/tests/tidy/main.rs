@@ -292,3 +292,48 @@ fn every_fuzz_target_is_scheduled_and_has_seeds() {
         assert!(root().join("fuzz/seeds").join(&target).is_dir(), "`{target}` has no seeds");
     }
 }
+
+/// Products in a text that are computed without `bounds::checked`, by line. Floats and indices of lists are written as
+/// always.
+fn plain_products(text: &str) -> Vec<(usize, &str)> {
+    const OTHERS: [&str; 9] = [
+        "checked(",
+        ".get()",
+        "f32",
+        "f64",
+        "2.0 * ",
+        "2 * axis",
+        "2 * spatial",
+        "vec![0; 2 * ",
+        "saturating_",
+    ];
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    let code = lines.map(|(at, line)| (at, line.split("//").next().unwrap_or_default().trim()));
+    code.filter(|(_, code)| {
+        let is_product = code.contains(" * ") || code.contains(".product()");
+        is_product && !OTHERS.iter().any(|other| code.contains(other))
+    })
+    .collect()
+}
+
+/// Where extents are computed from what an archive says, plain products would wrap or end the process.
+#[test]
+fn products_of_extents_are_checked() {
+    const MODULES: [&str; 8] = [
+        "decompose/ops/convolution.rs",
+        "decompose/ops/pooling.rs",
+        "decompose/ops/recurrent.rs",
+        "decompose/ops/resize.rs",
+        "decompose/ops/vision.rs",
+        "lower/ops/convolution.rs",
+        "lower/ops/pooling.rs",
+        "lower/ops/shape/window.rs",
+    ];
+    let mut plain = Vec::new();
+    for module in MODULES {
+        let text = read(&root().join("crates/compiler/src").join(module));
+        let found = plain_products(&text).into_iter();
+        plain.extend(found.map(|(line, code)| format!("{module}:{line}: {code}")));
+    }
+    assert!(plain.is_empty(), "compute these with `bounds::checked`:\n{}", plain.join("\n"));
+}

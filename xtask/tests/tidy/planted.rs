@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::{flags, fuzz_targets, modules, odd_phrases, scheduled, unsound};
+use crate::{flags, fuzz_targets, modules, odd_phrases, plain_products, scheduled, unsound};
 
 /// The cycles of a crate with these files.
 fn cycles(files: &[(&str, &str)]) -> Vec<String> {
@@ -102,4 +102,14 @@ fn a_fuzz_target_that_is_not_scheduled_is_found() {
     assert_eq!(fuzz_targets(manifest), both);
     assert_eq!(scheduled("matrix:\n  target: [text, model]"), both);
     assert_ne!(scheduled("matrix:\n  target: [text]"), both);
+}
+
+#[test]
+fn plain_products_are_found() {
+    let text = "let a = rows * columns;\nlet b = (checked(rows) * columns).get()?;\nlet c = 2 * axis; // x * y\n\
+                let d: i64 = sizes.iter().product();\nlet e = scale as f64 * 2.0;";
+    assert_eq!(
+        plain_products(text),
+        [(1, "let a = rows * columns;"), (4, "let d: i64 = sizes.iter().product();")]
+    );
 }

@@ -1,5 +1,8 @@
 //! One call about to be rewritten: its arguments, and the calls that are made of it.
 
+use std::fmt::Debug;
+use std::slice::SliceIndex;
+
 use std::sync::Arc;
 
 use coremill_pt2::{
@@ -23,14 +26,12 @@ impl Tensor {
         self.sizes.len()
     }
 
-    /// The size of a dimension. An archive may say of an operand that it has fewer than the operator takes.
-    pub(crate) fn extent(&self, at: usize) -> Result<&Size, Refusal> {
-        match self.sizes.get(at) {
-            Some(size) => Ok(size),
-            None => {
-                refuse!("dimension {at} is out of range for a tensor of rank {}", self.rank())
-            }
-        }
+    /// The size of a dimension, or the sizes of a run of them. An archive may say of an operand that it has fewer than the operator takes.
+    pub(crate) fn extent<I>(&self, at: I) -> Result<&I::Output, Refusal>
+    where
+        I: SliceIndex<[Size]> + Clone + Debug,
+    {
+        size::at(&self.sizes, at)
     }
 
     pub(crate) fn argument(&self) -> Argument {

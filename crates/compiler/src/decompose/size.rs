@@ -1,8 +1,12 @@
 //! Sizes of new values: numbers where they are known, expressions otherwise.
 
+use std::fmt::Debug;
+use std::slice::SliceIndex;
 use std::sync::Arc;
 
 use coremill_pt2::{Expression, Function, Hint, Size, Symbolic};
+
+use crate::error::{Refusal, refuse};
 
 /// Terms of a new expression; a longer one is left without a value.
 const MAX_TERMS: usize = 256;
@@ -15,6 +19,17 @@ pub(crate) fn expression(size: &Size) -> Expression {
     match size {
         Size::Fixed(value) => Expression::Integer(*value),
         Size::Symbolic(symbolic) => symbolic.expression.clone(),
+    }
+}
+
+/// A size by its place, or a run of sizes. An archive may say of a result that it has fewer than the operator gives.
+pub(crate) fn at<I>(sizes: &[Size], at: I) -> Result<&I::Output, Refusal>
+where
+    I: SliceIndex<[Size]> + Clone + Debug,
+{
+    match sizes.get(at.clone()) {
+        Some(size) => Ok(size),
+        None => refuse!("dimension {at:?} is out of range for a tensor of rank {}", sizes.len()),
     }
 }
 

@@ -284,7 +284,7 @@ impl Call<'_> {
         length: i64,
         step: i64,
     ) -> Maybe {
-        if start == 0 && step == 1 && x.sizes[at] == Size::Fixed(length) {
+        if start == 0 && step == 1 && *x.extent(at)? == Size::Fixed(length) {
             return Ok(x.clone());
         }
         let mut sizes = x.sizes.clone();
@@ -324,7 +324,7 @@ impl Call<'_> {
             );
         }
         for tensor in rest {
-            sizes[at] = size::add(&sizes[at], &tensor.sizes[at]);
+            sizes[at] = size::add(size::at(&sizes, at)?, tensor.extent(at)?);
             dtype = super::dtype::promote(dtype, tensor.dtype);
         }
         let mut same = Vec::with_capacity(all.len());
@@ -367,7 +367,7 @@ impl Call<'_> {
             if let ([before, after], true) = (pair, cut < 0) {
                 let at = x.rank() - 1 - back;
                 let mut sizes = x.sizes.clone();
-                sizes[at] = size::add(&sizes[at], &Size::Fixed(cut));
+                sizes[at] = size::add(size::at(&sizes, at)?, &Size::Fixed(cut));
                 let end = if *after < 0 { *after } else { i64::MAX };
                 let given = [
                     ("self", x.argument()),
@@ -385,7 +385,7 @@ impl Call<'_> {
         let mut sizes = x.sizes.clone();
         for (back, pair) in pads.chunks(2).enumerate() {
             let at = x.rank() - 1 - back;
-            sizes[at] = size::add(&sizes[at], &Size::Fixed(pair.iter().sum()));
+            sizes[at] = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
         }
         let given = [("self", x.argument()), ("pad", list(pads)), ("value", value)];
         self.emit("aten.constant_pad_nd.default", &given, x.dtype, sizes)
@@ -526,7 +526,7 @@ impl Call<'_> {
     }
 
     pub(crate) fn mm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
-        let ([rows, _], [_, columns]) = (&x.sizes[..], &y.sizes[..]) else {
+        let ([rows, _], [_, columns]) = (x.extent(..)?, &y.sizes[..]) else {
             refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), y.rank());
         };
         let sizes = vec![rows.clone(), columns.clone()];
@@ -535,7 +535,7 @@ impl Call<'_> {
     }
 
     pub(crate) fn bmm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
-        let ([batch, rows, _], [_, _, columns]) = (&x.sizes[..], &y.sizes[..]) else {
+        let ([batch, rows, _], [_, _, columns]) = (x.extent(..)?, &y.sizes[..]) else {
             refuse!("multiplies tensors of rank {} and {}; both must be 3", x.rank(), y.rank());
         };
         let sizes = vec![batch.clone(), rows.clone(), columns.clone()];

@@ -84,7 +84,7 @@ impl Transform {
             );
         }
         let (outputs, matrix) = self.matrix(points, inputs, lines.len() == 2);
-        let width = inputs * lines.len() as u64;
+        let width = inputs.saturating_mul(lines.len() as u64);
         let matrix = call.constant(&[matrix.len() as u64 / width.max(1), width], &matrix)?;
         let matrix = call.cast(&matrix, lines[0].dtype)?;
         let line = match lines.as_slice() {
@@ -351,10 +351,10 @@ impl Frames {
         let (hop, points) = (Size::Fixed(self.hop), Size::Fixed(self.points));
         let less = |size: &Size, by: i64| size::add(size, &Size::Fixed(-by));
         let (channels, length) = if is_back {
-            let rest = size::multiply(&less(&x.sizes[2], 1), &hop);
+            let rest = size::multiply(&less(x.extent(2)?, 1), &hop);
             (Size::Fixed(1), size::add(&rest, &points))
         } else {
-            let steps = size::divided(&less(&x.sizes[2], self.points), &hop);
+            let steps = size::divided(&less(x.extent(2)?, self.points), &hop);
             (filters.sizes[0].clone(), less(&steps, -1))
         };
         let given = [
@@ -368,7 +368,7 @@ impl Frames {
             ("output_padding", list([0])),
             ("groups", Argument::Int(1)),
         ];
-        let sizes = vec![x.sizes[0].clone(), channels, length];
+        let sizes = vec![x.extent(0)?.clone(), channels, length];
         call.emit("aten.convolution.default", &given, x.dtype, sizes)
     }
 
@@ -402,7 +402,7 @@ fn short_time(call: &mut Call<'_>) -> Results {
         let mode = if call.has("pad_mode") { call.text("pad_mode")? } else { "reflect" };
         x = padded(call, &x, &[frames.side(); 2], mode)?;
     }
-    if let Some(length) = x.sizes[2].fixed()
+    if let Some(length) = x.extent(2)?.fixed()
         && length < frames.points
     {
         refuse!("the signal has {length} elements, which are no frame of {}", frames.points);
@@ -442,7 +442,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
     let frames = Frames::of(call)?;
     let (rank, dtype) = (x[0].rank(), x[0].dtype);
     let Some(at) = rank.checked_sub(2) else { refuse!("a spectrum has two axes at least") };
-    let count = x[0].sizes[at + 1].clone();
+    let count = x[0].extent(at + 1)?.clone();
     let mut y = call.concatenate(&x, at)?;
     if rank == 2 {
         y = call.unsqueeze(&y, 0)?;
@@ -455,7 +455,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
         scale * if is_mirrored { 2.0 } else { 1.0 }
     })?;
     let y = frames.convolution(call, &y, &filters, true)?;
-    let total = y.sizes[2].clone();
+    let total = y.extent(2)?.clone();
     let start = frames.side();
     let end = match call.has("length") {
         true => size::add(&call.sizes("length")?[0], &Size::Fixed(start)),
@@ -466,10 +466,10 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
     {
         refuse!("`length` asks for more than the {} elements that there are", total - start);
     }
-    let sizes = if rank == 2 { vec![total] } else { vec![y.sizes[0].clone(), total] };
+    let sizes = if rank == 2 { vec![total] } else { vec![y.extent(0)?.clone(), total] };
     let y = call.view(&y, sizes)?;
     let envelope = frames.envelope(call, &count, dtype)?;
-    let envelope = call.view(&envelope, vec![envelope.sizes[2].clone()])?;
+    let envelope = call.view(&envelope, vec![envelope.extent(2)?.clone()])?;
     let y = between(call, &y, start, &end)?;
     let envelope = between(call, &envelope, start, &end)?;
     one(call.divide(&y, &envelope)?)
@@ -478,7 +478,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
 /// The elements of the last axis from one to another.
 fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> Maybe {
     let at = x.rank() - 1;
-    if start == 0 && x.sizes[at] == *end {
+    if start == 0 && *x.extent(at)? == *end {
         return Ok(x.clone());
     }
     let mut sizes = x.sizes.clone();

@@ -61,7 +61,7 @@ fn attend(call: &mut Call<'_>) -> Maybe {
     let mut may_be_empty = false;
     if call.bool("is_causal")? {
         let rank = scores.rank();
-        let (rows, columns) = (scores.sizes[rank - 2].clone(), scores.sizes[rank - 1].clone());
+        let (rows, columns) = (scores.extent(rank - 2)?.clone(), scores.extent(rank - 1)?.clone());
         let ones = call.full(vec![rows, columns], Argument::Bool(true), ScalarType::Bool)?;
         let given = [("self", ones.argument())];
         let sizes = ones.sizes.clone();
@@ -94,7 +94,7 @@ fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> Maybe {
     let (Some(at), Some(heads)) = (at, heads.and_then(Size::fixed)) else {
         refuse!("the number of heads is not known");
     };
-    let Some(own) = x.sizes[at].fixed().filter(|own| *own > 0 && heads % own == 0) else {
+    let Some(own) = x.extent(at)?.fixed().filter(|own| *own > 0 && heads % own == 0) else {
         refuse!("the number of heads of the query is not a multiple of that of the key");
     };
     if own == heads {

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
+use crate::bounds::checked;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -70,7 +71,7 @@ fn convolved(call: &mut Call<'_>) -> Results {
         Argument::Text(text) if text == "same" => {
             let mut pads = Vec::new();
             for at in (0..spatial).rev() {
-                let Some(kernel) = weight.sizes[at + 2].fixed() else {
+                let Some(kernel) = weight.extent(at + 2)?.fixed() else {
                     refuse!("the size of the kernel is not known");
                 };
                 let total = shape.dilation[at].saturating_mul(kernel - 1);
@@ -129,13 +130,14 @@ fn volume(
         return transposed_volume(call, x, weight, bias, shape, sizes);
     }
     let x = call.pad(x, &[0, 0, 0, 0, shape.padding[0], shape.padding[0]], Argument::Int(0))?;
-    let depth = sizes[2].fixed();
+    let depth = size::at(&sizes, 2)?.fixed();
     let (Some(depth), Some(kernel)) = (depth, weight.extent(2)?.fixed()) else {
         refuse!("the depth of a convolution of volumes is not known");
     };
     let mut layers = Vec::new();
     for at in 0..kernel {
-        layers.push(call.slice(&x, 2, at * shape.dilation[0], depth, shape.stride[0])?);
+        let start = (checked(at) * shape.dilation[0]).get()?;
+        layers.push(call.slice(&x, 2, start, depth, shape.stride[0])?);
     }
     // Batch, channels, kernel, depth, height, width.
     let stack = call.stack(&layers, 2)?;
@@ -164,16 +166,21 @@ fn volume(
         groups: shape.groups,
         transposed: false,
     };
-    let found = vec![images, sizes[1].clone(), sizes[3].clone(), sizes[4].clone()];
+    let found = vec![
+        images,
+        size::at(&sizes, 1)?.clone(),
+        size::at(&sizes, 3)?.clone(),
+        size::at(&sizes, 4)?.clone(),
+    ];
     let done = plane(call, &flat, &flat_weight, bias, &rest, found)?;
     let apart = call.view(
         &done,
         vec![
-            sizes[0].clone(),
-            sizes[2].clone(),
-            sizes[1].clone(),
-            sizes[3].clone(),
-            sizes[4].clone(),
+            size::at(&sizes, 0)?.clone(),
+            size::at(&sizes, 2)?.clone(),
+            size::at(&sizes, 1)?.clone(),
+            size::at(&sizes, 3)?.clone(),
+            size::at(&sizes, 4)?.clone(),
         ],
     )?;
     call.permute(&apart, &[0, 2, 1, 3, 4])
@@ -192,7 +199,8 @@ fn transposed_volume(
     let mut spread = x.clone();
     let mut pads = Vec::with_capacity(6);
     for at in 0..3 {
-        let (Some(length), Some(kernel)) = (x.sizes[at + 2].fixed(), weight.sizes[at + 2].fixed())
+        let (Some(length), Some(kernel)) =
+            (x.extent(at + 2)?.fixed(), weight.extent(at + 2)?.fixed())
         else {
             refuse!("the sizes of a convolution of volumes are not known");
         };
@@ -205,12 +213,13 @@ fn transposed_volume(
             wide.extend([0, stride - 1]);
             let padded = call.pad(&apart, &wide, Argument::Int(0))?;
             let mut joined = spread.sizes.clone();
-            joined[at + 2] = Size::Fixed(length * stride);
+            joined[at + 2] = Size::Fixed((checked(length) * stride).get()?);
             let joined = call.view(&padded, joined)?;
-            spread = call.slice(&joined, at + 2, 0, (length - 1) * stride + 1, 1)?;
+            let reach = ((checked(length) - 1) * stride + 1).get()?;
+            spread = call.slice(&joined, at + 2, 0, reach, 1)?;
         }
-        let reach = shape.dilation[at] * (kernel - 1) - shape.padding[at];
-        pads.splice(0..0, [reach, reach + shape.output_padding[at]]);
+        let reach = checked(shape.dilation[at]) * (kernel - 1) - shape.padding[at];
+        pads.splice(0..0, [reach.get()?, (reach + shape.output_padding[at]).get()?]);
     }
     let padded = call.pad(&spread, &pads, Argument::Int(0))?;
     let turned = call.flip(weight, &[2, 3, 4])?;
@@ -220,7 +229,7 @@ fn transposed_volume(
     let Some(inner) = inner.fixed().map(|inner| Size::Fixed(inner / shape.groups.max(1))) else {
         refuse!("the number of channels is not known");
     };
-    let rest = &weight.sizes[2..];
+    let rest = weight.extent(2..)?;
     let apart =
         call.view(&turned, [&[groups.clone(), inner.clone(), outer.clone()], rest].concat())?;
     let swapped = call.transpose(&apart, 1, 2)?;
@@ -245,7 +254,11 @@ fn tbc(call: &mut Call<'_>) -> Result<Vec<crate::decompose::call::Made>, Refusal
     let x = call.permute(&x, &[1, 2, 0])?;
     let weight = call.permute(&weight, &[2, 1, 0])?;
     let noted = call.result(0)?.sizes.clone();
-    let sizes = vec![noted[1].clone(), noted[2].clone(), noted[0].clone()];
+    let sizes = vec![
+        size::at(&noted, 1)?.clone(),
+        size::at(&noted, 2)?.clone(),
+        size::at(&noted, 0)?.clone(),
+    ];
     let shape = Shape {
         stride: vec![1],
         padding: vec![pad],

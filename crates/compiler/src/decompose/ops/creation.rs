@@ -153,7 +153,7 @@ fn rows_and_columns(
 fn eye(call: &mut Call<'_>) -> Results {
     let noted = call.result(0)?;
     let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let [rows, columns] = &sizes[..] else {
+    let [rows, columns] = size::at(&sizes, ..)? else {
         refuse!("a matrix has rank {}; it must be 2", sizes.len());
     };
     let found = rows_and_columns(call, rows, columns, 0, "eq")?;
@@ -171,7 +171,7 @@ fn triangle(call: &mut Call<'_>) -> Results {
     if rank < 2 {
         refuse!("a triangle is part of a matrix");
     }
-    let (rows, columns) = (x.sizes[rank - 2].clone(), x.sizes[rank - 1].clone());
+    let (rows, columns) = (x.extent(rank - 2)?.clone(), x.extent(rank - 1)?.clone());
     let test = if name.contains("tril") { "ge" } else { "le" };
     let inside = rows_and_columns(call, &rows, &columns, offset, test)?;
     let zero = match x.dtype {
@@ -288,7 +288,7 @@ fn window(call: &mut Call<'_>) -> Results {
         return one(call.full(sizes, Argument::Int(1), dtype)?);
     }
     let around = if periodic { length } else { length - 1 };
-    let [size] = &sizes[..] else {
+    let [size] = size::at(&sizes, ..)? else {
         refuse!("the window has rank {}; accepted is 1", sizes.len());
     };
     let count = call.count(size, dtype)?;

@@ -55,7 +55,7 @@ fn long(call: &mut Call<'_>, index: &Tensor) -> Maybe {
 fn embedding(call: &mut Call<'_>) -> Results {
     let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
     let mut sizes = indices.sizes.clone();
-    let [_, width] = &weight.sizes[..] else {
+    let [_, width] = weight.extent(..)? else {
         refuse!("`weight` has rank {}; accepted is 2", weight.rank());
     };
     sizes.push(width.clone());
@@ -194,7 +194,7 @@ fn take_along(call: &mut Call<'_>) -> Results {
         return one(call.gather(&x, 0, &index)?);
     }
     let at = x.dimension(call.int("dim")?)?;
-    let own = (x.sizes[at].clone(), index.sizes[at].clone());
+    let own = (x.extent(at)?.clone(), index.extent(at)?.clone());
     let (mut x_sizes, mut index_sizes) = (x.sizes.clone(), index.sizes.clone());
     (x_sizes[at], index_sizes[at]) = (Size::Fixed(1), Size::Fixed(1));
     let Some(mut sizes) = size::broadcast(&x_sizes, &index_sizes) else {
@@ -322,9 +322,9 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
         call.transpose(&wide, at, last)
     };
     let (index, source) = (apart(call, &index)?, apart(call, &source)?);
-    let count = call.count(&x.sizes[at], ScalarType::Int64)?;
+    let count = call.count(x.extent(at)?, ScalarType::Int64)?;
     let mut shape = vec![Size::Fixed(1); x.rank() + 1];
-    shape[at] = x.sizes[at].clone();
+    shape[at] = x.extent(at)?.clone();
     let places = call.view(&count, shape)?;
     let here = call.compare("eq", &index, &places)?;
     let neutral = call.full(Vec::new(), neutral, x.dtype)?;
@@ -411,7 +411,7 @@ fn diagonal_scatter(call: &mut Call<'_>) -> Results {
     let (x, source) = (call.tensor("self")?, call.tensor("src")?);
     let (first, second) = (x.dimension(call.int("dim1")?)?, x.dimension(call.int("dim2")?)?);
     let offset = call.int("offset")?;
-    let (Some(rows), Some(columns)) = (x.sizes[first].fixed(), x.sizes[second].fixed()) else {
+    let (Some(rows), Some(columns)) = (x.extent(first)?.fixed(), x.extent(second)?.fixed()) else {
         refuse!("the sizes of the matrices are unknown at compile time");
     };
     let mut order: Vec<usize> = (0..x.rank()).filter(|at| *at != first && *at != second).collect();
@@ -481,7 +481,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     let place = call.count(&length, ScalarType::Int64)?;
     let column = call.unsqueeze(&place, 1)?;
     let starts = long(call, &offsets)?;
-    let starts = match sizes[0].fixed() {
+    let starts = match size::at(&sizes, 0)?.fixed() {
         Some(bags) => call.slice(&starts, 0, 0, bags, 1)?,
         None if call.bool("include_last_offset")? => {
             refuse!("the number of bags is unknown at compile time")

@@ -196,7 +196,7 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe 
     let mut sizes = x.sizes.clone();
     for (back, pair) in pads.chunks(2).enumerate() {
         let at = x.rank() - 1 - back;
-        sizes[at] = size::add(&sizes[at], &Size::Fixed(pair.iter().sum()));
+        sizes[at] = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
     }
     let given = [("self", x.argument()), ("padding", list(pads.iter().copied()))];
     call.emit(&format!("aten.{kind}_pad{count}d.default"), &given, x.dtype, sizes)
@@ -216,7 +216,7 @@ fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> Maybe {
     let mut done = x.clone();
     for (back, pair) in pads.chunks(2).enumerate() {
         let at = x.rank() - 1 - back;
-        let ([before, after], Some(length)) = (pair, done.sizes[at].fixed()) else {
+        let ([before, after], Some(length)) = (pair, done.extent(at)?.fixed()) else {
             refuse!("a dimension whose size is unknown at compile time is padded");
         };
         let mut parts = Vec::with_capacity(3);
@@ -329,10 +329,10 @@ fn repeat_by(call: &mut Call<'_>) -> Results {
         (call.view(&x, vec![size::product(&x.sizes)])?, 0)
     };
     let sizes = call.result(0)?.sizes.clone();
-    let repeats = call.expand(&repeats, vec![x.sizes[at].clone()])?;
+    let repeats = call.expand(&repeats, vec![x.extent(at)?.clone()])?;
     let given = [("repeats", repeats.argument())];
     let operator = "aten.repeat_interleave.Tensor";
-    let index = call.emit(operator, &given, repeats.dtype, vec![sizes[at].clone()])?;
+    let index = call.emit(operator, &given, repeats.dtype, vec![size::at(&sizes, at)?.clone()])?;
     let index = call.cast(&index, ScalarType::Int64)?;
     one(call.index_select(&x, at, &index)?)
 }
@@ -352,7 +352,7 @@ fn diff(call: &mut Call<'_>) -> Results {
         x = call.concatenate(&parts, at)?;
     }
     for _ in 0..call.int("n")?.max(0) {
-        let less = size::add(&x.sizes[at], &Size::Fixed(-1));
+        let less = size::add(x.extent(at)?, &Size::Fixed(-1));
         let run = |call: &mut Call<'_>, start: Argument, end: Argument| {
             let mut sizes = x.sizes.clone();
             sizes[at] = less.clone();
@@ -420,7 +420,7 @@ fn shift(call: &mut Call<'_>) -> Results {
     let back = call.node.target.to_string().contains("ifftshift");
     let mut shifts = Vec::with_capacity(over.len());
     for at in &over {
-        let Some(length) = x.sizes[*at].fixed() else {
+        let Some(length) = x.extent(*at)?.fixed() else {
             refuse!("the length of the dimension is unknown at compile time");
         };
         shifts.push(if back { (length + 1) / 2 } else { length / 2 });

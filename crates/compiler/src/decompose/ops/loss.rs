@@ -220,7 +220,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
     let smoothing = call.float_or("label_smoothing", 0.0)?;
     let at = usize::from(x.rank() > 1);
     let log = log_softmax_of(call, &x, at)?;
-    let Some(classes) = x.sizes[at].fixed() else {
+    let Some(classes) = x.extent(at)?.fixed() else {
         refuse!("the number of classes is unknown at compile time");
     };
     if target.dtype == x.dtype && target.rank() == x.rank() {

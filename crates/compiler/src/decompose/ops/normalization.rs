@@ -148,7 +148,7 @@ fn scaled(
     let mut done = x.clone();
     for (tensor, is_weight) in [(weight, true), (bias, false)] {
         let Some(tensor) = tensor else { continue };
-        let ([count], 2..) = (&tensor.sizes[..], x.rank()) else {
+        let ([count], 2..) = (tensor.extent(..)?, x.rank()) else {
             let (rank, given) = (x.rank(), tensor.rank());
             refuse!(
                 "weights of rank {given} for channels of rank {rank}; accepted are 1, and 2 or more"
@@ -199,7 +199,7 @@ fn by_groups(
     if x.rank() < 2 {
         refuse!("the tensor has no channels");
     }
-    let rest = size::product(&x.sizes[2..]);
+    let rest = size::product(x.extent(2..)?);
     let mut given = vec![
         ("input", x.argument()),
         ("N", call.size_argument(x.extent(0)?)?),

@@ -156,7 +156,7 @@ fn kth(call: &mut Call<'_>) -> Results {
     if x.rank() == 0 {
         return two([values, places]);
     }
-    let Some(length) = x.sizes[at].fixed() else {
+    let Some(length) = x.extent(at)?.fixed() else {
         refuse!("the length of the dimension is unknown at compile time");
     };
     let is_median = !call.has("k");
@@ -295,8 +295,8 @@ fn mode(call: &mut Call<'_>) -> Results {
     let value = call.extreme("amin", &candidates, &[at], true)?;
     let hit = call.compare("eq", &number, &value)?;
     let mut shape = vec![Size::Fixed(1); x.rank()];
-    shape[at] = x.sizes[at].clone();
-    let count = call.count(&x.sizes[at], ScalarType::Int64)?;
+    shape[at] = x.extent(at)?.clone();
+    let count = call.count(x.extent(at)?, ScalarType::Int64)?;
     let count = call.view(&count, shape)?;
     let zero = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;
     let places = call.choose(&hit, &count, &zero)?;

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use crate::bounds::{checked, product};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -119,13 +120,13 @@ fn pooled(
         let (rank, given) = (x.rank(), sizes.len());
         refuse!("pools {spatial} dimensions of rank {rank} to rank {given}");
     }
-    let leading = &x.sizes[..x.rank() - spatial];
+    let leading = x.extent(..x.rank() - spatial)?;
     let batch = size::product(leading);
     let unit = Size::Fixed(1);
     match spatial {
         2 if x.rank() >= 3 && x.rank() <= 4 => pool(call, x, window, sizes.to_vec()),
         1 => {
-            let width = &x.sizes[x.rank() - 1];
+            let width = x.extent(x.rank() - 1)?;
             let planes = as_planes(call, x, &unit, width, &unit, &batch)?;
             let flat = with_unit_height(window);
             let found = vec![batch, unit.clone(), unit, sizes[sizes.len() - 1].clone()];
@@ -134,10 +135,10 @@ fn pooled(
         }
         3 => {
             let at = x.rank() - 3;
-            let (depth, height, width) = (&x.sizes[at], &x.sizes[at + 1], &x.sizes[at + 2]);
+            let (depth, height, width) = (x.extent(at)?, x.extent(at + 1)?, x.extent(at + 2)?);
             let planes = as_planes(call, x, height, width, depth, &batch)?;
             let last = part(window, 1..3);
-            let (new_height, new_width) = (&sizes[at + 1], &sizes[at + 2]);
+            let (new_height, new_width) = (size::at(&sizes, at + 1)?, size::at(&sizes, at + 2)?);
             let found = vec![batch.clone(), depth.clone(), new_height.clone(), new_width.clone()];
             let done = pool(call, &planes, &last, found)?;
             let area = size::multiply(new_height, new_width);
@@ -147,7 +148,7 @@ fn pooled(
             first.stride.push(1);
             first.padding.push(0);
             first.dilation.push(1);
-            let found = vec![batch, unit, sizes[at].clone(), area];
+            let found = vec![batch, unit, size::at(&sizes, at)?.clone(), area];
             let done = pool(call, &columns, &first, found)?;
             call.view(&done, sizes.to_vec())
         }
@@ -222,9 +223,9 @@ fn max_pool_indices(call: &mut Call<'_>) -> Results {
             Ok(both.into_iter().map(Made::Tensor).collect())
         }
         1 => {
-            let batch = size::product(&x.sizes[..x.rank() - 1]);
+            let batch = size::product(x.extent(..x.rank() - 1)?);
             let unit = Size::Fixed(1);
-            let width = &x.sizes[x.rank() - 1];
+            let width = x.extent(x.rank() - 1)?;
             let planes = as_planes(call, &x, &unit, width, &unit, &batch)?;
             let found = vec![batch, unit.clone(), unit, sizes[sizes.len() - 1].clone()];
             let flat = with_unit_height(&window);
@@ -244,7 +245,7 @@ fn average_pool(call: &mut Call<'_>) -> Results {
     let sizes = call.result(0)?.sizes.clone();
     let include = call.bool("count_include_pad")?;
     let divisor = call.int_or("divisor_override", 0)?;
-    let area: i64 = window.kernel.iter().product();
+    let area = product(&window.kernel).get()?;
     // Where another divisor is given, windows are sums of full ones, whatever lies in them.
     let include = include || divisor != 0;
     if divisor != 0 && window.ceil {
@@ -273,7 +274,7 @@ fn adaptive_average(call: &mut Call<'_>) -> Results {
     let sizes = call.result(0)?.sizes.clone();
     let spatial = dimensions_of(call);
     let pool = |call: &mut Call<'_>, x: &Tensor, _: &Window, sizes: Vec<Size>| {
-        let wanted = call.sizes_argument(&sizes[sizes.len() - 2..])?;
+        let wanted = call.sizes_argument(size::at(&sizes, sizes.len() - 2..)?)?;
         let given = [("self", x.argument()), ("output_size", wanted)];
         call.emit("aten._adaptive_avg_pool2d.default", &given, x.dtype, sizes)
     };
@@ -303,7 +304,8 @@ fn adaptive_max(call: &mut Call<'_>) -> Results {
     }
     let mut done = x.clone();
     for at in x.rank() - spatial..x.rank() {
-        let (Some(before), Some(after)) = (x.sizes[at].fixed(), sizes[at].fixed()) else {
+        let (Some(before), Some(after)) = (x.extent(at)?.fixed(), size::at(&sizes, at)?.fixed())
+        else {
             refuse!("adaptive pooling requires a static output size");
         };
         if before == after {
@@ -311,8 +313,8 @@ fn adaptive_max(call: &mut Call<'_>) -> Results {
         }
         let mut parts = Vec::new();
         for place in 0..after {
-            let start = place * before / after;
-            let end = ((place + 1) * before + after - 1) / after;
+            let start = (checked(place) * before).over(after).get()?;
+            let end = ((checked(place) + 1) * before + after - 1).over(after).get()?;
             let run = call.slice(&done, at, start, end - start, 1)?;
             parts.push(call.extreme("amax", &run, &[at], true)?);
         }

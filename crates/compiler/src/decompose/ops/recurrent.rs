@@ -3,6 +3,7 @@
 use coremill_pt2::{Argument, Size};
 
 use super::linear::affine;
+use crate::bounds::checked;
 use crate::decompose::call::{Call, Made, Results, Tensor};
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
@@ -46,7 +47,7 @@ struct Weights {
 /// `x @ turned + bias`, of matrices.
 fn product(call: &mut Call<'_>, x: &Tensor, turned: &Tensor, bias: Option<&Tensor>) -> Maybe {
     let Some(bias) = bias else { return call.mm(x, turned) };
-    let ([rows, _], [_, columns]) = (&x.sizes[..], &turned.sizes[..]) else {
+    let ([rows, _], [_, columns]) = (x.extent(..)?, &turned.sizes[..]) else {
         refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), turned.rank());
     };
     let sizes = vec![rows.clone(), columns.clone()];
@@ -57,11 +58,12 @@ fn product(call: &mut Call<'_>, x: &Tensor, turned: &Tensor, bias: Option<&Tenso
 /// Gates that lie one after the other.
 fn gates(call: &mut Call<'_>, x: &Tensor, count: i64) -> Result<Vec<Tensor>, Refusal> {
     let Some(at) = x.rank().checked_sub(1) else { refuse!("gates have no dimensions") };
-    let Some(width) = x.sizes[at].fixed().filter(|width| width % count == 0) else {
+    let Some(width) = x.extent(at)?.fixed().filter(|width| width % count == 0) else {
         refuse!("the width of the gates is not known");
     };
     let width = width / count;
-    (0..count).map(|index| call.slice(x, at, index * width, width, 1)).collect()
+    let part = |index| call.slice(x, at, (checked(index) * width).get()?, width, 1);
+    (0..count).map(part).collect()
 }
 
 impl Kind {
@@ -182,7 +184,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
                     None => None,
                 },
             };
-            let place = layer * (1 + i64::from(both_ways)) + way;
+            let place = (checked(layer) * (1 + i64::from(both_ways)) + way).get()?;
             let mut current = Vec::with_capacity(first.len());
             for state in &first {
                 current.push(call.select(state, 0, Argument::Int(place))?);

@@ -444,7 +444,7 @@ fn cumulated(call: &mut Call<'_>) -> Results {
 /// Where a dimension is and how long it is.
 fn along(call: &Call<'_>, x: &Tensor) -> Result<(usize, i64), Refusal> {
     let at = x.dimension(call.int("dim")?)?;
-    match x.sizes[at].fixed() {
+    match x.extent(at)?.fixed() {
         Some(length) => Ok((at, length)),
         None => refuse!("the length of the dimension is unknown at compile time"),
     }
@@ -642,7 +642,7 @@ fn distance(call: &mut Call<'_>) -> Results {
 
 fn trace(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let [rows, columns] = &x.sizes[..] else {
+    let [rows, columns] = x.extent(..)? else {
         refuse!("the trace of a tensor of rank {}; it must be 2", x.rank());
     };
     let length = match (rows.fixed(), columns.fixed()) {

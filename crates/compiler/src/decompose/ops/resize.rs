@@ -4,6 +4,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use crate::bounds::{checked, product};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_half;
 use crate::decompose::row::{Row, by};
@@ -116,7 +117,7 @@ fn planes(
             given.push(("scale_factors", Argument::List(both)));
         }
         _ => {
-            given.push(("output_size", call.sizes_argument(&sizes[2..])?));
+            given.push(("output_size", call.sizes_argument(size::at(&sizes, 2..)?)?));
             given.push(("scale_factors", Argument::None));
         }
     }
@@ -140,7 +141,12 @@ fn plain(call: &mut Call<'_>) -> Results {
     match x.rank() {
         3 => {
             let flat = call.unsqueeze(&x, 2)?;
-            let wanted = vec![sizes[0].clone(), sizes[1].clone(), unit, sizes[2].clone()];
+            let wanted = vec![
+                size::at(&sizes, 0)?.clone(),
+                size::at(&sizes, 1)?.clone(),
+                unit,
+                size::at(&sizes, 2)?.clone(),
+            ];
             let done = planes(call, &flat, linear, &wanted, [one_of(scales[0]), scales[0]])?;
             one(call.squeeze(&done, 2)?)
         }
@@ -152,12 +158,17 @@ fn plain(call: &mut Call<'_>) -> Results {
                 &x,
                 vec![batch.clone(), depth.clone(), x.extent(3)?.clone(), x.extent(4)?.clone()],
             )?;
-            let wanted = vec![batch.clone(), depth.clone(), sizes[3].clone(), sizes[4].clone()];
+            let wanted = vec![
+                batch.clone(),
+                depth.clone(),
+                size::at(&sizes, 3)?.clone(),
+                size::at(&sizes, 4)?.clone(),
+            ];
             let done = planes(call, &flat, linear, &wanted, [scales[1], scales[2]])?;
-            let area = size::multiply(&sizes[3], &sizes[4]);
+            let area = size::multiply(size::at(&sizes, 3)?, size::at(&sizes, 4)?);
             let columns =
                 call.view(&done, vec![batch.clone(), unit.clone(), depth, area.clone()])?;
-            let wanted = vec![batch, unit, sizes[2].clone(), area];
+            let wanted = vec![batch, unit, size::at(&sizes, 2)?.clone(), area];
             let scales = [scales[0], one_of(scales[0])];
             let done = planes(call, &columns, linear, &wanted, scales)?;
             one(call.view(&done, sizes)?)
@@ -187,12 +198,12 @@ fn exact(call: &mut Call<'_>) -> Results {
     let mut done = x.clone();
     for (index, scale) in scales.iter().enumerate() {
         let at = index + 2;
-        let step = step(&x.sizes[at], &sizes[at], *scale, false)?;
-        let count = call.count(&sizes[at], ScalarType::Float32)?;
+        let step = step(x.extent(at)?, size::at(&sizes, at)?, *scale, false)?;
+        let count = call.count(size::at(&sizes, at)?, ScalarType::Float32)?;
         let middle = call.add_number(&count, 0.5)?;
         let place = call.times(&middle, step)?;
         let place = call.map("floor", &place)?;
-        let last = x.sizes[at].fixed().unwrap_or(1) - 1;
+        let last = x.extent(at)?.fixed().unwrap_or(1) - 1;
         let place = call.clamp(&place, Some(0.0), Some(last as f64))?;
         let place = call.cast(&place, ScalarType::Int64)?;
         done = call.index_select(&done, at, &place)?;
@@ -300,15 +311,16 @@ fn weighted(call: &mut Call<'_>) -> Results {
     let mut done = call.cast(&x, wide)?;
     for (index, scale) in scales.iter().enumerate() {
         let at = index + 2;
-        let weights = weights(call, &x.sizes[at], &sizes[at], *scale, antialias, is_cubic)?;
+        let weights =
+            weights(call, x.extent(at)?, size::at(&sizes, at)?, *scale, antialias, is_cubic)?;
         let weights = call.cast(&weights, wide)?;
         let turned = call.turned(&weights)?;
         let moved = call.transpose(&done, at, 3)?;
         let rows = size::product(&moved.sizes[..3]);
-        let flat = call.view(&moved, vec![rows, x.sizes[at].clone()])?;
+        let flat = call.view(&moved, vec![rows, x.extent(at)?.clone()])?;
         let product = call.mm(&flat, &turned)?;
         let mut shape = moved.sizes.clone();
-        shape[3] = sizes[at].clone();
+        shape[3] = size::at(&sizes, at)?.clone();
         let apart = call.view(&product, shape)?;
         done = call.transpose(&apart, at, 3)?;
     }
@@ -414,7 +426,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
         refuse!("`interpolation_mode` is {mode}; 0, bilinear, and 1, nearest, are accepted");
     }
     let grid = call.cast(grid, ScalarType::Float32)?;
-    let (batch, channels) = (x.sizes[0].clone(), x.sizes[1].clone());
+    let (batch, channels) = (x.extent(0)?.clone(), x.extent(1)?.clone());
     let Some(extents) = x.sizes[2..].iter().map(Size::fixed).collect::<Option<Vec<i64>>>() else {
         refuse!("the sizes of the volume are unknown at compile time");
     };
@@ -439,7 +451,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
         corners = if axis == 0 { own } else { joined };
     }
     let wide = call.cast(x, ScalarType::Float32)?;
-    let elements = Size::Fixed(extents.iter().product());
+    let elements = Size::Fixed(product(&extents).get()?);
     let flat = call.view(&wide, vec![batch.clone(), channels.clone(), elements])?;
     let points = size::product(&grid.sizes[1..4]);
     let line = vec![batch.clone(), Size::Fixed(1), points.clone()];
@@ -474,7 +486,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
         refuse!("a grid is for images or volumes");
     }
     // The last dimension comes first in a place.
-    let grid = &sizes[2..];
+    let grid = size::at(&sizes, 2..)?;
     let mut columns = Vec::with_capacity(spatial + 1);
     for at in (0..spatial).rev() {
         let Some(length) = grid[at].fixed() else {
@@ -529,11 +541,12 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows, Refusal> {
     let (padding, stride) = (two("padding")?, two("stride")?);
     let mut count = [0; 2];
     for at in 0..2 {
-        let Some(size) = image[at].fixed() else {
+        let Some(size) = size::at(image, at)?.fixed() else {
             refuse!("the size of the image is unknown at compile time");
         };
-        let reach = dilation[at] * (kernel[at] - 1) + 1;
-        count[at] = (size + 2 * padding[at] - reach) / stride[at].max(1) + 1;
+        let reach = checked(dilation[at]) * (kernel[at] - 1) + 1;
+        let room = checked(size) + checked(padding[at]) * 2 - reach;
+        count[at] = (room.over(stride[at].max(1)) + 1).get()?;
     }
     if kernel[0].saturating_mul(kernel[1]) > MOST_PLACES {
         refuse!("windows of {} by {} have more than {MOST_PLACES} places", kernel[0], kernel[1]);
@@ -544,16 +557,16 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows, Refusal> {
 fn im2col(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let image = if x.rank() == 3 { call.unsqueeze(&x, 0)? } else { x };
-    let found = windows(call, &image.sizes[2..])?;
+    let found = windows(call, image.extent(2..)?)?;
     let [height, width] = found.padding;
     let zero = Argument::Int(0);
     let padded = call.pad(&image, &[width, width, height, height], zero)?;
     let mut parts = Vec::new();
     for row in 0..found.kernel[0] {
-        let start = row * found.dilation[0];
+        let start = (checked(row) * found.dilation[0]).get()?;
         let rows = call.slice(&padded, 2, start, found.count[0], found.stride[0])?;
         for column in 0..found.kernel[1] {
-            let start = column * found.dilation[1];
+            let start = (checked(column) * found.dilation[1]).get()?;
             parts.push(call.slice(&rows, 3, start, found.count[1], found.stride[1])?);
         }
     }
@@ -567,15 +580,18 @@ fn col2im(call: &mut Call<'_>) -> Results {
     let output = call.sizes("output_size")?;
     let found = windows(call, &output)?;
     let sizes = call.result(0)?.sizes.clone();
-    let at = sizes.len() - 3;
-    let batch = size::product(&sizes[..at]);
-    let channels = sizes[at].clone();
-    let places = found.kernel[0] * found.kernel[1];
+    let Some(at) = sizes.len().checked_sub(3) else {
+        refuse!("a result of rank {} is no image", sizes.len());
+    };
+    let batch = size::product(size::at(&sizes, ..at)?);
+    let channels = size::at(&sizes, at)?.clone();
+    let places = product(&found.kernel).get()?;
     let [rows, columns] = found.count;
     let (Some(height), Some(width)) = (output[0].fixed(), output[1].fixed()) else {
         refuse!("the size of the image is unknown at compile time");
     };
-    let (tall, wide) = (height + 2 * found.padding[0], width + 2 * found.padding[1]);
+    let around = |size: i64, padding: i64| (checked(size) + checked(padding) * 2).get();
+    let (tall, wide) = (around(height, found.padding[0])?, around(width, found.padding[1])?);
     let fixed = Size::Fixed;
     let apart = call.view(
         &x,
@@ -597,7 +613,7 @@ fn col2im(call: &mut Call<'_>) -> Results {
             ("src", part.argument()),
             ("dim", Argument::Int(at)),
             ("start", Argument::Int(start)),
-            ("end", Argument::Int(start + (count - 1) * step + 1)),
+            ("end", Argument::Int(((checked(count) - 1) * step + start + 1).get()?)),
             ("step", Argument::Int(step)),
         ];
         call.emit("aten.slice_scatter.default", &given, on.dtype, on.sizes.clone())
@@ -606,9 +622,9 @@ fn col2im(call: &mut Call<'_>) -> Results {
     for place in 0..places {
         let part = call.select(&apart, 2, Argument::Int(place))?;
         let (row, column) = (place / found.kernel[1], place % found.kernel[1]);
-        let start = column * found.dilation[1];
+        let start = (checked(column) * found.dilation[1]).get()?;
         let spread = write(call, &narrow, &part, 3, start, columns, found.stride[1])?;
-        let start = row * found.dilation[0];
+        let start = (checked(row) * found.dilation[0]).get()?;
         let spread = write(call, &blank, &spread, 2, start, rows, found.stride[0])?;
         sum = call.add(&sum, &spread)?;
     }

@@ -216,7 +216,7 @@ fn unbound(call: &mut Call<'_>) -> Results {
     if x.sizes.iter().all(|size| size.fixed().is_some()) {
         return call.renamed("aten.unbind_copy.int");
     }
-    let Some(count) = x.sizes[at].fixed() else {
+    let Some(count) = x.extent(at)?.fixed() else {
         refuse!("the number of parts is unknown at compile time");
     };
     let mut parts = Vec::new();

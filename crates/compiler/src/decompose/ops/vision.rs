@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
+use crate::bounds::checked;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::{Maybe, list};
@@ -81,7 +82,7 @@ fn roi_align(call: &mut Call<'_>) -> Results {
         if !aligned {
             length = call.clamp(&length, Some(1.0), None)?;
         }
-        let total = count * samples;
+        let total = (checked(count) * samples).get()?;
         let shares = call.count(&Size::Fixed(total), x.dtype)?;
         let shares = call.add_number(&shares, 0.5)?;
         let shares = call.times(&shares, 1.0 / total as f64)?;
@@ -98,15 +99,16 @@ fn roi_align(call: &mut Call<'_>) -> Results {
         let start = call.times(&parts[0], height as f64)?;
         lines[0] = call.add(&lines[0], &start)?;
     }
-    let (tall, wide) = (rows * samples, columns * samples);
+    let (tall, wide) = ((checked(rows) * samples).get()?, (checked(columns) * samples).get()?);
     let mut grid = Vec::with_capacity(2);
     for (at, line) in lines.iter().enumerate() {
         let apart = call.unsqueeze(line, if at == 0 { 2 } else { 1 })?;
         let all = call.expand(&apart, sizes([boxes, tall, wide]))?;
-        grid.push(call.view(&all, sizes([1, boxes * tall, wide]))?);
+        grid.push(call.view(&all, sizes([1, (checked(boxes) * tall).get()?, wide]))?);
     }
     let picture = call.permute(&x, &[1, 0, 2, 3])?;
-    let picture = call.view(&picture, sizes([1, channels, batch * height, width]))?;
+    let picture =
+        call.view(&picture, sizes([1, channels, (checked(batch) * height).get()?, width]))?;
     let pixels = between_pixels(call, &picture, &grid[0], &grid[1])?;
     let pixels = call.view(&pixels, sizes([channels, boxes, tall, wide]))?;
     let (row, column) = (call.unsqueeze(&inside[0], 2)?, call.unsqueeze(&inside[1], 1)?);
@@ -137,7 +139,7 @@ fn deformed_convolution(call: &mut Call<'_>) -> Results {
             "`groups` is {groups} and `offset_groups` {offset_groups}; accepted are 1 and more"
         );
     }
-    let places = kernel_rows * kernel_columns;
+    let places = (checked(kernel_rows) * kernel_columns).get()?;
     // Where each place of the window is without offsets.
     let mut base = Vec::with_capacity(2);
     for (at, side) in ["h", "w"].into_iter().enumerate() {
@@ -160,34 +162,35 @@ fn deformed_convolution(call: &mut Call<'_>) -> Results {
         base.push(call.add(&starts, &within)?);
     }
     let each = channels / offset_groups;
-    let flat = [batch, places * rows, columns];
+    let flat = [batch, (checked(places) * rows).get()?, columns];
     let mut seen = Vec::new();
     for group in 0..offset_groups {
-        let picture = call.slice(&x, 1, group * each, each, 1)?;
+        let picture = call.slice(&x, 1, (checked(group) * each).get()?, each, 1)?;
         let mut at = Vec::with_capacity(2);
         for (side, base) in base.iter().enumerate() {
             // Rows and columns take turns.
-            let start = group * 2 * places + side as i64;
+            let start = (checked(group) * 2 * places + side as i64).get()?;
             let moved = call.slice(&offset, 1, start, places, 2)?;
             let moved = call.add(&moved, base)?;
             at.push(call.view(&moved, sizes(flat))?);
         }
         let mut pixels = between_pixels(call, &picture, &at[0], &at[1])?;
         if let Some(mask) = &mask {
-            let counts = call.slice(mask, 1, group * places, places, 1)?;
-            let counts = call.view(&counts, sizes([batch, 1, places * rows, columns]))?;
+            let counts = call.slice(mask, 1, (checked(group) * places).get()?, places, 1)?;
+            let counts = call.view(&counts, sizes([batch, 1, flat[1], columns]))?;
             pixels = call.multiply(&pixels, &counts)?;
         }
         seen.push(pixels);
     }
     let pixels = call.concatenate(&seen, 1)?;
-    let each = channels / groups * places;
-    let lines = call.view(&pixels, sizes([batch * groups, each, rows * columns]))?;
-    let matrices = call.view(&weight, sizes([1, groups, outputs / groups, of_group * places]))?;
-    let matrices =
-        call.expand(&matrices, sizes([batch, groups, outputs / groups, of_group * places]))?;
-    let matrices =
-        call.view(&matrices, sizes([batch * groups, outputs / groups, of_group * places]))?;
+    let each = (checked(channels / groups) * places).get()?;
+    let all = (checked(batch) * groups).get()?;
+    let pixels_of_each = (checked(rows) * columns).get()?;
+    let lines = call.view(&pixels, sizes([all, each, pixels_of_each]))?;
+    let (rows_of_each, inner) = (outputs / groups, (checked(of_group) * places).get()?);
+    let matrices = call.view(&weight, sizes([1, groups, rows_of_each, inner]))?;
+    let matrices = call.expand(&matrices, sizes([batch, groups, rows_of_each, inner]))?;
+    let matrices = call.view(&matrices, sizes([all, rows_of_each, inner]))?;
     let products = call.bmm(&matrices, &lines)?;
     let y = call.view(&products, sizes([batch, outputs, rows, columns]))?;
     let bias = call.view(&bias, sizes([1, outputs, 1, 1]))?;

@@ -3,6 +3,7 @@
 use coremill_mil::ir::{Opset, ValueId};
 use coremill_mil::ops::OpKind;
 
+use crate::bounds::{checked, product};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
@@ -144,13 +145,12 @@ impl Convolution {
         let spatial = self.spatial();
         let mut zeros = vec![0; 2 * spatial];
         for axis in 0..spatial {
-            let cut = &mut self.pad[2 * axis + 1];
-            *cut -= output_padding[axis];
-            if *cut < 0 {
-                let steps = (-*cut + self.strides[axis] - 1) / self.strides[axis];
-                zeros[2 * axis + 1] = steps;
-                *cut += steps * self.strides[axis];
-            }
+            let stride = self.strides[axis];
+            let cut = checked(self.pad[2 * axis + 1]) - output_padding[axis];
+            let lacking = (checked(0) - cut).get()?.max(0);
+            let steps = (checked(lacking) + stride - 1).over(stride.into());
+            zeros[2 * axis + 1] = steps.int32()?;
+            self.pad[2 * axis + 1] = (cut + steps * stride).int32()?;
         }
         if zeros.iter().any(|&zeros| zeros != 0) {
             let pad: Vec<_> = [0; 4].into_iter().chain(zeros).collect();
@@ -176,9 +176,9 @@ impl Convolution {
             refuse!("the sizes of `weight` are not known before the program runs");
         };
         for (axis, more) in output_padding.iter().enumerate() {
-            let reach = (weight[axis + 2] as i32 - 1) * self.dilations[axis];
+            let reach = (checked(weight[axis + 2]) - 1) * self.dilations[axis];
             for (at, more) in [(2 * axis, 0), (2 * axis + 1, *more)] {
-                self.pad[at] = reach - self.pad[at] + more;
+                self.pad[at] = (reach - self.pad[at] + more).int32()?;
                 if self.pad[at] < 0 {
                     refuse!("a transposed convolution with a computed weight cuts off too much");
                 }
@@ -186,11 +186,11 @@ impl Convolution {
         }
         let groups = i64::from(self.groups);
         let (inputs, outputs) = (weight[0] / groups, weight[1]);
-        let window: i64 = weight[2..].iter().product();
+        let window = product(&weight[2..]).get()?;
         let apart = [groups, inputs, outputs, window].map(Int::Known);
         let turned = builder.reshape(self.weight, &apart)?;
         let turned = builder.transpose(turned, &[0, 2, 1, 3])?;
-        let mut sizes = vec![groups * outputs, inputs];
+        let mut sizes = vec![(checked(groups) * outputs).get()?, inputs];
         sizes.extend(&weight[2..]);
         let sizes: Vec<_> = sizes.into_iter().map(Int::Known).collect();
         let turned = builder.reshape(turned, &sizes)?;
@@ -248,7 +248,7 @@ fn same_padding(
     if strides.iter().any(|&stride| stride != 1) {
         refuse!("`padding` is `same`, but `stride` is {strides:?}; accepted is 1");
     }
-    let mut pad = Vec::with_capacity(2 * dilations.len());
+    let mut pad = Vec::new();
     for (kernel, &dilation) in builder.extents(weight)[2..].iter().zip(dilations) {
         let Some(kernel) = kernel.and_then(|kernel| i32::try_from(kernel).ok()) else {
             refuse!("`padding` is `same`, but the window is not known before the program runs");
@@ -288,10 +288,12 @@ fn spread(
         let apart = [before, kernel, 1, after].map(Int::Known);
         let rows = builder.reshape(weight, &apart)?;
         let rows = padded(builder, rows, &[0, 0, 0, 0, 0, dilation - 1, 0, 0], 0.0)?;
-        let joined = builder.reshape(rows, &[before, kernel * step, after].map(Int::Known))?;
-        let cut = builder.slice(joined, 1, 0, Some((kernel - 1) * step + 1))?;
+        let spaced = (checked(kernel) * step).get()?;
+        let joined = builder.reshape(rows, &[before, spaced, after].map(Int::Known))?;
+        let reach = ((checked(kernel) - 1) * step + 1).get()?;
+        let cut = builder.slice(joined, 1, 0, Some(reach))?;
         let mut sizes = dims;
-        sizes[axis] = Int::Known((kernel - 1) * step + 1);
+        sizes[axis] = Int::Known(reach);
         weight = builder.reshape(cut, &sizes)?;
     }
     Ok(weight)

@@ -4,6 +4,7 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 
 use super::convolution::padded;
+use crate::bounds::{Checked, checked, created, product};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -40,26 +41,28 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    fn reach(&self) -> i64 {
-        (self.kernel - 1) * self.dilation + 1
+    fn reach(&self) -> Checked {
+        (checked(self.kernel) - 1) * self.dilation + 1
     }
 
     /// How many steps the window makes over a fixed extent.
     pub(crate) fn output(&self) -> Option<i64> {
         let input = self.input?;
-        let room = input + 2 * self.pad - self.reach();
+        let room = (checked(input) + checked(self.pad) * 2 - self.reach()).get().ok()?;
         if !self.rounded_up {
             return Some(room.div_euclid(self.stride) + 1);
         }
         let steps = -(-room).div_euclid(self.stride) + 1;
         // A window may not start in the padding after the input.
-        Some(if (steps - 1) * self.stride >= input + self.pad { steps - 1 } else { steps })
+        let start = ((checked(steps) - 1) * self.stride).get().ok()?;
+        Some(if start >= input + self.pad { steps - 1 } else { steps })
     }
 
     /// How far the last window goes beyond the padding.
     fn beyond(&self) -> Option<i64> {
-        let reached = (self.output()? - 1) * self.stride + self.reach();
-        Some((reached - self.input? - 2 * self.pad).max(0))
+        let reached = (checked(self.output()?) - 1) * self.stride + self.reach();
+        let beyond = reached - self.input? - checked(self.pad) * 2;
+        Some(beyond.get().ok()?.max(0))
     }
 }
 
@@ -219,8 +222,8 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Result<ValueId
         let extent = input + window.pad + after;
         let mut most = None;
         for place in 0..window.kernel {
-            let begin = place * window.dilation;
-            let end = begin + (steps - 1) * window.stride + 1;
+            let begin = (checked(place) * window.dilation).get()?;
+            let end = ((checked(steps) - 1) * window.stride + begin + 1).get()?;
             let end = (end < extent).then_some(end);
             let seen = builder.strided_slice(y, axis, begin, end, window.stride)?;
             most = Some(match most {
@@ -236,9 +239,11 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Result<ValueId
 /// Which places of the input each step of a window sees along one dimension; none outside it.
 fn positions(window: &Window) -> Option<Positions> {
     let (input, steps) = (window.input?, window.output()?);
+    created(&[steps, window.kernel]).ok()?;
     let seen = (0..steps).map(|step| {
         let places = (0..window.kernel).map(|place| {
-            let at = step * window.stride + place * window.dilation - window.pad;
+            let start = checked(step) * window.stride - window.pad;
+            let at = (start + checked(place) * window.dilation).get().ok()?;
             (0..input).contains(&at).then_some(at)
         });
         places.collect()
@@ -253,7 +258,7 @@ pub(crate) struct Positions {
 }
 
 /// Tables of more elements are not written into a program.
-const MAX_TABLE_ELEMENTS: usize = 1 << 22;
+const MAX_TABLE_ELEMENTS: i64 = 1 << 22;
 
 /// Where in its plane the largest element of each window lies, the first of several.
 ///
@@ -264,25 +269,31 @@ pub(crate) fn places_of_largest(
     x: ValueId,
     windows: &[Positions],
 ) -> Result<ValueId, Refusal> {
-    let plane: i64 = windows.iter().map(|window| window.input).product();
+    let inputs: Vec<i64> = windows.iter().map(|window| window.input).collect();
+    let plane = product(&inputs).get()?;
     let outputs: Vec<i64> = windows.iter().map(|window| window.seen.len() as i64).collect();
+    let width = windows.iter().map(|window| window.seen.first().map_or(0, Vec::len) as i64);
+    let (rows, width) = (product(&outputs), product(&width.collect::<Vec<_>>()));
+    if (rows * width).get()? > MAX_TABLE_ELEMENTS {
+        let (rows, width) = (rows.get()?, width.get()?);
+        refuse!("the indices of {rows} windows of {width} elements are too many");
+    }
     // Places outside the plane are one behind it, which holds the least element.
     let mut table: Vec<Vec<Option<i64>>> = vec![vec![Some(0)]];
     for window in windows {
         let rows = table.iter().flat_map(|row| {
             window.seen.iter().map(move |seen| {
-                let places = row
-                    .iter()
-                    .flat_map(|&row| seen.iter().map(move |&at| Some(row? * window.input + at?)));
+                let places = row.iter().flat_map(|&row| {
+                    let within =
+                        move |&at: &Option<i64>| (checked(row?) * window.input + at?).get().ok();
+                    seen.iter().map(within)
+                });
                 places.collect::<Vec<_>>()
             })
         });
         table = rows.collect();
     }
     let width = table.first().map_or(0, Vec::len);
-    if table.len().saturating_mul(width) > MAX_TABLE_ELEMENTS {
-        refuse!("the indices of {} windows of {width} elements are too many", table.len());
-    }
     let outside = plane as i32;
     let flat: Vec<i32> =
         table.iter().flatten().map(|place| place.map_or(outside, |place| place as i32)).collect();
@@ -300,7 +311,7 @@ pub(crate) fn places_of_largest(
         OpKind::ReduceArgmax,
         [("x", seen.into()), ("axis", 3.into()), ("keep_dims", false.into())],
     )?;
-    let starts: Vec<i32> = (0..table.len()).map(|row| (row * width) as i32).collect();
+    let starts: Vec<i32> = (0..table.len()).map(|row| row.saturating_mul(width) as i32).collect();
     let starts = builder.int_constant(&[table.len() as u64], &starts);
     let at = builder.binary(OpKind::Add, chosen, starts)?;
     let flat = builder.int_constant(&[flat.len() as u64], &flat);
@@ -341,7 +352,8 @@ fn average_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
         }
         // All elements of all windows count, so that the average is their sum over their number.
         let mean = pool.emit(call, OpKind::AvgPool, false, Some(false))?;
-        let count: i64 = pool.windows.iter().map(|window| window.kernel).product();
+        let kernels: Vec<i64> = pool.windows.iter().map(|window| window.kernel).collect();
+        let count = product(&kernels).get()?;
         let y = call.scaled(mean, count as f64 / divisor as f64)?;
         let y = pool.finish(call, y)?;
         return call.give(y);
@@ -373,12 +385,13 @@ fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> Result<ValueId, 
         shape.push(steps as u64);
         let line: Vec<f32> = (0..steps)
             .map(|step| {
-                let start = step * window.stride;
-                let end = (start + window.kernel).min(input + 2 * window.pad);
+                let start = step.saturating_mul(window.stride);
+                let end = (start + window.kernel).min(input + window.pad + window.pad);
                 window.kernel as f32 / (end - start) as f32
             })
             .collect();
-        let both = factors.iter().flat_map(|&factor| line.iter().map(move |&more| factor * more));
+        let both =
+            factors.iter().flat_map(|&factor| line.iter().map(move |&more: &f32| factor * more));
         factors = both.collect();
     }
     let factors = builder.float_constant(&shape, &factors);
@@ -393,7 +406,7 @@ fn max_unpool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
     let (x, batched) = with_batch(call, x, spatial)?;
     let (indices, _) = with_batch(call, indices, spatial)?;
     let lines = call.dims(x)?[..2].to_vec();
-    let plane: i64 = sizes.iter().product();
+    let plane = product(&sizes).get()?;
     let Some(lines_known) = lines.iter().map(|line| line.known()).collect::<Option<Vec<_>>>()
     else {
         refuse!("`max_unpool` is lowered for sizes that are fixed");

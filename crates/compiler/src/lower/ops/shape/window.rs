@@ -9,7 +9,7 @@ use super::mapped;
 use super::pad::padded_with;
 use super::reshape::{put_back, resized, to_sizes};
 use super::slice::{Range, sliced};
-use crate::bounds::created;
+use crate::bounds::{Checked, checked, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -77,26 +77,31 @@ impl Patches {
     }
 
     /// How many elements a patch has.
-    fn elements(&self) -> usize {
-        self.kernel.iter().map(|&extent| extent as usize).product()
+    fn elements(&self) -> Result<usize, Refusal> {
+        created(&self.kernel)
     }
 
     /// How many patches there are along each axis of an image.
-    fn count(&self, axis: usize, extent: i64) -> i64 {
-        let reach = i64::from(self.dilation[axis]) * i64::from(self.kernel[axis] - 1) + 1;
-        (extent + 2 * i64::from(self.padding[axis]) - reach) / i64::from(self.stride[axis]) + 1
+    fn count(&self, axis: usize, extent: i64) -> Result<i64, Refusal> {
+        let room = checked(extent) + checked(self.padding[axis]) * 2 - self.reach(axis);
+        (room.over(self.stride[axis].into()) + 1).get()
+    }
+
+    /// How far a patch reaches along an axis.
+    fn reach(&self, axis: usize) -> Checked {
+        checked(self.dilation[axis]) * (checked(self.kernel[axis]) - 1) + 1
     }
 
     /// A kernel for each element of a patch, which is 1 there and 0 elsewhere; once for each channel.
     fn pickers(&self, channels: usize) -> Result<Constant, Refusal> {
-        let each = self.elements();
+        let each = self.elements()?;
         let mut weights = vec![0.0f32; created(&[channels as u64, each as u64, each as u64])?];
         for (at, kernel) in weights.chunks_exact_mut(each).enumerate() {
             kernel[at % each] = 1.0;
         }
         let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
         let [rows, columns] = self.kernel.map(|extent| extent as u64);
-        let shape = [(channels * each) as u64, 1, rows, columns];
+        let shape = [created(&[channels as u64, each as u64])? as u64, 1, rows, columns];
         Ok(Constant::weight(DType::Fp32, &shape, bytes))
     }
 }
@@ -122,9 +127,11 @@ fn columns(call: &mut Call<'_, '_>) -> Results {
     let without_batch = call.rank(x) == 3;
     let (x, [channels, height, width]) = image(call, x)?;
     let batch = call.dim(x, 0)?;
-    let elements = patches.elements() as i64;
-    let (rows, columns) = (patches.count(0, height), patches.count(1, width));
-    let mut sizes = vec![batch, Int::Known(channels * elements), Int::Known(rows * columns)];
+    let elements = patches.elements()? as i64;
+    let (rows, columns) = (patches.count(0, height)?, patches.count(1, width)?);
+    let all = (checked(channels) * elements).get()?;
+    let each = (checked(rows) * columns).get()?;
+    let mut sizes = vec![batch, Int::Known(all), Int::Known(each)];
     if without_batch {
         sizes.remove(0);
     }
@@ -150,19 +157,19 @@ fn columns(call: &mut Call<'_, '_>) -> Results {
             (3, Int::Known(horizontal), Int::Known(horizontal)),
         ];
         let padded = padded_with(call, x, &pads, 0.0)?;
-        let line = width + 2 * horizontal;
+        let line = (checked(width) + checked(horizontal) * 2).get()?;
         let flat = to_sizes(call, padded, &[batch, Int::Known(channels), Int::Known(-1)])?;
         let mut places = Vec::new();
         for element in 0..elements {
             let (down, right) = (
-                element / i64::from(patches.kernel[1]) * i64::from(patches.dilation[0]),
-                element % i64::from(patches.kernel[1]) * i64::from(patches.dilation[1]),
+                checked(element / i64::from(patches.kernel[1])) * patches.dilation[0],
+                checked(element % i64::from(patches.kernel[1])) * patches.dilation[1],
             );
             for row in 0..rows {
                 for column in 0..columns {
-                    let top = row * i64::from(patches.stride[0]) + down;
-                    let left = column * i64::from(patches.stride[1]) + right;
-                    places.push(top * line + left);
+                    let top = checked(row) * patches.stride[0] + down;
+                    let left = checked(column) * patches.stride[1] + right;
+                    places.push((top * line + left).get()?);
                 }
             }
         }
@@ -185,8 +192,8 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
     let Some(all) = call.extents(x)[1] else {
         refuse!("puts patches together of which the channels are not known");
     };
-    let channels = all as i64 / patches.elements() as i64;
-    let counts = [patches.count(0, height), patches.count(1, width)];
+    let channels = all as i64 / patches.elements()? as i64;
+    let counts = [patches.count(0, height)?, patches.count(1, width)?];
     let grid = [batch, Int::Known(all as i64), Int::Known(counts[0]), Int::Known(counts[1])];
     let grid = to_sizes(call, x, &grid)?;
     let weight = call.constant(patches.pickers(channels as usize)?);
@@ -204,13 +211,11 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
     )?;
     for (at, wanted) in [height, width].into_iter().enumerate() {
         let axis = at + 2;
-        let found = (counts[at] - 1) * i64::from(patches.stride[at])
-            + i64::from(patches.dilation[at]) * i64::from(patches.kernel[at] - 1)
-            + 1;
+        let found = (checked(counts[at]) - 1) * patches.stride[at] + patches.reach(at);
         let (begin, end) =
             (i64::from(patches.padding[at]), i64::from(patches.padding[at]) + wanted);
         // Rows that no patch reaches are zero.
-        let missing = (end - found).max(0);
+        let missing = (checked(end) - found).get()?.max(0);
         image = padded_with(call, image, &[(axis, Int::Known(0), Int::Known(missing))], 0.0)?;
         image = sliced(call, image, axis, Range::between(Int::Known(begin), Int::Known(end)))?;
     }
@@ -240,10 +245,11 @@ impl Strided {
         }
         let mut places = vec![offset];
         for (&size, &stride) in sizes.iter().zip(&strides) {
-            places = places
-                .iter()
-                .flat_map(|place| (0..size).map(move |step| place + step * stride))
-                .collect();
+            let along = |place: &i64| {
+                let place = checked(*place);
+                (0..size).map(move |step| (place + checked(step) * stride).get())
+            };
+            places = places.iter().flat_map(along).collect::<Result<_, _>>()?;
         }
         Ok(Strided { sizes, places })
     }
