@@ -1,17 +1,25 @@
 //! Which call of a program a value comes from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use coremill_mil::pass::without_precision;
-use coremill_pt2::{ExportedProgram, Origin};
+use coremill_pt2::{ExportedProgram, Node, Origin};
 
 /// Which calls of a program the values of its model come from.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     /// By the name of a value, the call that it was made for. Values that passes made have none.
     pub(crate) by_value: HashMap<String, usize>,
-    /// Operator and origin of each call.
-    pub(crate) calls: Vec<(String, Origin)>,
+    pub(crate) calls: Vec<Made>,
+}
+
+/// A call of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    operator: String,
+    origin: Origin,
+    /// The names of its results.
+    results: Vec<String>,
 }
 
 impl Calls {
@@ -20,12 +28,28 @@ impl Calls {
     pub fn of(&self, value: &str) -> Option<(&str, &Origin)> {
         let call =
             self.by_value.get(value).or_else(|| self.by_value.get(without_precision(value)))?;
-        self.calls.get(*call).map(|(operator, origin)| (operator.as_str(), origin))
+        self.calls.get(*call).map(|made| (made.operator.as_str(), &made.origin))
+    }
+
+    /// The values that are results of calls under the names that the program has for them, and not steps on the way to
+    /// these.
+    pub fn results(&self) -> HashSet<String> {
+        let is_result = |(value, call): &(&String, &usize)| {
+            self.calls.get(**call).is_some_and(|made| made.results.contains(value))
+        };
+        self.by_value.iter().filter(is_result).map(|(value, _)| value.clone()).collect()
     }
 }
 
-/// Operator and origin of each call.
-pub(crate) fn program_calls(program: &ExportedProgram) -> Vec<(String, Origin)> {
-    let nodes = program.graph.nodes.iter();
-    nodes.map(|node| (node.target.to_string(), node.origin.clone())).collect()
+pub(crate) fn program_calls(program: &ExportedProgram) -> Vec<Made> {
+    let made = |node: &Node| Made {
+        operator: node.target.to_string(),
+        origin: node.origin.clone(),
+        results: node
+            .results()
+            .flatten()
+            .map(|result| program.graph.value(result).name.clone())
+            .collect(),
+    };
+    program.graph.nodes.iter().map(made).collect()
 }

@@ -102,9 +102,12 @@ enum Ready {
 impl Ready {
     fn target(&self) -> Target<'_> {
         match self {
-            Ready::Model(opened, engine) => {
-                Target::Model { model: &opened.model, engine, function: engine.default_function() }
-            }
+            Ready::Model(opened, engine) => Target::Model {
+                model: &opened.model,
+                engine,
+                function: engine.default_function(),
+                results: None,
+            },
             Ready::Method(runner) => Target::Method(runner),
         }
     }

@@ -2,12 +2,17 @@
 //!
 //! Values are the same if their names are, but for the ending that a change of precision gives them, and the same
 //! operation computes them of the same values, or both are outputs: a name alone may stand for the result of a call in
-//! one program and for a step on the way to it in the other. Casts and quantization between values make no difference. In ExecuTorch programs, models have names for what they compute and for what they are given; what kernels
-//! pass on among themselves has none. The reference's values wait for the other's; where they are more than [`MAX_HELD_BYTES`], both programs
-//! run again for the rest.
+//! one program and for a step on the way to it in the other. Casts and quantization between values make no difference.
+//!
+//! In ExecuTorch programs, models have names for what they compute and for what they are given; what kernels pass on
+//! among themselves has none. What a kernel computes for a model is the result of a call, so it is paired with what is
+//! known to be the result of the call of that name, or with what the same kernel computes.
+//!
+//! The reference's values wait for the other's; where they are more than [`MAX_HELD_BYTES`], both programs run again for
+//! the rest.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use coremill_engine::{Array, Engine, Hooks, Value};
 use coremill_mil::ir::{Binding, Op, ValueId as MilValue};
@@ -41,6 +46,9 @@ pub enum Target<'r> {
         engine: &'r Engine,
         /// The function.
         function: &'r str,
+        /// The values that are results of calls of the program that the model was made of, under their names there;
+        /// none if that program is not known.
+        results: Option<&'r HashSet<String>>,
     },
     /// A method of an ExecuTorch program. It is run from its first state on.
     Method(&'r Runner),
@@ -70,6 +78,8 @@ enum Made {
         of: Vec<Option<String>>,
         /// Whether the function gives it.
         is_output: bool,
+        /// Whether it is known to be the result of the call that it has the name of.
+        is_result: bool,
     },
 }
 
@@ -84,8 +94,8 @@ impl Named {
     fn is_same(&self, other: &Named) -> bool {
         match (&self.made, &other.made) {
             (
-                Made::Op { op, of, is_output },
-                Made::Op { op: other_op, of: other_of, is_output: other_output },
+                Made::Op { op, of, is_output, .. },
+                Made::Op { op: other_op, of: other_of, is_output: other_output, .. },
             ) => {
                 let same = |(one, two): (&Option<String>, &Option<String>)| {
                     one.as_ref().zip(two.as_ref()).is_none_or(|(one, two)| one == two)
@@ -93,8 +103,10 @@ impl Named {
                 let operands = of.len() == other_of.len() && of.iter().zip(other_of).all(same);
                 (*is_output && *other_output) || (op == other_op && operands)
             }
-            // A kernel computes the whole of a call, and the name is the call's.
-            (Made::Kernel(_), _) | (_, Made::Kernel(_)) => true,
+            // What a kernel computes for a model is the result of the call that it has the name of.
+            (Made::Kernel(_), Made::Op { is_result, .. })
+            | (Made::Op { is_result, .. }, Made::Kernel(_)) => *is_result,
+            (Made::Kernel(one), Made::Kernel(other)) => one == other,
         }
     }
 }
@@ -216,14 +228,21 @@ fn per_op_within(
 /// The values that a program computes and that have names.
 fn names(running: &Running<'_>) -> Result<Names, Error> {
     match running.target {
-        Target::Model { model, function, .. } => names_in_model(model, function, false),
+        Target::Model { model, function, results, .. } => {
+            names_in_model(model, function, results, false)
+        }
         Target::Method(runner) => names_in_method(runner),
     }
 }
 
 /// The values that operations compute. Where several have one name, the first does: the others are the same in another
 /// precision.
-fn names_in_model(model: &Model, function: &str, is_part: bool) -> Result<Names, Error> {
+fn names_in_model(
+    model: &Model,
+    function: &str,
+    results: Option<&HashSet<String>>,
+    is_part: bool,
+) -> Result<Names, Error> {
     let found = model.program.functions.iter().find(|found| found.name == function);
     let found = found.ok_or_else(|| Error::new(format!("there is no function `{function}`")))?;
     let mut makers: HashMap<MilValue, &Op> = HashMap::new();
@@ -266,6 +285,8 @@ fn names_in_model(model: &Model, function: &str, is_part: bool) -> Result<Names,
                     op: op.type_name().to_owned(),
                     of: of.clone(),
                     is_output: given.contains(&source(output)),
+                    is_result: results
+                        .is_some_and(|results| results.contains(without_precision(name))),
                 },
             };
             names.entry(base(name).into_owned()).or_insert_with(named);
@@ -306,7 +327,7 @@ fn names_in_method(runner: &Runner) -> Result<Names, Error> {
             delegated.uses.iter().find(|user| user.method == method && user.delegate == index);
         let function = used.and_then(|user| user.function.as_deref());
         let function = function.or(model.program.functions.first().map(|first| &*first.name));
-        for (key, named) in names_in_model(&model, function.unwrap_or_default(), true)? {
+        for (key, named) in names_in_model(&model, function.unwrap_or_default(), None, true)? {
             if names.insert(key.clone(), named).is_some() {
                 ambiguous.push(key);
             }
@@ -457,7 +478,7 @@ mod tests {
         (model, engine): &'r (Model, Engine),
         steps: &'r [Vec<(String, Array)>],
     ) -> Running<'r> {
-        Running { target: Target::Model { model, engine, function: "main" }, steps }
+        Running { target: Target::Model { model, engine, function: "main", results: None }, steps }
     }
 
     #[test]
@@ -496,6 +517,21 @@ mod tests {
             op: op.to_owned(),
         };
         assert_eq!(found.unpaired, [unpaired("a", ["add", "mul"])]);
+    }
+
+    #[test]
+    fn a_kernel_is_paired_with_the_result_of_its_call() {
+        let named = |made| Named { name: "mul".to_owned(), made };
+        let kernel = |op: &str| named(Made::Kernel(op.to_owned()));
+        let op = |is_result| {
+            let op = "mul".to_owned();
+            named(Made::Op { op, of: Vec::new(), is_output: false, is_result })
+        };
+        assert!(kernel("aten::mul.out").is_same(&op(true)));
+        assert!(!kernel("aten::mul.out").is_same(&op(false)));
+        assert!(op(true).is_same(&kernel("aten::mul.out")));
+        assert!(kernel("aten::mul.out").is_same(&kernel("aten::mul.out")));
+        assert!(!kernel("aten::mul.out").is_same(&kernel("aten::add.out")));
     }
 
     #[test]

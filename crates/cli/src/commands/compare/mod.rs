@@ -4,6 +4,7 @@ mod inputs;
 mod page;
 mod report;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use coremill::compare::{self as library, Kind, PerOp, Running, Target};
@@ -134,6 +135,8 @@ struct Program {
     archive: Option<ExportedProgram>,
     /// The calls that its values come from, if it was made here.
     calls: Option<Calls>,
+    /// The values that are results of these calls.
+    results: Option<HashSet<String>>,
 }
 
 /// A method of an ExecuTorch program.
@@ -153,8 +156,8 @@ impl<'a> Takes<'a> {
     /// What is compared value by value.
     fn target(self) -> Target<'a> {
         match self {
-            Takes::Program(Program { opened, engine, function, .. }) => {
-                Target::Model { model: &opened.model, engine, function }
+            Takes::Program(Program { opened, engine, function, results, .. }) => {
+                Target::Model { model: &opened.model, engine, function, results: results.as_ref() }
             }
             Takes::Method(method) => Target::Method(&method.runner),
         }
@@ -192,6 +195,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.precision.len() > 2 {
         return Err(Failure::user("`--precision` takes one value for both sides, or two"));
     }
+    super::keep_apart([&args.reference, &args.other].into_iter().chain(&args.inputs), &args.html)?;
     let progress = Progress::start(format!("reading {}", args.reference.display()));
     let reference = open(args, &args.reference, 0)?;
     progress.stage(format!("reading {}", args.other.display()));
@@ -324,7 +328,8 @@ pub(super) fn side<'a>(
         _ => engine.default_function().to_owned(),
     };
     let (archive, calls) = made_from.unzip();
-    let program = Program { opened, engine, function, precision, archive, calls };
+    let results = calls.as_ref().map(Calls::results);
+    let program = Program { opened, engine, function, precision, archive, calls, results };
     Ok(Side { path, content: Content::Program(Box::new(program)) })
 }
 
