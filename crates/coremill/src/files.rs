@@ -10,7 +10,7 @@ use coremill_mil::package::weights::{Layout, WeightFiles};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mil::{compiled, package};
-use coremill_tensor::write_anew;
+use coremill_tensor::{StagedDirectory, is_stream, write_anew};
 
 use crate::error::{Error, ErrorKind};
 use crate::foreign;
@@ -232,7 +232,7 @@ pub fn save(
 
 /// Saves a program as text, its weight files beside it. It need not be sound.
 ///
-/// A weight file of another program is not replaced.
+/// A weight file of another program is not replaced. A device or a pipe gets the text alone.
 pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) -> Result<(), Error> {
     let path = path.as_ref();
     let directory = directory_of(path);
@@ -242,9 +242,12 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     let failed = |error: io::Error| Error::io("write", path, &error);
     let layout = Layout::plan(program).map_err(|error| Error::of_package(path, &error))?;
 
+    if is_stream(path) {
+        let options = PrintOptions { dialect, ..PrintOptions::default() };
+        return write_file(path, text::print(program, &options).text.as_bytes());
+    }
     // Everything is written beside its place first; files then take their places, the text last.
-    let staging =
-        tempfile::Builder::new().prefix(".coremill-").tempdir_in(&directory).map_err(failed)?;
+    let staging = StagedDirectory::new(&directory).map_err(failed)?;
     layout.write(staging.path()).map_err(|error| Error::of_package(path, &error))?;
     let places = |weight: &_| layout.place(weight);
     let text = staging.path().join("text");
@@ -270,6 +273,22 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     }
     let mut text = File::open(&text).map_err(failed)?;
     replace(path, |file| io::copy(&mut text, file).map(|_| ()))
+}
+
+/// More than rules for every weight of a model take.
+const MAX_RULES_BYTES: u64 = 4 << 20;
+
+/// The text of a file of rules.
+pub(crate) fn read_rules(path: &Path) -> Result<String, Error> {
+    let mut text = String::new();
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_RULES_BYTES + 1).read_to_string(&mut text));
+    read.map_err(|error| Error::io("read", path, &error))?;
+    if text.len() as u64 > MAX_RULES_BYTES {
+        let message = format!("it is longer than the {MAX_RULES_BYTES} bytes that rules may have");
+        return Err(Error::new(message).within(path));
+    }
+    Ok(text)
 }
 
 /// Writes a file in one step: what stood at the path stays until everything is written.

@@ -31,6 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    super::keep_apart([&args.model], &args.html)?;
     if executorch::is_program(&args.model) {
         return run_program(args);
     }

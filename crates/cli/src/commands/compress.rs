@@ -144,6 +144,7 @@ struct OfWeight {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    super::keep_apart([&args.model].into_iter().chain(&args.rules), [&args.output])?;
     let budget = args.target_size.map(Budget::Bytes);
     let options = Options {
         rules: rules(args)?,

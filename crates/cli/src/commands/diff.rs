@@ -33,6 +33,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    super::keep_apart([&args.before, &args.after], &args.html)?;
     let (before, after) = (super::open(&args.before)?, super::open(&args.after)?);
     let found = changes(&before, &after);
     if let Some(path) = &args.html {

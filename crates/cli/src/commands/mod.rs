@@ -18,7 +18,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod text;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coremill::compare::Kind;
 use coremill::compiler::Options;
@@ -103,14 +103,53 @@ fn threads(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("accepted are 0 to {MOST}"))
 }
 
-/// Refuses an output that is the input.
-fn is_apart(input: &Path, output: &Path) -> Result<(), Failure> {
-    let same = std::fs::canonicalize(input).ok().zip(std::fs::canonicalize(output).ok());
-    if same.is_some_and(|(input, output)| input == output && input.is_file()) {
-        let message = format!("{} is an input, and would be written over", output.display());
-        return Err(Failure::user(message).hint(Some("write to another path")));
+/// Refuses outputs that would replace an input, a part of one, what holds one, or another output. `-` stands for the
+/// standard streams.
+fn keep_apart<'p>(
+    inputs: impl IntoIterator<Item = &'p PathBuf>,
+    outputs: impl IntoIterator<Item = &'p PathBuf>,
+) -> Result<(), Failure> {
+    let refused = |message: String| Err(Failure::user(message).hint(Some("write to another path")));
+    let named = |path: &&PathBuf| path.as_os_str() != "-";
+    let inputs: Vec<_> =
+        inputs.into_iter().filter(named).filter_map(|path| path.canonicalize().ok()).collect();
+    let mut before = Vec::new();
+    for output in outputs.into_iter().filter(named) {
+        let Some(place) = place(output) else { continue };
+        let is_over = |input: &PathBuf| {
+            let is_within = is_model_directory(input) && place.starts_with(input);
+            is_within || input.starts_with(&place)
+        };
+        if inputs.iter().any(is_over) {
+            return refused(format!("{} is an input, and would be written over", output.display()));
+        }
+        // Devices and pipes take what several write.
+        let is_replaced = place.is_file() || place.is_dir() || !place.exists();
+        if is_replaced && before.contains(&place) {
+            return refused(format!("{} is to be written twice", output.display()));
+        }
+        before.push(place);
     }
     Ok(())
+}
+
+/// Whether a directory is a package or a compiled model, whose files are its parts.
+fn is_model_directory(path: &Path) -> bool {
+    ["Manifest.json", "coremldata.bin"].iter().any(|part| path.join(part).is_file())
+}
+
+/// Where a path leads, if only its last part may not be there yet.
+fn place(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(parent.join(path.file_name()?))
+    })
+}
+
+/// The file to write for an output, where `-` is standard output.
+fn file_of(output: &Path) -> &Path {
+    if output.as_os_str() == "-" { Path::new("/dev/stdout") } else { output }
 }
 
 /// The program of a model with what the description says about flexible shapes.

@@ -24,6 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    super::keep_apart([&args.model], [&args.output])?;
     let opened = super::open_with_source(&args.model)?;
     let verified = super::verify(&opened)?;
     let options = coremill::SaveOptions { durable: args.sync };

@@ -130,7 +130,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 .hint(Some("give a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
         }
     };
-    super::is_apart(&args.model, &args.output)?;
+    super::keep_apart(
+        [&args.model].into_iter().chain(&args.samples).chain(&args.rules),
+        [&args.output],
+    )?;
     let scheme = Scheme {
         recipe: args.recipe,
         group_size: args.group_size,

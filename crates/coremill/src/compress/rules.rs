@@ -174,7 +174,7 @@ struct File {
 
 /// Reads rules from a TOML file.
 pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+    let text = crate::files::read_rules(path)?;
     let file: File = toml::from_str(&text).map_err(|error| {
         Error::new(error.to_string().trim_end())
             .hint("each rule stands in a table `[[rule]]`")

@@ -91,12 +91,33 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
     let inputs = inputs.filter(|(kind, argument)| {
         matches!(kind, InputKind::User) && matches!(argument, Argument::Value(_))
     });
-    names_fit("input", &options.input_names, inputs.count())?;
+    let inputs: Vec<_> = inputs.map(|(_, argument)| argument).collect();
+    names_fit("input", &options.input_names, inputs.len())?;
     let outputs = program.outputs.iter().zip(&program.graph.outputs);
     let outputs = outputs.filter(|(kind, argument)| {
         matches!(kind, OutputKind::User | OutputKind::Loss) && !matches!(argument, Argument::None)
     });
-    names_fit("output", &options.output_names, outputs.count())?;
+    let outputs: Vec<_> = outputs.map(|(_, argument)| argument).collect();
+    names_fit("output", &options.output_names, outputs.len())?;
+    let named = |asked_for: &[String], at: usize, argument: &Argument| match argument {
+        _ if at < asked_for.len() => Some(asked_for[at].clone()),
+        Argument::Value(id) => Some(compiler::identifier(&program.graph.value(*id).name)),
+        _ => None,
+    };
+    let of_outputs = |name: &String| {
+        let mut names =
+            outputs.iter().enumerate().map(|(at, it)| named(&options.output_names, at, it));
+        names.any(|output| output.as_ref() == Some(name))
+    };
+    for (at, input) in inputs.iter().enumerate() {
+        let Some(name) = named(&options.input_names, at, input) else { continue };
+        let is_asked_for =
+            options.input_names.contains(&name) || options.output_names.contains(&name);
+        if is_asked_for && of_outputs(&name) {
+            let message = format!("an input and an output are to be called `{name}`");
+            return Err(Error::new(message).hint("give one of them another name"));
+        }
+    }
     check_fp32([program], options)
 }
 

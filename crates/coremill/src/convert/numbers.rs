@@ -230,8 +230,16 @@ fn has_doubles(graph: &Graph) -> bool {
 fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, Exact)>, Error> {
     let options = LowerOptions { portable: true, ..LowerOptions::default() };
     let method = "forward";
-    let outside = compiler::lower(vec![(method.to_owned(), program.clone())], &options)
-        .map_err(|error| Error::new(format!("outside delegates: {error}")))?;
+    let outside =
+        compiler::lower(vec![(method.to_owned(), program.clone())], &options).map_err(|error| {
+            match error {
+                compiler::Error::Refused(calls) => {
+                    let operator = calls.first().map_or("a call", |call| &call.operator);
+                    Error::new(format!("ExecuTorch has no kernel for `{operator}`"))
+                }
+                error => Error::new(format!("outside delegates: {error}")),
+            }
+        })?;
     let mut runner = Runner::new(outside.program, Some(method), runtime::LoadOptions::default())?;
     let samples = sample_inputs(&program, runner.ports())?.unwrap_or_default();
     runner.run_exactly(&samples)

@@ -32,7 +32,7 @@ pub struct RuleText {
 
 /// Reads the rules of a TOML file. Sizes that a rule does not name are those of `usual`.
 pub fn read_rules(path: &Path, usual: Scheme) -> Result<Vec<Rule>, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+    let text = crate::files::read_rules(path)?;
     let hint = "each rule stands in a table `[[rule]]`";
     let file: File = toml::from_str(&text)
         .map_err(|error| Error::new(error.to_string().trim_end()).hint(hint).within(path))?;

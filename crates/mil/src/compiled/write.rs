@@ -28,6 +28,7 @@ pub struct WriteOptions {
 ///
 /// The same model and name give the same bytes.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<(), Error> {
+    let path = &directory::destination(path)?;
     check_target(path)?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = options.name.clone().or(stem).unwrap_or_default();

@@ -165,6 +165,17 @@ fn not_regular(metadata: &fs::Metadata) -> Error {
     Error::new(ErrorKind::Package, message).with_hint("packages hold plain files and directories")
 }
 
+/// Where a directory for a path goes: a symbolic link stays, and what it leads to is replaced.
+pub(crate) fn destination(path: &Path) -> Result<PathBuf> {
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        return Ok(path.to_owned());
+    }
+    fs::canonicalize(path).map_err(|_| {
+        let message = format!("{} is a symbolic link that leads nowhere", path.display());
+        Error::new(ErrorKind::Unwritable, message)
+    })
+}
+
 /// A directory that is filled beside the place where it is to stand, and moved there in one step.
 /// Dropped before that, it is removed.
 pub(crate) struct Staging {

@@ -100,6 +100,7 @@ pub fn write_files(
     empty_directories: &[String],
     options: &WriteOptions,
 ) -> Result<()> {
+    let path = &directory::destination(path)?;
     check_target(path)?;
     let paths = files.iter().map(|file| &file.path).chain(empty_directories);
     for path in paths {

@@ -28,6 +28,7 @@ pub struct WriteOptions {
 /// the old one or the new one, whole. Its bytes depend on the model alone.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<()> {
     let model = verified.model();
+    let path = &directory::destination(path)?;
     check_target(path)?;
     check_items(model)?;
     let layout = Layout::plan(&model.program)?;

@@ -116,6 +116,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(precision::of_several());
     }
     let outputs = outputs(args, named.is_some())?;
+    let inputs: Vec<_> = match &named {
+        Some(named) => named.iter().map(|(_, path)| path).collect(),
+        None => args.models.iter().collect(),
+    };
+    super::keep_apart(inputs, &outputs)?;
     if let Some(directory) = &args.output_dir {
         std::fs::create_dir_all(directory).map_err(|error| {
             Failure::user(format_args!(

@@ -85,6 +85,11 @@ impl FromStr for Bound {
 }
 
 impl ProgramArgs {
+    /// Whether numbers are to be verified.
+    pub(in crate::commands) fn asks_to_verify(&self) -> bool {
+        self.verify.is_some()
+    }
+
     /// How far outputs may be off, if numbers are to be verified.
     pub(in crate::commands) fn bound(&self, precision: Precision) -> Option<f64> {
         let Bound(bound) = self.verify?;

@@ -152,8 +152,16 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         .hint(Some(format_args!("`coremill convert {} -o {output}` writes that", args.models[0])))
         .into());
     }
-    for model in &args.models {
-        super::is_apart(Path::new(method_and_path(model)?.1), &args.output)?;
+    let inputs: Result<Vec<_>, _> =
+        args.models.iter().map(|model| method_and_path(model)).collect();
+    let inputs: Vec<_> = inputs?.iter().map(|(_, path)| PathBuf::from(path)).collect();
+    super::keep_apart(&inputs, [&args.output].into_iter().chain(&args.html))?;
+    let output = super::file_of(&args.output);
+    let is_stream = coremill::tensor::is_stream(output);
+    if is_stream && (args.program.asks_to_verify() || args.html.is_some()) {
+        let message = format!("{} cannot be read again", args.output.display());
+        let hint = "write to a file for `--verify` and `--html`";
+        return Err(Failure::user(message).hint(Some(hint)).into());
     }
     if args.program.auto()?.is_some() && args.models.len() > 1 {
         return Err(precision::of_several().into());
@@ -210,7 +218,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         }
     }
     progress.stage(format!("writing {}", args.output.display()));
-    pte::write(&args.output, &lowered.program, &pte::WriteOptions { durable: args.sync }).map_err(
+    pte::write(output, &lowered.program, &pte::WriteOptions { durable: args.sync }).map_err(
         |error| {
             let hint = error.hint().map(str::to_owned);
             Failure::user(&error).hint(hint)
@@ -226,7 +234,10 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         super::report::write(path, &super::report::of_lowered(&args.output, &lowered.reports)?)?;
     }
     drop(progress);
-    let bytes = std::fs::metadata(&args.output).map_or(0, |written| written.len());
+    let bytes = match is_stream {
+        true => pte::to_data(&lowered.program).map_or(0, |data| data.len() as u64),
+        false => std::fs::metadata(output).map_or(0, |written| written.len()),
+    };
     let made = Made {
         path: &args.output,
         bytes,

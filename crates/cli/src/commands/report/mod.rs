@@ -57,11 +57,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE.json")]
     plan: Option<PathBuf>,
     /// How many threads share the work; 0 is one for each processor
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     pub(super) threads: usize,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    super::keep_apart(args.models.iter().chain(&args.inputs).chain(&args.plan), [&args.output])?;
     let progress = Progress::start(format!("reading {}", args.models[0].display()));
     // A file that is no plan is told before minutes pass.
     let plan = args.plan.as_deref().map(read_plan).transpose()?;
@@ -112,7 +113,7 @@ pub(super) fn add_arrays<'a>(
 
 /// Writes a page in one step.
 pub(super) fn write(path: &Path, page: &Report) -> Result<(), Failure> {
-    let written = coremill::write_file(path, page.to_html().as_bytes());
+    let written = coremill::write_file(super::file_of(path), page.to_html().as_bytes());
     written.map_err(|error| super::failure(&error))
 }
 

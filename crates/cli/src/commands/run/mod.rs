@@ -141,12 +141,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "standard input is read once, but `-` stands for it several times",
         ));
     }
+    let inputs = args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);
     let outputs = [&args.output, &args.state_out, &args.trace, &args.html];
-    for output in outputs.into_iter().flatten() {
-        let inputs =
-            args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);
-        inputs.into_iter().try_for_each(|input| super::is_apart(input, output))?;
-    }
+    super::keep_apart(inputs, outputs.into_iter().flatten())?;
     if executorch::is_program(&args.model) {
         return program::run(args);
     }
