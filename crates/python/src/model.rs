@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill::engine::{Array, Engine, LoadOptions, Precision, Session as EngineSession};
-use coremill::fed::{Fed, fed, feed};
+use coremill::engine::{Engine, LoadOptions, Precision, Session as EngineSession};
 use coremill::mil::ir::Opset;
 use coremill::mil::text::{self, Dialect, PrintOptions};
 use coremill::mil::verify::{RenderOptions, Severity};
@@ -123,7 +122,6 @@ impl Model {
         self.unchanged(py)?;
         let precision = self::precision(py, precision)?;
         let opened = self.opened.clone();
-        let fed = fed(&opened.model);
         let session = work::run(py, move |stage| {
             stage.set("loading the model");
             let verified = proof(&opened)?;
@@ -132,7 +130,7 @@ impl Model {
             let function = function.as_deref().unwrap_or(engine.default_function()).to_owned();
             engine.session(&function).map_err(of_engine)
         })?;
-        Ok(Session { session: Arc::new(Mutex::new(Steps { session, fed, before: None })) })
+        Ok(Session { session: Arc::new(Mutex::new(session)) })
     }
 
     /// What the model holds, counted, as `coremill inspect --json` prints it.
@@ -206,16 +204,7 @@ pub(crate) fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<St
 /// One user of a model's function: its states, and memory for intermediate values.
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Session {
-    session: Arc<Mutex<Steps>>,
-}
-
-/// A session, and what one prediction leaves for the next.
-struct Steps {
-    session: EngineSession,
-    /// The inputs that outputs feed.
-    fed: Vec<Fed>,
-    /// The outputs that feed inputs, of the last prediction.
-    before: Option<Vec<(String, Array)>>,
+    session: Arc<Mutex<EngineSession>>,
 }
 
 impl Session {
@@ -227,7 +216,7 @@ impl Session {
         let session = self.session.clone();
         work::run(py, move |stage| {
             stage.set("running the model");
-            work(&mut session.lock().unwrap_or_else(PoisonError::into_inner).session)
+            work(&mut session.lock().unwrap_or_else(PoisonError::into_inner))
         })
     }
 }
@@ -249,22 +238,11 @@ impl Session {
             given.torch |= more.torch;
         }
         let torch = given.torch;
-        let steps = self.session.clone();
-        let outputs = work::run(py, move |stage| {
-            stage.set("running the model");
-            let Steps { session, fed, before } =
-                &mut *steps.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut all = given.arrays(session.inputs())?;
-            feed(fed, session.inputs(), before.as_deref(), &mut all);
+        let outputs = self.with(py, move |session| {
+            let all = given.arrays(session.inputs())?;
             let named: Vec<_> =
                 all.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
-            let outputs = session.run(&named).map_err(of_engine)?;
-            let feeds = |name: &String| fed.iter().any(|one| one.output == *name);
-            let left = outputs.0.iter().filter(|(name, _)| feeds(name));
-            let left =
-                left.filter_map(|(name, value)| Some((name.clone(), value.as_array()?.clone())));
-            *before = Some(left.collect());
-            Ok(outputs)
+            session.run(&named).map_err(of_engine)
         })?;
         arrays::results(py, outputs, torch)
     }
@@ -291,13 +269,8 @@ impl Session {
         self.with(py, move |session| session.set_state(&name, array).map_err(of_engine))
     }
 
-    /// Sets all states to zeros, and inputs that outputs feed to what they take first.
+    /// Sets all states to zeros.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        let steps = self.session.clone();
-        work::run(py, move |_| {
-            let mut steps = steps.lock().unwrap_or_else(PoisonError::into_inner);
-            steps.before = None;
-            steps.session.reset().map_err(of_engine)
-        })
+        self.with(py, |session| session.reset().map_err(of_engine))
     }
 }
