@@ -274,7 +274,7 @@ def compress(
     """Makes the weights of a model, or of the models in a program, smaller: the result, and what became of each weight.
 
     The words of a rule are those of `coremill compress`: `linear`, `per`, `block`, `mode`, `palettize`, `group`,
-    `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `name`, `op`, `dtype`, `min_elements`, `max_elements`, `keep`.
+    `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `prune_block`, `prune_dim`, `name`, `op`, `dtype`, `min_elements`, `max_elements`, `keep`.
     `rules` are dictionaries of these words, the first of which that selects a weight decides; the words that are given
     by themselves are the last rule.
 

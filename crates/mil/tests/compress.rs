@@ -150,7 +150,7 @@ fn targets_decide_on_bits() {
     let with = |budget| {
         let mut model = model::describe(program(LOOKUP)).expect("the case can be described");
         let rules = vec![rule(Values::Palette(Palette::default()))];
-        let options = Options { rules, target: None, budget: Some(budget) };
+        let options = Options { rules, target: None, budget: Some(budget), ..Options::default() };
         let report = compress::compress(&mut model, &options, &|_, _| {});
         report.map(|report| match &report[0].fate {
             Fate::Compressed { after, form, .. } => (*after, form.to_string()),

@@ -64,7 +64,7 @@ pub(crate) fn compress<'py>(
         return Err(error::option(py, format!("`target_snr` is {snr}; expected decibels"), None));
     }
     let budget = size.map(Budget::Bytes).or(snr.map(Budget::Snr));
-    let options = Options { rules, target, budget };
+    let options = Options { rules, target, budget, ..Options::default() };
     if let Ok(model) = model.cast::<Model>() {
         let model = model.get();
         let opened = model.opened.clone();

@@ -1,13 +1,16 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use coremill::compress::{self, Bits, Budget, Compressed, Fate, Options, Pruning, Rule, RuleText};
+use coremill::compress::{
+    self, Bits, Budget, Compressed, Fate, Made, Options, Pixels, Pruning, Rule, RuleText,
+};
 use coremill::mil::ir::Opset;
 use coremill::mil::text::Dialect;
 use coremill::quantity;
 use coremill::{Model, Opened, SaveOptions, executorch, pte};
 use serde::Serialize;
 
+use super::quantize::parse_channels;
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
 use crate::progress::Progress;
 
@@ -79,6 +82,12 @@ pub(crate) struct Args {
     /// ('>0.01')
     #[arg(long, value_name = "WHAT", help_heading = "Pruning")]
     prune: Option<Pruning>,
+    /// So many channels that follow one another become 0 together, for a share
+    #[arg(long, value_name = "N", help_heading = "Pruning", requires = "prune")]
+    prune_block: Option<usize>,
+    /// Which channels become 0 together: 0 for output channels, 1 for input channels [default: 0 for blocks, 1 for ratios]
+    #[arg(long, value_name = "0|1", help_heading = "Pruning", requires = "prune")]
+    prune_dim: Option<u8>,
 
     /// Choose bits for each weight, so that all together take at most so much: 12MB, 800KB, or bytes
     #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes, help_heading = "Targets", conflicts_with = "target_snr")]
@@ -86,6 +95,17 @@ pub(crate) struct Args {
     /// Choose bits for each weight, so that each keeps so many decibels
     #[arg(long, value_name = "DB", help_heading = "Targets")]
     target_snr: Option<f64>,
+
+    /// A `.npz` file with the inputs of a call by name, or a folder of such files or of pictures; any number. Tables of
+    /// k-means, and bits for a target, then go by how much outputs depend on which weights
+    #[arg(long, value_name = "PATH", help_heading = "Samples")]
+    samples: Vec<PathBuf>,
+    /// What is subtracted from pixels of pictures, which lie between 0 and 1: one number, or one for each channel
+    #[arg(long, value_name = "R,G,B", default_value = "0", value_parser = parse_channels, help_heading = "Samples", requires = "samples")]
+    mean: [f32; 3],
+    /// What pixels are divided by then
+    #[arg(long, value_name = "R,G,B", default_value = "1", value_parser = parse_channels, help_heading = "Samples", requires = "samples")]
+    std: [f32; 3],
 
     /// Weights with fewer elements stay as they are [default: 2049]
     #[arg(long, value_name = "N")]
@@ -150,6 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         rules: rules(args)?,
         target: args.target.map(|target| target.0),
         budget: budget.or(args.target_snr.map(Budget::Snr)),
+        ..Options::default()
     };
     let is_text = args.output.extension().is_some_and(|extension| extension == "mil");
     let progress = Progress::start(format!("reading {}", args.model.display()));
@@ -162,6 +183,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             )));
         }
         let mut program = executorch::open(&args.model).map_err(|error| super::failure(&error))?;
+        let options = observed(args, options, &progress, || Made::Program(program.clone()))?;
         let count = compress::for_each_model(&mut program, &mut |name, model| {
             let report = apply(model, args, &options, &progress)?;
             models.push(OfModel { name: Some(name.to_owned()), ..report });
@@ -177,6 +199,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             .map_err(|error| Failure::user(error.to_string()))?;
     } else {
         let mut opened = super::open_with_source(&args.model)?;
+        let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
         models.push(report.map_err(|error| super::failure(&error))?);
         progress.stage(format!("writing {}", args.output.display()));
@@ -195,6 +218,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return output::print_json(&Report { format_version: 1, models });
     }
     models.iter().try_for_each(|model| output::say(&render(model)))
+}
+
+/// With what samples show, if there are some.
+fn observed(
+    args: &Args,
+    options: Options,
+    progress: &Progress,
+    made: impl FnOnce() -> Made,
+) -> Result<Options, Failure> {
+    if args.samples.is_empty() {
+        return Ok(options);
+    }
+    progress.stage("running samples");
+    let pixels = Pixels { mean: args.mean, std: args.std };
+    let importance = compress::importance(made(), &args.samples, &pixels);
+    let importance = importance.map_err(|error| super::failure(&error))?;
+    Ok(Options { importance, ..options })
 }
 
 fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
@@ -219,6 +259,8 @@ fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
             channel_scale: args.channel_scale,
             lut: args.lut.clone(),
             prune: args.prune.clone(),
+            prune_block: args.prune_block,
+            prune_dim: args.prune_dim,
             ..RuleText::default()
         };
         rules.push(text.to_rule().map_err(|error| super::failure(&error))?);

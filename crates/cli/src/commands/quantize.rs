@@ -108,7 +108,7 @@ fn parse_block(text: &str) -> Result<(usize, usize), String> {
 }
 
 /// `0.485,0.456,0.406`, or one number for all channels.
-fn parse_channels(text: &str) -> Result<[f32; 3], String> {
+pub(crate) fn parse_channels(text: &str) -> Result<[f32; 3], String> {
     let numbers: Result<Vec<f32>, _> =
         text.split(',').map(|number| number.trim().parse()).collect();
     match numbers.as_deref() {

@@ -34,18 +34,23 @@
 mod decompress;
 mod program;
 mod rules;
+mod samples;
 
 pub use coremill_mil::compress::linear::{Config, Granularity, Integer, Mode};
 pub use coremill_mil::compress::{
-    Algorithm, BITS, Budget, Compressed, Fate, Form, Options, Palette, Prune, Rule, Selector,
-    Values,
+    Algorithm, BITS, Budget, Channels, Compressed, Fate, Form, Importance, Options, Palette, Prune,
+    Rule, Selector, Values,
 };
 use coremill_mil::model::Model;
 pub use decompress::decompress;
 pub use program::for_each_model;
 pub use rules::{Bits, Pruning, RuleText, Several, read_rules};
 
+pub use samples::importance;
+
 use crate::error::Error;
+pub use crate::samples::Pixels;
+pub use crate::subject::Made;
 
 /// Compresses the weights of a model, and tells what became of each. `watch` is told how many of how many are done.
 ///
@@ -55,11 +60,13 @@ pub fn compress(
     options: &Options,
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Compressed>, Error> {
-    coremill_mil::compress::compress(model, options, watch).map_err(|error| {
-        let wrapped = Error::new(error.message);
-        match error.hint {
-            Some(hint) => wrapped.hint(hint),
-            None => wrapped,
-        }
-    })
+    coremill_mil::compress::compress(model, options, watch).map_err(of_mil)
+}
+
+fn of_mil(error: coremill_mil::compress::linear::Error) -> Error {
+    let wrapped = Error::new(error.message);
+    match error.hint {
+        Some(hint) => wrapped.hint(hint),
+        None => wrapped,
+    }
 }

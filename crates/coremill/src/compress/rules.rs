@@ -4,7 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use coremill_mil::compress::linear::{Config, DEFAULT_BLOCK_SIZE, Granularity, Integer, Mode};
-use coremill_mil::compress::{Algorithm, Form, Palette, Prune, Rule, Selector, Values};
+use coremill_mil::compress::{Algorithm, Channels, Form, Palette, Prune, Rule, Selector, Values};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use serde::Deserialize;
@@ -49,6 +49,10 @@ pub struct RuleText {
     pub lut: Option<String>,
     /// What becomes 0: a share (`0.5`), a ratio (`2:4`) or what is not above a threshold (`>0.01`).
     pub prune: Option<Pruning>,
+    /// So many channels that follow one another become 0 together.
+    pub prune_block: Option<usize>,
+    /// The axis of channels that are pruned together: 0 for output channels, 1 for input channels.
+    pub prune_dim: Option<u8>,
 }
 
 /// One text, or a list of them.
@@ -155,7 +159,7 @@ impl FromStr for Pruning {
             Prune::Threshold(threshold.trim().parse().map_err(|_| wrong())?)
         } else if let Some((zeros, of)) = text.split_once(':') {
             let number = |text: &str| text.trim().parse().map_err(|_| wrong());
-            Prune::Ratio { zeros: number(zeros)?, of: number(of)? }
+            Prune::Ratio { zeros: number(zeros)?, of: number(of)?, along: Channels::Input }
         } else {
             Prune::Magnitude(text.parse().map_err(|_| wrong())?)
         };
@@ -201,13 +205,7 @@ impl RuleText {
     /// The rule.
     pub fn to_rule(&self) -> Result<Rule, Error> {
         let rule = Rule { selector: self.selector()?, form: self.form()? };
-        rule.form.check().map_err(|error| {
-            let wrapped = Error::new(error.message);
-            match error.hint {
-                Some(hint) => wrapped.hint(hint),
-                None => wrapped,
-            }
-        })?;
+        rule.form.check().map_err(super::of_mil)?;
         Ok(rule)
     }
 
@@ -261,7 +259,7 @@ impl RuleText {
         {
             return needs(word, "palettize");
         }
-        let prune = self.prune.as_ref().map(|pruning| pruning.0.clone());
+        let prune = self.pruning()?;
         let values = match (&self.linear, self.palettize) {
             (Some(_), Some(_)) => {
                 return Err(Error::new("`linear` and `palettize` exclude each other")
@@ -277,6 +275,34 @@ impl RuleText {
             (false, true) => Err(Error::new("it does not say what becomes of weights")
                 .hint("say `linear`, `palettize`, `prune` or `keep`")),
             _ => Ok(form),
+        }
+    }
+
+    fn pruning(&self) -> Result<Option<Prune>, Error> {
+        let dim = match self.prune_dim {
+            None => None,
+            Some(0) => Some(Channels::Output),
+            Some(1) => Some(Channels::Input),
+            Some(other) => {
+                let accepted = "0 for output channels and 1 for input channels";
+                return Err(unknown("prune_dim", &other.to_string(), accepted));
+            }
+        };
+        let prune = self.prune.as_ref().map(|pruning| pruning.0.clone());
+        match (prune, self.prune_block, dim) {
+            (prune, None, None) => Ok(prune),
+            (Some(Prune::Magnitude(share)), Some(size), dim) => {
+                Ok(Some(Prune::Blocks { share, size, along: dim.unwrap_or(Channels::Output) }))
+            }
+            (Some(Prune::Ratio { zeros, of, .. }), None, Some(along)) => {
+                Ok(Some(Prune::Ratio { zeros, of, along }))
+            }
+            (_, Some(_), _) => Err(Error::new("`prune_block` is for pruning by a share")
+                .hint("say what share becomes 0: `prune = 0.5`")),
+            (_, None, Some(_)) => {
+                Err(Error::new("`prune_dim` is for pruning by a ratio or by blocks")
+                    .hint("say `prune = \"2:4\"`, or `prune_block` besides `prune`"))
+            }
         }
     }
 
@@ -361,7 +387,10 @@ mod tests {
         let found = found.expect("rules");
         assert_eq!(found.len(), 3);
         assert_eq!(found[0].selector.names, ["*embed*"]);
-        assert_eq!(found[1].form.prune, Some(Prune::Ratio { zeros: 2, of: 4 }));
+        assert_eq!(
+            found[1].form.prune,
+            Some(Prune::Ratio { zeros: 2, of: 4, along: Channels::Input })
+        );
         let palette =
             Palette { group: Some(16), entries: Some(Integer::Int8), ..Palette::default() };
         assert_eq!(found[1].form.values, Values::Palette(palette));
@@ -376,6 +405,16 @@ mod tests {
             ("[[rule]]\npalettize = 5", "`5` is not a number of bits"),
             ("[[rule]]\nprune = 2.0", "cannot prune a share of 2"),
             ("[[rule]]\nprune = \"4:4\"", "cannot prune 4 of 4"),
+            (
+                "[[rule]]\nprune = \"2:4\"\nprune_block = 2",
+                "`prune_block` is for pruning by a share",
+            ),
+            ("[[rule]]\nprune = 0.5\nprune_dim = 1", "`prune_dim` is for pruning by a ratio"),
+            ("[[rule]]\nprune = 0.5\nprune_block = 2\nprune_dim = 2", "`prune_dim` is `2`"),
+            (
+                "[[rule]]\nlinear = \"int8\"\nprune_block = 2",
+                "`prune_block` is for pruning by a share",
+            ),
             ("[[rule]]\ngroup = 4\nlinear = \"int8\"", "`group` says how to palettize"),
             ("[[rule]]\nname = \"x\"", "does not say what becomes"),
             ("[[rule]]\nkeep = true\nlinear = \"int8\"", "`keep` excludes"),

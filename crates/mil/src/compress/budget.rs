@@ -51,8 +51,12 @@ impl Form {
     }
 }
 
-/// Which form each weight takes; none stays as it is.
-pub(super) fn choose(ladders: &[Ladder], budget: Budget) -> Result<Vec<Option<usize>>, Error> {
+/// Which form each weight takes; none stays as it is. `others` is what weights take that no rule selects.
+pub(super) fn choose(
+    ladders: &[Ladder],
+    budget: Budget,
+    others: u64,
+) -> Result<Vec<Option<usize>>, Error> {
     match budget {
         Budget::Snr(least) => {
             let most = 10f64.powf(-least / 10.0);
@@ -64,7 +68,7 @@ pub(super) fn choose(ladders: &[Ladder], budget: Budget) -> Result<Vec<Option<us
             };
             Ok(ladders.iter().map(pick).collect())
         }
-        Budget::Bytes(most) => within(ladders, most),
+        Budget::Bytes(most) => within(ladders, most, others),
     }
 }
 
@@ -81,18 +85,27 @@ impl Ladder {
 }
 
 /// Begins with the smallest forms, and takes the step that wins most for its bytes while there is room.
-fn within(ladders: &[Ladder], most: u64) -> Result<Vec<Option<usize>>, Error> {
+fn within(ladders: &[Ladder], most: u64, others: u64) -> Result<Vec<Option<usize>>, Error> {
     let smallest = |ladder: &Ladder| {
         let best = ladder.found().min_by_key(|(_, rung)| rung.bytes);
         best.filter(|(_, rung)| rung.bytes < ladder.plain).map(|(at, _)| at)
     };
     let mut chosen: Vec<Option<usize>> = ladders.iter().map(smallest).collect();
     let bytes = |(ladder, chosen): (&Ladder, &Option<usize>)| ladder.at(*chosen).bytes;
-    let mut total: u64 = ladders.iter().zip(&chosen).map(bytes).sum();
+    let mut total: u64 = others + ladders.iter().zip(&chosen).map(bytes).sum::<u64>();
     if total > most {
-        return Err(Error {
-            message: format!("the weights take at least {total} bytes; the target is {most}"),
-            hint: Some("raise the target, or name a form that can be smaller"),
+        let message = format!("the weights take at least {total} bytes; the target is {most}");
+        return Err(match others {
+            0 => Error {
+                message,
+                hint: Some("raise the target, or name a form that can be smaller"),
+            },
+            _ => Error {
+                message: format!("{message}. {others} of them are in weights that no rule selects"),
+                hint: Some(
+                    "raise the target, or select more weights: `--min-elements 10` takes all",
+                ),
+            },
         });
     }
     loop {
@@ -133,11 +146,15 @@ mod tests {
             ladder(160, &[(20, 0.1), (40, 0.01), (80, 0.0001)]),
             ladder(160, &[(20, 0.5), (40, 0.1), (80, 0.001)]),
         ];
-        assert_eq!(choose(&ladders, Budget::Bytes(60)), Ok(vec![Some(0), Some(1)]));
-        assert_eq!(choose(&ladders, Budget::Bytes(80)), Ok(vec![Some(1), Some(1)]));
-        assert_eq!(choose(&ladders, Budget::Bytes(1000)), Ok(vec![None, None]));
-        let error = choose(&ladders, Budget::Bytes(39)).expect_err("too few");
+        assert_eq!(choose(&ladders, Budget::Bytes(60), 0), Ok(vec![Some(0), Some(1)]));
+        assert_eq!(choose(&ladders, Budget::Bytes(80), 0), Ok(vec![Some(1), Some(1)]));
+        assert_eq!(choose(&ladders, Budget::Bytes(1000), 0), Ok(vec![None, None]));
+        let error = choose(&ladders, Budget::Bytes(39), 0).expect_err("too few");
         assert_eq!(error.message, "the weights take at least 40 bytes; the target is 39");
+        assert_eq!(choose(&ladders, Budget::Bytes(67), 7), Ok(vec![Some(0), Some(1)]));
+        let error = choose(&ladders, Budget::Bytes(46), 7).expect_err("too few");
+        assert!(error.message.starts_with("the weights take at least 47 bytes; the target is 46"));
+        assert!(error.message.contains("7 of them are in weights that no rule selects"));
     }
 
     #[test]
@@ -147,6 +164,6 @@ mod tests {
             ladder(160, &[(20, 0.0005), (40, 0.0001), (80, 0.0)]),
             ladder(160, &[(20, 0.1), (40, 0.1), (80, 0.1)]),
         ];
-        assert_eq!(choose(&ladders, Budget::Snr(30.0)), Ok(vec![Some(2), Some(0), None]));
+        assert_eq!(choose(&ladders, Budget::Snr(30.0), 0), Ok(vec![Some(2), Some(0), None]));
     }
 }

@@ -3,15 +3,17 @@
 use std::io;
 use std::sync::Arc;
 
+use coremill_tensor::kernels::codes::lost;
 use coremill_tensor::packed;
-use coremill_tensor::{Buffer, DType};
+use coremill_tensor::{Buffer, DType, Isa};
 
 use super::blocks::Blocks;
 use super::codes::{Coder, Coding, Dense, Find, Lookup, Mask, Ranks, Sparse, Steps, ZeroPoints};
 use super::form::{Form, Values};
+use super::importance::Weighting;
 use super::linear::{self, Error, Granularity, Integer, Mode};
 use super::palette::{self, Palette, Tables};
-use super::source::{CHUNK, Source};
+use super::source::Source;
 use super::vectors::{self, Lay, Places, Vectors};
 use super::weight::Weight;
 use crate::ir::{Binding, Constant, Op, Opset, ValueId};
@@ -19,7 +21,10 @@ use crate::ops::OpKind;
 use crate::pass::Editor;
 
 /// How many elements of a large weight are compared with what they become.
-const COMPARED: usize = 1 << 20;
+const COMPARED: usize = 1 << 19;
+
+/// How many of these are neighbours.
+const PART: usize = 1 << 12;
 
 /// What a weight becomes.
 pub(super) struct Built {
@@ -120,8 +125,9 @@ impl Builder<'_> {
 
     /// What tells that another weight is compressed alike.
     fn recipe(&self) -> String {
-        let Weight { shape, axes, .. } = self.weight;
-        format!("{:?} {shape:?} {axes:?} {}", self.form, self.weight.dtype)
+        let Weight { shape, axes, dtype, weighting, .. } = self.weight;
+        let weighting = weighting.as_ref().map(Weighting::channels);
+        format!("{:?} {shape:?} {axes:?} {dtype} {weighting:?}", self.form)
     }
 
     /// How many blocks there are along each axis.
@@ -301,7 +307,7 @@ impl Builder<'_> {
         source.for_each_part(0, source.count, &mut |part| {
             let mut runs = Vec::new();
             blocks.for_each_run(part.at, part.raw.len(), |run, block| runs.push((run, block)));
-            let isa = coremill_tensor::Isa::detect();
+            let isa = Isa::detect();
             finite &= coremill_tensor::kernels::codes::extend(isa, part.raw, &runs, &mut extents);
         })?;
         if !finite {
@@ -480,21 +486,30 @@ fn unsigned(bits: u32) -> DType {
 /// Compares elements with what they become: all of them, or parts of a large weight at equal distances.
 fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
     let count = coder.source.count;
-    let parts = if count <= COMPARED { 1 } else { COMPARED / CHUNK };
-    let length = if parts == 1 { count } else { CHUNK };
+    let (parts, length) = match count <= COMPARED {
+        true => (1, count),
+        false => (COMPARED / PART, PART),
+    };
     let (mut signal, mut noise) = (0.0, 0.0);
-    let (mut codes, mut decoded) = (Vec::new(), Vec::new());
+    let (mut codes, mut decoded, mut weights) = (Vec::new(), Vec::new(), Vec::new());
     for part in 0..parts {
         let start = (count - length) / parts.max(2).saturating_sub(1) * part;
         coder.source.for_each_part(start, length, &mut |part| {
             codes.clear();
             coder.encode(part.at, part.numbers, &mut codes);
             coder.decode(part.at, part.numbers, &codes, &mut decoded);
-            for (&raw, &decoded) in part.raw.iter().zip(&decoded) {
-                let (raw, decoded) = (f64::from(raw), f64::from(decoded));
-                signal += raw * raw;
-                noise += (raw - decoded) * (raw - decoded);
-            }
+            let (power, loss) = match &coder.source.weighting {
+                None => lost(Isa::detect(), part.raw, &decoded),
+                Some(weighting) => {
+                    weighting.of_elements(part.at, part.raw.len(), &mut weights);
+                    let weighted = |numbers: &[f32]| -> Vec<f32> {
+                        numbers.iter().zip(&weights).map(|(x, weight)| x * weight.sqrt()).collect()
+                    };
+                    lost(Isa::detect(), &weighted(part.raw), &weighted(&decoded))
+                }
+            };
+            signal += power;
+            noise += loss;
         })?;
     }
     Ok((signal, noise))

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::kernels::codes::{Affine, Grid, above, affine, grid, pack};
+use coremill_tensor::kernels::codes::{Affine, Grid, above, affine, grid, pack, restore};
 use coremill_tensor::{Buffer, DType, Identity, Isa, Produce};
 use half::f16;
 
@@ -132,28 +132,28 @@ impl Coder {
 
     /// What the codes of neighbouring elements stand for.
     pub(super) fn decode(&self, at: usize, numbers: &[f32], codes: &[u8], to: &mut Vec<f32>) {
-        to.clear();
-        let signed = self.dtype.is_signed_integer();
-        let integer = |code: u8| if signed { f32::from(code as i8) } else { f32::from(code) };
-        let mut place = 0;
-        let mut next = |run: usize| {
-            place += run;
-            place - run..place
-        };
+        let isa = Isa::detect();
         match &self.coding {
-            Coding::Floats => to.extend_from_slice(numbers),
+            Coding::Floats => {
+                to.clear();
+                to.extend_from_slice(numbers);
+            }
             Coding::Affine { blocks, steps, .. } => {
-                blocks.for_each_run(at, codes.len(), |run, block| {
-                    let Affine { scale, zero_point } = steps.of(block);
-                    let number =
-                        |&code: &u8| self.source.round(scale * (integer(code) - zero_point));
-                    to.extend(codes[next(run)].iter().map(number));
-                })
+                let mut runs = Vec::new();
+                let mut add = |run, block: usize| runs.push((run, steps.of(block)));
+                blocks.for_each_run(at, codes.len(), &mut add);
+                to.resize(codes.len(), 0.0);
+                restore(isa, codes, &runs, self.dtype.is_signed_integer(), to);
+                self.source.round_all(to);
             }
             Coding::Tables { blocks, tables } => {
+                to.clear();
+                let mut rest = codes;
                 blocks.for_each_run(at, codes.len(), |run, block| {
+                    let (now, later) = rest.split_at(run);
                     let table = &tables.entries[block * tables.length..][..tables.length];
-                    to.extend(codes[next(run)].iter().map(|&code| table[usize::from(code)]));
+                    to.extend(now.iter().map(|&code| table[usize::from(code)]));
+                    rest = later;
                 })
             }
         }
@@ -163,13 +163,13 @@ impl Coder {
             }
         }
         if let Some((blocks, scales)) = &self.source.scales {
-            let mut place = 0;
+            let mut rest = &mut to[..];
             blocks.for_each_run(at, codes.len(), |run, block| {
-                for to in &mut to[place..place + run] {
-                    *to = self.source.round(*to * scales[block]);
-                }
-                place += run;
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(run);
+                now.iter_mut().for_each(|to| *to *= scales[block]);
+                rest = later;
             });
+            self.source.round_all(to);
         }
     }
 

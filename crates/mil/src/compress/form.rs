@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::linear::{self, Granularity, Integer, Mode};
 use super::palette::Palette;
-use super::prune::Prune;
+use super::prune::{Channels, Prune};
 use crate::ir::Opset;
 
 /// What a weight becomes: what of it is kept, and how that is stored.
@@ -49,7 +49,9 @@ impl Form {
     pub fn check(&self) -> Result<(), linear::Error> {
         let wrong = |message: String| Err(linear::Error { message, hint: None });
         match self.prune {
-            Some(Prune::Magnitude(share)) if !(0.0..=1.0).contains(&share) => {
+            Some(Prune::Magnitude(share) | Prune::Blocks { share, .. })
+                if !(0.0..=1.0).contains(&share) =>
+            {
                 return wrong(format!("cannot prune a share of {share}; accepted are 0 to 1"));
             }
             Some(Prune::Threshold(threshold)) if !(threshold >= 0.0 && threshold.is_finite()) => {
@@ -57,7 +59,12 @@ impl Form {
                     "a threshold of {threshold} is not a finite number from 0 on"
                 ));
             }
-            Some(Prune::Ratio { zeros, of }) if zeros == 0 || zeros >= of => {
+            Some(Prune::Blocks { size: 0, .. }) => {
+                return wrong(
+                    "cannot prune groups of 0 channels; accepted are 1 and more".to_owned(),
+                );
+            }
+            Some(Prune::Ratio { zeros, of, .. }) if zeros == 0 || zeros >= of => {
                 return wrong(format!(
                     "cannot prune {zeros} of {of}; the first must be from 1 to one less than the second"
                 ));
@@ -96,11 +103,25 @@ impl fmt::Display for Form {
             None if self.values == Values::Floats => f.write_str("as it is"),
             None => Ok(()),
             Some(Prune::Magnitude(share)) => write!(f, "{separator}{} % pruned", share * 100.0),
-            Some(Prune::Ratio { zeros, of }) => write!(f, "{separator}{zeros} of {of} pruned"),
+            Some(Prune::Blocks { share, size, along }) => {
+                write!(f, "{separator}{} % pruned by {size} {along}", share * 100.0)
+            }
+            Some(Prune::Ratio { zeros, of, along }) => {
+                write!(f, "{separator}{zeros} of {of} {along} pruned")
+            }
             Some(Prune::Threshold(threshold)) => {
                 write!(f, "{separator}pruned up to {threshold}")
             }
         }
+    }
+}
+
+impl fmt::Display for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Channels::Output => "output channels",
+            Channels::Input => "input channels",
+        })
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `form` | [`Form`]: what a weight becomes, of all of these |
 //! | `rules` | [`compress`]: which weight becomes what |
 //! | `budget` | how many bits weights get where a size or a quality is asked for |
+//! | `importance` | how much outputs depend on which elements, as samples show |
 //! | `raise` | functions that are to run on a newer release only |
 //! | `weight`, `source` | which constants are weights, and their elements as numbers |
 //! | `codes`, `build` | what is written, and the operations that stand for a weight |
@@ -21,6 +22,7 @@ mod build;
 mod cluster;
 mod codes;
 mod form;
+mod importance;
 pub mod linear;
 mod palette;
 mod prune;
@@ -32,6 +34,7 @@ mod weight;
 
 pub use budget::Budget;
 pub use form::{Form, Values};
+pub use importance::{Feed, Importance, feeds};
 pub use palette::{Algorithm, BITS, Palette};
-pub use prune::Prune;
+pub use prune::{Channels, Prune};
 pub use rules::{Compressed, Fate, Options, Rule, Selector, compress, matches};

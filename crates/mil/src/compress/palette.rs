@@ -13,6 +13,7 @@ use half::f16;
 
 use super::blocks::{Blocks, Sizes};
 use super::cluster::{Distribution, centroids};
+use super::importance::Weighting;
 use super::linear::{Error, Integer};
 use super::source::Source;
 use super::weight::Weight;
@@ -54,6 +55,9 @@ const SORTED_HALVES: usize = 1 << 12;
 
 /// The same for single precision. Of larger blocks numbers are told apart by their leading bits.
 const SORTED_SINGLES: usize = 1 << 20;
+
+/// The same for numbers with weights. Of larger blocks, halves are told apart all the same.
+const SORTED_WEIGHTED: usize = 1 << 18;
 
 /// Leading bits by which numbers of single precision are told apart: sign, exponent, and eleven of the fraction.
 const KEY_BITS: u32 = 20;
@@ -205,7 +209,8 @@ pub(super) fn tables(
     let mut found: Vec<Vec<f32>> = Vec::with_capacity(blocks.count());
     let mut grids = Vec::new();
     let mut failed = None;
-    for_each_distribution(source, blocks, &mut |distribution| {
+    let weighting = source.weighting.as_ref().filter(|_| palette.algorithm == Algorithm::KMeans);
+    for_each_distribution(source, weighting, blocks, &mut |distribution| {
         let Some(distribution) = distribution else {
             failed = failed.or(Some(UNSOUND));
             return;
@@ -269,23 +274,28 @@ enum Collected {
     Numbers(Vec<f32>),
     /// How often each half is there, by its bits.
     Halves(Vec<u32>),
-    /// How many numbers begin with the same bits, and their sum.
-    Keys(Vec<(u64, f64)>),
+    /// How many numbers begin with the same bits, and their sum; or what weights they have, and their weighted sum.
+    Keys(Vec<(f64, f64)>),
+    /// Numbers and their weights.
+    Weighted(Vec<(f32, f32)>),
 }
 
 impl Collected {
-    fn of(source: &Source, size: usize) -> (Collected, usize) {
+    fn of(source: &Source, weighted: bool, size: usize) -> (Collected, usize) {
+        let keys = || (Collected::Keys(vec![(0.0, 0.0); 1 << KEY_BITS]), 16 << KEY_BITS);
         match source.is_half() {
+            _ if weighted && size > SORTED_WEIGHTED => keys(),
+            _ if weighted => (Collected::Weighted(Vec::with_capacity(size)), 8 * size),
             true if size > SORTED_HALVES => (Collected::Halves(vec![0; 1 << 16]), 4 << 16),
-            false if size > SORTED_SINGLES => {
-                (Collected::Keys(vec![(0, 0.0); 1 << KEY_BITS]), 16 << KEY_BITS)
-            }
+            false if size > SORTED_SINGLES => keys(),
             _ => (Collected::Numbers(Vec::with_capacity(size)), 4 * size),
         }
     }
 
-    fn add(&mut self, isa: Isa, numbers: &[f32], sparse: bool) {
+    /// Takes in numbers, and their weights where these are collected.
+    fn add(&mut self, isa: Isa, numbers: &[f32], weights: &[f32], sparse: bool) {
         let is_there = |number: &&f32| !sparse || **number != 0.0;
+        let pairs = || numbers.iter().zip(weights).filter(|(number, _)| is_there(number));
         match self {
             Collected::Numbers(all) => all.extend(numbers.iter().filter(is_there)),
             Collected::Halves(counts) => {
@@ -299,12 +309,22 @@ impl Collected {
                     (counts[0], counts[0x8000]) = (0, 0);
                 }
             }
-            Collected::Keys(counts) => {
+            Collected::Keys(counts) if weights.is_empty() => {
                 for number in numbers.iter().filter(is_there) {
                     let (count, sum) = &mut counts[key(*number)];
-                    *count += 1;
+                    *count += 1.0;
                     *sum += f64::from(*number);
                 }
+            }
+            Collected::Keys(counts) => {
+                for (&number, &weight) in pairs() {
+                    let (count, sum) = &mut counts[key(number)];
+                    *count += f64::from(weight);
+                    *sum += f64::from(number) * f64::from(weight);
+                }
+            }
+            Collected::Weighted(all) => {
+                all.extend(pairs().map(|(&number, &weight)| (number, weight)))
             }
         }
     }
@@ -334,13 +354,24 @@ impl Collected {
             Collected::Keys(counts) => {
                 let mut distribution = Distribution::default();
                 for (count, sum) in counts {
-                    if count == 0 {
+                    if count == 0.0 {
                         continue;
                     }
                     if !sum.is_finite() {
                         return None;
                     }
-                    distribution.push((sum / count as f64) as f32, count as f64);
+                    distribution.push((sum / count) as f32, count);
+                }
+                Some(distribution)
+            }
+            Collected::Weighted(mut pairs) => {
+                if !pairs.iter().all(|(number, _)| number.is_finite()) {
+                    return None;
+                }
+                pairs.sort_unstable_by(|(left, _), (right, _)| left.total_cmp(right));
+                let mut distribution = Distribution::default();
+                for (number, weight) in pairs {
+                    distribution.push(number, weight.into());
                 }
                 Some(distribution)
             }
@@ -359,31 +390,37 @@ fn key(number: f32) -> usize {
 /// infinite or no numbers.
 fn for_each_distribution(
     source: &Source,
+    weighting: Option<&Weighting>,
     blocks: &Blocks,
     visit: &mut dyn FnMut(Option<Distribution>),
 ) -> io::Result<()> {
-    let isa = Isa::detect();
+    let (isa, mut weights) = (Isa::detect(), Vec::new());
     debug_assert!(matches!(source.dtype, DType::Fp16 | DType::Fp32));
-    let (_, bytes) = Collected::of(source, blocks.size());
+    let new = || Collected::of(source, weighting.is_some(), blocks.size());
+    let (_, bytes) = new();
     let at_once = (ROOM / bytes.max(1)).max(1);
     for first in (0..blocks.count()).step_by(at_once) {
         let last = blocks.count().min(first + at_once);
-        let mut collected: Vec<Collected> =
-            (first..last).map(|_| Collected::of(source, blocks.size()).0).collect();
+        let mut collected: Vec<Collected> = (first..last).map(|_| new().0).collect();
         let (start, end) = match blocks.contiguous() {
             Some(size) => (first * size, last * size),
             None => (0, source.count),
         };
         source.for_each_part(start, end - start, &mut |part| {
-            let mut rest = part.numbers;
+            let (mut rest, mut rest_of_weights) = (part.numbers, &[][..]);
+            if let Some(weighting) = weighting {
+                weighting.of_elements(part.at, part.numbers.len(), &mut weights);
+                rest_of_weights = &weights;
+            }
             blocks.for_each_run(part.at, part.numbers.len(), |run, block| {
                 let (now, later) = rest.split_at(run);
+                let (of_now, of_later) = rest_of_weights.split_at(run.min(rest_of_weights.len()));
                 if let Some(collected) =
                     block.checked_sub(first).and_then(|at| collected.get_mut(at))
                 {
-                    collected.add(isa, now, source.pruned.is_some());
+                    collected.add(isa, now, of_now, source.pruned.is_some());
                 }
-                rest = later;
+                (rest, rest_of_weights) = (later, of_later);
             });
         })?;
         collected.into_iter().for_each(|collected| visit(collected.into_distribution()));

@@ -8,6 +8,7 @@ use coremill_tensor::{DType, share};
 use super::budget::{Budget, Ladder, Rung, choose};
 use super::build::{Built, build, insert};
 use super::form::Form;
+use super::importance::{Importance, Weighting};
 use super::linear::{DEFAULT_THRESHOLD, Error};
 use super::raise::raise;
 use super::weight::{Candidate, Weight, candidate};
@@ -24,6 +25,8 @@ pub struct Options {
     pub target: Option<Opset>,
     /// What decides how many bits weights get; none if the forms of the rules do.
     pub budget: Option<Budget>,
+    /// What samples show of how much outputs depend on the weights. Palettes by k-means and budgets go by it.
+    pub importance: Importance,
 }
 
 /// What becomes of some weights.
@@ -74,8 +77,9 @@ pub enum Fate {
         form: Form,
         /// The bytes that it takes now.
         after: u64,
-        /// The ratio of its power to that of what was lost, in decibels; infinite if nothing was. Of a weight of more
-        /// than a million elements it is that of parts of it.
+        /// The ratio of its power to that of what was lost, in decibels; infinite if nothing was. Where the importance
+        /// of elements is known, both are weighted by it. Of a weight of more
+        /// than half a million elements it is that of parts of it.
         snr: f64,
     },
     /// It stays, for a reason.
@@ -200,7 +204,8 @@ fn of_function(
     let mut others = 0;
     for candidate in candidates {
         match candidate {
-            Candidate::Weight(weight) => {
+            Candidate::Weight(mut weight) => {
+                weight.weighting = Weighting::of(&weight, &options.importance);
                 let rule = options.rules.iter().find(|rule| rule.selector.selects(&weight));
                 match rule.filter(|rule| !rule.form.is_plain()) {
                     Some(Rule { form, .. }) if options.budget.is_some() => {
@@ -234,13 +239,9 @@ fn of_function(
     let chosen = match options.budget {
         None => vec![Some(0); work.len()],
         Some(budget) => {
-            let budget = match budget {
-                Budget::Bytes(most) => Budget::Bytes(most.saturating_sub(others)),
-                Budget::Snr(_) => budget,
-            };
             let ladders: Vec<Ladder> =
                 work.iter().zip(&built).map(|((weight, _), built)| ladder(weight, built)).collect();
-            choose(&ladders, budget)?
+            choose(&ladders, budget, others)?
         }
     };
     for (((weight, forms), built), chosen) in work.iter().zip(&mut built).zip(chosen) {

@@ -2,11 +2,12 @@
 
 use std::io;
 
-use coremill_tensor::kernels::codes::widen;
+use coremill_tensor::kernels::codes::{round_to_half, widen};
 use coremill_tensor::{Buffer, DType, Isa};
 use half::f16;
 
 use super::blocks::Blocks;
+use super::importance::Weighting;
 use super::prune::Pruned;
 use super::weight::Weight;
 
@@ -23,6 +24,8 @@ pub(super) struct Source {
     pub(super) pruned: Option<Pruned>,
     /// What elements are divided by.
     pub(super) scales: Option<(Blocks, Vec<f32>)>,
+    /// How much outputs depend on which elements, if that is known.
+    pub(super) weighting: Option<Weighting>,
 }
 
 /// Neighbouring elements.
@@ -43,6 +46,7 @@ impl Source {
             count: weight.count(),
             pruned: None,
             scales: None,
+            weighting: weight.weighting.clone(),
         }
     }
 
@@ -53,6 +57,13 @@ impl Source {
     /// A number as the weight's type holds it.
     pub(super) fn round(&self, number: f32) -> f32 {
         if self.is_half() { f16::from_f32(number).to_f32() } else { number }
+    }
+
+    /// Numbers as the weight's type holds them.
+    pub(super) fn round_all(&self, numbers: &mut [f32]) {
+        if self.is_half() {
+            round_to_half(Isa::detect(), numbers);
+        }
     }
 
     /// The bytes of a number in the weight's type.

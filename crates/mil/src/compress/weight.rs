@@ -2,6 +2,7 @@
 
 use coremill_tensor::{Buffer, DType};
 
+use super::importance::Weighting;
 use crate::ir::{Op, OpId, ValueId};
 use crate::ops::OpKind;
 use crate::pass::Editor;
@@ -23,6 +24,8 @@ pub(super) struct Weight {
     pub(super) axes: Option<(usize, usize)>,
     /// Into how many groups convolutions divide it, at most.
     pub(super) groups: usize,
+    /// How much outputs depend on its elements, if that is known.
+    pub(super) weighting: Option<Weighting>,
 }
 
 /// A constant that could be a weight.
@@ -83,7 +86,9 @@ pub(super) fn candidate(editor: &Editor<'_>, id: OpId) -> Option<Candidate> {
     let groups = uses.ops.iter().filter_map(|&user| editor.ints(user, "groups")?.first().copied());
     let groups = groups.max().and_then(|most| usize::try_from(most).ok()).unwrap_or(1).max(1);
     let dtype = ty.dtype;
-    Some(Candidate::Weight(Weight { id, value, name, dtype, shape, elements, users, axes, groups }))
+    let weighting = None;
+    let weight = Weight { id, value, name, dtype, shape, elements, users, axes, groups, weighting };
+    Some(Candidate::Weight(weight))
 }
 
 /// The axes of the input and the output channels of a weight of at least two dimensions.

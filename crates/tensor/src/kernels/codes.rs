@@ -6,8 +6,8 @@ use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
 /// Independent results, as many as a cache line holds.
 const LANES: usize = 16;
 
-/// Neighbours that are converted together.
-const RUN: usize = 64;
+/// Added to small integers, the numbers that come out follow one another by their bits.
+const INTEGERS: f32 = 12_582_912.0;
 
 /// How numbers become integers: `round(number / scale) + zero_point`, clamped.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,6 +104,35 @@ pub fn above(
 ) {
     assert_eq!(codes.len(), numbers.len(), "a code for each number");
     dispatch(isa, Above { numbers, runs, limits, count, codes });
+}
+
+/// The numbers that integers of runs stand for, each a length and how it was converted: what [`affine`] is undone by.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn restore(
+    isa: Isa,
+    codes: &[u8],
+    runs: &[(usize, Affine)],
+    signed: bool,
+    numbers: &mut [f32],
+) {
+    assert_eq!(codes.len(), numbers.len(), "a number for each integer");
+    dispatch(isa, Restore { codes, runs, signed, numbers });
+}
+
+/// Rounds numbers to the nearest halves.
+pub fn round_to_half(isa: Isa, numbers: &mut [f32]) {
+    dispatch(isa, RoundToHalf { numbers });
+}
+
+/// The sums of the squares of numbers, and of how far others are from them.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn lost(isa: Isa, numbers: &[f32], others: &[f32]) -> (f64, f64) {
+    assert_eq!(numbers.len(), others.len(), "a number for each other");
+    dispatch(isa, Lost { numbers, others })
 }
 
 /// Packs the low bits of codes, the first code in the lowest bits, as [`packed::pack`](crate::packed::pack) does.
@@ -265,25 +294,116 @@ impl Kernel for Quantize<'_> {
             let (now, later) = numbers.split_at(length);
             let (to, left) = codes.split_at_mut(length);
             (numbers, codes) = (later, left);
-            for (now, to) in now.chunks(RUN).zip(to.chunks_mut(RUN)) {
-                let mut integers = [0i32; RUN];
-                if self.half {
-                    for (integer, &number) in integers.iter_mut().zip(now) {
-                        let steps = to_half(number / scale).round_ties_even() + zero_point;
-                        // What is 0 in a block of zeros is not a number here, and becomes 0.
-                        *integer = steps.clamp(low, high) as i32;
-                    }
-                } else {
-                    for (integer, &number) in integers.iter_mut().zip(now) {
-                        let steps = (number / scale).round_ties_even() + zero_point;
-                        *integer = steps.clamp(low, high) as i32;
-                    }
+            let code = |steps: f32| {
+                let steps = steps.round_ties_even() + zero_point;
+                let steps = if steps < low { low } else { steps };
+                let steps = if steps > high { high } else { steps };
+                // The low bits of the sum are the integer in two's complement. What is 0 in a block of zeros is not a
+                // number here, and becomes 0.
+                (steps + INTEGERS).to_bits() as u8
+            };
+            if self.half {
+                convert(now, to, |number| code(to_half(number / scale)));
+            } else {
+                convert(now, to, |number| code(number / scale));
+            }
+        }
+    }
+}
+
+/// Converts numbers one by one, as many at a time as a cache line holds.
+#[inline(always)]
+fn convert(numbers: &[f32], codes: &mut [u8], code: impl Fn(f32) -> u8) {
+    let (lines, tail) = numbers.as_chunks::<LANES>();
+    let (to_lines, to_tail) = codes.as_chunks_mut::<LANES>();
+    for (line, to) in lines.iter().zip(to_lines) {
+        for lane in 0..LANES {
+            to[lane] = code(line[lane]);
+        }
+    }
+    for (&number, to) in tail.iter().zip(to_tail) {
+        *to = code(number);
+    }
+}
+
+struct Restore<'a> {
+    codes: &'a [u8],
+    runs: &'a [(usize, Affine)],
+    signed: bool,
+    numbers: &'a mut [f32],
+}
+
+impl Kernel for Restore<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let (mut codes, mut numbers) = (self.codes, self.numbers);
+        for &(length, Affine { scale, zero_point }) in self.runs {
+            let (now, later) = codes.split_at(length);
+            let (to, left) = numbers.split_at_mut(length);
+            (codes, numbers) = (later, left);
+            if self.signed {
+                for (to, &code) in to.iter_mut().zip(now) {
+                    *to = scale * (f32::from(code as i8) - zero_point);
                 }
-                for (code, integer) in to.iter_mut().zip(integers) {
-                    *code = integer as u8;
+            } else {
+                for (to, &code) in to.iter_mut().zip(now) {
+                    *to = scale * (f32::from(code) - zero_point);
                 }
             }
         }
+    }
+}
+
+struct RoundToHalf<'a> {
+    numbers: &'a mut [f32],
+}
+
+impl Kernel for RoundToHalf<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        for numbers in self.numbers.chunks_mut(V::LANES) {
+            let mut bits = [0u16; MOST_LANES];
+            // SAFETY: no vector has more lanes than the array, and as many numbers are loaded and stored as there are.
+            #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
+            unsafe {
+                V::load_partial(numbers.as_ptr(), numbers.len()).store_f16(bits.as_mut_ptr());
+                V::load_f16(bits.as_ptr()).store_partial(numbers.as_mut_ptr(), numbers.len());
+            }
+        }
+    }
+}
+
+struct Lost<'a> {
+    numbers: &'a [f32],
+    others: &'a [f32],
+}
+
+impl Kernel for Lost<'_> {
+    type Output = (f64, f64);
+
+    #[inline(always)]
+    fn run<V: Vector>(self) -> (f64, f64) {
+        let (mut power, mut loss) = ([0.0f64; LANES], [0.0f64; LANES]);
+        let mut add = |lane: usize, number: f32, other: f32| {
+            let (number, other) = (f64::from(number), f64::from(other));
+            power[lane] += number * number;
+            loss[lane] += (number - other) * (number - other);
+        };
+        let (lines, tail) = self.numbers.as_chunks::<LANES>();
+        let (others, other_tail) = self.others.as_chunks::<LANES>();
+        for (line, others) in lines.iter().zip(others) {
+            for lane in 0..LANES {
+                add(lane, line[lane], others[lane]);
+            }
+        }
+        for (lane, (&number, &other)) in tail.iter().zip(other_tail).enumerate() {
+            add(lane, number, other);
+        }
+        (power.iter().sum(), loss.iter().sum())
     }
 }
 
@@ -305,14 +425,18 @@ impl Kernel for Place<'_> {
             let (now, later) = numbers.split_at(length);
             let (to, left) = codes.split_at_mut(length);
             (numbers, codes) = (later, left);
-            for (code, &number) in to.iter_mut().zip(now) {
-                let place = if self.half {
-                    to_half(to_half(to_half(number - least) / extent) * self.steps)
-                } else {
-                    (number - least) / extent * self.steps
-                };
+            let code = |place: f32| {
+                let place = place.round_ties_even();
                 // Where all numbers are the same there is none, and the first will do.
-                *code = place.round_ties_even().clamp(0.0, self.steps) as i32 as u8;
+                let place = if place > 0.0 { place } else { 0.0 };
+                let place = if place > self.steps { self.steps } else { place };
+                (place + INTEGERS).to_bits() as u8
+            };
+            if self.half {
+                let share = |number| to_half(to_half(number - least) / extent);
+                convert(now, to, |number| code(to_half(share(number) * self.steps)));
+            } else {
+                convert(now, to, |number| code((number - least) / extent * self.steps));
             }
         }
     }
@@ -445,6 +569,39 @@ mod tests {
                 }
                 let zero = numbers.iter().skip(100).position(|&number| number == 0.0);
                 assert_eq!(codes[100 + zero.expect("there are zeros")], 0, "{isa}");
+            }
+        }
+    }
+
+    #[test]
+    fn integers_are_undone_and_what_is_lost_is_summed() {
+        let numbers = numbers();
+        let steps =
+            [(0.0039, -3.0), (0.02, 5.0)].map(|(scale, zero_point)| Affine { scale, zero_point });
+        let runs = [(37, steps[0]), (numbers.len() - 37, steps[1])];
+        for isa in available() {
+            for (signed, range) in [(true, (-128.0, 127.0)), (false, (0.0, 255.0))] {
+                let mut codes = vec![0; numbers.len()];
+                affine(isa, &numbers, &runs, range, false, &mut codes);
+                let mut found = vec![0.0; numbers.len()];
+                restore(isa, &codes, &runs, signed, &mut found);
+                for (at, (&code, &found)) in codes.iter().zip(&found).enumerate() {
+                    let code = if signed { f32::from(code as i8) } else { f32::from(code) };
+                    let Affine { scale, zero_point } = steps[usize::from(at >= 37)];
+                    assert_eq!(found, scale * (code - zero_point), "{isa} {at}");
+                }
+                let mut rounded = found.clone();
+                round_to_half(isa, &mut rounded);
+                let halves: Vec<f32> =
+                    found.iter().map(|&number| f16::from_f32(number).to_f32()).collect();
+                assert_eq!(rounded, halves, "{isa}");
+                let (power, loss) = lost(isa, &numbers, &rounded);
+                let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+                    numbers.iter().zip(&rounded).map(|(&l, &r)| of(l.into(), r.into())).sum()
+                };
+                let expected = (sum(&|l, _| l * l), sum(&|l, r| (l - r) * (l - r)));
+                assert!((power / expected.0 - 1.0).abs() < 1e-12, "{isa} {power} {expected:?}");
+                assert!((loss / expected.1 - 1.0).abs() < 1e-12, "{isa} {loss} {expected:?}");
             }
         }
     }
