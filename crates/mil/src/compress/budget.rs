@@ -103,7 +103,7 @@ fn within(ladders: &[Ladder], most: u64, others: u64) -> Result<Vec<Option<usize
             _ => Error {
                 message: format!("{message}. {others} of them are in weights that no rule selects"),
                 hint: Some(
-                    "raise the target, or select more weights: `--min-elements 10` takes all",
+                    "raise the target, or select more weights; the option `min_elements=10` takes all",
                 ),
             },
         });
