@@ -34,6 +34,7 @@
 mod decompress;
 mod program;
 mod rules;
+#[cfg(feature = "compiler")]
 mod samples;
 
 pub use coremill_mil::compress::linear::{Config, Granularity, Integer, Mode};
@@ -46,10 +47,13 @@ pub use decompress::decompress;
 pub use program::for_each_model;
 pub use rules::{Bits, Pruning, RuleText, Several, read_rules};
 
+#[cfg(feature = "compiler")]
 pub use samples::importance;
 
 use crate::error::Error;
+#[cfg(feature = "compiler")]
 pub use crate::samples::Pixels;
+#[cfg(feature = "compiler")]
 pub use crate::subject::Made;
 
 /// Compresses the weights of a model, and tells what became of each. `watch` is told how many of how many are done.
