@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill_mil::ir::{Binding, Function, Type, ValueId};
+use coremill_mil::ir::{Binding, Constant, Function, Type, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
@@ -178,11 +178,14 @@ impl Engine {
 
 /// The files that the constants of a function lie in.
 fn files(function: &Function) -> Files {
-    let literals = function.all_ops().flat_map(|(_, op)| op.all_bindings());
-    Files::of(literals.filter_map(|(_, binding)| match binding {
-        Binding::Literal(constant) => constant.elements(),
-        Binding::Value(_) => None,
-    }))
+    let constants = function.all_ops().flat_map(|(_, op)| {
+        let bound = op.all_bindings().filter_map(|(_, binding)| match binding {
+            Binding::Literal(constant) => Some(constant),
+            Binding::Value(_) => None,
+        });
+        bound.chain(op.attributes.iter().map(|(_, constant)| constant))
+    });
+    Files::of(constants.filter_map(Constant::elements))
 }
 
 impl Session {
