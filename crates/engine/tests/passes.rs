@@ -14,11 +14,11 @@ mod passes;
 mod programs;
 #[path = "../../../fuzz/src/seeds.rs"]
 mod seeds;
+#[path = "../../../fuzz/src/sweep.rs"]
+mod sweep;
 
 use std::fs;
-use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Port, Precision, Value};
 use coremill_mil::ir::{Dim, Function};
@@ -40,25 +40,9 @@ fn seeds() {
 
 #[test]
 fn random_programs_keep_their_results() {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let seconds = number("COREMILL_SECONDS");
-    let start = Instant::now();
-    let more = |made: u64| match seconds {
-        Some(seconds) => start.elapsed().as_secs() < seconds,
-        None => made < PROGRAMS,
-    };
-    let first = number("COREMILL_FIRST").unwrap_or_default();
-    let (mut changed, mut compared, mut broken) = (0, 0, Vec::new());
-    for seed in (first..).take_while(|seed| more(seed - first)) {
-        let mixed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        match catch_unwind(|| passes::drawn(&mut Draw::new(&[], mixed))) {
-            Ok(Outcome::Same) => {}
-            Ok(Outcome::Changed) => changed += 1,
-            Ok(Outcome::Compared) => compared += 1,
-            Err(cause) => broken.push(format!("{seed}: {}", compare::message(&*cause))),
-        }
-    }
-    assert!(broken.is_empty(), "{} programs break:\n{}", broken.len(), broken.join("\n\n"));
+    let outcomes = sweep::sweep(PROGRAMS, passes::drawn);
+    let count = |wanted| outcomes.iter().filter(|&&outcome| outcome == wanted).count();
+    let (changed, compared) = (count(Outcome::Changed), count(Outcome::Compared));
     println!("{changed} changed, {compared} more were compared");
     // Programs that no pass changes would show nothing.
     assert!(changed > 60 && compared > 60, "{changed} changed, {compared} more were compared");

@@ -14,11 +14,9 @@ mod flexible;
 mod programs;
 #[path = "../../../fuzz/src/seeds.rs"]
 mod seeds;
+#[path = "../../../fuzz/src/sweep.rs"]
+mod sweep;
 
-use std::panic::catch_unwind;
-use std::time::Instant;
-
-use draw::Draw;
 use execute::Outcome;
 
 /// How many programs are made.
@@ -33,25 +31,9 @@ fn seeds() {
 
 #[test]
 fn no_program_panics_and_plans_change_no_result() {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let seconds = number("COREMILL_SECONDS");
-    let start = Instant::now();
-    let more = |made: u64| match seconds {
-        Some(seconds) => start.elapsed().as_secs() < seconds,
-        None => made < PROGRAMS,
-    };
-    let first = number("COREMILL_FIRST").unwrap_or_default();
-    let (mut ran, mut compared, mut broken) = (0, 0, Vec::new());
-    for seed in (first..).take_while(|seed| more(seed - first)) {
-        let seed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        match catch_unwind(|| execute::drawn(&mut Draw::new(&[], seed))) {
-            Ok(Outcome::Refused | Outcome::Failed) => {}
-            Ok(Outcome::Ran) => ran += 1,
-            Ok(Outcome::Compared) => compared += 1,
-            Err(cause) => broken.push(format!("seed {seed}: {}", compare::message(&*cause))),
-        }
-    }
-    assert!(broken.is_empty(), "{} programs break:\n{}", broken.len(), broken.join("\n\n"));
+    let outcomes = sweep::sweep(PROGRAMS, execute::drawn);
+    let count = |wanted| outcomes.iter().filter(|&&outcome| outcome == wanted).count();
+    let (ran, compared) = (count(Outcome::Ran), count(Outcome::Compared));
     println!("{ran} ran, {compared} more were compared");
     // Programs that are refused at once would show nothing.
     assert!(ran > 300 && compared > 100, "{ran} ran, {compared} more were compared");
