@@ -28,7 +28,7 @@ const LEVELS: [&str; 3] = [
     "profile.dev.opt-level=1",
 ];
 
-/// Runs them; the error says that there were reports.
+/// Runs them, and fails if there are reports.
 pub(crate) fn run() -> Result<(), String> {
     let root = root();
     let (mut wrong, folder) = (Vec::new(), target_directory(&root).join("sanitize"));

@@ -90,7 +90,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Whether an error says that there is no room on the disk.
+/// Whether the error means that the disk is full.
 pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
 }

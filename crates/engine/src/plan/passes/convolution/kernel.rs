@@ -3,8 +3,7 @@ use std::sync::Arc;
 use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise};
 use coremill_tensor::kernels::matmul::{
-    Epilogue, IndirectionTable, Matrix, MatrixMut, PackedWeights, Residual, Rounding, Window,
-    convolve,
+    Epilogue, IndirectionTable, Matrix, MatrixMut, PackedWeights, Residual, Rounding, convolve,
 };
 
 use super::super::super::kernel::{Cost, Kernel, Machine};
@@ -44,19 +43,7 @@ impl Kernels {
             let weights = convolution.packed_depthwise(source)?;
             return Ok(Box::new(Channelwise { extents, weights, finish }));
         }
-        let groups = convolution.kernel_groups();
-        let window = Window {
-            images: convolution.images,
-            input: convolution.input,
-            output: convolution.output,
-            kernel: convolution.kernel,
-            stride: convolution.stride,
-            dilation: convolution.dilation,
-            padding: convolution.padding,
-            channels: convolution.channels / groups,
-            groups,
-            pixel_stride: convolution.channels,
-        };
+        let window = convolution.window(convolution.kernel_groups());
         let known = self.tables.iter().find(|table| *table.window() == window);
         let table = match known {
             Some(table) => Arc::clone(table),

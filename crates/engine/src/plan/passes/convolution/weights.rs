@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use coremill_tensor::kernels::depthwise::pack_depthwise_weights;
-use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
+use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision, Window};
 use coremill_tensor::{Buffer, DType};
 
 use super::super::super::kernel::Machine;
@@ -30,6 +30,22 @@ impl Convolution {
     /// The groups that the kernel goes through.
     pub(super) fn kernel_groups(&self) -> usize {
         self.groups / self.joined()
+    }
+
+    /// What a kernel slides over the images, with the channels of one of so many groups.
+    pub(in super::super) fn window(&self, groups: usize) -> Window {
+        Window {
+            images: self.images,
+            input: self.input,
+            output: self.output,
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: self.padding,
+            channels: self.channels / groups,
+            groups,
+            pixel_stride: self.channels,
+        }
     }
 
     fn taps(&self) -> usize {

@@ -7,7 +7,7 @@ use coremill_tensor::kernels::integer::{
     ChannelTarget, ChannelWeights, IntegerWeights, MOST_INPUTS, Pieces, Rows, SLACK, Scaling, Sum,
     Target, codes, codes_mut, convolve_channels, floats_for, multiply,
 };
-use coremill_tensor::kernels::matmul::{Order, Window};
+use coremill_tensor::kernels::matmul::Order;
 
 use super::super::super::graph::{Node, Operand};
 use super::super::super::kernel::{Cost, Kernel, Machine};
@@ -214,18 +214,7 @@ impl Products {
         channelwise: bool,
     ) -> Result<Arc<Pieces>> {
         let groups = if channelwise { 1 } else { convolution.groups };
-        let window = Window {
-            images: convolution.images,
-            input: convolution.input,
-            output: convolution.output,
-            kernel: convolution.kernel,
-            stride: convolution.stride,
-            dilation: convolution.dilation,
-            padding: convolution.padding,
-            channels: convolution.channels / groups,
-            groups,
-            pixel_stride: convolution.channels,
-        };
+        let window = convolution.window(groups);
         let known = self.pieces.iter().find(|(found, pixels, pieces)| {
             (*found, *pixels) == (zero, channelwise) && *pieces.window() == window
         });
