@@ -1,8 +1,11 @@
 //! What calls may ask for: bounds on the numbers that extents are computed from, and a budget for what decompositions
 //! create. Both are asked before anything is computed or memory is taken, so that an archive that asks for too much is
-//! refused at once, with the reason.
+//! refused at once, with the reason. What a list holds at a place is asked here, too, as an archive decides how long
+//! shapes and lists of arguments are.
 
+use std::fmt::Debug;
 use std::ops::{Add, Mul, Sub};
+use std::slice::SliceIndex;
 
 use coremill_pt2::{Argument, Graph, Kind, Meta, Node, Output, Size, ValueId};
 
@@ -27,6 +30,41 @@ pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize, Re
             refuse!("needs a constant of {count} elements; at most {MAX_CREATED} are created")
         }
     }
+}
+
+/// Lists that are asked for a place, or for a run of places, which they may not have.
+pub(crate) trait At<T> {
+    /// What stands at a place.
+    fn at(&self, place: usize) -> Result<&T, Refusal>;
+    /// The same, to be changed.
+    fn at_mut(&mut self, place: usize) -> Result<&mut T, Refusal>;
+    /// A run of places.
+    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(
+        &self,
+        places: R,
+    ) -> Result<&[T], Refusal>;
+}
+
+impl<T> At<T> for [T] {
+    fn at(&self, place: usize) -> Result<&T, Refusal> {
+        self.get(place).ok_or_else(|| out_of_range(place, self.len()))
+    }
+
+    fn at_mut(&mut self, place: usize) -> Result<&mut T, Refusal> {
+        let length = self.len();
+        self.get_mut(place).ok_or_else(|| out_of_range(place, length))
+    }
+
+    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(
+        &self,
+        places: R,
+    ) -> Result<&[T], Refusal> {
+        self.get(places.clone()).ok_or_else(|| out_of_range(places, self.len()))
+    }
+}
+
+fn out_of_range(place: impl Debug, length: usize) -> Refusal {
+    Refusal::new(format!("place {place:?} is out of range for a list of {length}"))
 }
 
 /// An integer that extents and places are computed with. What leaves 64 bits on the way stays outside, and is refused

@@ -6,6 +6,7 @@ use coremill_pt2::{Argument, Meta, Node, Size, ValueId};
 
 use super::Frame;
 use super::call::{Call, Made, Results, Tensor, meta};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 
 /// The results of a call that keeps them.
@@ -56,8 +57,9 @@ impl Call<'_> {
                 Argument::Value(id) if own.contains(&id) && !renamed.contains_key(&id) => {
                     renamed.insert(id, old);
                 }
-                Argument::Value(id) if renamed.contains_key(&id) => {
-                    frame.replaced.insert(old, Argument::Value(renamed[&id]));
+                Argument::Value(id) => {
+                    let now = *renamed.get(&id).unwrap_or(&id);
+                    frame.replaced.insert(old, Argument::Value(now));
                 }
                 now => drop(frame.replaced.insert(old, now)),
             }
@@ -77,7 +79,7 @@ impl Call<'_> {
             }
         }
         for id in made.iter().flat_map(Node::defined) {
-            if let Meta::Tensor(known) = &mut frame.graph.values[id.index()].meta {
+            if let Meta::Tensor(known) = &mut frame.graph.values.at_mut(id.index())?.meta {
                 *known = meta(known.dtype, std::mem::take(&mut known.sizes));
             }
         }

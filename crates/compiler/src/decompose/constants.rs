@@ -21,8 +21,10 @@ impl Constant {
         let sizes: Vec<u64> =
             self.tensor.sizes.iter().filter_map(Size::fixed).map(|size| size as u64).collect();
         let mut strides = vec![1u64; sizes.len()];
-        for at in (1..sizes.len()).rev() {
-            strides[at - 1] = strides[at] * sizes[at].max(1);
+        let mut step = 1;
+        for (stride, size) in strides.iter_mut().zip(&sizes).rev() {
+            *stride = step;
+            step *= size.max(&1);
         }
         Weight {
             dtype: self.tensor.dtype,

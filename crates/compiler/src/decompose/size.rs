@@ -114,8 +114,8 @@ fn broadcast_one(left: &Size, right: &Size) -> Option<Size> {
 pub(crate) fn broadcast(left: &[Size], right: &[Size]) -> Option<Vec<Size>> {
     let rank = left.len().max(right.len());
     let at = |sizes: &[Size], index: usize| {
-        let lacking = rank - sizes.len();
-        if index < lacking { Size::Fixed(1) } else { sizes[index - lacking].clone() }
+        let own = (index + sizes.len()).checked_sub(rank);
+        own.and_then(|own| sizes.get(own)).cloned().unwrap_or(Size::Fixed(1))
     };
     (0..rank).map(|index| broadcast_one(&at(left, index), &at(right, index))).collect()
 }
@@ -123,11 +123,13 @@ pub(crate) fn broadcast(left: &[Size], right: &[Size]) -> Option<Vec<Size>> {
 /// How many elements a step along each dimension is, of a tensor whose last moves fastest.
 pub(crate) fn strides(sizes: &[Size]) -> Vec<Size> {
     let mut strides = vec![Size::Fixed(1); sizes.len()];
-    for index in (1..sizes.len()).rev() {
+    let mut step = Size::Fixed(1);
+    for (stride, size) in strides.iter_mut().zip(sizes).rev() {
+        stride.clone_from(&step);
         // A size of 0 steps like one of 1.
-        let step =
-            if sizes[index] == Size::Fixed(0) { Size::Fixed(1) } else { sizes[index].clone() };
-        strides[index - 1] = multiply(&strides[index], &step);
+        if *size != Size::Fixed(0) {
+            step = multiply(&step, size);
+        }
     }
     strides
 }

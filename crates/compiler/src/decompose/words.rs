@@ -5,6 +5,7 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use super::call::{Call, Tensor};
 use super::dtype::{beside, fractional, is_integer, promote_ranked, summed};
 use super::size;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 
 pub(crate) type Maybe = Result<Tensor, Refusal>;
@@ -223,11 +224,11 @@ impl Call<'_> {
         if order.iter().copied().eq(0..x.rank()) {
             return Ok(x.clone());
         }
-        if order.len() != x.rank() || order.iter().any(|&from| from >= x.rank()) {
+        if order.len() != x.rank() {
             refuse!("puts the axes of a tensor of rank {} in the order {order:?}", x.rank());
         }
         let given = [("self", x.argument()), ("dims", places(order))];
-        let sizes = order.iter().map(|from| x.sizes[*from].clone()).collect();
+        let sizes = order.iter().map(|from| x.extent(*from).cloned()).collect::<Result<_, _>>()?;
         self.emit("aten.permute_copy.default", &given, x.dtype, sizes)
     }
 
@@ -288,7 +289,7 @@ impl Call<'_> {
             return Ok(x.clone());
         }
         let mut sizes = x.sizes.clone();
-        sizes[at] = Size::Fixed(length);
+        *sizes.at_mut(at)? = Size::Fixed(length);
         let end = start.saturating_add(length.saturating_sub(1).max(0).saturating_mul(step));
         let end = if length > 0 { end.saturating_add(1) } else { start };
         let given = [
@@ -324,7 +325,7 @@ impl Call<'_> {
             );
         }
         for tensor in rest {
-            sizes[at] = size::add(size::at(&sizes, at)?, tensor.extent(at)?);
+            *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, tensor.extent(at)?);
             dtype = super::dtype::promote(dtype, tensor.dtype);
         }
         let mut same = Vec::with_capacity(all.len());
@@ -367,7 +368,7 @@ impl Call<'_> {
             if let ([before, after], true) = (pair, cut < 0) {
                 let at = x.rank() - 1 - back;
                 let mut sizes = x.sizes.clone();
-                sizes[at] = size::add(size::at(&sizes, at)?, &Size::Fixed(cut));
+                *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(cut));
                 let end = if *after < 0 { *after } else { i64::MAX };
                 let given = [
                     ("self", x.argument()),
@@ -385,7 +386,7 @@ impl Call<'_> {
         let mut sizes = x.sizes.clone();
         for (back, pair) in pads.chunks(2).enumerate() {
             let at = x.rank() - 1 - back;
-            sizes[at] = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
+            *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
         }
         let given = [("self", x.argument()), ("pad", list(pads)), ("value", value)];
         self.emit("aten.constant_pad_nd.default", &given, x.dtype, sizes)

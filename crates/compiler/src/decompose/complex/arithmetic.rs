@@ -3,6 +3,7 @@
 use coremill_pt2::Argument;
 
 use super::{Parts, Rule};
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_complex;
 use crate::decompose::words::Maybe;
@@ -249,8 +250,8 @@ fn root(call: &mut Call<'_>) -> Results {
         halves.push(call.map("sqrt", &half)?);
     }
     let below = call.test("signbit", &imaginary)?;
-    let minus = call.map("neg", &halves[1])?;
-    let imaginary = call.choose(&below, &minus, &halves[1])?;
+    let minus = call.map("neg", halves.at(1)?)?;
+    let imaginary = call.choose(&below, &minus, halves.at(1)?)?;
     let real = halves.swap_remove(0);
     call.pair(real, imaginary)
 }

@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, ScalarType, Size, Target};
 
 use super::{Parts, Rule};
-use crate::bounds::created;
+use crate::bounds::{At, created};
 use crate::decompose::call::{Call, Results, Tensor, one, position};
 use crate::decompose::dtype::is_complex;
 use crate::decompose::ops::padded;
@@ -59,7 +59,7 @@ impl Transform {
     /// Transforms what has at least as many elements along the axis as are needed, or fewer, which counts as zeros
     /// after them.
     fn apply_to(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts, Refusal> {
-        let extent = extents(&x.real)[self.axis];
+        let extent = *extents(&x.real).at(self.axis)?;
         let (extent, points) = match (extent, self.points) {
             (Some(extent), Some(points)) => (extent, points),
             (_, None) => return self.apply_open(call, x),
@@ -86,7 +86,7 @@ impl Transform {
         let (outputs, matrix) = self.matrix(points, inputs, lines.len() == 2);
         let width = inputs.saturating_mul(lines.len() as u64);
         let matrix = call.constant(&[matrix.len() as u64 / width.max(1), width], &matrix)?;
-        let matrix = call.cast(&matrix, lines[0].dtype)?;
+        let matrix = call.cast(&matrix, lines.at(0)?.dtype)?;
         let line = match lines.as_slice() {
             [only] => only.clone(),
             lines => call.concatenate(lines, self.axis)?,
@@ -107,7 +107,7 @@ impl Transform {
 
     /// The same with matrices that are computed when the program runs, for as many points as the axis then has.
     fn apply_open(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts, Refusal> {
-        let inputs = x.real.sizes[self.axis].clone();
+        let inputs = x.real.sizes.at(self.axis)?.clone();
         let points = match (self.points, self.kind) {
             (Some(points), _) => Size::Fixed(points as i64),
             (None, Kind::ToReal) => {
@@ -355,7 +355,7 @@ impl Frames {
             (Size::Fixed(1), size::add(&rest, &points))
         } else {
             let steps = size::divided(&less(x.extent(2)?, self.points), &hop);
-            (filters.sizes[0].clone(), less(&steps, -1))
+            (filters.sizes.at(0)?.clone(), less(&steps, -1))
         };
         let given = [
             ("input", x.argument()),
@@ -422,7 +422,7 @@ fn short_time(call: &mut Call<'_>) -> Results {
 /// The two parts of an axis, of this many elements each.
 fn halves(call: &mut Call<'_>, x: &Tensor, at: usize, each: i64) -> Result<[Tensor; 2], Refusal> {
     let mut sizes = x.sizes.clone();
-    sizes[at] = Size::Fixed(each);
+    *sizes.at_mut(at)? = Size::Fixed(each);
     let given = [
         ("self", x.argument()),
         ("split_sizes", list([each; 2])),
@@ -458,7 +458,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
     let total = y.extent(2)?.clone();
     let start = frames.side();
     let end = match call.has("length") {
-        true => size::add(&call.sizes("length")?[0], &Size::Fixed(start)),
+        true => size::add(call.sizes("length")?.at(0)?, &Size::Fixed(start)),
         false => size::add(&total, &Size::Fixed(-start)),
     };
     if let (Some(end), Some(total)) = (end.fixed(), total.fixed())
@@ -482,7 +482,7 @@ fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> Maybe {
         return Ok(x.clone());
     }
     let mut sizes = x.sizes.clone();
-    sizes[at] = size::add(end, &Size::Fixed(-start));
+    *sizes.at_mut(at)? = size::add(end, &Size::Fixed(-start));
     let given = [
         ("self", x.argument()),
         ("dim", Argument::Int(at as i64)),

@@ -193,7 +193,10 @@ impl Pairing {
                 keywords: Vec::new(),
                 outputs: vec![Output::Value(id)],
                 single_return: None,
-                origin: made.map(|at| frame.graph.nodes[at].origin.clone()).unwrap_or_default(),
+                origin: made
+                    .and_then(|at| frame.graph.nodes.get(at))
+                    .map(|node| node.origin.clone())
+                    .unwrap_or_default(),
             };
             let source = made.and_then(|at| frame.sources.get(at)).copied().unwrap_or_default();
             frame.push(source, vec![node]);
@@ -352,9 +355,8 @@ impl Call<'_> {
 
     fn parts_of(&mut self, name: &str, argument: &Argument) -> Result<Parts, Refusal> {
         match argument {
-            Argument::Value(id) if self.frame.pairs.contains_key(id) => {
-                let [real, imaginary] = self.frame.pairs[id].clone();
-                Ok(Parts { real, imaginary: Some(imaginary) })
+            Argument::Value(id) if let Some([real, imaginary]) = self.frame.pairs.get(id) => {
+                Ok(Parts { real: real.clone(), imaginary: Some(imaginary.clone()) })
             }
             Argument::Value(id) if is_complex_value(&self.frame.graph, *id) => {
                 Err(given(&self.frame.value(*id).name))

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use crate::bounds::At;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
@@ -156,7 +157,7 @@ fn prelu(call: &mut Call<'_>) -> Results {
     let (x, mut weight) = (call.tensor("self")?, call.tensor("weight")?);
     if weight.rank() == 1 && x.rank() > 2 && *weight.extent(0)? != Size::Fixed(1) {
         let mut sizes = vec![Size::Fixed(1); x.rank() - 1];
-        sizes[0] = weight.extent(0)?.clone();
+        *sizes.at_mut(0)? = weight.extent(0)?.clone();
         weight = call.view(&weight, sizes)?;
     }
     let slope = call.multiply(&x, &weight)?;

@@ -3,6 +3,7 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::activation::softmax_or_zero;
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -50,7 +51,7 @@ fn attend(call: &mut Call<'_>) -> Maybe {
         _ => refuse!("the number of features of the query is not known"),
     };
     if call.bool("enable_gqa")? {
-        let heads = query.rank().checked_sub(3).map(|at| query.sizes[at].clone());
+        let heads = query.sizes.iter().rev().nth(2).cloned();
         for tensor in [&mut key, &mut value] {
             *tensor = repeated(call, tensor, heads.as_ref())?;
         }
@@ -102,9 +103,9 @@ fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> Maybe {
     }
     let apart = call.unsqueeze(x, at + 1)?;
     let mut sizes = apart.sizes.clone();
-    sizes[at + 1] = Size::Fixed(heads / own);
+    *sizes.at_mut(at + 1)? = Size::Fixed(heads / own);
     let spread = call.expand(&apart, sizes)?;
     let mut sizes = x.sizes.clone();
-    sizes[at] = size::fixed(heads);
+    *sizes.at_mut(at)? = size::fixed(heads);
     call.view(&spread, sizes)
 }

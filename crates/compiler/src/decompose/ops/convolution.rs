@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
-use crate::bounds::checked;
+use crate::bounds::{At, checked};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -74,8 +74,8 @@ fn convolved(call: &mut Call<'_>) -> Results {
                 let Some(kernel) = weight.extent(at + 2)?.fixed() else {
                     refuse!("the size of the kernel is not known");
                 };
-                let total = shape.dilation[at].saturating_mul(kernel - 1);
-                shape.padding[at] = total / 2;
+                let total = shape.dilation.at(at)?.saturating_mul(kernel - 1);
+                *shape.padding.at_mut(at)? = total / 2;
                 pads.extend([0, total % 2]);
             }
             x = call.pad(&x, &pads, Argument::Int(0))?;
@@ -129,15 +129,16 @@ fn volume(
     if shape.transposed {
         return transposed_volume(call, x, weight, bias, shape, sizes);
     }
-    let x = call.pad(x, &[0, 0, 0, 0, shape.padding[0], shape.padding[0]], Argument::Int(0))?;
+    let x =
+        call.pad(x, &[0, 0, 0, 0, *shape.padding.at(0)?, *shape.padding.at(0)?], Argument::Int(0))?;
     let depth = size::at(&sizes, 2)?.fixed();
     let (Some(depth), Some(kernel)) = (depth, weight.extent(2)?.fixed()) else {
         refuse!("the depth of a convolution of volumes is not known");
     };
     let mut layers = Vec::new();
     for at in 0..kernel {
-        let start = (checked(at) * shape.dilation[0]).get()?;
-        layers.push(call.slice(&x, 2, start, depth, shape.stride[0])?);
+        let start = (checked(at) * *shape.dilation.at(0)?).get()?;
+        layers.push(call.slice(&x, 2, start, depth, *shape.stride.at(0)?)?);
     }
     // Batch, channels, kernel, depth, height, width.
     let stack = call.stack(&layers, 2)?;
@@ -159,9 +160,9 @@ fn volume(
         ],
     )?;
     let rest = Shape {
-        stride: shape.stride[1..].to_vec(),
-        padding: shape.padding[1..].to_vec(),
-        dilation: shape.dilation[1..].to_vec(),
+        stride: shape.stride.part(1..)?.to_vec(),
+        padding: shape.padding.part(1..)?.to_vec(),
+        dilation: shape.dilation.part(1..)?.to_vec(),
         output_padding: vec![0; 2],
         groups: shape.groups,
         transposed: false,
@@ -204,7 +205,7 @@ fn transposed_volume(
         else {
             refuse!("the sizes of a convolution of volumes are not known");
         };
-        let stride = shape.stride[at];
+        let stride = *shape.stride.at(at)?;
         if stride > 1 {
             // Zeros behind each place; those behind the last one go.
             let apart = call.unsqueeze(&spread, at + 3)?;
@@ -213,13 +214,13 @@ fn transposed_volume(
             wide.extend([0, stride - 1]);
             let padded = call.pad(&apart, &wide, Argument::Int(0))?;
             let mut joined = spread.sizes.clone();
-            joined[at + 2] = Size::Fixed((checked(length) * stride).get()?);
+            *joined.at_mut(at + 2)? = Size::Fixed((checked(length) * stride).get()?);
             let joined = call.view(&padded, joined)?;
             let reach = ((checked(length) - 1) * stride + 1).get()?;
             spread = call.slice(&joined, at + 2, 0, reach, 1)?;
         }
-        let reach = checked(shape.dilation[at]) * (kernel - 1) - shape.padding[at];
-        pads.splice(0..0, [reach.get()?, (reach + shape.output_padding[at]).get()?]);
+        let reach = checked(*shape.dilation.at(at)?) * (kernel - 1) - *shape.padding.at(at)?;
+        pads.splice(0..0, [reach.get()?, (reach + *shape.output_padding.at(at)?).get()?]);
     }
     let padded = call.pad(&spread, &pads, Argument::Int(0))?;
     let turned = call.flip(weight, &[2, 3, 4])?;

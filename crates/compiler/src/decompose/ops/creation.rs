@@ -5,6 +5,7 @@ use std::f64::consts::PI;
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::special::bessel_0;
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_float;
 use crate::decompose::row::{Row, by};
@@ -298,7 +299,7 @@ fn window(call: &mut Call<'_>) -> Results {
         let cosine = call.map("cos", &angle)?;
         let term = call.times(&cosine, *coefficient)?;
         sum = Some(match sum {
-            None => call.add_number(&term, coefficients[0])?,
+            None => call.add_number(&term, *coefficients.at(0)?)?,
             Some(sum) => call.add(&sum, &term)?,
         });
     }
@@ -329,12 +330,12 @@ fn grid(
     let length = |tensor: &Tensor| size::product(&tensor.sizes);
     let mut sizes = vec![Size::Fixed(1); all.len()];
     for (tensor, at) in all.iter().zip(order) {
-        sizes[*at] = length(tensor);
+        *sizes.at_mut(*at)? = length(tensor);
     }
     let mut grids = Vec::with_capacity(all.len());
     for (tensor, at) in all.iter().zip(order) {
         let mut shape = vec![Size::Fixed(1); all.len()];
-        shape[*at] = length(tensor);
+        *shape.at_mut(*at)? = length(tensor);
         let apart = call.view(tensor, shape)?;
         grids.push(call.expand(&apart, sizes.clone())?);
     }

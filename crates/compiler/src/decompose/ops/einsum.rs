@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
+use crate::bounds::At;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
@@ -51,7 +52,7 @@ pub(crate) fn einsum(call: &mut Call<'_>) -> Results {
     let Some(mut sum) = rest.next() else { refuse!("there is nothing to sum") };
     let rest: Vec<_> = rest.collect();
     for (index, next) in rest.iter().enumerate() {
-        let later = &rest[index + 1..];
+        let later = rest.part(index + 1..)?;
         let kept = |label: &Label| {
             wanted.contains(label) || later.iter().any(|one| one.labels.contains(label))
         };
@@ -108,7 +109,7 @@ fn without_repeats(call: &mut Call<'_>, mut operand: Labelled) -> Result<Labelle
     }
     while let Some((first, second)) = repeat(&operand.labels) {
         let Labelled { tensor, mut labels } = operand;
-        let label = labels[first];
+        let label = *labels.at(first)?;
         let mut sizes = tensor.sizes.clone();
         let length = sizes.remove(second);
         sizes.remove(first);
@@ -129,7 +130,8 @@ fn without_repeats(call: &mut Call<'_>, mut operand: Labelled) -> Result<Labelle
 
 fn repeat(labels: &[Label]) -> Option<(usize, usize)> {
     labels.iter().enumerate().find_map(|(second, label)| {
-        labels[..second].iter().position(|one| one == label).map(|first| (first, second))
+        let first = labels.iter().position(|one| one == label)?;
+        (first < second).then_some((first, second))
     })
 }
 
@@ -139,8 +141,8 @@ fn summed(
     operand: Labelled,
     kept: &dyn Fn(&Label) -> bool,
 ) -> Result<Labelled, Refusal> {
-    let places: Vec<usize> =
-        (0..operand.labels.len()).filter(|at| !kept(&operand.labels[*at])).collect();
+    let labels = operand.labels.iter().enumerate();
+    let places: Vec<usize> = labels.filter(|(_, label)| !kept(label)).map(|(at, _)| at).collect();
     if places.is_empty() {
         return Ok(operand);
     }
@@ -170,8 +172,9 @@ fn contract(
     let (rows, columns) = (only(&left), only(&right));
     let size_of = |label: &Label| -> Size {
         let of = |one: &Labelled| {
-            let at = one.labels.iter().position(|other| other == label);
-            at.map_or(Size::Fixed(1), |at| one.tensor.sizes[at].clone())
+            let mut sizes = one.labels.iter().zip(&one.tensor.sizes);
+            let found = sizes.find(|(other, _)| *other == label);
+            found.map_or(Size::Fixed(1), |(_, size)| size.clone())
         };
         match of(&left) {
             Size::Fixed(1) => of(&right),

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -196,13 +197,14 @@ fn take_along(call: &mut Call<'_>) -> Results {
     let at = x.dimension(call.int("dim")?)?;
     let own = (x.extent(at)?.clone(), index.extent(at)?.clone());
     let (mut x_sizes, mut index_sizes) = (x.sizes.clone(), index.sizes.clone());
-    (x_sizes[at], index_sizes[at]) = (Size::Fixed(1), Size::Fixed(1));
+    *x_sizes.at_mut(at)? = Size::Fixed(1);
+    *index_sizes.at_mut(at)? = Size::Fixed(1);
     let Some(mut sizes) = size::broadcast(&x_sizes, &index_sizes) else {
         refuse!("the tensor and its indices do not broadcast");
     };
-    sizes[at] = own.0;
+    *sizes.at_mut(at)? = own.0;
     let x = call.expand(&x, sizes.clone())?;
-    sizes[at] = own.1;
+    *sizes.at_mut(at)? = own.1;
     let index = call.expand(&index, sizes)?;
     one(call.gather(&x, at, &index)?)
 }
@@ -304,7 +306,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
     ) else {
         refuse!("the sizes are unknown at compile time");
     };
-    if x.rank() == 0 || sizes[at] > MOST_PLACES {
+    if x.rank() == 0 || *sizes.at(at)? > MOST_PLACES {
         refuse!("values meet along a dimension of at most {MOST_PLACES} places");
     }
     // The part of the source that the indices are for, and the part of the tensor that they can reach.
@@ -324,7 +326,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
     let (index, source) = (apart(call, &index)?, apart(call, &source)?);
     let count = call.count(x.extent(at)?, ScalarType::Int64)?;
     let mut shape = vec![Size::Fixed(1); x.rank() + 1];
-    shape[at] = x.extent(at)?.clone();
+    *shape.at_mut(at)? = x.extent(at)?.clone();
     let places = call.view(&count, shape)?;
     let here = call.compare("eq", &index, &places)?;
     let neutral = call.full(Vec::new(), neutral, x.dtype)?;
@@ -352,14 +354,18 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
         done = call.choose(&any, &met, &base)?;
     }
     // What lies outside the indices' reach stays.
-    for axis in (0..counts.len()).rev().filter(|axis| *axis != at && counts[*axis] < sizes[*axis]) {
+    for axis in (0..counts.len()).rev() {
+        if axis == at || counts.at(axis)? >= sizes.at(axis)? {
+            continue;
+        }
         let mut rest = x.clone();
         for (other, count) in counts.iter().enumerate().take(axis) {
             if other != at {
                 rest = call.slice(&rest, other, 0, *count, 1)?;
             }
         }
-        let after = call.slice(&rest, axis, counts[axis], sizes[axis] - counts[axis], 1)?;
+        let after =
+            call.slice(&rest, axis, *counts.at(axis)?, *sizes.at(axis)? - *counts.at(axis)?, 1)?;
         done = call.concatenate(&[done, after], axis)?;
     }
     one(done)
@@ -379,7 +385,7 @@ fn chosen(call: &mut Call<'_>) -> Results {
             }
         });
     }
-    one(call.choose(&condition, &both[0], &both[1])?)
+    one(call.choose(&condition, both.at(0)?, both.at(1)?)?)
 }
 
 fn masked_fill(call: &mut Call<'_>) -> Results {
@@ -434,7 +440,7 @@ fn diagonal_scatter(call: &mut Call<'_>) -> Results {
     let done = call.choose(&on, &padded, &turned)?;
     let mut back = vec![0; order.len()];
     for (to, from) in order.iter().enumerate() {
-        back[*from] = to;
+        *back.at_mut(*from)? = to;
     }
     one(call.permute(&done, &back)?)
 }

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use crate::bounds::At;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -196,7 +197,7 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe 
     let mut sizes = x.sizes.clone();
     for (back, pair) in pads.chunks(2).enumerate() {
         let at = x.rank() - 1 - back;
-        sizes[at] = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
+        *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
     }
     let given = [("self", x.argument()), ("padding", list(pads.iter().copied()))];
     call.emit(&format!("aten.{kind}_pad{count}d.default"), &given, x.dtype, sizes)
@@ -313,7 +314,7 @@ fn repeat_each(call: &mut Call<'_>) -> Results {
     };
     let apart = call.unsqueeze(&x, at + 1)?;
     let mut sizes = apart.sizes.clone();
-    sizes[at + 1] = times;
+    *sizes.at_mut(at + 1)? = times;
     let spread = call.expand(&apart, sizes)?;
     let sizes = call.result(0)?.sizes.clone();
     one(call.view(&spread, sizes)?)
@@ -355,7 +356,7 @@ fn diff(call: &mut Call<'_>) -> Results {
         let less = size::add(x.extent(at)?, &Size::Fixed(-1));
         let run = |call: &mut Call<'_>, start: Argument, end: Argument| {
             let mut sizes = x.sizes.clone();
-            sizes[at] = less.clone();
+            *sizes.at_mut(at)? = less.clone();
             let given = [
                 ("self", x.argument()),
                 ("dim", Argument::Int(at as i64)),

@@ -3,12 +3,13 @@
 use coremill_pt2::{Argument, Size};
 
 use super::einsum;
+use crate::bounds::At;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_integer;
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
-use crate::error::refuse;
+use crate::error::{Refusal, refuse};
 
 pub(crate) const ROWS: &[Row] = &[
     by(linear, &["aten.linear.default"]),
@@ -127,9 +128,9 @@ pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
         sizes.extend_from_slice(matrix);
         sides.push(call.view(&spread, sizes)?);
     }
-    let product = call.bmm(&sides[0], &sides[1])?;
+    let product = call.bmm(sides.at(0)?, sides.at(1)?)?;
     let mut sizes = batch;
-    sizes.extend([x_matrix[0].clone(), y_matrix[1].clone()]);
+    sizes.extend([x_matrix.at(0)?.clone(), y_matrix.at(1)?.clone()]);
     call.view(&product, sizes)
 }
 
@@ -230,7 +231,7 @@ fn inner(call: &mut Call<'_>) -> Results {
     let rows = flat(call, &y)?;
     let turned = call.turned(&rows)?;
     let product = call.matmul(&x, &turned)?;
-    let sizes = [&x.sizes[..x.rank() - 1], &y.sizes[..y.rank() - 1]].concat();
+    let sizes = [x.sizes.part(..x.rank() - 1)?, y.sizes.part(..y.rank() - 1)?].concat();
     one(call.view(&product, sizes)?)
 }
 
@@ -275,17 +276,16 @@ fn tensordot(call: &mut Call<'_>) -> Results {
     let (x_rest, y_rest) = (rest(x.rank(), &left), rest(y.rank(), &right));
     let turned_x = call.permute(&x, &[x_rest.clone(), left.clone()].concat())?;
     let turned_y = call.permute(&y, &[right.clone(), y_rest.clone()].concat())?;
-    let product = |tensor: &Tensor, places: &[usize]| {
-        size::product(places.iter().map(|at| &tensor.sizes[*at]))
+    let of = |tensor: &Tensor, places: &[usize]| -> Result<Vec<Size>, Refusal> {
+        places.iter().map(|at| tensor.extent(*at).cloned()).collect()
     };
-    let shared = product(&x, &left);
-    let rows = call.view(&turned_x, vec![product(&x, &x_rest), shared.clone()])?;
-    let columns = call.view(&turned_y, vec![shared, product(&y, &y_rest)])?;
+    let product =
+        |tensor: &Tensor, places: &[usize]| of(tensor, places).map(|sizes| size::product(&sizes));
+    let shared = product(&x, &left)?;
+    let rows = call.view(&turned_x, vec![product(&x, &x_rest)?, shared.clone()])?;
+    let columns = call.view(&turned_y, vec![shared, product(&y, &y_rest)?])?;
     let found = call.mm(&rows, &columns)?;
-    let of = |tensor: &Tensor, places: &[usize]| -> Vec<Size> {
-        places.iter().map(|at| tensor.sizes[*at].clone()).collect()
-    };
-    one(call.view(&found, [of(&x, &x_rest), of(&y, &y_rest)].concat())?)
+    one(call.view(&found, [of(&x, &x_rest)?, of(&y, &y_rest)?].concat())?)
 }
 
 fn chain(call: &mut Call<'_>) -> Results {
@@ -323,8 +323,8 @@ fn cross(call: &mut Call<'_>) -> Results {
         ];
         rolled.push(call.emit("aten.roll.default", &given, tensor.dtype, tensor.sizes.clone())?);
     }
-    let left = call.multiply(&rolled[0], &rolled[1])?;
-    let right = call.multiply(&rolled[2], &rolled[3])?;
+    let left = call.multiply(rolled.at(0)?, rolled.at(1)?)?;
+    let right = call.multiply(rolled.at(2)?, rolled.at(3)?)?;
     one(call.subtract(&left, &right)?)
 }
 

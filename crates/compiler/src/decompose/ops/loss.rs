@@ -3,6 +3,7 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::activation::log_softmax_of;
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -260,7 +261,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
 fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> Maybe {
     let Some(weight) = call.optional_tensor("weight")? else { return Ok(x) };
     let mut sizes = vec![Size::Fixed(1); x.rank() - at];
-    sizes[0] = weight.extent(0)?.clone();
+    *sizes.at_mut(0)? = weight.extent(0)?.clone();
     let weight = call.view(&weight, sizes)?;
     call.multiply(&x, &weight)
 }
@@ -350,11 +351,11 @@ fn cosine_embedding(call: &mut Call<'_>) -> Results {
         let product = call.multiply(left, right)?;
         products.push(call.sum(&product, &[at], false)?);
     }
-    let first = call.add_number(&products[1], EPSILON)?;
-    let second = call.add_number(&products[2], EPSILON)?;
+    let first = call.add_number(products.at(1)?, EPSILON)?;
+    let second = call.add_number(products.at(2)?, EPSILON)?;
     let squared = call.multiply(&first, &second)?;
     let below = call.map("sqrt", &squared)?;
-    let cosine = call.divide(&products[0], &below)?;
+    let cosine = call.divide(products.at(0)?, &below)?;
     let near = call.with("rsub", &cosine, Argument::Float(1.0))?;
     let moved = call.add_number(&cosine, -margin)?;
     let far = call.clamp(&moved, Some(0.0), None)?;

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -155,7 +156,7 @@ fn scaled(
             );
         };
         let mut sizes = vec![Size::Fixed(1); x.rank() - 1];
-        sizes[0] = count.clone();
+        *sizes.at_mut(0)? = count.clone();
         let channels = call.view(tensor, sizes)?;
         let channels = call.cast(&channels, x.dtype)?;
         done =
@@ -179,7 +180,7 @@ fn layer_norm(call: &mut Call<'_>) -> Results {
         given.push((name, argument));
     }
     let kept = x.rank().saturating_sub(shape.len());
-    let mut statistics = x.sizes[..kept].to_vec();
+    let mut statistics = x.sizes.part(..kept)?.to_vec();
     statistics.resize(x.rank(), Size::Fixed(1));
     let types =
         vec![(x.dtype, x.sizes.clone()), (x.dtype, statistics.clone()), (x.dtype, statistics)];
@@ -251,7 +252,7 @@ fn instance_norm(call: &mut Call<'_>) -> Results {
         return one(scaled(call, &plain, weight.as_ref(), bias.as_ref())?);
     }
     let all = by_groups(call, &x, channels, weight.as_ref(), bias.as_ref(), epsilon)?;
-    one(all[0].clone())
+    one(all.at(0)?.clone())
 }
 
 /// Divided by the root of the mean of squares, in floats of 32 bits at least, as torch does.

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -295,7 +296,7 @@ fn mode(call: &mut Call<'_>) -> Results {
     let value = call.extreme("amin", &candidates, &[at], true)?;
     let hit = call.compare("eq", &number, &value)?;
     let mut shape = vec![Size::Fixed(1); x.rank()];
-    shape[at] = x.extent(at)?.clone();
+    *shape.at_mut(at)? = x.extent(at)?.clone();
     let count = call.count(x.extent(at)?, ScalarType::Int64)?;
     let count = call.view(&count, shape)?;
     let zero = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;

@@ -2,12 +2,12 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::{checked, product};
+use crate::bounds::{At, checked, product};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::decompose::words::{Maybe, list};
-use crate::error::refuse;
+use crate::error::{Refusal, refuse};
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -73,10 +73,10 @@ fn dimensions_of(call: &Call<'_>) -> usize {
         .map_or(2, |(count, _)| count)
 }
 
-fn window(call: &Call<'_>) -> Result<Window, crate::error::Refusal> {
+fn window(call: &Call<'_>) -> Result<Window, Refusal> {
     let spatial = dimensions_of(call);
     let kernel = each(call.ints("kernel_size")?, spatial, &[]);
-    let optional = |name: &str, default: i64| -> Result<Vec<i64>, crate::error::Refusal> {
+    let optional = |name: &str, default: i64| -> Result<Vec<i64>, Refusal> {
         match call.node.argument(name) {
             Some(_) => Ok(each(call.ints(name)?, spatial, &vec![default; spatial])),
             None => Ok(vec![default; spatial]),
@@ -129,7 +129,7 @@ fn pooled(
             let width = x.extent(x.rank() - 1)?;
             let planes = as_planes(call, x, &unit, width, &unit, &batch)?;
             let flat = with_unit_height(window);
-            let found = vec![batch, unit.clone(), unit, sizes[sizes.len() - 1].clone()];
+            let found = vec![batch, unit.clone(), unit, sizes.at(sizes.len() - 1)?.clone()];
             let done = pool(call, &planes, &flat, found)?;
             call.view(&done, sizes.to_vec())
         }
@@ -137,13 +137,13 @@ fn pooled(
             let at = x.rank() - 3;
             let (depth, height, width) = (x.extent(at)?, x.extent(at + 1)?, x.extent(at + 2)?);
             let planes = as_planes(call, x, height, width, depth, &batch)?;
-            let last = part(window, 1..3);
+            let last = part(window, 1..3)?;
             let (new_height, new_width) = (size::at(&sizes, at + 1)?, size::at(&sizes, at + 2)?);
             let found = vec![batch.clone(), depth.clone(), new_height.clone(), new_width.clone()];
             let done = pool(call, &planes, &last, found)?;
             let area = size::multiply(new_height, new_width);
             let columns = as_planes(call, &done, depth, &area, &unit, &batch)?;
-            let mut first = part(window, 0..1);
+            let mut first = part(window, 0..1)?;
             first.kernel.push(1);
             first.stride.push(1);
             first.padding.push(0);
@@ -156,14 +156,14 @@ fn pooled(
     }
 }
 
-fn part(window: &Window, range: std::ops::Range<usize>) -> Window {
-    Window {
-        kernel: window.kernel[range.clone()].to_vec(),
-        stride: window.stride[range.clone()].to_vec(),
-        padding: window.padding[range.clone()].to_vec(),
-        dilation: window.dilation[range].to_vec(),
+fn part(window: &Window, range: std::ops::Range<usize>) -> Result<Window, Refusal> {
+    Ok(Window {
+        kernel: window.kernel.part(range.clone())?.to_vec(),
+        stride: window.stride.part(range.clone())?.to_vec(),
+        padding: window.padding.part(range.clone())?.to_vec(),
+        dilation: window.dilation.part(range)?.to_vec(),
         ceil: window.ceil,
-    }
+    })
 }
 
 fn with_unit_height(window: &Window) -> Window {
@@ -186,7 +186,7 @@ fn max_planes_indices(
     x: &Tensor,
     window: &Window,
     sizes: Vec<Size>,
-) -> Result<Vec<Tensor>, crate::error::Refusal> {
+) -> Result<Vec<Tensor>, Refusal> {
     let given = [
         ("self", x.argument()),
         ("kernel_size", list(window.kernel.iter().copied())),
@@ -227,7 +227,7 @@ fn max_pool_indices(call: &mut Call<'_>) -> Results {
             let unit = Size::Fixed(1);
             let width = x.extent(x.rank() - 1)?;
             let planes = as_planes(call, &x, &unit, width, &unit, &batch)?;
-            let found = vec![batch, unit.clone(), unit, sizes[sizes.len() - 1].clone()];
+            let found = vec![batch, unit.clone(), unit, sizes.at(sizes.len() - 1)?.clone()];
             let flat = with_unit_height(&window);
             let mut results = Vec::with_capacity(2);
             for tensor in max_planes_indices(call, &planes, &flat, found)? {

@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, Size};
 
 use super::linear::affine;
-use crate::bounds::checked;
+use crate::bounds::{At, checked};
 use crate::decompose::call::{Call, Made, Results, Tensor};
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
@@ -85,10 +85,10 @@ impl Kind {
             (Kind::Lstm, [_, c]) => {
                 let sum = call.add(of_input, &of_hidden)?;
                 let gates = gates(call, &sum, 4)?;
-                let input = call.map("sigmoid", &gates[0])?;
-                let forget = call.map("sigmoid", &gates[1])?;
-                let candidate = call.map("tanh", &gates[2])?;
-                let output = call.map("sigmoid", &gates[3])?;
+                let input = call.map("sigmoid", gates.at(0)?)?;
+                let forget = call.map("sigmoid", gates.at(1)?)?;
+                let candidate = call.map("tanh", gates.at(2)?)?;
+                let output = call.map("sigmoid", gates.at(3)?)?;
                 let kept = call.multiply(&forget, c)?;
                 let new = call.multiply(&input, &candidate)?;
                 let c = call.add(&kept, &new)?;
@@ -103,12 +103,12 @@ impl Kind {
             (Kind::Gru, _) => {
                 let (of_input, of_hidden) =
                     (gates(call, of_input, 3)?, gates(call, &of_hidden, 3)?);
-                let reset = call.add(&of_input[0], &of_hidden[0])?;
+                let reset = call.add(of_input.at(0)?, of_hidden.at(0)?)?;
                 let reset = call.map("sigmoid", &reset)?;
-                let update = call.add(&of_input[1], &of_hidden[1])?;
+                let update = call.add(of_input.at(1)?, of_hidden.at(1)?)?;
                 let update = call.map("sigmoid", &update)?;
-                let kept = call.multiply(&reset, &of_hidden[2])?;
-                let new = call.add(&of_input[2], &kept)?;
+                let kept = call.multiply(&reset, of_hidden.at(2)?)?;
+                let new = call.add(of_input.at(2)?, &kept)?;
                 let new = call.map("tanh", &new)?;
                 let difference = call.subtract(h, &new)?;
                 let part = call.multiply(&update, &difference)?;

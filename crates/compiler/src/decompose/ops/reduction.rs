@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::created;
+use crate::bounds::{At, created};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::{is_complex, is_float, is_integer};
 use crate::decompose::row::{Row, by, to};
@@ -242,7 +242,7 @@ fn extreme_and_place(call: &mut Call<'_>) -> Results {
     ];
     let types = vec![(values.dtype, sizes.clone()), (ScalarType::Int64, sizes)];
     let mut both = call.emit_several(&operator, &given, types)?;
-    both[0] = call.cast(&both[0], x.dtype)?;
+    *both.at_mut(0)? = call.cast(both.at(0)?, x.dtype)?;
     Ok(both.into_iter().map(Made::Tensor).collect())
 }
 
@@ -499,7 +499,7 @@ fn running_extreme(call: &mut Call<'_>) -> Results {
     let test = if call.node.target.is("aten", "cummax", "default") { "ge" } else { "le" };
     let count = call.count(&Size::Fixed(length), ScalarType::Int64)?;
     let mut shape = vec![Size::Fixed(1); x.rank()];
-    shape[at] = Size::Fixed(length);
+    *shape.at_mut(at)? = Size::Fixed(length);
     let count = call.view(&count, shape)?;
     let mut places = call.expand(&count, x.sizes.clone())?;
     let mut values = x.clone();
@@ -561,7 +561,7 @@ fn trapezoid_x(call: &mut Call<'_>) -> Results {
     let mut steps = call.subtract(&end, &start)?;
     if x.rank() == 1 && y.rank() > 1 {
         let mut shape = vec![Size::Fixed(1); y.rank()];
-        shape[at] = Size::Fixed(length - 1);
+        *shape.at_mut(at)? = Size::Fixed(length - 1);
         steps = call.view(&steps, shape)?;
     }
     let sums = call.add(&before, &after)?;
@@ -586,7 +586,7 @@ fn cosine_similarity(call: &mut Call<'_>) -> Results {
         norms.push(call.clamp(&norm, Some(epsilon), None)?);
     }
     let sum = sum_as(call, &product, &[at], false, dtype)?;
-    let lengths = call.multiply(&norms[0], &norms[1])?;
+    let lengths = call.multiply(norms.at(0)?, norms.at(1)?)?;
     one(call.divide(&sum, &lengths)?)
 }
 

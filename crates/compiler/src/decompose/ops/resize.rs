@@ -4,7 +4,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::{checked, product};
+use crate::bounds::{At, checked, product};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_half;
 use crate::decompose::row::{Row, by};
@@ -147,10 +147,11 @@ fn plain(call: &mut Call<'_>) -> Results {
                 unit,
                 size::at(&sizes, 2)?.clone(),
             ];
-            let done = planes(call, &flat, linear, &wanted, [one_of(scales[0]), scales[0]])?;
+            let done =
+                planes(call, &flat, linear, &wanted, [one_of(*scales.at(0)?), *scales.at(0)?])?;
             one(call.squeeze(&done, 2)?)
         }
-        4 => one(planes(call, &x, linear, &sizes, [scales[0], scales[1]])?),
+        4 => one(planes(call, &x, linear, &sizes, [*scales.at(0)?, *scales.at(1)?])?),
         5 => {
             let batch = size::multiply(x.extent(0)?, x.extent(1)?);
             let depth = x.extent(2)?.clone();
@@ -164,12 +165,12 @@ fn plain(call: &mut Call<'_>) -> Results {
                 size::at(&sizes, 3)?.clone(),
                 size::at(&sizes, 4)?.clone(),
             ];
-            let done = planes(call, &flat, linear, &wanted, [scales[1], scales[2]])?;
+            let done = planes(call, &flat, linear, &wanted, [*scales.at(1)?, *scales.at(2)?])?;
             let area = size::multiply(size::at(&sizes, 3)?, size::at(&sizes, 4)?);
             let columns =
                 call.view(&done, vec![batch.clone(), unit.clone(), depth, area.clone()])?;
             let wanted = vec![batch, unit, size::at(&sizes, 2)?.clone(), area];
-            let scales = [scales[0], one_of(scales[0])];
+            let scales = [*scales.at(0)?, one_of(*scales.at(0)?)];
             let done = planes(call, &columns, linear, &wanted, scales)?;
             one(call.view(&done, sizes)?)
         }
@@ -316,11 +317,11 @@ fn weighted(call: &mut Call<'_>) -> Results {
         let weights = call.cast(&weights, wide)?;
         let turned = call.turned(&weights)?;
         let moved = call.transpose(&done, at, 3)?;
-        let rows = size::product(&moved.sizes[..3]);
+        let rows = size::product(moved.sizes.part(..3)?);
         let flat = call.view(&moved, vec![rows, x.extent(at)?.clone()])?;
         let product = call.mm(&flat, &turned)?;
         let mut shape = moved.sizes.clone();
-        shape[3] = size::at(&sizes, at)?.clone();
+        *shape.at_mut(3)? = size::at(&sizes, at)?.clone();
         let apart = call.view(&product, shape)?;
         done = call.transpose(&apart, at, 3)?;
     }
@@ -427,7 +428,8 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
     }
     let grid = call.cast(grid, ScalarType::Float32)?;
     let (batch, channels) = (x.extent(0)?.clone(), x.extent(1)?.clone());
-    let Some(extents) = x.sizes[2..].iter().map(Size::fixed).collect::<Option<Vec<i64>>>() else {
+    let Some(extents) = x.sizes.part(2..)?.iter().map(Size::fixed).collect::<Option<Vec<i64>>>()
+    else {
         refuse!("the sizes of the volume are unknown at compile time");
     };
     // Positions among all elements, and weights; the last dimension comes first in a place.
@@ -453,7 +455,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
     let wide = call.cast(x, ScalarType::Float32)?;
     let elements = Size::Fixed(product(&extents).get()?);
     let flat = call.view(&wide, vec![batch.clone(), channels.clone(), elements])?;
-    let points = size::product(&grid.sizes[1..4]);
+    let points = size::product(grid.sizes.part(1..4)?);
     let line = vec![batch.clone(), Size::Fixed(1), points.clone()];
     let mut sum: Option<Tensor> = None;
     for (position, weight) in corners {
@@ -471,7 +473,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
     }
     let Some(sum) = sum else { refuse!("a volume has no dimensions") };
     let mut sizes = vec![batch, channels];
-    sizes.extend_from_slice(&grid.sizes[1..4]);
+    sizes.extend_from_slice(grid.sizes.part(1..4)?);
     let sum = call.view(&sum, sizes)?;
     call.cast(&sum, x.dtype)
 }
@@ -489,10 +491,10 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     let grid = size::at(&sizes, 2..)?;
     let mut columns = Vec::with_capacity(spatial + 1);
     for at in (0..spatial).rev() {
-        let Some(length) = grid[at].fixed() else {
+        let Some(length) = grid.at(at)?.fixed() else {
             refuse!("the size of the grid is unknown at compile time");
         };
-        let count = call.count(&grid[at], theta.dtype)?;
+        let count = call.count(grid.at(at)?, theta.dtype)?;
         let (step, start) = if align {
             (2.0 / (length - 1).max(1) as f64, if length > 1 { -1.0 } else { 0.0 })
         } else {
@@ -501,7 +503,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
         let scaled = call.times(&count, step)?;
         let place = call.add_number(&scaled, start)?;
         let mut shape = vec![Size::Fixed(1); spatial];
-        shape[at] = grid[at].clone();
+        *shape.at_mut(at)? = grid.at(at)?.clone();
         let place = call.view(&place, shape)?;
         columns.push(call.expand(&place, grid.to_vec())?);
     }
@@ -544,12 +546,13 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows, Refusal> {
         let Some(size) = size::at(image, at)?.fixed() else {
             refuse!("the size of the image is unknown at compile time");
         };
-        let reach = checked(dilation[at]) * (kernel[at] - 1) + 1;
-        let room = checked(size) + checked(padding[at]) * 2 - reach;
-        count[at] = (room.over(stride[at].max(1)) + 1).get()?;
+        let reach = checked(*dilation.at(at)?) * (kernel.at(at)? - 1) + 1;
+        let room = checked(size) + checked(*padding.at(at)?) * 2 - reach;
+        *count.at_mut(at)? = (room.over((*stride.at(at)?).max(1)) + 1).get()?;
     }
-    if kernel[0].saturating_mul(kernel[1]) > MOST_PLACES {
-        refuse!("windows of {} by {} have more than {MOST_PLACES} places", kernel[0], kernel[1]);
+    let [rows, columns] = kernel;
+    if rows.saturating_mul(columns) > MOST_PLACES {
+        refuse!("windows of {rows} by {columns} have more than {MOST_PLACES} places");
     }
     Ok(Windows { kernel, dilation, padding, stride, count })
 }
@@ -587,7 +590,7 @@ fn col2im(call: &mut Call<'_>) -> Results {
     let channels = size::at(&sizes, at)?.clone();
     let places = product(&found.kernel).get()?;
     let [rows, columns] = found.count;
-    let (Some(height), Some(width)) = (output[0].fixed(), output[1].fixed()) else {
+    let (Some(height), Some(width)) = (output.at(0)?.fixed(), output.at(1)?.fixed()) else {
         refuse!("the size of the image is unknown at compile time");
     };
     let around = |size: i64, padding: i64| (checked(size) + checked(padding) * 2).get();

@@ -2,6 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
+use crate::bounds::At;
 use crate::decompose::call::{Call, Made, Results, Tensor, one, position};
 use crate::decompose::row::{Row, by, to};
 use crate::decompose::size;
@@ -136,7 +137,7 @@ fn moved(call: &mut Call<'_>) -> Results {
     let (from, to) = (positions("source")?, positions("destination")?);
     let mut order: Vec<Option<usize>> = vec![None; x.rank()];
     for (from, to) in from.iter().zip(&to) {
-        order[*to] = Some(*from);
+        *order.at_mut(*to)? = Some(*from);
     }
     let mut rest = (0..x.rank()).filter(|at| !from.contains(at));
     let order: Option<Vec<usize>> =
@@ -176,12 +177,12 @@ fn in_parts(call: &mut Call<'_>) -> Results {
     if x.sizes.iter().chain(&lengths).any(|size| size.fixed().is_none()) {
         return runs(call, &x, at, &lengths);
     }
-    let types = lengths.iter().map(|length| {
+    let mut types = Vec::with_capacity(lengths.len());
+    for length in &lengths {
         let mut sizes = x.sizes.clone();
-        sizes[at] = length.clone();
-        (x.dtype, sizes)
-    });
-    let types: Vec<(_, Vec<Size>)> = types.collect();
+        *sizes.at_mut(at)? = length.clone();
+        types.push((x.dtype, sizes));
+    }
     let wanted = call.sizes_argument(&lengths)?;
     let given =
         [("self", x.argument()), ("split_sizes", wanted), ("dim", Argument::Int(at as i64))];
@@ -196,7 +197,7 @@ fn runs(call: &mut Call<'_>, x: &Tensor, at: usize, lengths: &[Size]) -> Results
     for length in lengths {
         let end = size::add(&start, length);
         let mut sizes = x.sizes.clone();
-        sizes[at] = length.clone();
+        *sizes.at_mut(at)? = length.clone();
         let given = [
             ("self", x.argument()),
             ("dim", Argument::Int(at as i64)),

@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
-use crate::bounds::checked;
+use crate::bounds::{At, checked};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::{Maybe, list};
@@ -77,8 +77,8 @@ fn roi_align(call: &mut Call<'_>) -> Results {
     let mut lines = Vec::with_capacity(2);
     let mut inside = Vec::with_capacity(2);
     for (start, end, count, extent) in [(2, 4, rows, height), (1, 3, columns, width)] {
-        let start = parts[start].clone();
-        let mut length = call.subtract(&parts[end], &start)?;
+        let start = parts.at(start)?.clone();
+        let mut length = call.subtract(parts.at(end)?, &start)?;
         if !aligned {
             length = call.clamp(&length, Some(1.0), None)?;
         }
@@ -96,8 +96,8 @@ fn roi_align(call: &mut Call<'_>) -> Results {
         lines.push(call.clamp(&at, Some(0.0), Some((extent - 1) as f64))?);
     }
     if batch > 1 {
-        let start = call.times(&parts[0], height as f64)?;
-        lines[0] = call.add(&lines[0], &start)?;
+        let start = call.times(parts.at(0)?, height as f64)?;
+        *lines.at_mut(0)? = call.add(lines.at(0)?, &start)?;
     }
     let (tall, wide) = ((checked(rows) * samples).get()?, (checked(columns) * samples).get()?);
     let mut grid = Vec::with_capacity(2);
@@ -109,9 +109,9 @@ fn roi_align(call: &mut Call<'_>) -> Results {
     let picture = call.permute(&x, &[1, 0, 2, 3])?;
     let picture =
         call.view(&picture, sizes([1, channels, (checked(batch) * height).get()?, width]))?;
-    let pixels = between_pixels(call, &picture, &grid[0], &grid[1])?;
+    let pixels = between_pixels(call, &picture, grid.at(0)?, grid.at(1)?)?;
     let pixels = call.view(&pixels, sizes([channels, boxes, tall, wide]))?;
-    let (row, column) = (call.unsqueeze(&inside[0], 2)?, call.unsqueeze(&inside[1], 1)?);
+    let (row, column) = (call.unsqueeze(inside.at(0)?, 2)?, call.unsqueeze(inside.at(1)?, 1)?);
     let counts = call.multiply(&row, &column)?;
     let pixels = call.multiply(&pixels, &counts)?;
     let given = [
@@ -146,17 +146,17 @@ fn deformed_convolution(call: &mut Call<'_>) -> Results {
         let step = call.int(&format!("stride_{side}"))?;
         let (pad, reach) =
             (call.int(&format!("pad_{side}"))?, call.int(&format!("dilation_{side}"))?);
-        let extents = [[rows, kernel_rows], [columns, kernel_columns]][at];
+        let extents = *[[rows, kernel_rows], [columns, kernel_columns]].at(at)?;
         let mut lines = Vec::with_capacity(2);
         for (extent, factor) in extents.into_iter().zip([step, reach]) {
             let line = call.count(&Size::Fixed(extent), x.dtype)?;
             lines.push(call.times(&line, factor as f64)?);
         }
         let shape = if at == 0 { [1, 1, rows, 1] } else { [1, 1, 1, columns] };
-        let starts = call.view(&lines[0], sizes(shape))?;
+        let starts = call.view(lines.at(0)?, sizes(shape))?;
         let starts = call.add_number(&starts, -pad as f64)?;
         let shape = if at == 0 { [kernel_rows, 1] } else { [1, kernel_columns] };
-        let within = call.view(&lines[1], sizes(shape))?;
+        let within = call.view(lines.at(1)?, sizes(shape))?;
         let within = call.expand(&within, sizes([kernel_rows, kernel_columns]))?;
         let within = call.view(&within, sizes([1, places, 1, 1]))?;
         base.push(call.add(&starts, &within)?);
@@ -174,7 +174,7 @@ fn deformed_convolution(call: &mut Call<'_>) -> Results {
             let moved = call.add(&moved, base)?;
             at.push(call.view(&moved, sizes(flat))?);
         }
-        let mut pixels = between_pixels(call, &picture, &at[0], &at[1])?;
+        let mut pixels = between_pixels(call, &picture, at.at(0)?, at.at(1)?)?;
         if let Some(mask) = &mask {
             let counts = call.slice(mask, 1, (checked(group) * places).get()?, places, 1)?;
             let counts = call.view(&counts, sizes([batch, 1, flat[1], columns]))?;

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::unary::mapped;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
@@ -145,8 +146,9 @@ fn prelu(call: &mut Call<'_, '_>) -> Results {
         let y = slope(call, x, alpha)?;
         return call.give(y);
     }
-    let vector =
-        call.rank(weight) == 1 && rank >= 2 && call.extents(weight)[0] == call.extents(x)[1];
+    let vector = call.rank(weight) == 1
+        && rank >= 2
+        && *call.extents(weight).at(0)? == *call.extents(x).at(1)?;
     if vector && rank == 4 && call.known(weight).is_some() {
         let y = call.emit(OpKind::Prelu, [("x", x.into()), ("alpha", weight.into())])?;
         return call.give(y);
@@ -212,8 +214,8 @@ fn glu(call: &mut Call<'_, '_>) -> Results {
         OpKind::Split,
         [("x", x.into()), ("num_splits", 2.into()), ("axis", axis.into())],
     )?;
-    let gate = call.unary(OpKind::Sigmoid, halves[1])?;
-    let y = call.binary(OpKind::Mul, halves[0], gate)?;
+    let gate = call.unary(OpKind::Sigmoid, *halves.at(1)?)?;
+    let y = call.binary(OpKind::Mul, *halves.at(0)?, gate)?;
     call.give(y)
 }
 

@@ -5,7 +5,7 @@ use coremill_mil::ops::OpKind;
 
 use super::linear::product;
 use super::pooling::{Positions, gathered, places_of_largest, with_batch};
-use crate::bounds::created;
+use crate::bounds::{At, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -67,7 +67,7 @@ fn axes(call: &mut Call<'_, '_>, x: ValueId, spatial: usize) -> Result<Vec<Axis>
         let Some(output) = size.known() else {
             refuse!("`output_size` is not known before the program runs");
         };
-        let input = extents[axis + 2].map(|extent| extent as i64);
+        let input = extents.at(axis + 2)?.map(|extent| extent as i64);
         if input.is_none() && output != 1 {
             refuse!(
                 "`output_size` is {output} along a dimension whose size is not fixed, so that the \
@@ -91,8 +91,8 @@ fn plain(
         return Ok(Some(x));
     }
     if axes.iter().all(|axis| axis.is_whole() || axis.is_kept()) {
-        let reduced: Vec<_> =
-            (0..axes.len()).filter(|&axis| !axes[axis].is_kept()).map(|axis| axis + 2).collect();
+        let reduced = axes.iter().enumerate().filter(|(_, axis)| !axis.is_kept());
+        let reduced: Vec<_> = reduced.map(|(at, _)| at + 2).collect();
         return builder.reduced(whole, x, &reduced, true).map(Some);
     }
     let Some(kernel) = axes.iter().map(Axis::evenly).collect::<Option<Vec<_>>>() else {
@@ -166,12 +166,12 @@ pub(crate) fn times_along(
         return builder.binary(OpKind::Matmul, matrix, x);
     }
     // The axes behind it as one.
-    let rows = builder.shape(matrix)[0].known();
+    let rows = builder.shape(matrix).at(0)?.known();
     let mut sizes = builder.dims(x)?;
-    let joined: Vec<_> = sizes[..=axis].iter().copied().chain([Int::Known(-1)]).collect();
+    let joined: Vec<_> = sizes.part(..=axis)?.iter().copied().chain([Int::Known(-1)]).collect();
     let lines = builder.reshape(x, &joined)?;
     let product = builder.binary(OpKind::Matmul, matrix, lines)?;
-    sizes[axis] = Int::Known(rows.unwrap_or(1) as i64);
+    *sizes.at_mut(axis)? = Int::Known(rows.unwrap_or(1) as i64);
     builder.reshape(product, &sizes)
 }
 
@@ -242,13 +242,16 @@ fn largest_along(
     }
     // There is no sixth dimension: the first elements of all windows, the second ones, and so on.
     for place in 0..width {
-        let places: Vec<i32> =
-            windows.seen.iter().map(|seen| seen[place].unwrap_or(0) as i32).collect();
+        let places: Vec<i32> = windows
+            .seen
+            .iter()
+            .map(|seen| seen.get(place).copied().flatten().unwrap_or(0) as i32)
+            .collect();
         let places = builder.int_constant(&[of.output as u64], &places);
         columns.push(gathered(builder, x, places, axis as i32)?);
     }
-    let mut most = columns[0];
-    for &column in &columns[1..] {
+    let mut most = *columns.at(0)?;
+    for &column in columns.part(1..)? {
         most = builder.binary(OpKind::Maximum, most, column)?;
     }
     Ok(most)

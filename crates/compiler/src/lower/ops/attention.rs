@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::linear::product;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
@@ -61,7 +62,7 @@ fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
         let tensor = call.tensor(name)?.value;
         values.push(call.cast_to(tensor, dtype)?);
     }
-    let (query, key, value) = (values[0], values[1], values[2]);
+    let (query, key, value) = (*values.at(0)?, *values.at(1)?, *values.at(2)?);
     let mask = match mask_name {
         Some(name) => call.optional_tensor(name)?,
         None => None,
@@ -267,11 +268,11 @@ fn grouped_attention(
     }
     let each = (many / few) as i64;
     let sizes = builder.dims(query)?;
-    let targets = sizes[rank - 2];
+    let targets = *sizes.at(rank - 2)?;
     let stack = |builder: &mut Builder, x: ValueId| {
         let mut sizes = builder.dims(x)?;
-        sizes[rank - 3] = Int::Known(few as i64);
-        sizes[rank - 2] = match targets {
+        *sizes.at_mut(rank - 3)? = Int::Known(few as i64);
+        *sizes.at_mut(rank - 2)? = match targets {
             Int::Known(targets) => Int::Known(targets * each),
             Int::Computed(_) => Int::Known(-1),
         };
@@ -282,10 +283,10 @@ fn grouped_attention(
         None => None,
         Some(mask) => {
             let extents = builder.extents(mask);
-            let own_heads = extents.len() == rank && extents[rank - 3] != Some(1);
+            let own_heads = extents.len() == rank && *extents.at(rank - 3)? != Some(1);
             if own_heads {
                 Some(stack(builder, mask)?)
-            } else if extents.len() < 2 || extents[extents.len() - 2] == Some(1) {
+            } else if extents.len() < 2 || *extents.at(extents.len() - 2)? == Some(1) {
                 Some(mask)
             } else {
                 let again = vec![mask; each as usize];
@@ -301,7 +302,7 @@ fn grouped_attention(
     };
     let attended = attend(builder, Attention { query, key, value, mask, scale }, decompose)?;
     let mut result = sizes;
-    result[rank - 1] = builder.dim(value, rank - 1)?;
+    *result.at_mut(rank - 1)? = builder.dim(value, rank - 1)?;
     let value = builder.reshape(attended.value, &result)?;
     Ok(Attended { value, weights: None })
 }
@@ -334,5 +335,5 @@ fn causal_mask(
         )?;
         lines.push(builder.expand_dims(range, &[axis])?);
     }
-    builder.binary(OpKind::GreaterEqual, lines[0], lines[1]).map(Some)
+    builder.binary(OpKind::GreaterEqual, *lines.at(0)?, *lines.at(1)?).map(Some)
 }

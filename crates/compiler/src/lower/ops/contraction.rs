@@ -9,6 +9,7 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::Argument;
 
 use super::linear::product;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
@@ -38,7 +39,7 @@ impl Labelled {
     }
 
     fn extent(&self, builder: &Builder, label: Label) -> Option<u64> {
-        builder.extents(self.value)[self.axis(label)?]
+        builder.extents(self.value).get(self.axis(label)?).copied().flatten()
     }
 
     fn dim(&self, builder: &mut Builder, label: Label) -> Result<Int, Refusal> {
@@ -54,7 +55,7 @@ impl Labelled {
         if axes.is_empty() {
             return Ok(self.clone());
         }
-        let ones = axes.iter().all(|&axis| builder.extents(self.value)[axis] == Some(1));
+        let ones = axes.iter().all(|&axis| builder.extents(self.value).get(axis) == Some(&Some(1)));
         let value = if ones {
             let axes: Vec<_> = axes.iter().map(|&axis| axis as i32).collect();
             builder.squeeze(self.value, &axes)?
@@ -78,24 +79,30 @@ impl Labelled {
     fn diagonal(&self, builder: &mut Builder) -> Result<Labelled, Refusal> {
         let mut this = self.clone();
         loop {
-            let twice = (0..this.labels.len())
-                .find_map(|at| Some((this.axis(this.labels[at]).filter(|&first| first < at)?, at)));
+            let twice =
+                this.labels.iter().enumerate().find_map(|(at, &label)| {
+                    Some((this.axis(label).filter(|&first| first < at)?, at))
+                });
             let Some((first, second)) = twice else { return Ok(this) };
-            let label = this.labels[first];
+            let label = *this.labels.at(first)?;
             let rank = this.labels.len();
             let mut order: Vec<_> =
                 (0..rank).filter(|&axis| axis != first && axis != second).collect();
             order.extend([first, second]);
             let square = builder.transpose(this.value, &order)?;
-            let Some(extent) = builder.extents(square)[rank - 1] else {
+            let Some(extent) = *builder.extents(square).at(rank - 1)? else {
                 refuse!("a diagonal of an axis whose size is not known is not lowered");
             };
-            let mut sizes = builder.dims(square)?[..rank - 2].to_vec();
+            let mut sizes = builder.dims(square)?.part(..rank - 2)?.to_vec();
             sizes.push(Int::Known((extent * extent) as i64));
             let flat = builder.reshape(square, &sizes)?;
             let value = builder.strided_slice(flat, rank - 2, 0, None, extent as i64 + 1)?;
-            let labels = order[..rank - 2].iter().map(|&axis| this.labels[axis]);
-            this = Labelled { value, labels: labels.chain([label]).collect() };
+            let mut labels = Vec::with_capacity(rank - 1);
+            for &axis in order.part(..rank - 2)? {
+                labels.push(*this.labels.at(axis)?);
+            }
+            labels.push(label);
+            this = Labelled { value, labels };
         }
     }
 }
@@ -202,7 +209,7 @@ fn elementwise(
         let axes: Vec<_> = absent.map(|(axis, _)| axis as i32).collect();
         factors.push(builder.expand_dims(value, &axes)?);
     }
-    let value = builder.binary(OpKind::Mul, factors[0], factors[1])?;
+    let value = builder.binary(OpKind::Mul, *factors.at(0)?, *factors.at(1)?)?;
     Labelled { value, labels }.without(builder, &depth)
 }
 

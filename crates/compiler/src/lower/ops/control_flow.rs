@@ -13,6 +13,7 @@ use coremill_tensor::DType;
 use super::index::written_along;
 use super::scan::accumulated_together;
 use super::shape::{Range, full, replaced, taken_at, to_sizes};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Arg;
 use crate::lower::call::{Call, Results};
@@ -434,7 +435,8 @@ fn unrolled<'p>(
     }
     let mut stacked = Vec::new();
     for at in 0..results.first().map_or(0, Vec::len) {
-        let parts: Vec<_> = results.iter().map(|values| values[at]).collect();
+        let parts = results.iter().map(|values| values.at(at).copied());
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
         stacked.push(if let [only] = parts[..] {
             call.expand_dims(only, &[0])?
         } else {
@@ -481,7 +483,7 @@ fn rolled<'p>(
         },
         |call, inside| {
             let index = index_of(&inside)?;
-            let mut inputs = inside[1..=kept].to_vec();
+            let mut inputs = inside.part(1..=kept)?.to_vec();
             inputs.extend(rows_at(call, rows, index)?);
             inputs.extend(around.iter().cloned());
             let mut given = call.lowering.inline(&graph.graph, inputs)?;
@@ -491,7 +493,7 @@ fn rolled<'p>(
             let own = given.split_off(kept.min(given.len()));
             let next = call.add_ints(index, Int::Known(1))?;
             given.insert(0, Lowered::Int(next));
-            for (row, all) in own.into_iter().zip(&inside[kept + 1..]) {
+            for (row, all) in own.into_iter().zip(inside.part(kept + 1..)?) {
                 let (Lowered::Tensor(row), Lowered::Tensor(all)) = (row, all) else {
                     refuse!("gives rows that are not tensors");
                 };

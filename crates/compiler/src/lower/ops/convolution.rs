@@ -3,7 +3,7 @@
 use coremill_mil::ir::{Opset, ValueId};
 use coremill_mil::ops::OpKind;
 
-use crate::bounds::{checked, product};
+use crate::bounds::{At, checked, product};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
@@ -145,12 +145,12 @@ impl Convolution {
         let spatial = self.spatial();
         let mut zeros = vec![0; 2 * spatial];
         for axis in 0..spatial {
-            let stride = self.strides[axis];
-            let cut = checked(self.pad[2 * axis + 1]) - output_padding[axis];
+            let stride = *self.strides.at(axis)?;
+            let cut = checked(*self.pad.at(2 * axis + 1)?) - *output_padding.at(axis)?;
             let lacking = (checked(0) - cut).get()?.max(0);
             let steps = (checked(lacking) + stride - 1).over(stride.into());
-            zeros[2 * axis + 1] = steps.int32()?;
-            self.pad[2 * axis + 1] = (cut + steps * stride).int32()?;
+            *zeros.at_mut(2 * axis + 1)? = steps.int32()?;
+            *self.pad.at_mut(2 * axis + 1)? = (cut + steps * stride).int32()?;
         }
         if zeros.iter().any(|&zeros| zeros != 0) {
             let pad: Vec<_> = [0; 4].into_iter().chain(zeros).collect();
@@ -176,22 +176,22 @@ impl Convolution {
             refuse!("the sizes of `weight` are not known before the program runs");
         };
         for (axis, more) in output_padding.iter().enumerate() {
-            let reach = (checked(weight[axis + 2]) - 1) * self.dilations[axis];
+            let reach = (checked(*weight.at(axis + 2)?) - 1) * *self.dilations.at(axis)?;
             for (at, more) in [(2 * axis, 0), (2 * axis + 1, *more)] {
-                self.pad[at] = (reach - self.pad[at] + more).int32()?;
-                if self.pad[at] < 0 {
+                *self.pad.at_mut(at)? = (reach - *self.pad.at(at)? + more).int32()?;
+                if *self.pad.at(at)? < 0 {
                     refuse!("a transposed convolution with a computed weight cuts off too much");
                 }
             }
         }
         let groups = i64::from(self.groups);
-        let (inputs, outputs) = (weight[0] / groups, weight[1]);
-        let window = product(&weight[2..]).get()?;
+        let (inputs, outputs) = (*weight.at(0)? / groups, *weight.at(1)?);
+        let window = product(weight.part(2..)?).get()?;
         let apart = [groups, inputs, outputs, window].map(Int::Known);
         let turned = builder.reshape(self.weight, &apart)?;
         let turned = builder.transpose(turned, &[0, 2, 1, 3])?;
         let mut sizes = vec![(checked(groups) * outputs).get()?, inputs];
-        sizes.extend(&weight[2..]);
+        sizes.extend(weight.part(2..)?);
         let sizes: Vec<_> = sizes.into_iter().map(Int::Known).collect();
         let turned = builder.reshape(turned, &sizes)?;
         let axes: Vec<_> = (2..spatial as i32 + 2).collect();
@@ -249,7 +249,7 @@ fn same_padding(
         refuse!("`padding` is `same`, but `stride` is {strides:?}; accepted is 1");
     }
     let mut pad = Vec::new();
-    for (kernel, &dilation) in builder.extents(weight)[2..].iter().zip(dilations) {
+    for (kernel, &dilation) in builder.extents(weight).part(2..)?.iter().zip(dilations) {
         let Some(kernel) = kernel.and_then(|kernel| i32::try_from(kernel).ok()) else {
             refuse!("`padding` is `same`, but the window is not known before the program runs");
         };
@@ -271,14 +271,14 @@ fn spread(
         }
         let axis = axis + 2;
         let dims = builder.dims(weight)?;
-        let Some(kernel) = dims[axis].known() else {
+        let Some(kernel) = dims.at(axis)?.known() else {
             refuse!(
                 "`dilation` is {dilation}, but the window is not known before the program runs"
             );
         };
         // Rows of one element each, longer by zeros, one after the other; but the last has none.
-        let before = product_of(&dims[..axis]);
-        let after = product_of(&dims[axis + 1..]);
+        let before = product_of(dims.part(..axis)?);
+        let after = product_of(dims.part(axis + 1..)?);
         let (Some(before), Some(after)) = (before, after) else {
             refuse!(
                 "zeros are put into a tensor whose sizes are not known before the program runs"
@@ -293,7 +293,7 @@ fn spread(
         let reach = ((checked(kernel) - 1) * step + 1).get()?;
         let cut = builder.slice(joined, 1, 0, Some(reach))?;
         let mut sizes = dims;
-        sizes[axis] = Int::Known(reach);
+        *sizes.at_mut(axis)? = Int::Known(reach);
         weight = builder.reshape(cut, &sizes)?;
     }
     Ok(weight)

@@ -9,6 +9,7 @@ use coremill_tensor::DType;
 
 use super::linear::product;
 use super::shape::{expanded, to_sizes};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -80,16 +81,18 @@ fn eliminate(
         // Batches of batches are one.
         let dims = builder.dims(x)?;
         let mut beside_dims = builder.dims(beside)?;
-        let columns = beside_dims[rank - 1];
+        let columns = *beside_dims.at(rank - 1)?;
         let side = Int::Known(extent);
         let flat = builder.reshape(x, &[Int::Known(-1), side, side])?;
-        beside_dims[..rank - 2].copy_from_slice(&dims[..rank - 2]);
+        for (beside, own) in beside_dims.iter_mut().zip(dims.part(..rank - 2)?) {
+            *beside = *own;
+        }
         let beside = expanded(builder, beside, &beside_dims)?;
         let beside = builder.reshape(beside, &[Int::Known(-1), side, columns])?;
         let eliminated = eliminate(builder, flat, beside, extent)?;
         return Ok(Eliminated {
             beside: to_sizes(builder, eliminated.beside, &beside_dims)?,
-            determinant: to_sizes(builder, eliminated.determinant, &dims[..rank - 2])?,
+            determinant: to_sizes(builder, eliminated.determinant, dims.part(..rank - 2)?)?,
         });
     }
     let (rows, columns) = (rank - 2, rank - 1);

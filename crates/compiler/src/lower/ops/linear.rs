@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -126,9 +127,9 @@ fn row_of(
     else {
         return Ok(None);
     };
-    let outputs = weight[0];
+    let outputs = *weight.at(0)?;
     let leading = shape.len().saturating_sub(1);
-    if !builder.is_constant(bias) || shape[..leading].iter().any(|&extent| extent != 1) {
+    if !builder.is_constant(bias) || shape.part(..leading)?.iter().any(|&extent| extent != 1) {
         return Ok(None);
     }
     if shape.last() == Some(&outputs) {
@@ -249,7 +250,7 @@ fn weighted(
         let tensor = call.tensor(name)?.value;
         values.push(call.cast_to(tensor, dtype)?);
     }
-    let (bias, x, mut y) = (values[0], values[1], values[2]);
+    let (bias, x, mut y) = (*values.at(0)?, *values.at(1)?, *values.at(2)?);
     let [beta, alpha] = [factor(call, "beta")?, factor(call, "alpha")?];
     // Torch looks at no element of what is added if there is nothing of it.
     let bias = if beta == 0.0 { None } else { Some(call.scaled(bias, beta)?) };

@@ -4,7 +4,7 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 
-use crate::bounds::created;
+use crate::bounds::{At, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -252,7 +252,8 @@ fn updated_statistics(
     let momentum = call.float("momentum")?;
     let mut count = Some(1u64);
     for &axis in &statistics.axes {
-        count = count.zip(call.extents(statistics.x)[axis]).map(|(count, extent)| count * extent);
+        count =
+            count.zip(*call.extents(statistics.x).at(axis)?).map(|(count, extent)| count * extent);
     }
     let Some(count) = count else {
         refuse!(
@@ -290,7 +291,7 @@ fn instance_norm(call: &mut Call<'_, '_>) -> Results {
     // Beyond two spatial dimensions they are taken as one.
     let lines = if rank > 4 {
         let dims = call.dims(x)?;
-        call.reshape(x, &[dims[0], dims[1], Int::Known(-1)])?
+        call.reshape(x, &[*dims.at(0)?, *dims.at(1)?, Int::Known(-1)])?
     } else {
         x
     };
@@ -449,7 +450,7 @@ fn beside_its_opposite(
             ("epsilon", (epsilon as f32).into()),
         ],
     )?;
-    let Some(extent) = builder.extents(x)[last] else {
+    let Some(extent) = *builder.extents(x).at(last)? else {
         refuse!("the last size of `input` is not known before the program runs");
     };
     builder.slice(normal, last, 0, Some(extent as i64))

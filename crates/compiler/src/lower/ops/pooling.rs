@@ -4,7 +4,7 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 
 use super::convolution::padded;
-use crate::bounds::{Checked, checked, created, product};
+use crate::bounds::{At, Checked, checked, created, product};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -91,15 +91,18 @@ impl Pool {
         };
         let rounded_up = call.flag("ceil_mode")?;
         let extents = call.extents(x);
-        let windows = (0..spatial).map(|axis| Window {
-            kernel: kernels[axis].into(),
-            stride: strides[axis].into(),
-            dilation: dilations[axis].into(),
-            pad: pads[axis].into(),
-            input: extents[axis + 2].map(|extent| extent as i64),
-            rounded_up,
-        });
-        Ok(Pool { x, batched, windows: windows.collect() })
+        let mut windows = Vec::with_capacity(spatial);
+        for axis in 0..spatial {
+            windows.push(Window {
+                kernel: (*kernels.at(axis)?).into(),
+                stride: (*strides.at(axis)?).into(),
+                dilation: (*dilations.at(axis)?).into(),
+                pad: (*pads.at(axis)?).into(),
+                input: extents.at(axis + 2)?.map(|extent| extent as i64),
+                rounded_up,
+            });
+        }
+        Ok(Pool { x, batched, windows })
     }
 
     /// Appends a pool of one of MIL's kinds.
@@ -126,7 +129,7 @@ impl Pool {
             .enumerate()
             .flat_map(|(axis, window)| {
                 let more = match &beyond {
-                    Some(beyond) if !rounds => beyond[axis],
+                    Some(beyond) if !rounds => beyond.get(axis).copied().unwrap_or(0),
                     _ => 0,
                 };
                 [window.pad as i32, (window.pad + more) as i32]
@@ -216,7 +219,8 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Result<ValueId
                 );
             }
             let mut pad = vec![0; 2 * builder.rank(y)];
-            (pad[2 * axis], pad[2 * axis + 1]) = (window.pad as i32, after as i32);
+            *pad.at_mut(2 * axis)? = window.pad as i32;
+            *pad.at_mut(2 * axis + 1)? = after as i32;
             y = padded(builder, y, &pad, f32::NEG_INFINITY)?;
         }
         let extent = input + window.pad + after;
@@ -298,7 +302,7 @@ pub(crate) fn places_of_largest(
     let flat: Vec<i32> =
         table.iter().flatten().map(|place| place.map_or(outside, |place| place as i32)).collect();
 
-    let lines = builder.dims(x)?[..2].to_vec();
+    let lines = builder.dims(x)?.part(..2)?.to_vec();
     let mut sizes = lines.clone();
     sizes.push(Int::Known(plane));
     let mut planes = builder.reshape(x, &sizes)?;
@@ -405,7 +409,7 @@ fn max_unpool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
     let sizes = call.known_ints("output_size")?;
     let (x, batched) = with_batch(call, x, spatial)?;
     let (indices, _) = with_batch(call, indices, spatial)?;
-    let lines = call.dims(x)?[..2].to_vec();
+    let lines = call.dims(x)?.part(..2)?.to_vec();
     let plane = product(&sizes).get()?;
     let Some(lines_known) = lines.iter().map(|line| line.known()).collect::<Option<Vec<_>>>()
     else {
@@ -426,7 +430,7 @@ fn max_unpool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
             ("mode", "update".into()),
         ],
     )?;
-    let mut shape: Vec<_> = if batched { lines } else { lines[1..].to_vec() };
+    let mut shape: Vec<_> = if batched { lines } else { lines.part(1..)?.to_vec() };
     shape.extend(sizes.into_iter().map(Int::Known));
     let y = call.reshape(scattered, &shape)?;
     call.give(y)

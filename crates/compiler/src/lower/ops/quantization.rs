@@ -7,6 +7,7 @@ use coremill_pt2::ScalarType;
 use coremill_tensor::{DType, Recipe};
 
 use super::operand::narrow_range;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
@@ -246,7 +247,8 @@ impl Scheme {
     /// Scale, zero point and axis for Core ML's operations, if one scale or one vector of them will do.
     fn native(&self, builder: &mut Builder, byte: DType) -> Result<Option<Native>, Refusal> {
         let Some(scale) = builder.fixed_shape(self.scale) else { return Ok(None) };
-        let several: Vec<_> = (0..scale.len()).filter(|&axis| scale[axis] != 1).collect();
+        let several = scale.iter().enumerate().filter(|(_, extent)| **extent != 1);
+        let several: Vec<_> = several.map(|(axis, _)| axis).collect();
         let axis = match several.as_slice() {
             [] => None,
             &[axis] if self.blocks.get(axis) == Some(&1) => Some(axis as i32),
@@ -631,7 +633,7 @@ fn dequantize_codebook(call: &mut Call<'_, '_>) -> Results {
         refuse!("`codes` or `codebook` is computed; Core ML looks up constants only");
     };
     let (shape, rank) = (tables.shape(), codes.shape().len());
-    if shape.len() != rank + 2 || shape[rank] != 1 << bits || shape[rank + 1] != 1 {
+    if shape.len() != rank + 2 || *shape.at(rank)? != 1 << bits || *shape.at(rank + 1)? != 1 {
         refuse!(
             "`codebook` has sizes {shape:?}; accepted for codes of sizes {:?} are tables of {} single numbers",
             codes.shape(),

@@ -11,6 +11,7 @@ use coremill_mil::ops::OpKind;
 
 use self::cells::{Cell, over_time};
 use super::linear::affine;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
@@ -164,14 +165,17 @@ fn all_weights(
     if params.len() != count * each || !(each == plain || projected) {
         refuse!("`params` has {} tensors for {count} layers", params.len());
     }
-    let weights = params.chunks(each).map(|params| Weights {
-        of_input: params[0],
-        of_hidden: params[1],
-        input_bias: biased.then(|| params[2]),
-        hidden_bias: biased.then(|| params[3]),
-        projection: projected.then(|| params[plain]),
+    let weights = params.chunks(each).map(|params| {
+        let given = |there: bool, at: usize| params.get(at).copied().filter(|_| there);
+        Ok(Weights {
+            of_input: *params.at(0)?,
+            of_hidden: *params.at(1)?,
+            input_bias: given(biased, 2),
+            hidden_bias: given(biased, 3),
+            projection: given(projected, plain),
+        })
     });
-    Ok(weights.collect())
+    weights.collect()
 }
 
 /// Whether Core ML's operation computes what torch does.
@@ -220,8 +224,8 @@ fn lstm(
         OpKind::Lstm,
         [
             ("x", x.into()),
-            ("initial_h", states[0].into()),
-            ("initial_c", states[1].into()),
+            ("initial_h", (*states.at(0)?).into()),
+            ("initial_c", (*states.at(1)?).into()),
             ("weight_ih", of_input),
             ("weight_hh", of_hidden),
             ("bias", bias),
@@ -302,8 +306,8 @@ fn one_way(
                 OpKind::Lstm,
                 [
                     ("x", x.into()),
-                    ("initial_h", states[0].into()),
-                    ("initial_c", states[1].into()),
+                    ("initial_h", (*states.at(0)?).into()),
+                    ("initial_c", (*states.at(1)?).into()),
                     ("weight_ih", of_input.into()),
                     ("weight_hh", of_hidden.into()),
                     ("bias", bias.into()),
@@ -319,7 +323,7 @@ fn one_way(
                 OpKind::Gru,
                 [
                     ("x", x.into()),
-                    ("initial_h", states[0].into()),
+                    ("initial_h", (*states.at(0)?).into()),
                     ("weight_ih", of_input.into()),
                     ("weight_hh", of_hidden.into()),
                     ("bias", hidden_bias.into()),
@@ -335,7 +339,7 @@ fn one_way(
                 OpKind::Rnn,
                 [
                     ("x", x.into()),
-                    ("initial_h", states[0].into()),
+                    ("initial_h", (*states.at(0)?).into()),
                     ("weight_ih", of_input.into()),
                     ("weight_hh", of_hidden.into()),
                     ("bias", bias.into()),
@@ -387,10 +391,8 @@ pub(super) fn picked(builder: &mut Builder, x: ValueId, at: usize) -> Result<Val
         return builder.squeeze(x, &[0]);
     }
     let rank = builder.rank(x);
-    let first = |value: i32| {
-        let mut all = vec![0; rank];
-        all[0] = value;
-        all
+    let first = |value: i32| -> Vec<i32> {
+        (0..rank).map(|axis| if axis == 0 { value } else { 0 }).collect()
     };
     let of_first: Vec<_> = (0..rank).map(|axis| axis == 0).collect();
     let of_others: Vec<_> = (0..rank).map(|axis| axis != 0).collect();

@@ -13,6 +13,7 @@ use self::points::{Filter, Points};
 use super::adaptive::times_along;
 use super::pooling::gathered;
 use super::sampling::cubic_weights;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -125,7 +126,7 @@ impl Resizing {
 
     /// The sizes of the result.
     fn sizes(&self, builder: &mut Builder) -> Result<Vec<Int>, Refusal> {
-        let mut sizes = builder.dims(self.x)?[..2].to_vec();
+        let mut sizes = builder.dims(self.x)?.part(..2)?.to_vec();
         sizes.extend(self.axes.iter().map(|axis| axis.output));
         Ok(sizes)
     }
@@ -182,8 +183,8 @@ fn nearest_places(
     let x = resizing.x;
     // Core ML's own operations take floats only.
     if let ([height, width], DType::Fp32) = (points, builder.dtype(x)) {
-        let equal = |of: fn(&Points) -> Vec<i64>| of(height) == chosen[0] && of(width) == chosen[1];
-        let factors = [resizing.axes[0].upsampling(), resizing.axes[1].upsampling()];
+        let equal = |of: fn(&Points) -> Vec<i64>| chosen == [of(height), of(width)];
+        let factors = [resizing.axes.at(0)?.upsampling(), resizing.axes.at(1)?.upsampling()];
         if let ([Some(rows), Some(columns)], true) = (factors, equal(Points::repeated)) {
             return upsampled(builder, x, [rows, columns]);
         }
@@ -237,7 +238,7 @@ fn taken(
         _ => refuse!("an axis is resized to no elements"),
     };
     let step = chosen.get(1).map_or(1, |second| second - first);
-    if step > 0 && chosen.windows(2).all(|pair| pair[1] - pair[0] == step) {
+    if step > 0 && chosen.iter().zip(chosen.iter().skip(1)).all(|(at, next)| next - at == step) {
         return builder.strided_slice(x, axis, first, Some(last + 1), step);
     }
     let places: Vec<i32> = chosen.iter().map(|&at| at as i32).collect();
@@ -327,12 +328,13 @@ fn static_linear(
             let mut y = resizing.x;
             if height.input != height.output || width.input != width.output {
                 let (rows, columns) = (Int::Known(height.input), Int::Known(width.input));
-                y = builder.reshape(y, &[sizes[0], Int::Known(-1), rows, columns])?;
+                y = builder.reshape(y, &[*sizes.at(0)?, Int::Known(-1), rows, columns])?;
                 y = pictures(builder, y, [height.output, width.output], align_corners)?;
             }
             let area = height.output * width.output;
             if depth.input != depth.output {
-                let planes = [sizes[0], sizes[1], Int::Known(depth.input), Int::Known(area)];
+                let planes =
+                    [*sizes.at(0)?, *sizes.at(1)?, Int::Known(depth.input), Int::Known(area)];
                 y = builder.reshape(y, &planes)?;
                 y = pictures(builder, y, [depth.output, area], align_corners)?;
             }
@@ -519,7 +521,7 @@ fn by_computed_matrices(
         let matrix = smooth_weights(builder, axis, cubic)?;
         let mut sizes = builder.dims(y)?;
         y = times_along(builder, y, at + 2, matrix)?;
-        sizes[at + 2] = axis.output;
+        *sizes.at_mut(at + 2)? = axis.output;
         builder.note_dims(y, &sizes);
     }
     Ok(y)

@@ -7,6 +7,7 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 
 use super::convolution::padded;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -183,17 +184,20 @@ fn volume(
     if border > 0 {
         volume = padded(builder, x, &[0, 0, 0, 0, edge, edge, edge, edge, edge, edge], 0.0)?;
     }
-    let [depth, height, width] = [2, 3, 4].map(|axis| shape[axis] + 2 * border);
-    let picture = [shape[0], shape[1], depth * height, width].map(Int::Known);
+    let &[batch, channels, depth, height, width] = &shape[..] else {
+        refuse!("samples from a tensor of rank {}; volumes have rank 5", shape.len());
+    };
+    let [depth, height, width] = [depth, height, width].map(|extent| extent + 2 * border);
+    let picture = [batch, channels, depth * height, width].map(Int::Known);
     let picture = builder.reshape(volume, &picture)?;
 
-    let flat = [points[0], points[1], points[2] * points[3], 3].map(Int::Known);
+    let flat = [*points.at(0)?, *points.at(1)?, *points.at(2)? * *points.at(3)?, 3].map(Int::Known);
     let grid = builder.reshape(grid, &flat)?;
     let mut places = Vec::with_capacity(3);
     for (column, axis) in columns(builder, grid, 3)?.into_iter().zip([4, 3, 2]) {
-        let mut at = in_elements(builder, column, shape[axis], align_corners)?;
+        let mut at = in_elements(builder, column, *shape.at(axis)?, align_corners)?;
         if outside == Outside::Mirror {
-            at = mirrored(builder, at, shape[axis], align_corners)?;
+            at = mirrored(builder, at, *shape.at(axis)?, align_corners)?;
         }
         if !linear {
             at = builder.unary(OpKind::Round, at)?;
@@ -201,9 +205,9 @@ fn volume(
         if border > 0 {
             at = builder.binary(OpKind::Add, at, border as f32)?;
         }
-        places.push(clipped(builder, at, 0.0, (shape[axis] + 2 * border - 1) as f32)?);
+        places.push(clipped(builder, at, 0.0, (*shape.at(axis)? + 2 * border - 1) as f32)?);
     }
-    let (column, row, plane) = (places[0], places[1], places[2]);
+    let (column, row, plane) = (*places.at(0)?, *places.at(1)?, *places.at(2)?);
     let sampling = Sampling {
         bilinear: linear,
         outside: Outside::Border,
@@ -229,7 +233,8 @@ fn volume(
     } else {
         seen(builder, plane)?
     };
-    let result = [shape[0], shape[1], points[1], points[2], points[3]].map(Int::Known);
+    let result = [*shape.at(0)?, *shape.at(1)?, *points.at(1)?, *points.at(2)?, *points.at(3)?]
+        .map(Int::Known);
     builder.reshape(y, &result)
 }
 
@@ -243,12 +248,12 @@ fn cubic(
 ) -> Result<ValueId, Refusal> {
     let shape = fixed(builder, x, "cubic sampling")?;
     let points = fixed(builder, grid, "cubic sampling")?;
-    let (batch, rows, columns_count) = (points[0], points[1], points[2]);
+    let (batch, rows, columns_count) = (*points.at(0)?, *points.at(1)?, *points.at(2)?);
     let steps = builder.float_constant(&[4], &[-1.0, 0.0, 1.0, 2.0]);
     let mut places = Vec::with_capacity(2);
     let mut weights = Vec::with_capacity(2);
     for (column, axis) in columns(builder, grid, 2)?.into_iter().zip([3, 2]) {
-        let at = in_elements(builder, column, shape[axis], align_corners)?;
+        let at = in_elements(builder, column, *shape.at(axis)?, align_corners)?;
         let low = builder.unary(OpKind::Floor, at)?;
         let share = builder.binary(OpKind::Sub, at, low)?;
         let (low, share) = (builder.expand_dims(low, &[3])?, builder.expand_dims(share, &[3])?);
@@ -260,20 +265,20 @@ fn cubic(
     // Of each point, all columns of the first row, then those of the next.
     let wide = |builder: &mut Builder, value, axis: i32| builder.expand_dims(value, &[axis]);
     let zeros = builder.float_constant(&[4, 1], &[0.0; 4]);
-    let columns = wide(builder, places[0], 3)?;
+    let columns = wide(builder, *places.at(0)?, 3)?;
     let columns = builder.binary(OpKind::Add, columns, zeros)?;
     let zeros = builder.float_constant(&[1, 4], &[0.0; 4]);
-    let lines = wide(builder, places[1], 4)?;
+    let lines = wide(builder, *places.at(1)?, 4)?;
     let lines = builder.binary(OpKind::Add, lines, zeros)?;
     let flat = [batch, rows, columns_count * 16].map(Int::Known);
     let (columns, lines) = (builder.reshape(columns, &flat)?, builder.reshape(lines, &flat)?);
     let coordinates = side_by_side(builder, &[columns, lines])?;
     let sampling = Sampling { bilinear: false, outside, align_corners, normalized: false };
     let pixels = resampled(builder, x, coordinates, sampling)?;
-    let apart = [batch, shape[1], rows, columns_count, 16].map(Int::Known);
+    let apart = [batch, *shape.at(1)?, rows, columns_count, 16].map(Int::Known);
     let pixels = builder.reshape(pixels, &apart)?;
-    let of_columns = wide(builder, weights[0], 3)?;
-    let of_rows = wide(builder, weights[1], 4)?;
+    let of_columns = wide(builder, *weights.at(0)?, 3)?;
+    let of_rows = wide(builder, *weights.at(1)?, 4)?;
     let both = builder.binary(OpKind::Mul, of_columns, of_rows)?;
     let both = builder.reshape(both, &[batch, 1, rows, columns_count, 16].map(Int::Known))?;
     let products = builder.binary(OpKind::Mul, pixels, both)?;

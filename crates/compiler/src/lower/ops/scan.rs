@@ -8,6 +8,7 @@ use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
 use super::operand::narrow_range;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -65,9 +66,9 @@ fn accumulated(
     }
     let mut builder = builder;
     let joined = accumulated_together(&mut builder, vec![x], axis, |builder, earlier, later| {
-        Ok(vec![join(builder, earlier[0], later[0])?])
+        Ok(vec![join(builder, *earlier.at(0)?, *later.at(0)?)?])
     })?;
-    Ok(joined[0])
+    Ok(*joined.at(0)?)
 }
 
 /// Accumulates tensors of which the elements are joined together, in as many steps as the extent has binary digits:
@@ -78,7 +79,8 @@ pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
     axis: usize,
     mut join: impl FnMut(&mut T, Vec<ValueId>, Vec<ValueId>) -> Result<Vec<ValueId>, Refusal>,
 ) -> Result<Vec<ValueId>, Refusal> {
-    let Some(extent) = all.first().and_then(|&x| builder.extents(x)[axis]) else {
+    let Some(extent) = all.first().and_then(|&x| builder.extents(x).get(axis).copied().flatten())
+    else {
         refuse!("what accumulates along axis {axis} is lowered for an axis of a fixed extent");
     };
     let mut reach = 1;
@@ -153,7 +155,7 @@ fn powers(call: &mut Call<'_, '_>) -> Results {
     let mut powers = vec![call.filled_like(x, one)?, x];
     for exponent in 2..count as usize {
         let half = exponent / 2;
-        powers.push(call.binary(OpKind::Mul, powers[half], powers[exponent - half])?);
+        powers.push(call.binary(OpKind::Mul, *powers.at(half)?, *powers.at(exponent - half)?)?);
     }
     powers.truncate(count as usize);
     let axis = call.rank(x) as i32;

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::reduction::Axes;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -131,13 +132,13 @@ fn nan_median(call: &mut Call<'_, '_>) -> Results {
     }
     // Of nothing but NaN the median is NaN.
     let any = call.binary(OpKind::Greater, count, 0)?;
-    found[0] = call.select(any, found[0], f32::NAN)?;
+    *found.at_mut(0)? = call.select(any, *found.at(0)?, f32::NAN)?;
     if !keep {
         for value in &mut found {
             *value = call.squeeze(*value, &[axis as i32])?;
         }
     }
-    if whole { call.give(found[0]) } else { call.give_all(&found) }
+    if whole { call.give(*found.at(0)?) } else { call.give_all(&found) }
 }
 
 /// Whether each element is one of several.

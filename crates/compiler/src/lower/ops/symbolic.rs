@@ -6,6 +6,7 @@ use coremill_pt2::{Argument, Meta};
 use coremill_tensor::DType;
 
 use super::shape::to_sizes;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Arg;
 use crate::lower::call::{Call, Results};
@@ -412,7 +413,7 @@ fn stride(call: &mut Call<'_, '_>) -> Results {
     let x = call.tensor("self")?.value;
     let axis = sized_axis(call, x)?;
     let dims = call.dims(x)?;
-    Ok(vec![Lowered::Int(call.product(&dims[axis + 1..])?)])
+    Ok(vec![Lowered::Int(call.product(dims.part(axis + 1..)?)?)])
 }
 
 fn item(call: &mut Call<'_, '_>) -> Results {

@@ -4,6 +4,7 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 
 use super::{as_numbers, gathered, wrapped};
+use crate::bounds::At;
 use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -40,7 +41,9 @@ fn gather(call: &mut Call<'_, '_>) -> Results {
         let mut x = x;
         for other in (0..call.rank(x)).filter(|&other| other != axis) {
             let wanted = call.dim(indices, other)?;
-            if !call.is_extent(&call.shape(x)[other].clone(), wanted) && wanted.known().is_some() {
+            if !call.is_extent(&call.shape(x).at(other)?.clone(), wanted)
+                && wanted.known().is_some()
+            {
                 x = sliced(call, x, other, Range::to(wanted))?;
             }
         }

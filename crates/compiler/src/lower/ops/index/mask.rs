@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::{as_numbers, constant_ints, cumulative, gathered};
+use crate::bounds::At;
 use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -32,15 +33,16 @@ pub(super) fn mask_places(builder: &mut Builder, mask: ValueId) -> Result<Vec<Va
     {
         let mut strides = vec![1usize; rank];
         for axis in (0..rank.saturating_sub(1)).rev() {
-            strides[axis] = strides[axis + 1] * shape[axis + 1] as usize;
+            *strides.at_mut(axis)? = *strides.at(axis + 1)? * *shape.at(axis + 1)? as usize;
         }
-        let set: Vec<_> = (0..elements.len()).filter(|&at| elements[at] != 0).collect();
-        let along = |axis: usize| -> Vec<i32> {
-            set.iter().map(|at| (at / strides[axis] % shape[axis] as usize) as i32).collect()
+        let set = elements.iter().enumerate().filter(|(_, element)| **element != 0);
+        let set: Vec<_> = set.map(|(at, _)| at).collect();
+        let along = |axis: usize| -> Result<Vec<i32>, Refusal> {
+            let (stride, extent) = (*strides.at(axis)?, *shape.at(axis)? as usize);
+            Ok(set.iter().map(|at| (at / stride % extent) as i32).collect())
         };
-        return Ok((0..rank)
-            .map(|axis| builder.constant(Constant::int32s(&along(axis))))
-            .collect());
+        let along = (0..rank).map(along).collect::<Result<Vec<_>, _>>()?;
+        return Ok(along.iter().map(|at| builder.constant(Constant::int32s(at))).collect());
     }
     let rows = places(builder, mask)?;
     (0..rank as i64).map(|axis| taken_at(builder, rows, 1, Int::Known(axis))).collect()

@@ -85,7 +85,7 @@ pub(crate) fn gathered_at(
 pub(crate) fn progression(places: &[i64]) -> Option<Range> {
     let (&first, &last) = (places.first()?, places.last()?);
     let step = places.get(1).map_or(1, |second| second - first);
-    let even = places.windows(2).all(|pair| pair[1] - pair[0] == step);
+    let even = places.iter().zip(places.iter().skip(1)).all(|(place, next)| next - place == step);
     (step >= 1 && first >= 0 && even).then_some(Range {
         begin: Int::Known(first),
         end: Some(Int::Known(last + 1)),

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::as_numbers;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -67,7 +68,8 @@ impl Scatter {
         // More updates than indices are not looked at.
         for at in 0..call.rank(indices) {
             let wanted = call.dim(indices, at)?;
-            if wanted.known().is_some() && !call.is_extent(&call.shape(updates)[at].clone(), wanted)
+            if wanted.known().is_some()
+                && !call.is_extent(&call.shape(updates).at(at)?.clone(), wanted)
             {
                 updates = sliced(call, updates, at, Range::to(wanted))?;
             }
@@ -90,7 +92,8 @@ impl Scatter {
         from: usize,
     ) -> Result<ValueId, Refusal> {
         for at in (from..builder.rank(x)).filter(|&at| at != self.axis) {
-            let (found, wanted) = (builder.extents(x)[at], builder.extents(self.indices)[at]);
+            let (found, wanted) =
+                (*builder.extents(x).at(at)?, *builder.extents(self.indices).at(at)?);
             if let (Some(found), Some(wanted)) = (found, wanted)
                 && wanted < found
             {

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::gather::gathered_along;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -53,7 +54,7 @@ pub(super) fn sorted(
     axis: usize,
     ascending: bool,
 ) -> Result<[ValueId; 2], Refusal> {
-    if let Some(extent) = builder.extents(x)[axis] {
+    if let Some(extent) = *builder.extents(x).at(axis)? {
         return first(builder, x, axis, extent as i64, ascending);
     }
     let places = places_in_order(builder, x, axis, ascending)?;

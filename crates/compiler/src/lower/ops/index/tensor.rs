@@ -6,6 +6,7 @@ use coremill_tensor::DType;
 
 use super::mask::mask_places;
 use super::{gathered, wrapped};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -51,7 +52,7 @@ impl Indices {
     fn order(&self, rank: usize) -> (Vec<usize>, usize) {
         let indexed: Vec<_> = self.by_axis.iter().map(|&(axis, _)| axis).collect();
         let first = indexed.first().copied().unwrap_or(0);
-        if indexed.windows(2).all(|pair| pair[1] == pair[0] + 1) {
+        if indexed.iter().zip(first..).all(|(&axis, at)| axis == at) {
             return ((0..rank).collect(), first);
         }
         let rest = (0..rank).filter(|axis| !indexed.contains(axis));
@@ -70,7 +71,7 @@ impl Indices {
         let count = self.by_axis.len();
         let mut place: Option<ValueId> = None;
         for (at, &(_, indices)) in self.by_axis.iter().enumerate() {
-            let extent = dims[first + at];
+            let extent = *dims.at(first + at)?;
             let indices = wrapped(call, indices, extent)?;
             place = Some(match place {
                 None => indices,
@@ -82,9 +83,9 @@ impl Indices {
             });
         }
         let Some(place) = place else { refuse!("has no indices") };
-        let mut sizes = dims[..first].to_vec();
-        sizes.push(call.product(&dims[first..first + count])?);
-        sizes.extend(&dims[first + count..]);
+        let mut sizes = dims.part(..first)?.to_vec();
+        sizes.push(call.product(dims.part(first..first + count)?)?);
+        sizes.extend(dims.part(first + count..)?);
         let x = to_sizes(call, x, &sizes)?;
         Ok(Joined { x, place, axis: first, dims, order })
     }
@@ -107,7 +108,7 @@ impl Joined {
         let y = to_sizes(builder, y, &self.dims)?;
         let mut back = vec![0; self.order.len()];
         for (at, &axis) in self.order.iter().enumerate() {
-            back[axis] = at;
+            *back.at_mut(axis)? = at;
         }
         builder.transpose(y, &back)
     }

@@ -11,6 +11,7 @@ use coremill_tensor::DType;
 
 use super::sort::{numbers, places_in_order, sorted};
 use super::{cumulative, gathered, summed, written_along};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -94,7 +95,7 @@ fn set_places(builder: &mut Builder, flags: ValueId) -> Result<ValueId, Refusal>
 
 /// Which neighbours along an axis differ; none if there is one alone.
 fn differing(builder: &mut Builder, x: ValueId, axis: usize) -> Result<Option<ValueId>, Refusal> {
-    let last = match builder.extents(x)[axis] {
+    let last = match *builder.extents(x).at(axis)? {
         Some(1) => return Ok(None),
         Some(extent) => extent as i64 - 1,
         None => -1,

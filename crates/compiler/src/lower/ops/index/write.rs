@@ -6,6 +6,7 @@ use coremill_tensor::DType;
 
 use super::tensor::Indices;
 use super::{constant_ints, progression, wrapped, written_along};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::call::{Call, Results};
 use crate::lower::ops::shape::{Range, expanded, full, replaced, to_sizes};
@@ -90,9 +91,9 @@ fn put(
     mode: &str,
 ) -> Result<ValueId, Refusal> {
     let dims = call.dims(x)?;
-    let mut sizes = dims[..axis].to_vec();
+    let mut sizes = dims.part(..axis)?.to_vec();
     sizes.extend(call.dims(place)?);
-    sizes.extend(&dims[axis + 1..]);
+    sizes.extend(dims.part(axis + 1..)?);
     let mut values = expanded(call, values, &sizes)?;
     let mut place = place;
     if call.rank(place) == 0 {

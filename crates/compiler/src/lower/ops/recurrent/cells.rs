@@ -4,6 +4,7 @@ use coremill_mil::ir::{Binding, Constant, Dim, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
 
 use super::{Kind, Weights, picked, stacked};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::ops::linear::affine;
@@ -28,7 +29,7 @@ impl Cell {
         states: &[ValueId],
     ) -> Result<Vec<ValueId>, Refusal> {
         let weights = &self.weights;
-        let h = states[0];
+        let h = *states.at(0)?;
         let of_hidden = affine(builder, h, weights.of_hidden, weights.hidden_bias)?;
         match self.kind {
             Kind::Rnn(activation) => {
@@ -39,11 +40,11 @@ impl Cell {
             Kind::Lstm => {
                 let sum = builder.binary(OpKind::Add, of_input, of_hidden)?;
                 let gates = builder.split_evenly(sum, 4, -1)?;
-                let input = builder.unary(OpKind::Sigmoid, gates[0])?;
-                let forget = builder.unary(OpKind::Sigmoid, gates[1])?;
-                let candidate = builder.unary(OpKind::Tanh, gates[2])?;
-                let output = builder.unary(OpKind::Sigmoid, gates[3])?;
-                let kept = builder.binary(OpKind::Mul, forget, states[1])?;
+                let input = builder.unary(OpKind::Sigmoid, *gates.at(0)?)?;
+                let forget = builder.unary(OpKind::Sigmoid, *gates.at(1)?)?;
+                let candidate = builder.unary(OpKind::Tanh, *gates.at(2)?)?;
+                let output = builder.unary(OpKind::Sigmoid, *gates.at(3)?)?;
+                let kept = builder.binary(OpKind::Mul, forget, *states.at(1)?)?;
                 let new = builder.binary(OpKind::Mul, input, candidate)?;
                 let c = builder.binary(OpKind::Add, kept, new)?;
                 let seen = builder.unary(OpKind::Tanh, c)?;
@@ -56,12 +57,12 @@ impl Cell {
             Kind::Gru => {
                 let of_input = builder.split_evenly(of_input, 3, -1)?;
                 let of_hidden = builder.split_evenly(of_hidden, 3, -1)?;
-                let reset = builder.binary(OpKind::Add, of_input[0], of_hidden[0])?;
+                let reset = builder.binary(OpKind::Add, *of_input.at(0)?, *of_hidden.at(0)?)?;
                 let reset = builder.unary(OpKind::Sigmoid, reset)?;
-                let update = builder.binary(OpKind::Add, of_input[1], of_hidden[1])?;
+                let update = builder.binary(OpKind::Add, *of_input.at(1)?, *of_hidden.at(1)?)?;
                 let update = builder.unary(OpKind::Sigmoid, update)?;
-                let kept = builder.binary(OpKind::Mul, reset, of_hidden[2])?;
-                let new = builder.binary(OpKind::Add, of_input[2], kept)?;
+                let kept = builder.binary(OpKind::Mul, reset, *of_hidden.at(2)?)?;
+                let new = builder.binary(OpKind::Add, *of_input.at(2)?, kept)?;
                 let new = builder.unary(OpKind::Tanh, new)?;
                 // new + update · (h - new)
                 let distance = builder.binary(OpKind::Sub, h, new)?;
@@ -86,7 +87,7 @@ pub(super) fn over_time(
             for step in 0..steps {
                 let of_input = picked(builder, gates, step)?;
                 states = cell.step(builder, of_input, &states)?;
-                outputs.push(states[0]);
+                outputs.push(*states.at(0)?);
             }
             Ok((stacked(builder, &outputs)?, states))
         }
@@ -102,7 +103,7 @@ fn looped(
     states: Vec<ValueId>,
     cell: &Cell,
 ) -> Result<(ValueId, Vec<ValueId>), Refusal> {
-    let hidden = builder.dims(states[0])?;
+    let hidden = builder.dims(*states.at(0)?)?;
     let mut sizes = vec![steps];
     sizes.extend(&hidden);
     let shape = builder.ints(&sizes)?;
@@ -119,22 +120,22 @@ fn looped(
         .collect();
 
     let condition = builder.open_block(&inputs);
-    let more = builder.binary(OpKind::Less, condition[0], count)?;
+    let more = builder.binary(OpKind::Less, *condition.at(0)?, count)?;
     let condition = builder.close_block(&[more]);
 
     let body = builder.open_block(&inputs);
-    let step = body[0];
+    let step = *body.at(0)?;
     let of_input = builder.emit(
         OpKind::Gather,
         [("x", gates.into()), ("indices", step.into()), ("axis", 0.into())],
     )?;
-    let after = cell.step(builder, of_input, &body[2..])?;
+    let after = cell.step(builder, of_input, body.part(2..)?)?;
     let place = builder.expand_dims(step, &[0])?;
-    let update = builder.expand_dims(after[0], &[0])?;
+    let update = builder.expand_dims(*after.at(0)?, &[0])?;
     let written = builder.emit(
         OpKind::Scatter,
         [
-            ("data", body[1].into()),
+            ("data", (*body.at(1)?).into()),
             ("indices", place.into()),
             ("updates", update.into()),
             ("axis", 0.into()),

@@ -100,7 +100,10 @@ impl Points {
             false => (at as f64 + 0.5) * step - 0.5,
         };
         let last = self.input - 1;
-        let mut add = |at: i64, weight: f64| row[at.clamp(0, last) as usize] += weight;
+        let mut add = |at: i64, weight: f64| {
+            let nearest = row.get_mut(at.clamp(0, last.max(0)) as usize);
+            nearest.into_iter().for_each(|sum| *sum += weight);
+        };
         if filter == Filter::Linear {
             place = place.max(0.0);
             let low = (place.floor() as i64).min(last);
@@ -138,8 +141,8 @@ impl Points {
             }
         };
         let total: f64 = (first..end).map(weight).sum();
-        for at in first..end {
-            row[at as usize] = if total == 0.0 { 0.0 } else { weight(at) / total };
+        for (at, place) in (0..end).zip(row).skip(first as usize) {
+            *place = if total == 0.0 { 0.0 } else { weight(at) / total };
         }
     }
 }

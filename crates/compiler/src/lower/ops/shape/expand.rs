@@ -6,6 +6,7 @@ use coremill_tensor::DType;
 
 use super::mapped;
 use super::write::empty;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -55,7 +56,7 @@ pub(crate) fn expanded(
     let shape = builder.shape(x).to_vec();
     let mut repeats = Vec::with_capacity(sizes.len());
     for (axis, &size) in sizes.iter().enumerate() {
-        let extent = axis.checked_sub(added).map(|axis| &shape[axis]);
+        let extent = axis.checked_sub(added).and_then(|axis| shape.get(axis));
         repeats.push(match extent {
             None | Some(Dim::Known(1)) if size != Int::Known(-1) => size,
             _ => Int::Known(1),
@@ -117,10 +118,10 @@ pub(crate) fn broadcast_sizes(
     for &value in values {
         let before = rank - builder.rank(value);
         for axis in 0..builder.rank(value) {
-            let found = sizes[before + axis];
+            let found = *sizes.at(before + axis)?;
             // A known extent is kept, and so is the first of those that are open.
-            if found == Int::Known(1) || builder.extents(value)[axis].is_some_and(|e| e != 1) {
-                sizes[before + axis] = builder.dim(value, axis)?;
+            if found == Int::Known(1) || builder.extents(value).at(axis)?.is_some_and(|e| e != 1) {
+                *sizes.at_mut(before + axis)? = builder.dim(value, axis)?;
             }
         }
     }

@@ -9,6 +9,7 @@ use super::join::joined;
 use super::reshape::to_sizes;
 use super::slice::{Range, sliced};
 use super::write::full;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -72,8 +73,9 @@ fn pad(call: &mut Call<'_, '_>, name: &str, mode: Mode) -> Results {
         refuse!("has {} pads for a tensor of rank {rank}", amounts.len());
     }
     // Pairs for the axes, the last one first.
-    let pairs = amounts.chunks_exact(2).enumerate();
-    let mut pads: Vec<_> = pairs.map(|(at, pair)| (rank - 1 - at, pair[0], pair[1])).collect();
+    let (pairs, _) = amounts.as_chunks::<2>();
+    let pairs = (0..rank).rev().zip(pairs);
+    let mut pads: Vec<_> = pairs.map(|(axis, &[before, after])| (axis, before, after)).collect();
     pads.reverse();
     pads.retain(|&(_, before, after)| (before, after) != (Int::Known(0), Int::Known(0)));
     let y = match mode {
@@ -131,7 +133,7 @@ pub(crate) fn padded_with(
             for (amount, is_before) in [(before, true), (after, false)] {
                 if amount != Int::Known(0) {
                     let mut dims = builder.dims(x)?;
-                    dims[axis] = amount;
+                    *dims.at_mut(axis)? = amount;
                     let dtype = builder.dtype(x);
                     parts.push(full(builder, &dims, dtype, value)?);
                 }
@@ -150,8 +152,8 @@ pub(crate) fn padded_with(
     let first = if computed { 0 } else { first };
     let mut amounts = vec![Int::Known(0); 2 * (rank - first)];
     for (axis, before, after) in pads {
-        amounts[2 * (axis - first)] = before;
-        amounts[2 * (axis - first) + 1] = after;
+        *amounts.at_mut(2 * (axis - first))? = before;
+        *amounts.at_mut(2 * (axis - first) + 1)? = after;
     }
     let amounts = builder.ints(&amounts)?;
     builder.emit(
@@ -214,7 +216,12 @@ fn mirrored(
     // More than there is of an axis can only be a row of copies of its edge.
     let (far, near): (Vec<_>, Vec<_>) = known.into_iter().partition(|&(axis, before, after)| {
         mode == Mode::Replicate
-            && builder.extents(x)[axis].is_some_and(|extent| before.max(after) > extent as i64)
+            && builder
+                .extents(x)
+                .get(axis)
+                .copied()
+                .flatten()
+                .is_some_and(|extent| before.max(after) > extent as i64)
     });
     for (axis, before, after) in far {
         x = replicated(builder, x, axis, before, after)?;
@@ -225,18 +232,18 @@ fn mirrored(
     if let Some(&(first, ..)) = last.first() {
         let mut amounts = vec![0; 2 * (rank - first)];
         for (axis, before, after) in last {
-            amounts[2 * (axis - first)] = before;
-            amounts[2 * (axis - first) + 1] = after;
+            *amounts.at_mut(2 * (axis - first))? = before;
+            *amounts.at_mut(2 * (axis - first) + 1)? = after;
         }
         x = emit_mirrored(builder, x, &amounts, mode)?;
     }
     for (axis, before, after) in earlier {
         let mut sizes = builder.dims(x)?;
-        let outer = builder.product(&sizes[..axis])?;
-        let inner = builder.product(&sizes[axis + 1..])?;
-        let three = to_sizes(builder, x, &[outer, sizes[axis], inner])?;
+        let outer = builder.product(sizes.part(..axis)?)?;
+        let inner = builder.product(sizes.part(axis + 1..)?)?;
+        let three = to_sizes(builder, x, &[outer, *sizes.at(axis)?, inner])?;
         let padded = emit_mirrored(builder, three, &[before, after, 0, 0], mode)?;
-        sizes[axis] = builder.add_ints(sizes[axis], Int::Known(before + after))?;
+        *sizes.at_mut(axis)? = builder.add_ints(*sizes.at(axis)?, Int::Known(before + after))?;
         x = to_sizes(builder, padded, &sizes)?;
     }
     Ok(x)
@@ -268,7 +275,7 @@ fn replicated(
     let copies = |builder: &mut Builder, range: Range, count: i64| {
         let edge = sliced(builder, x, axis, range)?;
         let mut repeats = vec![Int::Known(1); builder.rank(x)];
-        repeats[axis] = Int::Known(count);
+        *repeats.at_mut(axis)? = Int::Known(count);
         tiled(builder, edge, &repeats)
     };
     if before > 0 {
@@ -289,7 +296,7 @@ fn mirrored_integers(
     [before, after]: [i64; 2],
     mode: Mode,
 ) -> Result<ValueId, Refusal> {
-    let Some(extent) = builder.extents(x)[axis].map(|extent| extent as i64) else {
+    let Some(extent) = builder.extents(x).at(axis)?.map(|extent| extent as i64) else {
         refuse!("mirrors integers along an axis of unknown extent");
     };
     let source = |place: i64| match mode {

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 
 use super::mapped;
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
@@ -92,7 +93,7 @@ fn squeeze(call: &mut Call<'_, '_>) -> Results {
             None
         };
         let goes = |axis: &usize| {
-            call.shape(x)[*axis] == Dim::Known(1)
+            call.shape(x).get(*axis) == Some(&Dim::Known(1))
                 && listed.as_ref().is_none_or(|listed| listed.contains(axis))
         };
         let axes: Vec<_> = (0..rank).filter(goes).map(|axis| axis as i32).collect();
@@ -185,7 +186,7 @@ pub(super) fn put_back(
     let x = to_sizes(builder, x, &sizes)?;
     let mut back = vec![0; order.len()];
     for (at, &axis) in order.iter().enumerate() {
-        back[axis] = at;
+        *back.at_mut(axis)? = at;
     }
     builder.transpose(x, &back)
 }
@@ -214,7 +215,7 @@ pub(crate) fn to_sizes(
     if open > 0 && !sizes.contains(&Int::Known(-1)) {
         let last = sizes.iter().rposition(|size| size.known().is_none());
         if let Some(last) = last {
-            sizes[last] = Int::Known(-1);
+            *sizes.at_mut(last)? = Int::Known(-1);
         }
     }
     if sizes.contains(&Int::Known(0)) {

@@ -7,7 +7,7 @@ use coremill_mil::ops::OpKind;
 
 use super::write::empty;
 use super::{mapped, mapped_to_all};
-use crate::bounds::created;
+use crate::bounds::{At, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32, operation};
 use crate::lower::call::{Call, Results};
@@ -97,7 +97,7 @@ pub(crate) fn sliced(
         && (begin < 0) == (end < 0)
     {
         let mut dims = builder.dims(x)?;
-        dims[axis] = Int::Known(0);
+        *dims.at_mut(axis)? = Int::Known(0);
         let dtype = builder.dtype(x);
         return empty(builder, &dims, dtype);
     }
@@ -165,20 +165,20 @@ pub(super) fn bounds(
     let mut begin = vec![Int::Known(0); shape.len()];
     let fixed = |dim: &Dim| dim.known().and_then(|extent| i64::try_from(extent).ok());
     let mut end: Vec<_> = shape.iter().map(|dim| Int::Known(fixed(dim).unwrap_or(0))).collect();
-    begin[axis] = range.begin;
+    *begin.at_mut(axis)? = range.begin;
     if let Some(bound) = range.end {
-        end[axis] = bound;
+        *end.at_mut(axis)? = bound;
     }
     let opened = |at: usize| {
         let masked = if at == axis { range.end.is_none() } else { true };
-        masked && shape[at].known().is_none()
+        masked && shape.get(at).is_some_and(|extent| extent.known().is_none())
     };
     let end_mask = (0..shape.len()).any(opened).then(|| mask(shape.len(), opened));
     let stride = if range.step == 1 {
         Arg::Absent
     } else {
         let mut stride = vec![1; shape.len()];
-        stride[axis] = int32(range.step)?;
+        *stride.at_mut(axis)? = int32(range.step)?;
         stride.as_slice().into()
     };
     Ok([builder.ints(&begin)?, builder.ints(&end)?, stride, Arg::Absent, end_mask.into()])
@@ -337,14 +337,14 @@ fn split(
     if let (Some(mut sizes), Some(extent)) =
         (known, builder.shape(x).get(axis).and_then(Dim::known))
     {
-        let before: i64 = sizes[..sizes.len() - 1].iter().sum();
+        let before: i64 = sizes.part(..sizes.len() - 1)?.iter().sum();
         let last = sizes.len() - 1;
-        sizes[last] = extent as i64 - before;
+        *sizes.at_mut(last)? = extent as i64 - before;
         if sizes.contains(&0) {
             let sizes: Vec<_> = sizes.into_iter().map(Int::Known).collect();
             return one_by_one(builder, x, axis, &sizes);
         }
-        let even = sizes.iter().all(|&size| size == sizes[0]);
+        let even = sizes.iter().all(|size| Some(size) == sizes.first());
         let sizes: Vec<_> = sizes.into_iter().map(int32).collect::<Result<_, _>>()?;
         let (count, sizes): (Arg, Arg) = if even {
             ((sizes.len() as i32).into(), Arg::Absent)

@@ -9,7 +9,7 @@ use super::mapped;
 use super::pad::padded_with;
 use super::reshape::{put_back, resized, to_sizes};
 use super::slice::{Range, sliced};
-use crate::bounds::{Checked, checked, created};
+use crate::bounds::{At, Checked, checked, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -64,7 +64,7 @@ impl Patches {
     fn of(call: &mut Call<'_, '_>) -> Result<Patches, Refusal> {
         let mut two = |name: &str| -> Result<[i32; 2], Refusal> {
             let both = call.per_dimension(name, 2)?;
-            Ok([both[0], both[1]])
+            Ok([*both.at(0)?, *both.at(1)?])
         };
         let patches = Patches {
             kernel: two("kernel_size")?,
@@ -83,13 +83,13 @@ impl Patches {
 
     /// How many patches there are along each axis of an image.
     fn count(&self, axis: usize, extent: i64) -> Result<i64, Refusal> {
-        let room = checked(extent) + checked(self.padding[axis]) * 2 - self.reach(axis);
-        (room.over(self.stride[axis].into()) + 1).get()
+        let room = checked(extent) + checked(*self.padding.at(axis)?) * 2 - self.reach(axis)?;
+        (room.over((*self.stride.at(axis)?).into()) + 1).get()
     }
 
     /// How far a patch reaches along an axis.
-    fn reach(&self, axis: usize) -> Checked {
-        checked(self.dilation[axis]) * (checked(self.kernel[axis]) - 1) + 1
+    fn reach(&self, axis: usize) -> Result<Checked, Refusal> {
+        Ok(checked(*self.dilation.at(axis)?) * (checked(*self.kernel.at(axis)?) - 1) + 1)
     }
 
     /// A kernel for each element of a patch, which is 1 there and 0 elsewhere; once for each channel.
@@ -97,7 +97,7 @@ impl Patches {
         let each = self.elements()?;
         let mut weights = vec![0.0f32; created(&[channels as u64, each as u64, each as u64])?];
         for (at, kernel) in weights.chunks_exact_mut(each).enumerate() {
-            kernel[at % each] = 1.0;
+            *kernel.at_mut(at % each)? = 1.0;
         }
         let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
         let [rows, columns] = self.kernel.map(|extent| extent as u64);
@@ -189,7 +189,7 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
     let rank = call.rank(x);
     let x = if rank == 2 { call.expand_dims(x, &[0])? } else { x };
     let batch = call.dim(x, 0)?;
-    let Some(all) = call.extents(x)[1] else {
+    let Some(all) = *call.extents(x).at(1)? else {
         refuse!("puts patches together of which the channels are not known");
     };
     let channels = all as i64 / patches.elements()? as i64;
@@ -211,9 +211,9 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
     )?;
     for (at, wanted) in [height, width].into_iter().enumerate() {
         let axis = at + 2;
-        let found = (checked(counts[at]) - 1) * patches.stride[at] + patches.reach(at);
+        let found = (checked(*counts.at(at)?) - 1) * *patches.stride.at(at)? + patches.reach(at)?;
         let (begin, end) =
-            (i64::from(patches.padding[at]), i64::from(patches.padding[at]) + wanted);
+            (i64::from(*patches.padding.at(at)?), i64::from(*patches.padding.at(at)?) + wanted);
         // Rows that no patch reaches are zero.
         let missing = (checked(end) - found).get()?.max(0);
         image = padded_with(call, image, &[(axis, Int::Known(0), Int::Known(missing))], 0.0)?;
@@ -268,17 +268,17 @@ fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>), 
         refuse!("is a view by strides of a tensor whose sizes are not known");
     };
     let mut order: Vec<_> = (0..sizes.len()).collect();
-    order.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
+    order.sort_by_key(|&axis| std::cmp::Reverse(strides.get(axis)));
     // Axes of one element may be anywhere.
     let mut expected = 1;
     for &axis in order.iter().rev() {
-        if sizes[axis] != 1 && strides[axis] != expected {
+        if *sizes.at(axis)? != 1 && *strides.at(axis)? != expected {
             refuse!(
                 "is a view by strides of a tensor that is itself one, of sizes {sizes:?} and strides \
                  {strides:?}; accepted are tensors without gaps"
             );
         }
-        expected *= sizes[axis];
+        expected *= *sizes.at(axis)?;
     }
     let x = call.transpose(x, &order)?;
     Ok((to_sizes(call, x, &[Int::Known(-1)])?, order))
@@ -311,7 +311,7 @@ fn as_strided_scatter(call: &mut Call<'_, '_>) -> Results {
 }
 
 fn check_within(builder: &Builder, flat: ValueId, view: &Strided) -> Result<(), Refusal> {
-    let count = builder.extents(flat)[0].unwrap_or(0) as i64;
+    let count = builder.extents(flat).at(0)?.unwrap_or(0) as i64;
     match view.places.iter().find(|place| !(0..count).contains(*place)) {
         None => Ok(()),
         Some(place) => {

@@ -8,6 +8,7 @@ use super::expand::expanded;
 use super::join::joined;
 use super::reshape::to_sizes;
 use super::slice::{Range, bounds, range_of, sliced};
+use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -24,7 +25,7 @@ fn slice_scatter(call: &mut Call<'_, '_>) -> Results {
     let axis = call.axis("dim", call.rank(x))?;
     let range = range_of(call)?;
     let mut dims = call.dims(x)?;
-    dims[axis] = call.dim(update, axis)?;
+    *dims.at_mut(axis)? = call.dim(update, axis)?;
     let update = expanded(call, update, &dims)?;
     let y = replaced(call, x, update, axis, range)?;
     call.give(y)
@@ -62,7 +63,7 @@ pub(crate) fn replaced(
     axis: usize,
     range: Range,
 ) -> Result<ValueId, Refusal> {
-    let extent = builder.shape(x)[axis].clone();
+    let extent = builder.shape(x).at(axis)?.clone();
     let count = builder.dim(update, axis)?;
     if builder.extents(update).contains(&Some(0)) {
         return Ok(x);
@@ -73,9 +74,9 @@ pub(crate) fn replaced(
     if builder.rank(x) > MAX_RANK {
         // The axes before the one that is written to are one, and so are those behind it.
         let dims = builder.dims(x)?;
-        let before = builder.product(&dims[..axis])?;
-        let behind = builder.product(&dims[axis + 1..])?;
-        let low = builder.reshape(x, &[before, dims[axis], behind])?;
+        let before = builder.product(dims.part(..axis)?)?;
+        let behind = builder.product(dims.part(axis + 1..)?)?;
+        let low = builder.reshape(x, &[before, *dims.at(axis)?, behind])?;
         let update = builder.reshape(update, &[before, count, behind])?;
         let y = replaced(builder, low, update, 1, range)?;
         return to_sizes(builder, y, &dims);
@@ -88,7 +89,7 @@ pub(crate) fn replaced(
         begin => begin,
     };
     if let Some(row) = builder.repeated.get(&update).copied()
-        && let (Some(1), 1) = (builder.shape(row)[axis].known(), range.step)
+        && let (Some(1), 1) = (builder.shape(row).at(axis)?.known(), range.step)
     {
         return written_over(builder, x, row, axis, begin, count);
     }
