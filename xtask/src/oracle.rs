@@ -51,6 +51,8 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
         let mut install = Command::new(&python);
         install
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            // Most modules of these gigabytes are never imported; Python compiles those that are.
+            .arg("--no-compile")
             .args(options)
             .arg("-r")
             .arg(file);

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: the Rust tests, then the oracle tests.
 
 use std::process::Command;
+use std::thread;
 
 use crate::apple;
 use crate::oracle::interpreter;
@@ -32,6 +33,11 @@ pub(crate) struct Arguments {
 /// Runs the tests; the error says which step failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
+    // Gigabytes are downloaded while the Rust tests run.
+    let python = (!arguments.rust_only).then(|| {
+        let root = root.clone();
+        thread::spawn(move || interpreter(&root))
+    });
     if !arguments.oracle_only {
         execute(cargo(&root).args(["test", "--workspace"]), "the Rust tests")?;
         // What apps ship has neither the engine nor MIL.
@@ -40,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         execute(ships.args(["--features", "coreml"]), "checking what apps ship")?;
         apple::run_all(&[apple::Check::Standins, apple::Check::Types, apple::Check::Link])?;
     }
-    if !arguments.rust_only {
+    if let Some(python) = python {
         // First what is quick to fail, then what takes minutes.
         // Both at once: built one by one, they ask for other features of what they share, which is built twice then.
         execute(
@@ -50,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             "building the coremill command and the Python package",
         )?;
         let package = python::package(&root)?;
-        let python = interpreter(&root)?;
+        let python = python.join().map_err(|_| "installing the oracles panicked")??;
         let mut pytest = Command::new(python);
         pytest.current_dir(&root).env(BINARY_VARIABLE, binary(&root));
         pytest.env("PYTHONPATH", package);
