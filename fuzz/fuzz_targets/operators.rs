@@ -36,8 +36,7 @@ fn all() -> &'static [Operator] {
 // The first two bytes choose the operator, the others its arguments.
 fuzz_target!(|data: &[u8]| {
     let mut draw = Draw::new(data, data.len() as u64);
-    let at = (draw.below(256) << 8 | draw.below(256)) % all().len();
-    let operator = &all()[at];
+    let operator = &all()[operators::chosen(&mut draw, all().len())];
     let outcome = operators::call(&operator.schema, &mut draw);
     let first = |flag: &AtomicBool, count: &AtomicUsize| {
         !flag.swap(true, Ordering::Relaxed) && count.fetch_add(1, Ordering::Relaxed) > 0

@@ -39,6 +39,11 @@ pub(crate) fn operators() -> Vec<Schema> {
     schemas.map(|line| Schema::parse(line).expect("the list is understood")).collect()
 }
 
+/// Which of so many operators an input calls; what is left of it are the arguments.
+pub(crate) fn chosen(draw: &mut Draw<'_>, count: usize) -> usize {
+    (draw.below(256) << 8 | draw.below(256)) % count
+}
+
 /// A call, and what became of it: how many of three ways to lower it were accepted; none if the operator was not reached.
 pub(crate) fn call(schema: &Schema, draw: &mut Draw<'_>) -> Option<usize> {
     let Some(program) = reach(schema, draw).ok()? else { return Some(0) };

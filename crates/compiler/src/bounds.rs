@@ -43,6 +43,14 @@ pub(crate) trait At<T> {
         &self,
         places: R,
     ) -> Result<&[T], Refusal>;
+    /// Exchanges what stands at two places.
+    fn exchange(&mut self, first: usize, second: usize) -> Result<(), Refusal>;
+}
+
+/// Takes what stands at a place out of a list, which becomes shorter.
+pub(crate) fn take<T>(list: &mut Vec<T>, place: usize) -> Result<T, Refusal> {
+    list.at(place)?;
+    Ok(list.remove(place))
 }
 
 impl<T> At<T> for [T] {
@@ -61,6 +69,18 @@ impl<T> At<T> for [T] {
     ) -> Result<&[T], Refusal> {
         self.get(places.clone()).ok_or_else(|| out_of_range(places, self.len()))
     }
+
+    fn exchange(&mut self, first: usize, second: usize) -> Result<(), Refusal> {
+        self.at(first.max(second))?;
+        self.swap(first, second);
+        Ok(())
+    }
+}
+
+/// The axis that stands so many places before the end of a shape of this rank.
+pub(crate) fn back(rank: usize, places: usize) -> Result<usize, Refusal> {
+    rank.checked_sub(places)
+        .ok_or_else(|| Refusal::new(format!("a tensor of rank {rank} has no {places} dimensions")))
 }
 
 fn out_of_range(place: impl Debug, length: usize) -> Refusal {
@@ -236,6 +256,18 @@ mod tests {
         assert!(checked(1).over(0).get().is_err());
         assert_eq!(product(&[3, 4, 5]).get(), Ok(60));
         assert!(checked(1_i64 << 31).int32().is_err());
+    }
+
+    #[test]
+    fn places_that_a_list_lacks_are_refused() {
+        let mut list = vec![3, 4, 5];
+        assert_eq!((list.at(2), list.part(1..)), (Ok(&5), Ok(&[4, 5][..])));
+        assert_eq!((list.at_mut(0).copied(), list.exchange(0, 2)), (Ok(3), Ok(())));
+        assert_eq!((take(&mut list, 0), &list[..], back(2, 2)), (Ok(5), &[4, 3][..], Ok(0)));
+        let reason = list.at(2).expect_err("there are two").reason;
+        assert_eq!(reason, "place 2 is out of range for a list of 2");
+        assert!(list.at_mut(2).is_err() && list.part(1..3).is_err() && list.part(3..).is_err());
+        assert!(list.exchange(2, 0).is_err() && take(&mut list, 2).is_err() && back(1, 2).is_err());
     }
 
     #[test]

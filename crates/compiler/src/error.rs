@@ -1,10 +1,12 @@
 //! Why a program, or a part of it, cannot be taken to Core ML.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use coremill_mil::infer;
 use coremill_mil::ir::Opset;
 use coremill_pt2::Node;
+use coremill_tensor::cancel;
 
 /// Why one call cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,21 @@ pub struct Refused {
     pub module: Option<String>,
     /// The file, the line and the code of the model that made the call; torch's own where there is no other.
     pub source: Option<(String, u32, Option<String>)>,
+}
+
+/// Runs what lowers or decomposes a call of an operator. A panic there is a fault of ours, which refuses the call and
+/// lets all others go on; its message stands on standard error.
+pub(crate) fn guarded<T>(
+    node: &Node,
+    work: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        if cancel::is_cancellation(&*payload) {
+            resume_unwind(payload);
+        }
+        let reason = format!("lowering `{}` ended in an internal error", node.target);
+        Err(Refusal::new(reason).hint("report it, with the model: this is a fault of coremill"))
+    })
 }
 
 /// Why a program cannot be converted.

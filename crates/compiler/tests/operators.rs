@@ -6,7 +6,9 @@ mod draw;
 #[path = "../../../fuzz/src/operators.rs"]
 mod operators;
 
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use coremill_pt2::Schema;
@@ -17,8 +19,43 @@ use draw::Draw;
 const SAMPLED: usize = 6;
 /// In how many tries each operator is reached.
 const TRIES: u64 = 64;
+/// Whether anything panicked, though lowering makes a refusal of it.
+static PANICKED: AtomicBool = AtomicBool::new(false);
 /// Far more than any call takes.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What became of a call, if nothing panicked.
+fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {
+    static HOOKED: Once = Once::new();
+    HOOKED.call_once(|| {
+        let report = take_hook();
+        set_hook(Box::new(move |panic| {
+            PANICKED.store(true, Ordering::Relaxed);
+            report(panic);
+        }));
+    });
+    let outcome = catch_unwind(AssertUnwindSafe(|| operators::call(schema, draw)));
+    let panicked = PANICKED.swap(false, Ordering::Relaxed);
+    outcome.ok().filter(|_| !panicked)
+}
+
+/// Every input that ever broke the fuzz target is harmless.
+#[test]
+fn seeds_are_lowered_or_refused() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/operators");
+    let all = operators::operators();
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).expect("the seeds") {
+        let path = entry.expect("an entry").path();
+        let data = std::fs::read(&path).expect("a seed");
+        let mut draw = Draw::new(&data, data.len() as u64);
+        let schema = &all[operators::chosen(&mut draw, all.len())];
+        let outcome = called(schema, &mut draw);
+        assert!(outcome.is_some(), "{}: `{}` panics", path.display(), schema.name);
+        count += 1;
+    }
+    assert!(count > 10, "{count} seeds");
+}
 
 /// Each operator of the schemas has calls that come to lowering, or is refused itself before.
 #[test]
@@ -62,13 +99,13 @@ fn every_operator_is_lowered_or_refused() {
             let seed =
                 (seed << 40 | (*index as u64) << 20 | call).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let start = Instant::now();
-            match catch_unwind(|| operators::call(schema, &mut Draw::new(&[], seed))) {
-                Ok(outcome) => {
+            match called(schema, &mut Draw::new(&[], seed)) {
+                Some(outcome) => {
                     reached[*index] |= outcome.is_some();
                     read += usize::from(outcome.is_some());
                     lowered += usize::from(outcome.is_some_and(|ways| ways > 0));
                 }
-                Err(_) => broken.push(format!("{} panics (call {call})", schema.name)),
+                None => broken.push(format!("{} panics (call {call})", schema.name)),
             }
             if start.elapsed() > PATIENCE {
                 broken.push(format!("{} takes {:?} (call {call})", schema.name, start.elapsed()));

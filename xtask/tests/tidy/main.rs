@@ -293,6 +293,21 @@ fn every_fuzz_target_is_scheduled_and_has_seeds() {
     }
 }
 
+/// An archive decides how long shapes and lists of arguments are: what decomposes and lowers operators asks for places.
+#[test]
+fn places_of_lists_are_asked_for() {
+    let folder = root().join("crates/compiler/src");
+    let mut unchecked = Vec::new();
+    for path in sources("rs") {
+        let Ok(module) = path.strip_prefix(&folder) else { continue };
+        if module.starts_with("decompose") || module.starts_with("lower/ops") {
+            let lines = rust::unchecked_places(&read(&path)).into_iter();
+            unchecked.extend(lines.map(|line| format!("{}:{line}", module.display())));
+        }
+    }
+    assert!(unchecked.is_empty(), "ask with `bounds::At`:\n{}", unchecked.join("\n"));
+}
+
 /// Products in a text that are computed without `bounds::checked`, by line. Floats and indices of lists are written as
 /// always.
 fn plain_products(text: &str) -> Vec<(usize, &str)> {

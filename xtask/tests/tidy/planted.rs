@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::rust::unchecked_places;
 use crate::{flags, fuzz_targets, modules, odd_phrases, plain_products, scheduled, unsound};
 
 /// The cycles of a crate with these files.
@@ -112,4 +113,12 @@ fn plain_products_are_found() {
         plain_products(text),
         [(1, "let a = rows * columns;"), (4, "let d: i64 = sizes.iter().product();")]
     );
+}
+
+#[test]
+fn unchecked_places_are_found() {
+    let text = "let a = shape[axis];\nlet b: [i32; 2] = [x.at(0)?, 1];\nlet c = &values[..];\nlet d = f(x)?[i + 1];\n\
+                #[derive(Debug)]\nlet e = both[1];\nmap.remove(&key);\nlist.remove(at);\nlet g = &sizes[1..];\n\
+                order.swap(0, 1);\nfn f(x: &mut [f32]) {}\n#[cfg(test)]\nmod tests {\nlet h = shape[axis];\n}";
+    assert_eq!(unchecked_places(text), [1, 4, 8, 9, 10]);
 }

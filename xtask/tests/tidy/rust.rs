@@ -26,6 +26,32 @@ pub(crate) fn tests_start(tokens: &[Token]) -> usize {
     found.unwrap_or(tokens.len())
 }
 
+/// The lines that take an element or a run of a list, or an element out of a list, which ends the process where the list
+/// is shorter. An element of an array by a number is looked up by the compiler.
+pub(crate) fn unchecked_places(text: &str) -> Vec<usize> {
+    const KEYWORDS: [&str; 10] =
+        ["as", "break", "dyn", "else", "if", "in", "let", "match", "mut", "return"];
+    const METHODS: [&str; 3] = ["split_at", "swap", "swap_remove"];
+    let tokens = tokens(text);
+    let tokens: Vec<&Token> = tokens.iter().take(tests_start(&tokens)).collect();
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+    let is_unchecked = |at: usize| match text(at) {
+        "[" if at > 0 => {
+            let before = text(at - 1);
+            let is_list =
+                matches!(before, ")" | "]" | "?") || is_name(before) && !KEYWORDS.contains(&before);
+            let is_number = text(at + 1).parse::<usize>().is_ok() && text(at + 2) == "]";
+            let is_whole = (text(at + 1), text(at + 2), text(at + 3)) == (".", ".", "]");
+            let follows_attribute = before == "]" && text(at + 1) == "#";
+            is_list && !is_number && !is_whole && !follows_attribute
+        }
+        // Maps are given what they look for by reference.
+        "remove" => text(at + 1) == "(" && text(at + 2) != "&",
+        name => METHODS.contains(&name) && at > 0 && text(at - 1) == ".",
+    };
+    (0..tokens.len()).filter(|&at| is_unchecked(at)).map(|at| tokens[at].line).collect()
+}
+
 /// The tokens of a text without comments; characters and lifetimes are none.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let mut found = Vec::new();

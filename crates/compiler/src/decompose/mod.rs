@@ -44,7 +44,7 @@ use self::constants::Constant;
 use self::row::Rule;
 use self::table::rule;
 use crate::bounds;
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, guarded, refuse};
 
 /// Calls that a decomposition may make of one.
 const MAX_CALLS: usize = 1 << 14;
@@ -160,7 +160,7 @@ impl Rewrite {
         let mut call = Call::new(self, frame, node);
         let results = match rule {
             Some(Rule::Rename(operator)) => call.renamed(operator)?,
-            Some(Rule::Rewrite(rewrite)) => rewrite(&mut call)?,
+            Some(Rule::Rewrite(rewrite)) => guarded(node, || rewrite(&mut call))?,
             None => call.renamed(&node.target.to_string())?,
         };
         call.finish(results)

@@ -5,7 +5,7 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use super::call::{Call, Tensor};
 use super::dtype::{beside, fractional, is_integer, promote_ranked, summed};
 use super::size;
-use crate::bounds::At;
+use crate::bounds::{At, back, take};
 use crate::error::{Refusal, refuse};
 
 pub(crate) type Maybe = Result<Tensor, Refusal>;
@@ -235,7 +235,7 @@ impl Call<'_> {
     /// With two dimensions swapped.
     pub(crate) fn transpose(&mut self, x: &Tensor, first: usize, second: usize) -> Maybe {
         let mut order: Vec<_> = (0..x.rank()).collect();
-        order.swap(first, second);
+        order.exchange(first, second)?;
         self.permute(x, &order)
     }
 
@@ -261,7 +261,7 @@ impl Call<'_> {
     /// Without a dimension of 1.
     pub(crate) fn squeeze(&mut self, x: &Tensor, at: usize) -> Maybe {
         let mut sizes = x.sizes.clone();
-        sizes.remove(at);
+        take(&mut sizes, at)?;
         let given = [("self", x.argument()), ("dim", places(&[at]))];
         self.emit("aten.squeeze_copy.dims", &given, x.dtype, sizes)
     }
@@ -308,7 +308,7 @@ impl Call<'_> {
         if at >= sizes.len() {
             refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
         }
-        sizes.remove(at);
+        take(&mut sizes, at)?;
         let given = [("self", x.argument()), ("dim", Argument::Int(at as i64)), ("index", index)];
         self.emit("aten.select_copy.int", &given, x.dtype, sizes)
     }
@@ -363,10 +363,10 @@ impl Call<'_> {
     /// off; the kernel only adds.
     pub(crate) fn pad(&mut self, x: &Tensor, pads: &[i64], value: Argument) -> Maybe {
         let mut x = x.clone();
-        for (back, pair) in pads.chunks(2).enumerate() {
+        for (nth, pair) in pads.chunks(2).enumerate() {
             let cut: i64 = pair.iter().map(|pad| (*pad).min(0)).sum();
             if let ([before, after], true) = (pair, cut < 0) {
-                let at = x.rank() - 1 - back;
+                let at = back(x.rank(), nth + 1)?;
                 let mut sizes = x.sizes.clone();
                 *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(cut));
                 let end = if *after < 0 { *after } else { i64::MAX };
@@ -384,8 +384,8 @@ impl Call<'_> {
             return Ok(x);
         }
         let mut sizes = x.sizes.clone();
-        for (back, pair) in pads.chunks(2).enumerate() {
-            let at = x.rank() - 1 - back;
+        for (nth, pair) in pads.chunks(2).enumerate() {
+            let at = back(x.rank(), nth + 1)?;
             *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
         }
         let given = [("self", x.argument()), ("pad", list(pads)), ("value", value)];

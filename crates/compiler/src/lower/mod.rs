@@ -50,7 +50,7 @@ use self::value::{Int, Lowered, Tensor};
 use crate::arena::Arena;
 use crate::bounds;
 use crate::decompose::{self, Expansion, Paired, Rewrite, has_complex, pairs};
-use crate::error::{Error, Refusal, Refused, refuse};
+use crate::error::{Error, Refusal, Refused, guarded, refuse};
 use crate::options::Options;
 
 /// A program being lowered to a function.
@@ -386,7 +386,7 @@ impl<'p> Lowering<'p> {
     ) -> Result<(), Refusal> {
         self.builder.exact = frame.exact;
         let results = match lower {
-            Some(lower) => lower(&mut Call { lowering: self, frame, node })?,
+            Some(lower) => guarded(node, || lower(&mut Call { lowering: self, frame, node }))?,
             None => self.decomposed(frame, node)?,
         };
         self.assign(frame, node, results)

@@ -3,7 +3,7 @@
 use coremill_pt2::Argument;
 
 use super::{Parts, Rule};
-use crate::bounds::At;
+use crate::bounds::{At, take};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_complex;
 use crate::decompose::words::Maybe;
@@ -252,7 +252,7 @@ fn root(call: &mut Call<'_>) -> Results {
     let below = call.test("signbit", &imaginary)?;
     let minus = call.map("neg", halves.at(1)?)?;
     let imaginary = call.choose(&below, &minus, halves.at(1)?)?;
-    let real = halves.swap_remove(0);
+    let real = take(&mut halves, 0)?;
     call.pair(real, imaginary)
 }
 

@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, ScalarType, Size, Target};
 
 use super::{Parts, Rule};
-use crate::bounds::{At, created};
+use crate::bounds::{At, back, created};
 use crate::decompose::call::{Call, Results, Tensor, one, position};
 use crate::decompose::dtype::is_complex;
 use crate::decompose::ops::padded;
@@ -91,7 +91,7 @@ impl Transform {
             [only] => only.clone(),
             lines => call.concatenate(lines, self.axis)?,
         };
-        let last = line.rank() - 1;
+        let last = back(line.rank(), 1)?;
         let line = call.transpose(&line, self.axis, last)?;
         let matrix = call.turned(&matrix)?;
         let y = call.matmul(&line, &matrix)?;
@@ -120,7 +120,7 @@ impl Transform {
             _ => points.clone(),
         };
         let [cosines, sines] = self.waves(call, &inputs, &outputs, &points)?;
-        let last = x.real.rank() - 1;
+        let last = back(x.real.rank(), 1)?;
         let along = |call: &mut Call<'_>, x: &Tensor, matrix: &Tensor| {
             let matrix = call.cast(matrix, x.dtype)?;
             let line = call.transpose(x, self.axis, last)?;
@@ -412,7 +412,7 @@ fn short_time(call: &mut Call<'_>) -> Results {
     if rank == 1 {
         y = call.squeeze(&y, 0)?;
     }
-    let [real, imaginary] = halves(call, &y, rank - 1, frames.outputs)?;
+    let [real, imaginary] = halves(call, &y, back(rank, 1)?, frames.outputs)?;
     if is_complex(call.result(0)?.dtype) {
         return call.pair(real, imaginary);
     }
@@ -477,7 +477,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
 
 /// The elements of the last axis from one to another.
 fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> Maybe {
-    let at = x.rank() - 1;
+    let at = back(x.rank(), 1)?;
     if start == 0 && *x.extent(at)? == *end {
         return Ok(x.clone());
     }

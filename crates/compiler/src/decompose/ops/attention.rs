@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::activation::softmax_or_zero;
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -62,7 +62,8 @@ fn attend(call: &mut Call<'_>) -> Maybe {
     let mut may_be_empty = false;
     if call.bool("is_causal")? {
         let rank = scores.rank();
-        let (rows, columns) = (scores.extent(rank - 2)?.clone(), scores.extent(rank - 1)?.clone());
+        let (rows, columns) =
+            (scores.extent(back(rank, 2)?)?.clone(), scores.extent(back(rank, 1)?)?.clone());
         let ones = call.full(vec![rows, columns], Argument::Bool(true), ScalarType::Bool)?;
         let given = [("self", ones.argument())];
         let sizes = ones.sizes.clone();
@@ -73,7 +74,7 @@ fn attend(call: &mut Call<'_>) -> Maybe {
         may_be_empty = true;
         scores = masked(call, &scores, &mask)?;
     }
-    let at = scores.rank() - 1;
+    let at = back(scores.rank(), 1)?;
     let weights =
         if may_be_empty { softmax_or_zero(call, &scores, at)? } else { call.softmax(&scores, at)? };
     call.matmul(&weights, &value)

@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::special::bessel_0;
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_float;
 use crate::decompose::row::{Row, by};
@@ -346,7 +346,7 @@ fn meshgrid(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
     let mut order: Vec<usize> = (0..all.len()).collect();
     if call.has("indexing") && call.text("indexing")? == "xy" && order.len() > 1 {
-        order.swap(0, 1);
+        order.exchange(0, 1)?;
     }
     Ok(grid(call, &all, &order)?.into_iter().map(Made::Tensor).collect())
 }
@@ -426,13 +426,13 @@ fn diag_embed(call: &mut Call<'_>) -> Results {
         (first, second)
     };
     let matrices = embedded(call, &x, offset)?;
-    let mut rest = 0..rank - 2;
+    let mut rest = 0..back(rank, 2)?;
     let mut order = Vec::with_capacity(rank);
     for at in 0..rank {
         order.push(if at == first {
-            rank - 2
+            back(rank, 2)?
         } else if at == second {
-            rank - 1
+            back(rank, 1)?
         } else {
             rest.next().unwrap_or(0)
         });

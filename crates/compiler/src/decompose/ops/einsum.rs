@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
-use crate::bounds::At;
+use crate::bounds::{At, take};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
@@ -111,8 +111,8 @@ fn without_repeats(call: &mut Call<'_>, mut operand: Labelled) -> Result<Labelle
         let Labelled { tensor, mut labels } = operand;
         let label = *labels.at(first)?;
         let mut sizes = tensor.sizes.clone();
-        let length = sizes.remove(second);
-        sizes.remove(first);
+        let length = take(&mut sizes, second)?;
+        take(&mut sizes, first)?;
         sizes.push(length);
         let given = [
             ("self", tensor.argument()),
@@ -120,8 +120,8 @@ fn without_repeats(call: &mut Call<'_>, mut operand: Labelled) -> Result<Labelle
             ("dim2", Argument::Int(second as i64)),
         ];
         let tensor = call.emit("aten.diagonal_copy.default", &given, tensor.dtype, sizes)?;
-        labels.remove(second);
-        labels.remove(first);
+        take(&mut labels, second)?;
+        take(&mut labels, first)?;
         labels.push(label);
         operand = Labelled { tensor, labels };
     }

@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::At;
+use crate::bounds::{At, back, take};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -195,8 +195,8 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe 
         other => refuse!("`{other}` is not a way to pad"),
     };
     let mut sizes = x.sizes.clone();
-    for (back, pair) in pads.chunks(2).enumerate() {
-        let at = x.rank() - 1 - back;
+    for (nth, pair) in pads.chunks(2).enumerate() {
+        let at = back(x.rank(), nth + 1)?;
         *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
     }
     let given = [("self", x.argument()), ("padding", list(pads.iter().copied()))];
@@ -215,8 +215,8 @@ fn fits(x: &Tensor, pads: &[i64]) -> Result<(), Refusal> {
 fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> Maybe {
     fits(x, pads)?;
     let mut done = x.clone();
-    for (back, pair) in pads.chunks(2).enumerate() {
-        let at = x.rank() - 1 - back;
+    for (nth, pair) in pads.chunks(2).enumerate() {
+        let at = back(x.rank(), nth + 1)?;
         let ([before, after], Some(length)) = (pair, done.extent(at)?.fixed()) else {
             refuse!("a dimension whose size is unknown at compile time is padded");
         };
@@ -394,7 +394,7 @@ fn select_scatter(call: &mut Call<'_>) -> Results {
     if own.len() == 1 && source.rank() + 1 != x.rank() {
         let at = x.dimension(call.int("dim")?)?;
         let mut sizes = x.sizes.clone();
-        sizes.remove(at);
+        take(&mut sizes, at)?;
         source = call.expand(&source, sizes)?;
     }
     given.push(("src", source.argument()));

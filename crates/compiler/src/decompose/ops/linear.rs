@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, Size};
 
 use super::einsum;
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_integer;
 use crate::decompose::row::{Row, by};
@@ -105,7 +105,7 @@ pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
     if y.rank() == 1 {
         let column = call.unsqueeze(y, 1)?;
         let product = matmul(call, x, &column)?;
-        return call.squeeze(&product, product.rank() - 1);
+        return call.squeeze(&product, back(product.rank(), 1)?);
     }
     if y.rank() == 2 {
         let rows = flat(call, x)?;
@@ -115,22 +115,25 @@ pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
         sizes.push(y.extent(1)?.clone());
         return call.view(&product, sizes);
     }
-    let (left, x_matrix) = x.sizes.split_at(x.rank() - 2);
-    let (right, y_matrix) = y.sizes.split_at(y.rank() - 2);
+    let ([left @ .., rows, inner], [right @ .., other, columns]) = (x.extent(..)?, y.extent(..)?)
+    else {
+        refuse!("multiplies tensors of rank {} and {}", x.rank(), y.rank());
+    };
     let Some(batch) = size::broadcast(left, right) else {
         refuse!("the batches of the matrices do not broadcast");
     };
     let count = size::product(&batch);
     let mut sides = Vec::with_capacity(2);
-    for (side, matrix) in [(x, x_matrix), (y, y_matrix)] {
-        let spread = call.expand(side, [&batch, matrix].concat())?;
+    for (side, matrix) in
+        [(x, [rows.clone(), inner.clone()]), (y, [other.clone(), columns.clone()])]
+    {
+        let spread = call.expand(side, [&batch[..], &matrix].concat())?;
         let mut sizes = vec![count.clone()];
-        sizes.extend_from_slice(matrix);
+        sizes.extend(matrix);
         sides.push(call.view(&spread, sizes)?);
     }
     let product = call.bmm(sides.at(0)?, sides.at(1)?)?;
-    let mut sizes = batch;
-    sizes.extend([x_matrix.at(0)?.clone(), y_matrix.at(1)?.clone()]);
+    let sizes = [&batch[..], &[rows.clone(), columns.clone()]].concat();
     call.view(&product, sizes)
 }
 
@@ -231,7 +234,7 @@ fn inner(call: &mut Call<'_>) -> Results {
     let rows = flat(call, &y)?;
     let turned = call.turned(&rows)?;
     let product = call.matmul(&x, &turned)?;
-    let sizes = [x.sizes.part(..x.rank() - 1)?, y.sizes.part(..y.rank() - 1)?].concat();
+    let sizes = [x.sizes.part(..back(x.rank(), 1)?)?, y.sizes.part(..back(y.rank(), 1)?)?].concat();
     one(call.view(&product, sizes)?)
 }
 

@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::activation::log_softmax_of;
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -321,7 +321,7 @@ fn poisson(call: &mut Call<'_>) -> Results {
 fn apart(call: &mut Call<'_>, x: &Tensor, y: &Tensor, degree: f64, epsilon: f64) -> Maybe {
     let difference = call.subtract(x, y)?;
     let moved = call.add_number(&difference, epsilon)?;
-    call.norm(&moved, degree, &[moved.rank() - 1], false)
+    call.norm(&moved, degree, &[back(moved.rank(), 1)?], false)
 }
 
 fn triplet(call: &mut Call<'_>) -> Results {
@@ -345,7 +345,7 @@ fn cosine_embedding(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.tensor("input1")?, call.tensor("input2")?);
     let target = call.tensor("target")?;
     let margin = call.float("margin")?;
-    let at = x.rank() - 1;
+    let at = back(x.rank(), 1)?;
     let mut products = Vec::with_capacity(3);
     for (left, right) in [(&x, &y), (&x, &x), (&y, &y)] {
         let product = call.multiply(left, right)?;

@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
-use crate::bounds::At;
+use crate::bounds::{At, take};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -83,7 +83,7 @@ fn by_given(call: &mut Call<'_>, x: &Tensor, channels: [Option<Tensor>; 4], epsi
     let none = vec![Size::Fixed(0)];
     let types = vec![(x.dtype, x.sizes.clone()), (x.dtype, none.clone()), (x.dtype, none)];
     let operator = "aten._native_batch_norm_legit_no_training.default";
-    Ok(call.emit_several(operator, &given, types)?.swap_remove(0))
+    take(&mut call.emit_several(operator, &given, types)?, 0)
 }
 
 /// Without its mean, divided by its deviation.

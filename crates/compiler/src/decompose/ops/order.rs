@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -93,7 +93,7 @@ fn sorted(
     let (row, column) = (call.unsqueeze(&count, 0)?, call.unsqueeze(&count, 1)?);
     let values =
         if x.dtype == ScalarType::Bool { call.cast(x, ScalarType::UInt8)? } else { x.clone() };
-    let last = values.rank() - 1;
+    let last = back(values.rank(), 1)?;
     let moved = call.transpose(&values, at, last)?;
     // One is the element, the other runs over all.
     let (one, other) = (call.unsqueeze(&moved, last + 1)?, call.unsqueeze(&moved, last)?);
@@ -237,7 +237,7 @@ fn count_below(
         let no_number = call.test("isnan", values)?;
         below = call.logic("logical_or", &below, &no_number)?;
     }
-    let count = call.sum(&below, &[below.rank() - 1], false)?;
+    let count = call.sum(&below, &[back(below.rank(), 1)?], false)?;
     one(call.cast(&count, dtype)?)
 }
 

@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::{At, checked, product};
+use crate::bounds::{At, back, checked, product, take};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
@@ -126,15 +126,15 @@ fn pooled(
     match spatial {
         2 if x.rank() >= 3 && x.rank() <= 4 => pool(call, x, window, sizes.to_vec()),
         1 => {
-            let width = x.extent(x.rank() - 1)?;
+            let width = x.extent(back(x.rank(), 1)?)?;
             let planes = as_planes(call, x, &unit, width, &unit, &batch)?;
             let flat = with_unit_height(window);
-            let found = vec![batch, unit.clone(), unit, sizes.at(sizes.len() - 1)?.clone()];
+            let found = vec![batch, unit.clone(), unit, sizes.at(back(sizes.len(), 1)?)?.clone()];
             let done = pool(call, &planes, &flat, found)?;
             call.view(&done, sizes.to_vec())
         }
         3 => {
-            let at = x.rank() - 3;
+            let at = back(x.rank(), 3)?;
             let (depth, height, width) = (x.extent(at)?, x.extent(at + 1)?, x.extent(at + 2)?);
             let planes = as_planes(call, x, height, width, depth, &batch)?;
             let last = part(window, 1..3)?;
@@ -178,7 +178,7 @@ fn with_unit_height(window: &Window) -> Window {
 }
 
 fn max_planes(call: &mut Call<'_>, x: &Tensor, window: &Window, sizes: Vec<Size>) -> Maybe {
-    Ok(max_planes_indices(call, x, window, sizes)?.swap_remove(0))
+    take(&mut max_planes_indices(call, x, window, sizes)?, 0)
 }
 
 fn max_planes_indices(
@@ -223,11 +223,11 @@ fn max_pool_indices(call: &mut Call<'_>) -> Results {
             Ok(both.into_iter().map(Made::Tensor).collect())
         }
         1 => {
-            let batch = size::product(x.extent(..x.rank() - 1)?);
+            let batch = size::product(x.extent(..back(x.rank(), 1)?)?);
             let unit = Size::Fixed(1);
-            let width = x.extent(x.rank() - 1)?;
+            let width = x.extent(back(x.rank(), 1)?)?;
             let planes = as_planes(call, &x, &unit, width, &unit, &batch)?;
-            let found = vec![batch, unit.clone(), unit, sizes.at(sizes.len() - 1)?.clone()];
+            let found = vec![batch, unit.clone(), unit, sizes.at(back(sizes.len(), 1)?)?.clone()];
             let flat = with_unit_height(&window);
             let mut results = Vec::with_capacity(2);
             for tensor in max_planes_indices(call, &planes, &flat, found)? {
@@ -274,7 +274,7 @@ fn adaptive_average(call: &mut Call<'_>) -> Results {
     let sizes = call.result(0)?.sizes.clone();
     let spatial = dimensions_of(call);
     let pool = |call: &mut Call<'_>, x: &Tensor, _: &Window, sizes: Vec<Size>| {
-        let wanted = call.sizes_argument(size::at(&sizes, sizes.len() - 2..)?)?;
+        let wanted = call.sizes_argument(size::at(&sizes, back(sizes.len(), 2)?..)?)?;
         let given = [("self", x.argument()), ("output_size", wanted)];
         call.emit("aten._adaptive_avg_pool2d.default", &given, x.dtype, sizes)
     };

@@ -3,7 +3,7 @@
 use coremill_pt2::{Argument, Size};
 
 use super::linear::affine;
-use crate::bounds::{At, checked};
+use crate::bounds::{At, checked, take};
 use crate::decompose::call::{Call, Made, Results, Tensor};
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
@@ -205,7 +205,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
                 all.push(state);
             }
         }
-        x = if ways.len() == 1 { ways.swap_remove(0) } else { call.concatenate(&ways, 2)? };
+        x = if ways.len() == 1 { take(&mut ways, 0)? } else { call.concatenate(&ways, 2)? };
     }
     if batch_first {
         x = call.transpose(&x, 0, 1)?;

@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::{At, created};
+use crate::bounds::{At, back, created};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::{is_complex, is_float, is_integer};
 use crate::decompose::row::{Row, by, to};
@@ -604,7 +604,7 @@ fn distances_between(call: &mut Call<'_>, x: &Tensor, y: &Tensor, degree: f64) -
     let left = call.unsqueeze(x, x.rank() - 1)?;
     let right = call.unsqueeze(y, y.rank() - 2)?;
     let difference = call.subtract(&left, &right)?;
-    call.norm(&difference, degree, &[difference.rank() - 1], false)
+    call.norm(&difference, degree, &[back(difference.rank(), 1)?], false)
 }
 
 /// Every row from those after it.
@@ -629,7 +629,7 @@ fn pairwise(call: &mut Call<'_>) -> Results {
     let difference = call.subtract(&x, &y)?;
     let moved = call.add_number(&difference, epsilon)?;
     let keep = call.bool("keepdim")?;
-    one(call.norm(&moved, degree, &[moved.rank() - 1], keep)?)
+    one(call.norm(&moved, degree, &[back(moved.rank(), 1)?], keep)?)
 }
 
 fn distance(call: &mut Call<'_>) -> Results {

@@ -5,7 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::linear::product;
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder};
 use crate::lower::call::{Call, Results};
@@ -268,11 +268,11 @@ fn grouped_attention(
     }
     let each = (many / few) as i64;
     let sizes = builder.dims(query)?;
-    let targets = *sizes.at(rank - 2)?;
+    let targets = *sizes.at(back(rank, 2)?)?;
     let stack = |builder: &mut Builder, x: ValueId| {
         let mut sizes = builder.dims(x)?;
-        *sizes.at_mut(rank - 3)? = Int::Known(few as i64);
-        *sizes.at_mut(rank - 2)? = match targets {
+        *sizes.at_mut(back(rank, 3)?)? = Int::Known(few as i64);
+        *sizes.at_mut(back(rank, 2)?)? = match targets {
             Int::Known(targets) => Int::Known(targets * each),
             Int::Computed(_) => Int::Known(-1),
         };
@@ -302,7 +302,7 @@ fn grouped_attention(
     };
     let attended = attend(builder, Attention { query, key, value, mask, scale }, decompose)?;
     let mut result = sizes;
-    *result.at_mut(rank - 1)? = builder.dim(value, rank - 1)?;
+    *result.at_mut(back(rank, 1)?)? = builder.dim(value, back(rank, 1)?)?;
     let value = builder.reshape(attended.value, &result)?;
     Ok(Attended { value, weights: None })
 }
@@ -318,7 +318,8 @@ fn causal_mask(
     if rank < 2 || key_rank < 2 {
         refuse!("`query` has rank {rank}; accepted are 2 and more");
     }
-    let (targets, sources) = (builder.dim(query, rank - 2)?, builder.dim(key, key_rank - 2)?);
+    let (targets, sources) =
+        (builder.dim(query, back(rank, 2)?)?, builder.dim(key, back(key_rank, 2)?)?);
     if let (Some(targets), Some(sources)) = (targets.known(), sources.known()) {
         let rows = (0..targets).flat_map(|row| {
             (0..sources).map(move |column| if column <= row { 0.0 } else { f32::MIN })

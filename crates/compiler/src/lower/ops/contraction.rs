@@ -9,7 +9,7 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::Argument;
 
 use super::linear::product;
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
@@ -90,15 +90,15 @@ impl Labelled {
                 (0..rank).filter(|&axis| axis != first && axis != second).collect();
             order.extend([first, second]);
             let square = builder.transpose(this.value, &order)?;
-            let Some(extent) = *builder.extents(square).at(rank - 1)? else {
+            let Some(extent) = *builder.extents(square).at(back(rank, 1)?)? else {
                 refuse!("a diagonal of an axis whose size is not known is not lowered");
             };
-            let mut sizes = builder.dims(square)?.part(..rank - 2)?.to_vec();
+            let mut sizes = builder.dims(square)?.part(..back(rank, 2)?)?.to_vec();
             sizes.push(Int::Known((extent * extent) as i64));
             let flat = builder.reshape(square, &sizes)?;
-            let value = builder.strided_slice(flat, rank - 2, 0, None, extent as i64 + 1)?;
-            let mut labels = Vec::with_capacity(rank - 1);
-            for &axis in order.part(..rank - 2)? {
+            let value = builder.strided_slice(flat, back(rank, 2)?, 0, None, extent as i64 + 1)?;
+            let mut labels = Vec::with_capacity(back(rank, 1)?);
+            for &axis in order.part(..back(rank, 2)?)? {
                 labels.push(*this.labels.at(axis)?);
             }
             labels.push(label);

@@ -13,7 +13,7 @@ use coremill_tensor::DType;
 use super::index::written_along;
 use super::scan::accumulated_together;
 use super::shape::{Range, full, replaced, taken_at, to_sizes};
-use crate::bounds::At;
+use crate::bounds::{At, take};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Arg;
 use crate::lower::call::{Call, Results};
@@ -505,7 +505,7 @@ fn rolled<'p>(
     )?;
     match results {
         Some(mut results) => {
-            results.remove(0);
+            take(&mut results, 0)?;
             Ok(results)
         }
         None => Ok(vec![Lowered::Refused; call.node.outputs.len()]),

@@ -5,6 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::operand::{Operand, scalar};
+use crate::bounds::back;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -226,7 +227,7 @@ fn triangle(call: &mut Call<'_, '_>, lower: bool) -> Results {
             [("x", x.into()), ("lower", int32(below)?.into()), ("upper", int32(above)?.into())],
         )?,
         None => {
-            let (rows, columns) = (call.dim(x, rank - 2)?, call.dim(x, rank - 1)?);
+            let (rows, columns) = (call.dim(x, back(rank, 2)?)?, call.dim(x, back(rank, 1)?)?);
             let (row, column) = row_and_column(call, rows, columns)?;
             let offset = call.binary(OpKind::Sub, column, row)?;
             let diagonal: Arg = match diagonal {

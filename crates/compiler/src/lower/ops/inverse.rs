@@ -9,7 +9,7 @@ use coremill_tensor::DType;
 
 use super::linear::product;
 use super::shape::{expanded, to_sizes};
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -81,10 +81,10 @@ fn eliminate(
         // Batches of batches are one.
         let dims = builder.dims(x)?;
         let mut beside_dims = builder.dims(beside)?;
-        let columns = *beside_dims.at(rank - 1)?;
+        let columns = *beside_dims.at(back(rank, 1)?)?;
         let side = Int::Known(extent);
         let flat = builder.reshape(x, &[Int::Known(-1), side, side])?;
-        for (beside, own) in beside_dims.iter_mut().zip(dims.part(..rank - 2)?) {
+        for (beside, own) in beside_dims.iter_mut().zip(dims.part(..back(rank, 2)?)?) {
             *beside = *own;
         }
         let beside = expanded(builder, beside, &beside_dims)?;
@@ -92,10 +92,10 @@ fn eliminate(
         let eliminated = eliminate(builder, flat, beside, extent)?;
         return Ok(Eliminated {
             beside: to_sizes(builder, eliminated.beside, &beside_dims)?,
-            determinant: to_sizes(builder, eliminated.determinant, dims.part(..rank - 2)?)?,
+            determinant: to_sizes(builder, eliminated.determinant, dims.part(..back(rank, 2)?)?)?,
         });
     }
-    let (rows, columns) = (rank - 2, rank - 1);
+    let (rows, columns) = (back(rank, 2)?, back(rank, 1)?);
     let mut work = builder.concat(&[x, beside], columns)?;
     let mut determinant = None;
     let numbers: Vec<i32> = (0..extent as i32).collect();
@@ -167,7 +167,8 @@ fn alongside(builder: &mut Builder, x: ValueId, matrix: ValueId) -> Result<Value
     }
     // Nothing times the batch, plus the matrix.
     let nothing = builder.scaled(x, 0.0)?;
-    let nothing = builder.reduced(OpKind::ReduceSum, nothing, &[builder.rank(x) - 1], true)?;
+    let nothing =
+        builder.reduced(OpKind::ReduceSum, nothing, &[back(builder.rank(x), 1)?], true)?;
     builder.binary(OpKind::Add, nothing, matrix)
 }
 
@@ -193,7 +194,7 @@ fn determinant(call: &mut Call<'_, '_>) -> Results {
     }
     let extent = square_extent(call, x, name)?;
     let rank = call.rank(x);
-    let column = call.slice(x, rank - 1, 0, Some(1))?;
+    let column = call.slice(x, back(rank, 1)?, 0, Some(1))?;
     let eliminated = eliminate(call, x, column, extent)?;
     call.give(eliminated.determinant)
 }

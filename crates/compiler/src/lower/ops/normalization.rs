@@ -4,7 +4,7 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 
-use crate::bounds::{At, created};
+use crate::bounds::{At, back, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -433,7 +433,7 @@ fn beside_its_opposite(
     count: usize,
     epsilon: f64,
 ) -> Result<ValueId, Refusal> {
-    let last = builder.rank(x) - 1;
+    let last = back(builder.rank(x), 1)?;
     let opposite = builder.scaled(x, -1.0)?;
     let both = builder.concat(&[x, opposite], last)?;
     let weight = match weight {

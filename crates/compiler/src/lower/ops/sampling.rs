@@ -294,9 +294,9 @@ pub(crate) fn cubic_weights(
     // Each by Horner's rule: a x³ + b x² + c x + d.
     let mut polynomial = |terms: [f32; 4]| {
         let mut value = builder.binary(OpKind::Mul, distance, terms[0])?;
-        for term in &terms[1..3] {
-            if *term != 0.0 {
-                value = builder.binary(OpKind::Add, value, *term)?;
+        for term in [terms[1], terms[2]] {
+            if term != 0.0 {
+                value = builder.binary(OpKind::Add, value, term)?;
             }
             value = builder.binary(OpKind::Mul, value, distance)?;
         }

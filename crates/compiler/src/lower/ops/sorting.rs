@@ -5,7 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::reduction::Axes;
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -156,7 +156,7 @@ fn is_in(call: &mut Call<'_, '_>) -> Results {
     let line = call.expand_dims(line, &[-1])?;
     let hit = call.binary(OpKind::Equal, line, tests)?;
     let hit = call.cast(hit, DType::Fp32)?;
-    let last = call.rank(hit) - 1;
+    let last = back(call.rank(hit), 1)?;
     let any = call.reduce(OpKind::ReduceMax, hit, &Axes { axes: vec![last], keep: false })?;
     let mut y = call.cast(any, DType::Bool)?;
     if rank > 4 {
@@ -375,7 +375,7 @@ fn below(
     let kind = if or_equal { OpKind::GreaterEqual } else { OpKind::Greater };
     let passed = builder.binary(kind, line, edges)?;
     let passed = builder.cast(passed, DType::Int32)?;
-    let last = builder.rank(passed) - 1;
+    let last = back(builder.rank(passed), 1)?;
     let axes = Axes { axes: vec![last], keep: false };
     let count = builder.reduce(OpKind::ReduceSum, passed, &axes)?;
     if rank > 4 { builder.reshape(count, &sizes) } else { Ok(count) }

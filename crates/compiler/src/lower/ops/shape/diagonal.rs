@@ -7,6 +7,7 @@ use coremill_mil::ir::ValueId;
 use super::mapped;
 use super::reshape::to_sizes;
 use super::slice::{Range, sliced};
+use crate::bounds::back;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
@@ -57,7 +58,7 @@ fn in_rows(
     };
     let diagonal = Diagonal::of(*rows as i64, *columns as i64, offset)?;
     let mut order: Vec<_> = (0..rank).filter(|&axis| axis != first && axis != second).collect();
-    let mut sizes = Vec::with_capacity(rank - 1);
+    let mut sizes = Vec::with_capacity(back(rank, 1)?);
     for &axis in &order {
         sizes.push(builder.dim(x, axis)?);
     }
@@ -80,6 +81,6 @@ fn taken(
     axes: [i64; 2],
 ) -> Result<ValueId, Refusal> {
     let (rows, _, diagonal) = in_rows(builder, x, offset, axes)?;
-    let last = builder.rank(rows) - 1;
+    let last = back(builder.rank(rows), 1)?;
     sliced(builder, rows, last, diagonal.range())
 }

@@ -8,7 +8,7 @@ use super::join::joined;
 use super::mapped;
 use super::reshape::{resized, to_sizes};
 use super::slice::{Range, sliced};
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results, normalized};
@@ -58,7 +58,7 @@ pub(super) fn swapped(
     if order.is_empty() {
         return Ok(x);
     }
-    order.swap(first, second);
+    order.exchange(first, second)?;
     builder.transpose(x, &order)
 }
 
@@ -139,7 +139,7 @@ fn as_images(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [Int; 3]), R
     let [.., channels, height, width] = dims[..] else {
         refuse!("a tensor of rank {} is not an image", dims.len());
     };
-    let batch = builder.product(dims.part(..dims.len() - 3)?)?;
+    let batch = builder.product(dims.part(..back(dims.len(), 3)?)?)?;
     let images = to_sizes(builder, x, &[batch, channels, height, width])?;
     Ok((images, [channels, height, width]))
 }
@@ -162,7 +162,7 @@ fn pixel_shuffle(call: &mut Call<'_, '_>) -> Results {
         let parts = to_sizes(call, images, &[pixels, known, known, height, width])?;
         call.transpose(parts, &[0, 3, 1, 4, 2])?
     };
-    let mut sizes = dims.part(..dims.len() - 3)?.to_vec();
+    let mut sizes = dims.part(..back(dims.len(), 3)?)?.to_vec();
     sizes.push(call.floor_div_ints(channels, Int::Known(factor * factor))?);
     sizes.push(call.mul_ints(height, known)?);
     sizes.push(call.mul_ints(width, known)?);
@@ -189,7 +189,7 @@ fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Results {
         let parts = to_sizes(call, images, &[pixels, rows, known, columns, known])?;
         call.transpose(parts, &[0, 2, 4, 1, 3])?
     };
-    let mut sizes = dims.part(..dims.len() - 3)?.to_vec();
+    let mut sizes = dims.part(..back(dims.len(), 3)?)?.to_vec();
     sizes.push(call.mul_ints(channels, Int::Known(factor * factor))?);
     sizes.extend([rows, columns]);
     let y = resized(call, shuffled, &sizes)?;

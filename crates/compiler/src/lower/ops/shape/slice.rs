@@ -7,7 +7,7 @@ use coremill_mil::ops::OpKind;
 
 use super::write::empty;
 use super::{mapped, mapped_to_all};
-use crate::bounds::{At, created};
+use crate::bounds::{At, back, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32, operation};
 use crate::lower::call::{Call, Results};
@@ -303,7 +303,7 @@ fn split_into(call: &mut Call<'_, '_>, sections: i64, axis: Option<usize>) -> Re
 fn axis_or(call: &mut Call<'_, '_>, x: ValueId, axis: Option<usize>) -> Result<usize, Refusal> {
     match axis {
         Some(_) if call.rank(x) == 0 => refuse!("a tensor without axes cannot be split"),
-        Some(axis) => Ok(axis.min(call.rank(x) - 1)),
+        Some(axis) => Ok(axis.min(back(call.rank(x), 1)?)),
         None => call.axis("dim", call.rank(x)),
     }
 }
@@ -337,8 +337,8 @@ fn split(
     if let (Some(mut sizes), Some(extent)) =
         (known, builder.shape(x).get(axis).and_then(Dim::known))
     {
-        let before: i64 = sizes.part(..sizes.len() - 1)?.iter().sum();
-        let last = sizes.len() - 1;
+        let before: i64 = sizes.part(..back(sizes.len(), 1)?)?.iter().sum();
+        let last = back(sizes.len(), 1)?;
         *sizes.at_mut(last)? = extent as i64 - before;
         if sizes.contains(&0) {
             let sizes: Vec<_> = sizes.into_iter().map(Int::Known).collect();

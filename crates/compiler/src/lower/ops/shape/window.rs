@@ -9,7 +9,7 @@ use super::mapped;
 use super::pad::padded_with;
 use super::reshape::{put_back, resized, to_sizes};
 use super::slice::{Range, sliced};
-use crate::bounds::{At, Checked, checked, created};
+use crate::bounds::{At, Checked, checked, created, take};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -133,7 +133,7 @@ fn columns(call: &mut Call<'_, '_>) -> Results {
     let each = (checked(rows) * columns).get()?;
     let mut sizes = vec![batch, Int::Known(all), Int::Known(each)];
     if without_batch {
-        sizes.remove(0);
+        take(&mut sizes, 0)?;
     }
     let cut = if call.dtype(x) == DType::Fp32 {
         let weight = call.constant(patches.pickers(channels as usize)?);
