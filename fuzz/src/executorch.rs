@@ -1,8 +1,8 @@
 //! What the fuzz targets of ExecuTorch's files check: no reader panics, and what was read is written so that it
 //! reads the same.
 
-use coremill_pte::coreml::{Directory, Payload, Reference};
-use coremill_pte::{ExternalData, from_buffer, to_data};
+use coremill_pte::coreml::{Description, Directory, Payload, Reference};
+use coremill_pte::{Data, ExternalData, from_buffer, to_data};
 use coremill_tensor::Buffer;
 
 pub(crate) fn program(data: &[u8]) {
@@ -29,9 +29,11 @@ pub(crate) fn payload(data: &[u8]) {
         let again = Reference::read(&Buffer::from(reference.to_bytes()));
         assert_eq!(again.expect("what is written is sound"), Some(reference));
     }
+    let data = Data::from(data);
     let Ok(directory) = Directory::read(&data) else { return };
+    let _ = Description::of(&directory).is_ok();
     let written = directory.to_data().expect("what was read is writable");
-    let again = Directory::read(&written.to_buffer()).expect("what is written is sound");
+    let again = Directory::read(&written).expect("what is written is sound");
     assert_eq!(again, directory);
     if let Ok(payload) = Payload::read(&data) {
         let _ =

@@ -22,7 +22,7 @@ use coremill_tensor::DType;
 
 use crate::error::{CoremillStatus, Failure, Result, c_text, guard};
 use crate::handle::Table;
-use crate::hooks::{CoremillHooks, CoremillOperation};
+use crate::hooks::{CoremillHooks, CoremillOperation, Symbols};
 use crate::model::{CoremillModel, MODELS, Model, What, put};
 use crate::options::{array, text};
 use crate::tensor::{
@@ -46,6 +46,7 @@ struct Method {
     /// The thread that uses the instance, by [`this_thread`]; 0 for none.
     user: AtomicUsize,
     ports: [Vec<Named>; 3],
+    symbols: Arc<Symbols>,
 }
 
 enum Instance {
@@ -81,7 +82,9 @@ impl Method {
         let name = model.method(name)?.to_owned();
         let instance = Instance::new(&model, &name)?;
         let ports = instance.ports()?;
-        Ok(Method { model, name, instance: Mutex::new(instance), user: AtomicUsize::new(0), ports })
+        let symbols = model.symbols(&name);
+        let (instance, user) = (Mutex::new(instance), AtomicUsize::new(0));
+        Ok(Method { model, name, instance, user, ports, symbols })
     }
 
     fn lock(&self) -> Result<InUse<'_>> {
@@ -344,7 +347,7 @@ impl Method {
         #[cfg(feature = "host")]
         let mut observe = |kind: &str, name: &str, value: &Computed| {
             if let (Some(show), Computed::Array(array)) = (hooks.value, value) {
-                show_value(&self.model, kind, name, array, |operation, tensor| {
+                show_value(&self.symbols, kind, name, array, |operation, tensor| {
                     show(hooks.context, operation, tensor);
                 });
             }
@@ -393,7 +396,7 @@ impl Method {
         drop(instance);
         if let Some(report) = hooks.operation {
             for span in spans {
-                self.model.symbols.describe(&span.label, &span.value, |operation| {
+                self.symbols.describe(&span.label, &span.value, |operation| {
                     let operation = CoremillOperation {
                         start: span.start.saturating_duration_since(start).as_nanos() as u64,
                         duration: span.elapsed.as_nanos() as u64,
@@ -482,7 +485,7 @@ fn run_program(
 /// Shows a value of a model: floats in 32 bits, truth values in bytes, integers in 32 bits.
 #[cfg(feature = "host")]
 fn show_value(
-    model: &Model,
+    symbols: &Symbols,
     kind: &str,
     name: &str,
     array: &coremill_engine::Array,
@@ -497,7 +500,7 @@ fn show_value(
         Elements::Texts(_) => return,
     };
     let tensor = CoremillTensor::shown(scalar_type, array.shape(), &bytes);
-    model.symbols.describe(kind, name, |operation| show(&operation, &tensor));
+    symbols.describe(kind, name, |operation| show(&operation, &tensor));
 }
 
 #[cfg(feature = "host")]

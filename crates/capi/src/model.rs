@@ -61,7 +61,8 @@ pub(crate) struct Model {
     methods: Vec<(String, CString)>,
     /// The method that is meant where none is named.
     default: Option<String>,
-    pub(crate) symbols: Symbols,
+    /// How operations are called: by all methods alike, or by the methods of a program.
+    symbols: Vec<Arc<Symbols>>,
 }
 
 pub(crate) enum What {
@@ -137,8 +138,9 @@ impl Model {
             return Model::from_program(program, options);
         }
         let Some(reference) = Reference::read(&bytes).map_err(Failure::model)? else {
-            let shared = || Shared::new(Data::from(bytes.clone()), false);
-            return Model::from_payload(&bytes, shared, None, options);
+            let directory = Data::from(bytes);
+            let shared = || Shared::new(directory.clone(), false);
+            return Model::from_payload(&directory, shared, None, options);
         };
         let directory = find(&reference.key)?;
         let mut hasher = blake3::Hasher::new();
@@ -149,6 +151,7 @@ impl Model {
         hashed.map_err(Failure::model)?;
         hasher.update(format!("{options:?}").as_bytes());
         let hash = *hasher.finalize().as_bytes();
+        let directory = Data::from(directory);
         let shared = || {
             let mut models = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
             let models = models.get_or_insert_with(HashMap::new);
@@ -156,7 +159,7 @@ impl Model {
             if let Some(shared) = models.get(&hash).and_then(Weak::upgrade) {
                 return Ok(shared);
             }
-            let made = Shared::new(Data::from(directory.clone()), true)?;
+            let made = Shared::new(directory.clone(), true)?;
             models.insert(hash, Arc::downgrade(&made));
             Ok(made)
         };
@@ -164,7 +167,7 @@ impl Model {
     }
 
     fn from_payload(
-        directory: &Buffer,
+        directory: &Data,
         shared: impl FnOnce() -> Result<Arc<Shared>>,
         function: Option<String>,
         options: Options,
@@ -178,6 +181,7 @@ impl Model {
         };
         let symbols = payload.debug_info().map_err(Failure::model)?;
         let symbols = symbols.as_ref().map(Symbols::new).unwrap_or_default();
+        let symbols = vec![Arc::new(symbols)];
         // A reference goes to a function, whatever methods the metadata tells apart.
         if let Some(function) = function {
             payload.metadata.interface(Some(&function)).map_err(Failure::model)?;
@@ -203,13 +207,17 @@ impl Model {
                 delegate.compile_specs.splice(0..0, options.specs());
             }
         }
-        let mut symbols = DebugInfo::default();
-        let delegates = program.plans.iter().flat_map(|plan| &plan.delegates);
-        for delegate in delegates.filter(|delegate| delegate.id == BACKEND) {
-            let info = Payload::of(&program, delegate).and_then(|payload| payload.debug_info());
-            if let Some(info) = info.map_err(Failure::model)? {
-                symbols.debug_symbol_to_handles.extend(info.debug_symbol_to_handles);
+        // Methods are exported one by one: each counts nodes, and names values, anew.
+        let mut symbols = Vec::with_capacity(program.plans.len());
+        for plan in &program.plans {
+            let mut of_plan = DebugInfo::default();
+            for delegate in plan.delegates.iter().filter(|delegate| delegate.id == BACKEND) {
+                let info = Payload::of(&program, delegate).and_then(|payload| payload.debug_info());
+                if let Some(info) = info.map_err(Failure::model)? {
+                    of_plan.debug_symbol_to_handles.extend(info.debug_symbol_to_handles);
+                }
             }
+            symbols.push(Arc::new(Symbols::new(&of_plan)));
         }
         let load = LoadOptions {
             threads: options.threads,
@@ -222,7 +230,6 @@ impl Model {
             [only] => Some(only.clone()),
             several => several.iter().find(|name| *name == "forward").cloned(),
         };
-        let symbols = Symbols::new(&symbols);
         Ok(Model::new(What::Program(program), options, methods, default, symbols))
     }
 
@@ -231,18 +238,16 @@ impl Model {
             |error: &dyn std::fmt::Display| Failure::model(format!("{}: {error}", path.display()));
         let metadata = std::fs::metadata(path).map_err(|error| fault(&error))?;
         if metadata.is_dir() {
-            #[cfg(feature = "host")]
-            {
-                let (directory, default) = crate::model::directory::read(path)?;
-                let directory = directory.to_data().map_err(|error| fault(&error))?;
-                let buffer = directory.to_buffer();
-                return Model::from_bytes(buffer, |_| Err(no_data()), options).map(|mut model| {
-                    model.default = model.default.take().or(default);
-                    model
-                });
+            let (directory, default) = directory::read(path)?;
+            let directory = directory.to_data().map_err(|error| fault(&error))?;
+            let shared = || Shared::new(directory.clone(), false);
+            let mut model = Model::from_payload(&directory, shared, None, options)?;
+            // Its only function has a name, unlike a delegate's.
+            if let [only] = &mut model.methods[..] {
+                *only = (default.clone(), c_text(&default));
             }
-            #[cfg(not(feature = "host"))]
-            return Err(fault(&"packages can be loaded with the feature `host` alone"));
+            model.default = Some(default);
+            return Ok(model);
         }
         let bytes = Buffer::map(path).map_err(|error| fault(&error))?;
         Model::from_bytes(bytes, |_| Err(no_data()), options).map_err(|failure| {
@@ -258,7 +263,7 @@ impl Model {
         options: Options,
         methods: Vec<String>,
         default: Option<String>,
-        symbols: Symbols,
+        symbols: Vec<Arc<Symbols>>,
     ) -> Model {
         let methods = methods.into_iter().map(|name| (name.clone(), c_text(&name))).collect();
         Model { what, options, methods, default, symbols }
@@ -277,6 +282,15 @@ impl Model {
             }
             None => Err(Failure::missing(format!("name a method: there are {}", names()))),
         }
+    }
+
+    /// How the operations of a method are called.
+    pub(crate) fn symbols(&self, method: &str) -> Arc<Symbols> {
+        let at = match self.symbols.len() {
+            1 => Some(0),
+            _ => self.methods.iter().position(|(known, _)| known == method),
+        };
+        at.and_then(|at| self.symbols.get(at)).cloned().unwrap_or_default()
     }
 
     /// An instance of a method of a model, with states of its own.
@@ -449,15 +463,10 @@ pub(crate) unsafe fn put<T>(target: *mut T, value: impl FnOnce() -> T, what: &st
 }
 
 /// Packages and compiled models on disk, as what delegates are given.
-#[cfg(feature = "host")]
 mod directory {
     use std::path::Path;
 
-    use coremill_mil::model::{FeatureDescription, Model};
-    use coremill_mil::{compiled, package};
-    use coremill_pte::coreml::{
-        COMPILED, Directory, Interface, METADATA, Metadata, Methods, PACKAGE,
-    };
+    use coremill_pte::coreml::{COMPILED, Description, Directory, METADATA, Metadata, PACKAGE};
     use coremill_tensor::Buffer;
 
     use crate::error::{Failure, Result};
@@ -465,47 +474,27 @@ mod directory {
     /// Deeper than any model.
     const MAX_DEPTH: usize = 16;
 
-    /// The directory, and the function that is meant where none is named.
-    pub(super) fn read(path: &Path) -> Result<(Directory, Option<String>)> {
+    /// The directory, and the function that is meant where none is named. The model's files are mapped, not read.
+    pub(super) fn read(path: &Path) -> Result<(Directory, String)> {
         let fault =
             |error: &dyn std::fmt::Display| Failure::model(format!("{}: {error}", path.display()));
-        let is_package = path.join("Manifest.json").exists();
-        let is_compiled =
-            ["coremldata.bin", "model.mil"].iter().any(|name| path.join(name).exists());
-        if !is_package && !is_compiled {
-            return Err(fault(&"the directory is neither a package nor a compiled model"));
-        }
-        // These errors name the path.
-        let (model, root) = match is_package {
-            true => (package::read(path).map_err(Failure::model)?, PACKAGE),
-            false => (compiled::read(path).map_err(Failure::model)?, COMPILED),
+        let has = |name: &str| path.join(name).exists();
+        let root = match (has("Manifest.json"), has("coremldata.bin")) {
+            (true, _) => PACKAGE,
+            (false, true) => COMPILED,
+            (false, false) => {
+                return Err(fault(&"the directory is neither a package nor a compiled model"));
+            }
         };
         let mut directory = Directory::new("lowered_module");
-        let metadata = Metadata {
-            identifier: path.display().to_string(),
-            methods: methods(&model),
-            unknown: Default::default(),
-        };
+        add(&mut directory, path, root, 0)?;
+        let Description { methods, default } =
+            Description::of(&directory).map_err(|error| fault(&error))?;
+        let identifier = path.display().to_string();
+        let metadata = Metadata { identifier, methods, unknown: Default::default() };
         let metadata = Buffer::from(metadata.to_bytes());
         directory.insert(METADATA, metadata).map_err(|error| fault(&error))?;
-        add(&mut directory, path, root, 0)?;
-        let default = Some(model.default_function_name().to_owned());
         Ok((directory, default))
-    }
-
-    fn methods(model: &Model) -> Methods {
-        let names = |features: &[FeatureDescription]| {
-            features.iter().map(|feature| feature.name.clone()).collect()
-        };
-        let interfaces: Vec<_> = model
-            .signatures()
-            .iter()
-            .map(|signature| {
-                let (inputs, outputs) = (names(signature.inputs), names(signature.outputs));
-                (signature.name.to_owned(), Interface { inputs, outputs })
-            })
-            .collect();
-        Methods::Several(interfaces)
     }
 
     fn add(directory: &mut Directory, from: &Path, to: &str, depth: usize) -> Result {

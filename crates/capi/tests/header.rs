@@ -29,9 +29,6 @@ fn the_header_is_up_to_date() {
 }
 
 fn generate(root: &Path) -> String {
-    let sources = std::fs::read_dir(root.join("src")).expect("there are sources");
-    let mut sources: Vec<_> = sources.map(|entry| entry.expect("it can be read").path()).collect();
-    sources.sort();
     let config = cbindgen::Config {
         language: cbindgen::Language::C,
         header: Some(HEAD.to_owned()),
@@ -52,9 +49,8 @@ fn generate(root: &Path) -> String {
         },
         ..Default::default()
     };
-    let builder = sources
-        .iter()
-        .fold(cbindgen::Builder::new().with_config(config), |builder, path| builder.with_src(path));
+    // The modules are found from there.
+    let builder = cbindgen::Builder::new().with_config(config).with_src(root.join("src/lib.rs"));
     let mut text = Vec::new();
     builder.generate().expect("the sources can be read").write(&mut text);
     String::from_utf8(text).expect("the header is text")

@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::*;
@@ -11,6 +12,14 @@ use coremill_capi::error::CoremillStatus as Status;
 use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::*;
+use coremill_mil::{compiled, verify};
+use coremill_pte::Data;
+use coremill_pte::coreml::{BACKEND, DEBUG_INFO, DebugInfo, Directory, PathPart};
+use coremill_pte::program::{
+    Chain, Delegate, Instruction, Place, Placement, Plan, Program, ScalarType, Tensor as Planned,
+    Value as Planning, ValueId,
+};
+use coremill_tensor::Buffer;
 
 #[test]
 fn a_model_runs_on_the_callers_memory() {
@@ -58,6 +67,67 @@ fn packages_name_their_functions() {
     assert_eq!(fails(status, Status::NotFound), "no method `third`; there are `main`, `other`");
 }
 
+/// The names that are read without the rest of a model are those that its reader finds, in their order.
+#[test]
+fn golden_packages_name_their_inputs_and_outputs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mil/tests/packages");
+    let mut judged = 0;
+    for entry in std::fs::read_dir(golden).expect("there are packages") {
+        let path = entry.expect("it can be read").path();
+        let source = coremill_mil::package::read(&path).expect("it is sound");
+        let compiled =
+            folder.path().join(path.with_extension("mlmodelc").file_name().expect("a name"));
+        let verified = verify::verify(&source).expect("it is sound");
+        compiled::write(&compiled, &verified, &Default::default()).expect("it can be written");
+        for path in [&path, &compiled] {
+            let model = load_file(path);
+            let mut count = 0;
+            // SAFETY: there is memory for a number.
+            ok(unsafe { coremill_model_method_count(model, &mut count) });
+            assert_eq!(count, source.signatures().len(), "{}", path.display());
+            for signature in source.signatures() {
+                let function = CString::new(signature.name).expect("no zero");
+                let mut method = CoremillMethod { id: 0 };
+                // SAFETY: the name ends in a zero.
+                let status = unsafe { coremill_method_load(model, function.as_ptr(), &mut method) };
+                if status != Status::Ok {
+                    // A classifier gives the name of a class.
+                    assert!(message().ends_with("accepted are tensors"), "{}", message());
+                    continue;
+                }
+                for (kind, features) in
+                    [signature.inputs, signature.outputs].into_iter().enumerate()
+                {
+                    for (index, feature) in features.iter().enumerate() {
+                        let name = port(method, kind as i32, index).name;
+                        // SAFETY: the name ends in a zero.
+                        let name = unsafe { CStr::from_ptr(name) };
+                        assert_eq!(name.to_str(), Ok(&*feature.name), "{}", path.display());
+                        judged += 1;
+                    }
+                }
+                ok(coremill_method_free(method));
+            }
+            ok(coremill_model_free(model));
+        }
+    }
+    assert!(judged > 40, "{judged} names");
+}
+
+fn port(method: CoremillMethod, kind: i32, index: usize) -> CoremillPort {
+    let mut port = CoremillPort {
+        name: std::ptr::null(),
+        scalar_type: 0,
+        rank: 0,
+        least: [0; 16],
+        largest: [0; 16],
+    };
+    // SAFETY: there is memory for a port.
+    ok(unsafe { coremill_method_port(method, kind, index, &mut port) });
+    port
+}
+
 extern "C" fn grow(context: *mut c_void, _: usize, tensor: *mut CoremillTensor) -> i32 {
     // SAFETY: the test passes a vector, and the library a tensor.
     let (memory, tensor) = unsafe { (&mut *context.cast::<Vec<f32>>(), &mut *tensor) };
@@ -71,15 +141,7 @@ extern "C" fn grow(context: *mut c_void, _: usize, tensor: *mut CoremillTensor) 
 fn outputs_take_the_sizes_of_the_run() {
     let payload = payload(ROWS);
     let method = method(load(&payload));
-    let mut port = CoremillPort {
-        name: std::ptr::null(),
-        scalar_type: 0,
-        rank: 0,
-        least: [0; 16],
-        largest: [0; 16],
-    };
-    // SAFETY: there is memory for a port.
-    ok(unsafe { coremill_method_port(method, 0, 0, &mut port) });
+    let port = port(method, 0, 0);
     assert_eq!((port.scalar_type, port.rank), (FLOAT, 2));
     assert_eq!((&port.least[..2], &port.largest[..2]), (&[1, 4][..], &[64, 4][..]));
 
@@ -299,6 +361,72 @@ fn callbacks_see_operations_and_values() {
     assert_eq!(seen.operations, ["y:add"]);
     let expected = [("x:input".to_owned(), vec![1.0; 6]), ("y:add".to_owned(), vec![2.0; 6])];
     assert_eq!(seen.values, expected);
+}
+
+/// A program of two methods whose models call a value alike, of which each comes from another node.
+fn two_methods() -> Vec<u8> {
+    let mut program = Program::default();
+    for (index, name) in ["forward", "other"].into_iter().enumerate() {
+        let whole = Data::from(Buffer::from(payload(TWICE)));
+        let mut directory = Directory::read(&whole).expect("it is a directory");
+        let mut info = DebugInfo { version_info: "1".into(), ..DebugInfo::default() };
+        let (operator, output) = ("add".to_owned(), "y".to_owned());
+        info.insert(&[PathPart::Operation { operator, output }], vec![10 + index as i64]);
+        directory.insert(DEBUG_INFO, info.to_bytes()).expect("it can be added");
+        program.delegate_data.push(directory.to_data().expect("it fits"));
+        let given = Planned::new(ScalarType::Float, vec![2, 3], Placement::GivenAtRunTime);
+        let place = Placement::Planned(Place { arena: 1, offset: 0 });
+        let made = Planned::new(ScalarType::Float, vec![2, 3], place);
+        let arguments = vec![ValueId(0), ValueId(1)];
+        let call = Instruction::DelegateCall { delegate: 0, arguments };
+        let data = index as u32;
+        program.plans.push(Plan {
+            name: name.to_owned(),
+            values: vec![Planning::Tensor(given), Planning::Tensor(made)],
+            inputs: vec![ValueId(0)],
+            outputs: vec![ValueId(1)],
+            chains: vec![Chain { instructions: vec![call], ..Chain::default() }],
+            delegates: vec![Delegate { id: BACKEND.into(), data, ..Delegate::default() }],
+            arenas: vec![0, 24],
+            ..Plan::default()
+        });
+    }
+    coremill_pte::to_data(&program).expect("it can be written").to_buffer().as_bytes().to_vec()
+}
+
+extern "C" fn see_handles(context: *mut c_void, operation: *const CoremillOperation) {
+    // SAFETY: the test passes a list; the library an operation with so many handles.
+    unsafe {
+        let handles =
+            std::slice::from_raw_parts((*operation).debug_handles, (*operation).debug_handle_count);
+        (*context.cast::<Vec<i64>>()).extend(handles);
+    }
+}
+
+#[test]
+fn operations_have_the_handles_of_their_method() {
+    let program = two_methods();
+    let model = load(&program);
+    let mut seen: Vec<i64> = Vec::new();
+    let hooks = CoremillHooks {
+        context: std::ptr::from_mut(&mut seen).cast(),
+        operation: Some(see_handles),
+        value: None,
+        resize: None,
+    };
+    for name in [c"other", c"forward"] {
+        let mut method = CoremillMethod { id: 0 };
+        // SAFETY: the name ends in a zero.
+        ok(unsafe { coremill_method_load(model, name.as_ptr(), &mut method) });
+        let (mut x, mut y) = ([1.0f32; 6], [0.0f32; 6]);
+        let mut output = tensor(&mut y, FLOAT, &[2, 3]);
+        let input = tensor(&mut x, FLOAT, &[2, 3]);
+        ok(run_with(method, &[input], std::slice::from_mut(&mut output), Some(&hooks)));
+        assert_eq!(y, [2.0; 6]);
+        ok(coremill_method_free(method));
+    }
+    assert_eq!(seen, [11, 10]);
+    ok(coremill_model_free(model));
 }
 
 #[test]

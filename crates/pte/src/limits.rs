@@ -27,3 +27,6 @@ pub const NAME_BYTES: usize = 255;
 
 /// Bytes of a JSON file that is read: notes about a model, or which model is meant.
 pub const JSON_BYTES: usize = 256 << 20;
+
+/// Bytes of a model's description of its inputs and outputs; real ones take kilobytes.
+pub const DESCRIPTION_BYTES: usize = 64 << 20;

@@ -24,10 +24,10 @@ fn directory() -> Directory {
     directory
 }
 
-fn blob(description: &str) -> Buffer {
+fn blob(description: &str) -> Data {
     let mut bytes = b"0123456789".to_vec();
     bytes.extend(description.bytes().rev());
-    Buffer::from(bytes)
+    Buffer::from(bytes).into()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn directories_read_as_they_are_written() {
     let written = directory();
     let data = written.to_data().expect("written");
     assert_eq!(data.to_buffer().as_bytes()[..300], [7; 300], "weights come first");
-    let read = Directory::read(&data.to_buffer()).expect("read");
+    let read = Directory::read(&data).expect("read");
     assert_eq!(read, written);
     assert_eq!(read.to_data().expect("written again"), data);
     let empty: Vec<&str> = read
@@ -48,7 +48,7 @@ fn directories_read_as_they_are_written() {
     // Zeros behind the description do not matter, as writers of large directories leave them.
     let mut padded = data.clone();
     padded.push(vec![0; 10_000]);
-    assert_eq!(Directory::read(&padded.to_buffer()).expect("read"), written);
+    assert_eq!(Directory::read(&padded).expect("read"), written);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn large_directories_have_files_at_pages() {
     let mut found = [0; 1];
     data.read_at((1025 << 20) + (16 << 10), &mut found).expect("within");
     assert_eq!(&found, b"b");
-    let read = Directory::read(&data.to_buffer()).expect("read");
+    let read = Directory::read(&data).expect("read");
     assert_eq!(read.file("a"), large.file("a"));
     assert_eq!(read.file("weights").map(Data::len), Some(1025 << 20));
 }
@@ -148,8 +148,8 @@ fn hostile_directories_are_refused() {
         let error = Directory::read(&blob(&description)).expect_err(name);
         assert!(error.to_string().contains(message), "{name}: {error}");
     }
-    assert!(Directory::read(&Buffer::from(vec![0; 100_000])).is_err());
-    assert!(Directory::read(&Buffer::from(Vec::new())).is_err());
+    assert!(Directory::read(&Buffer::from(vec![0; 100_000]).into()).is_err());
+    assert!(Directory::read(&Data::new()).is_err());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn delegates_are_given_directories() {
 
     let mut without = Directory::new("lowered_module");
     without.insert("metadata.json", METADATA.as_bytes().to_vec()).expect("sound");
-    let payload = Payload::read(&without.to_data().expect("written").to_buffer()).expect("read");
+    let payload = Payload::read(&without.to_data().expect("written")).expect("read");
     assert!(payload.model().is_err());
 }
 

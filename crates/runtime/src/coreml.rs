@@ -13,7 +13,7 @@ use coremill_coreml::{
     Cache, Compiled, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation, Port, Shapes, State,
     Tensor as Array, TensorMut,
 };
-use coremill_pte::coreml::{COMPILED, Directory, Entry, PACKAGE, Payload};
+use coremill_pte::coreml::{COMPILED, Directory, PACKAGE, Payload};
 use coremill_pte::program::{CompileSpec, ScalarType};
 use coremill_store::{Key, Options, Store, Value};
 use coremill_tensor::{Buffer, DType, FileSpan};
@@ -140,14 +140,15 @@ fn once(names: &[String]) -> Vec<String> {
 /// What tells a model's content from all others. Bytes of files that did not change since are not read again.
 fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
     let known = store.values("content");
-    let place = place_of(directory);
+    let files = model_files(directory)?;
+    let place = place_of(&files);
     if let Some(place) = &place
         && let Ok(Some(Value::Bytes(content))) = known.get(place)
     {
         return Ok(content);
     }
     let mut hashes = Vec::new();
-    for (path, data) in model_files(directory)? {
+    for (path, data) in files {
         let mut hasher = blake3::Hasher::new();
         let hashed = data.for_each_window(WINDOW, &mut |bytes| {
             hasher.update(bytes);
@@ -165,11 +166,10 @@ fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Where the bytes of a directory lie, if that is in files: with what changes when a file does.
-fn place_of(directory: &Directory) -> Option<String> {
+/// Where the bytes of a model lie, if that is in files: with what changes when a file does.
+fn place_of(files: &[(&str, &coremill_pte::Data)]) -> Option<String> {
     let mut spans = Vec::new();
-    for (path, entry) in directory.entries() {
-        let Entry::File(data) = entry else { continue };
+    for &(path, data) in files {
         spans.push(path.to_owned());
         for part in data.parts() {
             let FileSpan { path, file, offset, length } = part.file_span()?;

@@ -78,6 +78,9 @@ impl Backend for HostBackend {
                     let names = names.join(", ");
                     fail!("the model's function `{function}` has no `{name}`; it has {names}")
                 };
+                if feature(&ports[at]).is_none() {
+                    fail!("`{name}` of the model is a `{}`; accepted are tensors", ports[at].ty)
+                }
                 found.push(at);
             }
             Ok(found)

@@ -1,7 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use coremill_tensor::Buffer;
 use serde::{Deserialize, Serialize};
 
 use crate::Data;
@@ -77,8 +76,8 @@ impl Directory {
         &self.name
     }
 
-    /// Reads a directory. Files share the bytes' owner.
-    pub fn read(data: &Buffer) -> Result<Directory> {
+    /// Reads a directory. Files share the bytes' owner, and stay in the parts that they are in.
+    pub fn read(data: &Data) -> Result<Directory> {
         let within = |error: Error| error.within("a directory in one piece");
         let description = describe(data).map_err(within)?;
         assemble(description, data).map_err(within)
@@ -181,7 +180,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// Finds the description at the end of the bytes.
-fn describe(data: &Buffer) -> Result<Description> {
+fn describe(data: &Data) -> Result<Description> {
     let mut end = data.len();
     let mut chunk = [0; CHUNK];
     // Writers of large directories fill up the last page with zeros.
@@ -211,7 +210,7 @@ fn describe(data: &Buffer) -> Result<Description> {
 
 /// Reads bytes from the last one to the first.
 struct Backwards<'d> {
-    data: &'d Buffer,
+    data: &'d Data,
     end: usize,
     left: usize,
 }
@@ -233,7 +232,7 @@ impl io::Read for Backwards<'_> {
 }
 
 /// Makes a directory of what is described.
-fn assemble(description: Description, data: &Buffer) -> Result<Directory> {
+fn assemble(description: Description, data: &Data) -> Result<Directory> {
     let nodes = description.nodes;
     if nodes.len() > limits::DIRECTORY_ENTRIES {
         let limit = limits::DIRECTORY_ENTRIES;

@@ -7,9 +7,11 @@
 //! | `debug_info.json` | [`DebugInfo`]: which nodes of the exported graph an operation comes from; may be absent |
 //!
 //! [`Directory`] is the form of the directory. Where several methods share one model, the directory is named data
-//! of the program, and each delegate is given a [`Reference`] to a function of it.
+//! of the program, and each delegate is given a [`Reference`] to a function of it. A [`Description`] is what a model
+//! itself says of its functions, where there is no `metadata.json`.
 
 mod debug_info;
+mod description;
 mod directory;
 mod layout;
 mod metadata;
@@ -18,10 +20,12 @@ mod reference;
 use coremill_tensor::Buffer;
 
 pub use debug_info::{DebugInfo, PathPart};
+pub use description::Description;
 pub use directory::{Directory, Entry};
 pub use metadata::{Interface, Metadata, Methods};
 pub use reference::Reference;
 
+use crate::Data;
 use crate::error::{Error, shown};
 use crate::program::{Delegate, Program};
 
@@ -58,21 +62,22 @@ impl Payload {
             let count = program.delegate_data.len();
             Error::malformed(format!("data {} of {count} is referred to", delegate.data))
         })?;
-        let data = data.to_buffer();
-        let Some(reference) = Reference::read(&data)? else { return Payload::read(&data) };
+        let Some(reference) = Reference::read(&data.to_buffer())? else {
+            return Payload::read(data);
+        };
         let found = program.named_data.iter().find(|named| named.key == reference.key);
         let named = found.ok_or_else(|| {
             let key = shown(&reference.key);
             Error::malformed(format!("named data `{key}` is referred to, which is not there"))
         })?;
         let within = |error: Error| error.within(format!("named data `{}`", shown(&named.key)));
-        let payload = Payload::read(&named.data.to_buffer()).map_err(within)?;
+        let payload = Payload::read(&named.data).map_err(within)?;
         payload.metadata.interface(Some(&reference.function)).map_err(within)?;
         Ok(Payload { reference: Some(reference), ..payload })
     }
 
     /// The model in a directory in one piece.
-    pub fn read(data: &Buffer) -> Result<Payload, Error> {
+    pub fn read(data: &Data) -> Result<Payload, Error> {
         let directory = Directory::read(data)?;
         let Some(metadata) = directory.file(METADATA) else {
             return Err(Error::malformed(format!("the directory holds no `{METADATA}`")));
@@ -97,7 +102,7 @@ impl Payload {
         for (compiled, root) in [(true, COMPILED), (false, PACKAGE)] {
             let files = self.directory.below(root);
             if !files.is_empty() {
-                let file = |(path, data): (&str, &crate::Data)| (path.to_owned(), data.to_buffer());
+                let file = |(path, data): (&str, &Data)| (path.to_owned(), data.to_buffer());
                 return Ok((compiled, files.into_iter().map(file).collect()));
             }
         }
