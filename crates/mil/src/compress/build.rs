@@ -21,10 +21,10 @@ use crate::ops::OpKind;
 use crate::pass::Editor;
 
 /// How many elements of a large weight are compared with what they become.
-const COMPARED: usize = 1 << 19;
+const COMPARED: usize = 1 << 17;
 
 /// How many of these are neighbours.
-const PART: usize = 1 << 12;
+const PART: usize = 1 << 9;
 
 /// What a weight becomes.
 pub(super) struct Built {

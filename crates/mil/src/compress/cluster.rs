@@ -1,8 +1,8 @@
 //! Numbers that stand for others: k-means in one dimension.
 //!
 //! Clusters of sorted numbers are ranges of them, so the best division into `k` is found by dynamic programming
-//! exactly. On all numbers that takes long: the programme first divides some hundred bins, a descent on all numbers
-//! follows, and the programme then divides again with boundaries near those that the descent found.
+//! exactly. On all numbers that takes long: the programme first divides some hundred bins, and then divides again with
+//! boundaries near those that it found, at steps that become finer until they are single numbers.
 
 /// Numbers with weights, ascending and distinct.
 #[derive(Clone, Debug, Default)]
@@ -11,24 +11,24 @@ pub(super) struct Distribution {
     pub(super) weights: Vec<f64>,
 }
 
-/// So many numbers are divided without a first guess.
-const FEW: usize = 384;
+/// So many numbers are divided at once.
+const FEW: usize = 256;
 
-/// How far from its guess a boundary may move in one division.
-const REACH: usize = 48;
+/// How many steps from its last place a boundary may move in one division.
+const REACH: usize = 12;
 
-/// How often divisions near a guess are repeated, while they find better ones.
-const MAX_DIVISIONS: usize = 8;
+/// How often divisions of the same steps are repeated, while they find better ones.
+const MAX_DIVISIONS: usize = 12;
 
-/// How often a descent moves the boundaries, at most.
-const MAX_STEPS: usize = 60;
+/// What a division must add to the gain to be followed by another of the same steps.
+const LEAST_GAIN: f64 = 1e-9;
 
 impl Distribution {
     /// Numbers in any order, each of the same weight.
-    pub(super) fn of(mut numbers: Vec<f32>) -> Distribution {
+    pub(super) fn of(numbers: &mut [f32]) -> Distribution {
         numbers.sort_unstable_by(f32::total_cmp);
         let mut distribution = Distribution::default();
-        for number in numbers {
+        for &mut number in numbers {
             distribution.push(number, 1.0);
         }
         distribution
@@ -53,217 +53,203 @@ pub(super) fn centroids(distribution: &Distribution, count: usize) -> Vec<f32> {
         return distribution.values.clone();
     }
     let sums = Sums::of(distribution);
-    let all = |_: usize| (0, n);
-    if n <= FEW.max(2 * count) {
-        return sums.means(&divide(&sums, count, &all).0);
-    }
-    let mut bounds = descend(distribution, &sums, guess(distribution, &sums, count));
-    let mut cost = sums.total(&bounds);
-    for _ in 0..MAX_DIVISIONS {
-        let near = |index: usize| {
-            let at = bounds[index];
-            (at.saturating_sub(REACH), (at + REACH).min(n))
-        };
-        let (divided, found) = divide(&sums, count, &near);
-        if found >= cost * (1.0 - 1e-12) {
-            break;
+    let places = match n <= FEW.max(2 * count) {
+        true => (0..=n).collect(),
+        false => bins(distribution, &sums, count),
+    };
+    let inner = vec![places.clone(); count - 1];
+    let (mut bounds, mut best) = divide(&sums, &inner);
+    // How far the places are apart around each boundary.
+    let mut steps: Vec<usize> = bounds[1..count]
+        .iter()
+        .map(|&bound| {
+            let at = places.partition_point(|&place| place < bound);
+            let (before, after) = (at.saturating_sub(1), (at + 1).min(places.len() - 1));
+            2 * (bound - places[before]).max(places[after] - bound)
+        })
+        .collect();
+    while steps.iter().any(|&step| step > 1) {
+        steps.iter_mut().for_each(|step| *step = step.div_ceil(REACH));
+        for _ in 0..MAX_DIVISIONS {
+            let near = |(&bound, &step): (&usize, &usize)| {
+                let (down, up) = ((bound / step).min(REACH), ((n - bound) / step).min(REACH));
+                (0..=down + up).map(|at| bound + at * step - down * step).collect()
+            };
+            let inner: Vec<Vec<usize>> = bounds[1..count].iter().zip(&steps).map(near).collect();
+            let (divided, found) = divide(&sums, &inner);
+            let gain = found - best;
+            if gain > 0.0 {
+                (bounds, best) = (divided, found);
+            }
+            if gain <= LEAST_GAIN * best {
+                break;
+            }
         }
-        (bounds, cost) = (divided, found);
     }
     sums.means(&bounds)
 }
 
-/// Sums over the first numbers, for any range of them in no time.
+/// Sums over the first numbers, for any range of them in no time. Numbers are taken from the one in the middle, so that
+/// sums of those that are far from 0 keep their bits.
 struct Sums {
+    middle: f64,
     weights: Vec<f64>,
     firsts: Vec<f64>,
-    squares: Vec<f64>,
 }
 
 impl Sums {
     fn of(distribution: &Distribution) -> Sums {
-        let n = distribution.values.len() + 1;
-        let room = || Vec::with_capacity(n);
-        let mut sums = Sums { weights: room(), firsts: room(), squares: room() };
-        let (mut weight, mut first, mut square) = (0.0, 0.0, 0.0);
-        sums.push(weight, first, square);
-        for (&value, &w) in distribution.values.iter().zip(&distribution.weights) {
-            let value = f64::from(value);
+        let n = distribution.values.len();
+        let middle = f64::from(distribution.values[n / 2]);
+        let (mut weights, mut firsts) = (vec![0.0; n + 1], vec![0.0; n + 1]);
+        let (mut weight, mut first) = (0.0, 0.0);
+        let to = weights[1..].iter_mut().zip(&mut firsts[1..]);
+        let pairs = distribution.values.iter().zip(&distribution.weights);
+        for ((to_weight, to_first), (&value, &w)) in to.zip(pairs) {
             weight += w;
-            first += w * value;
-            square += w * value * value;
-            sums.push(weight, first, square);
+            first += w * (f64::from(value) - middle);
+            (*to_weight, *to_first) = (weight, first);
         }
-        sums
+        Sums { middle, weights, firsts }
     }
 
-    fn push(&mut self, weight: f64, first: f64, square: f64) {
-        self.weights.push(weight);
-        self.firsts.push(first);
-        self.squares.push(square);
-    }
-
-    /// The sum of squared differences from the mean of a range.
-    fn cost(&self, start: usize, end: usize) -> f64 {
-        let weight = self.weights[end] - self.weights[start];
-        if weight <= 0.0 {
-            return 0.0;
-        }
-        let first = self.firsts[end] - self.firsts[start];
-        (self.squares[end] - self.squares[start] - first * first / weight).max(0.0)
-    }
-
-    fn mean(&self, start: usize, end: usize) -> f64 {
-        let weight = self.weights[end] - self.weights[start];
-        (self.firsts[end] - self.firsts[start]) / weight
-    }
-
-    fn total(&self, bounds: &[usize]) -> f64 {
-        bounds.windows(2).map(|pair| self.cost(pair[0], pair[1])).sum()
+    fn begin(&self, at: usize, gain: f64) -> Begin {
+        Begin { at, weight: self.weights[at], first: self.firsts[at], gain }
     }
 
     fn means(&self, bounds: &[usize]) -> Vec<f32> {
         let ranges = bounds.windows(2).filter(|pair| pair[0] < pair[1]);
-        ranges.map(|pair| self.mean(pair[0], pair[1]) as f32).collect()
+        let mean = |pair: &[usize]| {
+            let weight = self.weights[pair[1]] - self.weights[pair[0]];
+            ((self.firsts[pair[1]] - self.firsts[pair[0]]) / weight + self.middle) as f32
+        };
+        ranges.map(mean).collect()
     }
 }
 
-/// The best division into ranges whose ends lie where `within` allows them, as the `count + 1` boundaries, and its cost.
+/// The best division into ranges whose inner boundaries are among the given places, ascending for each, and what it
+/// gains.
 ///
 /// Where the best last range of a longer row begins, the best of a shorter one does not begin later: so the boundary
 /// of the middle row bounds those of all others.
-fn divide(
-    sums: &Sums,
-    count: usize,
-    within: &dyn Fn(usize) -> (usize, usize),
-) -> (Vec<usize>, f64) {
+fn divide(sums: &Sums, inner: &[Vec<usize>]) -> (Vec<usize>, f64) {
     let n = sums.weights.len() - 1;
-    let range = |index: usize| match index {
-        0 => (0, 0),
-        index if index == count => (n, n),
-        index => within(index),
-    };
-    // By range, the first end that is allowed, and by end the cost up to it and where the range begins.
-    let mut starts: Vec<(usize, Vec<usize>)> = Vec::with_capacity(count);
-    let (mut low, mut costs) = (0, vec![0.0]);
-    for index in 1..=count {
-        let (first, last) = range(index);
-        let mut layer =
-            Layer { sums, low, costs: &costs, first, next: Vec::new(), begins: Vec::new() };
-        layer.next = vec![f64::INFINITY; last - first + 1];
-        layer.begins = vec![low; last - first + 1];
-        layer.fill(first, last, low, low + costs.len() - 1);
-        let Layer { next, begins, .. } = layer;
-        starts.push((first, begins));
-        (low, costs) = (first, next);
+    let last = [n];
+    let mut chosen = Vec::with_capacity(inner.len() + 1);
+    let mut room = Vec::new();
+    let mut begins: Vec<Begin> = vec![sums.begin(0, 0.0)];
+    for ends in inner.iter().map(Vec::as_slice).chain([&last[..]]) {
+        let found = vec![(f64::NEG_INFINITY, 0); ends.len()];
+        let mut layer = Layer { sums, begins: &begins, ends, found, room };
+        layer.fill(0, ends.len(), 0, begins.len());
+        let Layer { found, room: left, .. } = layer;
+        begins = ends.iter().zip(&found).map(|(&at, &(gain, _))| sums.begin(at, gain)).collect();
+        (room, _) = (left, chosen.push(found));
     }
-    let mut bounds = vec![n; count + 1];
-    for index in (1..=count).rev() {
-        let (first, begins) = &starts[index - 1];
-        bounds[index - 1] = begins[bounds[index] - first];
+    let (mut bounds, mut at) = (vec![n], 0);
+    for (index, found) in chosen.iter().enumerate().rev() {
+        at = found[at].1;
+        bounds.push(index.checked_sub(1).map_or(0, |before| inner[before][at]));
     }
-    (bounds, costs[costs.len() - 1])
+    bounds.reverse();
+    (bounds, begins[0].gain)
 }
 
+/// Where a range may begin, with the sums up to there, and what the ranges before gain.
+struct Begin {
+    at: usize,
+    weight: f64,
+    first: f64,
+    gain: f64,
+}
+
+/// The ranges of one place in the order.
 struct Layer<'a> {
     sums: &'a Sums,
-    /// The first end of the ranges before, and the costs up to each of them.
-    low: usize,
-    costs: &'a [f64],
-    /// The first end of these ranges, and what is found for each.
-    first: usize,
-    next: Vec<f64>,
-    begins: Vec<usize>,
+    begins: &'a [Begin],
+    /// Where they may end, and for each what is gained up to there and with which begin.
+    ends: &'a [usize],
+    found: Vec<(f64, usize)>,
+    /// For what is gained with each begin.
+    room: Vec<f64>,
 }
 
 impl Layer<'_> {
-    /// Finds the best begins for ends from `from` to `to`, which lie between two places.
+    /// Finds the best of the begins from `least` to before `most` for some ends.
     fn fill(&mut self, from: usize, to: usize, least: usize, most: usize) {
-        if from > to {
+        if from >= to {
             return;
         }
         let middle = usize::midpoint(from, to);
-        let mut best = (f64::INFINITY, least.min(middle));
-        for begin in least..=most.min(middle) {
-            let cost = self.costs[begin - self.low] + self.sums.cost(begin, middle);
-            if cost < best.0 {
-                best = (cost, begin);
+        let end = self.ends[middle];
+        let mut begins = &self.begins[least..most];
+        if begins.last().is_some_and(|begin| begin.at > end) {
+            begins = &begins[..begins.partition_point(|begin| begin.at <= end)];
+        }
+        let (weight, first) = (self.sums.weights[end], self.sums.firsts[end]);
+        let gain = |begin: &Begin| {
+            let first = first - begin.first;
+            // Where there are no numbers, both sums are 0.
+            begin.gain + first * first / (weight - begin.weight).max(f64::MIN_POSITIVE)
+        };
+        self.room.clear();
+        self.room.extend(begins.iter().map(gain));
+        let mut best = (f64::NEG_INFINITY, least);
+        for (at, &gain) in self.room.iter().enumerate() {
+            if gain > best.0 {
+                best = (gain, least + at);
             }
         }
-        (self.next[middle - self.first], self.begins[middle - self.first]) = best;
+        self.found[middle] = best;
         // Ends before all begins have none, and tell nothing of others.
-        let bound = if best.0.is_finite() { best.1 } else { least };
-        if middle > from {
-            let most = if best.0.is_finite() { best.1 } else { most };
-            self.fill(from, middle - 1, least, most);
-        }
-        self.fill(middle + 1, to, bound, most);
+        let (below, above) = match best.0.is_finite() {
+            true => (best.1 + 1, best.1),
+            false => (most, least),
+        };
+        self.fill(from, middle, least, below);
+        self.fill(middle + 1, to, above, most);
     }
 }
 
-/// Boundaries to begin with: the best ones between bins, more of which lie where a good division is finer.
-fn guess(distribution: &Distribution, sums: &Sums, count: usize) -> Vec<usize> {
-    let (values, weights) = (&distribution.values, &distribution.weights);
+/// Places for boundaries to begin with, more of which lie where a good division is finer.
+fn bins(distribution: &Distribution, sums: &Sums, count: usize) -> Vec<usize> {
+    let values = &distribution.values;
     let n = values.len();
     let bins = FEW.max(4 * count).min(n);
+    // Neighbours are taken together, but not at the ends, where single numbers may lie far from all others.
+    let step = n.div_ceil(8 * bins);
+    let inner = (step..n - step).step_by(step);
+    let parts: Vec<usize> = (0..step).chain(inner).chain(n - step..=n).collect();
     // The best density of ranges is the cube root of that of numbers.
-    let share = |at: usize| {
-        let (before, after) = (values[at.saturating_sub(1)], values[(at + 1).min(n - 1)]);
-        let root = cube_root(after - before);
-        cube_root(weights[at] as f32) * root * root
+    let share = |pair: &[usize]| {
+        let (from, to) = (pair[0], pair[1]);
+        let width = values[to.min(n - 1)] - values[from.saturating_sub(1)];
+        let root = cube_root(width);
+        f64::from(cube_root((sums.weights[to] - sums.weights[from]) as f32) * root * root)
     };
-    let shares: Vec<f32> = (0..n).map(share).collect();
-    let total: f64 = shares.iter().map(|&share| f64::from(share)).sum();
+    let shares: Vec<f64> = parts.windows(2).map(share).collect();
+    let total: f64 = shares.iter().sum();
     let (mut edges, mut filled) = (vec![0], 0.0);
-    for (at, share) in shares.into_iter().enumerate() {
-        filled += f64::from(share);
-        if filled * bins as f64 >= total * edges.len() as f64 && at + 1 < n {
-            edges.push(at + 1);
-        }
+    for (pair, share) in parts.windows(2).zip(shares) {
+        filled += share * bins as f64 / total;
+        // As many as its share is worth, but not more than there are numbers.
+        let (start, length) = (pair[0], pair[1] - pair[0]);
+        let more = (filled as usize + 1).saturating_sub(edges.len()).min(length);
+        edges.extend((1..=more).map(|part| start + length * part / more));
     }
+    edges.pop_if(|&mut edge| edge == n);
     edges.push(n);
-    edges.dedup();
     if edges.len() <= count + 1 {
         // Nearly all lies in one place; any bins will do.
         edges = (0..=bins).map(|bin| bin * n / bins).collect();
     }
-    let pick = |of: &[f64]| edges.iter().map(|&edge| of[edge]).collect();
-    let coarse = Sums {
-        weights: pick(&sums.weights),
-        firsts: pick(&sums.firsts),
-        squares: pick(&sums.squares),
-    };
-    let (bounds, _) = divide(&coarse, count, &|_| (0, edges.len() - 1));
-    bounds.into_iter().map(|bound| edges[bound]).collect()
+    edges
 }
 
 /// The cube root of a number from 0 on, to a few thousandths: a third of the exponent, and a step of Newton's.
 fn cube_root(number: f32) -> f32 {
     let guess = f32::from_bits(number.to_bits() / 3 + 0x2a51_4067);
     (2.0 * guess + number / (guess * guess)) / 3.0
-}
-
-/// Moves boundaries between the means of their ranges until none moves.
-fn descend(distribution: &Distribution, sums: &Sums, mut bounds: Vec<usize>) -> Vec<usize> {
-    let values = &distribution.values;
-    for _ in 0..MAX_STEPS {
-        let before = bounds.clone();
-        for index in 1..bounds.len() - 1 {
-            let (start, at, end) = (before[index - 1], before[index], before[index + 1]);
-            if start < at && at < end {
-                let middle = (sums.mean(start, at) + sums.mean(at, end)) / 2.0;
-                let near = &values[start..end];
-                bounds[index] = start + near.partition_point(|&value| f64::from(value) <= middle);
-            }
-        }
-        for index in 1..bounds.len() {
-            bounds[index] = bounds[index].max(bounds[index - 1]);
-        }
-        if bounds == before {
-            break;
-        }
-    }
-    bounds
 }
 
 #[cfg(test)]
@@ -292,24 +278,37 @@ mod tests {
             .sum()
     }
 
-    /// All divisions of few numbers.
-    fn exhaustive(sums: &Sums, count: usize) -> f64 {
+    /// The sum of squares from the number in the middle, which sums are taken from.
+    fn square(distribution: &Distribution) -> f64 {
+        let middle = distribution.values[distribution.values.len() / 2];
+        let pairs = distribution.values.iter().zip(&distribution.weights);
+        pairs.map(|(&value, &weight)| weight * (f64::from(value) - f64::from(middle)).powi(2)).sum()
+    }
+
+    /// The error of the best of all divisions of few numbers.
+    fn exhaustive(distribution: &Distribution, count: usize) -> f64 {
+        let sums = Sums::of(distribution);
         let n = sums.weights.len() - 1;
-        let mut costs: Vec<f64> = (0..=n).map(|end| sums.cost(0, end)).collect();
+        let gain = |start: usize, end: usize| {
+            let weight = sums.weights[end] - sums.weights[start];
+            let first = sums.firsts[end] - sums.firsts[start];
+            if weight > 0.0 { first * first / weight } else { 0.0 }
+        };
+        let mut gains: Vec<f64> = (0..=n).map(|end| gain(0, end)).collect();
         for _ in 1..count {
-            costs = (0..=n)
+            gains = (0..=n)
                 .map(|end| {
-                    let before = (0..=end).map(|begin| costs[begin] + sums.cost(begin, end));
-                    before.fold(f64::INFINITY, f64::min)
+                    let before = (0..=end).map(|begin| gains[begin] + gain(begin, end));
+                    before.fold(0.0, f64::max)
                 })
                 .collect();
         }
-        costs[n]
+        square(distribution) - gains[n]
     }
 
     #[test]
     fn few_numbers_stand_for_themselves() {
-        let distribution = Distribution::of(vec![3.0, 1.0, 3.0, -2.0]);
+        let distribution = Distribution::of(&mut [3.0, 1.0, 3.0, -2.0]);
         assert_eq!(distribution.weights, [1.0, 1.0, 2.0]);
         assert_eq!(centroids(&distribution, 4), [-2.0, 1.0, 3.0]);
     }
@@ -318,13 +317,12 @@ mod tests {
     fn divisions_are_the_best() {
         for (seed, count) in [(1, 2), (2, 4), (3, 8), (4, 16)] {
             // More than are divided without a guess.
-            let distribution = Distribution::of(random(600, seed));
-            let sums = Sums::of(&distribution);
-            let best = exhaustive(&sums, count);
+            let distribution = Distribution::of(&mut random(600, seed));
+            let best = exhaustive(&distribution, count);
             let found = error(&distribution, &centroids(&distribution, count));
             assert!(found <= best * (1.0 + 1e-6), "{count}: {found} instead of {best}");
-            let few = Distribution::of(random(200, seed));
-            let best = exhaustive(&Sums::of(&few), count);
+            let few = Distribution::of(&mut random(200, seed));
+            let best = exhaustive(&few, count);
             let found = error(&few, &centroids(&few, count));
             assert!(found <= best * (1.0 + 1e-6), "{count} of few: {found} instead of {best}");
         }
@@ -335,7 +333,7 @@ mod tests {
         let mut numbers = random(5000, 9);
         numbers.extend(std::iter::repeat_n(0.0, 20_000));
         numbers.extend([500.0, -700.0, 501.0]);
-        let distribution = Distribution::of(numbers);
+        let distribution = Distribution::of(&mut numbers);
         let best = exhaustive_bound(&distribution);
         let found = error(&distribution, &centroids(&distribution, 8));
         assert!(found <= best * 1.0001, "{found} instead of {best}");
@@ -349,8 +347,8 @@ mod tests {
                 rest.push(value, weight);
             }
         }
-        let n = rest.values.len();
-        let (_, cost) = divide(&Sums::of(&rest), 6, &|_| (0, n));
-        cost + 0.5
+        let sums = Sums::of(&rest);
+        let (_, gain) = divide(&sums, &vec![(0..=rest.values.len()).collect(); 5]);
+        square(&rest) - gain + 0.5
     }
 }

@@ -50,7 +50,8 @@ pub enum Algorithm {
 /// How many bits places may have.
 pub const BITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
 
-/// Of blocks with up to so many halves, the elements are sorted; of larger ones each half is counted.
+/// Of blocks with up to so many halves that many others lie between, the elements are sorted; of others each half is
+/// counted.
 const SORTED_HALVES: usize = 1 << 12;
 
 /// The same for single precision. Of larger blocks numbers are told apart by their leading bits.
@@ -272,21 +273,76 @@ pub(super) fn tables(
 /// Numbers of a block as they come.
 enum Collected {
     Numbers(Vec<f32>),
-    /// How often each half is there, by its bits.
-    Halves(Vec<u32>),
+    Halves(Halves),
     /// How many numbers begin with the same bits, and their sum; or what weights they have, and their weighted sum.
     Keys(Vec<(f64, f64)>),
     /// Numbers and their weights.
     Weighted(Vec<(f32, f32)>),
 }
 
+/// How often each half is there, by its bits, and a bit for each that says whether it is there at all.
+struct Halves {
+    counts: Box<[u32; 1 << 16]>,
+    there: Box<[u64; 1 << 10]>,
+}
+
+impl Halves {
+    fn new() -> Halves {
+        Halves { counts: Box::new([0; 1 << 16]), there: Box::new([0; 1 << 10]) }
+    }
+
+    fn add(&mut self, halves: &[u16]) {
+        for &half in halves {
+            let half = usize::from(half);
+            self.counts[half] += 1;
+            self.there[half / 64] |= 1 << (half % 64);
+        }
+    }
+
+    /// The halves in order, those left out that are not to be told from 0 if this is `sparse`. None are left here.
+    fn take(&mut self, sparse: bool) -> Option<Distribution> {
+        const NEGATIVE: usize = 1 << 9;
+        let mut distribution = Distribution::default();
+        let mut finite = true;
+        let mut push = |half: u16, count: &mut u32| {
+            let number = f16::from_bits(half);
+            finite &= number.is_finite();
+            let count = f64::from(std::mem::take(count));
+            if !sparse || number.to_f32() != 0.0 {
+                distribution.push(number.to_f32(), count);
+            }
+        };
+        for word in (NEGATIVE..2 * NEGATIVE).rev() {
+            let mut bits = std::mem::take(&mut self.there[word]);
+            while bits != 0 {
+                let half = word * 64 + bits.ilog2() as usize;
+                bits ^= 1 << (half % 64);
+                push(half as u16, &mut self.counts[half]);
+            }
+        }
+        for word in 0..NEGATIVE {
+            let mut bits = std::mem::take(&mut self.there[word]);
+            while bits != 0 {
+                let half = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                push(half as u16, &mut self.counts[half]);
+            }
+        }
+        finite.then_some(distribution)
+    }
+}
+
 impl Collected {
-    fn of(source: &Source, weighted: bool, size: usize) -> (Collected, usize) {
+    /// Room for the numbers of a block, and its bytes.
+    fn of(source: &Source, weighted: bool, blocks: &Blocks) -> (Collected, usize) {
+        let size = blocks.size();
         let keys = || (Collected::Keys(vec![(0.0, 0.0); 1 << KEY_BITS]), 16 << KEY_BITS);
         match source.is_half() {
             _ if weighted && size > SORTED_WEIGHTED => keys(),
             _ if weighted => (Collected::Weighted(Vec::with_capacity(size)), 8 * size),
-            true if size > SORTED_HALVES => (Collected::Halves(vec![0; 1 << 16]), 4 << 16),
+            true if size > SORTED_HALVES || blocks.contiguous().is_some() => {
+                (Collected::Halves(Halves::new()), (4 << 16) + (8 << 10))
+            }
             false if size > SORTED_SINGLES => keys(),
             _ => (Collected::Numbers(Vec::with_capacity(size)), 4 * size),
         }
@@ -298,15 +354,12 @@ impl Collected {
         let pairs = || numbers.iter().zip(weights).filter(|(number, _)| is_there(number));
         match self {
             Collected::Numbers(all) => all.extend(numbers.iter().filter(is_there)),
-            Collected::Halves(counts) => {
+            Collected::Halves(all) => {
                 let mut halves = [0u16; 256];
                 for numbers in numbers.chunks(halves.len()) {
                     let halves = &mut halves[..numbers.len()];
                     narrow(isa, numbers, halves);
-                    halves.iter().for_each(|&half| counts[usize::from(half)] += 1);
-                }
-                if sparse {
-                    (counts[0], counts[0x8000]) = (0, 0);
+                    all.add(halves);
                 }
             }
             Collected::Keys(counts) if weights.is_empty() => {
@@ -329,51 +382,37 @@ impl Collected {
         }
     }
 
-    /// The numbers in order; none if some are infinite or no numbers.
-    fn into_distribution(self) -> Option<Distribution> {
+    /// The numbers in order; none if some are infinite or no numbers. Room is left for those of another block.
+    fn take(&mut self, sparse: bool) -> Option<Distribution> {
         match self {
             Collected::Numbers(numbers) => {
-                numbers.iter().all(|number| number.is_finite()).then(|| Distribution::of(numbers))
+                let distribution = numbers
+                    .iter()
+                    .all(|number| number.is_finite())
+                    .then(|| Distribution::of(numbers));
+                numbers.clear();
+                distribution
             }
-            Collected::Halves(counts) => {
-                let finite = |bits: u16| f16::from_bits(bits).is_finite();
-                let negative = (0x8000..=0xffff).rev();
-                let mut distribution = Distribution::default();
-                for bits in negative.chain(0..0x8000u16) {
-                    let count = counts[usize::from(bits)];
-                    if count == 0 {
-                        continue;
-                    }
-                    if !finite(bits) {
-                        return None;
-                    }
-                    distribution.push(f16::from_bits(bits).to_f32(), count.into());
-                }
-                Some(distribution)
-            }
+            Collected::Halves(halves) => halves.take(sparse),
             Collected::Keys(counts) => {
-                let mut distribution = Distribution::default();
-                for (count, sum) in counts {
+                let (mut distribution, mut finite) = (Distribution::default(), true);
+                for (count, sum) in counts.iter_mut().map(std::mem::take) {
                     if count == 0.0 {
                         continue;
                     }
-                    if !sum.is_finite() {
-                        return None;
-                    }
+                    finite &= sum.is_finite();
                     distribution.push((sum / count) as f32, count);
                 }
-                Some(distribution)
+                finite.then_some(distribution)
             }
-            Collected::Weighted(mut pairs) => {
-                if !pairs.iter().all(|(number, _)| number.is_finite()) {
-                    return None;
-                }
+            Collected::Weighted(pairs) => {
+                let finite = pairs.iter().all(|(number, _)| number.is_finite());
                 pairs.sort_unstable_by(|(left, _), (right, _)| left.total_cmp(right));
                 let mut distribution = Distribution::default();
-                for (number, weight) in pairs {
+                for (number, weight) in pairs.drain(..) {
                     distribution.push(number, weight.into());
                 }
-                Some(distribution)
+                finite.then_some(distribution)
             }
         }
     }
@@ -396,12 +435,16 @@ fn for_each_distribution(
 ) -> io::Result<()> {
     let (isa, mut weights) = (Isa::detect(), Vec::new());
     debug_assert!(matches!(source.dtype, DType::Fp16 | DType::Fp32));
-    let new = || Collected::of(source, weighting.is_some(), blocks.size());
+    let sparse = source.pruned.is_some();
+    let new = || Collected::of(source, weighting.is_some(), blocks);
     let (_, bytes) = new();
-    let at_once = (ROOM / bytes.max(1)).max(1);
+    let at_once = match blocks.contiguous() {
+        Some(_) => 1,
+        None => (ROOM / bytes.max(1)).clamp(1, blocks.count().max(1)),
+    };
+    let mut collected: Vec<Collected> = (0..at_once).map(|_| new().0).collect();
     for first in (0..blocks.count()).step_by(at_once) {
         let last = blocks.count().min(first + at_once);
-        let mut collected: Vec<Collected> = (first..last).map(|_| new().0).collect();
         let (start, end) = match blocks.contiguous() {
             Some(size) => (first * size, last * size),
             None => (0, source.count),
@@ -418,12 +461,12 @@ fn for_each_distribution(
                 if let Some(collected) =
                     block.checked_sub(first).and_then(|at| collected.get_mut(at))
                 {
-                    collected.add(isa, now, of_now, source.pruned.is_some());
+                    collected.add(isa, now, of_now, sparse);
                 }
                 (rest, rest_of_weights) = (later, of_later);
             });
         })?;
-        collected.into_iter().for_each(|collected| visit(collected.into_distribution()));
+        collected[..last - first].iter_mut().for_each(|collected| visit(collected.take(sparse)));
     }
     Ok(())
 }

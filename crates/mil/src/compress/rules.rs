@@ -79,7 +79,7 @@ pub enum Fate {
         after: u64,
         /// The ratio of its power to that of what was lost, in decibels; infinite if nothing was. Where the importance
         /// of elements is known, both are weighted by it. Of a weight of more
-        /// than half a million elements it is that of parts of it.
+        /// than 131,072 elements it is that of parts of it.
         snr: f64,
     },
     /// It stays, for a reason.
