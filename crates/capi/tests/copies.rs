@@ -2,39 +2,15 @@
 #![expect(unsafe_code, reason = "a C interface is called, and an allocator counts")]
 
 mod common;
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use common::*;
 use coremill_capi::method::*;
 use coremill_capi::model::*;
-
-struct Counting;
-
-/// Bytes that were ever asked for, and bytes that are held.
-static ASKED: AtomicUsize = AtomicUsize::new(0);
-static HELD: AtomicIsize = AtomicIsize::new(0);
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ASKED.fetch_add(layout.size(), Ordering::Relaxed);
-        HELD.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as for the system's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as for the system's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::{ASKED, HELD};
 
 /// One test at a time: they count for the process.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -126,7 +126,8 @@ impl Error {
 
     pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
         let hint = error.remedy().map(str::to_owned);
-        Error { hint, ..Error::new(error.to_string()).kinded(ErrorKind::Run) }
+        let kind = if error.is_of_input() { ErrorKind::Argument } else { ErrorKind::Run };
+        Error { hint, ..Error::new(error.to_string()).kinded(kind) }
             .caused_by(error.clone())
     }
 

@@ -17,6 +17,7 @@ use crate::ops;
 use crate::options::{LoadOptions, Precision};
 use crate::plan::{Machine, Operand, Plan, PlanKey, Source, plan};
 use crate::port::Port;
+use crate::recycled::Recycled;
 use crate::spare::Spare;
 use crate::value::Value;
 
@@ -63,6 +64,9 @@ pub struct Session {
     arena: Arena,
     states: Vec<Array>,
     spare: Spare,
+    recycled: Recycled,
+    /// The plan of the last run.
+    latest: Option<(PlanKey, Arc<Plan>)>,
 }
 
 /// What a run gave, in the order of the function's outputs.
@@ -172,6 +176,8 @@ impl Engine {
             arena: Arena::default(),
             states,
             spare: Spare::default(),
+            recycled: Recycled::default(),
+            latest: None,
         })
     }
 }
@@ -221,7 +227,7 @@ impl Session {
                 self.states().iter().map(|state| format!("`{}`", state.name)).collect();
             fail!("there is no state `{name}`; there are {}", or_none(&names));
         };
-        self.states[at] = self.states()[at].accept(array)?;
+        self.states[at] = self.states()[at].accept(array).map_err(Error::of_input)?;
         Ok(())
     }
 
@@ -250,34 +256,44 @@ impl Session {
     /// Runs the function while somebody looks on.
     pub fn run_with(&mut self, inputs: &[(&str, Array)], hooks: &mut Hooks<'_>) -> Result<Outputs> {
         let arrays = self.check(inputs)?;
-        let values = self.perform(arrays.into_iter().map(Input::Array).collect(), vec![], hooks)?;
-        let names = self.outputs().iter().map(|port| port.name.clone());
-        Ok(Outputs(names.zip(values.into_iter().flatten()).collect()))
+        let mut inputs = arrays.into_iter().map(Input::Array).collect();
+        let values = self.perform(&mut inputs, &mut Vec::new(), hooks)?;
+        let named = |(at, value): (usize, _)| (self.outputs()[at].name.clone(), value);
+        Ok(Outputs(values.into_iter().map(named).collect()))
     }
 
     /// Runs the function on inputs in the order of [`Session::inputs`], where they lie if they are of the input's
     /// type, and has results written to memory of the caller's.
     ///
-    /// `targets` go by the outputs; there may be fewer. A value is given for every output but those whose
-    /// floats, 32 bits wide whatever the output's type, were written to their target: where its length is that of
-    /// the output, and a kernel computes it.
+    /// `targets` go by the outputs; there may be fewer. A value is given, with the position of its output, for every
+    /// output but those whose floats, 32 bits wide whatever the output's type, were written to their target: where its
+    /// length is that of the output, and a kernel computes it.
+    ///
+    /// A run that finds all inputs where they lie, writes all outputs to targets, and has a kernel for every operation asks
+    /// the system for no memory, unless its shapes differ from those of the run before.
     pub fn run_in_place(
         &mut self,
-        inputs: Vec<Input<'_>>,
-        targets: Vec<Option<&mut [f32]>>,
+        inputs: &mut Vec<Input<'_>>,
+        targets: &mut Vec<Option<&mut [f32]>>,
         hooks: &mut Hooks<'_>,
-    ) -> Result<Vec<Option<Value>>> {
+    ) -> Result<Vec<(usize, Value)>> {
         let ports = self.inputs();
         if inputs.len() != ports.len() {
-            fail!("{} inputs are given; the function has {}", inputs.len(), ports.len());
+            let (given, takes) = (inputs.len(), ports.len());
+            let message = format!("{given} inputs are given; the function has {takes}");
+            return Err(Error::new(message).of_input());
         }
-        let accept = |(port, input): (&Port, _)| match input {
-            Input::View(view) if port.takes_as_is(&view) => Ok(Input::View(view)),
-            Input::View(view) => port.accept(view.to_array()).map(Input::Array),
-            Input::Array(array) => port.accept(array).map(Input::Array),
-        };
-        let inputs = ports.iter().zip(inputs).map(accept).collect::<Result<Vec<_>>>()?;
-        self.check_together(&shapes_of(&inputs))?;
+        for (port, input) in ports.iter().zip(&mut *inputs) {
+            let array = match input {
+                Input::View(view) if port.takes_as_is(view) => continue,
+                Input::View(view) => view.to_array(),
+                Input::Array(array) => array.clone(),
+            };
+            *input = Input::Array(port.accept(array).map_err(Error::of_input)?);
+        }
+        if !self.loaded().shapes.is_empty() {
+            self.check_together(&shapes_of(inputs)).map_err(Error::of_input)?;
+        }
         self.perform(inputs, targets, hooks)
     }
 
@@ -294,18 +310,32 @@ impl Session {
 
     fn perform(
         &mut self,
-        inputs: Vec<Input<'_>>,
-        targets: Vec<Option<&mut [f32]>>,
+        inputs: &mut Vec<Input<'_>>,
+        targets: &mut Vec<Option<&mut [f32]>>,
         hooks: &mut Hooks<'_>,
-    ) -> Result<Vec<Option<Value>>> {
-        let shapes = shapes_of(&inputs).into_iter().map(<[usize]>::to_vec).collect();
-        let plan = self.plan(PlanKey { shapes, observed: hooks.observe.is_some() })?;
+    ) -> Result<Vec<(usize, Value)>> {
+        let observed = hooks.observe.is_some();
+        let is_latest = |key: &PlanKey| {
+            let shapes = inputs.iter().map(Input::shape);
+            key.observed == observed && key.shapes.iter().map(Vec::as_slice).eq(shapes)
+        };
+        let plan = match &self.latest {
+            Some((key, plan)) if is_latest(key) => Arc::clone(plan),
+            _ => {
+                let shapes = shapes_of(inputs).into_iter().map(<[usize]>::to_vec).collect();
+                let key = PlanKey { shapes, observed };
+                let plan = self.plan(key.clone())?;
+                self.latest = Some((key, Arc::clone(&plan)));
+                plan
+            }
+        };
         let engine = self.engine.clone();
         let loaded = &engine.shared.functions[self.function];
         let resources = Resources {
             arena: &mut self.arena,
             states: &mut self.states,
             spare: &mut self.spare,
+            recycled: &mut self.recycled,
             hooks,
             seed: next_seed(),
         };
@@ -322,6 +352,10 @@ impl Session {
     /// elements converted, what may be left out filled in. [`Session::run`] does this, too; whoever has
     /// several runs before them learns here what is wrong with any.
     pub fn check(&self, inputs: &[(&str, Array)]) -> Result<Vec<Array>> {
+        self.checked(inputs).map_err(Error::of_input)
+    }
+
+    fn checked(&self, inputs: &[(&str, Array)]) -> Result<Vec<Array>> {
         let ports = self.inputs();
         for (index, (name, _)) in inputs.iter().enumerate() {
             if !ports.iter().any(|port| port.name == *name) {

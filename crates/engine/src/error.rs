@@ -9,6 +9,7 @@ struct Inner {
     message: String,
     hint: Option<String>,
     place: Option<Place>,
+    of_input: bool,
 }
 
 /// The operation at fault.
@@ -22,7 +23,7 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { message: message.into(), hint: None, place: None }))
+        Error(Box::new(Inner { message: message.into(), hint: None, place: None, of_input: false }))
     }
 
     /// The same error with what to do about it.
@@ -36,6 +37,17 @@ impl Error {
         let place = || Place { operation: operation.to_owned(), value: value.to_owned() };
         self.0.place.get_or_insert_with(place);
         self
+    }
+
+    /// The same error, of what was passed in.
+    pub(crate) fn of_input(mut self) -> Error {
+        self.0.of_input = true;
+        self
+    }
+
+    /// Whether what was passed in is at fault: a name, a shape, an element.
+    pub fn is_of_input(&self) -> bool {
+        self.0.of_input
     }
 
     /// What to do about it.

@@ -1,12 +1,10 @@
 //! Runs plans.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{Arena, DType, cancel};
+use coremill_tensor::{Arena, DType, cancel, emptied};
 
 use crate::array::{Array, ElementsView, View};
 use crate::call::count_within;
@@ -16,6 +14,7 @@ use crate::plan::{
     Holds, Kernel, Machine, Node, NodeKind, Operand, Places, Plan, Reference, Region, SlotId,
     Source,
 };
+use crate::recycled::{NodeMemory, Recycled};
 use crate::spare::Spare;
 use crate::value::{Key, Value};
 use crate::{lists, ops};
@@ -49,7 +48,7 @@ impl Input<'_> {
 
 /// What a slot holds.
 #[derive(Clone)]
-enum Held<'r> {
+pub(crate) enum Held<'r> {
     Value(Value),
     /// With the caller: an input, or a result that was written to the caller's memory.
     View(View<'r>),
@@ -72,7 +71,7 @@ impl Held<'_> {
 }
 
 /// Memory for the floats that a kernel gives.
-enum Memory<'r> {
+pub(crate) enum Memory<'r> {
     Own(Vec<f32>),
     /// The caller's.
     Given(&'r mut [f32]),
@@ -91,7 +90,8 @@ pub(crate) struct Run<'r, 'h> {
     /// What the slots outside the arena hold, by [`SlotId::index`].
     held: Vec<Option<Held<'r>>>,
     /// Memory of the caller's for results, with the slots whose kernels write there.
-    targets: HashMap<SlotId, &'r mut [f32]>,
+    targets: Vec<(SlotId, &'r mut [f32])>,
+    node: NodeMemory<'static>,
     bytes: usize,
     operations: u64,
 }
@@ -101,6 +101,7 @@ pub(crate) struct Resources<'r, 'h> {
     pub(crate) arena: &'r mut Arena,
     pub(crate) states: &'r mut [Array],
     pub(crate) spare: &'r mut Spare,
+    pub(crate) recycled: &'r mut Recycled,
     pub(crate) hooks: &'r mut Hooks<'h>,
     pub(crate) seed: u64,
 }
@@ -108,33 +109,36 @@ pub(crate) struct Resources<'r, 'h> {
 /// Runs a plan on inputs of its shapes, in the order of those that are no states.
 ///
 /// Floats that a kernel computes are written to the target of their output, if there is one and it is of their
-/// length; no value is given for these.
-pub(crate) fn execute<'r>(
+/// length; no value is given for these, and for the others with their positions.
+pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     source: &'r Source,
     machine: &'r Machine,
     plan: &'r Plan,
-    inputs: Vec<Input<'r>>,
-    targets: Vec<Option<&'r mut [f32]>>,
+    inputs: &mut Vec<Input<'i>>,
+    targets: &mut Vec<Option<&'t mut [f32]>>,
     resources: Resources<'r, '_>,
-) -> Result<Vec<Option<Value>>> {
-    let Resources { arena, states, spare, hooks, seed } = resources;
+) -> Result<Vec<(usize, Value)>> {
+    let Resources { arena, states, spare, recycled, hooks, seed } = resources;
     if arena.len() < plan.places.length {
         *arena = reserved(plan.places.length)?;
     }
-    let held = vec![None; plan.graph.slots.len()];
+    let mut held: Vec<Option<Held<'r>>> = emptied(std::mem::take(&mut recycled.held));
+    held.resize_with(plan.graph.slots.len(), || None);
     let bytes = plan.places.length * 4;
     let operations = 0;
     let body = &plan.graph.body;
     // By output, the slot that is written to its target.
-    let mut written = vec![None; body.outputs.len()];
-    let mut into = HashMap::new();
-    let shown = if targets.iter().any(Option::is_some) { shown(body) } else { HashMap::new() };
-    for ((output, target), written) in body.outputs.iter().zip(targets).zip(&mut written) {
+    let mut written = std::mem::take(&mut recycled.written);
+    written.clear();
+    written.resize(body.outputs.len(), None);
+    let mut into: Vec<(SlotId, &'r mut [f32])> = emptied(std::mem::take(&mut recycled.targets));
+    for ((output, target), written) in body.outputs.iter().zip(targets.drain(..)).zip(&mut written)
+    {
         let (Some(slot), Some(target)) = (output.slot(), target) else { continue };
-        let slot = shown.get(&slot).copied().unwrap_or(slot);
-        if let Entry::Vacant(place) = into.entry(slot) {
+        let slot = plan.shown.get(&slot).copied().unwrap_or(slot);
+        if into.iter().all(|(taken, _)| *taken != slot) {
             *written = Some(slot);
-            place.insert(target);
+            into.push((slot, target));
         }
     }
     let mut run = Run {
@@ -148,11 +152,12 @@ pub(crate) fn execute<'r>(
         seed,
         held,
         targets: into,
+        node: std::mem::take(&mut recycled.node),
         bytes,
         operations,
     };
     run.check_bytes()?;
-    for (&slot, input) in body.inputs.iter().zip(inputs) {
+    for (&slot, input) in body.inputs.iter().zip(inputs.drain(..)) {
         run.put(
             slot,
             match input {
@@ -162,15 +167,21 @@ pub(crate) fn execute<'r>(
         )?;
     }
     run.nodes(body, Some(&plan.places))?;
-    let mut values = Vec::with_capacity(body.outputs.len());
-    for (output, written) in body.outputs.iter().zip(written) {
+    let mut values = Vec::new();
+    for (at, (output, written)) in body.outputs.iter().zip(&written).enumerate() {
         // A target that is left was not written.
-        let is_written = written.is_some_and(|slot| !run.targets.contains_key(&slot));
-        values.push(if is_written { None } else { Some(run.value(output)?) });
+        let is_left = |slot: &SlotId| run.targets.iter().any(|(left, _)| left == slot);
+        if !written.as_ref().is_some_and(|slot| !is_left(slot)) {
+            values.push((at, run.value(output)?));
+        }
     }
     // Intermediate values that are results, too, would look as if somebody had a use for them.
     run.held.clear();
-    run.spare.keep(values.iter().flatten());
+    run.spare.keep(values.iter().map(|(_, value)| value));
+    recycled.held = emptied(run.held);
+    recycled.targets = emptied(run.targets);
+    recycled.node = run.node;
+    recycled.written = written;
     Ok(values)
 }
 
@@ -205,20 +216,6 @@ fn within(bytes: usize, limit: usize) -> Result<()> {
             .hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
     }
     Ok(())
-}
-
-/// The slots whose elements slots of the body show under other shapes.
-fn shown(body: &Region) -> HashMap<SlotId, SlotId> {
-    let mut shown = HashMap::new();
-    for node in &body.nodes {
-        if let (NodeKind::Alias, [Operand::Slot(from)], [to]) =
-            (&node.kind, &node.inputs[..], &node.outputs[..])
-        {
-            let first = shown.get(from).copied().unwrap_or(*from);
-            shown.insert(*to, first);
-        }
-    }
-    shown
 }
 
 impl<'r> Run<'r, '_> {
@@ -360,14 +357,23 @@ impl<'r> Run<'r, '_> {
         // Inputs that lie in the arena are borrowed beside the outputs that do; the rest is held.
         let place =
             |operand: &Operand| operand.slot().and_then(|slot| places[slot.index()].clone());
-        let reads: Vec<_> = node.inputs.iter().filter_map(place).collect();
-        let mut writes: Vec<_> =
-            node.outputs.iter().filter_map(|slot| places[slot.index()].clone()).collect();
+        let memory = std::mem::take(&mut self.node).emptied();
+        let NodeMemory {
+            mut reads,
+            mut writes,
+            mut read,
+            mut written,
+            mut inputs,
+            mut outputs,
+            ..
+        } = memory;
+        let mut heap: Vec<(SlotId, Memory<'r>)> = emptied(memory.heap);
+        reads.extend(node.inputs.iter().filter_map(place));
+        writes.extend(node.outputs.iter().filter_map(|slot| places[slot.index()].clone()));
         writes.extend(scratch.clone());
         let (bytes, limit) = (self.bytes, self.source.limits.bytes);
-        let (reads, writes) = self.arena.parts(&reads, &writes);
-        let mut reads = reads.into_iter();
-        let mut inputs = Vec::with_capacity(node.inputs.len());
+        self.arena.parts(&reads, &writes, &mut read, &mut written);
+        let mut in_arena = read.drain(..);
         for operand in &node.inputs {
             inputs.push(match operand {
                 Operand::Slot(slot) if places[slot.index()].is_some() => {
@@ -375,25 +381,26 @@ impl<'r> Run<'r, '_> {
                     View {
                         dtype: slot.dtype,
                         shape: slot.shape.as_deref().unwrap_or_default(),
-                        elements: ElementsView::Floats(reads.next().unwrap_or_default()),
+                        elements: ElementsView::Floats(in_arena.next().unwrap_or_default()),
                     }
                 }
                 Operand::Slot(slot) => held_view(&self.held, *slot)?,
                 Operand::Constant(known) => constant(known)?.view(),
             });
         }
-        let mut heap: Vec<(SlotId, Memory)> = Vec::new();
+        drop(in_arena);
         for &slot in &node.outputs {
             if places[slot.index()].is_none() {
                 let shape = graph.slot(slot).shape.as_deref();
                 let shape = shape.ok_or_else(|| Error::new("a kernel gives an unknown shape"))?;
                 let count = count_within(shape, &self.source.limits)?;
-                let fits = self.targets.get(&slot).is_some_and(|floats| floats.len() == count);
-                let given = if fits { self.targets.remove(&slot) } else { None };
+                let fits =
+                    |(of, floats): &(SlotId, &mut [f32])| *of == slot && floats.len() == count;
+                let given = self.targets.iter().position(fits);
                 heap.push((
                     slot,
                     match given {
-                        Some(floats) => Memory::Given(floats),
+                        Some(at) => Memory::Given(self.targets.swap_remove(at).1),
                         None => {
                             room(bytes, limit, count * 4)?;
                             Memory::Own(self.spare.take(count))
@@ -403,12 +410,11 @@ impl<'r> Run<'r, '_> {
             }
         }
         let mut own_scratch = Vec::new();
-        let mut writes = writes.into_iter();
-        let mut outputs: Vec<&mut [f32]> = Vec::with_capacity(node.outputs.len());
+        let mut in_arena = written.drain(..);
         let mut on_heap = heap.iter_mut();
         for slot in &node.outputs {
             let part = match places[slot.index()] {
-                Some(_) => writes.next(),
+                Some(_) => in_arena.next(),
                 None => on_heap.next().map(|(_, memory)| match memory {
                     Memory::Own(floats) => floats.as_mut_slice(),
                     Memory::Given(floats) => &mut **floats,
@@ -417,7 +423,7 @@ impl<'r> Run<'r, '_> {
             outputs.push(part.unwrap_or_default());
         }
         let scratch = match scratch {
-            Some(_) => writes.next().unwrap_or_default(),
+            Some(_) => in_arena.next().unwrap_or_default(),
             None => {
                 room(bytes, limit, kernel.scratch() * 4)?;
                 own_scratch.resize(kernel.scratch(), 0.0);
@@ -425,7 +431,10 @@ impl<'r> Run<'r, '_> {
             }
         };
         kernel.run(self.machine, &inputs, &mut outputs, scratch)?;
-        for (slot, memory) in heap {
+        drop(in_arena);
+        let node = NodeMemory { reads, writes, read, written, inputs, outputs, heap: Vec::new() };
+        self.node = node.emptied();
+        for (slot, memory) in heap.drain(..) {
             let info = graph.slot(slot);
             let dtype = info.dtype;
             let shape = info.shape.as_deref().unwrap_or_default();
@@ -439,6 +448,7 @@ impl<'r> Run<'r, '_> {
             };
             self.put(slot, held)?;
         }
+        self.node.heap = emptied(heap);
         Ok(())
     }
 

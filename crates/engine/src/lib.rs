@@ -54,6 +54,7 @@ mod ops;
 mod options;
 mod plan;
 mod port;
+mod recycled;
 mod spare;
 mod value;
 mod weights;

@@ -22,6 +22,18 @@ pub struct Ints {
     pub(crate) is_scalar: bool,
 }
 
+/// What [`extents`] takes.
+pub(crate) const ACCEPTED_EXTENTS: &str =
+    "accepted are 1 and more, up to 2^31 - 1, of fewer than 2^61 elements";
+
+/// The extents of something that is declared, if Core ML's 32 bits hold each and 63 bits count the bytes.
+pub(crate) fn extents(shape: &[i64]) -> Option<Vec<u64>> {
+    let extent = |&extent: &i64| i32::try_from(extent).ok().filter(|&e| e > 0).map(|e| e as u64);
+    let extents = shape.iter().map(extent).collect::<Option<Vec<u64>>>()?;
+    let count = extents.iter().try_fold(1i64, |all, &extent| all.checked_mul(extent as i64))?;
+    count.checked_mul(4).map(|_| extents)
+}
+
 /// One truth value or several, known when the graph is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bools {

@@ -50,12 +50,14 @@ impl Lying<'_> {
     }
 }
 
-/// The shape that elements have as an input.
-pub(crate) fn lying_shape(port: &Port, lying: &Lying<'_>) -> Result<Vec<usize>> {
+/// Puts the shape that elements have as an input into a vector whose memory the caller keeps.
+pub(crate) fn lying_shape(port: &Port, lying: &Lying<'_>, shape: &mut Vec<usize>) -> Result<()> {
+    shape.clear();
     match lying.shape {
-        Some(shape) => Ok(shape.to_vec()),
-        None => shape_for(port, lying.len()),
+        Some(given) => shape.extend(given),
+        None => shape_for(port, lying.len(), shape)?,
     }
+    Ok(())
 }
 
 /// Elements of a stated shape.
@@ -124,40 +126,44 @@ impl Element for half::f16 {
 }
 
 /// The shape that an input has for so many elements: at most one dimension may be open.
-fn shape_for(port: &Port, count: usize) -> Result<Vec<usize>> {
+fn shape_for(port: &Port, count: usize, shape: &mut Vec<usize>) -> Result<()> {
     let Some(ty) = port.ty.as_tensor() else {
         fail!(Input, "`{}` is a `{}`; only tensors can be passed in", port.name, port.ty);
     };
-    let mut shape: Vec<Option<usize>> =
-        ty.shape.iter().map(|dim| dim.known().map(|extent| extent as usize)).collect();
-    let known: usize = shape.iter().flatten().product();
-    let open = shape.iter().filter(|extent| extent.is_none()).count();
-    if open == 1 && known > 0 && count.is_multiple_of(known) {
-        shape.iter_mut().filter(|extent| extent.is_none()).for_each(|e| *e = Some(count / known));
-    }
-    match shape.iter().copied().collect::<Option<Vec<usize>>>() {
-        Some(shape) if shape.iter().product::<usize>() == count => Ok(shape),
-        Some(shape) => {
-            let takes: usize = shape.iter().product();
-            fail!(
-                Input,
-                "`{}` has shape {shape:?}, which takes {takes} elements; found {count}",
-                port.name
-            )
+    let extents = || ty.shape.iter().map(|dim| dim.known().map(|extent| extent as usize));
+    let takes: usize = extents().flatten().product();
+    let open = extents().filter(Option::is_none).count();
+    let missing = match open {
+        0 if takes == count => 1,
+        0 => {
+            let shape: Vec<_> = extents().flatten().collect();
+            let error = crate::Error::new(
+                crate::ErrorKind::Input,
+                format!(
+                    "`{}` has shape {shape:?}, which takes {takes} elements; found {count}",
+                    port.name
+                ),
+            );
+            return Err(error.hint("pass as many elements, in row-major order"));
         }
-        None => {
+        1 if takes > 0 && count.is_multiple_of(takes) => count / takes,
+        _ => {
             let accepted = port.accepted_shapes();
             let error = crate::Error::new(
                 crate::ErrorKind::Input,
                 format!("{count} elements fit no shape of `{}`; accepted is {accepted}", port.name),
             );
-            Err(error.hint("state the shape with `Shaped`"))
+            return Err(error.hint("state the shape with `Shaped`"));
         }
-    }
+    };
+    shape.extend(extents().map(|extent| extent.unwrap_or(missing)));
+    Ok(())
 }
 
 fn slice<T: Element>(elements: &[T], port: &Port) -> Result<Array> {
-    T::array(shape_for(port, elements.len())?, elements, &port.name)
+    let mut shape = Vec::new();
+    shape_for(port, elements.len(), &mut shape)?;
+    T::array(shape, elements, &port.name)
 }
 
 impl<T: Element> Input for Vec<T> {

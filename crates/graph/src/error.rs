@@ -95,7 +95,8 @@ impl Error {
 
 impl From<coremill_engine::Error> for Error {
     fn from(error: coremill_engine::Error) -> Error {
-        let found = Error::new(ErrorKind::Run, error.to_string());
+        let kind = if error.is_of_input() { ErrorKind::Input } else { ErrorKind::Run };
+        let found = Error::new(kind, error.to_string());
         let found = match error.remedy() {
             Some(hint) => found.hint(hint),
             None => found,

@@ -16,7 +16,7 @@ use coremill_mil::ops::{Accepts, OpKind};
 use coremill_mil::text::is_plain;
 use coremill_tensor::{Buffer, DType};
 
-use crate::arg::{Arg, Bools, Given, Ints};
+use crate::arg::{ACCEPTED_EXTENTS, Arg, Bools, Given, Ints, extents};
 use crate::error::{Error, Mistake, Result};
 use crate::state::State;
 use crate::tensor::Tensor;
@@ -176,6 +176,12 @@ impl Graph {
             );
             return self.mistake(message, None, location);
         };
+        let largest: Vec<i64> = ranges.iter().map(|&(_, high)| high).collect();
+        if extents(&largest).is_none() {
+            let message =
+                format!("input `{name}` has extents {ranges:?}, too many elements to address");
+            return self.mistake(message, None, location);
+        }
         if !self.take(name, "input", location) {
             return self.nothing();
         }
@@ -203,15 +209,8 @@ impl Graph {
     pub fn param(&self, name: &str, shape: impl Into<Ints>) -> Tensor<'_> {
         let location = Location::caller();
         let shape = shape.into().values;
-        let fixed: Option<Vec<u64>> =
-            shape.iter().map(|&extent| u64::try_from(extent).ok().filter(|&e| e > 0)).collect();
-        let counted = |shape: &Vec<u64>| {
-            DType::Fp32
-                .storage_bytes(shape.iter().try_fold(1u64, |all, &extent| all.checked_mul(extent))?)
-        };
-        let Some(shape) = fixed.filter(|shape| counted(shape).is_some()) else {
-            let message =
-                format!("parameter `{name}` has extents {shape:?}; accepted are 1 and more");
+        let Some(shape) = extents(&shape) else {
+            let message = format!("parameter `{name}` has extents {shape:?}; {ACCEPTED_EXTENTS}");
             return self.mistake(message, None, location);
         };
         let full = self.state.borrow().scoped(name);
@@ -249,13 +248,12 @@ impl Graph {
         let location = Location::caller();
         let shape = shape.into().values;
         let target = self.target();
-        let extents: Option<Vec<u64>> =
-            shape.iter().map(|&extent| u64::try_from(extent).ok().filter(|&e| e > 0)).collect();
+        let extents = extents(&shape);
         let refusal = if target < Opset::Ios18 {
             Some(format!("state `{name}` needs iOS18; this graph targets {target}"))
         } else if extents.is_none() || shape.is_empty() || shape.len() > 5 {
             Some(format!(
-                "state `{name}` has shape {shape:?}; accepted are 1 to 5 extents of 1 and more"
+                "state `{name}` has shape {shape:?}; accepted are 1 to 5 extents of 1 and more, up to 2^31 - 1"
             ))
         } else {
             None

@@ -289,8 +289,7 @@ impl Executable {
 
     /// Runs the model's default function on inputs by name.
     pub fn run(&mut self, inputs: &[(&str, &dyn Input)]) -> Result<Outputs> {
-        let function = self.default_function()?;
-        self.run_function(&function, inputs)
+        self.loaded()?.run(None, inputs)
     }
 
     /// Runs a function on inputs by name. States of the same name are shared by all functions.
@@ -299,7 +298,7 @@ impl Executable {
         function: &str,
         inputs: &[(&str, &dyn Input)],
     ) -> Result<Outputs> {
-        self.loaded()?.run(function, inputs)
+        self.loaded()?.run(Some(function), inputs)
     }
 
     /// Runs the model's default function, which writes outputs of floats to slices by name. Slices of `f32` and `i32` are
@@ -309,8 +308,7 @@ impl Executable {
         inputs: &[(&str, &dyn Input)],
         outputs: &mut [(&str, &mut [f32])],
     ) -> Result<()> {
-        let function = self.default_function()?;
-        self.run_function_into(&function, inputs, outputs)
+        self.loaded()?.run_into(None, inputs, outputs)
     }
 
     /// The same for a function by name.
@@ -320,7 +318,7 @@ impl Executable {
         inputs: &[(&str, &dyn Input)],
         outputs: &mut [(&str, &mut [f32])],
     ) -> Result<()> {
-        self.loaded()?.run_into(function, inputs, outputs)
+        self.loaded()?.run_into(Some(function), inputs, outputs)
     }
 
     /// What a state holds.

@@ -257,7 +257,7 @@ impl<'g> Tensor<'g> {
         }
         let dims = tensor.dims();
         let reps = dims.iter().zip(&wanted).map(|(dim, &wanted)| match dim.known() {
-            Some(1) => wanted as i32,
+            Some(1) => i32::try_from(wanted).unwrap_or(i32::MAX),
             _ => 1,
         });
         let reps: Vec<i32> = reps.collect();

@@ -89,8 +89,8 @@ fn a_session_adds_little() {
     let theirs = least(|| {
         let array = Array::floats(DType::Fp32, [1, 64], x.to_vec());
         let view: View<'_> = array.view();
-        let results =
-            direct.run_in_place(vec![Input::View(view)], vec![None], &mut Hooks::default());
+        let (inputs, targets) = (&mut vec![Input::View(view)], &mut vec![None]);
+        let results = direct.run_in_place(inputs, targets, &mut Hooks::default());
         drop(results.expect("it runs"));
     });
     println!(

@@ -168,20 +168,20 @@ impl Delegate for HostDelegate {
             };
             ordered.push(input);
         }
-        let targets = self.targets(&ordered, outputs, hooks.observe.is_some())?;
+        let mut targets = self.targets(&ordered, outputs, hooks.observe.is_some())?;
         let mut spans = hooks.profile.is_some().then(Vec::new);
         let mut inner =
             coremill_engine::Hooks { profile: spans.as_mut(), ..coremill_engine::Hooks::default() };
         if let Some(observe) = &mut hooks.observe {
             inner.observe = Some(&mut **observe);
         }
-        let results = self.session.run_in_place(ordered, targets, &mut inner);
+        let results = self.session.run_in_place(&mut ordered, &mut targets, &mut inner);
         if let (Some(spans), Some(profile)) = (spans, &mut hooks.profile) {
             profile.extend(spans.into_iter().map(Span::from));
         }
         let results = results.map_err(|error| Error::new(format!("the model: {error}")))?;
         for (&port, out) in self.outputs.iter().zip(outputs) {
-            let Some(value) = &results[port] else { continue };
+            let Some((_, value)) = results.iter().find(|(at, _)| *at == port) else { continue };
             let name = &self.session.outputs()[port].name;
             let Some(array) = value.as_array() else {
                 fail!("the model's output `{name}` is not a tensor");

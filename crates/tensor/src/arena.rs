@@ -42,7 +42,8 @@ impl Arena {
         as_elements_mut(self.memory.as_mut_lines())
     }
 
-    /// Parts to read, which may overlap each other, and parts to write, which overlap nothing.
+    /// Parts to read, which may overlap each other, and parts to write, which overlap nothing, added to vectors whose memory
+    /// the caller keeps.
     ///
     /// # Panics
     ///
@@ -51,7 +52,9 @@ impl Arena {
         &'a mut self,
         reads: &[Range<usize>],
         writes: &[Range<usize>],
-    ) -> (Vec<&'a [f32]>, Vec<&'a mut [f32]>) {
+        read: &mut Vec<&'a [f32]>,
+        written: &mut Vec<&'a mut [f32]>,
+    ) {
         let all = self.as_mut_slice();
         let length = all.len();
         for range in reads.iter().chain(writes) {
@@ -68,7 +71,7 @@ impl Arena {
             assert!(writes[..index].iter().all(apart), "{write:?} is written twice");
         }
         let start = all.as_mut_ptr();
-        let read = |range: &Range<usize>| {
+        let to_read = |range: &Range<usize>| {
             // SAFETY: the range lies inside, and no part to write overlaps it, as checked above. The
             // borrow of the arena is exclusive for `'a`.
             #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
@@ -76,14 +79,15 @@ impl Arena {
                 std::slice::from_raw_parts(start.add(range.start).cast_const(), range.len())
             }
         };
-        let write = |range: &Range<usize>| {
+        let to_write = |range: &Range<usize>| {
             // SAFETY: the range lies inside, and no other part overlaps it, as checked above.
             #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
             unsafe {
                 std::slice::from_raw_parts_mut(start.add(range.start), range.len())
             }
         };
-        (reads.iter().map(read).collect(), writes.iter().map(write).collect())
+        read.extend(reads.iter().map(to_read));
+        written.extend(writes.iter().map(to_write));
     }
 }
 
@@ -97,7 +101,8 @@ mod tests {
         assert_eq!(arena.len(), 48);
         assert_eq!(arena.as_slice().as_ptr() as usize % 64, 0);
         arena.as_mut_slice()[..4].copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
-        let (reads, mut writes) = arena.parts(&[0..4, 2..4], &[16..18, 20..21, 3..3]);
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        arena.parts(&[0..4, 2..4], &[16..18, 20..21, 3..3], &mut reads, &mut writes);
         writes[0].copy_from_slice(reads[1]);
         writes[1][0] = reads[0][0];
         assert_eq!(arena.as_slice()[16..21], [3.0, 4.0, 0.0, 0.0, 1.0]);
@@ -106,12 +111,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "is written and read")]
     fn a_part_is_not_written_while_it_is_read() {
-        Arena::new(16).parts(&[0..4], &[3..5]);
+        Arena::new(16).parts(&[0..4], &[3..5], &mut Vec::new(), &mut Vec::new());
     }
 
     #[test]
     #[should_panic(expected = "is written twice")]
     fn a_part_is_not_written_twice() {
-        Arena::new(16).parts(&[], &[0..4, 3..5]);
+        Arena::new(16).parts(&[], &[0..4, 3..5], &mut Vec::new(), &mut Vec::new());
     }
 }

@@ -20,6 +20,8 @@ pub(crate) use kernel::{Cost, Kernel, Machine};
 pub(crate) use known::{Known, Source};
 pub(crate) use place::Places;
 
+use std::collections::HashMap;
+
 use coremill_mil::ir::Definition;
 
 use crate::call::count_within;
@@ -30,6 +32,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Plan {
     pub(crate) graph: Graph,
     pub(crate) places: Places,
+    /// The slots whose elements slots of the body show under other shapes.
+    pub(crate) shown: HashMap<SlotId, SlotId>,
 }
 
 /// What a plan is made for.
@@ -56,7 +60,21 @@ pub(crate) fn plan(source: &Source, machine: &Machine, key: &PlanKey) -> Result<
         return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
             .hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
     }
-    Ok(Plan { graph, places })
+    let shown = shown(&graph.body);
+    Ok(Plan { graph, places, shown })
+}
+
+fn shown(body: &Region) -> HashMap<SlotId, SlotId> {
+    let mut shown = HashMap::new();
+    for node in &body.nodes {
+        if let (NodeKind::Alias, [Operand::Slot(from)], [to]) =
+            (&node.kind, &node.inputs[..], &node.outputs[..])
+        {
+            let first = shown.get(from).copied().unwrap_or(*from);
+            shown.insert(*to, first);
+        }
+    }
+    shown
 }
 
 /// Refuses values that are too large before anything is computed of their shapes, or put in memory.

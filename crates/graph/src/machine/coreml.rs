@@ -179,7 +179,8 @@ impl<'i> Bytes<'i> {
                 ElementsView::Texts(_) => None,
             };
             if let Some(bytes) = bytes {
-                let (dtype, shape) = (lying.elements_dtype(), lying_shape(port, &lying)?);
+                let (dtype, mut shape) = (lying.elements_dtype(), Vec::new());
+                lying_shape(port, &lying, &mut shape)?;
                 return Ok(Bytes { dtype, shape, bytes: bytes.into() });
             }
         }
@@ -235,7 +236,8 @@ impl Machine for CoreMl {
         Ok([inputs, outputs, states])
     }
 
-    fn run(&mut self, function: &str, inputs: &Given<'_>) -> Result<Outputs> {
+    fn run(&mut self, function: Option<&str>, inputs: &Given<'_>) -> Result<Outputs> {
+        let function = &*function.unwrap_or(&self.default).to_owned();
         let mut owned = Vec::new();
         for port in &self.ports_of(function)?[1] {
             let Some(ty) = port.ty.as_tensor() else {
@@ -254,10 +256,11 @@ impl Machine for CoreMl {
 
     fn run_into(
         &mut self,
-        function: &str,
+        function: Option<&str>,
         inputs: &Given<'_>,
         targets: &mut Targets<'_, '_>,
     ) -> Result<()> {
+        let function = &*function.unwrap_or(&self.default).to_owned();
         check_targets(&self.ports_of(function)?[1], targets)?;
         let mut places: Vec<_> = targets
             .iter_mut()

@@ -6,7 +6,7 @@ use coremill_engine::{
     Array, Engine, Hooks, Input as Taken, LoadOptions, Outputs, Port, Session, View,
 };
 use coremill_mil::verify::Verified;
-use coremill_tensor::DType;
+use coremill_tensor::{DType, emptied};
 
 use super::{Given, Machine, Targets, check_room, check_targets, copy_into, find};
 use crate::array::{Input, lying_shape};
@@ -18,12 +18,17 @@ pub(crate) struct Host {
     sessions: HashMap<String, Session>,
     /// The function that ran last, which holds the latest states.
     latest: Option<String>,
+    /// What runs into the caller's memory keep account in.
+    shapes: Vec<Vec<usize>>,
+    taken: Vec<Taken<'static>>,
+    places: Vec<Option<&'static mut [f32]>>,
 }
 
 impl Host {
     pub(crate) fn load(verified: &Verified<'_>, threads: usize) -> Result<Host> {
         let engine = Engine::load(verified, &LoadOptions { threads, ..LoadOptions::default() })?;
-        Ok(Host { engine, sessions: HashMap::new(), latest: None })
+        let (sessions, shapes, taken, places) = Default::default();
+        Ok(Host { engine, sessions, latest: None, shapes, taken, places })
     }
 
     /// The session of a function, with the states that ran last.
@@ -61,20 +66,29 @@ impl Host {
     }
 }
 
-/// The shapes of inputs in the order of the ports, if all are given once and can be read where they lie.
-fn lying_shapes(ports: &[Port], inputs: &Given<'_>) -> Result<Option<Vec<Vec<usize>>>> {
+/// The shapes of inputs in the order of the ports, and whether all are given once and can be read where they lie.
+fn lying_shapes(ports: &[Port], inputs: &Given<'_>, shapes: &mut Vec<Vec<usize>>) -> Result<bool> {
     if inputs.len() != ports.len() {
-        return Ok(None);
+        return Ok(false);
     }
-    let mut shapes = Vec::with_capacity(ports.len());
-    for port in ports {
+    shapes.resize_with(ports.len(), Vec::new);
+    for (port, shape) in ports.iter().zip(shapes) {
         let Some((_, input)) = inputs.iter().find(|(name, _)| *name == port.name) else {
-            return Ok(None);
+            return Ok(false);
         };
-        let Some(lying) = input.lying() else { return Ok(None) };
-        shapes.push(lying_shape(port, &lying)?);
+        let Some(lying) = input.lying() else { return Ok(false) };
+        lying_shape(port, &lying, shape)?;
     }
-    Ok(Some(shapes))
+    Ok(true)
+}
+
+/// Whether an output of floats has as many elements as there is room for; none if they are not known before the run.
+fn fills(port: &Port, room: usize) -> Result<Option<()>> {
+    let Some(ty) = port.ty.as_tensor().filter(|ty| ty.dtype == DType::Fp32) else {
+        return Ok(None);
+    };
+    let count = ty.shape.iter().try_fold(1u64, |all, dim| Some(all * dim.known()?));
+    count.map(|count| check_room(&port.name, count as usize, room)).transpose()
 }
 
 impl Machine for Host {
@@ -91,8 +105,9 @@ impl Machine for Host {
         Ok([session.inputs(), session.outputs(), session.states()])
     }
 
-    fn run(&mut self, function: &str, inputs: &Given<'_>) -> Result<Outputs> {
-        let session = self.session(function)?;
+    fn run(&mut self, function: Option<&str>, inputs: &Given<'_>) -> Result<Outputs> {
+        let engine = self.engine.clone();
+        let session = self.session(function.unwrap_or(engine.default_function()))?;
         let mut arrays = Vec::with_capacity(inputs.len());
         for (name, input) in inputs {
             arrays.push((*name, input.array(find(session.inputs(), name, "input")?)?));
@@ -102,45 +117,56 @@ impl Machine for Host {
 
     fn run_into(
         &mut self,
-        function: &str,
+        function: Option<&str>,
         inputs: &Given<'_>,
         targets: &mut Targets<'_, '_>,
     ) -> Result<()> {
-        let session = self.session(function)?;
+        let engine = self.engine.clone();
+        let mut shapes = std::mem::take(&mut self.shapes);
+        let mut taken: Vec<Taken<'_>> = emptied(std::mem::take(&mut self.taken));
+        let mut places: Vec<Option<&mut [f32]>> = emptied(std::mem::take(&mut self.places));
+        let session = self.session(function.unwrap_or(engine.default_function()))?;
         check_targets(session.outputs(), targets)?;
-        let Some(shapes) = lying_shapes(session.inputs(), inputs)? else {
+        if !lying_shapes(session.inputs(), inputs, &mut shapes)? {
             return copy_into(&self.run(function, inputs)?, targets);
-        };
-        let mut taken = Vec::with_capacity(shapes.len());
+        }
         for (port, shape) in session.inputs().iter().zip(&shapes) {
             let input = inputs.iter().find(|(name, _)| *name == port.name);
             let Some(lying) = input.and_then(|(_, input)| input.lying()) else { continue };
             let (dtype, elements) = (lying.dtype, lying.elements);
             taken.push(Taken::View(View { dtype, shape, elements }));
         }
-        let known = session.output_shapes(&shapes)?;
-        let mut places: Vec<Option<&mut [f32]>> = known.iter().map(|_| None).collect();
+        places.resize_with(session.outputs().len(), || None);
+        let is_open = |port: &Port| {
+            port.ty.as_tensor().is_some_and(|ty| ty.shape.iter().any(|dim| dim.known().is_none()))
+        };
+        let open = match session.outputs().iter().any(is_open) {
+            true => session.output_shapes(&shapes)?,
+            false => Vec::new(),
+        };
         for (name, target) in targets.iter_mut() {
             let at = session.outputs().iter().position(|port| port.name == *name);
-            let Some((at, shape)) = at.and_then(|at| Some((at, known[at].as_ref()?))) else {
-                continue;
+            let Some(at) = at else { continue };
+            let port = &session.outputs()[at];
+            let is_known = match open.get(at).and_then(Option::as_ref) {
+                Some(shape) if port.ty.as_tensor().is_some_and(|ty| ty.dtype == DType::Fp32) => {
+                    Some(check_room(name, shape.iter().product(), target.len())?)
+                }
+                _ => fills(port, target.len())?,
             };
-            let ty = session.outputs()[at].ty.as_tensor();
-            if ty.is_some_and(|ty| ty.dtype == DType::Fp32) {
-                check_room(name, shape.iter().product(), target.len())?;
-                places[at] = Some(target);
-            }
+            places[at] = is_known.map(|()| &mut **target);
         }
-        let results = session.run_in_place(taken, places, &mut Hooks::default())?;
+        let results = session.run_in_place(&mut taken, &mut places, &mut Hooks::default())?;
+        let (taken, places) = (emptied(taken), emptied(places));
         // What was not written where it belongs.
-        let apart = session.outputs().iter().zip(results);
-        let apart = apart.filter_map(|(port, value)| Some((port.name.clone(), value?)));
-        let apart = Outputs(apart.collect());
-        for (name, target) in targets {
-            if apart.get(name).is_some() {
-                copy_into(&apart, &mut [(name, target)])?;
+        for (at, value) in results {
+            let name = &session.outputs()[at].name;
+            if let Some((_, target)) = targets.iter_mut().find(|(target, _)| target == name) {
+                let given = Outputs(vec![(name.clone(), value)]);
+                copy_into(&given, &mut [(name, target)])?;
             }
         }
+        (self.shapes, self.taken, self.places) = (shapes, taken, places);
         Ok(())
     }
 

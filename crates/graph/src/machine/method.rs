@@ -110,7 +110,11 @@ impl Loaded {
             };
             values.push(Value::Tensor(tensor(*input, port, *scalar_type)?));
         }
-        let results = self.method.execute(&values)?;
+        // What no instruction is at fault for is what was passed in.
+        let results = self.method.execute(&values).map_err(|error| match error.instruction() {
+            Some(_) => error.into(),
+            None => Error::new(ErrorKind::Input, error.to_string()).caused_by(error),
+        })?;
         let tensors = results.iter().filter_map(Value::as_tensor);
         let outputs = self.ports[1].iter().zip(tensors);
         let array = |(port, tensor): (&Port, &Tensor)| {
@@ -206,16 +210,18 @@ impl Machine for Methods {
         Ok([inputs, outputs, states])
     }
 
-    fn run(&mut self, function: &str, inputs: &Given<'_>) -> Result<Outputs> {
+    fn run(&mut self, function: Option<&str>, inputs: &Given<'_>) -> Result<Outputs> {
+        let function = &*function.unwrap_or(&self.default).to_owned();
         self.method(function)?.run(inputs)
     }
 
     fn run_into(
         &mut self,
-        function: &str,
+        function: Option<&str>,
         inputs: &Given<'_>,
         targets: &mut Targets<'_, '_>,
     ) -> Result<()> {
+        let function = &*function.unwrap_or(&self.default).to_owned();
         let method = self.method(function)?;
         check_targets(&method.ports[1], targets)?;
         copy_into(&method.run(inputs)?, targets)

@@ -31,13 +31,13 @@ pub(crate) trait Machine: Send {
     /// What a function takes, gives and keeps.
     fn ports(&mut self, function: &str) -> Result<[&[Port]; 3]>;
 
-    /// Runs a function.
-    fn run(&mut self, function: &str, inputs: &Given<'_>) -> Result<Outputs>;
+    /// Runs a function, the default one if none is named.
+    fn run(&mut self, function: Option<&str>, inputs: &Given<'_>) -> Result<Outputs>;
 
-    /// Runs a function, which writes outputs of floats to the caller's memory.
+    /// Runs a function, the default one if none is named, which writes outputs of floats to the caller's memory.
     fn run_into(
         &mut self,
-        function: &str,
+        function: Option<&str>,
         inputs: &Given<'_>,
         targets: &mut Targets<'_, '_>,
     ) -> Result<()>;

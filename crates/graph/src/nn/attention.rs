@@ -1,5 +1,5 @@
 use super::rope::{RopeTables, rotate};
-use super::{Linear, RmsNorm, below};
+use super::{Linear, RmsNorm, below, fits, place, product};
 use crate::graph::Graph;
 use crate::ops;
 use crate::state::State;
@@ -99,7 +99,7 @@ pub fn attention<'g>(
         1 => x,
         times => {
             let [batch, _, length, width] = [0, 1, 2, 3].map(|axis| x.extent(axis));
-            let x = x.unsqueeze(2).tile([1, 1, times as i32, 1, 1]);
+            let x = x.unsqueeze(2).tile([1, 1, place(times), 1, 1]);
             x.view([batch, heads, length, width])
         }
     };
@@ -119,7 +119,7 @@ pub fn attention<'g>(
     let (batch, length) = (query.extent(0), query.extent(2));
     let sinks = sinks.view([1, heads, 1, 1]).broadcast_to([batch, heads, length, 1]);
     let all = graph.concat([scores, sinks], -1, Default::default()).softmax_on(-1);
-    all.narrow(-1, ..key.extent(2) as i32).dot(value)
+    all.narrow(-1, ..place(key.extent(2))).dot(value)
 }
 
 /// What is added to the scores of keys that a query does not see.
@@ -130,13 +130,16 @@ fn mask<'g>(
     keys: usize,
     options: &AttentionOptions<'g>,
 ) -> Tensor<'g> {
+    if !fits(graph, "a mask", &[queries, keys]) {
+        return graph.nothing();
+    }
     let ahead = keys.saturating_sub(queries);
     let mut elements = Vec::with_capacity(queries * keys);
     for query in 0..queries {
-        let place = query + ahead;
+        let own = query + ahead;
         for key in 0..keys {
-            let hidden = (options.causal || options.window.is_some()) && key > place;
-            let far = options.window.is_some_and(|window| key + window <= place);
+            let hidden = (options.causal || options.window.is_some()) && key > own;
+            let far = options.window.is_some_and(|window| key.saturating_add(window) <= own);
             elements.push(if hidden || far { MASKED } else { 0.0 });
         }
     }
@@ -173,7 +176,7 @@ impl<'g> KvCache<'g> {
             let zeros = graph.ints([2], &[0, 0]);
             let after = graph.ints([1], &[0]);
             let begin = graph.concat([zeros, position, after], 0, Default::default());
-            let size: Vec<i32> = new.shape().iter().map(|&extent| extent as i32).collect();
+            let size: Vec<i32> = new.shape().iter().map(|&extent| place(extent)).collect();
             let end = begin + graph.ints([size.len()], &size);
             let updated = state.read().slice_update(new, begin, end, ops::SliceUpdate::new());
             state.write(updated);
@@ -186,14 +189,18 @@ impl<'g> KvCache<'g> {
     #[track_caller]
     pub fn mask(self, position: Tensor<'g>, queries: usize, window: Option<usize>) -> Tensor<'g> {
         let graph = position.graph();
-        let length = self.keys.shape()[2];
-        let places: Vec<i32> = (0..length as i32).collect();
-        let own: Vec<i32> = (0..queries as i32).collect();
+        let length = self.keys.shape().get(2).copied().unwrap_or(1);
+        if !fits(graph, "a mask", &[queries, length]) {
+            return graph.nothing();
+        }
+        let places: Vec<i32> = (0..place(length)).collect();
+        let own: Vec<i32> = (0..place(queries)).collect();
         let places = graph.ints([1, length], &places);
         let own = graph.ints([queries, 1], &own) + position;
         let mut hidden = places.greater(own);
-        if let Some(window) = window {
-            hidden = hidden.logical_or((places + window as i32).less_equal(own));
+        // A window of the whole cache hides nothing.
+        if let Some(window) = window.filter(|&window| window < length) {
+            hidden = hidden.logical_or((places + place(window)).less_equal(own));
         }
         hidden.cast(crate::DType::Fp32) * MASKED
     }
@@ -251,7 +258,7 @@ impl Attention {
     ) -> [Tensor<'g>; 3] {
         let (batch, length) = (x.extent(0), x.extent(1));
         let project = |part: &str, heads: usize| {
-            let outputs = heads * self.head;
+            let outputs = product(&[heads, self.head]);
             let layer =
                 if self.qkv_bias { Linear::new(outputs) } else { Linear::without_bias(outputs) };
             let y = layer.apply(&below(name, part), x).view([batch, length, heads, self.head]);
@@ -279,8 +286,11 @@ impl Attention {
     #[track_caller]
     pub fn merge<'g>(&self, name: &str, heads: Tensor<'g>, outputs: usize) -> Tensor<'g> {
         let (batch, length) = (heads.extent(0), heads.extent(2));
-        let merged =
-            heads.transpose([0, 2, 1, 3]).view([batch, length, heads.extent(1) * heads.extent(3)]);
+        let merged = heads.transpose([0, 2, 1, 3]).view([
+            batch,
+            length,
+            product(&[heads.extent(1), heads.extent(3)]),
+        ]);
         let layer =
             if self.out_bias { Linear::new(outputs) } else { Linear::without_bias(outputs) };
         layer.apply(&below(name, "o_proj"), merged)
@@ -314,9 +324,11 @@ impl Attention {
         let (keys, values) = cache.append(position, key, value);
         let mask = cache.mask(position, x.extent(1), options.window);
         let bias = options.bias.map_or(mask, |bias| bias + mask);
-        let options =
-            AttentionOptions { causal: false, window: None, bias: Some(bias), ..*options };
-        self.merge(name, attention(query, keys, values, &options), x.last_extent())
+        let own = AttentionOptions { causal: false, window: None, bias: Some(bias), ..*options };
+        if options.window == Some(0) {
+            return attention(query, keys, values, options);
+        }
+        self.merge(name, attention(query, keys, values, &own), x.last_extent())
     }
 }
 
@@ -338,10 +350,11 @@ pub fn latent_attention<'g>(
     let (batch, heads, length) = (query.extent(0), query.extent(1), latent.extent(1));
     let rotated = shared.last_extent();
     let plain = query.last_extent().saturating_sub(rotated);
-    let expanded = latent.matmul_t(up).view([batch, length, heads, plain + value_width]);
+    let expanded =
+        latent.matmul_t(up).view([batch, length, heads, plain.saturating_add(value_width)]);
     let expanded = expanded.transpose([0, 2, 1, 3]);
-    let key = expanded.narrow(-1, ..plain as i32);
-    let value = expanded.narrow(-1, plain as i32..);
+    let key = expanded.narrow(-1, ..place(plain));
+    let value = expanded.narrow(-1, place(plain)..);
     let shared = shared.broadcast_to([batch, heads, length, rotated]);
     let key = graph.concat([key, shared], -1, Default::default());
     attention(query, key, value, options)

@@ -1,4 +1,4 @@
-use super::below;
+use super::{below, place};
 use crate::ops;
 use crate::tensor::Tensor;
 
@@ -122,7 +122,7 @@ impl ConvTranspose {
         let mut y = x.conv_transpose(weight, options);
         if !crops {
             let more =
-                (0..spatial).flat_map(|at| [0, less(at).saturating_sub(conv.padding[at]) as i32]);
+                (0..spatial).flat_map(|at| [0, place(less(at).saturating_sub(conv.padding[at]))]);
             let more: Vec<i32> = [0, 0, 0, 0].into_iter().chain(more).collect();
             y = y.pad(more, ops::Pad::new());
             if conv.bias {

@@ -1,4 +1,6 @@
-use super::{Activation, Linear, below};
+use std::panic::Location;
+
+use super::{Activation, Linear, below, place, product};
 use crate::ops::{Gather, Topk};
 use crate::tensor::Tensor;
 
@@ -27,7 +29,15 @@ pub fn top_experts<'g>(
     visited: usize,
     normalized: bool,
 ) -> (Tensor<'g>, Tensor<'g>) {
-    let (weights, experts) = scores.softmax_on(-1).topk(Topk::new().k(visited as i32).axis(-1));
+    let count = scores.last_extent();
+    if visited == 0 || (scores.is_valid() && visited > count) {
+        let message = format!(
+            "a token visits {visited} of {count} experts; accepted are 1 and more, up to all"
+        );
+        let nothing = scores.graph().mistake(message, None, Location::caller());
+        return (nothing, nothing);
+    }
+    let (weights, experts) = scores.softmax_on(-1).topk(Topk::new().k(place(visited)).axis(-1));
     let weights = if normalized { weights / weights.sum([-1], true) } else { weights };
     (weights, experts)
 }
@@ -67,9 +77,9 @@ impl Experts {
         let (tokens, inputs) = (x.extent(0), x.extent(1));
         let scores = Linear::without_bias(self.count).apply(&below(name, "gate"), x);
         let (weights, experts) = top_experts(scores, self.visited, self.normalized);
-        let rows = tokens * self.visited;
+        let rows = product(&[tokens, self.visited]);
         let groups = experts.view([rows]);
-        let repeated = x.unsqueeze(1).tile([1, self.visited as i32, 1]).view([rows, inputs]);
+        let repeated = x.unsqueeze(1).tile([1, place(self.visited), 1]).view([rows, inputs]);
         let matrix = |part: &str, outputs: usize, inputs: usize| {
             graph.param(&below(name, part), [self.count, outputs, inputs])
         };

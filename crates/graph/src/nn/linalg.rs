@@ -4,6 +4,7 @@
 //! body serves all steps: [`repeat`] writes few of them out, and more become a `while_loop`.
 
 use super::scan::repeat;
+use super::{fits, place, zeros};
 use crate::graph::Graph;
 use crate::ops;
 use crate::tensor::Tensor;
@@ -13,7 +14,10 @@ const TINY: f32 = 1e-7;
 
 #[track_caller]
 fn places(graph: &Graph, count: usize) -> Tensor<'_> {
-    let places: Vec<i32> = (0..count as i32).collect();
+    if !fits(graph, "a vector of places", &[count]) {
+        return graph.nothing();
+    }
+    let places: Vec<i32> = (0..place(count)).collect();
     graph.ints([count], &places)
 }
 
@@ -30,14 +34,12 @@ fn mark<'g>(place: Tensor<'g>, count: usize) -> Tensor<'g> {
 
 #[track_caller]
 fn identity(graph: &Graph, size: usize) -> Tensor<'_> {
+    if !fits(graph, "an identity", &[size, size]) {
+        return graph.nothing();
+    }
     let mut elements = vec![0.0; size * size];
     elements.iter_mut().step_by(size + 1).for_each(|element| *element = 1.0);
     graph.floats([size, size], &elements)
-}
-
-#[track_caller]
-fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
-    graph.floats(shape, &vec![0.0; shape.iter().product()])
 }
 
 #[track_caller]
@@ -85,7 +87,7 @@ fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Eliminated<'g> {
     });
     let flat = ops::Squeeze::new().axes([1]);
     Eliminated {
-        solution: last[1].dot(last[0].narrow(-1, size as i32..)),
+        solution: last[1].dot(last[0].narrow(-1, place(size)..)),
         determinant: last[3].squeeze(flat.clone()),
         log_determinant: last[4].squeeze(flat),
     }
@@ -130,7 +132,7 @@ pub fn solve_triangular<'g>(a: Tensor<'g>, b: Tensor<'g>, lower: bool) -> Tensor
     let start = [zeros(graph, &b.shape())];
     let last = repeat(graph, size, &start, |step, carried| {
         // What is not solved yet is 0, so that the other triangle does not count.
-        let step = if lower { step } else { step * -1 + (size as i32 - 1) };
+        let step = if lower { step } else { step * -1 + (place(size) - 1) };
         let own = mark(step, size);
         let tall = own.view([size, 1]);
         let row = (a * tall).sum([1], true);
@@ -166,9 +168,9 @@ pub fn qr(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
             carried[1] - factor * carried[1].dot(tall) * wide,
         ]
     });
-    let upper = last[0].narrow(1, ..rank as i32);
+    let upper = last[0].narrow(1, ..place(rank));
     let upper = upper.band_part(ops::BandPart::new().lower(0).upper(-1));
-    (last[1].narrow(2, ..rank as i32), upper)
+    (last[1].narrow(2, ..place(rank)), upper)
 }
 
 /// Rounds of a tournament, in which everybody meets everybody once: whom each meets, itself if nobody.
@@ -205,6 +207,10 @@ struct Jacobi<'g> {
 impl<'g> Jacobi<'g> {
     #[track_caller]
     fn new(graph: &'g Graph, size: usize) -> Jacobi<'g> {
+        if !fits(graph, "rounds of rotations", &[size, size, size]) {
+            let nothing = graph.nothing();
+            return Jacobi { pairs: nothing, sides: nothing, rounds: 1, size };
+        }
         let all = rounds(size);
         let (mut pairs, mut sides) = (Vec::new(), Vec::new());
         for met in &all {
@@ -232,7 +238,7 @@ impl<'g> Jacobi<'g> {
     #[track_caller]
     fn rotation(&self, step: Tensor<'g>, gram: Tensor<'g>) -> Tensor<'g> {
         let graph = gram.graph();
-        let round = (step % self.rounds as i32).expand_dims([0]);
+        let round = (step % place(self.rounds)).expand_dims([0]);
         let own = ops::Gather::new().axis(0);
         let pairs = self.pairs.gather(round, own.clone());
         let side = self.sides.gather(round, own);
@@ -252,7 +258,7 @@ impl<'g> Jacobi<'g> {
 /// Columns in an order.
 #[track_caller]
 fn columns<'g>(matrix: Tensor<'g>, order: Tensor<'g>) -> Tensor<'g> {
-    let chosen = order.one_hot(matrix.extent(2) as i32, ops::OneHot::new().axis(-1));
+    let chosen = order.one_hot(place(matrix.extent(2)), ops::OneHot::new().axis(-1));
     matrix.matmul_t(as_float(chosen))
 }
 
@@ -278,7 +284,7 @@ pub fn eigh(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
         vec![turned, carried[1].dot(turn)]
     });
     let values = (last[0] * identity(graph, size)).sum([2], false);
-    let options = ops::Topk::new().k(size as i32).axis(1).ascending(true);
+    let options = ops::Topk::new().k(place(size)).axis(1).ascending(true);
     let (values, order) = values.topk(options);
     (values * scale.view([batch, 1]), columns(last[1], order))
 }
@@ -302,7 +308,7 @@ pub fn svd(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>, Tensor<'_>) {
         vec![carried[0].dot(turn), carried[1].dot(turn)]
     });
     let lengths = last[0].square().sum([1], false).sqrt();
-    let options = ops::Topk::new().k(wide as i32).axis(1);
+    let options = ops::Topk::new().k(place(wide)).axis(1);
     let (values, order) = lengths.topk(options);
     let u = columns(last[0], order) / values.unsqueeze(1).maximum(TINY);
     (u, values * scale.view([batch, 1]), columns(last[1], order).swap(1, 2))

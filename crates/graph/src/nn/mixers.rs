@@ -1,6 +1,6 @@
 //! Layers that mix positions by a recurrence, with what they remember in states.
 
-use super::{Linear, below, gated_delta, selective_scan};
+use super::{Linear, below, gated_delta, place, product, selective_scan, zeros};
 use crate::graph::Graph;
 use crate::ops;
 use crate::state::State;
@@ -82,7 +82,7 @@ pub fn causal_conv<'g>(
     past: Option<State<'g>>,
 ) -> Tensor<'g> {
     let graph = x.graph();
-    let (channels, reach) = (weight.extent(0), weight.last_extent() as i32 - 1);
+    let (channels, reach) = (weight.extent(0), place(weight.last_extent()) - 1);
     let window = match past {
         Some(past) => {
             let window = graph.concat([past.read(), x], -1, Default::default());
@@ -120,7 +120,8 @@ impl Mamba {
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
         MixerCache {
-            window: graph.state(&below(name, "window"), [batch, self.inner, self.taps - 1]),
+            window: graph
+                .state(&below(name, "window"), [batch, self.inner, self.taps.saturating_sub(1)]),
             memory: graph.state(&below(name, "memory"), [batch, self.inner, self.state]),
         }
     }
@@ -135,18 +136,19 @@ impl Mamba {
     ) -> Tensor<'g> {
         let graph = x.graph();
         let (batch, width) = (x.extent(0), x.extent(2));
-        let (inner, state, rank) = (self.inner as i32, self.state as i32, self.rank as i32);
+        let [inner, state, rank] = [self.inner, self.state, self.rank].map(place);
         let part = |part: &str| below(name, part);
-        let both = Linear::without_bias(2 * self.inner).apply(&part("in_proj"), x);
+        let both = Linear::without_bias(product(&[2, self.inner])).apply(&part("in_proj"), x);
         let (x, gate) = (both.narrow(-1, ..inner), both.narrow(-1, inner..));
         let taps = graph.param(&part("conv1d.weight"), [self.inner, 1, self.taps]);
         let bias = graph.param(&part("conv1d.bias"), [self.inner]);
         let window = cache.map(|cache| cache.window);
         let x = causal_conv(x.swap(1, 2), taps, Some(bias), window).silu().swap(1, 2);
-        let mixed = Linear::without_bias(self.rank + 2 * self.state).apply(&part("x_proj"), x);
+        let mixed = Linear::without_bias(self.rank.saturating_add(product(&[2, self.state])))
+            .apply(&part("x_proj"), x);
         let delta = Linear::new(self.inner).apply(&part("dt_proj"), mixed.narrow(-1, ..rank));
-        let b = mixed.narrow(-1, rank..rank + state);
-        let c = mixed.narrow(-1, rank + state..);
+        let b = mixed.narrow(-1, rank..rank.saturating_add(state));
+        let c = mixed.narrow(-1, rank.saturating_add(state)..);
         let rates = self.decay.param(graph, name, &[self.inner, self.state]);
         let start = match cache {
             Some(cache) => cache.memory.read(),
@@ -187,7 +189,8 @@ impl GatedDeltaNet {
     }
 
     fn channels(&self) -> usize {
-        2 * self.key_heads * self.key + self.value_heads * self.value
+        let keys = product(&[2, self.key_heads, self.key]);
+        keys.saturating_add(product(&[self.value_heads, self.value]))
     }
 
     /// A cache of the states `NAME.window` and `NAME.memory`.
@@ -195,7 +198,10 @@ impl GatedDeltaNet {
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
         let memory = [batch, self.value_heads, self.key, self.value];
         MixerCache {
-            window: graph.state(&below(name, "window"), [batch, self.channels(), self.taps - 1]),
+            window: graph.state(
+                &below(name, "window"),
+                [batch, self.channels(), self.taps.saturating_sub(1)],
+            ),
             memory: graph.state(&below(name, "memory"), memory),
         }
     }
@@ -212,36 +218,38 @@ impl GatedDeltaNet {
         let (batch, length, width) = (x.extent(0), x.extent(1), x.extent(2));
         let part = |part: &str| below(name, part);
         let shared = self.value_heads / self.key_heads.max(1);
-        let values = shared * self.value;
+        let values = product(&[shared, self.value]);
         let project = |name: &str, each: usize| {
-            let y = Linear::without_bias(self.key_heads * each).apply(&part(name), x);
+            let y = Linear::without_bias(product(&[self.key_heads, each])).apply(&part(name), x);
             y.view([batch, length, self.key_heads, each])
         };
         // Each head of keys stands beside the heads of values that it serves.
-        let joint = project("in_proj_qkvz", 2 * self.key + 2 * values);
-        let rates = project("in_proj_ba", 2 * shared);
+        let joint = project("in_proj_qkvz", product(&[2, self.key.saturating_add(values)]));
+        let rates = project("in_proj_ba", product(&[2, shared]));
         let cut = |x: Tensor<'g>, from: usize, count: usize| {
-            x.narrow(-1, from as i32..(from + count) as i32).view([batch as i32, length as i32, -1])
+            let part = x.narrow(-1, place(from)..place(from.saturating_add(count)));
+            part.view([place(batch), place(length), -1])
         };
-        let [query, key] = [0, 1].map(|at| cut(joint, at * self.key, self.key));
-        let value = cut(joint, 2 * self.key, values);
-        let gate = cut(joint, 2 * self.key + values, values);
+        let [query, key] = [0, 1].map(|at| cut(joint, product(&[at, self.key]), self.key));
+        let value = cut(joint, product(&[2, self.key]), values);
+        let gate = cut(joint, product(&[2, self.key]).saturating_add(values), values);
         let (beta, step) = (cut(rates, 0, shared), cut(rates, shared, shared));
 
         let channels = graph.concat([query, key, value], -1, Default::default()).swap(1, 2);
         let taps = graph.param(&part("conv1d.weight"), [self.channels(), 1, self.taps]);
         let window = cache.map(|cache| cache.window);
         let channels = causal_conv(channels, taps, None, window).silu().swap(1, 2);
-        let keys = self.key_heads * self.key;
+        let keys = product(&[self.key_heads, self.key]);
         let heads = |from: usize| {
             let x = cut(channels, from, keys).view([batch, length, self.key_heads, 1, self.key]);
-            let x = x.tile([1, 1, 1, shared as i32, 1]);
+            let x = x.tile([1, 1, 1, place(shared), 1]);
             let x = x.view([batch, length, self.value_heads, self.key]);
             x * (x.square().sum([-1], true) + 1e-6).rsqrt(ops::Rsqrt::new().epsilon(1e-12))
         };
         let (query, key) = (heads(0) / (self.key as f32).sqrt(), heads(keys));
         let shape = [batch, length, self.value_heads, self.value];
-        let value = cut(channels, 2 * keys, self.value_heads * self.value).view(shape);
+        let value = cut(channels, product(&[2, keys]), product(&[self.value_heads, self.value]))
+            .view(shape);
         let step = (step + graph.param(&part("dt_bias"), [self.value_heads])).softplus();
         let decay = step * self.decay.param(graph, name, &[self.value_heads]);
         let start = match cache {
@@ -253,12 +261,7 @@ impl GatedDeltaNet {
             cache.memory.write(last);
         }
         let y = super::RmsNorm::new(self.epsilon).apply(&part("norm"), y);
-        let y = (y * gate.view(shape).silu()).view([batch, length, self.value_heads * self.value]);
+        let y = (y * gate.view(shape).silu()).view([batch, length, product(&shape[2..])]);
         Linear::without_bias(width).apply(&part("out_proj"), y)
     }
-}
-
-#[track_caller]
-fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
-    graph.floats(shape, &vec![0.0; shape.iter().product()])
 }

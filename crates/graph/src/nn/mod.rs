@@ -20,6 +20,11 @@
 //! | `sampling` | [`top_k_filter`], [`top_p_filter`], [`sample`] |
 //! | `spectral` | [`fft`], [`LogMel`] |
 
+use std::panic::Location;
+
+use crate::graph::Graph;
+use crate::tensor::Tensor;
+
 mod activation;
 mod attention;
 mod conv;
@@ -51,6 +56,41 @@ pub use rope::{Rope, RopeScaling, RopeStyle, RopeTables, axial_tables, rotate};
 pub use sampling::{sample, top_k_filter, top_p_filter};
 pub use scan::{MAX_UNROLLED, gated_delta, repeat, scan, selective_scan, state_space_dual, wkv};
 pub use spectral::{LogMel, fft};
+
+/// The most elements of a constant that a module computes: tables, masks, filters, zeros.
+const MAX_CONSTANT: usize = 1 << 28;
+
+/// Whether a constant of these extents may be computed; a mistake if it is too large.
+#[track_caller]
+fn fits(graph: &Graph, what: &str, extents: &[usize]) -> bool {
+    let fits = product(extents) <= MAX_CONSTANT;
+    if !fits {
+        let message = format!(
+            "{what} of extents {extents:?} takes more than {MAX_CONSTANT} elements, the most of a constant"
+        );
+        graph.note(message, None, Location::caller());
+    }
+    fits
+}
+
+/// A constant of zeros.
+#[track_caller]
+fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
+    if !fits(graph, "a tensor of zeros", shape) {
+        return graph.nothing();
+    }
+    graph.floats(shape, &vec![0.0; product(shape)])
+}
+
+/// The product of extents, `usize::MAX` if it is beyond: tensors of that size are refused where they are declared.
+fn product(extents: &[usize]) -> usize {
+    extents.iter().fold(1, |all, &extent| all.saturating_mul(extent))
+}
+
+/// An extent as Core ML counts, in 32 bits; the largest of these for what is beyond, which no tensor has.
+fn place(extent: usize) -> i32 {
+    i32::try_from(extent).unwrap_or(i32::MAX)
+}
 
 /// A name below another.
 fn below(name: &str, part: &str) -> String {

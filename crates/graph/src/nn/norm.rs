@@ -1,6 +1,6 @@
 use std::panic::Location;
 
-use super::below;
+use super::{below, product};
 use crate::ops;
 use crate::tensor::Tensor;
 
@@ -91,13 +91,13 @@ impl GroupNorm {
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let shape = x.shape();
         let channels = x.extent(1);
-        let rest: usize = shape.iter().skip(2).product();
+        let rest = product(shape.get(2..).unwrap_or_default());
         let groups = self.groups;
         if groups == 0 || channels % groups != 0 {
             let message = format!("{channels} channels do not fall into {groups} groups");
             return x.graph().mistake(message, None, Location::caller());
         }
-        let grouped = x.view([x.extent(0), groups, channels / groups * rest]);
+        let grouped = x.view([x.extent(0), groups, product(&[channels / groups, rest])]);
         let normal = grouped.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(self.epsilon));
         scaled(name, normal.view(shape))
     }
@@ -131,7 +131,7 @@ impl InstanceNorm {
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let shape = x.shape();
-        let rest: usize = shape.iter().skip(2).product();
+        let rest = product(shape.get(2..).unwrap_or_default());
         let flat = x.view([x.extent(0), x.extent(1), rest]);
         let normal = flat.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(self.epsilon));
         let normal = normal.view(shape);

@@ -1,4 +1,4 @@
-use super::below;
+use super::{below, place, product, zeros};
 use crate::graph::Graph;
 use crate::ops;
 use crate::tensor::Tensor;
@@ -25,12 +25,14 @@ fn ordered<'g>(
     hidden: usize,
     inputs: Option<usize>,
 ) -> Tensor<'g> {
-    let mut shape = vec![gates.len() * hidden];
+    let mut shape = vec![product(&[gates.len(), hidden])];
     shape.extend(inputs);
     let param = graph.param(name, shape);
-    let hidden = hidden as i32;
-    let parts: Vec<_> =
-        gates.iter().map(|gate| param.narrow(0, gate * hidden..(gate + 1) * hidden)).collect();
+    let part = |&gate: &i32| {
+        let [begin, end] = [gate, gate + 1].map(|gate| gate.saturating_mul(place(hidden)));
+        param.narrow(0, begin..end)
+    };
+    let parts: Vec<_> = gates.iter().map(part).collect();
     graph.concat(parts, 0, Default::default())
 }
 
@@ -64,9 +66,11 @@ impl Lstm {
             param(&format!("bias_ih_l0{suffix}"), None)
                 + param(&format!("bias_hh_l0{suffix}"), None)
         };
-        let width = if self.bidirectional { 2 * hidden } else { hidden };
-        let zeros = || graph.floats([x.extent(1), width], &vec![0.0; x.extent(1) * width]);
-        let (h, c) = start.unwrap_or_else(|| (zeros(), zeros()));
+        let width = if self.bidirectional { product(&[2, hidden]) } else { hidden };
+        let (h, c) = start.unwrap_or_else(|| {
+            let zeros = zeros(graph, &[x.extent(1), width]);
+            (zeros, zeros)
+        });
         let mut options = ops::Lstm::new()
             .bias(bias(""))
             .output_sequence(true)
@@ -103,8 +107,7 @@ impl Gru {
         let param = |part: &str, inputs: Option<usize>| {
             ordered(graph, &below(name, part), &GATES, hidden, inputs)
         };
-        let zeros = || graph.floats([x.extent(1), hidden], &vec![0.0; x.extent(1) * hidden]);
-        let h = start.unwrap_or_else(zeros);
+        let h = start.unwrap_or_else(|| zeros(graph, &[x.extent(1), hidden]));
         let options = ops::Gru::new()
             .bias(param("bias_hh_l0", None))
             .input_bias(param("bias_ih_l0", None))

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use super::{fits, place};
 use crate::graph::Graph;
 use crate::ops::Gather;
 use crate::tensor::Tensor;
@@ -101,7 +102,7 @@ impl Rope {
     }
 
     /// Angles for each step of position, and the factor for cosines and sines.
-    pub fn frequencies(&self) -> (Vec<f64>, f64) {
+    fn frequencies(&self) -> (Vec<f64>, f64) {
         let width = self.rotated as f64;
         let base = match self.scaling {
             RopeScaling::Ntk { factor } => self.theta * factor.powf(width / (width - 2.0)),
@@ -153,6 +154,9 @@ impl Rope {
             let nothing = graph.mistake(message, None, Location::caller());
             return RopeTables::new(nothing, nothing, self.style);
         }
+        if !fits(graph, "a table of rotations", &[positions, rotated]) {
+            return RopeTables::new(graph.nothing(), graph.nothing(), self.style);
+        }
         let (frequencies, factor) = self.frequencies();
         let angles: Vec<f64> = (0..positions)
             .flat_map(|position| frequencies.iter().map(move |f| position as f64 * f))
@@ -189,19 +193,22 @@ pub fn axial_tables<'g>(
     height: usize,
     width: usize,
 ) -> RopeTables<'g> {
-    if head == 0 || head % 4 != 0 || height * width == 0 {
+    if head == 0 || head % 4 != 0 || height == 0 || width == 0 {
         let message = format!(
             "{height} × {width} places rotate heads of {head}; accepted are places, and multiples of 4"
         );
         let nothing = graph.mistake(message, None, Location::caller());
         return RopeTables::new(nothing, nothing, RopeStyle::Interleaved);
     }
+    if !fits(graph, "a table of rotations", &[height, width, head]) {
+        return RopeTables::new(graph.nothing(), graph.nothing(), RopeStyle::Interleaved);
+    }
     let quarter = head / 4;
     let frequencies: Vec<f64> =
         (0..quarter).map(|at| theta.powf(-4.0 * at as f64 / head as f64)).collect();
     let mut angles = Vec::with_capacity(height * width * quarter * 2);
-    for place in 0..height * width {
-        let (column, row) = ((place % width) as f64, (place / width) as f64);
+    for at in 0..height * width {
+        let (column, row) = ((at % width) as f64, (at / width) as f64);
         angles.extend(frequencies.iter().map(|f| column * f));
         angles.extend(frequencies.iter().map(|f| row * f));
     }
@@ -218,9 +225,9 @@ pub fn rotate<'g>(x: Tensor<'g>, tables: RopeTables<'g>) -> Tensor<'g> {
     let graph = x.graph();
     let rotated = 2 * tables.cos.last_extent();
     let head = x.last_extent();
-    let part = if rotated < head { x.narrow(-1, ..rotated as i32) } else { x };
+    let part = if rotated < head { x.narrow(-1, ..place(rotated)) } else { x };
     let (cos, sin) = (tables.cos, tables.sin);
-    let half = (rotated / 2) as i32;
+    let half = place(rotated / 2);
     let turned = match tables.style {
         RopeStyle::SplitHalves => {
             let (first, second) = (part.narrow(-1, ..half), part.narrow(-1, half..));
@@ -234,15 +241,15 @@ pub fn rotate<'g>(x: Tensor<'g>, tables: RopeTables<'g>) -> Tensor<'g> {
             let (first, second) = (part.strided(-1, .., 2), part.strided(-1, 1.., 2));
             let pairs = [first * cos - second * sin, second * cos + first * sin];
             let stacked = graph.stack(pairs, -1);
-            let mut shape: Vec<i32> = x.shape().iter().map(|&extent| extent as i32).collect();
+            let mut shape: Vec<i32> = x.shape().iter().map(|&extent| place(extent)).collect();
             if let Some(last) = shape.last_mut() {
-                *last = rotated as i32;
+                *last = place(rotated);
             }
             stacked.reshape(shape)
         }
     };
     if rotated < head {
-        let rest = x.narrow(-1, rotated as i32..);
+        let rest = x.narrow(-1, place(rotated)..);
         graph.concat([turned, rest], -1, Default::default())
     } else {
         turned

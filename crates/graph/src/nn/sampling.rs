@@ -1,5 +1,6 @@
 use std::panic::Location;
 
+use super::place;
 use crate::ops::{Cumsum, GatherAlongAxis, RandomCategorical, Topk};
 use crate::tensor::Tensor;
 
@@ -9,11 +10,17 @@ const NEVER: f32 = -3e4;
 /// Scores of `[batch, vocabulary]` with all but the `k` largest out of reach.
 #[track_caller]
 pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
-    if k == 0 {
-        let message = "a filter for the 0 largest scores leaves none".to_owned();
+    let size = logits.last_extent();
+    if k == 0 || (logits.is_valid() && k > size) {
+        let message = match k {
+            0 => "a filter for the 0 largest scores leaves none".to_owned(),
+            _ => {
+                format!("a filter for the {k} largest of {size} scores; accepted are up to {size}")
+            }
+        };
         return logits.graph().mistake(message, None, Location::caller());
     }
-    let (largest, _) = logits.topk(Topk::new().k(k as i32).axis(-1));
+    let (largest, _) = logits.topk(Topk::new().k(place(k)).axis(-1));
     let least = largest.narrow(-1, -1..);
     logits.graph().select_or(logits.greater_equal(least), logits, NEVER)
 }
@@ -27,7 +34,7 @@ pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
         return logits.graph().mistake(message, None, Location::caller());
     }
     let size = logits.last_extent();
-    let (sorted, _) = logits.topk(Topk::new().k(size as i32).axis(-1));
+    let (sorted, _) = logits.topk(Topk::new().k(place(size)).axis(-1));
     let probabilities = sorted.softmax_on(-1);
     let before = probabilities.cumsum(Cumsum::new().axis(-1)) - probabilities;
     // The least score that is kept is the one at the last place whose forerunners do not reach `p`.

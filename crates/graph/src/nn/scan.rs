@@ -3,6 +3,9 @@
 //! Up to [`MAX_UNROLLED`] steps are written out one after the other; more become a `while_loop`, whose compile
 //! time does not grow with their number.
 
+use std::panic::Location;
+
+use super::place;
 use crate::graph::Graph;
 use crate::ops::{Concat, Gather, Scatter};
 use crate::tensor::Tensor;
@@ -23,7 +26,7 @@ pub fn scan<'g>(
     if steps <= MAX_UNROLLED {
         let mut carried = carried.to_vec();
         let mut results = Vec::with_capacity(steps);
-        for step in 0..steps as i32 {
+        for step in 0..place(steps) {
             let elements: Vec<_> = sequences.iter().map(|sequence| sequence.at(0, step)).collect();
             let (next, result) = body(&carried, &elements);
             carried = next;
@@ -38,16 +41,16 @@ pub fn scan<'g>(
     // The first step tells what a result looks like.
     let elements: Vec<_> = sequences.iter().map(|sequence| sequence.at(0, 0)).collect();
     let (first, result) = body(carried, &elements);
-    let mut shape: Vec<i32> = result.shape().iter().map(|&extent| extent as i32).collect();
+    let mut shape: Vec<i32> = result.shape().iter().map(|&extent| place(extent)).collect();
     let mut reps = vec![1; shape.len() + 1];
-    reps[0] = steps as i32;
+    reps[0] = place(steps);
     shape.insert(0, 1);
     let buffer = result.reshape(shape).tile(reps);
     let mut variables = vec![graph.int(1), buffer];
     variables.extend(&first);
     let last = graph.while_loop(
         &variables,
-        |variables| variables[0].less(steps as i32),
+        |variables| variables[0].less(place(steps)),
         |variables| {
             let place = variables[0].expand_dims([0]);
             let elements: Vec<_> = sequences
@@ -74,10 +77,15 @@ pub fn repeat<'g>(
     carried: &[Tensor<'g>],
     mut body: impl FnMut(Tensor<'g>, &[Tensor<'g>]) -> Vec<Tensor<'g>>,
 ) -> Vec<Tensor<'g>> {
+    if i32::try_from(steps).is_err() {
+        let message = format!("a loop of {steps} steps; accepted are up to {}", i32::MAX);
+        graph.note(message, None, Location::caller());
+        return vec![graph.nothing(); carried.len()];
+    }
     if steps <= MAX_UNROLLED {
         let mut carried = carried.to_vec();
         for step in 0..steps {
-            carried = body(graph.int(step as i32), &carried);
+            carried = body(graph.int(place(step)), &carried);
         }
         return carried;
     }
@@ -85,7 +93,7 @@ pub fn repeat<'g>(
     variables.extend(carried);
     let last = graph.while_loop(
         &variables,
-        |variables| variables[0].less(steps as i32),
+        |variables| variables[0].less(place(steps)),
         |variables| [vec![variables[0] + 1], body(variables[0], &variables[1..])].concat(),
     );
     last[1..].to_vec()

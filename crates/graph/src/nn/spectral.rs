@@ -1,7 +1,9 @@
 //! Fourier transforms as products with matrices, which is what Core ML has for them.
 
 use std::f64::consts::TAU;
+use std::panic::Location;
 
+use super::fits;
 use crate::graph::Graph;
 use crate::ops::{Conv, Log};
 use crate::tensor::Tensor;
@@ -9,6 +11,9 @@ use crate::tensor::Tensor;
 /// The cosines and sines of a transform of `size` points to `bins` frequencies, each `[size, bins]`.
 #[track_caller]
 fn waves(graph: &Graph, size: usize, bins: usize) -> [Tensor<'_>; 2] {
+    if !fits(graph, "a table of waves", &[size, bins]) {
+        return [graph.nothing(); 2];
+    }
     let table = |of: fn(f64) -> f64| {
         let angle = |at: usize, bin: usize| TAU * ((at * bin) % size) as f64 / size as f64;
         let elements: Vec<f32> =
@@ -80,7 +85,19 @@ impl LogMel {
     #[track_caller]
     pub fn apply<'g>(&self, samples: Tensor<'g>) -> Tensor<'g> {
         let graph = samples.graph();
-        let bins = self.window / 2 + 1;
+        let LogMel { window, hop, bands, .. } = *self;
+        if window == 0 || hop == 0 || bands == 0 {
+            let message = format!(
+                "{bands} bands of windows of {window} points, {hop} apart; accepted are 1 and more of each"
+            );
+            return graph.mistake(message, None, Location::caller());
+        }
+        let bins = window / 2 + 1;
+        if !fits(graph, "a window's waves", &[bins, window])
+            || !fits(graph, "filters of mel", &[bins, bands])
+        {
+            return graph.nothing();
+        }
         let kernel = |of: fn(f64) -> f64| {
             let mut elements = Vec::with_capacity(bins * self.window);
             for bin in 0..bins {
@@ -101,7 +118,7 @@ impl LogMel {
     }
 
     /// The filters of `[bands, bins]`, triangles on the mel scale of HTK, of height 1.
-    pub fn filters(&self) -> Vec<f32> {
+    fn filters(&self) -> Vec<f32> {
         let bins = self.window / 2 + 1;
         let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
         let hertz = |mel: f64| 700.0 * (10f64.powf(mel / 2595.0) - 1.0);

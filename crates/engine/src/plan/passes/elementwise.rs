@@ -373,6 +373,9 @@ impl Chain<'_> {
     }
 }
 
+/// Inputs that are put together on the stack, as many as most programs have.
+const FEW: usize = 8;
+
 struct MapKernel {
     program: MapProgram,
     shape: Vec<usize>,
@@ -393,8 +396,19 @@ impl Kernel for MapKernel {
         outputs: &mut [&mut [f32]],
         mut scratch: &mut [f32],
     ) -> Result<()> {
-        let mut read = Vec::with_capacity(inputs.len());
-        for ((input, strides), &offset) in inputs.iter().zip(&self.strides).zip(&self.offsets) {
+        if inputs.len() != self.strides.len() {
+            fail!("takes {} tensors, found {}", self.strides.len(), inputs.len());
+        }
+        let (mut few, mut many) = ([MapInput { elements: &[], strides: &[] }; FEW], Vec::new());
+        let read = match inputs.len() {
+            count @ ..=FEW => &mut few[..count],
+            count => {
+                many.resize(count, few[0]);
+                &mut many
+            }
+        };
+        let places = self.strides.iter().zip(&self.offsets);
+        for ((read, input), (strides, &offset)) in read.iter_mut().zip(inputs).zip(places) {
             let elements = match input.elements {
                 ElementsView::Ints(ints) => {
                     let (floats, rest) = scratch.split_at_mut(ints.len());
@@ -404,12 +418,9 @@ impl Kernel for MapKernel {
                 }
                 _ => input.floats()?,
             };
-            read.push(MapInput { elements: &elements[offset..], strides });
+            *read = MapInput { elements: &elements[offset..], strides };
         }
-        if read.len() != self.strides.len() {
-            fail!("takes {} tensors, found {}", self.strides.len(), inputs.len());
-        }
-        map(machine.isa, &machine.pool, &self.program, &self.shape, &read, outputs);
+        map(machine.isa, &machine.pool, &self.program, &self.shape, read, outputs);
         Ok(())
     }
 

@@ -1,0 +1,30 @@
+//! An allocator that counts.
+#![allow(dead_code, clippy::allow_attributes, reason = "each test uses a part")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+struct Counting;
+
+/// Bytes that were ever asked for, and bytes that are held.
+pub(crate) static ASKED: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static HELD: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.fetch_add(layout.size(), Ordering::Relaxed);
+        HELD.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as for the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as for the system's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;

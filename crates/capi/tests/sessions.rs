@@ -1,0 +1,115 @@
+//! What sessions of Rust ask the system for, once they have run: nothing for bookkeeping. Kernels of chains of elements,
+//! rearrangements and operations without a kernel ask for some working memory.
+#![expect(unsafe_code, reason = "an allocator counts")]
+
+mod counting;
+
+use std::sync::atomic::Ordering;
+
+use coremill_graph::nn::{
+    Activation, Attention, AttentionOptions, Conv, KvCache, LayerNorm, Linear, Rope, max_pool,
+};
+use coremill_graph::{DType, Device, Executable, Graph, Input, Precision, Session};
+use counting::ASKED;
+
+/// A model of a graph with parameters that differ from place to place.
+fn model(graph: &Graph, precision: Precision, threads: usize) -> Executable {
+    let session = Session::new(Device::Host).precision(precision).threads(threads);
+    let mut model = session.compile(graph).expect("it compiles");
+    for (name, shape) in graph.params() {
+        let count: u64 = shape.iter().product();
+        let elements: Vec<f32> = (0..count).map(|at| (at * 37 % 83) as f32 / 410.0 - 0.1).collect();
+        model.set_param(&name, elements).expect("it is there");
+    }
+    model
+}
+
+/// The bytes that a run asks for, after a few.
+fn asked(model: &mut Executable, inputs: &[(&str, &dyn Input)], output: &mut [f32]) -> usize {
+    let mut run = || model.run_into(inputs, &mut [("y", output)]).expect("it runs");
+    (0..3).for_each(|_| run());
+    let before = ASKED.load(Ordering::Relaxed);
+    run();
+    ASKED.load(Ordering::Relaxed) - before
+}
+
+fn perceptron() -> Graph {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [4, 64]);
+    let hidden = Activation::Gelu.apply(Linear::new(128).apply("up", x));
+    graph.output("y", Linear::new(10).apply("down", hidden).softmax_on(-1));
+    graph
+}
+
+fn images() -> Graph {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [1, 3, 32, 32]);
+    let x = Conv::new(16, [3, 3]).padding([1, 1]).apply("conv1", x).relu();
+    let x = max_pool(x, &[2, 2], &[2, 2], &[0, 0]);
+    let x = Conv::new(32, [3, 3]).padding([1, 1]).stride([2, 2]).apply("conv2", x).relu();
+    let x = x.mean([2, 3], false);
+    graph.output("y", Linear::new(10).apply("head", x));
+    graph
+}
+
+fn transformer() -> Graph {
+    let graph = Graph::new();
+    let mut x = graph.input("x", DType::Fp32, [1, 16, 64]);
+    for layer in 0..2 {
+        let name = |part: &str| format!("{layer}.{part}");
+        let normal = LayerNorm(1e-5).apply(&name("norm1"), x);
+        let options = AttentionOptions::new().causal();
+        x = x + Attention::new(4, 4, 16).apply(&name("attn"), normal, None, &options);
+        let normal = LayerNorm(1e-5).apply(&name("norm2"), x);
+        let up = Activation::Gelu.apply(Linear::new(256).apply(&name("up"), normal));
+        x = x + Linear::new(64).apply(&name("down"), up);
+    }
+    graph.output("y", x);
+    graph
+}
+
+fn decoder() -> Graph {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [1, 1, 64]);
+    let position = graph.input("position", DType::Int32, [1]);
+    let tables = Rope::new(16, 1e4).tables(&graph, 32).at(position);
+    let cache = KvCache::new(&graph, "cache", [1, 2, 32, 16]);
+    let options = AttentionOptions::new();
+    let attention = Attention::new(4, 2, 16);
+    let y = attention.apply_cached("attn", x, Some(tables), cache, position, &options);
+    graph.output("y", x + y);
+    graph
+}
+
+/// One test: it counts for the process.
+#[test]
+fn runs_ask_for_little_memory() {
+    let x = [0.25f32; 3 * 32 * 32];
+    for precision in [Precision::Fp32, Precision::Fp16] {
+        for threads in [1, 2] {
+            let count = |graph: &Graph, given: usize, gives: usize| {
+                let mut model = model(graph, precision, threads);
+                let mut y = vec![0.0f32; gives];
+                let asked = asked(&mut model, &[("x", &&x[..given])], &mut y);
+                assert!(y.iter().any(|&y| y != 0.0) && y.iter().all(|y| y.is_finite()));
+                asked
+            };
+            let found = [
+                count(&perceptron(), 4 * 64, 40),
+                count(&images(), 3 * 32 * 32, 10),
+                count(&transformer(), 16 * 64, 16 * 64),
+            ];
+            let mut model = model(&decoder(), precision, threads);
+            let mut y = [0.0f32; 64];
+            let inputs: [(&str, &dyn Input); 2] = [("x", &&x[..64]), ("position", &[3i32])];
+            let asked = asked(&mut model, &inputs, &mut y);
+            println!("{precision:?}, {threads} threads: {found:?}, {asked}");
+            let bars = match precision {
+                Precision::Fp32 => [0, 512, 20 << 10, 64 << 10],
+                _ => [2 << 10, 6 << 10, 32 << 10, 64 << 10],
+            };
+            let found = [found[0], found[1], found[2], asked];
+            assert!(found.iter().zip(bars).all(|(found, bar)| *found <= bar), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Vectors whose memory one run leaves to the next, so that runs need not ask the system for any.
+
+use std::ops::Range;
+
+use coremill_tensor::emptied;
+
+use crate::array::View;
+use crate::execute::{Held, Memory};
+use crate::plan::SlotId;
+
+/// What a run keeps account in.
+#[derive(Default)]
+pub(crate) struct Recycled {
+    pub(crate) held: Vec<Option<Held<'static>>>,
+    pub(crate) targets: Vec<(SlotId, &'static mut [f32])>,
+    pub(crate) written: Vec<Option<SlotId>>,
+    pub(crate) node: NodeMemory<'static>,
+}
+
+/// What is put together for one kernel.
+#[derive(Default)]
+pub(crate) struct NodeMemory<'n> {
+    pub(crate) reads: Vec<Range<usize>>,
+    pub(crate) writes: Vec<Range<usize>>,
+    pub(crate) read: Vec<&'n [f32]>,
+    pub(crate) written: Vec<&'n mut [f32]>,
+    pub(crate) inputs: Vec<View<'n>>,
+    pub(crate) outputs: Vec<&'n mut [f32]>,
+    pub(crate) heap: Vec<(SlotId, Memory<'n>)>,
+}
+
+impl NodeMemory<'_> {
+    /// The same memory for borrows of another lifetime.
+    pub(crate) fn emptied<'o>(self) -> NodeMemory<'o> {
+        NodeMemory {
+            reads: emptied(self.reads),
+            writes: emptied(self.writes),
+            read: emptied(self.read),
+            written: emptied(self.written),
+            inputs: emptied(self.inputs),
+            outputs: emptied(self.outputs),
+            heap: emptied(self.heap),
+        }
+    }
+}
