@@ -2,8 +2,9 @@
 
     python -m oracle.device COREMILL [--engine-alone] PACKAGE...
 
-It needs a Mac: elsewhere coremltools does not predict. With `--engine-alone`, the engine runs the packages alone. Models with states run three steps. Inputs are random; outputs
-must agree within 1e-3 of their largest element, or 2e-2 if anything in the program is fp16.
+It needs a Mac: elsewhere coremltools does not predict. With `--engine-alone`, the engine runs the packages alone. Every
+function is run; those with states run three steps. Inputs are random; outputs must agree within 1e-3 of their largest
+element, or 2e-2 if anything in the program is fp16.
 """
 
 import subprocess
@@ -22,39 +23,49 @@ DTYPES = {
     TYPES.FLOAT16: numpy.float16,
     TYPES.DOUBLE: numpy.float64,
     TYPES.INT32: numpy.int32,
+    TYPES.INT8: numpy.int8,
 }
 
 
-def random_inputs(spec, random):
+def functions_of(spec):
+    """What describes each function; one that is alone is asked for without a name."""
+    description = spec.description
+    return {function.name: function for function in description.functions} or {None: description}
+
+
+def random_inputs(function, random):
     """Arrays for all inputs, or None where some are not arrays."""
     arrays = {}
-    for feature in spec.description.input:
+    for feature in function.input:
         if feature.type.WhichOneof("Type") != "multiArrayType":
             return None
         kind = feature.type.multiArrayType
         dtype = DTYPES[kind.dataType]
         shape = tuple(kind.shape)
-        if dtype == numpy.int32:
-            arrays[feature.name] = random.integers(0, 2, shape, dtype=numpy.int32)
+        if numpy.issubdtype(dtype, numpy.integer):
+            arrays[feature.name] = random.integers(0, 2, shape, dtype=dtype)
         else:
             arrays[feature.name] = random.uniform(-1, 1, shape).astype(dtype)
     return arrays
 
 
-def by_core_ml(package, steps):
+def by_core_ml(package, name, steps, has_states):
     """What Core ML gives for the last step."""
-    model = coremltools.models.MLModel(str(package), compute_units=coremltools.ComputeUnit.CPU_ONLY)
-    state = model.make_state() if model.get_spec().description.state else None
+    units = coremltools.ComputeUnit.CPU_ONLY
+    model = coremltools.models.MLModel(str(package), compute_units=units, function_name=name)
+    state = model.make_state() if has_states else None
     outputs = {}
     for inputs in steps:
         outputs = model.predict(inputs, state) if state else model.predict(inputs)
     return outputs
 
 
-def by_engine(coremill, package, steps):
+def by_engine(coremill, package, name, steps):
     """What the engine gives for the last step."""
     with tempfile.TemporaryDirectory() as folder:
         command = [coremill, "run", str(package), "--precision", "faithful"]
+        if name is not None:
+            command += ["--function", name]
         for index, inputs in enumerate(steps):
             path = Path(folder) / f"{index}.npz"
             numpy.savez(path, **inputs)
@@ -81,21 +92,21 @@ def difference(expected, found, bound):
 
 def judge(coremill, package, alone):
     """What is wrong with a package, "" if nothing is, or None where it cannot be compared."""
-    spec = coremltools.utils.load_spec(str(package))
-    random = numpy.random.default_rng(42)
-    steps = [random_inputs(spec, random) for _ in range(STEPS if spec.description.state else 1)]
-    if None in steps:
-        return None
-    found = by_engine(coremill, package, steps)
-    expected = found if alone else by_core_ml(package, steps)
     text = subprocess.run([coremill, "text", str(package)], check=True, capture_output=True, text=True)
     bound = 2e-2 if "<fp16" in text.stdout else 1e-3
-    for name, value in expected.items():
-        if isinstance(value, dict):
+    random = numpy.random.default_rng(42)
+    for name, function in functions_of(coremltools.utils.load_spec(str(package))).items():
+        steps = [random_inputs(function, random) for _ in range(STEPS if function.state else 1)]
+        if None in steps:
             return None
-        problem = difference(value, found[name], bound)
-        if problem:
-            return f"output `{name}`: {problem}"
+        found = by_engine(coremill, package, name, steps)
+        expected = found if alone else by_core_ml(package, name, steps, bool(function.state))
+        for output, value in expected.items():
+            if isinstance(value, dict):
+                return None
+            problem = difference(value, found[output], bound)
+            if problem:
+                return f"output `{output}` of {name or 'the function'}: {problem}"
     return ""
 
 

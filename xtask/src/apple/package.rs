@@ -1,4 +1,5 @@
-//! Builds an XCFramework of the C interface and a Swift package around it. It runs on macOS alone.
+//! Builds an XCFramework of the C interface and a Swift package around it, and runs a Swift program that uses it. It runs
+//! on macOS alone.
 
 use std::fs;
 use std::path::Path;
@@ -21,6 +22,18 @@ let package = Package(
     platforms: [.iOS(.v16), .macOS(.v13)],
     products: [.library(name: \"Coremill\", targets: [\"CoremillC\"])],
     targets: [.binaryTarget(name: \"CoremillC\", path: \"CoremillC.xcframework\")]
+)
+";
+
+/// A package beside it, of the program in Swift.
+const USER: &str = "// swift-tools-version:5.9
+import PackageDescription
+
+let package = Package(
+    name: \"Run\",
+    platforms: [.macOS(.v13)],
+    dependencies: [.package(path: \"../Coremill\")],
+    targets: [.executableTarget(name: \"Run\", dependencies: [\"Coremill\"])]
 )
 ";
 
@@ -52,16 +65,12 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
         for target in targets {
             execute(Command::new("rustup").args(["target", "add", target]), "adding a target")?;
             let mut build = cargo(root);
-            build.args([
-                "build",
-                "--profile",
-                "apple",
-                "--package",
-                "coremill-capi",
-                "--target",
-                target,
-            ]);
+            build.args(["rustc", "--profile", "apple", "--package", "coremill-capi"]);
+            build.args(["--lib", "--crate-type", "staticlib", "--target", target]);
             build.args(["--no-default-features", "--features", "coreml"]);
+            // As the manifest says.
+            build.env("IPHONEOS_DEPLOYMENT_TARGET", "16.0");
+            build.env("MACOSX_DEPLOYMENT_TARGET", "13.0");
             execute(&mut build, &format!("building for {target}"))?;
             join.arg(target_directory(root).join(target).join("apple/libcoremill_capi.a"));
         }
@@ -74,7 +83,21 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
     execute(&mut create, "making the XCFramework")?;
     write(&package.join("Package.swift"), MANIFEST)?;
     println!("wrote {}", package.display());
-    Ok(())
+    run_user(root, &folder)
+}
+
+/// Builds the program in Swift with the package, and has it run a golden package on Core ML.
+fn run_user(root: &Path, folder: &Path) -> Result<(), String> {
+    let user = folder.join("Run");
+    let sources = user.join("Sources/Run");
+    fs::create_dir_all(&sources).map_err(|error| describe("make", &sources, &error))?;
+    let main = root.join("crates/capi/examples/main.swift");
+    fs::copy(&main, sources.join("main.swift")).map_err(|error| describe("copy", &main, &error))?;
+    write(&user.join("Package.swift"), USER)?;
+    let mut run = Command::new("swift");
+    run.arg("run").arg("--package-path").arg(&user).arg("Run");
+    run.arg(root.join("crates/mil/tests/packages/convolutions-ios15.mlpackage"));
+    execute(&mut run, "a Swift program on the XCFramework")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

@@ -1,0 +1,68 @@
+// Runs a method of a model on zeros, and prints the sizes of what it gives: `Run MODEL [METHOD]`.
+//
+// MODEL is an ExecuTorch program (.pte), a package (.mlpackage) or a compiled model (.mlmodelc). In an app it lies in the
+// bundle: `Bundle.main.path(forResource: "model", ofType: "pte")`.
+
+import CoremillC
+import Foundation
+
+/// Stops with the library's message, unless a call did what it was asked to.
+func check(_ status: Int32, _ what: String) {
+    guard status == 0 else {
+        print("error: \(what): \(String(cString: coremill_error_message()))")
+        exit(1)
+    }
+}
+
+/// The extents of a tensor; C's arrays are tuples in Swift.
+func extents(_ tensor: CoremillTensor) -> [UInt64] {
+    withUnsafeBytes(of: tensor.sizes) { bytes in
+        Array(bytes.bindMemory(to: UInt64.self).prefix(Int(tensor.rank)))
+    }
+}
+
+/// Zeros for each input, of its least sizes, or memory for each output, of its largest.
+func tensors(_ method: CoremillMethod, outputs: Bool) -> [CoremillTensor] {
+    let kind: Int32 = outputs ? 1 : 0
+    var count = 0
+    check(coremill_method_port_count(method, kind, &count), "count")
+    return (0..<count).map { index in
+        var port = CoremillPort()
+        check(coremill_method_port(method, kind, index, &port), "describe")
+        var tensor = CoremillTensor()
+        tensor.scalar_type = port.scalar_type
+        tensor.rank = port.rank
+        tensor.sizes = outputs ? port.largest : port.least
+        guard !extents(tensor).contains(UInt64.max) else {
+            print("error: an output has no largest size: pass `resize` in `CoremillHooks`")
+            exit(1)
+        }
+        // No element takes more than eight bytes.
+        tensor.length = extents(tensor).reduce(8) { $0 * Int($1) }
+        tensor.data = calloc(tensor.length, 1)
+        return tensor
+    }
+}
+
+guard CommandLine.arguments.count > 1 else {
+    print("usage: Run MODEL [METHOD]")
+    exit(2)
+}
+var model = CoremillModel()
+check(coremill_model_load_file(CommandLine.arguments[1], nil, 0, &model), "load")
+var method = CoremillMethod()
+let name = CommandLine.arguments.count > 2 ? CommandLine.arguments[2] : nil
+check(coremill_method_load(model, name, &method), "load the method")
+// The method keeps what it needs of the model.
+check(coremill_model_free(model), "free the model")
+
+let inputs = tensors(method, outputs: false)
+var outputs = tensors(method, outputs: true)
+check(coremill_method_execute(method, inputs, inputs.count, &outputs, outputs.count, nil), "run")
+for output in outputs {
+    print("output: \(extents(output))")
+}
+for tensor in inputs + outputs {
+    free(tensor.data)
+}
+check(coremill_method_free(method), "free")
