@@ -1,7 +1,8 @@
 /* Runs a method of a model on zeros, and prints what it takes, what it gives, and how long each operation takes.
  *
- *     cc -o run run.c -I../include -lcoremill_capi
- *     run MODEL [METHOD]
+ *     cargo build --release -p coremill-capi
+ *     cc -o run crates/capi/examples/run.c -Icrates/capi/include -Ltarget/release -lcoremill_capi -Wl,-rpath,$PWD/target/release
+ *     ./run MODEL [METHOD]
  *
  * MODEL is an ExecuTorch program (.pte), a package (.mlpackage) or a compiled model (.mlmodelc).
  */

@@ -250,6 +250,23 @@ fn nothing_is_truncated() {
     let status =
         run(method, &[tensor(&mut fractions, FLOAT, &[3])], std::slice::from_mut(&mut output));
     assert!(fails(status, Status::ExecutionFailed).contains("0.5 is not an integer"));
+    // Floats that come about where the caller wants integers.
+    let floats = common::payload(TWICE);
+    let method = common::method(load(&floats));
+    let mut y = [0i32; 6];
+    let mut output = tensor(&mut y, INT, &[2, 3]);
+    for (x, expected) in
+        [(0.25, "0.5 is no integer"), (1e30, "does not fit `Int`"), (f32::NAN, "NaN is no")]
+    {
+        let input = tensor(&mut [x; 6], FLOAT, &[2, 3]);
+        let said = fails(
+            run(method, &[input], std::slice::from_mut(&mut output)),
+            Status::ExecutionFailed,
+        );
+        assert!(said.contains(expected), "{said}");
+    }
+    ok(run(method, &[tensor(&mut [1.5f32; 6], FLOAT, &[2, 3])], std::slice::from_mut(&mut output)));
+    assert_eq!(y, [3; 6]);
 }
 
 #[test]

@@ -407,11 +407,10 @@ fn write(array: &Array, out: &mut Out) -> Result<()> {
     match array.elements() {
         Elements::Floats(floats) if integers.is_some() && !is_bool => {
             let whole = |float: &f32| {
-                let (whole, dtype) = (float.trunc(), out.dtype);
-                // A comparison with NaN does not hold.
-                let inside = whole.abs() < 9e18;
-                ensure!(inside, "the element {float} does not fit `{dtype:?}`");
-                fits(whole as i64)
+                let dtype = out.dtype;
+                ensure!(float.fract() == 0.0, "the element {float} is no integer of `{dtype:?}`");
+                ensure!(float.abs() < 9e18, "the element {float} does not fit `{dtype:?}`");
+                fits(*float as i64)
             };
             let numbers = floats.iter().map(whole).collect::<Result<Vec<i64>>>()?;
             out.put_contiguous(&numbers);
