@@ -24,6 +24,8 @@ OTHERS = {
     "pip": "installs; `cargo xtask test` does the same for the tests of the Python package",
     "python": "scripts of the reader; the tests of the Python package have their own",
     "c++": "oracle/test_delegate.py builds the delegate",
+    "cc": "crates/capi/tests/c_program.rs builds the example in C",
+    "./run": "the example in C, which the same test runs",
 }
 #: Commands that only work on a Mac, or on what only a Mac makes.
 OF_MACS = {
