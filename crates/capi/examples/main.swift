@@ -21,7 +21,7 @@ func extents(_ tensor: CoremillTensor) -> [UInt64] {
     }
 }
 
-/// Zeros for each input, of its least sizes, or memory for each output, of its largest.
+/// Zeros for each input, or memory for each output, of their largest sizes. Inputs without have their least ones.
 func tensors(_ method: CoremillMethod, outputs: Bool) -> [CoremillTensor] {
     let kind: Int32 = outputs ? 1 : 0
     var count = 0
@@ -32,7 +32,10 @@ func tensors(_ method: CoremillMethod, outputs: Bool) -> [CoremillTensor] {
         var tensor = CoremillTensor()
         tensor.scalar_type = port.scalar_type
         tensor.rank = port.rank
-        tensor.sizes = outputs ? port.largest : port.least
+        tensor.sizes = port.largest
+        if !outputs && extents(tensor).contains(UInt64.max) {
+            tensor.sizes = port.least
+        }
         guard !extents(tensor).contains(UInt64.max) else {
             print("error: an output has no largest size: pass `resize` in `CoremillHooks`")
             exit(1)

@@ -39,14 +39,14 @@ static void print_tensor(const char *what, const char *name, const CoremillTenso
     printf("]\n");
 }
 
-/* Memory for a port, of the least sizes for an input and of the largest for an output. */
+/* Memory for a port, of the least sizes for an input and of the largest for an output. Programs tell the largest alone. */
 static CoremillTensor make(const CoremillPort *port, int largest) {
     CoremillTensor tensor = {0};
     size_t count = 1;
     tensor.scalar_type = port->scalar_type;
     tensor.rank = port->rank;
     for (uint32_t axis = 0; axis < port->rank; axis++) {
-        uint64_t size = largest ? port->largest[axis] : port->least[axis];
+        uint64_t size = largest || port->least[axis] == 0 ? port->largest[axis] : port->least[axis];
         if (size == UINT64_MAX) {
             size = 0; /* The callback will be asked for memory. */
         }

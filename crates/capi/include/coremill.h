@@ -91,7 +91,7 @@ typedef struct CoremillPort {
     int32_t scalar_type;
     // The number of dimensions.
     uint32_t rank;
-    // The least extent of each dimension.
+    // The least extent of each dimension; 0 in programs, which do not say more of sizes that vary.
     uint64_t least[COREMILL_MAX_RANK];
     // The largest extent of each dimension; `UINT64_MAX` where there is no bound.
     uint64_t largest[COREMILL_MAX_RANK];

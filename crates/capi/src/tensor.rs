@@ -59,7 +59,7 @@ pub struct CoremillPort {
     pub scalar_type: i32,
     /// The number of dimensions.
     pub rank: u32,
-    /// The least extent of each dimension.
+    /// The least extent of each dimension; 0 in programs, which do not say more of sizes that vary.
     pub least: [u64; COREMILL_MAX_RANK],
     /// The largest extent of each dimension; `UINT64_MAX` where there is no bound.
     pub largest: [u64; COREMILL_MAX_RANK],
