@@ -21,7 +21,6 @@
 //! | `bounds` | what calls may ask for, and what decompositions may create |
 //! | `calls` | which call a value comes from |
 //! | `fourier` | Fourier transforms as matrices |
-//! | `special` | special functions by series |
 //! | `error` | [`Refused`] calls, with their reasons and their places in the model |
 
 mod arena;
@@ -40,7 +39,6 @@ mod parts;
 mod pipeline;
 pub mod portable;
 mod preprocess;
-mod special;
 mod specs;
 
 pub use calls::Calls;

@@ -74,6 +74,13 @@ pub(crate) fn one(tensor: Tensor) -> Results {
     Ok(vec![Made::Tensor(tensor)])
 }
 
+/// The first of several results, and nothing in the place of the others.
+pub(crate) fn first(call: &Call<'_>, tensor: Tensor) -> Results {
+    let mut results = vec![Made::Tensor(tensor)];
+    results.resize_with(call.node.results().count().max(1), || Made::Nothing);
+    Ok(results)
+}
+
 /// The target of that name: `aten.add.Tensor`.
 pub(crate) fn target(operator: &str) -> Target {
     let mut parts = operator.splitn(3, '.');
@@ -352,6 +359,11 @@ impl<'a> Call<'a> {
                 None => refuse!("`{operator}` is not an operator that is known"),
             },
         }
+    }
+
+    /// Whether the target performs an operator itself.
+    pub(crate) fn is_native(&mut self, operator: &str) -> bool {
+        self.rewrite.natives.has(&target(operator))
     }
 
     /// The operator, if the target performs it or a rule takes it apart.

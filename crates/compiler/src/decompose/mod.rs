@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `call` | a call about to be rewritten: its arguments, and the calls that are made of it |
 //! | `words` | the vocabulary that rules are written in |
+//! | `formula` | what is computed element by element, as a book would write it |
 //! | `constants` | tensors that rules store |
 //! | `bind` | the end of a rewriting: what was made takes the place of the call's results |
 //! | `numbers`, `size` | sizes that are unknown at compile time |
@@ -23,6 +24,7 @@ pub(crate) mod call;
 mod complex;
 mod constants;
 pub(crate) mod dtype;
+mod formula;
 mod numbers;
 mod ops;
 mod row;
@@ -160,6 +162,7 @@ impl Rewrite {
         let mut call = Call::new(self, frame, node);
         let results = match rule {
             Some(Rule::Rename(operator)) => call.renamed(operator)?,
+            Some(Rule::Formula(text)) => call.formula(text)?,
             Some(Rule::Rewrite(rewrite)) => guarded(node, || rewrite(&mut call))?,
             None => call.renamed(&node.target.to_string())?,
         };

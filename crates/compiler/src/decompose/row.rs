@@ -7,6 +7,8 @@ use super::call::{Call, Results};
 pub(crate) enum Rule {
     /// A call of another operator, whose arguments have the same names.
     Rename(&'static str),
+    /// What is computed, as `formula` describes it.
+    Formula(&'static str),
     /// What the function makes of it.
     Rewrite(fn(&mut Call<'_>) -> Results),
 }
@@ -21,6 +23,11 @@ pub(crate) struct Row {
 /// A row of operators that another one does the work of.
 pub(crate) const fn to(operator: &'static str, operators: &'static [&'static str]) -> Row {
     Row { operators, rule: Rule::Rename(operator) }
+}
+
+/// A row of operators whose first result is what a formula says, as the type that torch noted; nothing uses the others.
+pub(crate) const fn formula(text: &'static str, operators: &'static [&'static str]) -> Row {
+    Row { operators, rule: Rule::Formula(text) }
 }
 
 /// A row of operators that a function rewrites.

@@ -23,6 +23,7 @@ pub(crate) fn rule(target: &Target) -> Option<Rule> {
 mod tests {
     use super::*;
     use crate::decompose::call::target;
+    use crate::decompose::formula::is_formula;
     use crate::kernels::kernel;
 
     #[test]
@@ -40,13 +41,22 @@ mod tests {
     }
 
     #[test]
+    fn formulas_are_understood() {
+        for row in ops::FAMILIES.iter().copied().flatten() {
+            if let Rule::Formula(text) = row.rule {
+                is_formula(text).unwrap_or_else(|reason| panic!("`{text}`: {reason:?}"));
+            }
+        }
+    }
+
+    #[test]
     fn what_does_the_work_has_a_kernel() {
         for row in ops::FAMILIES.iter().copied().flatten() {
             if let Rule::Rename(operator) = row.rule {
                 let done = target(operator);
                 assert!(
                     kernel(&done).is_some() && rule(&done).is_none()
-                        || matches!(rule(&done), Some(Rule::Rewrite(_))),
+                        || matches!(rule(&done), Some(Rule::Rewrite(_) | Rule::Formula(_))),
                     "`{operator}` has neither kernel nor row"
                 );
             }

@@ -137,6 +137,12 @@ impl Call<'_> {
         self.emit("aten.pow.Tensor_Scalar", &given, beside(kind, x.dtype), x.sizes.clone())
     }
 
+    pub(crate) fn raised(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        let given = [("self", x.argument()), ("exponent", y.argument())];
+        let sizes = broadcast(x, y)?;
+        self.emit("aten.pow.Tensor_Tensor", &given, common(x, y), sizes)
+    }
+
     /// Between two numbers, either of which may be missing.
     pub(crate) fn clamp(&mut self, x: &Tensor, low: Option<f64>, high: Option<f64>) -> Maybe {
         let whole = is_integer(x.dtype)

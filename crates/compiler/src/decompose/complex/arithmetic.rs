@@ -3,9 +3,9 @@
 use coremill_pt2::Argument;
 
 use super::{Parts, Rule};
-use crate::bounds::{At, take};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_complex;
+use crate::decompose::formula::calc;
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
 
@@ -15,8 +15,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
         call.pair(real, imaginary)
     }),
     ("aten.polar", |call| {
-        let (magnitude, angle) = (call.tensor("abs")?, call.tensor("angle")?);
-        let (real, imaginary) = turned(call, &magnitude, &angle)?;
+        let [real, imaginary] = calc!(all call, "abs * cos(angle), abs * sin(angle)")?;
         call.pair(real, imaginary)
     }),
     ("aten.view_as_complex", of_last_dimension),
@@ -32,7 +31,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten.absolute", |call| one(magnitude(call)?)),
     ("aten.angle", |call| {
         let [real, imaginary] = call.both_parts("self")?;
-        one(angle(call, &real, &imaginary)?)
+        one(calc!(call, "atan2(imaginary, real)", imaginary, real)?)
     }),
     ("aten._conj", conjugate),
     ("aten.conj", conjugate),
@@ -68,31 +67,24 @@ pub(super) const RULES: &[(&str, Rule)] = &[
         call.pair(real, imaginary)
     }),
     ("aten.pow", power),
-    ("aten.exp", |call| {
-        let [real, imaginary] = call.both_parts("self")?;
-        let magnitude = call.map("exp", &real)?;
-        let (real, imaginary) = turned(call, &magnitude, &imaginary)?;
-        call.pair(real, imaginary)
+    ("aten.exp", |call| of_parts(call, "size = exp(x); size * cos(y), size * sin(y)")),
+    ("aten.log", |call| of_parts(call, "log(hypot(x, y)), atan2(y, x)")),
+    // The root on the right half of the plane; rounding could leave less than nothing of a half.
+    ("aten.sqrt", |call| {
+        let formula = "size = hypot(x, y); below = sqrt(max((size - x) * 0.5, 0)); \
+                       sqrt(max((size + x) * 0.5, 0)), where(signbit(y), -below, below)";
+        of_parts(call, formula)
     }),
-    ("aten.log", |call| {
-        let [real, imaginary] = call.both_parts("self")?;
-        let magnitude = hypotenuse(call, &real, &imaginary)?;
-        let angle = angle(call, &real, &imaginary)?;
-        let log = call.map("log", &magnitude)?;
-        call.pair(log, angle)
+    ("aten.sin", |call| of_parts(call, "sin(x) * cosh(y), cos(x) * sinh(y)")),
+    ("aten.cos", |call| of_parts(call, "cos(x) * cosh(y), -(sin(x) * sinh(y))")),
+    ("aten.tanh", |call| {
+        let formula = "below = cosh(x * 2.0) + cos(y * 2.0); \
+                       sinh(x * 2.0) / below, sin(y * 2.0) / below";
+        of_parts(call, formula)
     }),
-    ("aten.sqrt", root),
-    ("aten.sin", |call| wave(call, true)),
-    ("aten.cos", |call| wave(call, false)),
-    ("aten.tanh", tanh),
     ("aten.sgn", |call| {
-        let [real, imaginary] = call.both_parts("self")?;
-        let magnitude = hypotenuse(call, &real, &imaginary)?;
-        let zero = call.compare_number("eq", &magnitude, Argument::Int(0))?;
-        let ones = call.number_beside(Argument::Float(1.0), &magnitude)?;
-        let divisor = call.choose(&zero, &ones, &magnitude)?;
-        let (real, imaginary) = (call.divide(&real, &divisor)?, call.divide(&imaginary, &divisor)?);
-        call.pair(real, imaginary)
+        let formula = "size = hypot(x, y); safe = where(size == 0, 1.0, size); x / safe, y / safe";
+        of_parts(call, formula)
     }),
     ("aten.eq", |call| compared(call, "eq", "logical_and")),
     ("aten.ne", |call| compared(call, "ne", "logical_or")),
@@ -113,27 +105,16 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("aten.chain_matmul", |call| chain(call, "matrices")),
 ];
 
-/// A number from its magnitude and its angle.
-fn turned(
-    call: &mut Call<'_>,
-    magnitude: &Tensor,
-    angle: &Tensor,
-) -> Result<(Tensor, Tensor), Refusal> {
-    let (cosine, sine) = (call.map("cos", angle)?, call.map("sin", angle)?);
-    Ok((call.multiply(magnitude, &cosine)?, call.multiply(magnitude, &sine)?))
-}
-
-fn angle(call: &mut Call<'_>, real: &Tensor, imaginary: &Tensor) -> Maybe {
-    call.join("aten.atan2.default", imaginary, real)
-}
-
-fn hypotenuse(call: &mut Call<'_>, real: &Tensor, imaginary: &Tensor) -> Maybe {
-    call.join("aten.hypot.default", real, imaginary)
+/// Formulas of both parts of `self`, `x` and `y`.
+fn of_parts(call: &mut Call<'_>, formula: &str) -> Results {
+    let [x, y] = call.both_parts("self")?;
+    let [real, imaginary] = calc!(all call, formula, x, y)?;
+    call.pair(real, imaginary)
 }
 
 fn magnitude(call: &mut Call<'_>) -> Maybe {
-    let [real, imaginary] = call.both_parts("self")?;
-    hypotenuse(call, &real, &imaginary)
+    let [x, y] = call.both_parts("self")?;
+    calc!(call, "hypot(x, y)", x, y)
 }
 
 fn of_last_dimension(call: &mut Call<'_>) -> Results {
@@ -176,17 +157,14 @@ fn converted(call: &mut Call<'_>) -> Results {
 }
 
 fn times(call: &mut Call<'_>, x: &[Tensor; 2], y: &[Tensor; 2]) -> Result<[Tensor; 2], Refusal> {
-    let (plus, minus) = (call.multiply(&x[0], &y[0])?, call.multiply(&x[1], &y[1])?);
-    let (left, right) = (call.multiply(&x[0], &y[1])?, call.multiply(&x[1], &y[0])?);
-    Ok([call.subtract(&plus, &minus)?, call.add(&left, &right)?])
+    let ([a, b], [c, d]) = (x, y);
+    calc!(all call, "a * c - b * d, a * d + b * c", a, b, c, d)
 }
 
 /// The conjugate over the square of the magnitude.
 fn inverse(call: &mut Call<'_>, y: &[Tensor; 2]) -> Result<[Tensor; 2], Refusal> {
-    let (real, imaginary) = (call.multiply(&y[0], &y[0])?, call.multiply(&y[1], &y[1])?);
-    let square = call.add(&real, &imaginary)?;
-    let negated = call.map("neg", &y[1])?;
-    Ok([call.divide(&y[0], &square)?, call.divide(&negated, &square)?])
+    let [x, y] = y;
+    calc!(all call, "size = square(x) + square(y); x / size, -y / size", x, y)
 }
 
 fn quotient(call: &mut Call<'_>) -> Results {
@@ -222,8 +200,8 @@ fn power(call: &mut Call<'_>) -> Results {
         let [real, imaginary] = total;
         return call.pair(real, imaginary);
     }
-    let magnitude = hypotenuse(call, &base[0], &base[1])?;
-    let logarithm = [call.map("log", &magnitude)?, angle(call, &base[0], &base[1])?];
+    let [x, y] = &base;
+    let logarithm = calc!(all call, "log(hypot(x, y)), atan2(y, x)", x, y)?;
     let exponent = call.parts("exponent")?;
     let [growth, turn] = match exponent.imaginary {
         Some(imaginary) => times(call, &logarithm, &[exponent.real, imaginary])?,
@@ -232,53 +210,8 @@ fn power(call: &mut Call<'_>) -> Results {
             call.multiply(&logarithm[1], &exponent.real)?,
         ],
     };
-    let magnitude = call.map("exp", &growth)?;
-    let (real, imaginary) = turned(call, &magnitude, &turn)?;
-    call.pair(real, imaginary)
-}
-
-/// The root on the right half of the plane.
-fn root(call: &mut Call<'_>) -> Results {
-    let [real, imaginary] = call.both_parts("self")?;
-    let magnitude = hypotenuse(call, &real, &imaginary)?;
-    let doubles = [call.add(&magnitude, &real)?, call.subtract(&magnitude, &real)?];
-    let mut halves = Vec::with_capacity(2);
-    for double in &doubles {
-        let half = call.times(double, 0.5)?;
-        // Rounding could leave less than nothing.
-        let half = call.clamp(&half, Some(0.0), None)?;
-        halves.push(call.map("sqrt", &half)?);
-    }
-    let below = call.test("signbit", &imaginary)?;
-    let minus = call.map("neg", halves.at(1)?)?;
-    let imaginary = call.choose(&below, &minus, halves.at(1)?)?;
-    let real = take(&mut halves, 0)?;
-    call.pair(real, imaginary)
-}
-
-/// The sine or the cosine.
-fn wave(call: &mut Call<'_>, is_sine: bool) -> Results {
-    let [real, imaginary] = call.both_parts("self")?;
-    let (sine, cosine) = (call.map("sin", &real)?, call.map("cos", &real)?);
-    let (grown, tilted) = (call.map("cosh", &imaginary)?, call.map("sinh", &imaginary)?);
-    if is_sine {
-        let (real, imaginary) = (call.multiply(&sine, &grown)?, call.multiply(&cosine, &tilted)?);
-        return call.pair(real, imaginary);
-    }
-    let real = call.multiply(&cosine, &grown)?;
-    let imaginary = call.multiply(&sine, &tilted)?;
-    let imaginary = call.map("neg", &imaginary)?;
-    call.pair(real, imaginary)
-}
-
-/// tanh(a + bi) = (sinh 2a + i sin 2b) / (cosh 2a + cos 2b).
-fn tanh(call: &mut Call<'_>) -> Results {
-    let [real, imaginary] = call.both_parts("self")?;
-    let (real, imaginary) = (call.times(&real, 2.0)?, call.times(&imaginary, 2.0)?);
-    let (cosh, cosine) = (call.map("cosh", &real)?, call.map("cos", &imaginary)?);
-    let below = call.add(&cosh, &cosine)?;
-    let (sinh, sine) = (call.map("sinh", &real)?, call.map("sin", &imaginary)?);
-    let (real, imaginary) = (call.divide(&sinh, &below)?, call.divide(&sine, &below)?);
+    let formula = "size = exp(growth); size * cos(turn), size * sin(turn)";
+    let [real, imaginary] = calc!(all call, formula, growth, turn)?;
     call.pair(real, imaginary)
 }
 
@@ -305,16 +238,10 @@ fn added_product(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.both_parts(names[0])?, call.both_parts(names[1])?);
     let (beta, alpha) = (call.float_or("beta", 1.0)?, call.float_or("alpha", 1.0)?);
     let [real, imaginary] = matrix_product(call, &x, &y)?;
-    let [added_real, added_imaginary] = call.both_parts("self")?;
-    let real = weighted(call, &added_real, beta, &real, alpha)?;
-    let imaginary = weighted(call, &added_imaginary, beta, &imaginary, alpha)?;
+    let [x, y] = call.both_parts("self")?;
+    let formula = "x * beta + real * alpha, y * beta + imaginary * alpha";
+    let [real, imaginary] = calc!(all call, formula, x, y, real, imaginary, beta, alpha)?;
     call.pair(real, imaginary)
-}
-
-fn weighted(call: &mut Call<'_>, x: &Tensor, of_x: f64, y: &Tensor, of_y: f64) -> Maybe {
-    let x = if of_x == 1.0 { x.clone() } else { call.times(x, of_x)? };
-    let y = if of_y == 1.0 { y.clone() } else { call.times(y, of_y)? };
-    call.add(&x, &y)
 }
 
 /// Of the magnitudes.

@@ -6,6 +6,7 @@ use super::{Parts, Rule};
 use crate::bounds::{At, back, created};
 use crate::decompose::call::{Call, Results, Tensor, one, position};
 use crate::decompose::dtype::is_complex;
+use crate::decompose::formula::calc;
 use crate::decompose::ops::padded;
 use crate::decompose::size;
 use crate::decompose::words::{Maybe, list};
@@ -180,14 +181,12 @@ impl Transform {
             }
             if self.kind == Kind::ToReal {
                 // What has a mirror image counts twice: all but the first and the middle one.
-                let first = call.compare_number("eq", &rows, Argument::Int(0))?;
                 let twice = call.with("mul", &rows, Argument::Int(2))?;
                 let middle = call.compare_number("eq", &twice, number.clone())?;
-                let once = call.logic("logical_or", &first, &middle)?;
+                let once = calc!(call, "rows == 0 | middle", rows, middle)?;
                 let once = call.cast(&once, ScalarType::Float32)?;
-                let weights = call.times(&once, -1.0)?;
-                let weights = call.add_number(&weights, 2.0)?;
-                *wave = call.multiply(wave, &weights)?;
+                let old = &*wave;
+                *wave = calc!(call, "old * (once * -1.0 + 2.0)", old, once)?;
             }
         }
         Ok(waves)

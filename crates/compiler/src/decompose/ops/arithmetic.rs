@@ -1,13 +1,11 @@
 //! Sums, products and comparisons of two, and functions of one number.
 
-use std::f64::consts::PI;
-
 use coremill_pt2::{Argument, Meta, ScalarType};
 
 use crate::decompose::call::{Call, Results, Tensor, one, promoted};
-use crate::decompose::dtype::{is_complex, is_float};
-use crate::decompose::row::{Row, by, to};
-use crate::decompose::words::Maybe;
+use crate::decompose::dtype::is_float;
+use crate::decompose::formula::calc;
+use crate::decompose::row::{Row, by, formula, to};
 use crate::error::refuse;
 
 pub(crate) const ROWS: &[Row] = &[
@@ -108,33 +106,89 @@ pub(crate) const ROWS: &[Row] = &[
         ],
     ),
     by(square, &["aten.square.default"]),
-    by(exp2, &["aten.exp2.default", "aten.special_exp2.default"]),
-    by(erfc, &["aten.erfc.default", "aten.special_erfc.default"]),
-    by(frac, &["aten.frac.default"]),
-    by(degrees, &["aten.deg2rad.default", "aten.rad2deg.default"]),
-    by(sinc, &["aten.sinc.default", "aten.special_sinc.default"]),
+    formula("2 ^ self", &["aten.exp2.default", "aten.special_exp2.default"]),
+    formula("1 - erf(self)", &["aten.erfc.default", "aten.special_erfc.default"]),
+    formula("exp(self) - 1", &["aten.expm1.default"]),
+    formula("log(self) * 1.4426950408889634", &["aten.log2.default"]),
+    formula("log(self) * 0.4342944819032518", &["aten.log10.default"]),
+    // Nothing is squared.
+    formula("log(self + sqrt(self - 1) * sqrt(self + 1))", &["aten.acosh.default"]),
+    formula(
+        "x = where(given(eps), clamp(self, eps, 1 - eps), self); log(x / (1 - x))",
+        &["aten.logit.default"],
+    ),
+    formula("self - trunc(self)", &["aten.frac.default"]),
+    formula("self * (pi / 180)", &["aten.deg2rad.default"]),
+    formula("self * (180 / pi)", &["aten.rad2deg.default"]),
+    formula(
+        "angle = self * pi; where(self == 0, 1, sin(angle) / angle)",
+        &["aten.sinc.default", "aten.special_sinc.default"],
+    ),
     by(is_infinite, &["aten.isposinf.default", "aten.isneginf.default", "aten.isfinite.default"]),
-    by(signbit, &["aten.signbit.default"]),
-    by(angle, &["aten.angle.default"]),
+    // A negative zero has its sign in its reciprocal.
+    formula(
+        "below = self < 0; where(is_float(self), below | 1 / self == -inf, below)",
+        &["aten.signbit.default"],
+    ),
+    formula("where(isnan(self), self, where(self < 0, pi, 0))", &["aten.angle.default"]),
     by(nan_to_num, &["aten.nan_to_num.default"]),
     by(round_decimals, &["aten.round.decimals"]),
-    by(addcmul, &["aten.addcmul.default", "aten.addcdiv.default"]),
-    by(lerp, &["aten.lerp.Scalar", "aten.lerp.Tensor"]),
-    by(hypot, &["aten.hypot.default"]),
-    by(logaddexp, &["aten.logaddexp.default", "aten.logaddexp2.default"]),
-    by(
-        xlogy,
+    formula("self + tensor1 * tensor2 * value", &["aten.addcmul.default"]),
+    formula("self + tensor1 / tensor2 * value", &["aten.addcdiv.default"]),
+    formula("self + (end - self) * weight", &["aten.lerp.Scalar", "aten.lerp.Tensor"]),
+    // Divided by the larger one, so that squares do not overflow.
+    formula(
+        "x = abs(self); y = abs(other); large = max(x, y); ratio = min(x, y) / large; \
+         where(large == 0 | large == inf, large, large * sqrt(square(ratio) + 1))",
+        &["aten.hypot.default"],
+    ),
+    formula("self * 2 ^ other", &["aten.ldexp.Tensor"]),
+    // Equal infinities have no gap.
+    formula(
+        "large = max(self, other); gap = where(self == other, 0, min(self, other) - large); \
+         large + log1p(exp(gap))",
+        &["aten.logaddexp.default"],
+    ),
+    formula(
+        "large = max(self, other); gap = where(self == other, 0, min(self, other) - large); \
+         large + log1p(2 ^ gap) * 1.4426950408889634",
+        &["aten.logaddexp2.default"],
+    ),
+    formula(
+        "where(self == 0 & other == other, 0, self * log(other))",
         &[
             "aten.xlogy.Tensor",
             "aten.xlogy.Scalar_Other",
             "aten.xlogy.Scalar_Self",
             "aten.special_xlogy.default",
-            "aten.special_xlog1py.default",
+            "aten.special_xlogy.other_scalar",
+            "aten.special_xlogy.self_scalar",
         ],
     ),
-    by(copysign, &["aten.copysign.Tensor", "aten.copysign.Scalar"]),
-    by(heaviside, &["aten.heaviside.default"]),
-    by(of_numbers, &["aten.fmax.default", "aten.fmin.default"]),
+    formula(
+        "where(self == 0 & other == other, 0, self * log1p(other))",
+        &[
+            "aten.special_xlog1py.default",
+            "aten.special_xlog1py.other_scalar",
+            "aten.special_xlog1py.self_scalar",
+        ],
+    ),
+    formula(
+        "size = abs(self); where(signbit(other), -size, size)",
+        &["aten.copysign.Tensor", "aten.copysign.Scalar"],
+    ),
+    formula("where(self == 0, values, number(self > 0))", &["aten.heaviside.default"]),
+    // The larger or smaller one where both are numbers, else the one that is.
+    formula(
+        "most = max(self, other); \
+         where(is_float(most), where(isnan(other), self, where(isnan(self), other, most)), most)",
+        &["aten.fmax.default"],
+    ),
+    formula(
+        "least = min(self, other); \
+         where(is_float(least), where(isnan(other), self, where(isnan(self), other, least)), least)",
+        &["aten.fmin.default"],
+    ),
     by(clamped, &["aten.clamp_min.default", "aten.clamp_max.default", "aten.clip.default"]),
     by(
         clamped_by_tensors,
@@ -145,7 +199,13 @@ pub(crate) const ROWS: &[Row] = &[
             "aten.clamp.Tensor",
         ],
     ),
-    by(close, &["aten.isclose.default"]),
+    // Infinities are close to themselves only.
+    formula(
+        "gap = abs(self - other); within = gap <= abs(other) * rtol + atol; \
+         near = self == other | where(is_float(gap), within & gap < inf, within); \
+         where(equal_nan & is_float(self), near | isnan(self) & isnan(other), near)",
+        &["aten.isclose.default"],
+    ),
 ];
 
 /// A number in the place of the second tensor has a kernel of its own, which wants a tensor of the type that it gives.
@@ -273,47 +333,6 @@ fn square(call: &mut Call<'_>) -> Results {
     one(call.multiply(&x, &x)?)
 }
 
-/// The operand as the type of the result.
-fn as_result(call: &mut Call<'_>, name: &str) -> Maybe {
-    let x = call.tensor(name)?;
-    let dtype = call.result(0)?.dtype;
-    call.cast(&x, dtype)
-}
-
-fn exp2(call: &mut Call<'_>) -> Results {
-    let x = as_result(call, "self")?;
-    let given = [("self", Argument::Float(2.0)), ("exponent", x.argument())];
-    one(call.emit("aten.pow.Scalar", &given, x.dtype, x.sizes.clone())?)
-}
-
-fn erfc(call: &mut Call<'_>) -> Results {
-    let x = as_result(call, "self")?;
-    let erf = call.map("erf", &x)?;
-    one(call.with("rsub", &erf, Argument::Float(1.0))?)
-}
-
-fn frac(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let whole = call.map("trunc", &x)?;
-    one(call.subtract(&x, &whole)?)
-}
-
-fn degrees(call: &mut Call<'_>) -> Results {
-    let x = as_result(call, "self")?;
-    let to_radians = call.node.target.is("aten", "deg2rad", "default");
-    one(call.times(&x, if to_radians { PI / 180.0 } else { 180.0 / PI })?)
-}
-
-fn sinc(call: &mut Call<'_>) -> Results {
-    let x = as_result(call, "self")?;
-    let scaled = call.times(&x, PI)?;
-    let sine = call.map("sin", &scaled)?;
-    let quotient = call.divide(&sine, &scaled)?;
-    let zero = call.compare_number("eq", &x, Argument::Float(0.0))?;
-    let unit = call.number_beside(Argument::Float(1.0), &x)?;
-    one(call.choose(&zero, &unit, &quotient)?)
-}
-
 fn is_infinite(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let operator = call.node.target.to_string();
@@ -331,31 +350,6 @@ fn is_infinite(call: &mut Call<'_>) -> Results {
     one(call.compare_number("eq", &x, Argument::Float(bound))?)
 }
 
-/// A negative zero has its sign in its reciprocal.
-fn signbit(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let negative = call.compare_number("lt", &x, Argument::Int(0))?;
-    if !is_float(x.dtype) {
-        return one(negative);
-    }
-    let turned = call.map("reciprocal", &x)?;
-    let below = call.compare_number("eq", &turned, Argument::Float(f64::NEG_INFINITY))?;
-    one(call.logic("logical_or", &negative, &below)?)
-}
-
-fn angle(call: &mut Call<'_>) -> Results {
-    let x = as_result(call, "self")?;
-    if is_complex(x.dtype) {
-        refuse!("angles of complex numbers have no kernel");
-    }
-    let negative = call.compare_number("lt", &x, Argument::Float(0.0))?;
-    let half_turn = call.number_beside(Argument::Float(PI), &x)?;
-    let zero = call.number_beside(Argument::Float(0.0), &x)?;
-    let angle = call.choose(&negative, &half_turn, &zero)?;
-    let no_number = call.test("isnan", &x)?;
-    one(call.choose(&no_number, &x, &angle)?)
-}
-
 /// The largest number of a type of floats.
 pub(crate) fn largest(dtype: ScalarType) -> f64 {
     match dtype {
@@ -364,167 +358,6 @@ pub(crate) fn largest(dtype: ScalarType) -> f64 {
         ScalarType::Float64 => f64::MAX,
         _ => f64::from(f32::MAX),
     }
-}
-
-fn nan_to_num(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    if !is_float(x.dtype) {
-        return one(x);
-    }
-    let most = largest(x.dtype);
-    let instead = [
-        ("isnan", call.float_or("nan", 0.0)?),
-        ("pos", call.float_or("posinf", most)?),
-        ("neg", call.float_or("neginf", -most)?),
-    ];
-    let mut found = x.clone();
-    for (test, value) in instead {
-        let where_ = match test {
-            "isnan" => call.test("isnan", &x)?,
-            "pos" => call.compare_number("eq", &x, Argument::Float(f64::INFINITY))?,
-            _ => call.compare_number("eq", &x, Argument::Float(f64::NEG_INFINITY))?,
-        };
-        let value = call.number_beside(Argument::Float(value), &x)?;
-        found = call.choose(&where_, &value, &found)?;
-    }
-    one(found)
-}
-
-fn round_decimals(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let decimals = call.int("decimals")?;
-    if !is_float(x.dtype) {
-        return one(x);
-    }
-    let scale = 10f64.powi(i32::try_from(decimals.unsigned_abs()).unwrap_or(i32::MAX));
-    let (before, after) = if decimals >= 0 { ("mul", "div") } else { ("div", "mul") };
-    let scaled = call.with(before, &x, Argument::Float(scale))?;
-    let round = call.map("round", &scaled)?;
-    one(call.with(after, &round, Argument::Float(scale))?)
-}
-
-fn addcmul(call: &mut Call<'_>) -> Results {
-    let (x, left, right) = (call.tensor("self")?, call.tensor("tensor1")?, call.tensor("tensor2")?);
-    let value = call.number("value")?;
-    let dtype = call.result(0)?.dtype;
-    let (left, right) = (call.cast(&left, dtype)?, call.cast(&right, dtype)?);
-    let term = if call.node.target.is("aten", "addcmul", "default") {
-        call.multiply(&left, &right)?
-    } else {
-        call.divide(&left, &right)?
-    };
-    let x = call.cast(&x, dtype)?;
-    let scaled = match value {
-        Argument::Int(1) => term,
-        Argument::Float(1.0) => term,
-        value => call.with("mul", &term, value)?,
-    };
-    one(call.add(&x, &scaled)?)
-}
-
-fn lerp(call: &mut Call<'_>) -> Results {
-    let (start, end) = (call.tensor("self")?, call.tensor("end")?);
-    let difference = call.subtract(&end, &start)?;
-    let weight = call.argument("weight")?.clone();
-    let part = match call.number_dtype(&weight) {
-        Some(_) => call.with("mul", &difference, weight)?,
-        None => {
-            let weight = call.tensor("weight")?;
-            call.multiply(&difference, &weight)?
-        }
-    };
-    one(call.add(&start, &part)?)
-}
-
-fn hypot(call: &mut Call<'_>) -> Results {
-    let (x, y, _) = operands(call, ["self", "other"])?;
-    one(hypotenuse(call, &x, &y)?)
-}
-
-/// The root of the sum of squares.
-fn hypotenuse(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
-    let (x, y) = (call.map("abs", x)?, call.map("abs", y)?);
-    // Divided by the larger one, so that squares do not overflow.
-    let large = call.join("aten.maximum.default", &x, &y)?;
-    let small = call.join("aten.minimum.default", &x, &y)?;
-    let ratio = call.divide(&small, &large)?;
-    let squared = call.multiply(&ratio, &ratio)?;
-    let sum = call.add_number(&squared, 1.0)?;
-    let root = call.map("sqrt", &sum)?;
-    let length = call.multiply(&large, &root)?;
-    let zero = call.compare_number("eq", &large, Argument::Float(0.0))?;
-    let bound = call.compare_number("eq", &large, Argument::Float(f64::INFINITY))?;
-    let plain = call.logic("logical_or", &zero, &bound)?;
-    call.choose(&plain, &large, &length)
-}
-
-fn logaddexp(call: &mut Call<'_>) -> Results {
-    let (x, y, _) = operands(call, ["self", "other"])?;
-    let binary = call.node.target.is("aten", "logaddexp2", "default");
-    let large = call.join("aten.maximum.default", &x, &y)?;
-    let difference = call.subtract(&x, &y)?;
-    let distance = call.map("abs", &difference)?;
-    let falling = call.times(&distance, if binary { -std::f64::consts::LN_2 } else { -1.0 })?;
-    let power = call.map("exp", &falling)?;
-    let mut rest = call.map("log1p", &power)?;
-    if binary {
-        rest = call.times(&rest, std::f64::consts::LOG2_E)?;
-    }
-    let sum = call.add(&large, &rest)?;
-    // Of two equal infinities the difference is not a number.
-    let equal = call.compare("eq", &x, &y)?;
-    let infinite = call.test("isinf", &x)?;
-    let plain = call.logic("logical_and", &equal, &infinite)?;
-    one(call.choose(&plain, &x, &sum)?)
-}
-
-fn xlogy(call: &mut Call<'_>) -> Results {
-    let (x, y, _) = operands(call, ["self", "other"])?;
-    let dtype = call.result(0)?.dtype;
-    let (x, y) = (call.cast(&x, dtype)?, call.cast(&y, dtype)?);
-    let plus_one = call.node.target.to_string().contains("log1py");
-    let log = call.map(if plus_one { "log1p" } else { "log" }, &y)?;
-    let product = call.multiply(&x, &log)?;
-    let zero = call.compare_number("eq", &x, Argument::Float(0.0))?;
-    let nothing = call.number_beside(Argument::Float(0.0), &x)?;
-    let known = call.choose(&zero, &nothing, &product)?;
-    let no_number = call.test("isnan", &y)?;
-    one(call.choose(&no_number, &y, &known)?)
-}
-
-fn copysign(call: &mut Call<'_>) -> Results {
-    let (x, y, _) = operands(call, ["self", "other"])?;
-    let dtype = call.result(0)?.dtype;
-    let (x, y) = (call.cast(&x, dtype)?, call.cast(&y, dtype)?);
-    let size = call.map("abs", &x)?;
-    let opposite = call.map("neg", &size)?;
-    let below = call.compare_number("lt", &y, Argument::Float(0.0))?;
-    let turned = call.map("reciprocal", &y)?;
-    let zero_below = call.compare_number("eq", &turned, Argument::Float(f64::NEG_INFINITY))?;
-    let negative = call.logic("logical_or", &below, &zero_below)?;
-    one(call.choose(&negative, &opposite, &size)?)
-}
-
-fn heaviside(call: &mut Call<'_>) -> Results {
-    let (x, values) = (call.tensor("self")?, call.tensor("values")?);
-    let above = call.compare_number("gt", &x, Argument::Int(0))?;
-    let step = call.cast(&above, x.dtype)?;
-    let zero = call.compare_number("eq", &x, Argument::Int(0))?;
-    one(call.choose(&zero, &values, &step)?)
-}
-
-/// The larger or smaller one where both are numbers, else the one that is.
-fn of_numbers(call: &mut Call<'_>) -> Results {
-    let (x, y, dtype) = operands(call, ["self", "other"])?;
-    let largest = call.node.target.is("aten", "fmax", "default");
-    let operator = if largest { "aten.maximum.default" } else { "aten.minimum.default" };
-    let both = call.join(operator, &x, &y)?;
-    if !is_float(dtype) {
-        return one(both);
-    }
-    let (no_x, no_y) = (call.test("isnan", &x)?, call.test("isnan", &y)?);
-    let or_y = call.choose(&no_x, &y, &both)?;
-    one(call.choose(&no_y, &x, &or_y)?)
 }
 
 fn clamped(call: &mut Call<'_>) -> Results {
@@ -547,27 +380,30 @@ fn clamped_by_tensors(call: &mut Call<'_>) -> Results {
     one(x)
 }
 
-fn close(call: &mut Call<'_>) -> Results {
-    let (x, y, dtype) = operands(call, ["self", "other"])?;
-    let (relative, absolute) = (call.float("rtol")?, call.float("atol")?);
-    let equal = call.compare("eq", &x, &y)?;
-    let difference = call.subtract(&x, &y)?;
-    let distance = call.map("abs", &difference)?;
-    let size = call.map("abs", &y)?;
-    let scaled = call.times(&size, relative)?;
-    let allowed = call.add_number(&scaled, absolute)?;
-    let near = call.compare("le", &distance, &allowed)?;
-    let mut found = call.logic("logical_or", &equal, &near)?;
-    if is_float(dtype) {
-        let infinite = call.test("isinf", &distance)?;
-        let finite = call.test("logical_not", &infinite)?;
-        let near = call.logic("logical_and", &near, &finite)?;
-        found = call.logic("logical_or", &equal, &near)?;
-        if call.bool("equal_nan")? {
-            let (no_x, no_y) = (call.test("isnan", &x)?, call.test("isnan", &y)?);
-            let neither = call.logic("logical_and", &no_x, &no_y)?;
-            found = call.logic("logical_or", &found, &neither)?;
-        }
+fn nan_to_num(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    if !is_float(x.dtype) {
+        return one(x);
     }
-    one(found)
+    let most = largest(x.dtype);
+    let (instead, above) = (call.float_or("nan", 0.0)?, call.float_or("posinf", most)?);
+    let below = call.float_or("neginf", -most)?;
+    let numbers = calc!(call, "where(isnan(x), instead, x)", x, instead)?;
+    if (above, below) == (most, -most) {
+        return one(calc!(call, "clamp(numbers, below, above)", numbers, below, above)?);
+    }
+    let formula = "where(x == -inf, below, where(x == inf, above, numbers))";
+    one(calc!(call, formula, x, numbers, above, below)?)
+}
+
+fn round_decimals(call: &mut Call<'_>) -> Results {
+    let x = call.tensor("self")?;
+    let decimals = call.int("decimals")?;
+    if !is_float(x.dtype) {
+        return one(x);
+    }
+    let scale = 10f64.powi(decimals.unsigned_abs().min(38) as i32);
+    let formula =
+        if decimals >= 0 { "round(x * scale) / scale" } else { "round(x / scale) * scale" };
+    one(calc!(call, formula, x, scale)?)
 }

@@ -4,7 +4,8 @@ use coremill_pt2::{Argument, ScalarType, Size};
 
 use super::activation::softmax_or_zero;
 use crate::bounds::{At, back};
-use crate::decompose::call::{Call, Made, Results, Tensor, one};
+use crate::decompose::call::{Call, Results, Tensor, first, one};
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
@@ -30,9 +31,8 @@ fn attention_and_more(call: &mut Call<'_>) -> Results {
     if (1..call.node.outputs.len()).any(|index| call.wants(index)) {
         refuse!("what attention leaves for derivatives has no kernel");
     }
-    let mut results = vec![Made::Tensor(attend(call)?)];
-    results.resize(call.node.outputs.len(), Made::Nothing);
-    Ok(results)
+    let done = attend(call)?;
+    first(call, done)
 }
 
 fn attend(call: &mut Call<'_>) -> Maybe {
@@ -86,8 +86,7 @@ fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> Maybe {
         let mask = call.cast(mask, scores.dtype)?;
         return call.add(scores, &mask);
     }
-    let never = call.number_beside(Argument::Float(f64::NEG_INFINITY), scores)?;
-    call.choose(mask, scores, &never)
+    calc!(call, "where(mask, scores, -inf)", mask, scores)
 }
 
 /// Each head as often as the queries have heads for it.

@@ -5,7 +5,7 @@ use coremill_pt2::{Argument, ScalarType};
 use crate::decompose::call::{Call, Results, one};
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::list;
-use crate::error::refuse;
+use crate::error::{Refusal, refuse};
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -40,6 +40,7 @@ pub(crate) const ROWS: &[Row] = &[
             "aten.dropout.default",
             "aten.feature_dropout.default",
             "aten.alpha_dropout.default",
+            "aten.feature_alpha_dropout.default",
             "aten._conj.default",
             "aten.real.default",
             "aten.conj.default",
@@ -88,8 +89,9 @@ fn same(call: &mut Call<'_>) -> Results {
     if changes && crate::decompose::dtype::is_complex(x.dtype) {
         refuse!("`{operator}` of complex numbers has no kernel");
     }
-    if call.bool("train")? {
-        refuse!("dropout that drops something is not for programs that predict");
+    if call.bool("train")? && call.float("p")? != 0.0 {
+        return Err(Refusal::new("dropout drops at random while training")
+            .hint("export the model after `eval()`"));
     }
     one(x)
 }

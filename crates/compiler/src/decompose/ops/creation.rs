@@ -8,6 +8,7 @@ use super::special::bessel_0;
 use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::is_float;
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
@@ -121,18 +122,11 @@ fn linspace(call: &mut Call<'_>) -> Results {
     let count = call.count(&Size::Fixed(steps), wide)?;
     let step = (end - start) / (steps - 1).max(1) as f64;
     // From both ends, as torch does, so that the last one is exact.
-    let risen = call.times(&count, step)?;
-    let risen = call.add_number(&risen, start)?;
-    let left = call.with("rsub", &count, Argument::Float((steps - 1) as f64))?;
-    let fallen = call.times(&left, -step)?;
-    let fallen = call.add_number(&fallen, end)?;
-    let first = call.compare_number("lt", &count, Argument::Float((steps / 2) as f64))?;
-    let mut values = if steps > 1 { call.choose(&first, &risen, &fallen)? } else { risen };
-    if call.has("base") {
-        let base = call.float("base")?;
-        let given = [("self", Argument::Float(base)), ("exponent", values.argument())];
-        values = call.emit("aten.pow.Scalar", &given, wide, values.sizes.clone())?;
-    }
+    let formula = "risen = count * step + start; fallen = (steps - 1 - count) * -step + end; \
+                   values = where(steps > 1, where(count < half, risen, fallen), risen); \
+                   where(given(base), base ^ values, values)";
+    let half = steps / 2;
+    let values = calc!(call, formula, count, step, start, steps, end, half)?;
     one(call.cast(&values, dtype)?)
 }
 
@@ -253,19 +247,15 @@ fn single(call: &mut Call<'_>) -> Results {
 
 fn bartlett_window(call: &mut Call<'_>) -> Results {
     let Some(places) = window_places(call)? else { return single(call) };
-    let distance = call.map("abs", &places)?;
-    one(call.with("rsub", &distance, Argument::Float(1.0))?)
+    one(calc!(call, "1.0 - abs(places)", places)?)
 }
 
 fn kaiser_window(call: &mut Call<'_>) -> Results {
     let beta = call.float_or("beta", 12.0)?;
     let Some(places) = window_places(call)? else { return single(call) };
-    let squared = call.multiply(&places, &places)?;
-    let rest = call.with("rsub", &squared, Argument::Float(1.0))?;
     // Rounding could leave less than nothing.
-    let rest = call.clamp(&rest, Some(0.0), None)?;
-    let root = call.map("sqrt", &rest)?;
-    let above = call.times(&root, beta)?;
+    let formula = "sqrt(max(1.0 - square(places), 0)) * beta";
+    let above = calc!(call, formula, places, beta)?;
     let above = bessel_0(call, &above)?;
     let most = call.full(Vec::new(), Argument::Float(beta), places.dtype)?;
     let below = bessel_0(call, &most)?;
@@ -278,35 +268,23 @@ fn window(call: &mut Call<'_>) -> Results {
     let length = call.int("window_length")?;
     let periodic = !matches!(call.node.argument("periodic"), Some(Argument::Bool(false)));
     let name = call.node.target.to_string();
-    let coefficients: &[f64] = if name.contains("hamming") {
-        &[0.54, -0.46]
+    let formula = if name.contains("hamming") {
+        "0.54 - 0.46 * cos(turns)"
     } else if name.contains("blackman") {
-        &[0.42, -0.5, 0.08]
+        "0.42 - 0.5 * cos(turns) + 0.08 * cos(2.0 * turns)"
     } else {
-        &[0.5, -0.5]
+        "0.5 - 0.5 * cos(turns)"
     };
     if length <= 1 {
-        return one(call.full(sizes, Argument::Int(1), dtype)?);
+        return single(call);
     }
     let around = if periodic { length } else { length - 1 };
     let [size] = size::at(&sizes, ..)? else {
         refuse!("the window has rank {}; accepted is 1", sizes.len());
     };
     let count = call.count(size, dtype)?;
-    let mut sum: Option<Tensor> = None;
-    for (order, coefficient) in coefficients.iter().enumerate().skip(1) {
-        let angle = call.times(&count, 2.0 * PI * order as f64 / around as f64)?;
-        let cosine = call.map("cos", &angle)?;
-        let term = call.times(&cosine, *coefficient)?;
-        sum = Some(match sum {
-            None => call.add_number(&term, *coefficients.at(0)?)?,
-            Some(sum) => call.add(&sum, &term)?,
-        });
-    }
-    match sum {
-        Some(sum) => one(sum),
-        None => refuse!("a window of no terms"),
-    }
+    let turns = call.times(&count, 2.0 * PI / around as f64)?;
+    one(calc!(call, formula, turns)?)
 }
 
 fn one_hot(call: &mut Call<'_>) -> Results {

@@ -1,9 +1,12 @@
-//! Einstein sums: operands are contracted one after the other, each pair as one product of batches of matrices.
+//! Einstein sums: operands are contracted one after the other.
+//!
+//! Two tensors at a time: dimensions that both have and the result has too are a batch, those that both have and nothing
+//! else has are summed over. Put in order, that is a product of matrices, or an elementwise one if nothing is summed over.
 
 use coremill_pt2::{Argument, Size};
 
-use crate::bounds::{At, take};
-use crate::decompose::call::{Call, Results, Tensor, one};
+use crate::bounds::take;
+use crate::decompose::call::{Call, Results, Tensor, one, position};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
@@ -16,14 +19,95 @@ enum Label {
 }
 
 /// A tensor and what its dimensions are called.
+#[derive(Clone)]
 struct Labelled {
     tensor: Tensor,
     labels: Vec<Label>,
 }
 
+impl Labelled {
+    fn has(&self, label: &Label) -> bool {
+        self.labels.contains(label)
+    }
+
+    fn size(&self, label: &Label) -> Size {
+        let at = self.labels.iter().position(|own| own == label);
+        at.and_then(|at| self.tensor.sizes.get(at).cloned()).unwrap_or(Size::Fixed(1))
+    }
+
+    fn sizes(&self, labels: &[Label]) -> Vec<Size> {
+        labels.iter().map(|label| self.size(label)).collect()
+    }
+
+    /// How many elements dimensions have together.
+    fn joined(&self, labels: &[Label]) -> Size {
+        size::product(&self.sizes(labels))
+    }
+
+    /// The sum over dimensions.
+    fn without(self, call: &mut Call<'_>, gone: &[Label]) -> Result<Labelled, Refusal> {
+        let labels = self.labels.iter().enumerate();
+        let places: Vec<_> =
+            labels.filter(|(_, label)| gone.contains(label)).map(|(at, _)| at).collect();
+        if places.is_empty() {
+            return Ok(self);
+        }
+        let labels: Vec<_> =
+            self.labels.iter().copied().filter(|label| !gone.contains(label)).collect();
+        let tensor = if gone.iter().all(|label| self.size(label) == Size::Fixed(1)) {
+            call.view(&self.tensor, self.sizes(&labels))?
+        } else {
+            let sum = call.sum(&self.tensor, &places, false)?;
+            call.cast(&sum, self.tensor.dtype)?
+        };
+        Ok(Labelled { tensor, labels })
+    }
+
+    /// The dimensions in another order.
+    fn ordered(&self, call: &mut Call<'_>, labels: &[Label]) -> Maybe {
+        let place = |label: &Label| self.labels.iter().position(|own| own == label);
+        match labels.iter().map(place).collect::<Option<Vec<_>>>() {
+            Some(order) => call.permute(&self.tensor, &order),
+            None => refuse!("a dimension of the result is in none of the tensors"),
+        }
+    }
+
+    /// A letter twice in one term means the diagonal.
+    fn without_repeats(mut self, call: &mut Call<'_>) -> Result<Labelled, Refusal> {
+        if self.labels.len() != self.tensor.rank() {
+            refuse!("a term has not as many letters as its tensor dimensions");
+        }
+        while let Some((first, second)) = repeat(&self.labels) {
+            let mut sizes = self.tensor.sizes.clone();
+            let length = take(&mut sizes, second)?;
+            take(&mut sizes, first)?;
+            sizes.push(length);
+            let given = [
+                ("self", self.tensor.argument()),
+                ("dim1", Argument::Int(first as i64)),
+                ("dim2", Argument::Int(second as i64)),
+            ];
+            let dtype = self.tensor.dtype;
+            self.tensor = call.emit("aten.diagonal_copy.default", &given, dtype, sizes)?;
+            let label = take(&mut self.labels, second)?;
+            take(&mut self.labels, first)?;
+            self.labels.push(label);
+        }
+        Ok(self)
+    }
+}
+
+fn repeat(labels: &[Label]) -> Option<(usize, usize)> {
+    labels.iter().enumerate().find_map(|(second, label)| {
+        let first = labels.iter().position(|one| one == label)?;
+        (first < second).then_some((first, second))
+    })
+}
+
 pub(crate) fn einsum(call: &mut Call<'_>) -> Results {
     let equation = call.text("equation")?.replace(' ', "");
     let tensors = call.tensors("tensors")?;
+    let dtype = call.result(0)?.dtype;
     let (left, right) = match equation.split_once("->") {
         Some((left, right)) => (left, Some(right)),
         None => (equation.as_str(), None),
@@ -32,41 +116,40 @@ pub(crate) fn einsum(call: &mut Call<'_>) -> Results {
     if terms.len() != tensors.len() {
         refuse!("`{equation}` has {} terms for {} tensors", terms.len(), tensors.len());
     }
-    let mut all = Vec::with_capacity(tensors.len());
+    let mut operands = Vec::with_capacity(tensors.len());
+    let mut ellipsis = 0;
     for (term, tensor) in terms.into_iter().zip(&tensors) {
-        all.push(labels(term, Some(tensor.rank()))?);
+        let labels = labels(term, Some(tensor.rank()))?;
+        let unnamed = labels.iter().filter(|label| matches!(label, Label::Ellipsis(_))).count();
+        ellipsis = ellipsis.max(unnamed);
+        operands.push(Labelled { tensor: call.cast(tensor, dtype)?, labels });
     }
-    let in_ellipsis = |labels: &Vec<Label>| {
-        labels.iter().filter(|label| matches!(label, Label::Ellipsis(_))).count()
-    };
-    let ellipsis = all.iter().map(in_ellipsis).max().unwrap_or(0);
     let wanted = match right {
         Some(right) => output_labels(right, ellipsis)?,
-        None => implicit(&all, ellipsis),
+        None => implicit(&operands, ellipsis),
     };
-    let mut operands = Vec::with_capacity(tensors.len());
-    for (labels, tensor) in all.into_iter().zip(tensors) {
-        operands.push(without_repeats(call, Labelled { tensor, labels })?);
+    one(contracted(call, operands, &wanted)?)
+}
+
+/// A sum of products of three tensors, which have dimensions of one element put in.
+pub(crate) fn trilinear(call: &mut Call<'_>) -> Results {
+    let mut operands = Vec::with_capacity(3);
+    let mut whole = 0;
+    for (name, expand) in [("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")] {
+        let tensor = call.tensor(name)?;
+        let put_in = call.ints(expand)?;
+        let rank = tensor.rank() + put_in.len();
+        whole = whole.max(rank);
+        let put_in = put_in.into_iter().map(|at| position(at, rank));
+        let put_in = put_in.collect::<Result<Vec<_>, _>>()?;
+        let labels = (0..rank).filter(|at| !put_in.contains(at)).map(Label::Ellipsis).collect();
+        operands.push(Labelled { tensor, labels });
     }
-    let mut rest = operands.into_iter();
-    let Some(mut sum) = rest.next() else { refuse!("there is nothing to sum") };
-    let rest: Vec<_> = rest.collect();
-    for (index, next) in rest.iter().enumerate() {
-        let later = rest.part(index + 1..)?;
-        let kept = |label: &Label| {
-            wanted.contains(label) || later.iter().any(|one| one.labels.contains(label))
-        };
-        sum = contract(call, sum, next, &kept)?;
-    }
-    let sum = summed(call, sum, &|label| wanted.contains(label))?;
-    let mut order = Vec::with_capacity(wanted.len());
-    for label in &wanted {
-        match sum.labels.iter().position(|one| one == label) {
-            Some(at) => order.push(at),
-            None => refuse!("`{equation}` gives a dimension that no term has"),
-        }
-    }
-    one(call.permute(&sum.tensor, &order)?)
+    let summed = call.ints("sumdim")?.into_iter().map(|at| position(at, whole));
+    let summed = summed.collect::<Result<Vec<_>, _>>()?;
+    let wanted: Vec<_> =
+        (0..whole).filter(|at| !summed.contains(at)).map(Label::Ellipsis).collect();
+    one(contracted(call, operands, &wanted)?)
 }
 
 /// The labels of a term; an ellipsis has as many as the rank leaves.
@@ -93,8 +176,8 @@ fn output_labels(text: &str, ellipsis: usize) -> Result<Vec<Label>, Refusal> {
 }
 
 /// Without an arrow the result has what occurs once, in alphabetical order, after the ellipsis.
-fn implicit(terms: &[Vec<Label>], ellipsis: usize) -> Vec<Label> {
-    let mut letters: Vec<Label> = terms.iter().flatten().copied().collect();
+fn implicit(terms: &[Labelled], ellipsis: usize) -> Vec<Label> {
+    let mut letters: Vec<Label> = terms.iter().flat_map(|term| &term.labels).copied().collect();
     letters.retain(|label| matches!(label, Label::Letter(_)));
     letters.sort_unstable();
     let all = letters.clone();
@@ -102,109 +185,101 @@ fn implicit(terms: &[Vec<Label>], ellipsis: usize) -> Vec<Label> {
     (0..ellipsis).rev().map(Label::Ellipsis).chain(letters).collect()
 }
 
-/// A letter twice in one term means the diagonal.
-fn without_repeats(call: &mut Call<'_>, mut operand: Labelled) -> Result<Labelled, Refusal> {
-    if operand.labels.len() != operand.tensor.rank() {
-        refuse!("a term has not as many letters as its tensor dimensions");
+/// The sum of the products of tensors, with these dimensions.
+fn contracted(call: &mut Call<'_>, operands: Vec<Labelled>, wanted: &[Label]) -> Maybe {
+    let mut rest = Vec::with_capacity(operands.len());
+    for operand in operands {
+        rest.push(operand.without_repeats(call)?);
     }
-    while let Some((first, second)) = repeat(&operand.labels) {
-        let Labelled { tensor, mut labels } = operand;
-        let label = *labels.at(first)?;
-        let mut sizes = tensor.sizes.clone();
-        let length = take(&mut sizes, second)?;
-        take(&mut sizes, first)?;
-        sizes.push(length);
-        let given = [
-            ("self", tensor.argument()),
-            ("dim1", Argument::Int(first as i64)),
-            ("dim2", Argument::Int(second as i64)),
-        ];
-        let tensor = call.emit("aten.diagonal_copy.default", &given, tensor.dtype, sizes)?;
-        take(&mut labels, second)?;
-        take(&mut labels, first)?;
-        labels.push(label);
-        operand = Labelled { tensor, labels };
+    let mut rest = rest.into_iter();
+    let Some(mut sum) = rest.next() else { refuse!("there is nothing to sum") };
+    while let Some(next) = rest.next() {
+        let later = rest.as_slice();
+        let needed =
+            |label: &Label| wanted.contains(label) || later.iter().any(|one| one.has(label));
+        sum = pair(call, sum, next, &needed, if later.is_empty() { wanted } else { &[] })?;
     }
-    Ok(operand)
+    let gone: Vec<_> = sum.labels.iter().copied().filter(|own| !wanted.contains(own)).collect();
+    sum.without(call, &gone)?.ordered(call, wanted)
 }
 
-fn repeat(labels: &[Label]) -> Option<(usize, usize)> {
-    labels.iter().enumerate().find_map(|(second, label)| {
-        let first = labels.iter().position(|one| one == label)?;
-        (first < second).then_some((first, second))
-    })
-}
-
-/// The sum over all dimensions that are not kept.
-fn summed(
-    call: &mut Call<'_>,
-    operand: Labelled,
-    kept: &dyn Fn(&Label) -> bool,
-) -> Result<Labelled, Refusal> {
-    let labels = operand.labels.iter().enumerate();
-    let places: Vec<usize> = labels.filter(|(_, label)| !kept(label)).map(|(at, _)| at).collect();
-    if places.is_empty() {
-        return Ok(operand);
-    }
-    let sum = call.sum(&operand.tensor, &places, false)?;
-    let tensor = call.cast(&sum, operand.tensor.dtype)?;
-    let labels = operand.labels.into_iter().filter(|label| kept(label)).collect();
-    Ok(Labelled { tensor, labels })
-}
-
-fn contract(
+fn pair(
     call: &mut Call<'_>,
     left: Labelled,
-    right: &Labelled,
-    kept: &dyn Fn(&Label) -> bool,
+    right: Labelled,
+    needed: &dyn Fn(&Label) -> bool,
+    wanted: &[Label],
 ) -> Result<Labelled, Refusal> {
-    let right_labels = right.labels.clone();
-    let left_labels = left.labels.clone();
-    let left = summed(call, left, &|label| kept(label) || right_labels.contains(label))?;
-    let right = Labelled { tensor: right.tensor.clone(), labels: right.labels.clone() };
-    let right = summed(call, right, &|label| kept(label) || left_labels.contains(label))?;
-    let shared: Vec<Label> =
-        left.labels.iter().copied().filter(|label| right.labels.contains(label)).collect();
-    let (batch, inner): (Vec<Label>, Vec<Label>) = shared.iter().partition(|label| kept(label));
-    let only = |one: &Labelled| -> Vec<Label> {
-        one.labels.iter().copied().filter(|label| !shared.contains(label)).collect()
-    };
-    let (rows, columns) = (only(&left), only(&right));
-    let size_of = |label: &Label| -> Size {
-        let of = |one: &Labelled| {
-            let mut sizes = one.labels.iter().zip(&one.tensor.sizes);
-            let found = sizes.find(|(other, _)| *other == label);
-            found.map_or(Size::Fixed(1), |(_, size)| size.clone())
+    // A dimension of one element beside one of more has nothing to say.
+    let alone = |one: &Labelled, other: &Labelled| -> Vec<Label> {
+        let is_alone = |label: &Label| match other.has(label) {
+            true => one.size(label) == Size::Fixed(1) && other.size(label) != Size::Fixed(1),
+            false => !needed(label),
         };
-        match of(&left) {
-            Size::Fixed(1) => of(&right),
-            size => size,
-        }
+        one.labels.iter().copied().filter(is_alone).collect()
     };
-    let sizes = |labels: &[Label]| -> Vec<Size> { labels.iter().map(size_of).collect() };
-    let count = |labels: &[Label]| size::product(&sizes(labels));
-    let x = arranged(call, &left, &[&batch, &rows, &inner], &sizes)?;
-    let x = call.view(&x, vec![count(&batch), count(&rows), count(&inner)])?;
-    let y = arranged(call, &right, &[&batch, &inner, &columns], &sizes)?;
-    let y = call.view(&y, vec![count(&batch), count(&inner), count(&columns)])?;
-    let product = call.bmm(&x, &y)?;
-    let labels = [batch, rows, columns].concat();
-    let tensor = call.view(&product, sizes(&labels))?;
-    Ok(Labelled { tensor, labels })
+    let (of_left, of_right) = (alone(&left, &right), alone(&right, &left));
+    let (left, right) = (left.without(call, &of_left)?, right.without(call, &of_right)?);
+    // The tensor whose own dimensions come first in the result stands on the left.
+    let first = |one: &Labelled, other: &Labelled| {
+        wanted.iter().position(|label| one.has(label) && !other.has(label))
+    };
+    let (left, right) = match (first(&left, &right), first(&right, &left)) {
+        (Some(one), Some(other)) if other < one => (right, left),
+        _ => (left, right),
+    };
+    let both = left.labels.iter().copied().filter(|label| right.has(label));
+    let (mut batch, depth): (Vec<_>, Vec<_>) = both.partition(|label| needed(label));
+    let own = |one: &Labelled, other: &Labelled| -> Vec<Label> {
+        one.labels.iter().copied().filter(|label| !other.has(label)).collect()
+    };
+    let (mut rows, mut columns) = (own(&left, &right), own(&right, &left));
+    // In the order of the result no permutation is needed afterwards.
+    for labels in [&mut batch, &mut rows, &mut columns] {
+        labels.sort_by_key(|label| wanted.iter().position(|own| own == label));
+    }
+    if depth.is_empty() || (rows.is_empty() && columns.is_empty()) {
+        return elementwise(call, &left, &right, [batch, rows, columns].concat(), &depth);
+    }
+    // More dimensions than Core ML has are one.
+    let kept = batch.len() <= 3;
+    let batch_sizes = if kept { left.sizes(&batch) } else { vec![left.joined(&batch)] };
+    let matrix = |call: &mut Call<'_>, tensor: &Labelled, groups: [&[Label]; 2]| {
+        let [first, second] = groups;
+        let turned = [second, first];
+        let whole = |[first, second]: [&[Label]; 2]| [&batch, first, second].concat();
+        // Whichever needs no permutation of its own.
+        let is_turned = tensor.labels == whole(turned) && tensor.labels != whole(groups);
+        let groups = if is_turned { turned } else { groups };
+        let mut value = tensor.ordered(call, &whole(groups))?;
+        if !kept || groups.iter().any(|group| group.len() != 1) {
+            let sides = groups.map(|group| tensor.joined(group));
+            value = call.view(&value, [batch_sizes.as_slice(), &sides].concat())?;
+        }
+        if is_turned { call.turned(&value) } else { Ok(value) }
+    };
+    let x = matrix(call, &left, [&rows, &depth])?;
+    let y = matrix(call, &right, [&depth, &columns])?;
+    let product = call.matmul(&x, &y)?;
+    let sizes = [left.sizes(&batch), left.sizes(&rows), right.sizes(&columns)].concat();
+    Ok(Labelled { tensor: call.view(&product, sizes)?, labels: [batch, rows, columns].concat() })
 }
 
-/// The tensor with its dimensions in this order, those of 1 repeated.
-fn arranged(
+/// A product element by element, then a sum.
+fn elementwise(
     call: &mut Call<'_>,
-    operand: &Labelled,
-    groups: &[&[Label]],
-    sizes: &dyn Fn(&[Label]) -> Vec<Size>,
-) -> Maybe {
-    let wanted = groups.concat();
-    let place = |label: &Label| operand.labels.iter().position(|one| one == label);
-    let Some(order) = wanted.iter().map(place).collect::<Option<Vec<_>>>() else {
-        refuse!("an operand lacks a dimension");
+    left: &Labelled,
+    right: &Labelled,
+    mut labels: Vec<Label>,
+    depth: &[Label],
+) -> Result<Labelled, Refusal> {
+    labels.extend(depth);
+    let factor = |call: &mut Call<'_>, tensor: &Labelled| {
+        let own: Vec<_> = labels.iter().copied().filter(|label| tensor.has(label)).collect();
+        let value = tensor.ordered(call, &own)?;
+        call.view(&value, tensor.sizes(&labels))
     };
-    let turned = call.permute(&operand.tensor, &order)?;
-    call.expand(&turned, sizes(&wanted))
+    let (x, y) = (factor(call, left)?, factor(call, right)?);
+    let tensor = call.multiply(&x, &y)?;
+    Labelled { tensor, labels }.without(call, depth)
 }

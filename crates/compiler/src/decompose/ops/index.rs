@@ -3,7 +3,8 @@
 use coremill_pt2::{Argument, ScalarType, Size};
 
 use crate::bounds::At;
-use crate::decompose::call::{Call, Made, Results, Tensor, one};
+use crate::decompose::call::{Call, Results, Tensor, first, one};
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
@@ -511,12 +512,9 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
         // Rows of other bags count for nothing; empty bags are zeros.
         let apart = call.turned(&within)?;
         let apart = call.unsqueeze(&apart, 2)?;
-        let never = call.number_beside(Argument::Float(f64::NEG_INFINITY), &rows)?;
-        let masked = call.choose(&apart, &rows, &never)?;
+        let masked = calc!(call, "where(apart, rows, -inf)", apart, rows)?;
         let most = call.extreme("amax", &masked, &[1], false)?;
-        let none = call.compare_number("eq", &most, Argument::Float(f64::NEG_INFINITY))?;
-        let zero = call.number_beside(Argument::Float(0.0), &most)?;
-        let done = call.choose(&none, &zero, &most)?;
+        let done = calc!(call, "where(most == -inf, 0, most)", most)?;
         return first(call, done);
     }
     if let Some(weights) = weights {
@@ -533,11 +531,4 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
         done = call.divide(&done, &count)?;
     }
     first(call, done)
-}
-
-/// The first result, and nothing in the place of the others.
-fn first(call: &Call<'_>, tensor: Tensor) -> Results {
-    let mut results = vec![Made::Tensor(tensor)];
-    results.resize(call.node.outputs.len(), Made::Nothing);
-    Ok(results)
 }

@@ -33,6 +33,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(kron, &["aten.kron.default"]),
     by(tensordot, &["aten.tensordot.default"]),
     by(einsum::einsum, &["aten.einsum.default"]),
+    by(einsum::trilinear, &["aten._trilinear.default"]),
     by(chain, &["aten.chain_matmul.default", "aten.linalg_multi_dot.default"]),
     by(cross, &["aten.cross.default", "aten.linalg_cross.default"]),
     by(bilinear, &["aten.bilinear.default"]),
@@ -180,7 +181,7 @@ fn addmm(call: &mut Call<'_>) -> Results {
         }
         _ => {
             let (left, right) = (call.tensor("vec1")?, call.tensor("vec2")?);
-            let (left, right) = (call.unsqueeze(&left, 1)?, call.unsqueeze(&right, 0)?);
+            let left = call.unsqueeze(&left, 1)?;
             call.multiply(&left, &right)?
         }
     };
@@ -240,8 +241,8 @@ fn inner(call: &mut Call<'_>) -> Results {
 
 fn outer(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.tensor("self")?, call.tensor("vec2")?);
-    let (x, y) = (call.unsqueeze(&x, 1)?, call.unsqueeze(&y, 0)?);
-    one(call.multiply(&x, &y)?)
+    let column = call.unsqueeze(&x, 1)?;
+    one(call.multiply(&column, &y)?)
 }
 
 fn kron(call: &mut Call<'_>) -> Results {

@@ -25,6 +25,7 @@ mod special;
 mod vision;
 
 pub(crate) use self::join::padded;
+pub(crate) use self::loss::reduced;
 use super::row::Row;
 
 /// All tables.

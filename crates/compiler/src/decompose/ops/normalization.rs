@@ -3,11 +3,12 @@
 use coremill_pt2::{Argument, Size};
 
 use crate::bounds::{At, take};
-use crate::decompose::call::{Call, Made, Results, Tensor, one};
+use crate::decompose::call::{Call, Made, Results, Tensor, first, one};
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
-use crate::error::refuse;
+use crate::error::{Refusal, refuse};
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -34,13 +35,6 @@ pub(crate) const ROWS: &[Row] = &[
     by(weight_norm, &["aten._weight_norm.default", "aten._weight_norm_interface.default"]),
 ];
 
-/// The first result, and nothing in the place of the others.
-fn first(call: &Call<'_>, tensor: Tensor) -> Results {
-    let mut results = vec![Made::Tensor(tensor)];
-    results.resize(call.node.outputs.len(), Made::Nothing);
-    Ok(results)
-}
-
 fn batch_norm(call: &mut Call<'_>) -> Results {
     let x = call.tensor("input")?;
     let weight = call.optional_tensor("weight")?;
@@ -65,6 +59,14 @@ fn batch_norm(call: &mut Call<'_>) -> Results {
     first(call, done)
 }
 
+/// A tensor that may be missing, in the type of another.
+fn like(call: &mut Call<'_>, tensor: Option<&Tensor>, x: &Tensor) -> Result<Argument, Refusal> {
+    match tensor {
+        Some(tensor) => Ok(call.cast(tensor, x.dtype)?.argument()),
+        None => Ok(Argument::None),
+    }
+}
+
 /// By weight, bias, mean and variance of each channel.
 fn by_given(call: &mut Call<'_>, x: &Tensor, channels: [Option<Tensor>; 4], epsilon: f64) -> Maybe {
     let names = ["weight", "bias", "running_mean", "running_var"];
@@ -74,11 +76,7 @@ fn by_given(call: &mut Call<'_>, x: &Tensor, channels: [Option<Tensor>; 4], epsi
         ("eps", Argument::Float(epsilon)),
     ];
     for (name, tensor) in names.into_iter().zip(channels) {
-        let argument = match tensor {
-            Some(tensor) => call.cast(&tensor, x.dtype)?.argument(),
-            None => Argument::None,
-        };
-        given.push((name, argument));
+        given.push((name, like(call, tensor.as_ref(), x)?));
     }
     let none = vec![Size::Fixed(0)];
     let types = vec![(x.dtype, x.sizes.clone()), (x.dtype, none.clone()), (x.dtype, none)];
@@ -92,9 +90,7 @@ fn standard(call: &mut Call<'_>, x: &Tensor, over: &[usize], epsilon: f64) -> Ma
     let centered = call.subtract(x, &mean)?;
     let squared = call.multiply(&centered, &centered)?;
     let variance = call.mean(&squared, over, true)?;
-    let safe = call.add_number(&variance, epsilon)?;
-    let inverse = call.map("rsqrt", &safe)?;
-    call.multiply(&centered, &inverse)
+    calc!(call, "centered * rsqrt(variance + epsilon)", centered, variance, epsilon)
 }
 
 /// By the statistics of the input; they move those that are kept, too.
@@ -123,8 +119,7 @@ fn batch_norm_training(call: &mut Call<'_>) -> Results {
         call.emit("aten.var.correction", &given, x.dtype, vec![x.extent(1)?.clone()])
     };
     let own = variance(call, 0.0)?;
-    let safe = call.add_number(&own, epsilon)?;
-    let inverse = call.map("rsqrt", &safe)?;
+    let inverse = calc!(call, "rsqrt(own + epsilon)", own, epsilon)?;
     let mut results = vec![Made::Tensor(done), Made::Tensor(mean.clone()), Made::Tensor(inverse)];
     let unbiased = variance(call, 1.0)?;
     for (name, new) in [("running_mean", mean), ("running_var", unbiased)] {
@@ -132,9 +127,8 @@ fn batch_norm_training(call: &mut Call<'_>) -> Results {
             break;
         }
         let old = call.tensor(name)?;
-        let kept = call.times(&old, 1.0 - momentum)?;
-        let added = call.times(&new, momentum)?;
-        results.push(Made::Tensor(call.add(&kept, &added)?));
+        let moved = calc!(call, "old * (1 - momentum) + new * momentum", old, momentum, new)?;
+        results.push(Made::Tensor(moved));
     }
     Ok(results)
 }
@@ -172,13 +166,8 @@ fn layer_norm(call: &mut Call<'_>) -> Results {
     let (weight, bias) = (call.optional_tensor("weight")?, call.optional_tensor("bias")?);
     let mut given = vec![("input", x.argument()), ("eps", Argument::Float(epsilon))];
     given.push(("normalized_shape", call.sizes_argument(&shape)?));
-    for (name, tensor) in [("weight", weight), ("bias", bias)] {
-        let argument = match tensor {
-            Some(tensor) => call.cast(&tensor, x.dtype)?.argument(),
-            None => Argument::None,
-        };
-        given.push((name, argument));
-    }
+    given.push(("weight", like(call, weight.as_ref(), &x)?));
+    given.push(("bias", like(call, bias.as_ref(), &x)?));
     let kept = x.rank().saturating_sub(shape.len());
     let mut statistics = x.sizes.part(..kept)?.to_vec();
     statistics.resize(x.rank(), Size::Fixed(1));
@@ -196,7 +185,7 @@ fn by_groups(
     weight: Option<&Tensor>,
     bias: Option<&Tensor>,
     epsilon: f64,
-) -> Result<Vec<Tensor>, crate::error::Refusal> {
+) -> Result<Vec<Tensor>, Refusal> {
     if x.rank() < 2 {
         refuse!("the tensor has no channels");
     }
@@ -209,13 +198,8 @@ fn by_groups(
         ("group", Argument::Int(groups)),
         ("eps", Argument::Float(epsilon)),
     ];
-    for (name, tensor) in [("weight", weight), ("bias", bias)] {
-        let argument = match tensor {
-            Some(tensor) => call.cast(tensor, x.dtype)?.argument(),
-            None => Argument::None,
-        };
-        given.push((name, argument));
-    }
+    given.push(("weight", like(call, weight, x)?));
+    given.push(("bias", like(call, bias, x)?));
     let statistics = vec![x.extent(0)?.clone(), Size::Fixed(groups)];
     let types =
         vec![(x.dtype, x.sizes.clone()), (x.dtype, statistics.clone()), (x.dtype, statistics)];
@@ -246,8 +230,7 @@ fn instance_norm(call: &mut Call<'_>) -> Results {
         };
         let negated = call.map("neg", &mean)?;
         let centered = scaled(call, &x, None, Some(&negated))?;
-        let safe = call.add_number(&variance, epsilon)?;
-        let inverse = call.map("rsqrt", &safe)?;
+        let inverse = calc!(call, "rsqrt(variance + epsilon)", variance, epsilon)?;
         let plain = scaled(call, &centered, Some(&inverse), None)?;
         return one(scaled(call, &plain, weight.as_ref(), bias.as_ref())?);
     }
@@ -272,8 +255,7 @@ fn rms_norm(call: &mut Call<'_>) -> Results {
     let values = call.cast(&x, wide)?;
     let squared = call.multiply(&values, &values)?;
     let mean = call.mean(&squared, &over, true)?;
-    let safe = call.add_number(&mean, epsilon)?;
-    let inverse = call.map("rsqrt", &safe)?;
+    let inverse = calc!(call, "rsqrt(mean + epsilon)", mean, epsilon)?;
     let mut done = call.multiply(&values, &inverse)?;
     if let Some(weight) = weight {
         let weight = call.cast(&weight, wide)?;
@@ -292,10 +274,11 @@ fn weight_norm(call: &mut Call<'_>) -> Results {
     let dim = call.int("dim")?;
     let kept = if dim == -1 { None } else { Some(v.dimension(dim)?) };
     let over: Vec<usize> = (0..v.rank()).filter(|at| Some(*at) != kept).collect();
-    let squared = call.multiply(&v, &v)?;
-    let sum = call.sum(&squared, &over, true)?;
-    let length = call.map("sqrt", &sum)?;
-    let factor = call.divide(&g, &length)?;
-    let done = call.multiply(&v, &factor)?;
-    first(call, done)
+    let length = call.norm(&v, 2.0, &over, true)?;
+    let done = calc!(call, "v * (g / length)", v, g, length)?;
+    if !call.wants(1) {
+        return first(call, done);
+    }
+    let length = call.view(&length, call.result(1)?.sizes.clone())?;
+    Ok(vec![Made::Tensor(done), Made::Tensor(length)])
 }

@@ -4,6 +4,8 @@ use coremill_pt2::{Argument, ScalarType, Size};
 
 use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
+use crate::decompose::dtype::is_float;
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::error::{Refusal, refuse};
@@ -97,25 +99,13 @@ fn sorted(
     let moved = call.transpose(&values, at, last)?;
     // One is the element, the other runs over all.
     let (one, other) = (call.unsqueeze(&moved, last + 1)?, call.unsqueeze(&moved, last)?);
-    let mut before = call.compare(if descending { "gt" } else { "lt" }, &other, &one)?;
-    let mut equal = call.compare("eq", &other, &one)?;
-    if crate::decompose::dtype::is_float(x.dtype) {
-        // What is not a number counts as larger than all.
-        let (no_one, no_other) = (call.test("isnan", &one)?, call.test("isnan", &other)?);
-        let (is_one, is_other) =
-            (call.test("logical_not", &no_one)?, call.test("logical_not", &no_other)?);
-        let runs_ahead = if descending {
-            call.logic("logical_and", &no_other, &is_one)?
-        } else {
-            call.logic("logical_and", &is_other, &no_one)?
-        };
-        before = call.logic("logical_or", &before, &runs_ahead)?;
-        let neither = call.logic("logical_and", &no_one, &no_other)?;
-        equal = call.logic("logical_or", &equal, &neither)?;
-    }
-    let earlier = call.compare("lt", &row, &column)?;
-    let tied = call.logic("logical_and", &equal, &earlier)?;
-    let ahead = call.logic("logical_or", &before, &tied)?;
+    // What is not a number counts as larger than all.
+    let formula = "before = where(descending, other > one, other < one); equal = other == one; \
+                   last = isnan(one); also = isnan(other); \
+                   ahead = where(descending, also & !last, !also & last); \
+                   is = where(is_float(one), before | ahead, before); \
+                   ties = where(is_float(one), equal | last & also, equal); is | ties & row < column";
+    let ahead = calc!(call, formula, descending, one, other, row, column)?;
     let rank = call.sum(&ahead, &[last + 1], false)?;
     // The element at place `p` is the one whose rank is `p`.
     let places = call.expand(&count, rank.sizes.clone())?;
@@ -167,7 +157,7 @@ fn kth(call: &mut Call<'_>) -> Results {
         if keep { call.unsqueeze(&picked, at) } else { Ok(picked) }
     };
     let mut both = [pick(call, &values, place)?, pick(call, &places, place)?];
-    if is_median && crate::decompose::dtype::is_float(x.dtype) {
+    if is_median && is_float(x.dtype) {
         // What is not a number comes last, and is the median where there is one; its first place is that.
         let last = pick(call, &values, length - 1)?;
         let no_number = call.test("isnan", &last)?;
@@ -193,7 +183,7 @@ fn median(call: &mut Call<'_>) -> Results {
     };
     let [values, _] = sorted(call, &flat, 0, false)?;
     let middle = call.select(&values, 0, Argument::Int((length - 1) / 2))?;
-    if !crate::decompose::dtype::is_float(x.dtype) {
+    if !is_float(x.dtype) {
         return one(middle);
     }
     let last = call.select(&values, 0, Argument::Int(length - 1))?;
@@ -232,41 +222,37 @@ fn count_below(
     right: bool,
     dtype: ScalarType,
 ) -> Results {
-    let mut below = call.compare(if right { "le" } else { "lt" }, bounds, values)?;
-    if crate::decompose::dtype::is_float(values.dtype) {
-        let no_number = call.test("isnan", values)?;
-        below = call.logic("logical_or", &below, &no_number)?;
-    }
+    let formula = "below = where(right, bounds <= values, bounds < values); \
+                   where(is_float(values), below | isnan(values), below)";
+    let below = calc!(call, formula, right, bounds, values)?;
     let count = call.sum(&below, &[back(below.rank(), 1)?], false)?;
     one(call.cast(&count, dtype)?)
 }
 
-/// How many values lie between each two neighbours of evenly spaced bounds.
+/// How many values lie between each two neighbours of evenly spaced bounds; those that are the same stand for the bounds
+/// of the values.
 fn histogram(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let bins = call.int("bins")?;
     let (low, high) = (call.float("min")?, call.float("max")?);
     let dtype = call.result(0)?.dtype;
-    if low >= high {
-        refuse!("bounds that the values themselves give have no kernel");
-    }
     let flat = call.view(&x, vec![size::product(&x.sizes)])?;
     let wide = if x.dtype == ScalarType::Float64 { x.dtype } else { ScalarType::Float32 };
-    let values = call.cast(&flat, wide)?;
-    let moved = call.add_number(&values, -low)?;
-    let scaled = call.times(&moved, bins as f64)?;
-    let place = call.with("div", &scaled, Argument::Float(high - low))?;
-    let place = call.map("floor", &place)?;
+    let x = call.cast(&flat, wide)?;
     // The last bin has its upper bound.
-    let place = call.clamp(&place, None, Some((bins - 1) as f64))?;
-    let above = call.compare_number("ge", &values, Argument::Float(low))?;
-    let below = call.compare_number("le", &values, Argument::Float(high))?;
-    let within = call.logic("logical_and", &above, &below)?;
+    let formula = "place = min(floor((x - low) * bins / (high - low)), bins - 1); \
+                   where(x >= low & x <= high, place, -1.0)";
+    let place = if low < high {
+        calc!(call, formula, x, low, high, bins)?
+    } else {
+        let low = call.extreme("amin", &x, &[0], false)?;
+        let high = call.extreme("amax", &x, &[0], false)?;
+        calc!(call, formula, x, low, high, bins)?
+    };
     let column = call.unsqueeze(&place, 1)?;
     let numbers = call.count(&Size::Fixed(bins), wide)?;
-    let same = call.compare("eq", &column, &numbers)?;
-    let within = call.unsqueeze(&within, 1)?;
-    let there = call.logic("logical_and", &same, &within)?;
+    let there = call.compare("eq", &column, &numbers)?;
+    let there = call.cast(&there, wide)?;
     let count = call.sum(&there, &[0], false)?;
     one(call.cast(&count, dtype)?)
 }
@@ -290,17 +276,24 @@ fn mode(call: &mut Call<'_>) -> Results {
     let same = call.cast(&same, ScalarType::Int32)?;
     let counts = call.sum(&same, &[at + 1], false)?;
     let most = call.extreme("amax", &counts, &[at], true)?;
-    let frequent = call.compare("eq", &counts, &most)?;
-    let largest = call.extreme("amax", &number, &[at], true)?;
-    let candidates = call.choose(&frequent, &number, &largest)?;
+    let beyond = match number.dtype {
+        dtype if is_float(dtype) => Argument::Float(f64::INFINITY),
+        ScalarType::Int64 => Argument::Int(i64::MAX),
+        ScalarType::Int32 => Argument::Int(i32::MAX.into()),
+        ScalarType::Int16 => Argument::Int(i16::MAX.into()),
+        ScalarType::Int8 => Argument::Int(i8::MAX.into()),
+        _ => Argument::Int(u8::MAX.into()),
+    };
+    let beyond = call.full(Vec::new(), beyond, number.dtype)?;
+    let candidates =
+        calc!(call, "where(counts == most, number, beyond)", counts, most, number, beyond)?;
     let value = call.extreme("amin", &candidates, &[at], true)?;
     let hit = call.compare("eq", &number, &value)?;
     let mut shape = vec![Size::Fixed(1); x.rank()];
     *shape.at_mut(at)? = x.extent(at)?.clone();
     let count = call.count(x.extent(at)?, ScalarType::Int64)?;
     let count = call.view(&count, shape)?;
-    let zero = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;
-    let places = call.choose(&hit, &count, &zero)?;
+    let places = calc!(call, "where(hit, count, 0)", hit, count)?;
     let place = call.extreme("amax", &places, &[at], keep)?;
     let value = if keep { value } else { call.squeeze(&value, at)? };
     let value = call.cast(&value, x.dtype)?;

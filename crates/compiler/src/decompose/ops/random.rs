@@ -5,6 +5,7 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use super::order::topk;
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_float;
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
 use crate::error::refuse;
@@ -56,8 +57,7 @@ fn normal(call: &mut Call<'_>) -> Results {
     let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
     let (mean, deviation) = (call.float_or("mean", 0.0)?, call.float_or("std", 1.0)?);
     let drawn = drawn(call, "aten.randn.default", sizes, dtype)?;
-    let wide = call.times(&drawn, deviation)?;
-    one(call.add_number(&wide, mean)?)
+    one(calc!(call, "drawn * deviation + mean", drawn, deviation, mean)?)
 }
 
 /// From `low`, below `high`.
@@ -68,11 +68,9 @@ fn integers(call: &mut Call<'_>) -> Results {
     }
     let dtype = call.result(0)?.dtype;
     let drawn = evenly(call)?;
-    let wide = call.times(&drawn, (high - low) as f64)?;
-    let whole = call.map("floor", &wide)?;
     // Rounding could give `high`.
-    let whole = call.clamp(&whole, None, Some((high - low - 1) as f64))?;
-    let moved = call.add_number(&whole, low as f64)?;
+    let formula = "min(floor(drawn * (high - low)), high - low - 1) + low";
+    let moved = calc!(call, formula, drawn, low, high)?;
     one(call.cast(&moved, dtype)?)
 }
 

@@ -3,8 +3,9 @@
 use coremill_pt2::{Argument, Size};
 
 use super::linear::affine;
-use crate::bounds::{At, checked, take};
+use crate::bounds::{checked, take};
 use crate::decompose::call::{Call, Made, Results, Tensor};
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::Maybe;
 use crate::error::{Refusal, refuse};
@@ -56,14 +57,16 @@ fn product(call: &mut Call<'_>, x: &Tensor, turned: &Tensor, bias: Option<&Tenso
 }
 
 /// Gates that lie one after the other.
-fn gates(call: &mut Call<'_>, x: &Tensor, count: i64) -> Result<Vec<Tensor>, Refusal> {
+fn gates<const N: usize>(call: &mut Call<'_>, x: &Tensor) -> Result<[Tensor; N], Refusal> {
+    let count = N as i64;
     let Some(at) = x.rank().checked_sub(1) else { refuse!("gates have no dimensions") };
     let Some(width) = x.extent(at)?.fixed().filter(|width| width % count == 0) else {
         refuse!("the width of the gates is not known");
     };
     let width = width / count;
     let part = |index| call.slice(x, at, (checked(index) * width).get()?, width, 1);
-    (0..count).map(part).collect()
+    let gates = (0..count).map(part).collect::<Result<Vec<_>, _>>()?;
+    gates.try_into().map_err(|_| Refusal::new("gates are missing"))
 }
 
 impl Kind {
@@ -78,22 +81,18 @@ impl Kind {
         let [h, ..] = states else { refuse!("a recurrent layer has no state") };
         let of_hidden = product(call, h, &weights.of_hidden, weights.hidden_bias.as_ref())?;
         match (self, states) {
-            (Kind::Tanh | Kind::Relu, _) => {
-                let sum = call.add(of_input, &of_hidden)?;
-                Ok(vec![call.map(if self == Kind::Relu { "relu" } else { "tanh" }, &sum)?])
+            (Kind::Tanh, _) => {
+                Ok(vec![calc!(call, "tanh(of_input + of_hidden)", of_input, of_hidden)?])
+            }
+            (Kind::Relu, _) => {
+                Ok(vec![calc!(call, "relu(of_input + of_hidden)", of_input, of_hidden)?])
             }
             (Kind::Lstm, [_, c]) => {
                 let sum = call.add(of_input, &of_hidden)?;
-                let gates = gates(call, &sum, 4)?;
-                let input = call.map("sigmoid", gates.at(0)?)?;
-                let forget = call.map("sigmoid", gates.at(1)?)?;
-                let candidate = call.map("tanh", gates.at(2)?)?;
-                let output = call.map("sigmoid", gates.at(3)?)?;
-                let kept = call.multiply(&forget, c)?;
-                let new = call.multiply(&input, &candidate)?;
-                let c = call.add(&kept, &new)?;
-                let seen = call.map("tanh", &c)?;
-                let mut h = call.multiply(&output, &seen)?;
+                let [input, forget, candidate, output] = gates(call, &sum)?;
+                let formula = "after = sigmoid(forget) * c + sigmoid(input) * tanh(candidate); \
+                               sigmoid(output) * tanh(after), after";
+                let [mut h, c] = calc!(all call, formula, forget, c, input, candidate, output)?;
                 if let Some(projection) = &weights.projection {
                     h = call.mm(&h, projection)?;
                 }
@@ -101,18 +100,10 @@ impl Kind {
             }
             (Kind::Lstm, _) => refuse!("a layer of this kind has two states"),
             (Kind::Gru, _) => {
-                let (of_input, of_hidden) =
-                    (gates(call, of_input, 3)?, gates(call, &of_hidden, 3)?);
-                let reset = call.add(of_input.at(0)?, of_hidden.at(0)?)?;
-                let reset = call.map("sigmoid", &reset)?;
-                let update = call.add(of_input.at(1)?, of_hidden.at(1)?)?;
-                let update = call.map("sigmoid", &update)?;
-                let kept = call.multiply(&reset, of_hidden.at(2)?)?;
-                let new = call.add(of_input.at(2)?, &kept)?;
-                let new = call.map("tanh", &new)?;
-                let difference = call.subtract(h, &new)?;
-                let part = call.multiply(&update, &difference)?;
-                Ok(vec![call.add(&new, &part)?])
+                let ([a, b, c], [d, e, f]) = (gates(call, of_input)?, gates(call, &of_hidden)?);
+                let formula = "reset = sigmoid(a + d); update = sigmoid(b + e); \
+                               new = tanh(c + reset * f); new + update * (h - new)";
+                Ok(vec![calc!(call, formula, a, b, c, d, e, f, h)?])
             }
         }
     }

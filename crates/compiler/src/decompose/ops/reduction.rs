@@ -5,6 +5,7 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use crate::bounds::{At, back, created};
 use crate::decompose::call::{Call, Made, Results, Tensor, one};
 use crate::decompose::dtype::{is_complex, is_float, is_integer};
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by, to};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
@@ -141,9 +142,7 @@ fn nansum(call: &mut Call<'_>) -> Results {
     let dtype = call.result(0)?.dtype;
     let mut values = x.clone();
     if is_float(x.dtype) {
-        let no_number = call.test("isnan", &x)?;
-        let zero = call.number_beside(Argument::Float(0.0), &x)?;
-        values = call.choose(&no_number, &zero, &x)?;
+        values = calc!(call, "where(isnan(x), 0, x)", x)?;
     }
     let sum = sum_as(call, &values, &dimensions, keep, dtype)?;
     if call.node.target.is("aten", "nansum", "default") {
@@ -371,15 +370,9 @@ fn renormed(call: &mut Call<'_>) -> Results {
     let kept = x.dimension(call.int("dim")?)?;
     let over: Vec<usize> = (0..x.rank()).filter(|at| *at != kept).collect();
     let norm = call.norm(&x, degree, &over, true)?;
-    let factor = if most > 0.0 {
-        let larger = call.clamp(&norm, Some(most), None)?;
-        let allowed = call.number_beside(Argument::Float(most), &norm)?;
-        call.divide(&allowed, &larger)?
-    } else {
-        // Nothing is left of what has a norm, nor of what has none.
-        call.times(&norm, 0.0)?
-    };
-    one(call.multiply(&x, &factor)?)
+    // Of what may have no norm nothing is left.
+    let formula = "x * where(most > 0, most / max(norm, most), norm * 0.0)";
+    one(calc!(call, formula, x, most, norm)?)
 }
 
 /// The norm of an order of matrices: the largest or smallest of the sums along the other dimension.
@@ -413,11 +406,8 @@ fn logsumexp(call: &mut Call<'_>) -> Results {
     }
     let most = call.extreme("amax", &x, &dimensions, true)?;
     // An infinite one would leave no number.
-    let infinite = call.test("isinf", &most)?;
-    let zero = call.number_beside(Argument::Float(0.0), &most)?;
-    let most = call.choose(&infinite, &zero, &most)?;
-    let moved = call.subtract(&x, &most)?;
-    let power = call.map("exp", &moved)?;
+    let most = calc!(call, "where(isinf(most), 0, most)", most)?;
+    let power = calc!(call, "exp(x - most)", x, most)?;
     let sum = sum_as(call, &power, &dimensions, keep, dtype)?;
     let log = call.map("log", &sum)?;
     let sizes = log.sizes.clone();
@@ -468,24 +458,12 @@ fn by_doubling(call: &mut Call<'_>) -> Results {
         let joined = if is_product {
             call.multiply(&before, &after)?
         } else {
-            log_sum(call, &before, &after)?
+            call.join("aten.logaddexp.default", &before, &after)?
         };
         sum = call.concatenate(&[start, joined], at)?;
         step *= 2;
     }
     one(sum)
-}
-
-/// `log(exp(x) + exp(y))`.
-fn log_sum(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
-    let large = call.join("aten.maximum.default", x, y)?;
-    let small = call.join("aten.minimum.default", x, y)?;
-    let difference = call.subtract(&small, &large)?;
-    let power = call.map("exp", &difference)?;
-    let rest = call.map("log1p", &power)?;
-    let sum = call.add(&large, &rest)?;
-    let infinite = call.test("isinf", &large)?;
-    call.choose(&infinite, &large, &sum)
 }
 
 /// The places of equal elements are the last ones, as torch's are.
@@ -496,7 +474,7 @@ fn running_extreme(call: &mut Call<'_>) -> Results {
         return Ok(vec![Made::Tensor(x), Made::Tensor(place)]);
     }
     let (at, length) = along(call, &x)?;
-    let test = if call.node.target.is("aten", "cummax", "default") { "ge" } else { "le" };
+    let largest = call.node.target.is("aten", "cummax", "default");
     let count = call.count(&Size::Fixed(length), ScalarType::Int64)?;
     let mut shape = vec![Size::Fixed(1); x.rank()];
     *shape.at_mut(at)? = Size::Fixed(length);
@@ -514,11 +492,9 @@ fn running_extreme(call: &mut Call<'_>) -> Results {
         };
         let [start, before, after] = part(call, &values)?;
         let [start_place, before_place, after_place] = part(call, &places)?;
-        let mut later = call.compare(test, &after, &before)?;
-        if is_float(x.dtype) {
-            let no_number = call.test("isnan", &after)?;
-            later = call.logic("logical_or", &later, &no_number)?;
-        }
+        let formula = "later = where(largest, after >= before, after <= before); \
+                       where(is_float(after), later | isnan(after), later)";
+        let later = calc!(call, formula, largest, after, before)?;
         let value = call.choose(&later, &after, &before)?;
         let place = call.choose(&later, &after_place, &before_place)?;
         values = call.concatenate(&[start, value], at)?;
@@ -564,8 +540,7 @@ fn trapezoid_x(call: &mut Call<'_>) -> Results {
         *shape.at_mut(at)? = Size::Fixed(length - 1);
         steps = call.view(&steps, shape)?;
     }
-    let sums = call.add(&before, &after)?;
-    let areas = call.multiply(&sums, &steps)?;
+    let areas = calc!(call, "(before + after) * steps", before, after, steps)?;
     let sum = sum_as(call, &areas, &[at], false, dtype)?;
     one(call.times(&sum, 0.5)?)
 }
@@ -586,8 +561,8 @@ fn cosine_similarity(call: &mut Call<'_>) -> Results {
         norms.push(call.clamp(&norm, Some(epsilon), None)?);
     }
     let sum = sum_as(call, &product, &[at], false, dtype)?;
-    let lengths = call.multiply(norms.at(0)?, norms.at(1)?)?;
-    one(call.divide(&sum, &lengths)?)
+    let (first, second) = (norms.at(0)?, norms.at(1)?);
+    one(calc!(call, "sum / (first * second)", sum, first, second)?)
 }
 
 /// Every row of the one from every row of the other.
@@ -626,8 +601,7 @@ fn distances_within(call: &mut Call<'_>) -> Results {
 fn pairwise(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.tensor("x1")?, call.tensor("x2")?);
     let (degree, epsilon) = (call.float("p")?, call.float("eps")?);
-    let difference = call.subtract(&x, &y)?;
-    let moved = call.add_number(&difference, epsilon)?;
+    let moved = calc!(call, "x - y + epsilon", x, y, epsilon)?;
     let keep = call.bool("keepdim")?;
     one(call.norm(&moved, degree, &[back(moved.rank(), 1)?], keep)?)
 }

@@ -7,6 +7,7 @@ use coremill_pt2::{Argument, ScalarType, Size};
 use crate::bounds::{At, checked, product};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_half;
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::size;
 use crate::decompose::words::Maybe;
@@ -201,11 +202,8 @@ fn exact(call: &mut Call<'_>) -> Results {
         let at = index + 2;
         let step = step(x.extent(at)?, size::at(&sizes, at)?, *scale, false)?;
         let count = call.count(size::at(&sizes, at)?, ScalarType::Float32)?;
-        let middle = call.add_number(&count, 0.5)?;
-        let place = call.times(&middle, step)?;
-        let place = call.map("floor", &place)?;
         let last = x.extent(at)?.fixed().unwrap_or(1) - 1;
-        let place = call.clamp(&place, Some(0.0), Some(last as f64))?;
+        let place = calc!(call, "clamp(floor((count + 0.5) * step), 0, last)", count, step, last)?;
         let place = call.cast(&place, ScalarType::Int64)?;
         done = call.index_select(&done, at, &place)?;
     }
@@ -213,33 +211,10 @@ fn exact(call: &mut Call<'_>) -> Results {
 }
 
 /// Keys' kernel with parameter `a`, of distances.
-fn cubic(call: &mut Call<'_>, distance: &Tensor, a: f64) -> Maybe {
-    let near = {
-        let inner = call.times(distance, a + 2.0)?;
-        let inner = call.add_number(&inner, -(a + 3.0))?;
-        let squared = call.multiply(distance, distance)?;
-        let product = call.multiply(&inner, &squared)?;
-        call.add_number(&product, 1.0)?
-    };
-    let far = {
-        let inner = call.add_number(distance, -5.0)?;
-        let inner = call.multiply(&inner, distance)?;
-        let inner = call.add_number(&inner, 8.0)?;
-        let inner = call.multiply(&inner, distance)?;
-        let inner = call.add_number(&inner, -4.0)?;
-        call.times(&inner, a)?
-    };
-    let is_near = call.compare_number("le", distance, Argument::Float(1.0))?;
-    let is_far = call.compare_number("lt", distance, Argument::Float(2.0))?;
-    let zero = call.number_beside(Argument::Float(0.0), distance)?;
-    let far = call.choose(&is_far, &far, &zero)?;
-    call.choose(&is_near, &near, &far)
-}
-
-/// A triangle, of distances.
-fn triangle(call: &mut Call<'_>, distance: &Tensor) -> Maybe {
-    let height = call.with("rsub", distance, Argument::Float(1.0))?;
-    call.clamp(&height, Some(0.0), None)
+fn cubic(call: &mut Call<'_>, x: &Tensor, a: f64) -> Maybe {
+    let formula = "near = x * x * ((a + 2) * x - (a + 3)) + 1; far = (((x - 5) * x + 8) * x - 4) * a; \
+                   where(x <= 1, near, where(x < 2, far, 0))";
+    calc!(call, formula, x, a)
 }
 
 /// The weight that each place of the image has for each of the result.
@@ -260,17 +235,15 @@ fn weights(
     let place = if align && !antialias {
         call.times(&rows, step)?
     } else {
-        let middle = call.add_number(&rows, 0.5)?;
-        let middle = call.times(&middle, step)?;
-        call.add_number(&middle, -0.5)?
+        calc!(call, "(rows + 0.5) * step - 0.5", rows, step)?
     };
     if antialias {
         // Places of the image that lie outside have no weight; the others share theirs.
-        let offset = call.subtract(&columns, &place)?;
-        let distance = call.map("abs", &offset)?;
-        let distance = call.with("div", &distance, Argument::Float(step.max(1.0)))?;
-        let weights =
-            if is_cubic { cubic(call, &distance, -0.5)? } else { triangle(call, &distance)? };
+        let distance = calc!(call, "abs(columns - place) / max(step, 1.0)", columns, place, step)?;
+        let weights = match is_cubic {
+            true => cubic(call, &distance, -0.5)?,
+            false => calc!(call, "max(1.0 - distance, 0)", distance)?,
+        };
         let sum = call.sum(&weights, &[1], true)?;
         return call.divide(&weights, &sum);
     }
@@ -279,13 +252,10 @@ fn weights(
     let fraction = call.subtract(&place, &base)?;
     let last = before.fixed().unwrap_or(1) - 1;
     let mut sum: Option<Tensor> = None;
-    for tap in -1..=2 {
-        let distance = call.add_number(&fraction, -f64::from(tap))?;
-        let distance = call.map("abs", &distance)?;
+    for tap in -1..=2i64 {
+        let distance = calc!(call, "abs(fraction - tap)", fraction, tap)?;
         let weight = cubic(call, &distance, -0.75)?;
-        let at = call.add_number(&base, f64::from(tap))?;
-        let at = call.clamp(&at, Some(0.0), Some(last as f64))?;
-        let here = call.compare("eq", &columns, &at)?;
+        let here = calc!(call, "columns == clamp(base + tap, 0, last)", columns, base, tap, last)?;
         let here = call.cast(&here, ScalarType::Float32)?;
         let part = call.multiply(&here, &weight)?;
         sum = Some(match sum {
@@ -358,8 +328,7 @@ fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> Maybe {
         true => ((size - 1) as f64 / 2.0, (size - 1) as f64 / 2.0),
         false => (size as f64 / 2.0, (size - 1) as f64 / 2.0),
     };
-    let scaled = call.times(place, factor)?;
-    let at = call.add_number(&scaled, offset)?;
+    let at = calc!(call, "place * factor + offset", place, factor, offset)?;
     let last = Some((size - 1) as f64);
     match call.int("padding_mode")? {
         0 => Ok(at),
@@ -370,11 +339,8 @@ fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> Maybe {
             if span == 0.0 {
                 return call.times(&at, 0.0);
             }
-            let moved = call.add_number(&at, -first)?;
-            let within = call.with("remainder", &moved, Argument::Float(2.0 * span))?;
-            let back = call.add_number(&within, -span)?;
-            let back = call.map("abs", &back)?;
-            let there = call.with("rsub", &back, Argument::Float(span + first))?;
+            let formula = "span + first - abs((at - first) % (2.0 * span) - span)";
+            let there = calc!(call, formula, at, first, span)?;
             call.clamp(&there, Some(0.0), last)
         }
         other => refuse!("`padding_mode` is {other}; 0 to 2 are accepted"),
@@ -394,20 +360,15 @@ fn neighbours(
     let found = if is_nearest {
         vec![(call.map("round", at)?, None)]
     } else {
-        let low = call.map("floor", at)?;
-        let high = call.add_number(&low, 1.0)?;
-        let share = call.subtract(at, &low)?;
-        let rest = call.with("rsub", &share, Argument::Float(1.0))?;
+        let formula = "low = floor(at); share = at - low; low, low + 1.0, share, 1.0 - share";
+        let [low, high, share, rest] = calc!(all call, formula, at)?;
         vec![(low, Some(rest)), (high, Some(share))]
     };
     let mut inside = Vec::with_capacity(found.len());
     for (position, mut weight) in found {
         if call.int("padding_mode")? == 0 {
             // Elements outside are zero.
-            let after = call.compare_number("ge", &position, Argument::Float(0.0))?;
-            let last = Argument::Float((size - 1) as f64);
-            let before = call.compare_number("le", &position, last)?;
-            let counts = call.logic("logical_and", &after, &before)?;
+            let counts = calc!(call, "position >= 0 & position <= size - 1", position, size)?;
             let counts = call.cast(&counts, at.dtype)?;
             weight = Some(match weight {
                 Some(weight) => call.multiply(&weight, &counts)?,
@@ -500,8 +461,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
         } else {
             (2.0 / length as f64, 1.0 / length as f64 - 1.0)
         };
-        let scaled = call.times(&count, step)?;
-        let place = call.add_number(&scaled, start)?;
+        let place = calc!(call, "count * step + start", count, step, start)?;
         let mut shape = vec![Size::Fixed(1); spatial];
         *shape.at_mut(at)? = grid.at(at)?.clone();
         let place = call.view(&place, shape)?;

@@ -214,8 +214,9 @@ fn runs(call: &mut Call<'_>, x: &Tensor, at: usize, lengths: &[Size]) -> Results
 fn unbound(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let at = x.dimension(call.int("dim")?)?;
-    if x.sizes.iter().all(|size| size.fixed().is_some()) {
-        return call.renamed("aten.unbind_copy.int");
+    let operator = "aten.unbind_copy.int";
+    if call.is_native(operator) && x.sizes.iter().all(|size| size.fixed().is_some()) {
+        return call.renamed(operator);
     }
     let Some(count) = x.extent(at)?.fixed() else {
         refuse!("the number of parts is unknown at compile time");

@@ -1,16 +1,13 @@
-//! Special functions that there are no kernels for.
+//! Special functions by series and rational approximations, which neither Core ML nor ExecuTorch's kernels have.
 
-use coremill_pt2::{Argument, Meta, ScalarType, ValueId};
+use coremill_pt2::ScalarType;
 
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_half;
-use crate::decompose::row::{Row, by};
-use crate::error::{Refusal, refuse};
-use crate::special::{
-    Binary, Medium, ORDER_0, ORDER_1, Unary, bessel, digamma, entropy, inverse_erf,
-    inverse_normal_share, log_gamma, log_normal_share, multivariate_log_gamma, normal_share,
-    polygamma, zeta,
-};
+use crate::decompose::formula::calc;
+use crate::decompose::row::{Row, by, formula};
+use crate::decompose::words::Maybe;
+use crate::error::refuse;
 
 pub(crate) const ROWS: &[Row] = &[
     by(|call| mapped(call, inverse_erf), &["aten.erfinv.default", "aten.special_erfinv.default"]),
@@ -23,7 +20,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(derivative, &["aten.polygamma.default", "aten.special_polygamma.default"]),
     by(zeta_of_tensors, &["aten.special_zeta.default"]),
     by(
-        |call| mapped(call, |call, x| bessel(call, x, &ORDER_0, false)),
+        |call| mapped(call, bessel_0),
         &["aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default"],
     ),
     by(
@@ -38,208 +35,264 @@ pub(crate) const ROWS: &[Row] = &[
         |call| mapped(call, |call, x| bessel(call, x, &ORDER_1, true)),
         &["aten.special_i1e.default"],
     ),
-    by(|call| mapped(call, entropy), &["aten.special_entr.default"]),
-    by(|call| mapped(call, normal_share), &["aten.special_ndtr.default"]),
+    formula(
+        "where(self < 0, -inf, where(self == 0, 0, -(self * log(self))))",
+        &["aten.special_entr.default"],
+    ),
+    // The share of a normal distribution below.
+    formula("(erf(self * 0.7071067811865476) + 1) * 0.5", &["aten.special_ndtr.default"]),
     by(|call| mapped(call, inverse_normal_share), &["aten.special_ndtri.default"]),
     by(|call| mapped(call, log_normal_share), &["aten.special_log_ndtr.default"]),
 ];
-
-/// A tensor or a number.
-#[derive(Clone, Copy)]
-pub(crate) enum Operand {
-    Tensor(ValueId),
-    Number(f32),
-}
-
-impl From<ValueId> for Operand {
-    fn from(tensor: ValueId) -> Operand {
-        Operand::Tensor(tensor)
-    }
-}
-
-impl From<f32> for Operand {
-    fn from(number: f32) -> Operand {
-        Operand::Number(number)
-    }
-}
-
-impl Call<'_> {
-    fn made_tensor(&self, id: ValueId) -> Result<Tensor, Refusal> {
-        match &self.frame.value(id).meta {
-            Meta::Tensor(meta) => Ok(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() }),
-            _ => refuse!("a function is of something that is not a tensor"),
-        }
-    }
-
-    /// The operand as a tensor, numbers of the type of the result.
-    fn as_tensor(&mut self, operand: Operand) -> Result<Tensor, Refusal> {
-        match operand {
-            Operand::Tensor(id) => self.made_tensor(id),
-            Operand::Number(number) => {
-                let dtype = computed_in(self.result(0)?.dtype);
-                self.full(Vec::new(), Argument::Float(f64::from(number)), dtype)
-            }
-        }
-    }
-}
 
 /// Halves are too coarse for series.
 fn computed_in(dtype: ScalarType) -> ScalarType {
     if is_half(dtype) { ScalarType::Float32 } else { dtype }
 }
 
-impl Medium for Call<'_> {
-    type Value = ValueId;
-    type Operand = Operand;
-
-    fn binary(
-        &mut self,
-        kind: Binary,
-        x: impl Into<Operand>,
-        y: impl Into<Operand>,
-    ) -> Result<ValueId, Refusal> {
-        let (x, y) = (x.into(), y.into());
-        let (function, is_test) = match kind {
-            Binary::Add => ("add", false),
-            Binary::Sub => ("sub", false),
-            Binary::Mul => ("mul", false),
-            Binary::RealDiv => ("div", false),
-            Binary::Mod => ("remainder", false),
-            Binary::Less => ("lt", true),
-            Binary::Greater => ("gt", true),
-            Binary::Equal => ("eq", true),
-            Binary::Minimum => ("minimum", false),
-            Binary::Maximum => ("maximum", false),
-            Binary::Pow => ("pow", false),
-        };
-        let made = match (x, y) {
-            (Operand::Tensor(x), Operand::Number(number)) => {
-                let x = self.made_tensor(x)?;
-                let number = Argument::Float(f64::from(number));
-                match (kind, is_test) {
-                    (_, true) => self.compare_number(function, &x, number)?,
-                    (Binary::Minimum, _) => self.bounded(&x, Argument::None, number)?,
-                    (Binary::Maximum, _) => self.bounded(&x, number, Argument::None)?,
-                    (Binary::Pow, _) => self.power(&x, number)?,
-                    _ => self.with(function, &x, number)?,
-                }
-            }
-            (Operand::Number(number), Operand::Tensor(y)) if kind == Binary::Sub => {
-                let y = self.made_tensor(y)?;
-                self.with("rsub", &y, Argument::Float(f64::from(number)))?
-            }
-            (x, y) => {
-                let (x, y) = (self.as_tensor(x)?, self.as_tensor(y)?);
-                match (kind, is_test) {
-                    (_, true) => self.compare(function, &x, &y)?,
-                    (Binary::RealDiv, _) => self.divide(&x, &y)?,
-                    (Binary::Minimum | Binary::Maximum, _) => {
-                        self.join(&format!("aten.{function}.default"), &x, &y)?
-                    }
-                    (Binary::Pow, _) => self.raised(&x, &y)?,
-                    _ => self.join(&format!("aten.{function}.Tensor"), &x, &y)?,
-                }
-            }
-        };
-        Ok(made.id)
-    }
-
-    fn unary(&mut self, kind: Unary, x: ValueId) -> Result<ValueId, Refusal> {
-        let x = self.made_tensor(x)?;
-        let function = match kind {
-            Unary::Square => return Ok(self.multiply(&x, &x)?.id),
-            Unary::Sqrt => "sqrt",
-            Unary::Abs => "abs",
-            Unary::Floor => "floor",
-            Unary::Sin => "sin",
-            Unary::Tan => "tan",
-            Unary::Exp => "exp",
-            Unary::Erf => "erf",
-            Unary::Sign => "sign",
-        };
-        Ok(self.map(function, &x)?.id)
-    }
-
-    fn select(
-        &mut self,
-        condition: ValueId,
-        a: impl Into<Operand>,
-        b: impl Into<Operand>,
-    ) -> Result<ValueId, Refusal> {
-        let condition = self.made_tensor(condition)?;
-        let (a, b) = (self.as_tensor(a.into())?, self.as_tensor(b.into())?);
-        Ok(self.choose(&condition, &a, &b)?.id)
-    }
-
-    fn log(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
-        let x = self.made_tensor(x)?;
-        Ok(self.map("log", &x)?.id)
-    }
-
-    fn rsqrt(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
-        let x = self.made_tensor(x)?;
-        Ok(self.map("rsqrt", &x)?.id)
-    }
-
-    fn reciprocal(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
-        let x = self.made_tensor(x)?;
-        Ok(self.map("reciprocal", &x)?.id)
-    }
-
-    fn keep_exact(&mut self) {
-        self.frame.exact = true;
-    }
-}
-
-impl Call<'_> {
-    fn bounded(&mut self, x: &Tensor, low: Argument, high: Argument) -> Result<Tensor, Refusal> {
-        let given = [("self", x.argument()), ("min", low), ("max", high)];
-        self.emit("aten.clamp.default", &given, x.dtype, x.sizes.clone())
-    }
-
-    fn raised(&mut self, x: &Tensor, y: &Tensor) -> Result<Tensor, Refusal> {
-        let Some(sizes) = crate::decompose::size::broadcast(&x.sizes, &y.sizes) else {
-            refuse!("two operands do not broadcast");
-        };
-        let given = [("self", x.argument()), ("exponent", y.argument())];
-        self.emit("aten.pow.Tensor_Tensor", &given, x.dtype, sizes)
-    }
-}
-
 /// The function of the operand, as the type of the result.
-fn mapped<'a>(
-    call: &mut Call<'a>,
-    f: impl Fn(&mut Call<'a>, ValueId) -> Result<ValueId, Refusal>,
-) -> Results {
+fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> Maybe) -> Results {
     let dtype = call.result(0)?.dtype;
     let x = call.tensor("self")?;
     let x = call.cast(&x, computed_in(dtype))?;
-    let y = f(call, x.id)?;
-    let y = call.made_tensor(y)?;
+    let y = f(call, &x)?;
     one(call.cast(&y, dtype)?)
 }
 
-/// The modified Bessel function of order 0.
-pub(super) fn bessel_0(call: &mut Call<'_>, x: &Tensor) -> Result<Tensor, Refusal> {
-    let y = bessel(call, x.id, &ORDER_0, false)?;
-    call.made_tensor(y)
+/// A polynomial, the coefficient of the highest power first.
+fn polynomial(call: &mut Call<'_>, x: &Tensor, coefficients: &[f32]) -> Maybe {
+    let [first, second, rest @ ..] = coefficients else {
+        refuse!("a polynomial has {} coefficients", coefficients.len());
+    };
+    let (first, second) = (f64::from(*first), f64::from(*second));
+    let mut sum = calc!(call, "x * first + second", x, first, second)?;
+    for &next in rest {
+        let next = f64::from(next);
+        sum = calc!(call, "sum * x + next", sum, x, next)?;
+    }
+    Ok(sum)
 }
 
-fn several_gammas(call: &mut Call<'_>) -> Results {
-    let p = call.int("p")?;
-    mapped(call, |call, x| multivariate_log_gamma(call, x, p))
+/// M. Giles, "Approximating the erfinv function": one polynomial for the middle, one for the tails.
+fn inverse_erf(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    const MIDDLE: [f32; 9] = [
+        2.810_226_4e-8,
+        3.432_739_4e-7,
+        -3.523_387_7e-6,
+        -4.391_506_5e-6,
+        0.000_218_580_87,
+        -0.001_253_725,
+        -0.004_177_681_6,
+        0.246_640_73,
+        1.501_409_4,
+    ];
+    const TAILS: [f32; 9] = [
+        -0.000_200_214_26,
+        0.000_100_950_56,
+        0.001_349_343_2,
+        -0.003_673_428_4,
+        0.005_739_507_7,
+        -0.007_622_461_3,
+        0.009_438_870_5,
+        1.001_674,
+        2.832_976_8,
+    ];
+    let depth = calc!(call, "-log((1 - x) * (x + 1))", x)?;
+    let near = calc!(call, "depth - 2.5", depth)?;
+    let near = polynomial(call, &near, &MIDDLE)?;
+    let far = calc!(call, "sqrt(depth) - 3", depth)?;
+    let far = polynomial(call, &far, &TAILS)?;
+    // At both ends the polynomials do not reach infinity.
+    let formula = "where(abs(x) == 1, x * inf, where(depth < 5, near, far) * x)";
+    calc!(call, formula, x, depth, near, far)
 }
 
-fn derivative(call: &mut Call<'_>) -> Results {
-    let order = call.int("n")?;
-    mapped(call, |call, x| polygamma(call, x, order))
+/// Eight factors lift the argument, above which Stirling's series is exact to single precision; below one
+/// half the reflection formula is.
+fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    // Its series adds up what halves are too small for.
+    call.frame.exact = true;
+    let small = calc!(call, "x < 0.5", x)?;
+    let z = calc!(call, "where(small, 1 - x, x)", small, x)?;
+    let mut product = z.clone();
+    for step in 1..8i64 {
+        product = calc!(call, "product * (z + step)", product, z, step)?;
+    }
+    // What is large already is not lifted: the product would overflow.
+    let large = calc!(call, "z > 8", z)?;
+    let lifted = calc!(call, "where(large, z, z + 8)", large, z)?;
+    let inverse = calc!(call, "1 / lifted", lifted)?;
+    let square = call.multiply(&inverse, &inverse)?;
+    let series = polynomial(call, &square, &[1.0 / 1260.0, -1.0 / 360.0, 1.0 / 12.0])?;
+    // (z − ½)(log z − 1) keeps its digits where (z − ½) log z − z does not. Half turns have no sine, which rounding
+    // would hide.
+    let formula = "upper = (lifted - 0.5) * (log(lifted) - 1) + series * inverse + 0.4189385332046727 \
+                   - log(where(large, 1, product)); \
+                   sine = where(floor(x) == x, 0, sin(x % 2 * pi)); \
+                   where(small, log(pi) - log(abs(sine)) - upper, upper)";
+    calc!(call, formula, x, small, large, product, lifted, series, inverse)
+}
+
+/// Lifted by eight steps to where the asymptotic series holds; reflected below one half.
+fn digamma(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    call.frame.exact = true;
+    let small = calc!(call, "x < 0.5", x)?;
+    let z = calc!(call, "where(small, 1 - x, x)", small, x)?;
+    let mut steps = calc!(call, "1 / z", z)?;
+    for step in 1..8i64 {
+        steps = calc!(call, "steps + 1 / (z + step)", steps, z, step)?;
+    }
+    let lifted = calc!(call, "z + 8", z)?;
+    let inverse = calc!(call, "1 / lifted", lifted)?;
+    let square = call.multiply(&inverse, &inverse)?;
+    let series = polynomial(call, &square, &[-1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0])?;
+    // π / tan(π x), of the part of a turn that is left; at whole numbers there is a pole.
+    let formula = "upper = log(lifted) - inverse * 0.5 + series * square - steps; rest = x % 1; \
+                   lower = where(rest == 0, nan, upper - pi / tan(rest * pi)); \
+                   where(x == 0, -inf, where(small, lower, upper))";
+    calc!(call, formula, x, small, lifted, inverse, series, square, steps)
+}
+
+/// Hurwitz's zeta function of `q`, by the first terms and Euler's and Maclaurin's formula for the rest.
+fn zeta(call: &mut Call<'_>, s: &Tensor, q: &Tensor) -> Maybe {
+    const TERMS: i64 = 9;
+    let minus = call.map("neg", s)?;
+    let mut sum = calc!(call, "q ^ minus", q, minus)?;
+    for step in 1..TERMS {
+        sum = calc!(call, "sum + (q + step) ^ minus", sum, q, step, minus)?;
+    }
+    let terms = TERMS;
+    let last = calc!(call, "q + terms", q, terms)?;
+    let power = calc!(call, "last ^ minus", last, minus)?;
+    let formula = "sum + power * last / (s - 1) + power * 0.5";
+    sum = calc!(call, formula, sum, power, last, s)?;
+    // s/12 · a⁻ˢ⁻¹ − s(s+1)(s+2)/720 · a⁻ˢ⁻³ + s(s+1)(s+2)(s+3)(s+4)/30240 · a⁻ˢ⁻⁵
+    let mut factor = calc!(call, "power * s / last", power, s, last)?;
+    for (index, bernoulli) in [1.0 / 12.0, -1.0 / 720.0, 1.0 / 30240.0].into_iter().enumerate() {
+        if index > 0 {
+            for step in [2 * index as i64 - 1, 2 * index as i64] {
+                factor = calc!(call, "factor * (s + step) / last", factor, s, step, last)?;
+            }
+        }
+        sum = calc!(call, "sum + factor * bernoulli", sum, factor, bernoulli)?;
+    }
+    Ok(sum)
 }
 
 fn zeta_of_tensors(call: &mut Call<'_>) -> Results {
     let dtype = call.result(0)?.dtype;
     let (s, q) = (call.tensor("self")?, call.tensor("other")?);
     let (s, q) = (call.cast(&s, computed_in(dtype))?, call.cast(&q, computed_in(dtype))?);
-    let y = zeta(call, s.id.into(), q.id)?;
-    let y = call.made_tensor(y)?;
+    let y = zeta(call, &s, &q)?;
     one(call.cast(&y, dtype)?)
+}
+
+fn inverse_normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    let inner = calc!(call, "x * 2 - 1", x)?;
+    let y = inverse_erf(call, &inner)?;
+    call.times(&y, std::f64::consts::SQRT_2)
+}
+
+/// Far below zero the share is less than the smallest number; its logarithm is found by a series.
+fn log_normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    let far = calc!(call, "min(x, -4)", x)?;
+    let square = call.multiply(&far, &far)?;
+    let inverse = calc!(call, "1 / square", square)?;
+    let series = polynomial(call, &inverse, &[-945.0, 105.0, -15.0, 3.0, -1.0, 1.0])?;
+    let formula = "tail = square * -0.5 - log(-far) - 0.9189385332046727 + log(series); \
+                   where(x < -4, tail, log((erf(x * 0.7071067811865476) + 1) * 0.5))";
+    calc!(call, formula, x, far, square, series)
+}
+
+/// A modified Bessel function of the first kind, after Abramowitz and Stegun 9.8.1 to 9.8.4.
+struct Bessel {
+    /// Of the square of x / 3.75, up to there.
+    near: [f32; 7],
+    /// Of 3.75 / x, beyond.
+    far: [f32; 9],
+    odd: bool,
+}
+
+const ORDER_0: Bessel = Bessel {
+    near: [0.004_581_3, 0.036_076_8, 0.265_973_2, 1.206_749_2, 3.089_942_4, 3.515_622_9, 1.0],
+    far: [
+        0.003_923_77,
+        -0.016_476_33,
+        0.026_355_37,
+        -0.020_577_06,
+        0.009_162_81,
+        -0.001_575_65,
+        0.002_253_19,
+        0.013_285_92,
+        0.398_942_3,
+    ],
+    odd: false,
+};
+
+const ORDER_1: Bessel = Bessel {
+    near: [0.000_324_11, 0.003_015_32, 0.026_587_33, 0.150_849_34, 0.514_988_69, 0.878_905_94, 0.5],
+    far: [
+        -0.004_200_59,
+        0.017_876_54,
+        -0.028_953_12,
+        0.022_829_67,
+        -0.010_315_55,
+        0.001_638_01,
+        -0.003_620_18,
+        -0.039_880_24,
+        0.398_942_3,
+    ],
+    odd: true,
+};
+
+/// The modified Bessel function of order 0.
+pub(super) fn bessel_0(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    bessel(call, x, &ORDER_0, false)
+}
+
+fn bessel(call: &mut Call<'_>, x: &Tensor, of: &Bessel, scaled: bool) -> Maybe {
+    let size = call.map("abs", x)?;
+    let inner = calc!(call, "min(size, 3.75)", size)?;
+    let square = calc!(call, "square(inner * (1 / 3.75))", inner)?;
+    let near = polynomial(call, &square, &of.near)?;
+    let outer = calc!(call, "max(size, 3.75)", size)?;
+    let share = calc!(call, "3.75 / outer", outer)?;
+    let far = polynomial(call, &share, &of.far)?;
+    let odd = of.odd;
+    let formula = "close = where(odd, near * inner, near); beyond = far * rsqrt(outer); \
+                   y = where(size < 3.75, where(scaled, close * exp(-inner), close), \
+                   where(scaled, beyond, beyond * exp(outer))); where(odd, y * sign(x), y)";
+    calc!(call, formula, x, size, near, far, inner, outer, odd, scaled)
+}
+
+/// The sum of the logarithms of `p` gamma functions, half a step from each other.
+fn several_gammas(call: &mut Call<'_>) -> Results {
+    let p = call.int("p")?;
+    if !(1..=64).contains(&p) {
+        refuse!("`p` is {p}; 1 to 64 are accepted");
+    }
+    mapped(call, |call, x| {
+        let mut sum = log_gamma(call, x)?;
+        for step in 1..p {
+            let place = calc!(call, "x - step / 2", x, step)?;
+            let term = log_gamma(call, &place)?;
+            sum = call.add(&sum, &term)?;
+        }
+        call.add_number(&sum, (p * (p - 1)) as f64 / 4.0 * std::f64::consts::PI.ln())
+    })
+}
+
+/// The derivative of that order of `digamma`.
+fn derivative(call: &mut Call<'_>) -> Results {
+    let order = call.int("n")?;
+    mapped(call, |call, x| match order {
+        0 => digamma(call, x),
+        1..=20 => {
+            let s = call.number_beside(coremill_pt2::Argument::Float(order as f64 + 1.0), x)?;
+            let sum = zeta(call, &s, x)?;
+            let factorial: f64 = (1..=order).map(|factor| factor as f64).product();
+            call.times(&sum, if order % 2 == 0 { -factorial } else { factorial })
+        }
+        _ => refuse!("`polygamma` is lowered for orders 0 to 20, found {order}"),
+    })
 }

@@ -4,6 +4,7 @@ use coremill_pt2::{Argument, Size};
 
 use crate::bounds::{At, checked};
 use crate::decompose::call::{Call, Results, Tensor, one};
+use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
 use crate::decompose::words::{Maybe, list};
 use crate::error::{Refusal, refuse};
@@ -32,8 +33,7 @@ fn between_pixels(call: &mut Call<'_>, picture: &Tensor, rows: &Tensor, columns:
     let mut places = Vec::with_capacity(2);
     // Pixels are squares from -1 to 1 to the kernel.
     for (at, extent) in [(columns, width), (rows, height)] {
-        let scaled = call.times(at, 2.0 / extent as f64)?;
-        places.push(call.add_number(&scaled, 1.0 / extent as f64 - 1.0)?);
+        places.push(calc!(call, "at * (2 / extent) + (1 / extent - 1)", at, extent)?);
     }
     let grid = call.stack(&places, rows.rank())?;
     let given = [
@@ -84,14 +84,10 @@ fn roi_align(call: &mut Call<'_>) -> Results {
         }
         let total = (checked(count) * samples).get()?;
         let shares = call.count(&Size::Fixed(total), x.dtype)?;
-        let shares = call.add_number(&shares, 0.5)?;
-        let shares = call.times(&shares, 1.0 / total as f64)?;
-        let offsets = call.multiply(&length, &shares)?;
-        let at = call.add(&offsets, &start)?;
+        let formula = "length * ((shares + 0.5) * (1 / total)) + start";
+        let at = calc!(call, formula, length, shares, total, start)?;
         // Points more than one element outside count as zero.
-        let after = call.compare_number("ge", &at, Argument::Float(-1.0))?;
-        let before = call.compare_number("le", &at, Argument::Float(extent as f64))?;
-        let counts = call.logic("logical_and", &after, &before)?;
+        let counts = calc!(call, "at >= -1 & at <= extent", at, extent)?;
         inside.push(call.cast(&counts, x.dtype)?);
         lines.push(call.clamp(&at, Some(0.0), Some((extent - 1) as f64))?);
     }

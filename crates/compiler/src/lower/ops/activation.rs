@@ -14,23 +14,15 @@ use crate::lower::value::Lowered;
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.relu", relu),
-    all("aten.relu6", relu6),
     all("aten.gelu", gelu),
     all("aten.silu", |call| mapped(call, |builder, x| builder.unary(OpKind::Silu, x))),
-    all("aten.mish", |call| mapped(call, mish)),
     all("aten.elu", elu),
-    all("aten.celu", celu),
     all("aten.leaky_relu", leaky_relu),
-    all("aten.rrelu_with_noise_functional", rrelu),
     all("aten.prelu", prelu),
     all("aten.hardtanh", hardtanh),
     all("aten.hardsigmoid", |call| mapped(call, hardsigmoid)),
     all("aten.softplus", softplus),
-    all("aten.log_sigmoid", |call| mapped(call, log_sigmoid)),
-    all("aten.log_sigmoid_forward", log_sigmoid_forward),
     all("aten.glu", glu),
-    all("aten.alpha_dropout", |call| dropout(call, "train")),
-    all("aten.feature_alpha_dropout", |call| dropout(call, "train")),
     all("aten.native_dropout", native_dropout),
 ];
 
@@ -41,12 +33,6 @@ fn relu(call: &mut Call<'_, '_>) -> Results {
         DType::Bool => x,
         _ => call.binary(OpKind::Maximum, x, 0)?,
     };
-    call.give(y)
-}
-
-fn relu6(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let y = between(call, x, 0.0, 6.0)?;
     call.give(y)
 }
 
@@ -83,12 +69,6 @@ fn gelu(call: &mut Call<'_, '_>) -> Results {
     call.give(y)
 }
 
-fn mish(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let y = builder.unary(OpKind::Softplus, x)?;
-    let y = builder.unary(OpKind::Tanh, y)?;
-    builder.binary(OpKind::Mul, x, y)
-}
-
 fn raw_elu(builder: &mut Builder, x: ValueId, alpha: f32) -> Result<ValueId, Refusal> {
     builder.emit(OpKind::Elu, [("x", x.into()), ("alpha", alpha.into())])
 }
@@ -102,19 +82,15 @@ fn elu(call: &mut Call<'_, '_>) -> Results {
             return builder.times(y, scale);
         }
         let inner = builder.times(x, input_scale)?;
+        if alpha * input_scale == 1.0 {
+            // `celu`: what is above zero is scaled there and back.
+            let y = raw_elu(builder, inner, 1.0)?;
+            return builder.times(y, alpha * scale);
+        }
         let below = raw_elu(builder, inner, alpha)?;
         let positive = builder.binary(OpKind::Greater, x, 0.0_f32)?;
         let y = builder.select(positive, x, below)?;
         builder.times(y, scale)
-    })
-}
-
-fn celu(call: &mut Call<'_, '_>) -> Results {
-    let alpha = call.float("alpha")? as f32;
-    mapped(call, |builder, x| {
-        let inner = builder.times(x, 1.0 / alpha)?;
-        let y = raw_elu(builder, inner, 1.0)?;
-        builder.times(y, alpha)
     })
 }
 
@@ -124,15 +100,6 @@ fn slope(builder: &mut Builder, x: ValueId, alpha: f64) -> Result<ValueId, Refus
 
 fn leaky_relu(call: &mut Call<'_, '_>) -> Results {
     let alpha = call.float("negative_slope")?;
-    mapped(call, |builder, x| slope(builder, x, alpha))
-}
-
-fn rrelu(call: &mut Call<'_, '_>) -> Results {
-    if call.flag("training")? {
-        return Err(Refusal::new("`rrelu` draws random slopes while training")
-            .hint("export the model after `eval()`"));
-    }
-    let alpha = (call.float("lower")? + call.float("upper")?) / 2.0;
     mapped(call, |builder, x| slope(builder, x, alpha))
 }
 
@@ -193,20 +160,6 @@ fn softplus(call: &mut Call<'_, '_>) -> Results {
     })
 }
 
-fn log_sigmoid(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let y = builder.times(x, -1.0)?;
-    let y = builder.unary(OpKind::Softplus, y)?;
-    builder.times(y, -1.0)
-}
-
-fn log_sigmoid_forward(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let y = log_sigmoid(call, x)?;
-    let dtype = call.result_dtype()?;
-    // The second result is for the backward pass.
-    Ok(vec![Lowered::tensor(y, dtype), Lowered::Nothing])
-}
-
 fn glu(call: &mut Call<'_, '_>) -> Results {
     let x = call.tensor("self")?.value;
     let axis = call.axis("dim", call.rank(x))? as i32;
@@ -225,12 +178,6 @@ fn refuse_training(call: &mut Call<'_, '_>, train: &str) -> Result<(), Refusal> 
             .hint("export the model after `eval()`"));
     }
     Ok(())
-}
-
-fn dropout(call: &mut Call<'_, '_>, train: &str) -> Results {
-    refuse_training(call, train)?;
-    let x = call.tensor("input")?;
-    Ok(vec![Lowered::Tensor(x)])
 }
 
 fn native_dropout(call: &mut Call<'_, '_>) -> Results {

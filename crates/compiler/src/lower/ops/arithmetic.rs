@@ -27,15 +27,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.maximum", |call| extremum(call, OpKind::Maximum)),
     all("aten.minimum", |call| extremum(call, OpKind::Minimum)),
     all("aten.clamp", clamp),
-    all("aten.clamp_min", clamp),
-    all("aten.special_xlogy", |call| times_log(call, 0.0)),
-    all("aten.special_xlog1py", |call| times_log(call, 1.0)),
-    all("aten.logaddexp", |call| log_add_exp(call, 1.0)),
-    all("aten.logaddexp2", |call| log_add_exp(call, std::f32::consts::LN_2)),
-    all("aten.ldexp", load_exponent),
     all("aten.atan2", arctangent),
-    all("aten.copysign", copysign),
-    all("aten.xlogy", |call| times_log(call, 0.0)),
 ];
 
 /// Both operands in the type of the result, `bool`s as they are.
@@ -288,52 +280,6 @@ fn bounding(call: &Call<'_, '_>, bound: Operand) -> Result<Operand, Refusal> {
     })
 }
 
-/// `x · log(y + offset)`, zero where `x` is.
-fn times_log(call: &mut Call<'_, '_>, offset: f32) -> Results {
-    let (x, y) = (call.operand("self")?, call.operand("other")?);
-    let (x, y) = (call.operand_value(x, DType::Fp32)?, call.operand_value(y, DType::Fp32)?);
-    let log = call.log(y, offset)?;
-    let product = call.binary(OpKind::Mul, x, log)?;
-    let zero = call.binary(OpKind::Equal, x, 0.0_f32)?;
-    // Of NaN, torch makes NaN also where `x` is zero.
-    let number = call.binary(OpKind::Equal, y, y)?;
-    let zero = call.binary(OpKind::LogicalAnd, zero, number)?;
-    let z = call.select(zero, 0.0_f32, product)?;
-    call.give(z)
-}
-
-/// The logarithm of a sum of powers of which the exponents are given, to a base of which the logarithm is.
-fn log_add_exp(call: &mut Call<'_, '_>, log_base: f32) -> Results {
-    let (mut x, mut y) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    (x, y) = (call.times(x, log_base)?, call.times(y, log_base)?);
-    let z = call.log_add_exp(x, y)?;
-    let z = call.times(z, 1.0 / log_base)?;
-    call.give(z)
-}
-
-impl Builder {
-    /// `log(exp(x) + exp(y))`, in which nothing overflows.
-    pub(crate) fn log_add_exp(&mut self, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
-        let largest = self.binary(OpKind::Maximum, x, y)?;
-        let smallest = self.binary(OpKind::Minimum, x, y)?;
-        let gap = self.binary(OpKind::Sub, smallest, largest)?;
-        // Equal infinities have no gap.
-        let equal = self.binary(OpKind::Equal, x, y)?;
-        let gap = self.select(equal, 0.0_f32, gap)?;
-        let share = self.unary(OpKind::Exp, gap)?;
-        let above = self.log(share, 1.0)?;
-        self.binary(OpKind::Add, largest, above)
-    }
-}
-
-/// `self · 2^other`.
-fn load_exponent(call: &mut Call<'_, '_>) -> Results {
-    let (x, exponent) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    let factor = call.unary(OpKind::Exp2, exponent)?;
-    let z = call.binary(OpKind::Mul, x, factor)?;
-    call.give(z)
-}
-
 /// The type in which two operands meet.
 pub(crate) fn meeting(x: Operand, y: Operand) -> Result<DType, Refusal> {
     Ok(wider(x.core()?, y.core()?))
@@ -362,18 +308,4 @@ impl Builder {
         let turn = self.select(left, turn, 0.0_f32)?;
         self.binary(OpKind::Add, near, turn)
     }
-}
-
-fn copysign(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.operand("self")?, call.operand("other")?);
-    let magnitude = call.operand_in(x, DType::Fp32)?;
-    let magnitude = call.emit(OpKind::Abs, [("x", magnitude)])?;
-    let minus = call.binary(OpKind::Mul, magnitude, -1.0_f32)?;
-    if let Some(number) = y.known() {
-        return call.give(if number.is_sign_negative() { minus } else { magnitude });
-    }
-    let y = call.operand_value(y, DType::Fp32)?;
-    let negative = call.is_negative(y)?;
-    let z = call.select(negative, minus, magnitude)?;
-    call.give(z)
 }

@@ -31,8 +31,6 @@ pub(crate) const ROWS: &[Row] = &[
         let x = call.tensor("self")?.value;
         everywhere(call, x, true)
     }),
-    all("aten.isclose", is_close),
-    all("aten.signbit", sign_bit),
     all("aten.equal", whole_equal),
 ];
 
@@ -136,38 +134,6 @@ fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     }
     let magnitude = call.unary(OpKind::Abs, x.value)?;
     let z = call.binary(kind, magnitude, f32::INFINITY)?;
-    call.give(z)
-}
-
-/// Whether `|x − y| ≤ atol + rtol · |y|`; infinities are close to themselves only.
-fn is_close(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    let (relative, absolute) = (call.float("rtol")? as f32, call.float("atol")? as f32);
-    let equal = call.binary(OpKind::Equal, x, y)?;
-    let gap = call.binary(OpKind::Sub, x, y)?;
-    let gap = call.unary(OpKind::Abs, gap)?;
-    let allowed = call.unary(OpKind::Abs, y)?;
-    let allowed = call.binary(OpKind::Mul, allowed, relative)?;
-    let allowed = call.binary(OpKind::Add, allowed, absolute)?;
-    let near = call.binary(OpKind::LessEqual, gap, allowed)?;
-    let finite = call.binary(OpKind::Less, gap, f32::INFINITY)?;
-    let near = call.binary(OpKind::LogicalAnd, near, finite)?;
-    let mut z = call.binary(OpKind::LogicalOr, equal, near)?;
-    if call.flag("equal_nan")? {
-        let x = call.binary(OpKind::NotEqual, x, x)?;
-        let y = call.binary(OpKind::NotEqual, y, y)?;
-        let both = call.binary(OpKind::LogicalAnd, x, y)?;
-        z = call.binary(OpKind::LogicalOr, z, both)?;
-    }
-    call.give(z)
-}
-
-fn sign_bit(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    if call.dtype(x) == DType::Bool {
-        return everywhere(call, x, false);
-    }
-    let z = call.is_negative(x)?;
     call.give(z)
 }
 

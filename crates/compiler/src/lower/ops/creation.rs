@@ -17,8 +17,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.full", |call| of_sizes(call, Fill::Value("fill_value"))),
     all("aten.zeros", |call| of_sizes(call, Fill::Zeros)),
     all("aten.ones", |call| of_sizes(call, Fill::Ones)),
-    all("aten.new_empty", |call| of_sizes(call, Fill::Zeros)),
-    all("aten.new_empty_strided", |call| of_sizes(call, Fill::Zeros)),
     all("dim_order_ops._empty_dim_order", |call| of_sizes(call, Fill::Zeros)),
     all("aten.full_like", |call| like(call, Fill::Value("fill_value"))),
     all("aten.zeros_like", |call| like(call, Fill::Zeros)),
@@ -28,7 +26,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.scalar_tensor", scalar_tensor),
     all("aten.arange", arange),
     all("aten.range", arange),
-    all("aten.eye", eye),
     all("aten.tril", |call| triangle(call, true)),
     all("aten.one_hot", one_hot),
 ];
@@ -183,16 +180,6 @@ fn known_range(
     };
     let dtype = if dtype == DType::Fp32 { DType::Fp32 } else { DType::Int32 };
     let y = call.constant(Constant::by_size(dtype, &[count], bytes));
-    call.give(y)
-}
-
-fn eye(call: &mut Call<'_, '_>) -> Results {
-    let rows = call.int("n")?;
-    let columns = call.optional_int("m")?.unwrap_or(rows);
-    let (row, column) = row_and_column(call, rows, columns)?;
-    let same = call.binary(OpKind::Equal, row, column)?;
-    let result = call.result_dtype()?;
-    let y = call.cast_to(same, result)?;
     call.give(y)
 }
 

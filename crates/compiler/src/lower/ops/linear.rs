@@ -20,13 +20,9 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.mm", |call| binary(call, "self", "mat2", matmul)),
     all("aten._int_mm", integer_product),
     all("aten.bmm", |call| binary(call, "self", "mat2", matmul)),
-    all("aten.outer", |call| binary(call, "self", "vec2", outer)),
-    all("aten.ger", |call| binary(call, "self", "vec2", outer)),
     all("aten.addmm", |call| added(call, "mat1", "mat2", matmul)),
     all("aten._addmm_activation", added_and_activated),
     all("aten.baddbmm", |call| added(call, "batch1", "batch2", matmul)),
-    all("aten.addr", |call| added(call, "vec1", "vec2", outer)),
-    all("aten.linalg_vecdot", vecdot),
 ];
 
 /// What multiplies two tensors.
@@ -193,11 +189,6 @@ pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<Va
     }
 }
 
-fn outer(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
-    let column = builder.expand_dims(x, &[1])?;
-    builder.binary(OpKind::Mul, column, y)
-}
-
 /// A product of two tensors, in the element type of the result.
 fn binary(call: &mut Call<'_, '_>, left: &str, right: &str, multiply: Product) -> Results {
     // The arguments of some are called by other names.
@@ -218,18 +209,6 @@ pub(crate) fn multiplied(
 ) -> Result<ValueId, Refusal> {
     let (x, y) = (builder.cast_to(x.value, dtype)?, builder.cast_to(y.value, dtype)?);
     multiply(builder, x, y)
-}
-
-fn vecdot(call: &mut Call<'_, '_>) -> Results {
-    let (x, y) = (call.tensor("x")?, call.tensor("y")?);
-    let dtype = call.result_dtype()?;
-    let rank = call.rank(x.value).max(call.rank(y.value));
-    let axis = call.axis("dim", rank)?;
-    let summed = multiplied(call, x, y, dtype, |builder, x, y| {
-        let products = builder.binary(OpKind::Mul, x, y)?;
-        builder.reduced(OpKind::ReduceSum, products, &[axis], false)
-    })?;
-    call.give(summed)
 }
 
 /// `beta · self + alpha · product`.

@@ -7,7 +7,6 @@ mod attention;
 mod bitwise;
 mod cast;
 mod comparison;
-mod contraction;
 mod control_flow;
 mod convolution;
 mod creation;
@@ -48,7 +47,6 @@ pub(crate) const FAMILIES: &[&[Row]] = &[
     bitwise::ROWS,
     cast::ROWS,
     comparison::ROWS,
-    contraction::ROWS,
     control_flow::ROWS,
     convolution::ROWS,
     creation::ROWS,

@@ -27,8 +27,6 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.native_group_norm", group_norm),
     all("aten.rms_norm", rms_norm),
     all("aten._fused_rms_norm", rms_norm),
-    all("aten._weight_norm", weight_norm),
-    all("aten._weight_norm_interface", weight_norm),
 ];
 
 /// What is done to each channel: factor and offset, either of which may be missing.
@@ -464,31 +462,4 @@ fn machine_epsilon(dtype: ScalarType) -> f64 {
         ScalarType::Float64 => f64::EPSILON,
         _ => f64::from(f32::EPSILON),
     }
-}
-
-/// `v · g / |v|`, the norm over all axes but one, or over all of them.
-fn weight_norm(call: &mut Call<'_, '_>) -> Results {
-    let v = call.tensor("v")?.value;
-    let g = call.tensor("g")?.value;
-    let rank = call.rank(v);
-    let axes: Vec<_> = match call.known_int("dim")? {
-        -1 => (0..rank).collect(),
-        dim => {
-            let kept = crate::lower::call::normalized(dim, rank)?;
-            (0..rank).filter(|&axis| axis != kept).collect()
-        }
-    };
-    let norm = call.reduced(OpKind::ReduceL2Norm, v, &axes, true)?;
-    let factor = call.binary(OpKind::RealDiv, g, norm)?;
-    let y = call.binary(OpKind::Mul, v, factor)?;
-    let mut results = vec![Lowered::tensor(y, call.result_dtype()?)];
-    if call.node.outputs.len() > 1
-        && let Ok(meta) = call.result_tensor(1)
-    {
-        let sizes: Vec<_> =
-            meta.sizes.iter().map(|size| Int::Known(size.fixed().unwrap_or(-1))).collect();
-        let norm = call.reshape(norm, &sizes)?;
-        results.push(Lowered::tensor(norm, meta.dtype));
-    }
-    Ok(results)
 }

@@ -16,10 +16,8 @@ use crate::lower::row::{Row, all};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.cumsum", sums),
-    all("aten.logcumsumexp", log_sums),
     all("aten.cummax", |call| extremes(call, OpKind::Maximum)),
     all("aten.cummin", |call| extremes(call, OpKind::Minimum)),
-    all("aten.linalg_vander", powers),
 ];
 
 /// What is accumulated, in the type of the result, `bool`s as integers.
@@ -103,13 +101,6 @@ pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
     Ok(all)
 }
 
-fn log_sums(call: &mut Call<'_, '_>) -> Results {
-    let x = call.float_tensor("self")?;
-    let axis = call.axis("dim", call.rank(x))?;
-    let y = accumulated(call, x, axis, Builder::log_add_exp)?;
-    call.give(y)
-}
-
 fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let x = call.tensor("self")?;
     let value = match call.dtype(x.value) {
@@ -138,32 +129,4 @@ fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let best =
         if x.dtype == ScalarType::Bool { call.truthful_cast(best, DType::Bool)? } else { best };
     call.give_all(&[best, places])
-}
-
-/// The powers of each element from 0 on, side by side.
-fn powers(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("x")?;
-    let result = call.result_dtype()?;
-    let x = call.converted(x.value, x.dtype, result)?;
-    let Some(Some(count)) = call.result_sizes(0)?.last().copied() else {
-        refuse!("`N` is not known before the program runs");
-    };
-    let one = match call.dtype(x) {
-        DType::Int32 => Constant::int32(1),
-        _ => Constant::fp32(1.0),
-    };
-    let mut powers = vec![call.filled_like(x, one)?, x];
-    for exponent in 2..count as usize {
-        let half = exponent / 2;
-        powers.push(call.binary(OpKind::Mul, *powers.at(half)?, *powers.at(exponent - half)?)?);
-    }
-    powers.truncate(count as usize);
-    let axis = call.rank(x) as i32;
-    let y = match powers[..] {
-        [] => refuse!("gives no power of its elements; accepted are 1 and more"),
-        [only] => call.expand_dims(only, &[axis])?,
-        ref all => call.emit(OpKind::Stack, [("values", all.into()), ("axis", axis.into())])?,
-    };
-    let y = call.wrapped(y, result)?;
-    call.give(y)
 }

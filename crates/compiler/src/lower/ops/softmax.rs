@@ -16,12 +16,6 @@ pub(crate) const ROWS: &[Row] = &[
     some("aten.log_softmax", &["int"], |call| along(call, log_softmax)),
     all("aten.special_log_softmax", |call| along(call, log_softmax)),
     all("aten._log_softmax", |call| along(call, log_softmax)),
-    all("aten.softmin", |call| {
-        along(call, |builder, x, axis| {
-            let x = builder.times(x, -1.0)?;
-            softmax(builder, x, axis)
-        })
-    }),
 ];
 
 fn along(

@@ -16,9 +16,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.median", median),
     all("aten.nanmedian", nan_median),
     all("aten.isin", is_in),
-    all("aten.mode", mode),
     all("aten.quantile", quantile),
-    all("aten.histc", histogram),
     all("aten.bincount", bin_count),
     all("aten.bucketize", bucketize),
     all("aten.searchsorted", search_sorted),
@@ -168,46 +166,6 @@ fn is_in(call: &mut Call<'_, '_>) -> Results {
     call.give(y)
 }
 
-/// The element that is there most often, the smallest of several, and its last place.
-fn mode(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let rank = call.rank(x);
-    if rank == 0 || rank > 4 {
-        refuse!("`mode` is lowered for ranks 1 to 4, found {rank}");
-    }
-    let axis = call.axis("dim", rank)?;
-    let keep = call.flag("keepdim")?;
-    let number = match call.dtype(x) {
-        DType::Bool => call.cast(x, DType::Int32)?,
-        _ => x,
-    };
-    // Every element is compared with every other of its line, along an axis of their own.
-    let one = call.expand_dims(number, &[axis as i32 + 1])?;
-    let other = call.expand_dims(number, &[axis as i32])?;
-    let same = call.binary(OpKind::Equal, one, other)?;
-    let same = call.cast(same, DType::Int32)?;
-    let along = |axis: usize, keep| Axes { axes: vec![axis], keep };
-    let counts = call.reduce(OpKind::ReduceSum, same, &along(axis + 1, false))?;
-    let most = call.reduce(OpKind::ReduceMax, counts, &along(axis, true))?;
-    let frequent = call.binary(OpKind::Equal, counts, most)?;
-    let beyond = match call.dtype(number) {
-        DType::Int32 => i32::MAX.into(),
-        _ => f32::INFINITY.into(),
-    };
-    let beyond: crate::lower::builder::Arg = beyond;
-    let candidates = call.select(frequent, number, beyond)?;
-    let value = call.reduce(OpKind::ReduceMin, candidates, &along(axis, true))?;
-    let hit = call.binary(OpKind::Equal, number, value)?;
-    let extent = call.dim(x, axis)?;
-    let counting = call.counting(extent)?;
-    let axes: Vec<_> = (0..rank as i32).filter(|&other| other != axis as i32).collect();
-    let counting = call.expand_dims(counting, &axes)?;
-    let hits = call.select(hit, counting, 0)?;
-    let place = call.reduce(OpKind::ReduceMax, hits, &along(axis, keep))?;
-    let value = if keep { value } else { call.squeeze(value, &[axis as i32])? };
-    call.give_all(&[value, place])
-}
-
 /// Elements at known shares of the way from the smallest to the largest.
 fn quantile(call: &mut Call<'_, '_>) -> Results {
     let x = call.float_tensor("self")?;
@@ -286,41 +244,6 @@ fn at_share(
         }
         _ => refuse!("interpolation `{mode}` is unknown"),
     }
-}
-
-/// How many elements fall into each of several bins of the same width.
-fn histogram(call: &mut Call<'_, '_>) -> Results {
-    let x = call.float_tensor("self")?;
-    let bins = call.known_int("bins")?;
-    let (low, high) = (call.float("min")? as f32, call.float("max")? as f32);
-    let x = flattened(call, x)?;
-    let (low, high): (crate::lower::builder::Arg, crate::lower::builder::Arg) = if low == high {
-        // Bounds that are the same stand for those of the elements.
-        let all = Axes { axes: vec![0], keep: false };
-        let lowest = call.reduce(OpKind::ReduceMin, x, &all)?;
-        let highest = call.reduce(OpKind::ReduceMax, x, &all)?;
-        (lowest.into(), highest.into())
-    } else {
-        (low.into(), high.into())
-    };
-    let above = call.binary(OpKind::GreaterEqual, x, low.clone())?;
-    let below = call.binary(OpKind::LessEqual, x, high.clone())?;
-    let inside = call.binary(OpKind::LogicalAnd, above, below)?;
-    let span = call.binary(OpKind::Sub, high, low.clone())?;
-    let offset = call.binary(OpKind::Sub, x, low)?;
-    let scaled = call.binary(OpKind::Mul, offset, bins as f32)?;
-    let place = call.binary(OpKind::RealDiv, scaled, span)?;
-    let place = call.unary(OpKind::Floor, place)?;
-    // The upper bound belongs to the last bin.
-    let place = call.binary(OpKind::Minimum, place, (bins - 1) as f32)?;
-    let place = call.select(inside, place, -1.0_f32)?;
-    let place = call.expand_dims(place, &[1])?;
-    let numbers: Vec<f32> = (0..bins).map(|bin| bin as f32).collect();
-    let numbers = call.float_constant(&[bins as u64], &numbers);
-    let hit = call.binary(OpKind::Equal, place, numbers)?;
-    let hit = call.cast(hit, DType::Fp32)?;
-    let y = call.reduce(OpKind::ReduceSum, hit, &Axes { axes: vec![0], keep: false })?;
-    call.give(y)
 }
 
 fn bin_count(call: &mut Call<'_, '_>) -> Results {

@@ -5,18 +5,16 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use crate::error::{Refusal, refuse};
+use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
+use crate::lower::row::{Row, all, some};
 
 pub(crate) const ROWS: &[Row] = &[
     all("aten.abs", abs),
     all("aten.neg", neg),
     all("aten.sign", sign),
     all("aten.exp", |call| plain(call, OpKind::Exp)),
-    all("aten.exp2", |call| plain(call, OpKind::Exp2)),
-    all("aten.special_exp2", |call| plain(call, OpKind::Exp2)),
     all("aten.sqrt", |call| plain(call, OpKind::Sqrt)),
     all("aten.sin", |call| plain(call, OpKind::Sin)),
     all("aten.cos", |call| plain(call, OpKind::Cos)),
@@ -30,24 +28,16 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.atanh", |call| plain(call, OpKind::Atanh)),
     all("aten.erf", |call| plain(call, OpKind::Erf)),
     all("aten.sigmoid", |call| plain(call, OpKind::Sigmoid)),
-    all("aten.special_erfc", |call| mapped(call, erfc)),
     all("aten.log", |call| mapped(call, |b, x| b.log(x, 0.0))),
     all("aten.log1p", |call| mapped(call, |b, x| b.log(x, 1.0))),
-    all("aten.log2", |call| mapped(call, |b, x| log_to(b, x, std::f32::consts::LOG2_E))),
-    all("aten.log10", |call| mapped(call, |b, x| log_to(b, x, std::f32::consts::LOG10_E))),
     all("aten.rsqrt", |call| mapped(call, Builder::rsqrt)),
     all("aten.reciprocal", |call| mapped(call, Builder::reciprocal)),
-    all("aten.special_sinc", |call| mapped(call, sinc)),
     all("aten.square", square),
     all("aten.ceil", |call| whole(call, |b, x| b.unary(OpKind::Ceil, x))),
     all("aten.floor", |call| whole(call, |b, x| b.unary(OpKind::Floor, x))),
     all("aten.trunc", |call| whole(call, Builder::trunc)),
-    all("aten.round", round),
-    all("aten.nan_to_num", nan_to_num),
+    some("aten.round", &["default"], |call| whole(call, |b, x| b.unary(OpKind::Round, x))),
     all("aten.asinh", |call| mapped(call, Builder::asinh)),
-    all("aten.acosh", |call| mapped(call, acosh)),
-    all("aten.expm1", |call| mapped(call, expm1)),
-    all("aten.logit", logit),
 ];
 
 /// A function of floats; integers become floats first.
@@ -99,25 +89,6 @@ impl Builder {
     }
 }
 
-fn erfc(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let erf = builder.unary(OpKind::Erf, x)?;
-    builder.binary(OpKind::Sub, 1.0_f32, erf)
-}
-
-/// The logarithm to a base of which the natural logarithm is `1 / factor`.
-fn log_to(builder: &mut Builder, x: ValueId, factor: f32) -> Result<ValueId, Refusal> {
-    let log = builder.log(x, 0.0)?;
-    builder.times(log, factor)
-}
-
-fn sinc(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let angle = builder.times(x, std::f32::consts::PI)?;
-    let sine = builder.unary(OpKind::Sin, angle)?;
-    let ratio = builder.binary(OpKind::RealDiv, sine, angle)?;
-    let zero = builder.binary(OpKind::Equal, x, 0.0_f32)?;
-    builder.select(zero, 1.0_f32, ratio)
-}
-
 fn neg(call: &mut Call<'_, '_>) -> Results {
     let x = call.tensor("self")?;
     let y = if call.dtype(x.value) == DType::Int32 {
@@ -152,54 +123,6 @@ fn square(call: &mut Call<'_, '_>) -> Results {
     call.give(y)
 }
 
-/// To the nearest whole number or decimal, ties to the even one.
-fn round(call: &mut Call<'_, '_>) -> Results {
-    let decimals = if call.has("decimals") { call.known_int("decimals")? } else { 0 };
-    whole(call, |builder, x| {
-        let scale = 10_f64.powi(decimals.unsigned_abs().min(38) as i32) as f32;
-        let (up, down) = match decimals {
-            0 => return builder.unary(OpKind::Round, x),
-            1.. => (OpKind::Mul, OpKind::RealDiv),
-            _ => (OpKind::RealDiv, OpKind::Mul),
-        };
-        let scaled = builder.binary(up, x, scale)?;
-        let rounded = builder.unary(OpKind::Round, scaled)?;
-        builder.binary(down, rounded, scale)
-    })
-}
-
-/// The largest finite number of a type of floats.
-pub(crate) fn largest_finite(dtype: ScalarType) -> f32 {
-    match dtype {
-        ScalarType::Float16 => 65504.0,
-        ScalarType::BFloat16 => f32::from_bits(0x7f7f_0000),
-        _ => f32::MAX,
-    }
-}
-
-fn nan_to_num(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?;
-    if call.dtype(x.value) != DType::Fp32 {
-        return call.give(x.value);
-    }
-    let for_nan = call.optional_float("nan")?.unwrap_or(0.0) as f32;
-    let (above, below) = (call.optional_float("posinf")?, call.optional_float("neginf")?);
-    let number = call.binary(OpKind::Equal, x.value, x.value)?;
-    let y = call.select(number, x.value, for_nan)?;
-    let largest = largest_finite(x.dtype);
-    if above.is_none() && below.is_none() {
-        let y = call.clip(y, -largest, largest)?;
-        return call.give(y);
-    }
-    let above = above.map_or(largest, |above| above as f32);
-    let below = below.map_or(-largest, |below| below as f32);
-    let highest = call.binary(OpKind::Equal, x.value, f32::INFINITY)?;
-    let y = call.select(highest, above, y)?;
-    let lowest = call.binary(OpKind::Equal, x.value, f32::NEG_INFINITY)?;
-    let y = call.select(lowest, below, y)?;
-    call.give(y)
-}
-
 impl Builder {
     /// `√(x² + 1)` without squares of large numbers: the larger of |x| and 1, times what the smaller one adds.
     fn asinh(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
@@ -216,35 +139,4 @@ impl Builder {
         let sign = self.unary(OpKind::Sign, x)?;
         self.binary(OpKind::Mul, log, sign)
     }
-}
-
-/// `log(x + √(x − 1) · √(x + 1))`, in which nothing is squared.
-fn acosh(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let below = builder.binary(OpKind::Sub, x, 1.0_f32)?;
-    let below = builder.unary(OpKind::Sqrt, below)?;
-    let above = builder.binary(OpKind::Add, x, 1.0_f32)?;
-    let above = builder.unary(OpKind::Sqrt, above)?;
-    let root = builder.binary(OpKind::Mul, below, above)?;
-    let sum = builder.binary(OpKind::Add, x, root)?;
-    builder.log(sum, 0.0)
-}
-
-fn expm1(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    let power = builder.unary(OpKind::Exp, x)?;
-    builder.binary(OpKind::Sub, power, 1.0_f32)
-}
-
-/// `log(x / (1 − x))`, of `x` between `eps` and `1 − eps`.
-fn logit(call: &mut Call<'_, '_>) -> Results {
-    let mut x = call.float_tensor("self")?;
-    if let Some(epsilon) = call.optional_float("eps")? {
-        if !(0.0..=0.5).contains(&epsilon) {
-            refuse!("`eps` of `logit` is {epsilon}; from 0 to 0.5 is accepted");
-        }
-        x = call.clip(x, epsilon as f32, (1.0 - epsilon) as f32)?;
-    }
-    let rest = call.binary(OpKind::Sub, 1.0_f32, x)?;
-    let odds = call.binary(OpKind::RealDiv, x, rest)?;
-    let y = call.log(odds, 0.0)?;
-    call.give(y)
 }

@@ -3,17 +3,16 @@
 use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 
-use super::{as_numbers, gathered, wrapped};
+use super::{as_numbers, gathered};
 use crate::bounds::At;
 use crate::error::Refusal;
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
-use crate::lower::ops::shape::{Range, mapped, sliced, to_sizes};
+use crate::lower::ops::shape::{Range, mapped, sliced};
 use crate::lower::row::{Row, all};
-use crate::lower::value::Int;
 
 pub(super) const ROWS: &[Row] =
-    &[all("aten.gather", gather), all("aten.take", take), all("aten.index_select", index_select)];
+    &[all("aten.gather", gather), all("aten.index_select", index_select)];
 
 /// The elements at indices that stand beside the tensor along an axis.
 pub(super) fn gathered_along(
@@ -48,16 +47,6 @@ fn gather(call: &mut Call<'_, '_>) -> Results {
             }
         }
         gathered_along(call, x, indices, axis)
-    })
-}
-
-fn take(call: &mut Call<'_, '_>) -> Results {
-    let indices = call.tensor("index")?.value;
-    mapped(call, "self", |call, x| {
-        let flat = to_sizes(call, x, &[Int::Known(-1)])?;
-        let extent = call.dim(flat, 0)?;
-        let indices = wrapped(call, indices, extent)?;
-        gathered(call, flat, indices, 0)
     })
 }
 

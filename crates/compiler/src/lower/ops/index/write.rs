@@ -5,11 +5,11 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::tensor::Indices;
-use super::{constant_ints, progression, wrapped, written_along};
+use super::{constant_ints, progression, written_along};
 use crate::bounds::At;
 use crate::error::{Refusal, refuse};
 use crate::lower::call::{Call, Results};
-use crate::lower::ops::shape::{Range, expanded, full, replaced, to_sizes};
+use crate::lower::ops::shape::{Range, expanded, full, replaced};
 use crate::lower::row::{Row, all, some};
 use crate::lower::value::Int;
 
@@ -17,11 +17,8 @@ pub(super) const ROWS: &[Row] = &[
     some("aten.index_put", &["default", "hacked_twin"], index_put),
     all("aten._index_put_impl", index_put),
     all("aten._unsafe_index_put", index_put),
-    all("aten.put", put_in_rows),
     all("aten.index_add", index_add),
     all("aten.index_copy", index_copy),
-    some("aten.index_fill", &["int_Scalar"], index_fill),
-    some("aten.index_fill", &["int_Tensor"], index_fill),
     all("aten.index_reduce", index_reduce),
 ];
 
@@ -114,23 +111,6 @@ fn put(
     written_along(call, x, place, values, axis, mode)
 }
 
-/// Values written at indices into all elements in a row.
-fn put_in_rows(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let dims = call.dims(x)?;
-    let flat = to_sizes(call, x, &[Int::Known(-1)])?;
-    let indices = call.tensor("index")?.value;
-    let indices = to_sizes(call, indices, &[Int::Known(-1)])?;
-    let extent = call.dim(flat, 0)?;
-    let indices = wrapped(call, indices, extent)?;
-    let source = call.tensor("source")?.value;
-    let source = to_sizes(call, source, &[Int::Known(-1)])?;
-    let mode = if call.flag("accumulate")? { "add" } else { "update" };
-    let written = written_along(call, flat, indices, source, 0, mode)?;
-    let y = to_sizes(call, written, &dims)?;
-    call.give(y)
-}
-
 /// `self`, the axis, indices as a vector, and `source` in the type of `self`; all of rank 1 at least.
 fn along_axis(call: &mut Call<'_, '_>) -> Result<(ValueId, usize, ValueId), Refusal> {
     let x = call.tensor("self")?.value;
@@ -177,23 +157,6 @@ fn index_copy(call: &mut Call<'_, '_>) -> Results {
     let (x, axis, indices) = along_axis(call)?;
     let source = source(call, x, axis)?;
     let y = put(call, x, indices, source, axis, "update")?;
-    give_like_self(call, y)
-}
-
-fn index_fill(call: &mut Call<'_, '_>) -> Results {
-    let (x, axis, indices) = along_axis(call)?;
-    let extent = call.dim(x, axis)?;
-    let indices = wrapped(call, indices, extent)?;
-    let argument = call.argument("value")?;
-    let dtype = call.dtype(x);
-    let value = match call.lowered(argument)? {
-        crate::lower::value::Lowered::Tensor(value) => call.cast(value.value, dtype)?,
-        _ => {
-            let value = call.float("value")?;
-            full(call, &[], dtype, value)?
-        }
-    };
-    let y = put(call, x, indices, value, axis, "update")?;
     give_like_self(call, y)
 }
 

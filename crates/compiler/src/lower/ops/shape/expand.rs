@@ -17,19 +17,12 @@ use crate::lower::value::Int;
 pub(super) const ROWS: &[Row] = &[
     all("aten.expand", expand),
     all("aten.expand_copy", expand),
-    all("aten.expand_as", expand_as),
     all("aten.repeat", |call| repeat(call, "repeats")),
     some("aten.repeat_interleave", &["Tensor"], interleaved_places),
 ];
 
 fn expand(call: &mut Call<'_, '_>) -> Results {
     let sizes = call.int_list("size")?;
-    mapped(call, "self", |call, x| expanded_to_result(call, x, &sizes))
-}
-
-fn expand_as(call: &mut Call<'_, '_>) -> Results {
-    let other = call.tensor("other")?.value;
-    let sizes = call.dims(other)?;
     mapped(call, "self", |call, x| expanded_to_result(call, x, &sizes))
 }
 

@@ -27,7 +27,6 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.roll", roll),
     all("aten.pixel_shuffle", pixel_shuffle),
     all("aten.pixel_unshuffle", pixel_unshuffle),
-    all("aten.native_channel_shuffle", channel_shuffle),
 ];
 
 fn permute(call: &mut Call<'_, '_>) -> Results {
@@ -193,20 +192,5 @@ fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Results {
     sizes.push(call.mul_ints(channels, Int::Known(factor * factor))?);
     sizes.extend([rows, columns]);
     let y = resized(call, shuffled, &sizes)?;
-    call.give(y)
-}
-
-fn channel_shuffle(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
-    let groups = call.int("groups")?;
-    let dims = call.dims(x)?;
-    let [batch, channels, ref rest @ ..] = dims[..] else {
-        refuse!("a tensor of rank {} has no channels", dims.len());
-    };
-    let each = call.floor_div_ints(channels, groups)?;
-    let rest = call.product(rest)?;
-    let parts = to_sizes(call, x, &[batch, groups, each, rest])?;
-    let shuffled = call.transpose(parts, &[0, 2, 1, 3])?;
-    let y = resized(call, shuffled, &dims)?;
     call.give(y)
 }

@@ -20,15 +20,10 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.reshape", |call| view(call, "shape")),
     all("aten._reshape_alias", |call| view(call, "size")),
     all("aten._reshape_copy", |call| view(call, "size")),
-    some("aten.flatten", &["using_ints"], flatten),
-    some("aten.unflatten", &["int"], unflatten),
     all("aten.squeeze", squeeze),
     all("aten.squeeze_copy", squeeze),
     all("aten.unsqueeze", unsqueeze),
     all("aten.unsqueeze_copy", unsqueeze),
-    some("aten.atleast_1d", &["default"], |call| at_least(call, 1)),
-    some("aten.atleast_2d", &["default"], |call| at_least(call, 2)),
-    some("aten.atleast_3d", &["default"], |call| at_least(call, 3)),
     all("aten.contiguous", unchanged),
     all("aten.clone", unchanged),
     all("aten.alias", unchanged),
@@ -44,43 +39,6 @@ fn unchanged(call: &mut Call<'_, '_>) -> Results {
 fn view(call: &mut Call<'_, '_>, name: &str) -> Results {
     let sizes = call.int_list(name)?;
     mapped(call, "self", |call, x| resized(call, x, &sizes))
-}
-
-fn flatten(call: &mut Call<'_, '_>) -> Results {
-    mapped(call, "self", |call, x| {
-        let rank = call.rank(x);
-        let (start, end) = (call.axis("start_dim", rank)?, call.axis("end_dim", rank)?);
-        if rank == 0 {
-            return call.expand_dims(x, &[0]);
-        }
-        if start > end {
-            refuse!("axes {start} to {end} are none to flatten");
-        }
-        let before = (0..start).map(|axis| call.dim(x, axis)).collect::<Result<Vec<_>, _>>();
-        let mut sizes = before?;
-        sizes.push(Int::Known(-1));
-        for axis in end + 1..rank {
-            sizes.push(call.dim(x, axis)?);
-        }
-        resized(call, x, &sizes)
-    })
-}
-
-fn unflatten(call: &mut Call<'_, '_>) -> Results {
-    let parts = call.int_list("sizes")?;
-    mapped(call, "self", |call, x| {
-        let rank = call.rank(x);
-        let axis = call.axis("dim", rank)?;
-        let mut sizes = Vec::new();
-        for before in 0..axis {
-            sizes.push(call.dim(x, before)?);
-        }
-        sizes.extend(&parts);
-        for after in axis + 1..rank {
-            sizes.push(call.dim(x, after)?);
-        }
-        resized(call, x, &sizes)
-    })
 }
 
 fn squeeze(call: &mut Call<'_, '_>) -> Results {
@@ -106,28 +64,6 @@ fn unsqueeze(call: &mut Call<'_, '_>) -> Results {
         let at = normalized(call.known_int("dim")?, call.rank(x) + 1)? as i32;
         call.expand_dims(x, &[at])
     })
-}
-
-fn at_least(call: &mut Call<'_, '_>, rank: usize) -> Results {
-    mapped(call, "self", |call, x| filled_up(call, x, rank))
-}
-
-/// A tensor with axes of one element up to a rank of 1, 2 or 3, in the places where torch puts them.
-pub(super) fn filled_up(
-    builder: &mut Builder,
-    x: ValueId,
-    rank: usize,
-) -> Result<ValueId, Refusal> {
-    let axes: &[i32] = match (builder.rank(x), rank) {
-        (0, 1) => &[0],
-        (0, 2) => &[0, 1],
-        (0, 3) => &[0, 1, 2],
-        (1, 2) => &[0],
-        (1, 3) => &[0, 2],
-        (2, 3) => &[2],
-        _ => &[],
-    };
-    builder.expand_dims(x, axes)
 }
 
 /// The bits of one type read as another; Core ML has no bits to look at, only ranges of integers.

@@ -29,8 +29,6 @@ pub(super) const ROWS: &[Row] = &[
     all("aten.unsafe_split_with_sizes", |call| split_sizes(call, "split_sizes")),
     all("aten.chunk", chunk),
     all("aten.unsafe_chunk", chunk),
-    some("aten.unbind", &["int"], unbind),
-    some("aten.unbind_copy", &["int"], unbind),
     some("aten.tensor_split", &["tensor_indices_or_sections"], split_by_tensor),
 ];
 
@@ -383,14 +381,6 @@ fn one_by_one(
         begin = end;
     }
     Ok(parts)
-}
-
-fn unbind(call: &mut Call<'_, '_>) -> Results {
-    mapped_to_all(call, "self", |call, x| {
-        let axis = call.axis("dim", call.rank(x))?;
-        let count = parts(call) as i64;
-        (0..count).map(|at| taken_at(call, x, axis, Int::Known(at))).collect()
-    })
 }
 
 /// A tensor without axes says how many parts there are, which the program has noted, too; a vector says where each

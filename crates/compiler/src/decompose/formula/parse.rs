@@ -1,0 +1,156 @@
+//! The text of a formula as a tree.
+//!
+//! ```text
+//! formula := (NAME "=" term ";")* term ("," term)*
+//! term    := term OPERATOR term | "-" term | "!" term | NAME | NUMBER | NAME "(" term, ... ")" | "(" term ")"
+//! ```
+//!
+//! Operators bind as in Rust, and `^` is a power: `|`, `&`, comparisons, `+ -`, `* / %`, `- !`, `^`. Each is a function
+//! with a name, like those that are called by theirs.
+
+use crate::bounds::take;
+use crate::error::{Refusal, refuse};
+
+/// Nesting of terms.
+const MAX_DEPTH: usize = 64;
+
+/// What stands in a formula.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Term<'a> {
+    Number(&'a str),
+    Name(&'a str),
+    Call(&'a str, Vec<Term<'a>>),
+}
+
+/// A formula: names and what they stand for, and the results.
+pub(super) struct Formula<'a> {
+    pub(super) names: Vec<(&'a str, Term<'a>)>,
+    pub(super) results: Vec<Term<'a>>,
+}
+
+/// Operators between two terms: how they are written, what they are called, and how tightly they bind.
+const OPERATORS: [(&str, &str, u8); 14] = [
+    ("|", "logical_or", 1),
+    ("&", "logical_and", 2),
+    ("==", "eq", 3),
+    ("!=", "ne", 3),
+    ("<=", "le", 3),
+    (">=", "ge", 3),
+    ("<", "lt", 3),
+    (">", "gt", 3),
+    ("+", "add", 4),
+    ("-", "sub", 4),
+    ("*", "mul", 5),
+    ("/", "div", 5),
+    ("%", "remainder", 5),
+    ("^", "pow", 7),
+];
+
+/// How tightly signs bind.
+const SIGN: u8 = 6;
+
+impl<'a> Formula<'a> {
+    pub(super) fn parse(text: &'a str) -> Result<Formula<'a>, Refusal> {
+        let mut parts = text.split(';').collect::<Vec<_>>();
+        let result = parts.pop().unwrap_or_default();
+        let named = |part: &'a str| match part.split_once('=') {
+            Some((name, term)) => Ok((name.trim(), take(&mut terms(term)?, 0)?)),
+            None => refuse!("the formula `{part}` has no name"),
+        };
+        let names = parts.into_iter().map(named).collect::<Result<_, Refusal>>()?;
+        Ok(Formula { names, results: terms(result)? })
+    }
+}
+
+fn terms(text: &str) -> Result<Vec<Term<'_>>, Refusal> {
+    let mut reader = Reader { rest: text.trim() };
+    let mut terms = vec![reader.term(0, MAX_DEPTH)?];
+    while reader.take(",") {
+        terms.push(reader.term(0, MAX_DEPTH)?);
+    }
+    if !reader.rest.is_empty() {
+        refuse!("the formula `{text}` goes on after its end: `{}`", reader.rest);
+    }
+    Ok(terms)
+}
+
+/// What is left of a text.
+struct Reader<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    /// Takes a sign off the front, if it is there.
+    fn take(&mut self, sign: &str) -> bool {
+        match self.rest.strip_prefix(sign) {
+            Some(rest) => self.rest = rest.trim_start(),
+            None => return false,
+        }
+        true
+    }
+
+    /// Takes off what is made of such letters.
+    fn word(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest.trim_start();
+        word
+    }
+
+    /// A term of operators that bind more tightly than `least`.
+    fn term(&mut self, least: u8, depth: usize) -> Result<Term<'a>, Refusal> {
+        let mut left = self.operand(depth)?;
+        while let Some((sign, name, strength)) =
+            OPERATORS.into_iter().find(|(sign, ..)| self.rest.starts_with(sign))
+            && strength > least
+        {
+            self.take(sign);
+            left = Term::Call(name, vec![left, self.term(strength, depth)?]);
+        }
+        Ok(left)
+    }
+
+    fn operand(&mut self, depth: usize) -> Result<Term<'a>, Refusal> {
+        let Some(depth) = depth.checked_sub(1) else {
+            refuse!("a formula is nested more than {MAX_DEPTH} deep");
+        };
+        for (sign, name) in [("-", "neg"), ("!", "logical_not")] {
+            if self.take(sign) {
+                return Ok(Term::Call(name, vec![self.term(SIGN, depth)?]));
+            }
+        }
+        if self.take("(") {
+            let inner = self.term(0, depth)?;
+            self.expect(")")?;
+            return Ok(inner);
+        }
+        if self.rest.starts_with(|letter: char| letter.is_ascii_digit()) {
+            let is_part = |letter: char| letter.is_ascii_digit() || ".e_".contains(letter);
+            let number = self.word(is_part);
+            if number.ends_with('e') && self.rest.starts_with('-') {
+                refuse!("`{number}` has a negative exponent; write a decimal");
+            }
+            return Ok(Term::Number(number));
+        }
+        let name = self.word(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+        if name.is_empty() {
+            refuse!("a term of a formula is missing before `{}`", self.rest);
+        }
+        if !self.take("(") {
+            return Ok(Term::Name(name));
+        }
+        let mut arguments = vec![self.term(0, depth)?];
+        while self.take(",") {
+            arguments.push(self.term(0, depth)?);
+        }
+        self.expect(")")?;
+        Ok(Term::Call(name, arguments))
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<(), Refusal> {
+        match self.take(sign) {
+            true => Ok(()),
+            false => refuse!("a formula lacks `{sign}` before `{}`", self.rest),
+        }
+    }
+}
