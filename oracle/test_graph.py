@@ -344,12 +344,12 @@ def test_decoders_answer_as_transformers_does(kind, tmp_path):
             (directory / "config.json").write_text((tmp_path / "config.json").read_text())
             (tmp_path / "quantized.safetensors").rename(directory / "model.safetensors")
             expected = logits(type(model).from_pretrained(directory).eval())
-            cost = abs(expected - plain).max() / abs(plain).max()
+            cost = distance(expected, plain)
             print(f"{kind} in {scheme}: quantization costs {cost:.1e}")
             assert cost < COST[scheme], f"{scheme} costs {cost:.1e}"
         printed = example("decoders", tmp_path / "config.json", tmp_path / weights, *tokens)
         found = numpy.array([[float(x) for x in line.split()] for line in printed.splitlines()])
         assert found.shape == expected.shape
-        drift = abs(found - expected).max() / abs(expected).max()
+        drift = distance(found, expected)
         print(f"{kind} from {weights}: {drift:.1e} from transformers")
         assert drift < STATE_DRIFT, f"{weights}: differs by {drift:.1e}"

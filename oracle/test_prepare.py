@@ -17,6 +17,7 @@ from torch.export import Dim
 from torch.utils import _pytree
 
 from oracle.conftest import ROOT, TARGET
+from oracle.distance import within
 from oracle.interpret import Interpreter, flat_inputs
 
 T = torch.randn
@@ -520,17 +521,17 @@ def test_prepared_programs(name: str, tmp_path: Path, built: None) -> None:
     results = [value for kind, _, value in found if kind == "user"]
     assert len(results) == len(want)
     for ours, theirs in zip(results, want, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert within(ours, theirs, relative=1e-4, absolute=1e-5)
     written = {(kind, name): value for kind, name, value in found if kind != "user"}
     state = dict(module.named_parameters()) | dict(module.named_buffers())
     kinds = {"parameter_mutation": dict(module.named_parameters()), "buffer_mutation": dict(module.named_buffers())}
     for key, theirs in state.items():
         ours = next((value for (kind, target), value in written.items() if target == key and key in kinds.get(kind, {})), tensors[key])
-        torch.testing.assert_close(ours.detach(), theirs.detach(), rtol=1e-4, atol=1e-5)
+        assert within(ours.detach(), theirs.detach(), relative=1e-4, absolute=1e-5)
     for spec, theirs in zip(user_inputs, leaves(eager), strict=True):
         ours = written.get(("user_input_mutation", spec.arg.name))
         before = arguments[user_inputs.index(spec)]
-        torch.testing.assert_close(before if ours is None else ours, theirs, rtol=1e-4, atol=1e-5)
+        assert within(before if ours is None else ours, theirs, relative=1e-4, absolute=1e-5)
 
     if name in BANNED:
         return
@@ -583,4 +584,4 @@ def test_quantized_weights_are_taken_apart(kind: str, tmp_path: Path, built: Non
     assert "0.weight" not in {name for _, name, _, _ in prepared["inputs"]}
     assert prepared["tensors"]["0.weight.qdata"]["sizes"] == [32, 64]
     [(_, _, found)] = Interpreter(prepared, tensors).run([x])
-    torch.testing.assert_close(found, module(x), rtol=1e-4, atol=1e-5)
+    assert within(found, module(x), relative=1e-4, absolute=1e-5)

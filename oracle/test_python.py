@@ -18,9 +18,10 @@ from executorch import exir
 from torch import nn
 
 import coremill
+from oracle.distance import within
 from oracle.test_pt2 import CASES, exported
 
-TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
+TOLERANCE = {"relative": 1e-3, "absolute": 1e-3}
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ROOT / "docs"
 
@@ -125,7 +126,7 @@ def test_subclass_tensors_come_as_their_parts(tmp_path: Path) -> None:
     assert isinstance(in_memory, dict)
     assert in_memory == made(tmp_path / "model.pt2", tmp_path / "archive.mlpackage", tmp_path / "model.pt2")
     found = coremill.convert(form, precision="fp32").predict({"input": x})
-    torch.testing.assert_close(next(iter(found.values())), module(x), **TOLERANCE)
+    assert within(next(iter(found.values())), module(x), **TOLERANCE)
 
 
 def test_predictions_are_those_of_torch() -> None:
@@ -135,13 +136,13 @@ def test_predictions_are_those_of_torch() -> None:
     expected = form.module()(x).detach()
     (found,) = model.predict({"x": x}).values()
     assert isinstance(found, torch.Tensor)
-    torch.testing.assert_close(found, expected, **TOLERANCE)
+    assert within(found, expected, **TOLERANCE)
     # Not contiguous, of another type, by keyword, and as a list.
     strided = np.asfortranarray(x.numpy().astype(np.float64))
     for given in (strided, x.numpy(), x.numpy().tolist()):
         (found,) = model.predict(x=given).values()
         assert isinstance(found, np.ndarray)
-        np.testing.assert_allclose(found, expected.numpy(), **TOLERANCE)
+        assert within(found, expected.numpy(), **TOLERANCE)
     found[0, 0] = 7.0
     (again,) = model.predict(x=x.numpy()).values()
     assert again[0, 0] != 7.0
@@ -173,25 +174,25 @@ def test_states_persist_and_are_read_and_set(tmp_path: Path) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3) / 8
     model.predict(x=x)
     (second,) = model.predict(x=x).values()
-    np.testing.assert_allclose(second, x * 4, **TOLERANCE)
+    assert within(second, x * 4, **TOLERANCE)
     ((name, total),) = model.states.items()
-    np.testing.assert_allclose(total, x * 2, **TOLERANCE)
+    assert within(total, x * 2, **TOLERANCE)
     apart = model.session()
     (first,) = apart.predict(x=x).values()
-    np.testing.assert_allclose(first, x * 2, **TOLERANCE)
+    assert within(first, x * 2, **TOLERANCE)
     model.set_state(name, total * 0 + 1)
     (third,) = model.predict(x=x).values()
-    np.testing.assert_allclose(third, (x + 1) * 2, **TOLERANCE)
+    assert within(third, (x + 1) * 2, **TOLERANCE)
     model.reset()
     assert not model.states[name].any()
     coremill.lower(form).save(tmp_path / "model.pte")
     method = coremill.load(tmp_path / "model.pte").method("forward")
     method(torch.from_numpy(x))
     found = method(torch.from_numpy(x))
-    torch.testing.assert_close(found, torch.from_numpy(x * 4), rtol=1e-2, atol=1e-2)
+    assert within(found, torch.from_numpy(x * 4), relative=1e-2, absolute=1e-2)
     assert len(method.states) == 1
     method.reset()
-    np.testing.assert_allclose(method(x), x * 2, rtol=1e-2, atol=1e-2)
+    assert within(method(x), x * 2, relative=1e-2, absolute=1e-2)
 
 
 def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:
     lowered = coremill.lower({"forward": form, "second": form}, constant_methods={"vocabulary": 32000}, target="ios18")
     assert sorted(lowered.methods) == ["forward", "second", "vocabulary"]
     x = torch.rand(1, 1, 8, 8) - 0.3
-    torch.testing.assert_close(lowered.method("second")(x), form.module()(x).detach(), rtol=2e-2, atol=2e-2)
+    assert within(lowered.method("second")(x), form.module()(x).detach(), relative=2e-2, absolute=2e-2)
     assert lowered.method("vocabulary")() is not None
     (path,) = lowered.extract(tmp_path / "models")
     assert coremill.check(path).ok and coremill.check(lowered).ok
@@ -219,10 +220,10 @@ def test_weights_are_compressed(tmp_path: Path) -> None:
     small, report = coremill.compress(model, linear="int8")
     assert report["bytes_after"] < report["bytes_before"] * 0.6
     (found,) = small.predict(input=x).values()
-    torch.testing.assert_close(found, module(x).detach(), rtol=5e-2, atol=2e-2)
+    assert within(found, module(x).detach(), relative=5e-2, absolute=2e-2)
     assert all(weight["form"] for weight in report["weights"] if len(weight["shape"]) == 2)
     lowered, _ = coremill.compress(coremill.lower(form, target="ios18"), palettize=6, rules=[{"name": "*2*", "keep": True}])
-    torch.testing.assert_close(lowered.method()(x), module(x).detach(), rtol=0.2, atol=5e-2)
+    assert within(lowered.method()(x), module(x).detach(), relative=0.2, absolute=5e-2)
     with pytest.raises(coremill.Error, match="int5"):
         coremill.compress(model, linear="int5")
     with pytest.raises(coremill.OptionError, match="unknown field"):
@@ -242,7 +243,7 @@ def test_weights_fit_a_budget() -> None:
         limit = size if isinstance(size, int) else whole / 2.5
         assert 0.4 * limit < report["bytes_after"] <= limit
         (found,) = small.predict(input=x).values()
-        torch.testing.assert_close(found, module(x).detach(), rtol=0.2, atol=0.1)
+        assert within(found, module(x).detach(), relative=0.2, absolute=0.1)
     coarse, fine = (coremill.compress(model, target_snr=decibels)[1] for decibels in (15, 40))
     assert coarse["bytes_after"] < fine["bytes_after"] < whole
     assert all(weight["snr"] is None or weight["snr"] >= 15 for weight in coarse["weights"] if weight["form"])
@@ -264,7 +265,7 @@ def test_programs_are_quantized() -> None:
     for given in forms:
         model, report = coremill.quantize(form, "int8-static", given, output_names=["y"])
         assert "\"dequantize\"" in json.dumps(model.inspect())
-        torch.testing.assert_close(model.predict(input=x)["y"], module(x).detach(), rtol=0.1, atol=0.1)
+        assert within(model.predict(input=x)["y"], module(x).detach(), relative=0.1, absolute=0.1)
         assert report["samples"] == 8 and report["model_db"] > 15 and model.target == report["target"] == "ios17"
         reports.append(dict(report))
     assert reports[0] == reports[1] == reports[2]
@@ -275,7 +276,7 @@ def test_programs_are_quantized() -> None:
     assert report["model_db"] is None and report["samples"] == 0
     rules = [{"op": "conv", "keep": True}, {"module": "4", "recipe": "int8-weight-only"}]
     lowered, report = coremill.quantize(form, "int8-static", samples, output="program", rules=rules)
-    torch.testing.assert_close(lowered.method()(x), module(x).detach(), rtol=0.1, atol=0.1)
+    assert within(lowered.method()(x), module(x).detach(), relative=0.1, absolute=0.1)
     assert {layer["op"]: layer["recipe"] for layer in report["layers"]}["linear"] == "int8-weight-only", report
     for call, message in (
         (lambda: coremill.quantize(form, "int3"), "int4-per-group"),
@@ -332,7 +333,7 @@ def test_weights_are_quantized_while_a_program_is_converted(tmp_path: Path) -> N
     assert bytes_of[1] < 0.6 * bytes_of[0]
     x = np.random.default_rng(1).random((3, 64), np.float32)
     (one,), (two,) = plain.predict(input=x).values(), quantized.predict(input=x).values()
-    np.testing.assert_allclose(one, two, rtol=5e-2, atol=2e-2)
+    assert within(one, two, relative=5e-2, absolute=2e-2)
     coremill.lower(form, quantization=json.dumps(options)).save(tmp_path / "small.pte")
     coremill.lower(form).save(tmp_path / "plain.pte")
     assert (tmp_path / "small.pte").stat().st_size < 0.7 * (tmp_path / "plain.pte").stat().st_size

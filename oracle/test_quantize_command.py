@@ -13,6 +13,7 @@ from torch import nn
 
 from oracle import conversion
 from oracle.conftest import Command
+from oracle.distance import within
 from oracle.programs import loads_in_coremltools
 
 #: Samples of one call: the network takes batches.
@@ -137,7 +138,7 @@ def test_programs(
             found.append(next(iter(file.values())))
     assert reports[0]["layers"] == reports[1]["layers"]
     assert reports[0]["target"] == reports[1]["target"]
-    numpy.testing.assert_allclose(found[0], found[1], atol=1e-5)
+    assert within(found[0], found[1], relative=1e-7, absolute=1e-5)
 
 
 def test_partitions_are_quantized(coremill: Command, tmp_path: Path) -> None:
@@ -269,7 +270,7 @@ def test_pictures_are_samples(coremill: Command, coremill_fails: Command, tmp_pa
         report = json.loads(coremill(*common, "-o", package, "--samples", tmp_path / folder, *scaled))
         assert report["samples"] == 2
         reports.append([one["model_db"] for one in report["layers"]])
-    numpy.testing.assert_allclose(reports[0], reports[1], atol=0.5)
+    assert within(numpy.array(reports[0]), numpy.array(reports[1]), relative=1e-7, absolute=0.5)
     told = coremill_fails(*common, "-o", tmp_path / "m.mlpackage", "--samples", tmp_path / "pictures", "--std", "0")
     assert "no deviation of 0" in told
 

@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch.fx.experimental.optimization import fuse
 
+from oracle.distance import distance
+
 from .entry import Call, Source, varied
 from .weights import BATCH_NORMS
 
@@ -226,6 +228,4 @@ def difference(left: list[numpy.ndarray], right: list[numpy.ndarray]) -> float:
     if any(one.shape != other.shape for one, other in pairs):
         return 1.0
     pairs = [pair for pair in pairs if pair[0].dtype.kind == "f"] or pairs
-    return min(
-        float(numpy.abs(one.astype(float) - other).max() / max(numpy.abs(other).max(), 1e-30)) for one, other in pairs
-    )
+    return min(distance(one.astype(float), other.astype(float), 1e-30) for one, other in pairs)
