@@ -6,6 +6,7 @@ overtones and noise. The error is the one of `test_engine_models`.
 """
 
 import importlib.util
+import os
 import sys
 import types
 from pathlib import Path
@@ -15,7 +16,8 @@ import onnxruntime
 import pytest
 import torch
 
-from oracle.conftest import Command
+from oracle import device
+from oracle.conftest import ROOT, Command
 from oracle.test_engine_models import error, run
 
 PITCHES = 360
@@ -93,3 +95,10 @@ def crepe(size: str) -> torch.nn.Module:
     network = module.Crepe(size)
     network.load_state_dict(torch.load(source / f"assets/{size}.pth", map_location="cpu", weights_only=True))
     return network.eval()
+
+
+@pytest.mark.parametrize("name", ["accumulator-ios18", "adapters-ios18", "small_numbers-ios26"])
+def test_the_engines_half_of_the_check_on_a_device(name: str) -> None:
+    """States, several functions, integers of 8 bits: what the check asks the engine, so that a Mac finds it sound."""
+    package = ROOT / f"crates/mil/tests/packages/{name}.mlpackage"
+    assert device.judge(os.environ["COREMILL"], package, True) == ""
