@@ -12,6 +12,10 @@ pub(crate) struct Editor {
     writers: Vec<Option<usize>>,
     /// The nodes that read a slot, once for each time that they do.
     readers: Vec<Vec<usize>>,
+    /// Which of its inputs each of these readers reads the slot by.
+    ports: Vec<Vec<usize>>,
+    /// Where each input of a node stands among the readers of its slot, so that one of many is found at once.
+    seats: Vec<Vec<usize>>,
     /// Whether a slot is read by the region's outputs or by regions inside.
     escapes: Vec<bool>,
 }
@@ -25,6 +29,8 @@ impl Editor {
             nodes: Vec::new(),
             writers: Vec::new(),
             readers: Vec::new(),
+            ports: Vec::new(),
+            seats: vec![Vec::new(); region.nodes.len()],
             escapes: Vec::new(),
         };
         editor.reserve(graph);
@@ -96,10 +102,12 @@ impl Editor {
         for slot in &node.outputs {
             self.writers[slot.index()] = None;
         }
-        for slot in node.inputs.iter().filter_map(Operand::slot) {
-            let readers = &mut self.readers[slot.index()];
-            if let Some(at) = readers.iter().position(|&reader| reader == index) {
-                readers.swap_remove(at);
+        for (input, slot) in read_slots(&node) {
+            let at = self.seats[index][input];
+            let (readers, ports) = (&mut self.readers[slot], &mut self.ports[slot]);
+            (readers.swap_remove(at), ports.swap_remove(at));
+            if let (Some(&moved), Some(&port)) = (readers.get(at), ports.get(at)) {
+                self.seats[moved][port] = at;
             }
         }
         Some(node)
@@ -121,6 +129,7 @@ impl Editor {
             }
         }
         self.reserve(graph);
+        self.seats.insert(index, Vec::new());
         self.note(index, &node);
         self.nodes.insert(index, Some(node));
     }
@@ -129,6 +138,7 @@ impl Editor {
         let count = graph.slots.len().max(self.writers.len());
         self.writers.resize(count, None);
         self.readers.resize(count, Vec::new());
+        self.ports.resize(count, Vec::new());
         self.escapes.resize(count, false);
     }
 
@@ -136,11 +146,21 @@ impl Editor {
         for slot in &node.outputs {
             self.writers[slot.index()] = Some(index);
         }
-        for slot in node.inputs.iter().filter_map(Operand::slot) {
-            self.readers[slot.index()].push(index);
+        let mut seats = vec![0; node.inputs.len()];
+        for (input, slot) in read_slots(node) {
+            seats[input] = self.readers[slot].len();
+            self.readers[slot].push(index);
+            self.ports[slot].push(input);
         }
+        self.seats[index] = seats;
         for region in node.regions() {
             region.reads(&mut |slot| self.escapes[slot.index()] = true);
         }
     }
+}
+
+/// The inputs of a node that read slots, and the indices of these.
+fn read_slots(node: &Node) -> impl Iterator<Item = (usize, usize)> {
+    let slots = node.inputs.iter().map(Operand::slot).enumerate();
+    slots.filter_map(|(input, slot)| Some((input, slot?.index())))
 }
