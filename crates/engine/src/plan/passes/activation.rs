@@ -14,14 +14,18 @@ pub(crate) fn activation<'n>(
 ) -> Option<(Activation, &'n Operand)> {
     let kind = node.operation()?;
     let activation = parameters(source, graph, node, |call| {
-        let both =
-            |make: fn(f32, f32) -> Activation| Ok(make(call.float("alpha")?, call.float("beta")?));
+        // Kernels choose among numbers; what a parameter that is none does is left to the definition.
+        let number = |name| match call.float(name)? {
+            number if number.is_nan() => fail!("`{name}` is not a number"),
+            number => Ok(number),
+        };
+        let both = |make: fn(f32, f32) -> Activation| Ok(make(number("alpha")?, number("beta")?));
         Ok(match kind {
             OpKind::Relu => Activation::Relu,
             OpKind::Relu6 => Activation::Clamp { low: 0.0, high: 6.0 },
             OpKind::Clip => both(|low, high| Activation::Clamp { low, high })?,
-            OpKind::LeakyRelu => Activation::LeakyRelu { alpha: call.float("alpha")? },
-            OpKind::Elu => Activation::Elu { alpha: call.float("alpha")? },
+            OpKind::LeakyRelu => Activation::LeakyRelu { alpha: number("alpha")? },
+            OpKind::Elu => Activation::Elu { alpha: number("alpha")? },
             OpKind::Sigmoid => Activation::Sigmoid,
             OpKind::SigmoidHard => both(|alpha, beta| Activation::HardSigmoid { alpha, beta })?,
             OpKind::Silu => Activation::Silu,
