@@ -9,7 +9,7 @@ use super::join::joined;
 use super::reshape::to_sizes;
 use super::slice::{Range, sliced};
 use super::write::full;
-use crate::bounds::At;
+use crate::bounds::{At, checked, created};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::call::{Call, Results};
@@ -299,6 +299,10 @@ fn mirrored_integers(
     let Some(extent) = builder.extents(x).at(axis)?.map(|extent| extent as i64) else {
         refuse!("mirrors integers along an axis of unknown extent");
     };
+    if extent == 0 {
+        refuse!("pads an axis without elements by its own elements");
+    }
+    created(&[(checked(before) + extent + after).get()?])?;
     let source = |place: i64| match mode {
         Mode::Reflect if place < 0 => -place,
         Mode::Reflect if place >= extent => 2 * (extent - 1) - place,
