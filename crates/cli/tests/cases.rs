@@ -5,6 +5,7 @@
 //! repeated; they are stored before they are read, as torch stores them.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -172,6 +173,33 @@ fn mutated_inputs_are_refused() {
 #[test]
 fn ordinary_inputs_do_what_they_should() {
     judge(ORDINARY);
+}
+
+/// The file is sparse: neither the disk nor memory may be asked for what its length says.
+#[test]
+fn a_text_that_is_too_long_is_refused_before_it_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = File::create(directory.path().join("long.mil")).expect("a file");
+    (&file).write_all(b"program(1.3)\n").expect("a beginning");
+    file.set_len(200 << 30).expect("a sparse file");
+    for command in ["check {}", "run {} --random 1"] {
+        let output = run(command, "long.mil", directory.path());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1), "`{command}` ends with {}", output.status);
+        assert!(text.contains("long.mil is longer than 1073741824 bytes"), "{text}");
+    }
+}
+
+/// Inputs that a report was asked to run on are not left out in silence.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_report_on_inputs_that_are_no_arrays_fails() {
+    let directory = tempfile::tempdir().expect("a directory");
+    place("int4_linear.pt2", directory.path());
+    let output = run("report {} -i /dev/zero -o page.html", "int4_linear.pt2", directory.path());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && text.contains("/dev/zero"), "{text}");
+    assert!(!directory.path().join("page.html").exists());
 }
 
 #[test]

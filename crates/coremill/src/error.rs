@@ -127,8 +127,7 @@ impl Error {
     pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
         let hint = error.remedy().map(str::to_owned);
         let kind = if error.is_of_input() { ErrorKind::Argument } else { ErrorKind::Run };
-        Error { hint, ..Error::new(error.to_string()).kinded(kind) }
-            .caused_by(error.clone())
+        Error { hint, ..Error::new(error.to_string()).kinded(kind) }.caused_by(error.clone())
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {

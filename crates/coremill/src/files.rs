@@ -168,7 +168,12 @@ impl Opened {
 }
 
 fn open_text(path: &Path) -> Result<(Model, Listing), Error> {
-    let mut file = File::open(path).map_err(|error| Error::io("read", path, &error))?;
+    let io = |error| Error::io("read", path, &error);
+    let mut file = File::open(path).map_err(io)?;
+    // Before anything is read: a sparse file costs nothing to make.
+    if file.metadata().map_err(io)?.len() > MAX_TEXT_BYTES {
+        return Err(too_long(path));
+    }
     parse_text(&mut file, path, &directory_of(path))
 }
 
@@ -184,6 +189,10 @@ pub fn read_text(
     Ok(Opened { model, source: Some(Source { path: path.clone(), listing }), path })
 }
 
+fn too_long(path: &Path) -> Error {
+    Error::new(format!("{} is longer than {MAX_TEXT_BYTES} bytes", path.display()))
+}
+
 fn parse_text(
     from: &mut dyn Read,
     path: &Path,
@@ -193,8 +202,7 @@ fn parse_text(
     let read = from.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::io("read", path, &error))?;
     if bytes.len() as u64 > MAX_TEXT_BYTES {
-        let message = format!("{} is longer than {MAX_TEXT_BYTES} bytes", path.display());
-        return Err(Error::new(message));
+        return Err(too_long(path));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -200,6 +200,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     let other = compare::side(&compared, path, made, Precision::Faithful, from)?;
     match compare::perform(&compared, reference, other, progress) {
         Ok(compared) => compared.add_drift(&mut page),
+        Err(failure) if args.random.is_some() || !args.inputs.is_empty() => return Err(failure),
         // Without sample inputs there is nothing to run on.
         Err(failure) => page.finding(Finding {
             severity: Severity::Note,
