@@ -207,8 +207,9 @@ impl Program {
     }
 }
 
-/// Runs a program on every instruction set that there is, with one thread and with three, and compares.
-fn check(text: &str, input: &[usize], step: f32, tolerance: f32) {
+/// Runs a program on every instruction set that there is, with one thread and with three, and compares. The labels of
+/// what ran on codes.
+fn check(text: &str, input: &[usize], step: f32, tolerance: f32) -> Vec<String> {
     let program =
         text::parse(text, &text::NoWeights).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let model = model::describe(program).unwrap_or_else(|error| panic!("{error}"));
@@ -216,6 +217,7 @@ fn check(text: &str, input: &[usize], step: f32, tolerance: f32) {
     let mut draw = Draw(5);
     let floats: Vec<f32> =
         (0..input.iter().product()).map(|_| draw.between(-4000, 4000) as f32 / 1000.0).collect();
+    let mut ran = Vec::new();
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         for threads in [1, 3] {
             let options = LoadOptions { threads, isa: Some(isa), ..LoadOptions::default() };
@@ -247,8 +249,12 @@ fn check(text: &str, input: &[usize], step: f32, tolerance: f32) {
             }
             let labels: Vec<_> = spans.iter().map(|span| span.label.as_str()).collect();
             assert!(labels.iter().any(|label| label.contains("int8")), "{labels:?}\n{text}");
+            ran.extend(
+                labels.iter().filter(|label| label.contains("int8")).map(|&label| label.to_owned()),
+            );
         }
     }
+    ran
 }
 
 fn programs() -> u64 {
@@ -337,6 +343,71 @@ fn linear_layers_of_codes() {
         let y = program.activation(&y, &result);
         let y = program.steps(&y, &result, 0.25);
         check(&program.finish(&shape, &y), &shape, 0.25, 1.0);
+    }
+}
+
+#[test]
+fn products_and_concatenations_of_codes() {
+    let mut ran = Vec::new();
+    for seed in 0..programs() {
+        let mut program = Program::new(seed + 4000);
+        let shape = vec![2, program.draw.one(&[1, 4, 19]), 6, 5];
+        let x = program.steps("x", &shape, 0.03125);
+        // What a convolution gives has its channels last.
+        let (windows, channels) = match program.draw.chance() {
+            true => program.convolution(&x, &shape),
+            false => (program.floats(&shape, &format!("tanh(x = {x})")), shape.clone()),
+        };
+        let windows = program.steps(&windows, &channels, 0.0625);
+        let (y, result) = match program.draw.below(4) {
+            0 => {
+                let result = [&[2, shape[1] + channels[1]][..], &channels[2..]].concat();
+                let fits = channels[2..] == shape[2..];
+                let (parts, result) = match fits {
+                    true => (format!("{x}, {windows}"), result),
+                    false => (format!("{x}, {x}, {x}"), vec![2, 3 * shape[1], 6, 5]),
+                };
+                let call = format!(
+                    "concat(values = ({parts}), axis = int32(1), interleave = bool(false))"
+                );
+                (program.floats(&result, &call), result)
+            }
+            1 => {
+                let axis = program.draw.one(&[0usize, 2, 3]);
+                let mut result = channels.clone();
+                result[axis] *= 2;
+                let other = program.floats(&channels, &format!("sigmoid(x = {windows})"));
+                let other = program.steps(&other, &channels, 0.0078125);
+                let call = format!(
+                    "concat(values = ({windows}, {other}), axis = int32({axis}), interleave = bool(false))"
+                );
+                (program.floats(&result, &call), result)
+            }
+            2 => {
+                let other = program.floats(&channels, &format!("sigmoid(x = {windows})"));
+                let other = program.steps(&other, &channels, 0.0078125);
+                (program.floats(&channels, &format!("mul(x = {windows}, y = {other})")), channels)
+            }
+            _ => {
+                let flat = vec![2, channels[1], 1, 1];
+                let call = format!(
+                    "reduce_mean(x = {windows}, axes = tensor<int32, [2]>([2, 3]), keep_dims = bool(true))"
+                );
+                let gate = program.floats(&flat, &call);
+                let gate = program.steps(&gate, &flat, 0.015625);
+                let (left, right) = match program.draw.chance() {
+                    true => (&windows, &gate),
+                    false => (&gate, &windows),
+                };
+                (program.floats(&channels, &format!("mul(x = {left}, y = {right})")), channels)
+            }
+        };
+        let y = program.activation(&y, &result);
+        let y = program.steps(&y, &result, 0.125);
+        ran.extend(check(&program.finish(&shape, &y), &shape, 0.125, 2.0));
+    }
+    for label in ["concat int8", "mul int8"] {
+        assert!(ran.iter().any(|ran| ran.starts_with(label)), "no `{label}`");
     }
 }
 

@@ -81,6 +81,22 @@ loops! {
         }
     }
 
+    fn multiply_some(
+        left: &[u8],
+        right: &[u8],
+        target: &mut [u8],
+        left_zero: i32,
+        right_zero: i32,
+        zero: f32,
+        scaling: Multiple,
+    ) {
+        for ((to, &left), &right) in target.iter_mut().zip(left).zip(right) {
+            let product = (i32::from(left) - left_zero) * (i32::from(right) - right_zero);
+            let scaled = product as f32 * scaling.factor;
+            *to = byte(scaled.max(scaling.low).min(scaling.high).round_ties_even() + zero);
+        }
+    }
+
     fn larger(source: &[u8], target: &mut [u8]) {
         for (to, &code) in target.iter_mut().zip(source) {
             *to = (*to).max(code);
@@ -215,6 +231,98 @@ pub fn add(
     each(isa, pool, target.len(), target, |range, target| {
         let (left, right) = (&left[range.clone()], &right[range]);
         add_some(isa, left, right, target, i32::from(left_zero), f32::from(zero), *sum);
+    });
+}
+
+/// How products of codes become codes: `(left - its zero) · (right - its zero) · factor`, between integral bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multiple {
+    /// What products are multiplied by.
+    pub factor: f32,
+    /// What results are at least.
+    pub low: f32,
+    /// What they are at most.
+    pub high: f32,
+}
+
+/// Multiplies codes `[images, pixels, channels]` by others `[images, channels]`, each with its code of zero; `zero` is
+/// that of the results. Tensors of the same shape are one image of one pixel.
+///
+/// # Panics
+/// Where lengths are not those of the extents, or the machine does not have the instructions.
+pub fn times(
+    isa: Isa,
+    pool: &Pool,
+    [images, pixels, channels]: [usize; 3],
+    (left, left_zero): (&[u8], u8),
+    (right, right_zero): (&[u8], u8),
+    scaling: &Multiple,
+    target: &mut [u8],
+    zero: u8,
+) {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    assert_eq!(left.len(), target.len(), "lengths are the same");
+    assert_eq!(left.len(), images * pixels * channels, "codes fit the extents");
+    assert_eq!(right.len(), images * channels, "codes fit the extents");
+    let (left_zero, right_zero) = (i32::from(left_zero), i32::from(right_zero));
+    let part = channels.min(GRAIN);
+    let parts = channels.div_ceil(part.max(1));
+    let target = SharedMut::new(target);
+    pool.run_ranges(images * pixels * parts, (GRAIN / part.max(1)).max(1), |tasks| {
+        for task in tasks {
+            let (row, first) = (task / parts, task % parts * part);
+            let last = channels.min(first + part);
+            let (at, factors) = (row * channels, row / pixels * channels);
+            // SAFETY: no two tasks have the same elements.
+            #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+            let target = unsafe { target.part(at + first..at + last) };
+            let (left, right) =
+                (&left[at + first..at + last], &right[factors + first..factors + last]);
+            multiply_some(
+                isa,
+                left,
+                right,
+                target,
+                left_zero,
+                right_zero,
+                f32::from(zero),
+                *scaling,
+            );
+        }
+    });
+}
+
+/// Puts runs of codes behind one another: of each source as many as it says, `rows` times, as its table has them.
+///
+/// # Panics
+/// Where sources have fewer codes, or the target has not room for all.
+pub fn join(
+    pool: &Pool,
+    rows: usize,
+    sources: &[(&[u8], usize, Option<&Table>)],
+    target: &mut [u8],
+) {
+    let row: usize = sources.iter().map(|(_, run, _)| run).sum();
+    let target = SharedMut::new(&mut target[..rows * row]);
+    pool.run_ranges(rows, (GRAIN / row.max(1)).max(1), |rows| {
+        for at in rows {
+            // SAFETY: no two tasks have the same row.
+            #[expect(unsafe_code, reason = "tasks write disjoint parts of one slice")]
+            let mut target = unsafe { target.part(at * row..(at + 1) * row) };
+            for (source, run, table) in sources {
+                let source = &source[at * run..(at + 1) * run];
+                let (to, rest) = target.split_at_mut(*run);
+                match table {
+                    None => to.copy_from_slice(source),
+                    Some(table) => {
+                        for (to, &code) in to.iter_mut().zip(source) {
+                            *to = table[usize::from(code)];
+                        }
+                    }
+                }
+                target = rest;
+            }
+        }
     });
 }
 

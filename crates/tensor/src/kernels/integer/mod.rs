@@ -22,7 +22,8 @@ mod weights;
 
 pub use channels::{ChannelTarget, ChannelWeights, convolve_channels};
 pub use elements::{
-    Steps, Table, add, dequantize, look_up, maximum, mean, permute, quantize, quantize_to_last,
+    Multiple, Steps, Table, add, dequantize, join, look_up, maximum, mean, permute, quantize,
+    quantize_to_last, times,
 };
 pub use pieces::Pieces;
 pub use product::{Rows, multiply};

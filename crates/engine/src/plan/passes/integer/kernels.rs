@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use coremill_tensor::kernels::integer::{self, Steps, Sum, Table, codes, codes_mut};
+use coremill_tensor::kernels::integer::{self, Multiple, Steps, Sum, Table, codes, codes_mut};
 
 use super::super::super::kernel::{Cost, Kernel, Machine};
 use super::numbers::{Affine, Bounds};
@@ -114,6 +114,40 @@ kernel!(Add, "add int8", (own, machine, inputs, output) {
     let left = (left, own.left_zero);
     integer::add(machine.isa, &machine.pool, left, right, &own.sum, target, own.zero);
 }, |own| 3 * own.count);
+
+/// The products of two tensors, or of each pixel and its image.
+pub(super) struct Multiply {
+    /// Images, pixels and channels.
+    pub(super) extents: [usize; 3],
+    pub(super) zeros: [u8; 2],
+    pub(super) scaling: Multiple,
+    pub(super) zero: u8,
+}
+
+kernel!(Multiply, "mul int8", (own, machine, inputs, output) {
+    let [images, pixels, channels] = own.extents;
+    let left = &codes(inputs[0].floats()?)[..images * pixels * channels];
+    let right = &codes(inputs[1].floats()?)[..images * channels];
+    let target = &mut codes_mut(output)[..left.len()];
+    let (left, right) = ((left, own.zeros[0]), (right, own.zeros[1]));
+    let (isa, pool) = (machine.isa, &machine.pool);
+    integer::times(isa, pool, own.extents, left, right, &own.scaling, target, own.zero);
+}, |own| 3 * own.extents.iter().product::<usize>());
+
+/// Several tensors, one behind the other along an axis.
+pub(super) struct Join {
+    pub(super) rows: usize,
+    /// How many codes of each make a row, and what becomes of them where scales differ.
+    pub(super) parts: Vec<(usize, Option<Box<Table>>)>,
+}
+
+kernel!(Join, "concat int8", (own, machine, inputs, output) {
+    let mut sources = Vec::with_capacity(inputs.len());
+    for (input, (run, table)) in inputs.iter().zip(&own.parts) {
+        sources.push((codes(input.floats()?), *run, table.as_deref()));
+    }
+    integer::join(&machine.pool, own.rows, &sources, codes_mut(output));
+}, |own| 2 * own.rows * own.parts.iter().map(|(run, _)| run).sum::<usize>());
 
 /// The largest code under each window.
 pub(super) struct Maximum {

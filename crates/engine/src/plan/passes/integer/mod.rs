@@ -17,11 +17,13 @@
 //! |---|---|
 //! | `products` | convolutions and linear layers, from the operation to the kernel |
 //! | `numbers` | scales and zero points, and weights as integers |
+//! | `several` | concatenations and products of elements |
 //! | `kernels` | the other kernels |
 
 mod kernels;
 mod numbers;
 mod products;
+mod several;
 
 use std::collections::HashMap;
 
@@ -90,9 +92,29 @@ enum Pending {
     /// A product that has not been written.
     Product(Box<Product>),
     Sum(Coded, Coded, Bounds),
+    Times(Coded, Coded, Bounds),
+    /// Tensors, and the axis along which they lie behind one another.
+    Join(Vec<Coded>, usize, Bounds),
     Mean(Coded, Bounds),
     /// A function of a code, by its value for each.
     Function(Coded, Box<Array>),
+}
+
+impl Pending {
+    /// This, with results within bounds.
+    fn within(self, next: Bounds) -> Pending {
+        match self {
+            Pending::Product(mut product) => {
+                product.bounds = product.bounds.then(next);
+                Pending::Product(product)
+            }
+            Pending::Sum(left, right, bounds) => Pending::Sum(left, right, bounds.then(next)),
+            Pending::Times(left, right, bounds) => Pending::Times(left, right, bounds.then(next)),
+            Pending::Join(parts, axis, bounds) => Pending::Join(parts, axis, bounds.then(next)),
+            Pending::Mean(coded, bounds) => Pending::Mean(coded, bounds.then(next)),
+            Pending::Function(..) => self,
+        }
+    }
 }
 
 /// A node to be.
@@ -209,27 +231,23 @@ impl<'l, 'w> Lowering<'l, 'w> {
         if let Some((bounds, x)) = clamp(self.work, node)
             && let Some(slot) = x.slot()
         {
-            match self.pending.get_mut(&slot) {
-                Some(Pending::Product(product)) => {
-                    product.bounds = product.bounds.then(bounds);
-                    let product = self.pending.remove(&slot);
-                    self.pending.extend(product.map(|product| (output, product)));
-                    return Ok(true);
-                }
-                Some(&mut Pending::Sum(left, right, before)) => {
-                    self.pending.remove(&slot);
-                    self.pending.insert(output, Pending::Sum(left, right, before.then(bounds)));
-                    return Ok(true);
-                }
-                Some(&mut Pending::Mean(coded, before)) => {
+            match self.pending.get(&slot) {
+                Some(&Pending::Mean(coded, before)) => {
                     self.pending.insert(output, Pending::Mean(coded, before.then(bounds)));
                     return Ok(false);
                 }
                 Some(Pending::Function(..)) | None => {}
+                Some(_) => {
+                    let pending = self.pending.remove(&slot);
+                    self.pending.extend(pending.map(|pending| (output, pending.within(bounds))));
+                    return Ok(true);
+                }
             }
         }
-        if let Some(sum) = self.sum(editor, node, output) {
-            self.pending.insert(output, sum);
+        let several = self.sum(editor, node, output);
+        let several = several.or_else(|| self.times(editor, node, output));
+        if let Some(several) = several.or_else(|| self.join(editor, node, output)) {
+            self.pending.insert(output, several);
             return Ok(true);
         }
         if let Some(pending) = self.elementwise(node, output) {
@@ -321,6 +339,12 @@ impl<'l, 'w> Lowering<'l, 'w> {
             }
             Some(Pending::Sum(left, right, bounds)) => {
                 self.write_sum(editor, node.op, output, [left, right], bounds, affine)
+            }
+            Some(Pending::Times(left, right, bounds)) => {
+                self.write_times(node.op, output, [left, right], bounds, affine)
+            }
+            Some(Pending::Join(parts, axis, bounds)) => {
+                self.write_join(node.op, output, (parts, axis), bounds, affine)
             }
             Some(Pending::Mean(coded, bounds)) => {
                 self.write_mean(node.op, output, coded, bounds, affine)
