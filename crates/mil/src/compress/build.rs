@@ -143,7 +143,9 @@ impl Builder<'_> {
     /// Floats of the weight's type.
     fn floats(&self, shape: &[u64], numbers: &[f32]) -> Constant {
         let source = Source::of(self.weight);
-        let mut bytes = Vec::with_capacity(numbers.len() * 4);
+        // Models of many small blocks have many scales, which are kept: no room is left behind them.
+        let width = if source.is_half() { 2 } else { 4 };
+        let mut bytes = Vec::with_capacity(numbers.len() * width);
         numbers.iter().for_each(|&number| source.push(number, &mut bytes));
         Constant::by_size(self.weight.dtype, shape, bytes)
     }
