@@ -39,14 +39,17 @@ pub(crate) struct Folded {
     pub(crate) dims: Vec<Int>,
 }
 
-/// Whether an operation takes or gives a tensor of too many axes.
+/// Whether an operation takes or gives a tensor of too many axes. What a compressed weight is made of does not count:
+/// tables have two axes more than the weight.
 pub(super) fn is_needed(builder: &Builder, op: &Op, outcomes: &[Outcome]) -> bool {
     let rank = |ty: &Type| ty.as_tensor().map_or(0, TensorType::rank);
+    let is_weight = op.kind().is_some_and(OpKind::is_constexpr);
     outcomes.iter().any(|outcome| rank(&outcome.ty) > MAX_RANK)
-        || op.all_bindings().any(|(_, binding)| match binding {
-            Binding::Value(value) => builder.rank(*value) > MAX_RANK,
-            Binding::Literal(constant) => rank(&constant.ty) > MAX_RANK,
-        })
+        || !is_weight
+            && op.all_bindings().any(|(_, binding)| match binding {
+                Binding::Value(value) => builder.rank(*value) > MAX_RANK,
+                Binding::Literal(constant) => rank(&constant.ty) > MAX_RANK,
+            })
 }
 
 /// Appends an operation that takes or gives a tensor of too many axes.
