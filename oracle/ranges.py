@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from timm.models.byobnet import RepVggBlock
 from timm.models.fastvit import MobileOneBlock
 from torch import nn
 
@@ -65,6 +66,38 @@ def mobileone(factor: float) -> tuple[nn.Module, torch.Tensor]:
     model = settle(MobileOne(), 32)
     drive(model, lambda name: name.startswith("first") and name.endswith(BN), factor)
     undo(model.third if factor > 1 else model.second, factor)
+    return model, x
+
+
+class RepVgg(nn.Module):
+    """Blocks of three branches, as RepVGG has them: 3 x 3, 1 x 1, and the norm of what comes in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            RepVggBlock(before, after, 3, stride=1 if before == after else 2)
+            for before, after in ((3, 16), (16, 16), (16, 32), (32, 32))
+        )
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((2, 3)))
+
+
+def repvgg(factor: float) -> tuple[nn.Module, torch.Tensor]:
+    """What the first block makes large or small, the second passes on by all branches, and the third takes back."""
+    x = torch.randn(2, 3, 32, 32)
+    model = settle(RepVgg(), 32)
+    names = ("conv_kxk.bn", "conv_1x1.bn", "identity")
+    drive(model, lambda name: name.startswith("blocks.0") and name.endswith(names), factor)
+    with torch.no_grad():
+        for norm in (model.blocks[1].conv_kxk.bn, model.blocks[1].conv_1x1.bn, model.blocks[1].identity):
+            norm.running_mean.mul_(factor)
+            norm.bias.mul_(factor)
+    for conv in (model.blocks[2].conv_kxk.conv, model.blocks[2].conv_1x1.conv):
+        conv.weight.data.div_(factor)
     return model, x
 
 
@@ -139,6 +172,8 @@ def stream(norm: Callable[[int], nn.Module], factor: float) -> tuple[nn.Module, 
 
 #: Every network by name, with the factor that its values are driven by.
 NETWORKS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
+    "repvgg-large": lambda: repvgg(1e6),
+    "repvgg-small": lambda: repvgg(1e-8),
     "mobileone-large": lambda: mobileone(1e6),
     "mobileone-small": lambda: mobileone(1e-8),
     "dpt-large": lambda: dpt(1e6),

@@ -5,6 +5,10 @@ weights; what coremltools writes, ours expands to the same bits.
 """
 
 import json
+import os
+import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,12 @@ import coremltools.optimize.coreml as cto
 import numpy
 import pytest
 import torch
+from coremltools.converters.mil import Builder as mb
 from coremltools.converters.mil.frontend.milproto.load import load as load_program
+from coremltools.converters.mil.mil import types
 
 from oracle.conftest import Command
+from oracle.sampling import ALL
 
 LINEAR, PALETTE = cto.OpLinearQuantizerConfig, cto.OpPalettizerConfig
 MAGNITUDE, THRESHOLD = cto.OpMagnitudePrunerConfig, cto.OpThresholdPrunerConfig
@@ -336,6 +343,9 @@ def test_refusals(
     assert "the weights take at least" in told("--target-size", "100B")
     assert "accepted are numbers of bytes" in told("--target-size", "1Mo")
     assert "no rules" in told("--rules", "/dev/null")
+    found = told("--linear", "int4", "--block", 7, "--min-elements", 500)
+    assert "no weight can be compressed" in found
+    assert "the size of its blocks does not divide it" in found
     assert not (tmp_path / "out.mlpackage").exists()
     for options, version in (("--linear int8", 7), ("--linear int4", 9), ("--palettize 3", 9), ("--prune 0.5", 7)):
         coremill("compress", path, "-o", tmp_path / "out.mlpackage", *options.split())
@@ -355,3 +365,84 @@ def test_programs(coremill: Command, tmp_path: Path) -> None:
     (package,) = (tmp_path / "models").glob("*.mlpackage")
     _, kinds = weights(opened(package))
     assert kinds == {"affine_dequantize"}
+
+
+def holes(path: Path, width: int, layers: int) -> None:
+    """Writes a package of square layers whose weights are a file with holes: it takes hardly any room on the disk."""
+    small = 72
+
+    @mb.program(input_specs=[mb.TensorSpec((1, small), types.fp16)], opset_version=ct.target.iOS18)
+    def program(x: Any) -> Any:
+        for index in range(layers):
+            weight = numpy.full((small, small), index + 1, numpy.float16)
+            x = mb.matmul(x=x, y=weight, transpose_y=True, name=f"layer_{index}")
+        return x
+
+    made = ct.convert(
+        program,
+        minimum_deployment_target=ct.target.iOS18,
+        skip_model_load=True,
+        pass_pipeline=ct.PassPipeline.EMPTY,
+    )
+    made.save(str(path))
+    data = path / "Data" / "com.apple.CoreML"
+    specification = ct.utils.load_spec(str(path))
+
+    def widen(message: Any) -> None:
+        """Has every dimension of this and of what is inside it as long as the real one."""
+        for field, value in message.ListFields():
+            if field.name == "size" and value == small and message.DESCRIPTOR.name == "ConstantDimension":
+                message.size = width
+            elif field.name == "shape" and message.DESCRIPTOR.name == "ArrayFeatureType":
+                message.shape[:] = [width if extent == small else extent for extent in message.shape]
+            elif field.type == field.TYPE_MESSAGE:
+                of_map = field.message_type.GetOptions().map_entry
+                for one in value.values() if of_map else value if field.is_repeated else [value]:
+                    if hasattr(one, "ListFields"):
+                        widen(one)
+
+    widen(specification)
+    (function,) = specification.mlProgram.functions.values()
+    (block,) = function.block_specializations.values()
+    consts = [op for op in block.operations if op.type == "const" and op.attributes["val"].HasField("blobFileValue")]
+    assert len(consts) == layers
+    size = 2 * width * width
+    step = 64 + -(-size // 64) * 64
+    generator = numpy.random.default_rng(0)
+    with (data / "weights" / "weight.bin").open("wb") as file:
+        file.write(struct.pack("<II", layers, 2).ljust(64, b"\0"))
+        file.truncate(64 + layers * step)
+        for index, op in enumerate(consts):
+            at = 64 + index * step
+            op.attributes["val"].blobFileValue.offset = at
+            file.seek(at)
+            # The entry of the file: a mark, the type (half precision), the bytes, and where they are.
+            file.write(struct.pack("<IIQQ", 0xDEADBEEF, 1, size, at + 64).ljust(64, b"\0"))
+            # No two layers are alike.
+            file.write(generator.standard_normal(width).astype(numpy.float16).tobytes())
+    (data / "model.mlmodel").write_bytes(specification.SerializeToString())
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """400 MB of weights go through little memory; with COREMILL_ALL_CASES=1, 8 billion weights within a gigabyte."""
+    width, layers, most = (4096, 478, 950) if ALL else (2048, 48, 200)
+    package, small = tmp_path / "large.mlpackage", tmp_path / "small.mlpackage"
+    holes(package, width, layers)
+    command = [os.environ["COREMILL"], "compress", package, "-o", small, "--linear", "int4", "--block", "32"]
+    # A process counts the memory of the one that it was forked from: a small one stands between.
+    program = (
+        "import resource, subprocess, sys\n"
+        "code = subprocess.call(sys.argv[1:])\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-S", "-c", program, *map(str, command)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    peak = int(told.splitlines()[-1]) / 1024
+    assert f"{layers} of {layers} weights compressed" in told
+    made = (small / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size
+    parameters = layers * width * width
+    # Half a byte each, and a scale of half precision for each 32.
+    assert parameters * (1 / 2 + 2 / 32) <= made < parameters * 0.57
+    print(f"{parameters / 1e9:.2f} billion parameters went through {peak:.0f} MB of memory")
+    assert peak < most

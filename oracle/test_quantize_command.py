@@ -292,6 +292,7 @@ def test_errors_come_first(trained: tuple, coremill_fails: Command, tmp_path: Pa
     assert "--target ios18" in told("--recipe", "int4-per-group", "--target", "ios17")
     assert "quantizes nothing in `encoder`" in told(*static, "--keep", "encoder")
     assert "no operation `conv2d`" in told(*static, "--keep-ops", "conv2d")
+    assert "no layer can be quantized: `hidden` stays" in told("--recipe", "int4-per-group", "--group-size", 33)
     wrong = tmp_path / "wrong.npz"
     numpy.savez(wrong, x=numpy.zeros((1, 3, 8, 8), numpy.float32))
     assert "wrong.npz" in told(*static, "--samples", wrong)

@@ -193,6 +193,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let name = args.model.display();
             return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
         }
+        check_compressed(&models)?;
         progress.stage(format!("writing {}", args.output.display()));
         let options = pte::WriteOptions { durable: args.sync };
         pte::write(&args.output, &program, &options)
@@ -202,6 +203,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
         models.push(report.map_err(|error| super::failure(&error))?);
+        check_compressed(&models)?;
         progress.stage(format!("writing {}", args.output.display()));
         // What is wrong with it now does not stand in the text that it was read from.
         let made = Opened::made(opened.model, &args.output);
@@ -218,6 +220,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return output::print_json(&Report { format_version: 1, models });
     }
     models.iter().try_for_each(|model| output::say(&render(model)))
+}
+
+/// Refuses to write what is as it was, as no rule fits any weight.
+fn check_compressed(models: &[OfModel]) -> Result<(), Failure> {
+    let weights = || models.iter().flat_map(|model| &model.weights);
+    let is_changed = weights().any(|weight| weight.form.is_some());
+    if is_changed || models.iter().any(|model| model.decompressed > 0) {
+        return Ok(());
+    }
+    let largest =
+        weights().filter(|weight| weight.kept.is_some()).max_by_key(|weight| weight.bytes_before);
+    let Some(OfWeight { name, kept: Some(reason), .. }) = largest else { return Ok(()) };
+    Err(Failure::user(format_args!("no weight can be compressed: `{name}` stays, as {reason}"))
+        .hint(Some("`coremill inspect --top 0` lists the weights with their shapes")))
 }
 
 /// With what samples show, if there are some.

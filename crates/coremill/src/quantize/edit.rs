@@ -57,6 +57,8 @@ pub(super) struct Found {
     pub(super) layers: Vec<Layer>,
     /// What stays as it is, and why.
     pub(super) kept: Vec<(Layer, String)>,
+    /// A layer whose weight cannot have the form that is wanted, and why.
+    pub(super) unfit: Option<String>,
     /// The activations whose ranges are to be observed, by name.
     pub(super) observed: HashSet<String>,
 }
@@ -73,7 +75,11 @@ pub(super) fn find(draft: &mut Draft, calls: &Calls, config: &Config) -> Result<
             Wanted::Scheme(scheme) => {
                 layer.scheme = scheme;
                 match unfit(&editor, &layer)? {
-                    Some(why) => found.kept.push((layer, why)),
+                    Some(why) => {
+                        let name = layer.facts().module.unwrap_or(&layer.name).to_owned();
+                        found.unfit.get_or_insert(format!("`{name}` stays, as {why}"));
+                        found.kept.push((layer, why));
+                    }
                     None => found.layers.push(layer),
                 }
             }

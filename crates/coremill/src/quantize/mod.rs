@@ -141,6 +141,10 @@ impl Quantizer {
         let found = std::mem::replace(&mut *looked, Ok(Found::default()))?;
         let all: Vec<_> = found.all.iter().map(Layer::facts).collect();
         config.check_layers(&all)?;
+        if let (Some(unfit), true) = (&found.unfit, found.layers.is_empty()) {
+            return Err(Error::new(format!("no layer can be quantized: {unfit}"))
+                .hint("choose sizes of groups or blocks that divide the weights"));
+        }
         let machine = Machine::new(made, false)?;
         let inputs = machine.ports()?;
         let own = convert::sample_inputs(&program, &inputs)?;
@@ -328,6 +332,7 @@ impl Found {
         self.all.extend(other.all);
         self.layers.extend(other.layers);
         self.kept.extend(other.kept);
+        self.unfit = self.unfit.take().or(other.unfit);
         self.observed.extend(other.observed);
     }
 }
