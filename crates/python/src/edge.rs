@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error;
-use crate::{exported, work};
+use crate::{exported, pages, work};
 
 /// Keys and values.
 type Specs = Vec<(String, Vec<u8>)>;
@@ -189,7 +189,7 @@ struct Room {
 impl Room {
     /// Memory that no one has written to: filling it with zeros first would take as long as filling it.
     fn of(length: usize) -> Result<Room, compiler::Error> {
-        Python::attach(|py| {
+        let room = Python::attach(|py| {
             let too_large = || {
                 let reason = format!("the payload of {length} bytes does not fit into memory");
                 compiler::Error::Program(Refusal::new(reason))
@@ -203,9 +203,10 @@ impl Room {
                 let address = ffi::PyBytes_AsString(object.as_ptr()).addr();
                 (object.cast_into_unchecked::<PyBytes>().unbind(), address)
             };
-            prefer_large_pages(address, length);
-            Ok(Room { bytes, address, length })
-        })
+            Ok::<Room, compiler::Error>(Room { bytes, address, length })
+        })?;
+        pages::prepare(room.address, room.length);
+        Ok(room)
     }
 }
 
@@ -219,22 +220,3 @@ impl AsMut<[u8]> for Room {
         }
     }
 }
-
-/// Asks the system for large pages, which are there sooner than many small ones. Without them small ones do.
-#[cfg(target_os = "linux")]
-fn prefer_large_pages(address: usize, length: usize) {
-    const PAGE: usize = 4096;
-    const LARGE: usize = 4 << 20;
-    let start = address.next_multiple_of(PAGE);
-    let length = (address + length).saturating_sub(start) / PAGE * PAGE;
-    if length >= LARGE {
-        // SAFETY: the pages lie within memory that the caller has; their content stays.
-        #[expect(unsafe_code, reason = "advice is given to the system by address")]
-        let _ = unsafe {
-            rustix::mm::madvise(start as *mut _, length, rustix::mm::Advice::LinuxHugepage)
-        };
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn prefer_large_pages(_address: usize, _length: usize) {}

@@ -20,6 +20,7 @@ mod error;
 mod exported;
 mod model;
 mod options;
+mod pages;
 mod path;
 mod program;
 mod quantize;
