@@ -99,6 +99,16 @@ impl Engine {
     /// Prepares a model. Everything that can be found out before a run is: an operation that cannot be
     /// run is an error here.
     pub fn load(verified: &Verified<'_>, options: &LoadOptions) -> Result<Engine> {
+        Engine::load_like(verified, options, None)
+    }
+
+    /// The same for a model that differs from another in some constants: what that engine's plans hold of the others, as
+    /// packed weights, serves this one's, too.
+    pub fn load_like(
+        verified: &Verified<'_>,
+        options: &LoadOptions,
+        before: Option<&Engine>,
+    ) -> Result<Engine> {
         let model = verified.model();
         let threads = match options.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -115,6 +125,12 @@ impl Engine {
                 let analysis = verified.analysis(index).clone();
                 let source =
                     Source::new(function.clone(), analysis, options.precision, options.limits);
+                let theirs = before.filter(|before| before.shared.machine.isa == isa);
+                let theirs = theirs.into_iter().flat_map(|before| &before.shared.functions);
+                let name = &source.function.name;
+                if let Some(same) = { theirs }.find(|other| other.source.function.name == *name) {
+                    source.inherit(&same.source);
+                }
                 let files = files(&source.function);
                 let (inputs, outputs, states) = ports(model, &source.function);
                 let described = model.signature(&function.name);

@@ -82,14 +82,16 @@ impl Session {
             fail!(Graph, "there is no graph to compile");
         }
         let source = Form::Graphs(Source { functions, params: Params::new() });
-        Ok(Executable { session: self.clone(), form: source, model: None, loaded: None })
+        let (model, loaded, before) = (None, None, None);
+        Ok(Executable { session: self.clone(), form: source, model, loaded, before })
     }
 
     /// Takes a model that was opened or converted.
     pub fn load(&self, model: Model) -> Result<Executable> {
         self.device.check()?;
         let (session, model) = (self.clone(), Some(model));
-        let mut executable = Executable { session, form: Form::Model, model, loaded: None };
+        let (loaded, before) = (None, None);
+        let mut executable = Executable { session, form: Form::Model, model, loaded, before };
         executable.prepare()?;
         Ok(executable)
     }
@@ -105,7 +107,8 @@ impl Session {
         });
         let methods = Methods::load(program, units, cache.transpose()?, self.threads)?;
         let loaded: Option<Box<dyn Machine>> = Some(Box::new(methods));
-        Ok(Executable { session: self.clone(), form: Form::Program, model: None, loaded })
+        let (model, before) = (None, None);
+        Ok(Executable { session: self.clone(), form: Form::Program, model, loaded, before })
     }
 
     /// Opens a package, a compiled model, or a program of ExecuTorch, by its content.
@@ -134,12 +137,15 @@ impl Session {
 
 /// A model for a device: its parameters are set by name, then its functions run.
 ///
-/// What is compiled is kept. Setting a parameter again compiles anew before the next run.
+/// What is compiled is kept. After a parameter is set again, the next run makes the model and its plan anew; on the host it
+/// packs the weights that changed, no others, and states stay as they are.
 pub struct Executable {
     session: Session,
     form: Form,
     model: Option<Model>,
     loaded: Option<Box<dyn Machine>>,
+    /// What was loaded before a parameter was set.
+    before: Option<Box<dyn Machine>>,
 }
 
 /// What a model comes from.
@@ -193,7 +199,8 @@ impl Executable {
         }
         source.slot(name)?;
         source.params.set(name, param);
-        (self.model, self.loaded) = (None, None);
+        self.model = None;
+        self.before = self.loaded.take().or(self.before.take());
         Ok(())
     }
 
@@ -339,9 +346,11 @@ impl Executable {
     fn loaded(&mut self) -> Result<&mut Box<dyn Machine>> {
         if self.loaded.is_none() {
             let Session { device, threads, cache, .. } = self.session.clone();
+            self.model()?;
+            let before = self.before.take().and_then(|before| before.into_host());
             let verified = verified(self.model()?)?;
             self.loaded = Some(match device.compute_units() {
-                None => Box::new(Host::load(&verified, threads)?),
+                None => Box::new(Host::load(&verified, threads, before)?),
                 Some(units) => Box::new(CoreMl::load(&verified, units, cache.as_ref())?),
             });
         }

@@ -246,6 +246,26 @@ fn mistakes_in_modules_name_the_line_that_called_them() {
 }
 
 #[test]
+fn drawn_tokens_are_integers_whatever_the_precision() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [1, 5000]);
+    graph.output("drawn", sample(top_k_filter(x, 4), 0.5, Some(1)));
+    graph.output("best", sample(x, 0.0, None));
+    let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
+    let mut logits = vec![0.0f32; 5000];
+    logits[4099] = 1000.0;
+    let outputs = model.run(&[("x", &logits)]).expect("it runs");
+    assert_eq!(outputs.ints("drawn"), Some(&[4099][..]));
+    assert_eq!(outputs.ints("best"), Some(&[4099][..]));
+    // Halves would round it to 4100.
+    let function = &model.model().expect("it is there").program.functions[0];
+    let draws = function.all_ops().find(|(_, op)| op.type_name() == "random_categorical");
+    let (_, draw) = draws.expect("it draws");
+    let ty = function.value(draw.outputs[0]).ty.as_tensor().expect("a tensor");
+    assert_eq!(ty.dtype, DType::Fp32);
+}
+
+#[test]
 fn places_and_names_that_do_not_exist_are_mistakes() {
     let said = |build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
         let found = mistakes(&[4, 2], build);

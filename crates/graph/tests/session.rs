@@ -63,6 +63,45 @@ fn run_into_checks_names_and_sizes() {
     assert_eq!(error.kind(), ErrorKind::Device);
 }
 
+#[test]
+fn parameters_are_set_again_and_states_stay() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [1, 64]);
+    let total = graph.state("sum", [1, 64]);
+    total.write(total.read() + x);
+    let hidden = x.matmul_t(graph.param("a", [64, 64])).relu();
+    graph.output("y", hidden.matmul_t(graph.param("b", [64, 64])) + graph.param("c", [64]));
+    graph.output("total", total.read());
+    let ramp = |salt: usize| -> Vec<f32> {
+        (0..64 * 64).map(|at| ((at * 37 + salt) % 83) as f32 / 410.0).collect()
+    };
+    let x: Vec<f32> = (0..64).map(|at| at as f32 / 64.0).collect();
+    let mut model = session().compile(&graph).expect("it compiles");
+    let set = |model: &mut coremill_graph::Executable, salts: [usize; 2], c: f32| {
+        model.set_param("a", ramp(salts[0])).expect("it is there");
+        model.set_param("b", ramp(salts[1])).expect("it is there");
+        model.set_param("c", vec![c; 64]).expect("it is there");
+    };
+    set(&mut model, [1, 2], 0.5);
+    for (turn, (salts, c)) in
+        [([1, 2], 0.5), ([1, 3], 0.5), ([1, 3], 2.0), ([4, 3], 2.0), ([3, 4], 0.0)]
+            .into_iter()
+            .enumerate()
+    {
+        set(&mut model, salts, c);
+        let found = model.run(&[("x", &x)]).expect("it runs");
+        let mut fresh = session().compile(&graph).expect("it compiles");
+        set(&mut fresh, salts, c);
+        let expected = fresh.run(&[("x", &x)]).expect("it runs");
+        assert_eq!(found.floats("y"), expected.floats("y"), "{salts:?}");
+        let total = found.floats("total").expect("floats");
+        let expected: Vec<f32> = x.iter().map(|x| x * (turn + 1) as f32).collect();
+        let near =
+            total.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() < 0.01);
+        assert!(near, "turn {turn}: {total:?}");
+    }
+}
+
 /// The least time of many: others use the machine, too.
 fn least(mut act: impl FnMut()) -> Duration {
     let time = |act: &mut dyn FnMut()| {

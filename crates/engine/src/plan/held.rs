@@ -30,6 +30,15 @@ impl<K: Eq + Hash, V: ?Sized> Held<K, V> {
         self.values.get(key)?.upgrade()
     }
 
+    /// Takes over the values of keys that are to be kept.
+    pub(super) fn inherit(&mut self, other: &Self, is_kept: impl Fn(&K) -> bool)
+    where
+        K: Clone,
+    {
+        let kept = other.values.iter().filter(|(key, _)| is_kept(key));
+        self.values.extend(kept.map(|(key, value)| (key.clone(), Weak::clone(value))));
+    }
+
     pub(super) fn insert(&mut self, key: K, value: &Arc<V>) {
         if self.values.len() >= self.sweep_at {
             self.values.retain(|_, value| value.strong_count() > 0);

@@ -29,7 +29,7 @@ pub(crate) struct Source {
     pub(crate) limits: Limits,
     /// Whether a value depends on constants alone, by [`ValueId::index`].
     constant: Vec<bool>,
-    known: Mutex<Held<ValueId, Known>>,
+    pub(super) known: Mutex<Held<ValueId, Known>>,
     pub(super) packed: Packed,
 }
 

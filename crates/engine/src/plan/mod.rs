@@ -14,6 +14,7 @@ mod known;
 mod packed;
 mod passes;
 mod place;
+mod same;
 
 pub(crate) use graph::{Graph, Holds, Node, NodeKind, Operand, Reference, Region, SlotId};
 pub(crate) use kernel::{Cost, Kernel, Machine};

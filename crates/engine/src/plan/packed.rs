@@ -38,6 +38,18 @@ enum OrderKey {
 /// Elements of a large constant.
 const LARGE: usize = 1 << 16;
 
+impl Packed {
+    /// Takes over what was made of values that are the same.
+    pub(super) fn inherit(&self, other: &Packed, is_same: impl Fn(ValueId) -> bool) {
+        let mut matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner);
+        let theirs = other.matrices.lock().unwrap_or_else(PoisonError::into_inner);
+        matrices.inherit(&theirs, |(value, ..)| is_same(*value));
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let theirs = other.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.inherit(&theirs, |(value, _)| is_same(*value));
+    }
+}
+
 impl Source {
     /// A constant as a matrix from inputs to outputs, packed.
     pub(crate) fn packed(

@@ -22,13 +22,43 @@ pub(crate) struct Host {
     shapes: Vec<Vec<usize>>,
     taken: Vec<Taken<'static>>,
     places: Vec<Option<&'static mut [f32]>>,
+    /// Sessions of the model before a parameter was set, whose plans hold what the next run takes over.
+    before: Option<HashMap<String, Session>>,
 }
 
 impl Host {
-    pub(crate) fn load(verified: &Verified<'_>, threads: usize) -> Result<Host> {
-        let engine = Engine::load(verified, &LoadOptions { threads, ..LoadOptions::default() })?;
+    /// Takes a model. Of one that differs from it in constants it takes over what was made of the others, and states.
+    pub(crate) fn load(
+        verified: &Verified<'_>,
+        threads: usize,
+        before: Option<Host>,
+    ) -> Result<Host> {
+        let options = LoadOptions { threads, ..LoadOptions::default() };
+        let theirs = before.as_ref().map(|before| &before.engine);
+        let engine = Engine::load_like(verified, &options, theirs)?;
         let (sessions, shapes, taken, places) = Default::default();
-        Ok(Host { engine, sessions, latest: None, shapes, taken, places })
+        let mut host = Host { engine, sessions, latest: None, shapes, taken, places, before: None };
+        if let Some(before) = before {
+            host.take_states(&before)?;
+            host.before = Some(before.sessions);
+        }
+        Ok(host)
+    }
+
+    /// States as the latest function of another model left them.
+    fn take_states(&mut self, before: &Host) -> Result<()> {
+        let Some((name, session)) =
+            before.latest.as_ref().and_then(|name| Some((name, before.sessions.get(name)?)))
+        else {
+            return Ok(());
+        };
+        let next = self.session(name)?;
+        for port in session.states() {
+            if let Some(array) = session.state(&port.name) {
+                next.set_state(&port.name, array.clone())?;
+            }
+        }
+        Ok(())
     }
 
     /// The session of a function, with the states that ran last.
@@ -92,6 +122,10 @@ fn fills(port: &Port, room: usize) -> Result<Option<()>> {
 }
 
 impl Machine for Host {
+    fn into_host(self: Box<Self>) -> Option<Host> {
+        Some(*self)
+    }
+
     fn functions(&self) -> Vec<String> {
         self.engine.functions().map(str::to_owned).collect()
     }
@@ -112,7 +146,9 @@ impl Machine for Host {
         for (name, input) in inputs {
             arrays.push((*name, input.array(find(session.inputs(), name, "input")?)?));
         }
-        Ok(session.run(&arrays)?)
+        let outputs = session.run(&arrays)?;
+        self.before = None;
+        Ok(outputs)
     }
 
     fn run_into(
@@ -167,6 +203,7 @@ impl Machine for Host {
             }
         }
         (self.shapes, self.taken, self.places) = (shapes, taken, places);
+        self.before = None;
         Ok(())
     }
 

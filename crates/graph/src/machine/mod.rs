@@ -51,6 +51,11 @@ pub(crate) trait Machine: Send {
     /// Sets all states back to what they were at first.
     fn reset(&mut self) -> Result<()>;
 
+    /// The engine's, if it is.
+    fn into_host(self: Box<Self>) -> Option<Host> {
+        None
+    }
+
     /// On which devices operations are to run.
     fn compute_plan(&self) -> Result<Plan> {
         let message = "only Core ML plans on which device an operation runs";

@@ -44,7 +44,8 @@ pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
 }
 
 /// Draws a token for each row of `[batch, vocabulary]` after its scores are divided by the temperature; at
-/// temperature 0 the likeliest. A seed makes draws repeatable.
+/// temperature 0 the likeliest, an `int32` of `[batch]` in that case, of `[batch, 1]` otherwise. A seed makes draws
+/// repeatable.
 #[track_caller]
 pub fn sample(logits: Tensor<'_>, temperature: f32, seed: Option<i32>) -> Tensor<'_> {
     if temperature == 0.0 {
@@ -59,5 +60,5 @@ pub fn sample(logits: Tensor<'_>, temperature: f32, seed: Option<i32>) -> Tensor
         Some(seed) => options.seed(seed),
         None => options,
     };
-    (logits / temperature).random_categorical(options)
+    (logits / temperature).random_categorical(options).cast(crate::DType::Int32)
 }

@@ -421,7 +421,9 @@ fn wide_ops(
             }
             _ => false,
         };
-        if passed || exceeds_half(function, op) {
+        // Indices that are drawn have the type of the weights; halves count to 2048.
+        let draws_indices = op.kind() == Some(OpKind::RandomCategorical);
+        if passed || draws_indices || exceeds_half(function, op) {
             wide.insert(id);
         }
         let exact = match op.kind() {
