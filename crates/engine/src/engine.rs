@@ -182,7 +182,9 @@ impl Engine {
     pub fn session(&self, function: &str) -> Result<Session> {
         let Some(index) = self.functions().position(|name| name == function) else {
             let names: Vec<_> = self.functions().map(|name| format!("`{name}`")).collect();
-            fail!("there is no function `{function}`; there are {}", names.join(", "));
+            let message =
+                format!("there is no function `{function}`; there are {}", names.join(", "));
+            return Err(Error::new(message).of_input());
         };
         let loaded = &self.shared.functions[index];
         let states = loaded.states.iter().map(Port::zeros).collect::<Result<_>>()?;

@@ -167,7 +167,10 @@ impl Port {
             Elements::Texts(_) => ty.dtype == DType::String,
         };
         if !same_kind {
-            fail!("`{name}` expects a `{ty}`, found elements of type `{}`", array.dtype());
+            let found = array.dtype();
+            let message = format!("`{name}` expects a `{ty}`, found elements of type `{found}`");
+            let wanted = if ty.dtype.is_float() { "floats" } else { "integers" };
+            return Err(Error::new(message).hint(format!("pass {wanted}")));
         }
         if array.dtype() != ty.dtype {
             if let (Some((low, high)), Some(ints)) = (int_range(ty.dtype), array.as_ints())

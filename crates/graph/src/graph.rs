@@ -259,7 +259,9 @@ impl Graph {
             None
         };
         if let Some(message) = refusal {
-            self.note(message, None, location);
+            let hint = "build for it: `Graph::new`, or `Graph::for_target(Opset::Ios18)`";
+            let hint = (target < Opset::Ios18).then(|| hint.to_owned());
+            self.note(message, hint, location);
             return State::new(self, None);
         }
         let full = self.state.borrow().scoped(name);

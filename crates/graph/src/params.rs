@@ -35,6 +35,12 @@ enum Form {
 impl Param {
     /// A tensor of floats.
     pub fn floats(shape: impl Into<Vec<u64>>, elements: &[f32]) -> Result<Param> {
+        let shape = shape.into();
+        let takes = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent));
+        if takes != Some(elements.len() as u64) {
+            let count = elements.len();
+            fail!(Parameter, "{count} elements do not fill a parameter of shape {shape:?}");
+        }
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         Param::elements(DType::Fp32, shape, Buffer::from(bytes))
     }

@@ -247,6 +247,11 @@ impl Executable {
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let extension = path.extension().and_then(|extension| extension.to_str());
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+            let message = format!("{}: there is no directory {}", path.display(), parent.display());
+            return Err(Error::new(ErrorKind::File, message).hint("make the directory first"));
+        }
         let verified = verified(self.model()?)?;
         let written = match extension {
             Some("mlpackage") => package::write(path, &verified, &package::WriteOptions::default()),
@@ -368,7 +373,9 @@ impl Source {
                     slots().take(8).map(|slot| format!("`{}`", slot.name)).collect();
                 let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
                 let more = if slots().count() > 8 { ", ..." } else { "" };
-                fail!(Parameter, "there is no parameter `{name}`; there are {names}{more}")
+                let message = format!("there is no parameter `{name}`; there are {names}{more}");
+                let error = Error::new(ErrorKind::Parameter, message);
+                Err(error.hint("`Graph::params` lists the names, which scopes and layers make"))
             }
         }
     }

@@ -97,7 +97,9 @@ pub(crate) fn copy_into(given: &Outputs, targets: &mut Targets<'_, '_>) -> Resul
 /// Refuses memory that is not of an output's size.
 pub(crate) fn check_room(name: &str, found: usize, room: usize) -> Result<()> {
     if found != room {
-        fail!(Input, "output `{name}` has {found} elements; there is room for {room}");
+        let message = format!("output `{name}` has {found} elements; there is room for {room}");
+        let error = Error::new(ErrorKind::Input, message);
+        return Err(error.hint(format!("pass a slice of {found} elements")));
     }
     Ok(())
 }

@@ -89,7 +89,8 @@ pub fn attention<'g>(
     let (heads, kv_heads) = (query.extent(1), key.extent(1));
     if kv_heads == 0 || heads % kv_heads != 0 {
         let message = format!("{heads} heads of queries do not share {kv_heads} heads of keys");
-        return graph.mistake(message, None, std::panic::Location::caller());
+        let hint = "heads of keys and values must divide those of queries";
+        return graph.mistake(message, Some(hint.into()), std::panic::Location::caller());
     }
     if options.window == Some(0) {
         let message = "a window of 0 keys leaves none to attend to".to_owned();
