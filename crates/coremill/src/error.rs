@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Invalid,
     /// A graph that was described in Rust, or its parameters.
     Graph,
+    /// What a run is given: a name, a shape, elements.
+    Input,
     /// The device is not on this machine.
     Device,
     /// The engine or Core ML, at work.
@@ -126,7 +128,7 @@ impl Error {
 
     pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
         let hint = error.remedy().map(str::to_owned);
-        let kind = if error.is_of_input() { ErrorKind::Argument } else { ErrorKind::Run };
+        let kind = if error.is_of_input() { ErrorKind::Input } else { ErrorKind::Run };
         Error { hint, ..Error::new(error.to_string()).kinded(kind) }.caused_by(error.clone())
     }
 
@@ -193,7 +195,7 @@ impl From<coremill_graph::Error> for Error {
         let kind = match error.kind() {
             Kind::File => ErrorKind::File,
             Kind::Weights => ErrorKind::Format,
-            Kind::Input => ErrorKind::Argument,
+            Kind::Input => ErrorKind::Input,
             Kind::Device => ErrorKind::Device,
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Graph,

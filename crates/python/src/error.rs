@@ -169,7 +169,7 @@ pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
         ErrorKind::Format => "FormatError",
         ErrorKind::Unsupported => "ConversionError",
         ErrorKind::Invalid => "InvalidModelError",
-        ErrorKind::Run | ErrorKind::Device => "RunError",
+        ErrorKind::Run | ErrorKind::Input | ErrorKind::Device => "RunError",
         ErrorKind::Internal => "InternalError",
         _ => "Error",
     };
