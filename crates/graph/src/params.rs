@@ -41,7 +41,9 @@ impl Param {
             let count = elements.len();
             fail!(Parameter, "{count} elements do not fill a parameter of shape {shape:?}");
         }
-        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+        let mut bytes = vec![0; 4 * elements.len()];
+        let places = bytes.chunks_exact_mut(4).zip(elements);
+        places.for_each(|(place, element)| place.copy_from_slice(&element.to_le_bytes()));
         Param::elements(DType::Fp32, shape, Buffer::from(bytes))
     }
 

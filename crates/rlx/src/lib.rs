@@ -128,7 +128,9 @@ impl CoremlExecutable {
 
     /// Sets a parameter.
     pub fn set_param(&mut self, name: &str, elements: &[f32]) -> Result<(), CoremlError> {
-        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+        let mut bytes = vec![0; 4 * elements.len()];
+        let places = bytes.chunks_exact_mut(4).zip(elements);
+        places.for_each(|(place, element)| place.copy_from_slice(&element.to_le_bytes()));
         self.set_param_typed(name, &bytes, DType::F32)
     }
 

@@ -7,6 +7,7 @@ mod delegate;
 mod engine;
 mod measure;
 mod package;
+mod rlx;
 mod start;
 
 use clap::Subcommand;
@@ -32,6 +33,8 @@ enum Subject {
     Delegate,
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
+    /// Building and writing a transformer from Rust, beside rlx-coreml.
+    Rlx,
     /// One measured start of a model, in a process of its own.
     #[command(hide = true)]
     EngineRun(start::RunArguments),
@@ -52,6 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Compress(arguments) => compress::run(arguments),
         Subject::Delegate => delegate::run(),
         Subject::Engine(arguments) => engine::run(arguments),
+        Subject::Rlx => rlx::run(),
         Subject::EngineRun(arguments) => start::run_once(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
         Subject::CastRun(arguments) => cast::run_once(arguments),
