@@ -14,7 +14,7 @@ use crate::plan::{
     Holds, Kernel, Machine, Node, NodeKind, Operand, Places, Plan, Reference, Region, SlotId,
     Source,
 };
-use crate::recycled::{NodeMemory, Recycled};
+use crate::recycled::{Held, Memory, NodeMemory, Recycled};
 use crate::spare::Spare;
 use crate::value::{Key, Value};
 use crate::{lists, ops};
@@ -44,37 +44,6 @@ impl Input<'_> {
             Input::View(view) => view.to_array(),
         }
     }
-}
-
-/// What a slot holds.
-#[derive(Clone)]
-pub(crate) enum Held<'r> {
-    Value(Value),
-    /// With the caller: an input, or a result that was written to the caller's memory.
-    View(View<'r>),
-}
-
-impl Held<'_> {
-    fn bytes(&self) -> usize {
-        match self {
-            Held::Value(value) => value.bytes(),
-            Held::View(_) => 0,
-        }
-    }
-
-    fn to_value(&self) -> Value {
-        match self {
-            Held::Value(value) => value.clone(),
-            Held::View(view) => Value::Array(view.to_array()),
-        }
-    }
-}
-
-/// Memory for the floats that a kernel gives.
-pub(crate) enum Memory<'r> {
-    Own(Vec<f32>),
-    /// The caller's.
-    Given(&'r mut [f32]),
 }
 
 /// One run of a plan.

@@ -1,12 +1,43 @@
-//! Vectors whose memory one run leaves to the next, so that runs need not ask the system for any.
+//! What a run holds, and the vectors whose memory it leaves to the next one, so that runs need not ask the system for any.
 
 use std::ops::Range;
 
 use coremill_tensor::emptied;
 
 use crate::array::View;
-use crate::execute::{Held, Memory};
 use crate::plan::SlotId;
+use crate::value::Value;
+
+/// What a slot holds.
+#[derive(Clone)]
+pub(crate) enum Held<'r> {
+    Value(Value),
+    /// With the caller: an input, or a result that was written to the caller's memory.
+    View(View<'r>),
+}
+
+impl Held<'_> {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Held::Value(value) => value.bytes(),
+            Held::View(_) => 0,
+        }
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        match self {
+            Held::Value(value) => value.clone(),
+            Held::View(view) => Value::Array(view.to_array()),
+        }
+    }
+}
+
+/// Memory for the floats that a kernel gives.
+pub(crate) enum Memory<'r> {
+    Own(Vec<f32>),
+    /// The caller's.
+    Given(&'r mut [f32]),
+}
 
 /// What a run keeps account in.
 #[derive(Default)]

@@ -309,8 +309,8 @@ fn places_of_lists_are_asked_for() {
 }
 
 /// Products in a text that are computed without `bounds::checked`, by line. Floats and indices of lists are written as
-/// always.
-fn plain_products(text: &str) -> Vec<(usize, &str)> {
+/// always, and formulas of tensors are strings.
+fn plain_products(text: &str) -> Vec<(usize, String)> {
     const OTHERS: [&str; 9] = [
         "checked(",
         ".get()",
@@ -322,8 +322,10 @@ fn plain_products(text: &str) -> Vec<(usize, &str)> {
         "vec![0; 2 * ",
         "saturating_",
     ];
+    let text = rust::without_strings(text);
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
     let code = lines.map(|(at, line)| (at, line.split("//").next().unwrap_or_default().trim()));
+    let code = code.map(|(at, code)| (at, code.to_owned()));
     code.filter(|(_, code)| {
         let is_product = code.contains(" * ") || code.contains(".product()");
         is_product && !OTHERS.iter().any(|other| code.contains(other))

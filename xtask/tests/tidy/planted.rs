@@ -108,11 +108,11 @@ fn a_fuzz_target_that_is_not_scheduled_is_found() {
 #[test]
 fn plain_products_are_found() {
     let text = "let a = rows * columns;\nlet b = (checked(rows) * columns).get()?;\nlet c = 2 * axis; // x * y\n\
-                let d: i64 = sizes.iter().product();\nlet e = scale as f64 * 2.0;";
-    assert_eq!(
-        plain_products(text),
-        [(1, "let a = rows * columns;"), (4, "let d: i64 = sizes.iter().product();")]
-    );
+                let d: i64 = sizes.iter().product();\nlet e = scale as f64 * 2.0;\n\
+                let f = \"x * \\\n y * z\";\nlet g = rows * 3;";
+    let found = plain_products(text);
+    assert_eq!(found.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 4, 8]);
+    assert_eq!(found[0].1, "let a = rows * columns;");
 }
 
 #[test]

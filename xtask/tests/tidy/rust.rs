@@ -68,6 +68,23 @@ pub(crate) fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
+/// The text with nothing in its strings but their line ends.
+pub(crate) fn without_strings(text: &str) -> String {
+    let (mut found, mut rest) = (String::new(), text);
+    while let Some(first) = rest.chars().next() {
+        let (length, counts) = length_of(rest, first);
+        let (token, after) = rest.split_at(length);
+        if counts && token.ends_with(['"', '#']) && token.len() > 1 {
+            found.push_str("\"\"");
+            found.extend(token.matches('\n'));
+        } else {
+            found.push_str(token);
+        }
+        rest = after;
+    }
+    found
+}
+
 /// How long what `text` starts with is, and whether it is a token.
 fn length_of(text: &str, first: char) -> (usize, bool) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';

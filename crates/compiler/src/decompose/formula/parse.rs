@@ -91,8 +91,8 @@ impl<'a> Reader<'a> {
 
     /// Takes off what is made of such letters.
     fn word(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
-        let end = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
+        let rest = self.rest.trim_start_matches(is_part);
+        let word = self.rest.strip_suffix(rest).unwrap_or_default();
         self.rest = rest.trim_start();
         word
     }
