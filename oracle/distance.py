@@ -78,10 +78,10 @@ def _same_beyond(found: numpy.ndarray, wanted: numpy.ndarray, finite: numpy.ndar
 
 
 def _array(value: Any) -> numpy.ndarray:
-    """Arrays of numpy and tensors of torch, whose bfloat16 numpy does not have."""
+    """Arrays of numpy and tensors of torch, whose small floats numpy does not have."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        value = value.float() if str(value.dtype).startswith(("torch.bfloat16", "torch.float8")) else value
         value = value.resolve_conj() if value.is_complex() else value
         return value.numpy()
     return numpy.asarray(value)

@@ -193,7 +193,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let name = args.model.display();
             return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
         }
-        check_compressed(&models)?;
+        check_compressed(&models, args)?;
         progress.stage(format!("writing {}", args.output.display()));
         let options = pte::WriteOptions { durable: args.sync };
         pte::write(&args.output, &program, &options)
@@ -203,7 +203,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
         models.push(report.map_err(|error| super::failure(&error))?);
-        check_compressed(&models)?;
+        check_compressed(&models, args)?;
         progress.stage(format!("writing {}", args.output.display()));
         // What is wrong with it now does not stand in the text that it was read from.
         let made = Opened::made(opened.model, &args.output);
@@ -222,11 +222,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     models.iter().try_for_each(|model| output::say(&render(model)))
 }
 
-/// Refuses to write what is as it was, as no rule fits any weight.
-fn check_compressed(models: &[OfModel]) -> Result<(), Failure> {
+/// Refuses to write what is as it was, as no rule fits any weight. A target may be met by the weights as they are.
+fn check_compressed(models: &[OfModel], args: &Args) -> Result<(), Failure> {
+    let has_target = args.target_size.is_some() || args.target_snr.is_some();
     let weights = || models.iter().flat_map(|model| &model.weights);
     let is_changed = weights().any(|weight| weight.form.is_some());
-    if is_changed || models.iter().any(|model| model.decompressed > 0) {
+    if is_changed || has_target || models.iter().any(|model| model.decompressed > 0) {
         return Ok(());
     }
     let largest =
