@@ -352,14 +352,13 @@ impl Method {
                 });
             }
         };
-        let mut inner = Hooks {
-            profile: hooks.operation.is_some().then_some(&mut spans),
-            #[cfg(feature = "host")]
-            observe: match hooks.value {
-                Some(_) => Some(&mut observe),
-                None => None,
-            },
-        };
+        let profile = hooks.operation.is_some().then_some(&mut spans);
+        // The runtime has the other hooks with its host, which may be there without ours.
+        let mut inner = Hooks { profile, ..Hooks::default() };
+        #[cfg(feature = "host")]
+        if hooks.value.is_some() {
+            inner.observe = Some(&mut observe);
+        }
         let written = match &mut *instance.instance {
             Instance::Model(delegate) => {
                 let mut outs = Vec::with_capacity(checked.len());
