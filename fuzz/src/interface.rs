@@ -235,13 +235,7 @@ impl Session<'_> {
             return Vec::new();
         }
         let port = |index| {
-            let mut port = CoremillPort {
-                name: std::ptr::null(),
-                scalar_type: 0,
-                rank: 0,
-                least: [0; 16],
-                largest: [0; 16],
-            };
+            let mut port = CoremillPort::default();
             // SAFETY: there is memory for a port.
             check(unsafe { coremill_method_port(method, kind, index, &mut port) }).then_some(port)
         };

@@ -65,6 +65,14 @@ pub struct CoremillPort {
     pub largest: [u64; COREMILL_MAX_RANK],
 }
 
+/// Memory for a port that the library is to describe.
+impl Default for CoremillPort {
+    fn default() -> CoremillPort {
+        let (least, largest) = ([0; COREMILL_MAX_RANK], [0; COREMILL_MAX_RANK]);
+        CoremillPort { name: std::ptr::null(), scalar_type: 0, rank: 0, least, largest }
+    }
+}
+
 /// A tensor of the caller's that was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {

@@ -116,13 +116,7 @@ fn golden_packages_name_their_inputs_and_outputs() {
 }
 
 fn port(method: CoremillMethod, kind: i32, index: usize) -> CoremillPort {
-    let mut port = CoremillPort {
-        name: std::ptr::null(),
-        scalar_type: 0,
-        rank: 0,
-        least: [0; 16],
-        largest: [0; 16],
-    };
+    let mut port = CoremillPort::default();
     // SAFETY: there is memory for a port.
     ok(unsafe { coremill_method_port(method, kind, index, &mut port) });
     port

@@ -101,13 +101,7 @@ fn names(method: CoremillMethod, kind: i32) -> Vec<String> {
     // SAFETY: there is memory for a number.
     ok(unsafe { coremill_method_port_count(method, kind, &mut count) });
     let name = |index| {
-        let mut port = CoremillPort {
-            name: std::ptr::null(),
-            scalar_type: 0,
-            rank: 0,
-            least: [0; 16],
-            largest: [0; 16],
-        };
+        let mut port = CoremillPort::default();
         // SAFETY: there is memory for a port, whose name ends in a zero.
         let name = unsafe {
             ok(coremill_method_port(method, kind, index, &mut port));
