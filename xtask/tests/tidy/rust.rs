@@ -9,8 +9,12 @@ pub(crate) struct Token {
 
 impl Token {
     pub(crate) fn is_string(&self) -> bool {
-        self.text.ends_with('"') || self.text.ends_with("\"#")
+        is_string(&self.text)
     }
+}
+
+fn is_string(token: &str) -> bool {
+    token.ends_with('"') || token.ends_with("\"#")
 }
 
 /// Whether the token is an identifier or a keyword.
@@ -74,7 +78,7 @@ pub(crate) fn without_strings(text: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let (length, counts) = length_of(rest, first);
         let (token, after) = rest.split_at(length);
-        if counts && token.ends_with(['"', '#']) && token.len() > 1 {
+        if counts && is_string(token) {
             found.push_str("\"\"");
             found.extend(token.matches('\n'));
         } else {
