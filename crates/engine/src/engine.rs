@@ -126,9 +126,9 @@ impl Engine {
                 let source =
                     Source::new(function.clone(), analysis, options.precision, options.limits);
                 let theirs = before.filter(|before| before.shared.machine.isa == isa);
-                let theirs = theirs.into_iter().flat_map(|before| &before.shared.functions);
+                let mut theirs = theirs.into_iter().flat_map(|before| &before.shared.functions);
                 let name = &source.function.name;
-                if let Some(same) = { theirs }.find(|other| other.source.function.name == *name) {
+                if let Some(same) = theirs.find(|other| other.source.function.name == *name) {
                     source.inherit(&same.source);
                 }
                 let files = files(&source.function);
