@@ -41,7 +41,7 @@
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
 //! | [`fed`] | buffers that go out of one step of a model and into the next |
-//! | [`images`] | pictures for inputs that are images |
+//! | `images` | pictures for inputs that are images; the feature `images` |
 //! | [`summary`] | what a model holds, counted |
 //! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
 
@@ -66,6 +66,7 @@ pub mod executorch;
 pub mod fed;
 mod files;
 mod foreign;
+#[cfg(feature = "images")]
 pub mod images;
 #[cfg(feature = "compiler")]
 pub mod precision;
@@ -99,8 +100,6 @@ pub use coremill_pt2 as pt2;
 pub use coremill_pte as pte;
 #[doc(hidden)]
 pub use coremill_runtime as runtime;
-#[doc(hidden)]
-pub use coremill_store as store;
 #[doc(hidden)]
 pub use coremill_tensor as tensor;
 pub use error::{Error, ErrorKind};

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use coremill_engine::{Array, Port};
 use coremill_mil::model::{ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType};
 
+use crate::arrays;
 use crate::error::Error;
-use crate::{arrays, images};
+#[cfg(feature = "images")]
+use crate::images;
 
 /// The inputs of one call, by name.
 pub type Sample = Vec<(String, Array)>;
@@ -79,7 +81,13 @@ fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Erro
         return Err(Error::new(format!("a picture is one input; the model takes {count}"))
             .hint("pass `.npz` files that hold all inputs by name"));
     };
+    #[cfg(feature = "images")]
     let read = |described: &Port| images::read(path, described, Some(images::Resize::Crop));
+    #[cfg(not(feature = "images"))]
+    let read = |_: &Port| {
+        let message = format!("{} is a picture, which this build does not read", path.display());
+        Err(Error::new(message).hint("enable the feature `images` of the crate `coremill`"))
+    };
     Ok(vec![(port.name.clone(), picture(port, pixels, &read)?)])
 }
 

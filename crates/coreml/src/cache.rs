@@ -8,6 +8,7 @@ use coremill_store::{Entry, Key, Store, hash_file};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Model, compile, system_build};
 use crate::options::LoadOptions;
+use crate::tree::{copy_tree, visit};
 
 /// The directory of a compiled model in its entry.
 const COMPILED: &str = "model.mlmodelc";
@@ -110,30 +111,4 @@ fn hash_tree(path: &Path) -> Result<Vec<u8>> {
     hashes.sort();
     let parts = hashes.iter().flat_map(|(name, hash)| [name.as_bytes(), &hash[..]]);
     Ok(Key::new(parts).to_string().into_bytes())
-}
-
-/// Copies a file or directory. Where the file system can, files are cloned and share their bytes.
-pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result {
-    visit(from, Path::new(""), &mut |file, relative| {
-        let target =
-            if relative.as_os_str().is_empty() { to.to_owned() } else { to.join(relative) };
-        let copy = || {
-            target.parent().map_or(Ok(()), fs::create_dir_all)?;
-            fs::copy(file, &target)
-        };
-        copy().map(|_| ()).map_err(|error| Error::of_files("copy", file, &error))
-    })
-}
-
-/// Calls `act` with all files under a path and their paths from it. Links are followed: packages may consist of them.
-fn visit(path: &Path, relative: &Path, act: &mut dyn FnMut(&Path, &Path) -> Result) -> Result {
-    let failed = |error: std::io::Error| Error::of_files("read", path, &error);
-    if !fs::metadata(path).map_err(failed)?.is_dir() {
-        return act(path, relative);
-    }
-    for entry in fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        visit(&entry.path(), &relative.join(entry.file_name()), act)?;
-    }
-    Ok(())
 }

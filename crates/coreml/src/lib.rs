@@ -24,7 +24,7 @@
 //! | `options` | [`ComputeUnits`], [`LoadOptions`], [`Cancel`] |
 //! | `interface` | [`Port`], [`Plan`], [`Device`]: what Core ML says about a model and a machine |
 //! | `tensor`, `convert` | [`Tensor`], [`TensorMut`], [`Output`]: elements where they lie, and on their way |
-//! | `cache` | [`Cache`]: models are compiled once |
+//! | `cache` | [`Cache`]: models are compiled once; the feature of that name |
 //! | `apple` | Core ML itself |
 //! | `absent` | the same for systems without it |
 
@@ -37,12 +37,14 @@
     expect(dead_code, reason = "where there is no Core ML, nothing is converted for it")
 )]
 
+#[cfg(feature = "cache")]
 mod cache;
 mod convert;
 mod error;
 mod interface;
 mod options;
 mod tensor;
+mod tree;
 
 #[cfg(any(target_vendor = "apple", coremill_standin))]
 #[path = "apple/mod.rs"]
@@ -51,6 +53,7 @@ mod machine;
 #[path = "absent.rs"]
 mod machine;
 
+#[cfg(feature = "cache")]
 pub use cache::{Cache, Compiled};
 pub use error::{Error, ErrorKind};
 pub use interface::{Chip, Device, DeviceKind, Plan, PlannedOperation, Port, Shapes};

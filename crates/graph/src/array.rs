@@ -32,15 +32,6 @@ pub struct Lying<'a> {
 }
 
 impl Lying<'_> {
-    /// The type that the elements have in memory: halves lie in 32 bits.
-    pub(crate) fn elements_dtype(&self) -> DType {
-        match self.elements {
-            ElementsView::Floats(_) => DType::Fp32,
-            ElementsView::Ints(_) => DType::Int32,
-            ElementsView::Texts(_) => DType::String,
-        }
-    }
-
     fn len(&self) -> usize {
         match self.elements {
             ElementsView::Floats(floats) => floats.len(),

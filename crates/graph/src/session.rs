@@ -14,7 +14,7 @@ use crate::compile::{CompileOptions, check_shape, compile};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::graph::{Graph, Inner};
-use crate::machine::{CoreMl, Host, Machine, Methods};
+use crate::machine::{Host, Machine, Methods, coreml};
 use crate::params::{Param, Params};
 
 /// What floats are computed in.
@@ -356,7 +356,7 @@ impl Executable {
             let verified = verified(self.model()?)?;
             self.loaded = Some(match device.compute_units() {
                 None => Box::new(Host::load(&verified, threads, before)?),
-                Some(units) => Box::new(CoreMl::load(&verified, units, cache.as_ref())?),
+                Some(units) => coreml::load(&verified, units, cache.as_ref())?,
             });
         }
         Ok(self.loaded.as_mut().expect("it was made above"))

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use coremill::quantity;
-use coremill::store::{Damaged, Error, Key, Listed, Options, Store};
+use coremill_store::{Damaged, Error, Key, Listed, Options, Store};
 use serde::Serialize;
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};

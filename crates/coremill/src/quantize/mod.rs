@@ -36,7 +36,6 @@ mod rules;
 mod weights;
 
 use std::collections::{HashMap, HashSet};
-use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -57,10 +56,12 @@ pub use self::rules::{RuleText, read_rules};
 use crate::compare::figures;
 use crate::convert;
 use crate::error::Error;
+#[cfg(feature = "images")]
+use crate::images;
+use crate::samples;
 pub use crate::samples::{Pixels, Sample};
 use crate::subject::{Machine, Outputs, Subject};
 pub use crate::subject::{Made, Output};
-use crate::{images, samples};
 
 /// What quantization costs at one layer.
 #[derive(Clone, Debug, Serialize)]
@@ -169,6 +170,7 @@ impl Quantizer {
     }
 
     /// A PNG or JPEG picture in memory as a sample's input.
+    #[cfg(feature = "images")]
     pub fn picture(&self, input: &str, bytes: &[u8]) -> Result<Array, Error> {
         let Some(port) = self.inputs.iter().find(|port| port.name == input) else {
             let names: Vec<_> = self.inputs.iter().map(|port| format!("`{}`", port.name)).collect();
@@ -176,7 +178,7 @@ impl Quantizer {
                 .hint(format!("the inputs are {}", names.join(", "))));
         };
         samples::picture(port, &self.config.pixels, &|described| {
-            images::from_reader(Cursor::new(bytes), described, Some(images::Resize::Crop))
+            images::from_reader(std::io::Cursor::new(bytes), described, Some(images::Resize::Crop))
         })
     }
 

@@ -18,10 +18,10 @@ use objc2_foundation::{NSDictionary, NSError, NSString, NSURL};
 
 use super::array::{dtype_of, sizes};
 use super::call::{Sendable, call, error_at, has_class_method, has_method, path_of, url_of, wait};
-use crate::cache::copy_tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interface::{Port, Shapes};
 use crate::options::{Cancel, ComputeUnits, LoadOptions, Reshapes, Specialization};
+use crate::tree::copy_tree;
 
 const LOAD: &str = "load the model";
 

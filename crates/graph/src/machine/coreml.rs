@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use coremill_coreml::{
     Cache, Compiled, ComputeUnits, LoadOptions, Model, Output, Owned, Plan, State, Tensor,
@@ -10,6 +11,7 @@ use coremill_coreml::{
 use coremill_engine::{Array, ElementsView, Outputs, Port, Value};
 use coremill_mil::package::{self, WriteOptions};
 use coremill_mil::verify::Verified;
+use coremill_runtime::Backend;
 use coremill_store::{Options, Store};
 use coremill_tensor::DType;
 
@@ -21,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result, fail};
 const PACKAGE: &str = "model.mlpackage";
 
 /// A model on Core ML.
-pub(crate) struct CoreMl {
+struct CoreMl {
     compiled: Compiled,
     options: LoadOptions,
     /// By function: inputs, outputs, states.
@@ -38,7 +40,7 @@ struct Loaded {
 }
 
 /// The store in a directory, or that of the user.
-pub(crate) fn store(directory: Option<&PathBuf>) -> Result<Store> {
+fn store(directory: Option<&PathBuf>) -> Result<Store> {
     let Some(root) = directory.cloned().or_else(Store::default_root) else {
         let error = Error::new(ErrorKind::File, "the system names no directory for caches");
         return Err(error.hint("name one with `Session::cache`"));
@@ -50,9 +52,22 @@ pub(crate) fn store(directory: Option<&PathBuf>) -> Result<Store> {
     })
 }
 
+/// Has Core ML compile a model, unless the store has what came of the same model.
+pub(crate) fn load(
+    verified: &Verified<'_>,
+    compute_units: ComputeUnits,
+    cache: Option<&PathBuf>,
+) -> Result<Box<dyn Machine>> {
+    Ok(Box::new(CoreMl::load(verified, compute_units, cache)?))
+}
+
+/// Runs on Core ML what a program delegates to it.
+pub(super) fn backend() -> Result<Arc<dyn Backend>> {
+    Ok(coremill_runtime::core_ml())
+}
+
 impl CoreMl {
-    /// Has Core ML compile a model, unless the store has what came of the same model.
-    pub(crate) fn load(
+    fn load(
         verified: &Verified<'_>,
         compute_units: ComputeUnits,
         cache: Option<&PathBuf>,
@@ -173,13 +188,14 @@ struct Bytes<'i> {
 impl<'i> Bytes<'i> {
     fn of(input: &'i dyn Input, port: &Port) -> Result<Bytes<'i>> {
         if let Some(lying) = input.lying() {
+            // Halves lie in 32 bits there.
             let bytes = match lying.elements {
-                ElementsView::Floats(floats) => Some(bytemuck::cast_slice(floats)),
-                ElementsView::Ints(ints) => Some(bytemuck::cast_slice(ints)),
+                ElementsView::Floats(floats) => Some((DType::Fp32, bytemuck::cast_slice(floats))),
+                ElementsView::Ints(ints) => Some((DType::Int32, bytemuck::cast_slice(ints))),
                 ElementsView::Texts(_) => None,
             };
-            if let Some(bytes) = bytes {
-                let (dtype, mut shape) = (lying.elements_dtype(), Vec::new());
+            if let Some((dtype, bytes)) = bytes {
+                let mut shape = Vec::new();
                 lying_shape(port, &lying, &mut shape)?;
                 return Ok(Bytes { dtype, shape, bytes: bytes.into() });
             }

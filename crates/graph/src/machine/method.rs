@@ -12,7 +12,7 @@ use coremill_pte::program::{CompileSpec, Value as PlannedValue};
 use coremill_runtime::{LoadOptions, Method, Port as Place, Program, ScalarType, Tensor, Value};
 use coremill_tensor::Buffer;
 
-use super::{Given, Machine, Targets, check_targets, copy_into, find};
+use super::{Given, Machine, Targets, check_targets, copy_into, coreml, find};
 use crate::array::Input;
 use crate::error::{Error, ErrorKind, Result, fail};
 
@@ -51,7 +51,7 @@ impl Methods {
             delegate.compile_specs.splice(0..0, settings.iter().cloned());
         }
         let backend = match units {
-            Some(_) => coremill_runtime::core_ml(),
+            Some(_) => coreml::backend()?,
             None => coremill_runtime::host(),
         };
         let options = LoadOptions { backends: vec![backend], threads, ..LoadOptions::default() };

@@ -1,10 +1,13 @@
 //! What runs functions: the engine, Core ML, or the runtime of ExecuTorch's programs.
 
-mod coreml;
+#[cfg(any(target_vendor = "apple", coremill_standin))]
+pub(crate) mod coreml;
+#[cfg(not(any(target_vendor = "apple", coremill_standin)))]
+#[path = "absent.rs"]
+pub(crate) mod coreml;
 mod host;
 mod method;
 
-pub(crate) use coreml::CoreMl;
 pub(crate) use host::Host;
 pub(crate) use method::Methods;
 
