@@ -31,7 +31,8 @@ pub(crate) fn tests_start(tokens: &[Token]) -> usize {
 }
 
 /// The lines that take an element or a run of a list, or an element out of a list, which ends the process where the list
-/// is shorter. An element of an array by a number is looked up by the compiler.
+/// is shorter, or a number of dimensions from a rank, which may be smaller. An element of an array by a number is looked
+/// up by the compiler.
 pub(crate) fn unchecked_places(text: &str) -> Vec<usize> {
     const KEYWORDS: [&str; 10] =
         ["as", "break", "dyn", "else", "if", "in", "let", "match", "mut", "return"];
@@ -51,6 +52,12 @@ pub(crate) fn unchecked_places(text: &str) -> Vec<usize> {
         }
         // Maps are given what they look for by reference.
         "remove" => text(at + 1) == "(" && text(at + 2) != "&",
+        // A rank may be smaller than what is taken from it.
+        "-" if at > 2 => {
+            let is_rank = text(at - 1) == "rank"
+                || text(at - 1) == ")" && matches!(text(at - 3), "rank" | "len");
+            is_rank && text(at + 1).parse::<usize>().is_ok()
+        }
         name => METHODS.contains(&name) && at > 0 && text(at - 1) == ".",
     };
     (0..tokens.len()).filter(|&at| is_unchecked(at)).map(|at| tokens[at].line).collect()

@@ -249,7 +249,7 @@ impl Call<'_> {
     pub(crate) fn turned(&mut self, x: &Tensor) -> Maybe {
         match x.rank() {
             0 | 1 => Ok(x.clone()),
-            rank => self.transpose(x, rank - 2, rank - 1),
+            rank => self.transpose(x, back(rank, 2)?, back(rank, 1)?),
         }
     }
 

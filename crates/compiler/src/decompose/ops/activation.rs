@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Results, Tensor, first, one};
 use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by, formula};
@@ -63,7 +63,7 @@ fn selu(call: &mut Call<'_>) -> Results {
 fn prelu(call: &mut Call<'_>) -> Results {
     let (x, mut weight) = (call.tensor("self")?, call.tensor("weight")?);
     if weight.rank() == 1 && x.rank() > 2 && *weight.extent(0)? != Size::Fixed(1) {
-        let mut sizes = vec![Size::Fixed(1); x.rank() - 1];
+        let mut sizes = vec![Size::Fixed(1); back(x.rank(), 1)?];
         *sizes.at_mut(0)? = weight.extent(0)?.clone();
         weight = call.view(&weight, sizes)?;
     }

@@ -166,7 +166,7 @@ fn triangle(call: &mut Call<'_>) -> Results {
     if rank < 2 {
         refuse!("a triangle is part of a matrix");
     }
-    let (rows, columns) = (x.extent(rank - 2)?.clone(), x.extent(rank - 1)?.clone());
+    let (rows, columns) = (x.extent(back(rank, 2)?)?.clone(), x.extent(back(rank, 1)?)?.clone());
     let test = if name.contains("tril") { "ge" } else { "le" };
     let inside = rows_and_columns(call, &rows, &columns, offset, test)?;
     let zero = match x.dtype {

@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::At;
+use crate::bounds::{At, back};
 use crate::decompose::call::{Call, Results, Tensor, first, one};
 use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
@@ -321,7 +321,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
     // The values run along a new last dimension, the places along the old one.
     let apart = |call: &mut Call<'_>, tensor: &Tensor| {
         let wide = call.unsqueeze(tensor, tensor.rank())?;
-        let last = wide.rank() - 1;
+        let last = back(wide.rank(), 1)?;
         call.transpose(&wide, at, last)
     };
     let (index, source) = (apart(call, &index)?, apart(call, &source)?);

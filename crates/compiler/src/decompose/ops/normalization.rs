@@ -2,7 +2,7 @@
 
 use coremill_pt2::{Argument, Size};
 
-use crate::bounds::{At, take};
+use crate::bounds::{At, back, take};
 use crate::decompose::call::{Call, Made, Results, Tensor, first, one};
 use crate::decompose::formula::calc;
 use crate::decompose::row::{Row, by};
@@ -149,7 +149,7 @@ fn scaled(
                 "weights of rank {given} for channels of rank {rank}; accepted are 1, and 2 or more"
             );
         };
-        let mut sizes = vec![Size::Fixed(1); x.rank() - 1];
+        let mut sizes = vec![Size::Fixed(1); back(x.rank(), 1)?];
         *sizes.at_mut(0)? = count.clone();
         let channels = call.view(tensor, sizes)?;
         let channels = call.cast(&channels, x.dtype)?;

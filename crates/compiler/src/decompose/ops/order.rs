@@ -209,7 +209,7 @@ fn searched(call: &mut Call<'_>) -> Results {
         call.unsqueeze(&values, values.rank())?
     } else {
         let last = call.unsqueeze(&values, values.rank())?;
-        let wide = call.unsqueeze(&bounds, bounds.rank() - 1)?;
+        let wide = call.unsqueeze(&bounds, back(bounds.rank(), 1)?)?;
         return count_below(call, &wide, &last, right, dtype);
     };
     count_below(call, &bounds, &apart, right, dtype)

@@ -576,8 +576,8 @@ fn distances_between(call: &mut Call<'_>, x: &Tensor, y: &Tensor, degree: f64) -
     if x.rank() < 2 || y.rank() < 2 {
         refuse!("distances are of the rows of matrices");
     }
-    let left = call.unsqueeze(x, x.rank() - 1)?;
-    let right = call.unsqueeze(y, y.rank() - 2)?;
+    let left = call.unsqueeze(x, back(x.rank(), 1)?)?;
+    let right = call.unsqueeze(y, back(y.rank(), 2)?)?;
     let difference = call.subtract(&left, &right)?;
     call.norm(&difference, degree, &[back(difference.rank(), 1)?], false)
 }

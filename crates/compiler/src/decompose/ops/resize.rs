@@ -4,7 +4,7 @@
 
 use coremill_pt2::{Argument, ScalarType, Size};
 
-use crate::bounds::{At, checked, product};
+use crate::bounds::{At, back, checked, product};
 use crate::decompose::call::{Call, Results, Tensor, one};
 use crate::decompose::dtype::is_half;
 use crate::decompose::formula::calc;
@@ -75,7 +75,7 @@ fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>), Refusal> {
             "an image of rank {rank} is resized to rank {noted}; both must be the same, and 3 or more"
         );
     }
-    let spatial = rank - 2;
+    let spatial = back(rank, 2)?;
     let mut scales = vec![None; spatial];
     if call.has("scale_factors") {
         if let Argument::List(items) = call.argument("scale_factors")? {

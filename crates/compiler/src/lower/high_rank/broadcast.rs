@@ -4,6 +4,7 @@ use coremill_mil::ir::{Binding, Op, ValueId};
 use coremill_mil::ops::OpKind;
 
 use super::{MAX_RANK, dims_of, only, raised, source};
+use crate::bounds::back;
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::Builder;
 use crate::lower::ops::{expanded, to_sizes};
@@ -162,7 +163,7 @@ pub(super) fn product(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Re
     let product = builder.append(low)?[0];
     let rank = builder.rank(product);
     let mut dims = batches.dims;
-    for axis in rank - 2..rank {
+    for axis in back(rank, 2)?..rank {
         dims.push(builder.dim(product, axis)?);
     }
     Ok(vec![raised(builder, product, &dims)?])

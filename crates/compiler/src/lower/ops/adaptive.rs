@@ -159,10 +159,10 @@ pub(crate) fn times_along(
     matrix: ValueId,
 ) -> Result<ValueId, Refusal> {
     let rank = builder.rank(x);
-    if axis == rank - 1 {
+    if axis + 1 == rank {
         return product(builder, x, matrix, false, true);
     }
-    if axis == rank - 2 {
+    if axis + 2 == rank {
         return builder.binary(OpKind::Matmul, matrix, x);
     }
     // The axes behind it as one.

@@ -283,10 +283,10 @@ fn grouped_attention(
         None => None,
         Some(mask) => {
             let extents = builder.extents(mask);
-            let own_heads = extents.len() == rank && *extents.at(rank - 3)? != Some(1);
+            let own_heads = extents.len() == rank && *extents.at(back(rank, 3)?)? != Some(1);
             if own_heads {
                 Some(stack(builder, mask)?)
-            } else if extents.len() < 2 || *extents.at(extents.len() - 2)? == Some(1) {
+            } else if extents.iter().rev().nth(1).is_none_or(|rows| *rows == Some(1)) {
                 Some(mask)
             } else {
                 let again = vec![mask; each as usize];

@@ -5,7 +5,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::gather::gathered_along;
-use crate::bounds::At;
+use crate::bounds::{At, checked};
 use crate::error::{Refusal, refuse};
 use crate::lower::builder::{Arg, Builder, int32};
 use crate::lower::call::{Call, Results};
@@ -149,7 +149,7 @@ fn kth_value(call: &mut Call<'_, '_>) -> Results {
     let smallest = first(call, x, axis, rank, true)?;
     let mut both = Vec::with_capacity(2);
     for values in smallest {
-        let last = taken_at(call, values, axis, Int::Known(rank - 1))?;
+        let last = taken_at(call, values, axis, (checked(rank) - 1).get().map(Int::Known)?)?;
         both.push(if call.flag("keepdim")? {
             call.expand_dims(last, &[axis as i32])?
         } else {

@@ -70,7 +70,7 @@ fn reverse_axes(call: &mut Call<'_, '_>) -> Results {
 
 fn swap_last(call: &mut Call<'_, '_>) -> Results {
     mapped(call, "self", |call, x| match call.rank(x) {
-        rank @ 2.. => swapped(call, x, rank - 2, rank - 1),
+        rank @ 2.. => swapped(call, x, back(rank, 2)?, back(rank, 1)?),
         rank => refuse!("a tensor of rank {rank} has no two last axes"),
     })
 }
