@@ -32,6 +32,8 @@ IN_PLACE = (
     "zero_",
     "detach_",
 )
+#: Those that are as small as a small number is, or nearly.
+SMALL = ("asin", "asinh", "atan", "atanh", "erf", "expm1", "log1p", "sin", "sinh", "tan", "tanh")
 #: What has a pole, or jumps, between neighbours that fp16 cannot tell apart.
 NOT_HALF = {"frac", "digamma", "erfinv"}
 #: Polynomials where torch has other ones.
@@ -66,6 +68,14 @@ def cases() -> Iterator[Case]:
     for name in ("abs", "ceil", "cos", "exp", "floor", "neg", "relu", "round", "sigmoid", "sign", "sin", "sqrt", "rsqrt", "tanh", "log", "erf", "trunc", "reciprocal", "square", "isnan", "isinf", "isfinite", "isposinf", "isneginf"):  # fmt: skip
         # Core ML adds an epsilon before the root, where −0 loses its sign.
         yield case(f"aten.{name}.default", EDGES.abs() if name == "rsqrt" else EDGES)
+    for name in SMALL:
+        yield case(f"aten.{name}.default", real(4, 5) * 1e-3)
+        for scale in (1e-4, 1e-6, 1e-9):
+            yield case(f"aten.{name}.default", real(4, 5) * scale, settings={"precisions": ("fp32",)})
+    for name in ("asinh", "log1p"):
+        yield case(f"aten.{name}.default", EDGES)
+    # e⁶⁰ leaves fp16.
+    yield case("aten.expm1.default", EDGES, settings={"precisions": ("fp32",)})
     for name in ("isnan", "isinf", "isfinite"):
         yield case(f"aten.{name}.default", whole(3, 4))
         yield case(f"aten.{name}.default", free(real, (3, 4), (5, 4)))

@@ -108,7 +108,12 @@ pub(crate) const ROWS: &[Row] = &[
     by(square, &["aten.square.default"]),
     formula("2 ^ self", &["aten.exp2.default", "aten.special_exp2.default"]),
     formula("1 - erf(self)", &["aten.erfc.default", "aten.special_erfc.default"]),
-    formula("exp(self) - 1", &["aten.expm1.default"]),
+    // The power of a small number is rounded to few digits beyond 1; its logarithm says to which number it belongs.
+    formula(
+        "power = exp(self); near = power - 1; \
+         where(abs(self) < 0.5, near + (self - log(power)) * power, near)",
+        &["aten.expm1.default"],
+    ),
     formula("log(self) * 1.4426950408889634", &["aten.log2.default"]),
     formula("log(self) * 0.4342944819032518", &["aten.log10.default"]),
     // Nothing is squared.

@@ -29,7 +29,7 @@ pub(crate) const ROWS: &[Row] = &[
     all("aten.erf", |call| plain(call, OpKind::Erf)),
     all("aten.sigmoid", |call| plain(call, OpKind::Sigmoid)),
     all("aten.log", |call| mapped(call, |b, x| b.log(x, 0.0))),
-    all("aten.log1p", |call| mapped(call, |b, x| b.log(x, 1.0))),
+    all("aten.log1p", |call| mapped(call, Builder::log1p)),
     all("aten.rsqrt", |call| mapped(call, Builder::rsqrt)),
     all("aten.reciprocal", |call| mapped(call, Builder::reciprocal)),
     all("aten.square", square),
@@ -124,7 +124,21 @@ fn square(call: &mut Call<'_, '_>) -> Results {
 }
 
 impl Builder {
-    /// `√(x² + 1)` without squares of large numbers: the larger of |x| and 1, times what the smaller one adds.
+    /// `log(x + 1)`. What the sum loses of a small number is added to its logarithm; where it loses nothing, which
+    /// includes infinity and −1, the logarithm is right as it is.
+    fn log1p(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
+        let sum = self.binary(OpKind::Add, x, 1.0_f32)?;
+        let kept = self.binary(OpKind::Sub, sum, 1.0_f32)?;
+        let log = self.log(sum, 0.0)?;
+        let lost = self.binary(OpKind::Sub, x, kept)?;
+        let rest = self.binary(OpKind::RealDiv, lost, sum)?;
+        let whole = self.binary(OpKind::Add, log, rest)?;
+        let is_exact = self.binary(OpKind::Equal, x, kept)?;
+        self.select(is_exact, log, whole)
+    }
+
+    /// `log(|x| + √(x² + 1))` with the sign of `x`. Nothing large is squared: the root is the larger of |x| and 1, times
+    /// what the smaller one adds. Of a small number, it is what exceeds 1 that counts.
     fn asinh(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
         let magnitude = self.unary(OpKind::Abs, x)?;
         let larger = self.binary(OpKind::Maximum, magnitude, 1.0_f32)?;
@@ -135,7 +149,13 @@ impl Builder {
         let root = self.unary(OpKind::Sqrt, sum)?;
         let root = self.binary(OpKind::Mul, root, larger)?;
         let sum = self.binary(OpKind::Add, magnitude, root)?;
-        let log = self.log(sum, 0.0)?;
+        let far = self.binary(OpKind::Sub, sum, 1.0_f32)?;
+        let divisor = self.binary(OpKind::Add, root, 1.0_f32)?;
+        let excess = self.binary(OpKind::RealDiv, square, divisor)?;
+        let near = self.binary(OpKind::Add, magnitude, excess)?;
+        let is_small = self.binary(OpKind::Less, magnitude, 1.0_f32)?;
+        let argument = self.select(is_small, near, far)?;
+        let log = self.log1p(argument)?;
         let sign = self.unary(OpKind::Sign, x)?;
         self.binary(OpKind::Mul, log, sign)
     }
