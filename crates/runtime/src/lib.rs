@@ -62,6 +62,11 @@ pub use program::{LoadOptions, Port, Program};
 pub use value::{Tensor, Value};
 pub use view::{Grow, Out, View};
 
+/// The Rust of the documentation, compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/apple.md")]
+mod page {}
+
 /// The operators that there are kernels for, each with a letter for each of its arguments.
 ///
 /// `T` is a tensor, `M` one that is also written; `L` tensors, `O` tensors of which some are missing; `I` an

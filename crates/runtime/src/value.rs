@@ -95,6 +95,33 @@ impl Tensor {
         Tensor::new(ScalarType::Float, sizes, Buffer::from(bytes))
     }
 
+    /// A contiguous tensor of 64-bit integers.
+    pub fn integers(sizes: Vec<usize>, elements: &[i64]) -> Result<Tensor> {
+        let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+        Tensor::new(ScalarType::Long, sizes, Buffer::from(bytes))
+    }
+
+    /// The elements of a tensor of 32-bit floats, in the order of the dimensions.
+    pub fn to_floats(&self) -> Result<Vec<f32>> {
+        self.elements(ScalarType::Float, f32::from_le_bytes)
+    }
+
+    /// The elements of a tensor of 64-bit integers, in the order of the dimensions.
+    pub fn to_integers(&self) -> Result<Vec<i64>> {
+        self.elements(ScalarType::Long, i64::from_le_bytes)
+    }
+
+    fn elements<T, const N: usize>(
+        &self,
+        wanted: ScalarType,
+        read: fn([u8; N]) -> T,
+    ) -> Result<Vec<T>> {
+        let found = self.scalar_type;
+        ensure!(found == wanted, "the elements are of type `{found:?}`, not `{wanted:?}`");
+        let bytes = self.contiguous_bytes();
+        Ok(bytes.as_chunks().0.iter().map(|element| read(*element)).collect())
+    }
+
     /// The type of the elements.
     pub fn scalar_type(&self) -> ScalarType {
         self.scalar_type

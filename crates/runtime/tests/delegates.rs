@@ -100,6 +100,17 @@ fn input(rows: usize) -> Value {
 }
 
 #[test]
+fn elements_come_back_in_the_order_of_the_sizes() {
+    let numbers = [1, -2, i64::MAX, i64::MIN, 0, 6];
+    let tensor = Tensor::integers(vec![2, 3], &numbers).expect("six elements");
+    assert_eq!(tensor.to_integers().expect("integers"), numbers);
+    assert!(Tensor::integers(vec![2, 2], &numbers).is_err());
+    let tall = Tensor::with_order(ScalarType::Long, vec![3, 2], vec![1, 0], tensor.data().clone());
+    let tall = tall.expect("six elements").to_integers().expect("integers");
+    assert_eq!(tall, [1, i64::MIN, -2, 0, i64::MAX, 6]);
+}
+
+#[test]
 fn backends_of_others_run_their_parts() {
     for placement in [Placement::Planned(Place { arena: 1, offset: 0 }), Placement::GivenAtRunTime]
     {
@@ -128,7 +139,9 @@ fn backends_of_others_run_their_parts() {
         assert_eq!(first, [kept]);
         let third = method.execute(&[input(3)]).expect("it runs");
         let third = third[0].as_tensor().expect("a tensor");
-        assert_eq!(floats(&third.contiguous_bytes()), [3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
+        assert_eq!(third.to_floats().expect("floats"), [3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
+        let error = third.to_integers().expect_err("no integers");
+        assert_eq!(error.message(), "the elements are of type `Float`, not `Long`");
     }
 }
 
