@@ -425,7 +425,7 @@ def holes(path: Path, width: int, layers: int) -> None:
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """400 MB of weights go through little memory; with COREMILL_ALL_CASES=1, 8 billion weights within a gigabyte."""
-    width, layers, most = (4096, 478, 950) if ALL else (2048, 48, 200)
+    width, layers, most = (4096, 478, 700) if ALL else (2048, 48, 200)
     package, small = tmp_path / "large.mlpackage", tmp_path / "small.mlpackage"
     holes(package, width, layers)
     command = [os.environ["COREMILL"], "compress", package, "-o", small, "--linear", "int4", "--block", "32"]

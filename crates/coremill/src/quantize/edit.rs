@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::Calls;
 use coremill_engine::Array;
@@ -17,8 +17,9 @@ use coremill_mil::pass::{Draft, Editor};
 use coremill_tensor::DType;
 
 use super::config::{Config, Facts, Scheme, Wanted};
-use super::moments::Moments;
+use super::moments::{Metric, Moments};
 use super::observe::Range;
+use super::rows::Rows;
 use super::weights::{Unfit, compressed, fits, floats};
 use crate::error::Error;
 
@@ -35,6 +36,8 @@ pub(super) struct Layer {
     end: ValueId,
     /// The name of what it is given.
     pub(super) input: String,
+    /// What of that it multiplies rows of its weight by, if that is known.
+    pub(super) rows: Option<Rows>,
     /// How many elements its weight has; 0 where it has none.
     elements: u64,
     /// How it is quantized.
@@ -144,6 +147,7 @@ fn candidates(editor: &Editor<'_>, calls: &Calls, config: &Config) -> Vec<Layer>
             kind,
             end: behind_activation(editor, output),
             input: editor.argument(id, "x").map_or_else(String::new, |x| editor.name(x).to_owned()),
+            rows: Rows::of(editor, id, kind),
             elements: elements.unwrap_or(0),
             name,
             scheme: config.scheme,
@@ -246,8 +250,19 @@ pub(super) struct Tuning {
     pub(super) ranges: HashMap<String, Range>,
     /// What the output channels of layers are off on average.
     pub(super) shifts: HashMap<String, Vec<f32>>,
-    /// The second moments of what layers are given, by its name.
-    pub(super) moments: Arc<HashMap<String, Moments>>,
+    /// The second moments of what layers are given, of each group of channels.
+    pub(super) moments: Arc<HashMap<(String, Rows), Vec<Moments>>>,
+    /// What weights became, by the names of their layers: they are looked for once.
+    pub(super) made: Arc<Mutex<HashMap<String, Op>>>,
+}
+
+impl Tuning {
+    /// What it costs a layer's outputs to be off, for each group of channels.
+    fn metrics(&self, layer: &Layer) -> Vec<Option<Metric>> {
+        let key = layer.rows.clone().map(|rows| (layer.input.clone(), rows));
+        let moments = key.and_then(|key| self.moments.get(&key));
+        moments.map_or_else(Vec::new, |groups| groups.iter().map(Moments::metric).collect())
+    }
 }
 
 /// Quantizes those layers of a program that have one of these names.
@@ -277,13 +292,22 @@ pub(super) fn apply(
         let Some(parameter) = weight_of(layer.kind) else { continue };
         let Some(weight) = weight(&editor, layer)? else { continue };
         let opset = editor.opset();
-        let moments = tuning.moments.get(&layer.input).filter(|_| layer.kind == OpKind::Linear);
-        let axis = output_axis(layer.kind);
-        let op = compressed(&weight, axis, storage, opset, config.effort, moments);
-        let op = op.map_err(|unfit| {
-            let (Unfit::Form(why) | Unfit::Numbers(why)) = unfit;
-            Error::new(format!("the weight of `{}` {why}", layer.name))
-        })?;
+        let made = || tuning.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = made().get(&layer.name).cloned();
+        let op = match known {
+            Some(op) => op,
+            None => {
+                let metrics = tuning.metrics(layer);
+                let axis = output_axis(layer.kind);
+                let op = compressed(&weight, axis, storage, opset, config.effort, &metrics);
+                let op = op.map_err(|unfit| {
+                    let (Unfit::Form(why) | Unfit::Numbers(why)) = unfit;
+                    Error::new(format!("the weight of `{}` {why}", layer.name))
+                })?;
+                made().insert(layer.name.clone(), op.clone());
+                op
+            }
+        };
         let label = format!("{}_weight", layer.name);
         let stored = inserted(&mut editor, layer.op, op, &label)?;
         let Some(mut new) = editor.op(layer.op).cloned() else { continue };

@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `config`, `rules` | what is quantized, and how; rules from a file |
 //! | `observe` | the ranges of activations, from what samples make of them |
-//! | `moments` | roundings by the second moments of what layers are given |
+//! | `rows`, `moments` | roundings by the second moments of what layers are given |
 //! | `weights` | weights as integers or tables |
 //! | `edit` | which operations are quantized, and how the program changes |
 
@@ -32,6 +32,7 @@ mod config;
 mod edit;
 mod moments;
 mod observe;
+mod rows;
 mod rules;
 mod weights;
 
@@ -52,6 +53,7 @@ use self::edit::{Found, Layer, Tuning};
 use self::moments::Moments;
 pub use self::observe::Observer;
 use self::observe::{Range, Seen};
+use self::rows::Rows;
 pub use self::rules::{RuleText, read_rules};
 use crate::compare::figures;
 use crate::convert;
@@ -269,28 +271,35 @@ impl Quantizer {
         }
     }
 
-    /// The second moments of what linear layers are given, by its name, if they are asked for.
-    fn moments(&self, samples: &[Sample]) -> Result<HashMap<String, Moments>, Error> {
-        let mut moments: HashMap<String, Option<Moments>> = HashMap::new();
+    /// The second moments of what layers are given, if they are asked for.
+    fn moments(&self, samples: &[Sample]) -> Result<HashMap<(String, Rows), Vec<Moments>>, Error> {
+        let mut moments: HashMap<(String, Rows), Option<Vec<Moments>>> = HashMap::new();
         if self.config.effort < 2 {
             return Ok(HashMap::new());
         }
-        let linear = self.found.layers.iter().filter(|layer| layer.kind == OpKind::Linear);
-        let inputs: HashSet<&str> = linear.map(|layer| layer.input.as_str()).collect();
+        let mut inputs: HashMap<&str, HashSet<&Rows>> = HashMap::new();
+        for layer in &self.found.layers {
+            if let Some(rows) = &layer.rows {
+                inputs.entry(&layer.input).or_default().insert(rows);
+            }
+        }
         for sample in samples {
             let mut look = |name: &str, array: &Array| {
-                if inputs.contains(name) {
-                    let channels = array.shape().last().copied().unwrap_or(0);
-                    let known = moments.entry(name.to_owned());
-                    if let Some(known) = known.or_insert_with(|| Moments::new(channels)) {
-                        known.see(array);
+                for rows in inputs.get(name).into_iter().flatten().copied() {
+                    let new = || {
+                        let (groups, length) = rows.lengths(array.shape())?;
+                        (0..groups).map(|_| Moments::new(length)).collect()
+                    };
+                    let known = moments.entry((name.to_owned(), rows.clone())).or_insert_with(new);
+                    if let Some(known) = known {
+                        rows.for_each(array, &mut |group, row| known[group].see(row));
                     }
                 }
             };
             sample.iter().for_each(|(name, array)| look(name, array));
             self.machine.run(sample, &mut look)?;
         }
-        Ok(moments.into_iter().filter_map(|(name, found)| Some((name, found?))).collect())
+        Ok(moments.into_iter().filter_map(|(key, found)| Some((key, found?))).collect())
     }
 
     /// The ranges of activations, by name.

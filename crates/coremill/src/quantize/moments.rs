@@ -1,14 +1,22 @@
-//! Roundings that cost outputs least: what one input channel is off by is made up for by those behind it.
+//! Roundings that cost outputs least: what one input channel is off by is made up for by the others.
 //!
-//! As in GPTQ: with the second moments `H` of a layer's inputs, the outputs are off by `(w − q) H (w − q)ᵀ`. Channels are
-//! rounded one after the other, and what each is off by is spread over those that are left, by the factor of `H⁻¹`.
+//! As in GPTQ: with the second moments `H` of a layer's inputs, the outputs are off by `(w − q) H (w − q)ᵀ`. With the factor
+//! `H = L Lᵀ` the last channel depends on no other, the one before on the last alone, and so on: channels are rounded in
+//! this order, each to what is best with those that are. Then each is looked at again with all others, until none changes.
 
-use coremill_engine::Array;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use coremill_tensor::share;
 
 /// Layers of more input channels are rounded to the nearest: the factor takes their number to the third.
 const MOST_CHANNELS: usize = 4096;
 /// What is added to the diagonal, in parts of its mean, so that channels without a signal do no harm.
 const DAMPING: f64 = 0.01;
+/// How often all channels are looked at again.
+const MOST_SWEEPS: usize = 8;
+/// How often codes are looked for with the scales that fit those before.
+const MOST_FITS: usize = 4;
 
 /// The second moments of what a layer is given.
 #[derive(Clone, Debug)]
@@ -18,6 +26,26 @@ pub(super) struct Moments {
     sums: Vec<f64>,
 }
 
+/// What it costs to be off.
+pub(super) struct Metric {
+    channels: usize,
+    /// The channels in the order in which they are kept here: the last has the strongest signal, and is rounded first.
+    order: Vec<usize>,
+    /// All of `H`, row by row.
+    matrix: Vec<f64>,
+    /// `Lᵀ`, row by row.
+    factor: Vec<f64>,
+}
+
+/// The codes of a row of weights.
+struct Rounded {
+    /// By channel.
+    codes: Vec<f32>,
+    /// What each channel is off by, in the metric's order, and that times `H`.
+    off: Vec<f64>,
+    slopes: Vec<f64>,
+}
+
 impl Moments {
     /// Moments of so many channels; none if they are too many.
     pub(super) fn new(channels: usize) -> Option<Moments> {
@@ -25,109 +53,233 @@ impl Moments {
         is_sound.then(|| Moments { channels, sums: vec![0.0; channels * channels] })
     }
 
-    /// Takes in rows of a layer's input.
-    pub(super) fn see(&mut self, input: &Array) {
-        let Some(elements) = input.as_floats() else { return };
-        for row in elements.chunks_exact(self.channels) {
-            for (at, &left) in row.iter().enumerate() {
-                if left != 0.0 {
-                    let sums = &mut self.sums[at * self.channels..][..=at];
-                    for (sum, &right) in sums.iter_mut().zip(row) {
-                        *sum += f64::from(left) * f64::from(right);
-                    }
+    /// Takes in one input.
+    pub(super) fn see(&mut self, row: &[f32]) {
+        for (at, &left) in row.iter().enumerate() {
+            if left != 0.0 {
+                let sums = &mut self.sums[at * self.channels..][..=at];
+                for (sum, &right) in sums.iter_mut().zip(row) {
+                    *sum += f64::from(left) * f64::from(right);
                 }
             }
         }
     }
 
-    /// The upper factor `U` of the inverse, `H⁻¹ = Uᵀ U`, row by row; none if there was no signal.
-    fn factor(&self) -> Option<Vec<f64>> {
+    /// What it costs to be off; none if there was no signal.
+    pub(super) fn metric(&self) -> Option<Metric> {
         let size = self.channels;
-        let mean = (0..size).map(|at| self.sums[at * size + at]).sum::<f64>() / size as f64;
+        let power = |at: usize| self.sums[at * size + at];
+        let mean = (0..size).map(power).sum::<f64>() / size as f64;
         if mean <= 0.0 || !mean.is_finite() {
             return None;
         }
-        let mut lower = self.sums.clone();
-        for at in 0..size {
-            lower[at * size + at] += DAMPING * mean;
-        }
-        cholesky(&mut lower, size)?;
-        // The inverse of the factor, in place of it.
-        let mut inverse = vec![0.0; size * size];
-        for column in 0..size {
-            inverse[column * size + column] = 1.0 / lower[column * size + column];
-            for row in column + 1..size {
-                let sum: f64 = (column..row)
-                    .map(|at| lower[row * size + at] * inverse[at * size + column])
-                    .sum();
-                inverse[row * size + column] = -sum / lower[row * size + row];
+        let mut order: Vec<usize> = (0..size).collect();
+        order.sort_by(|&left, &right| power(left).total_cmp(&power(right)));
+        let mut matrix = vec![0.0; size * size];
+        for (row, &left) in order.iter().enumerate() {
+            for (column, &right) in order[..=row].iter().enumerate() {
+                let sum = self.sums[left.max(right) * size + left.min(right)] / mean;
+                let sum = if row == column { sum + DAMPING } else { sum };
+                (matrix[row * size + column], matrix[column * size + row]) = (sum, sum);
             }
         }
-        // H⁻¹ = L⁻ᵀ L⁻¹, of which the factor is taken.
-        let mut product = vec![0.0; size * size];
+        let mut lower = matrix.clone();
+        cholesky(&mut lower, size)?;
+        let mut factor = vec![0.0; size * size];
         for row in 0..size {
             for column in 0..=row {
-                product[row * size + column] = (row..size)
-                    .map(|at| inverse[at * size + row] * inverse[at * size + column])
-                    .sum();
+                factor[column * size + row] = lower[row * size + column];
             }
         }
-        cholesky(&mut product, size)?;
-        let mut upper = vec![0.0; size * size];
-        for row in 0..size {
-            for column in row..size {
-                upper[row * size + column] = product[column * size + row];
-            }
+        Some(Metric { channels: size, order, matrix, factor })
+    }
+}
+
+impl Metric {
+    /// What each channel's own difference costs.
+    pub(super) fn powers(&self) -> Vec<f64> {
+        let mut powers = vec![0.0; self.channels];
+        for (at, &channel) in self.order.iter().enumerate() {
+            powers[channel] = self.matrix[at * self.channels + at];
         }
-        Some(upper)
+        powers
     }
 
-    /// Rounds the rows of a matrix: `code` gives the code of an element of a place, `value` what a code stands for.
-    pub(super) fn round(
+    /// The codes of a row of weights: `code` gives the code of a number in a channel, `value` what one stands for.
+    pub(super) fn codes(
         &self,
-        elements: &[f32],
+        weights: &[f32],
         code: &dyn Fn(usize, f32) -> f32,
         value: &dyn Fn(usize, f32) -> f32,
-    ) -> Option<Vec<f32>> {
-        let size = self.channels;
-        let upper = self.factor()?;
-        let mut codes = Vec::with_capacity(elements.len());
-        let mut rest = vec![0f64; size];
-        for (row, weights) in elements.chunks_exact(size).enumerate() {
-            for (rest, &weight) in rest.iter_mut().zip(weights) {
-                *rest = f64::from(weight);
+    ) -> Vec<f32> {
+        self.rounded(weights, code, value).codes
+    }
+
+    /// The codes of a row of weights by blocks of so many channels, and scales that fit them, near to those that are given.
+    pub(super) fn fitted(
+        &self,
+        weights: &[f32],
+        scales: &[f32],
+        block: usize,
+        code: &dyn Fn(f32, f32) -> f32,
+        stored: &dyn Fn(f32) -> f32,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let mut scales = scales.to_vec();
+        let mut best: Option<(f64, Vec<f32>, Vec<f32>)> = None;
+        for _ in 0..MOST_FITS {
+            let of = |channel: usize| scales[channel / block];
+            let mut rounded = self.rounded(
+                weights,
+                &|channel, number| code(number, of(channel)),
+                &|channel, code| code * of(channel),
+            );
+            let cost = rounded.cost();
+            if best.as_ref().is_some_and(|(least, ..)| cost >= *least) {
+                break;
             }
-            for at in 0..size {
-                let place = row * size + at;
-                let found = code(place, rest[at] as f32);
-                let off = (rest[at] - f64::from(value(place, found))) / upper[at * size + at];
-                codes.push(found);
-                let (factors, rest) = (&upper[at * size..][..size], &mut rest);
-                for later in at + 1..size {
-                    rest[later] -= off * factors[later];
+            let better = self.scales(&mut rounded, &scales, block, stored);
+            best = Some((cost, rounded.codes, std::mem::replace(&mut scales, better)));
+        }
+        best.map(|(_, codes, scales)| (codes, scales)).unwrap_or_default()
+    }
+
+    fn rounded(
+        &self,
+        weights: &[f32],
+        code: &dyn Fn(usize, f32) -> f32,
+        value: &dyn Fn(usize, f32) -> f32,
+    ) -> Rounded {
+        let size = self.channels;
+        let (mut codes, mut off) = (vec![0f32; size], vec![0f64; size]);
+        for at in (0..size).rev() {
+            let (channel, factor) = (self.order[at], &self.factor[at * size..][..size]);
+            let made_up = dot(&factor[at + 1..], &off[at + 1..]) / factor[at];
+            let weight = f64::from(weights[channel]);
+            codes[channel] = code(channel, (weight + made_up) as f32);
+            off[at] = weight - f64::from(value(channel, codes[channel]));
+        }
+        let row = |at: usize| &self.matrix[at * size..][..size];
+        let slopes = (0..size).map(|at| dot(row(at), &off)).collect();
+        let mut rounded = Rounded { codes, off, slopes };
+        for _ in 0..MOST_SWEEPS {
+            let mut is_changed = false;
+            for at in (0..size).rev() {
+                let channel = self.order[at];
+                let held = rounded.codes[channel];
+                let now = f64::from(value(channel, held));
+                let best = now + rounded.slopes[at] / row(at)[at];
+                let found = code(channel, best as f32);
+                if found != held {
+                    let found_value = f64::from(value(channel, found));
+                    // Codes lie so far apart that both may be as near.
+                    if (found_value - best).abs() < (now - best).abs() {
+                        rounded.codes[channel] = found;
+                        rounded.moved(at, now - found_value, row(at));
+                        is_changed = true;
+                    }
+                }
+            }
+            if !is_changed {
+                break;
+            }
+        }
+        rounded
+    }
+
+    /// The scales of blocks that fit codes, one after the other.
+    fn scales(
+        &self,
+        rounded: &mut Rounded,
+        scales: &[f32],
+        block: usize,
+        stored: &dyn Fn(f32) -> f32,
+    ) -> Vec<f32> {
+        let size = self.channels;
+        let mut places = vec![Vec::new(); scales.len()];
+        for (at, &channel) in self.order.iter().enumerate() {
+            places[channel / block].push(at);
+        }
+        let mut better = scales.to_vec();
+        for (scale, places) in better.iter_mut().zip(&places) {
+            let code = |at: usize| f64::from(rounded.codes[self.order[at]]);
+            let codes: Vec<(usize, f64)> = places.iter().map(|&at| (at, code(at))).collect();
+            let gain: f64 = codes.iter().map(|&(at, code)| code * rounded.slopes[at]).sum();
+            let bend: f64 = codes
+                .iter()
+                .map(|&(row, left)| {
+                    let row = &self.matrix[row * size..][..size];
+                    left * codes.iter().map(|&(at, right)| right * row[at]).sum::<f64>()
+                })
+                .sum();
+            let wanted = f64::from(*scale) + gain / bend;
+            if bend > 0.0 && wanted > 0.0 && wanted.is_finite() {
+                let found = stored(wanted as f32);
+                let step = f64::from(*scale) - f64::from(found);
+                *scale = found;
+                for (at, code) in codes {
+                    rounded.moved(at, step * code, &self.matrix[at * size..][..size]);
                 }
             }
         }
-        Some(codes)
+        better
     }
+}
+
+impl Rounded {
+    fn cost(&self) -> f64 {
+        dot(&self.off, &self.slopes)
+    }
+
+    /// Takes in that a channel is off by so much more, with its row of the moments.
+    fn moved(&mut self, at: usize, by: f64, row: &[f64]) {
+        self.off[at] += by;
+        self.slopes.iter_mut().zip(row).for_each(|(slope, &moment)| *slope += by * moment);
+    }
+}
+
+/// What is made of each of so many rows, on all processors.
+pub(super) fn by_rows<T: Send>(count: usize, make: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let done = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());
+    let visit = |(): &mut (), row: usize| -> io::Result<()> {
+        let made = make(row);
+        done.lock().unwrap_or_else(PoisonError::into_inner)[row] = Some(made);
+        Ok(())
+    };
+    // No row fails. Whoever cancels gets no result.
+    let _ = share(count, usize::MAX, || (), visit);
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+/// The sum of products, by several sums so that they are computed at once.
+fn dot(left: &[f64], right: &[f64]) -> f64 {
+    const LANES: usize = 8;
+    let ((left, left_rest), (right, right_rest)) =
+        (left.as_chunks::<LANES>(), right.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (left, right) in left.iter().zip(right) {
+        for ((sum, left), right) in sums.iter_mut().zip(left).zip(right) {
+            *sum += left * right;
+        }
+    }
+    let rest: f64 = left_rest.iter().zip(right_rest).map(|(left, right)| left * right).sum();
+    sums.iter().sum::<f64>() + rest
 }
 
 /// The lower factor of a symmetric matrix, in its place; none if there is none.
 fn cholesky(matrix: &mut [f64], size: usize) -> Option<()> {
-    for column in 0..size {
-        for row in column..size {
-            let (left, right) = (&matrix[row * size..], &matrix[column * size..]);
-            let sum: f64 = left[..column].iter().zip(&right[..column]).map(|(a, b)| a * b).sum();
-            let rest = matrix[row * size + column] - sum;
-            matrix[row * size + column] = if row == column {
-                if rest <= 0.0 || !rest.is_finite() {
-                    return None;
-                }
-                rest.sqrt()
-            } else {
-                rest / matrix[column * size + column]
-            };
+    for row in 0..size {
+        let (above, rest) = matrix.split_at_mut(row * size);
+        let row_of = &mut rest[..size];
+        for column in 0..row {
+            let other = &above[column * size..][..size];
+            let left = row_of[column] - dot(&row_of[..column], &other[..column]);
+            row_of[column] = left / other[column];
         }
+        let left = row_of[row] - dot(&row_of[..row], &row_of[..row]);
+        if left <= 0.0 || !left.is_finite() {
+            return None;
+        }
+        row_of[row] = left.sqrt();
     }
     Some(())
 }
@@ -136,55 +288,89 @@ fn cholesky(matrix: &mut [f64], size: usize) -> Option<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_off_is_made_up_for() {
-        // Inputs of which each is nearly the sum of the one before and something new.
-        let mut state = 1u32;
-        let mut random = || {
+    /// Numbers around 0.
+    fn random(count: usize, mut state: u32) -> Vec<f32> {
+        let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as f32 / (1 << 24) as f32 - 0.5
         };
-        let size = 24;
-        let rows: Vec<f32> = (0..400)
-            .flat_map(|_| {
-                let mut last = 0.0;
-                let row: Vec<f32> = (0..size)
-                    .map(|_| {
-                        last = 0.95 * last + random();
-                        last
-                    })
-                    .collect();
-                row
-            })
-            .collect();
-        let weights: Vec<f32> = (0..8 * size).map(|_| random()).collect();
-        let input = Array::floats(coremill_tensor::DType::Fp32, [400, size], rows.clone());
-        let mut moments = Moments::new(size).expect("few channels");
-        moments.see(&input);
-        let step = 0.07;
-        let code = |_: usize, number: f32| (number / step).round();
-        let value = |_: usize, code: f32| code * step;
-        let rounded = moments.round(&weights, &code, &value).expect("there is a signal");
-        let off = |codes: &[f32]| -> f64 {
-            let mut sum = 0.0;
-            for row in rows.chunks_exact(size) {
-                for (weights, codes) in weights.chunks_exact(size).zip(codes.chunks_exact(size)) {
-                    let off: f32 =
-                        (0..size).map(|at| (weights[at] - codes[at] * step) * row[at]).sum();
-                    sum += f64::from(off).powi(2);
-                }
-            }
-            sum
+        (0..count).map(|_| next()).collect()
+    }
+
+    const SIZE: usize = 24;
+
+    /// Inputs of which each channel is nearly that before and something new.
+    fn inputs() -> Vec<f32> {
+        let new = random(400 * SIZE, 1);
+        let row = |new: &[f32]| {
+            let next = |last: &mut f32, new: &f32| {
+                *last = 0.95 * *last + new;
+                Some(*last)
+            };
+            new.iter().scan(0.0, next).collect::<Vec<f32>>()
         };
-        let nearest: Vec<f32> = weights.iter().map(|&weight| code(0, weight)).collect();
-        let (one, other) = (off(&rounded), off(&nearest));
-        assert!(one < 0.5 * other, "{one} of {other}");
+        new.chunks_exact(SIZE).flat_map(row).collect()
+    }
+
+    fn metric(inputs: &[f32]) -> Metric {
+        let mut moments = Moments::new(SIZE).expect("few channels");
+        inputs.chunks_exact(SIZE).for_each(|row| moments.see(row));
+        moments.metric().expect("there is a signal")
+    }
+
+    /// The power of what outputs are off by, for one row of weights.
+    fn off(inputs: &[f32], weights: &[f32], values: &[f32]) -> f64 {
+        let of = |row: &[f32]| {
+            let sum: f32 = (0..SIZE).map(|at| (weights[at] - values[at]) * row[at]).sum();
+            f64::from(sum).powi(2)
+        };
+        inputs.chunks_exact(SIZE).map(of).sum()
+    }
+
+    #[test]
+    fn what_is_off_is_made_up_for() {
+        let (inputs, step) = (inputs(), 0.07);
+        let metric = metric(&inputs);
+        let (mut found, mut nearest) = (0.0, 0.0);
+        for seed in 2..10 {
+            let weights = random(SIZE, seed);
+            let code = |_: usize, number: f32| (number / step).round();
+            let value = |_: usize, code: f32| code * step;
+            let codes = metric.codes(&weights, &code, &value);
+            let values: Vec<f32> = codes.iter().map(|code| code * step).collect();
+            found += off(&inputs, &weights, &values);
+            let values: Vec<f32> = weights.iter().map(|&weight| code(0, weight) * step).collect();
+            nearest += off(&inputs, &weights, &values);
+        }
+        assert!(found < 0.25 * nearest, "{found} of {nearest}");
+    }
+
+    #[test]
+    fn scales_fit_the_codes() {
+        let inputs = inputs();
+        let metric = metric(&inputs);
+        let code = |number: f32, scale: f32| (number / scale).round().clamp(-8.0, 7.0);
+        let values = |codes: &[f32], scales: &[f32]| -> Vec<f32> {
+            codes.iter().enumerate().map(|(at, code)| code * scales[at / 8]).collect()
+        };
+        let (mut fitted, mut given) = (0.0, 0.0);
+        for seed in 20..28 {
+            let weights = random(SIZE, seed);
+            let scales = [0.09f32; 3];
+            let (codes, better) = metric.fitted(&weights, &scales, 8, &code, &|scale| scale);
+            fitted += off(&inputs, &weights, &values(&codes, &better));
+            let codes =
+                metric.codes(&weights, &|at, number| code(number, scales[at / 8]), &|at, code| {
+                    code * scales[at / 8]
+                });
+            given += off(&inputs, &weights, &values(&codes, &scales));
+        }
+        assert!(fitted < 0.95 * given, "{fitted} of {given}");
     }
 
     #[test]
     fn without_a_signal_there_is_nothing_to_make_up() {
-        let moments = Moments::new(4).expect("few channels");
-        assert!(moments.round(&[1.0; 4], &|_, number| number, &|_, code| code).is_none());
+        assert!(Moments::new(4).expect("few channels").metric().is_none());
         assert!(Moments::new(MOST_CHANNELS + 1).is_none());
     }
 }

@@ -6,7 +6,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use coremill_tensor::packed::pack;
 
-use super::moments::Moments;
+use super::moments::{Metric, by_rows};
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,16 +103,21 @@ pub(super) fn compressed(
     storage: Storage,
     opset: Opset,
     effort: u8,
-    moments: Option<&Moments>,
+    metrics: &[Option<Metric>],
 ) -> Result<Op, Unfit> {
     let shape: Vec<usize> = weight.shape().to_vec();
     let (blocks, elements) = (blocks(&shape, axis, storage)?, elements(weight)?);
     match storage {
         Storage::Channels { bits } | Storage::Groups { bits, .. } => {
-            Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort, moments))
+            Ok(integers(elements, &shape, &blocks, axis, bits, opset, effort, metrics))
         }
-        Storage::Tables { bits, .. } => tables(elements, &shape, &blocks, bits),
+        Storage::Tables { bits, .. } => tables(elements, &shape, &blocks, bits, metrics),
     }
+}
+
+/// The metric of a row of a weight, whose groups have one each.
+fn metric_of(metrics: &[Option<Metric>], row: usize, rows: usize) -> Option<&Metric> {
+    metrics.get(row * metrics.len() / rows.max(1)).and_then(Option::as_ref)
 }
 
 /// The block of each element.
@@ -147,7 +152,7 @@ fn integers(
     bits: u32,
     opset: Opset,
     effort: u8,
-    moments: Option<&Moments>,
+    metrics: &[Option<Metric>],
 ) -> Op {
     let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
     let place = block_of_each(shape, blocks);
@@ -164,13 +169,22 @@ fn integers(
     let code = |element: f32, scale: f32| (element / scale).round_ties_even().clamp(low, high);
     let mut scales: Vec<f32> = largest.iter().map(|&most| scale(most, 1.0)).collect();
     let mut best = vec![f64::INFINITY; total];
+    let (rows, length) = (shape[0], shape[1..].iter().product::<usize>());
+    let powers: Vec<Vec<f64>> = metrics
+        .iter()
+        .map(|metric| metric.as_ref().map_or(vec![1.0; length], Metric::powers))
+        .collect();
+    let power = |at: usize| match powers.len() {
+        0 => 1.0,
+        groups => powers[at / length * groups / rows][at % length],
+    };
     for &factor in factors(effort) {
         let tried: Vec<f32> = largest.iter().map(|&most| scale(most, factor)).collect();
         let mut errors = vec![0f64; total];
-        for (&element, &block) in elements.iter().zip(&place) {
+        for (at, (&element, &block)) in elements.iter().zip(&place).enumerate() {
             let scale = tried[block as usize];
             let off = f64::from(element - code(element, scale) * scale);
-            errors[block as usize] += off * off;
+            errors[block as usize] += off * off * power(at);
         }
         for block in 0..total {
             if errors[block] < best[block] {
@@ -178,12 +192,34 @@ fn integers(
             }
         }
     }
-    let of = |at: usize| scales[place[at] as usize];
-    let made_up = moments.filter(|_| axis == 0 && shape.len() == 2).and_then(|moments| {
-        moments.round(elements, &|at, element| code(element, of(at)), &|at, code| code * of(at))
-    });
-    let nearest = || (0..elements.len()).map(|at| code(elements[at], of(at))).collect();
-    let codes: Vec<f32> = made_up.unwrap_or_else(nearest);
+    let mut codes = Vec::with_capacity(elements.len());
+    if metrics.is_empty() {
+        codes.extend(
+            elements
+                .iter()
+                .zip(&place)
+                .map(|(&element, &block)| code(element, scales[block as usize])),
+        );
+    } else {
+        // The blocks of a row lie in it one after the other.
+        let (each, block) = (total / rows, length * rows / total);
+        let made = by_rows(rows, |row| {
+            let weights = &elements[row * length..][..length];
+            let scales = &scales[row * each..][..each];
+            match metric_of(metrics, row, rows) {
+                Some(metric) => metric.fitted(weights, scales, block, &code, &rounded_to_half),
+                None => {
+                    let of = |(at, &weight): (usize, &f32)| code(weight, scales[at / block]);
+                    (weights.iter().enumerate().map(of).collect(), scales.to_vec())
+                }
+            }
+        });
+        scales.clear();
+        for (of_row, fitted) in made {
+            codes.extend(of_row);
+            scales.extend(fitted);
+        }
+    }
     let codes: Vec<i16> = codes.into_iter().map(|code| code as i16).collect();
     let dtype = if bits == 4 { DType::Int4 } else { DType::Int8 };
     let packed = pack(dtype, &codes).unwrap_or_default();
@@ -206,7 +242,13 @@ fn rounded_to_half(scale: f32) -> f32 {
     read.and_then(|array| array.as_floats().map(|all| all[0])).unwrap_or(scale)
 }
 
-fn tables(elements: &[f32], shape: &[usize], blocks: &[usize], bits: u32) -> Result<Op, Unfit> {
+fn tables(
+    elements: &[f32],
+    shape: &[usize],
+    blocks: &[usize],
+    bits: u32,
+    metrics: &[Option<Metric>],
+) -> Result<Op, Unfit> {
     let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
     let dtype = match bits {
         1 => DType::UInt1,
@@ -238,11 +280,18 @@ fn tables(elements: &[f32], shape: &[usize], blocks: &[usize], bits: u32) -> Res
         let above = at.min(centres.len() - 1);
         if element - centres[below] <= centres[above] - element { below } else { above }
     };
-    let codes: Vec<i16> = elements
-        .iter()
-        .zip(&place)
-        .map(|(&element, &block)| nearest(element, &centres[block as usize]) as i16)
-        .collect();
+    let (rows, length) = (shape[0], shape[1]);
+    let codes = by_rows(rows, |row| {
+        let weights = &elements[row * length..][..length];
+        let table = |column: usize| &centres[place[row * length + column] as usize];
+        let code = |column: usize, number: f32| nearest(number, table(column)) as f32;
+        let value = |column: usize, code: f32| table(column)[code as usize];
+        match metric_of(metrics, row, rows) {
+            Some(metric) => metric.codes(weights, &code, &value),
+            None => weights.iter().enumerate().map(|(at, &weight)| code(at, weight)).collect(),
+        }
+    });
+    let codes: Vec<i16> = codes.into_iter().flatten().map(|code| code as i16).collect();
     let Some(packed) = pack(dtype, &codes) else {
         return Err(Unfit::Form("has too many codes".to_owned()));
     };
