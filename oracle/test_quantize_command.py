@@ -4,6 +4,8 @@ import json
 import math
 from pathlib import Path
 
+import coremltools
+import coremltools.optimize.coreml as compress
 import numpy
 import pytest
 import torch
@@ -139,6 +141,42 @@ def test_programs(
     assert reports[0]["layers"] == reports[1]["layers"]
     assert reports[0]["target"] == reports[1]["target"]
     assert within(found[0], found[1], relative=1e-7, absolute=1e-5)
+
+
+FOUR_BITS = """
+[[rule]]
+op = ["conv", "linear"]
+min_elements = 2049
+recipe = "int4-per-group"
+group_size = 16
+
+[[rule]]
+keep = true
+"""
+
+
+def test_four_bits_are_no_worse_than_the_peer(trained: tuple, coremill: Command, tmp_path: Path) -> None:
+    """The same two layers, a convolution and a linear one, by the same groups, and the peer's with zero points besides."""
+    network, x, _, folder = trained
+    package, peer, rules = tmp_path / "model.mlpackage", tmp_path / "peer.mlpackage", tmp_path / "rules.toml"
+    rules.write_text(FOUR_BITS)
+    common = ["quantize", folder / "digits.pt2", "-o", package, "--recipe", "int4-per-group", "--rules", rules]
+    told = coremill(*common, "--samples", folder / "samples", "--effort", "2", "--json")
+    done = [one for one in json.loads(told)["layers"] if one["kept"] is None]
+    assert {one["op"] for one in done} == {"conv", "linear"}
+    inputs = [coremltools.TensorType(name="x", shape=(BATCH, 1, 8, 8))]
+    converted = coremltools.convert(
+        torch.jit.trace(network, x[:BATCH]),
+        inputs=inputs,
+        minimum_deployment_target=coremltools.target.iOS18,
+        skip_model_load=True,
+    )
+    form = compress.OpLinearQuantizerConfig(mode="linear", dtype="int4", granularity="per_block", block_size=16)
+    compress.linear_quantize_weights(converted, compress.OptimizationConfig(global_config=form)).save(str(peer))
+    with torch.no_grad():
+        wanted = network(x[:BATCH])
+    ours, theirs = (float(((outputs(path, x[:BATCH]) - wanted) ** 2).sum()) for path in (package, peer))
+    assert ours < 0.5 * theirs
 
 
 def test_partitions_are_quantized(coremill: Command, tmp_path: Path) -> None:

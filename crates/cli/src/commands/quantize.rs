@@ -71,7 +71,7 @@ pub(crate) struct Args {
         value_parser = parse_block, help_heading = "Form")]
     block: (usize, usize),
     /// 0 rounds to the nearest; 1 takes longer, looks for better ranges of weights, and corrects biases; 2 takes longer still,
-    /// and rounds weights of linear layers so that outputs are off least
+    /// and rounds weights so that outputs are off least
     #[arg(long, value_name = "0|1|2", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     effort: u8,
     /// The oldest release that must run it; the oldest that has what the recipe needs if not given
