@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from oracle.distance import distance, within
+
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "executorch-python.md"
 CASES: dict[str, Callable[[], None]] = {}
@@ -57,9 +59,7 @@ def agree(program: Any, model: nn.Module, inputs: tuple, method: str = "forward"
     for ours, theirs in zip(found, wanted, strict=False):
         assert ours.dtype == theirs.dtype, f"{ours.dtype} in place of {theirs.dtype}"
         assert ours.shape == theirs.shape, f"{tuple(ours.shape)} in place of {tuple(theirs.shape)}"
-        ours, theirs = ours.double(), theirs.double()
-        distance = (ours - theirs).abs().max().item()
-        assert distance <= tolerance * max(1.0, theirs.abs().max().item()), f"differs by {distance}"
+        assert (off := distance(ours, theirs, 1.0)) <= tolerance, f"differs by {off}"
 
 
 def delegated(model: nn.Module, inputs: tuple, outside: tuple[str, ...] = (), delegates: int = 1, **options: Any) -> None:
@@ -190,7 +190,7 @@ def states() -> None:
             for _ in range(3):
                 x = torch.randn(4)
                 for ours, theirs in zip(method.execute((x,)), reference(x), strict=False):
-                    assert torch.allclose(ours, theirs, atol=0.02), (ours, theirs)
+                    assert within(ours, theirs, 1e-5, 0.02), (ours, theirs)
 
 
 @case
@@ -432,7 +432,7 @@ def guide_enumerated() -> None:
 def guide_multifunction() -> None:
     made = run("multifunction", "multifunction-runtime")
     for ours, inputs in ((made["decode_output"], made["decode_inputs"]), (made["prefill_output"], made["prefill_inputs"])):
-        assert torch.allclose(ours[0], made["model"](*inputs), atol=0.02)
+        assert within(ours[0], made["model"](*inputs), 1e-5, 0.02)
     Path("multifunction_model.pte").unlink()
 
 
@@ -469,7 +469,7 @@ def guide_quantize() -> None:
 def guide_recipe() -> None:
     made = run("recipe")
     inputs = made["example_inputs"][0]
-    assert torch.allclose(made["session"].run_method("forward", inputs)[0], made["model"](*inputs), atol=0.02)
+    assert within(made["session"].run_method("forward", inputs)[0], made["model"](*inputs), 1e-5, 0.02)
 
 
 def main(results: str, names: list[str]) -> None:
