@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coremill_mil::{model, package, text, verify};
 
-/// What an [`Error`] is about.
+/// What an [`Error`] is about, which [`Error::kind`] says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -2,6 +2,19 @@
 //!
 //! Core ML's states hold floats. A counter of a cache is an integer, so it goes out and comes in again; the metadata of a
 //! converted model says which output belongs to which input, and what the input takes first.
+//!
+//! ```
+//! use coremill::engine::Array;
+//! use coremill::fed::{Fed, feed};
+//! use coremill::graph::DType;
+//!
+//! let position = Fed { input: "position".into(), output: "next".into(), first: Some(vec![0]) };
+//! let before = [("next".to_owned(), Array::ints(DType::Int32, [1], vec![7]))];
+//! let mut inputs = Vec::new();
+//! feed(&[position], &[], Some(&before), &mut inputs);
+//! assert_eq!(inputs[0].0, "position");
+//! assert_eq!(inputs[0].1.as_ints(), Some(&[7][..]));
+//! ```
 
 use coremill_compiler::FED_KEY;
 use coremill_engine::{Array, Port};

@@ -15,7 +15,7 @@ use coremill_tensor::{StagedDirectory, is_stream, write_anew};
 use crate::error::{Error, ErrorKind};
 use crate::foreign;
 
-/// The forms that a model has on disk.
+/// The forms that a model has on disk, which [`open`] tells by what it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A `.mlpackage` directory.
@@ -28,14 +28,14 @@ pub enum Format {
     Text,
 }
 
-/// How to save.
+/// How to [`save`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SaveOptions {
     /// Whether to wait until everything is on the disk.
     pub durable: bool,
 }
 
-/// A model with the text that it was read from, if it was.
+/// A model with the text that it was read from, if it was: what [`open_with_source`] gives.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// The model.
@@ -45,7 +45,7 @@ pub struct Opened {
     path: PathBuf,
 }
 
-/// The text that a program was read from.
+/// The text that a program was read from, for [`open_with_source`].
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The file.
@@ -118,6 +118,20 @@ fn looks_like_text(start: &[u8]) -> bool {
 }
 
 /// Opens a model, whatever its form. Weights stay mapped from their files.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("twice.mil");
+/// let text = "program(1.3) {
+///     func main<ios17>(tensor<fp32, [2]> x) {
+///         tensor<fp32, [2]> y = add(x = x, y = x);
+///     } -> (y);
+/// }";
+/// std::fs::write(&path, text).unwrap();
+/// let model = coremill::open(&path)?;
+/// assert_eq!(model.program.functions[0].name, "main");
+/// # Ok::<(), coremill::Error>(())
+/// ```
 pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
     let path = path.as_ref();
     let of_package = |error: package::Error| Error::of_package(path, &error);
@@ -130,6 +144,20 @@ pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
 
 /// Opens a model, whatever its form, and keeps the text of its program if there is one, so that
 /// [`Opened::render`] can show the lines of the file itself.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("twice.mil");
+/// let text = "program(1.3) {
+///     func main<ios17>(tensor<fp32, [2]> x) {
+///         tensor<fp32, [2]> y = add(x = x, y = x);
+///     } -> (y);
+/// }";
+/// std::fs::write(&path, text).unwrap();
+/// let opened = coremill::open_with_source(&path)?;
+/// assert_eq!(opened.source.map(|source| source.path), Some(path));
+/// # Ok::<(), coremill::Error>(())
+/// ```
 pub fn open_with_source(path: impl AsRef<Path>) -> Result<Opened, Error> {
     let path = path.as_ref();
     let (model, source) = match Format::of(path)? {
@@ -179,6 +207,17 @@ fn open_text(path: &Path) -> Result<(Model, Listing), Error> {
 
 /// Reads a model as MIL text from anywhere. `name` is what messages call the text; its weight files
 /// lie under `directory`.
+///
+/// ```
+/// let text = "program(1.3) {
+///     func main<ios17>(tensor<fp32, [2]> x) {
+///         tensor<fp32, [2]> y = add(x = x, y = x);
+///     } -> (y);
+/// }";
+/// let opened = coremill::read_text(&mut text.as_bytes(), "standard input", ".")?;
+/// assert_eq!(opened.model.program.functions[0].name, "main");
+/// # Ok::<(), coremill::Error>(())
+/// ```
 pub fn read_text(
     from: &mut dyn Read,
     name: impl AsRef<Path>,
@@ -219,6 +258,21 @@ fn parse_text(
 ///
 /// What stood at the path is replaced in one step, when everything is written; a writer that dies
 /// leaves it as it was. The same model gives the same bytes.
+///
+/// ```
+/// let text = "program(1.3) {
+///     func main<ios17>(tensor<fp32, [2]> x) {
+///         tensor<fp32, [2]> y = add(x = x, y = x);
+///     } -> (y);
+/// }";
+/// let model = coremill::read_text(&mut text.as_bytes(), "text", ".")?.model;
+/// let verified = coremill::verify(&model)?;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("Twice.mlpackage");
+/// coremill::save(&path, &verified, &coremill::SaveOptions::default())?;
+/// assert!(path.join("Manifest.json").is_file());
+/// # Ok::<(), coremill::Error>(())
+/// ```
 pub fn save(
     path: impl AsRef<Path>,
     verified: &Verified<'_>,
@@ -241,6 +295,22 @@ pub fn save(
 /// Saves a program as text, its weight files beside it. It need not be sound.
 ///
 /// A weight file of another program is not replaced. A device or a pipe gets the text alone.
+///
+/// ```
+/// use coremill::mil::text::Dialect;
+///
+/// let text = "program(1.3) {
+///     func main<ios17>(tensor<fp32, [2]> x) {
+///         tensor<fp32, [2]> y = add(x = x, y = x);
+///     } -> (y);
+/// }";
+/// let model = coremill::read_text(&mut text.as_bytes(), "text", ".")?.model;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("twice.mil");
+/// coremill::save_text(&path, &model.program, Dialect::default())?;
+/// assert!(std::fs::read_to_string(&path).unwrap().contains("add(x = x, y = x)"));
+/// # Ok::<(), coremill::Error>(())
+/// ```
 pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) -> Result<(), Error> {
     let path = path.as_ref();
     let directory = directory_of(path);
@@ -300,6 +370,14 @@ pub(crate) fn read_rules(path: &Path) -> Result<String, Error> {
 }
 
 /// Writes a file in one step: what stood at the path stays until everything is written.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("notes.json");
+/// coremill::write_file(&path, b"{}")?;
+/// assert_eq!(std::fs::read(&path).unwrap(), b"{}");
+/// # Ok::<(), coremill::Error>(())
+/// ```
 pub fn write_file(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
     replace(path.as_ref(), |file| file.write_all(bytes))
 }

@@ -3,6 +3,18 @@
 //! Core ML passes the pixels of a picture into the program as they are, 0 to 255; what scales and shifts them is
 //! part of the program. A picture has to have a size that the input accepts: on a device, Vision makes it so
 //! in one of the ways that [`Resize`] has.
+//!
+//! ```no_run
+//! use coremill::graph::{Device, Session};
+//! use coremill::images::{self, Resize};
+//!
+//! let mut model = Session::new(Device::Host).open("Classifier.mlpackage")?;
+//! let function = model.default_function()?;
+//! let port = model.inputs(&function)?.remove(0);
+//! let picture = images::read("cat.jpg", &port, Some(Resize::Crop))?;
+//! let outputs = model.run(&[(&port.name, &picture)])?;
+//! # Ok::<(), coremill::Error>(())
+//! ```
 
 use std::fs::File;
 use std::io::{self, BufReader, Seek};

@@ -46,7 +46,7 @@ pub struct LowerOptions {
     options: compiler::LowerOptions,
 }
 
-/// A program that became a model.
+/// A program that became a model: what [`convert`] gives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Converted {
@@ -56,7 +56,7 @@ pub struct Converted {
     pub target: Opset,
 }
 
-/// A program that became an ExecuTorch program.
+/// A program that became an ExecuTorch program: what [`lower`] gives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lowered {

@@ -8,6 +8,20 @@ use coremill_mil::ops::OpKind;
 
 /// How many values an input may have, as far as the tables tell that it is looked up in: token ids are below the number of
 /// rows of an embedding. None if it is looked up in none.
+///
+/// ```
+/// use coremill::graph::nn::Embedding;
+/// use coremill::graph::{DType, Device, Graph, Session};
+///
+/// let graph = Graph::new();
+/// let tokens = graph.input("tokens", DType::Int32, [1, 4]);
+/// graph.output("y", Embedding::new(100, 8).apply("embedding", tokens));
+/// let mut model = Session::new(Device::Host).compile(&graph)?;
+/// model.set_param("embedding.weight", vec![0.5f32; 800])?;
+/// let function = &model.model()?.program.functions[0];
+/// assert_eq!(coremill::vocabulary(function, "tokens"), Some(100));
+/// # Ok::<(), coremill::Error>(())
+/// ```
 pub fn vocabulary(function: &Function, input: &str) -> Option<u64> {
     let start = function.inputs().iter().find(|id| function.value(**id).name == input)?;
     let mut same: HashSet<ValueId> = HashSet::from([*start]);

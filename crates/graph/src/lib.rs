@@ -4,6 +4,21 @@
 //! with the line of Rust that made it. A [`Session`] compiles graphs for a [`Device`], [`Params`] come from
 //! slices or from files of weights, and an [`Executable`] runs or is saved.
 //!
+//! ```
+//! use coremill_graph::{DType, Device, Graph, Precision, Session};
+//!
+//! let graph = Graph::new();
+//! let x = graph.input("x", DType::Fp32, [1, 2]);
+//! let w = graph.param("w", [2, 2]);
+//! graph.output("y", x.matmul_t(w) + 1.0);
+//!
+//! let mut model = Session::new(Device::Host).precision(Precision::Fp32).compile(&graph)?;
+//! model.set_param("w", [1.0f32, 2.0, 3.0, 4.0])?;
+//! let outputs = model.run(&[("x", &[1.0f32, 1.0])])?;
+//! assert_eq!(outputs.floats("y"), Some(&[4.0, 8.0][..]));
+//! # Ok::<(), coremill_graph::Error>(())
+//! ```
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`ops`] | every operation of MIL as a method, generated from the op table |

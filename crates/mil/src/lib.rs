@@ -1,5 +1,18 @@
 //! MIL, the intermediate language of Core ML's ML Programs, and the packages that hold it.
 //!
+//! ```
+//! use coremill_mil::{model, text, verify};
+//!
+//! let text = "program(1.3) {
+//!     func main<ios17>(tensor<fp32, [2]> x) {
+//!         tensor<fp32, [2]> y = add(x = x, y = x);
+//!     } -> (y);
+//! }";
+//! let program = text::parse(text, &text::NoWeights).expect("it is MIL");
+//! let model = model::describe(program).expect("it is complete");
+//! assert!(verify::verify(&model).is_ok());
+//! ```
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |

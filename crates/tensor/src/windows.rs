@@ -118,9 +118,28 @@ impl<'f> SharedFile<'f> {
             }
             queue = self.written.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
+        self.write_all(queue, offset, window)
+    }
+
+    /// Writes bytes that lie elsewhere to their place in the file, when no other thread writes.
+    pub fn write_lying(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut queue = self.queue();
+        while queue.busy {
+            queue = self.written.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.write_all(queue, offset, bytes)
+    }
+
+    /// Writes bytes, and then what others have left meanwhile.
+    fn write_all(
+        &self,
+        mut queue: MutexGuard<'_, Queue>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         queue.busy = true;
         drop(queue);
-        let mut done = write_at(self.file, offset, window);
+        let mut done = write_at(self.file, offset, bytes);
         loop {
             let mut queue = self.queue();
             let next = queue.waiting.pop().filter(|_| done.is_ok());

@@ -41,6 +41,19 @@ const RECEIVERS: [&str; 14] = [
     "values",
 ];
 
+/// What the module shows of itself.
+const EXAMPLE: &str = "//! ```
+//! use coremill_graph::ops::Conv;
+//! use coremill_graph::{DType, Graph};
+//!
+//! let graph = Graph::new();
+//! let image = graph.input(\"image\", DType::Fp32, [1, 3, 8, 8]);
+//! let weight = graph.param(\"weight\", [4, 3, 3, 3]);
+//! let x = image.conv(weight, Conv::new().pad_type(\"same\")).relu();
+//! assert_eq!(x.shape(), [1, 4, 8, 8]);
+//! ```
+";
+
 /// The files by their path below [`FOLDER`], not yet formatted.
 pub(super) fn files() -> BTreeMap<String, String> {
     let mut families: BTreeMap<&str, Vec<OpKind>> = BTreeMap::new();
@@ -51,7 +64,7 @@ pub(super) fn files() -> BTreeMap<String, String> {
     let mut root = format!(
         "{HEAD}//! Every operation of MIL as a method, with a struct for what may be left out.\n//!\n\
          //! A method bears the operation's name and takes what the operation requires. What may be left out\n\
-         //! stands in a struct of the operation's name.\n\n"
+         //! stands in a struct of the operation's name.\n//!\n{EXAMPLE}\n"
     );
     for name in families.keys() {
         write(&mut root, format_args!("mod {name};\n"));

@@ -2,6 +2,7 @@
 //!
 //! Each check is a function of a text; `planted.rs` shows each one finding what it looks for.
 
+mod examples;
 mod modules;
 mod planted;
 mod rust;
@@ -294,6 +295,41 @@ fn every_fuzz_target_is_scheduled_and_has_seeds() {
 }
 
 /// An archive decides how long shapes and lists of arguments are: what decomposes and lowers operators asks for places.
+/// The façade and the crates that it shows as modules.
+const SHOWN: [&str; 4] = ["coremill", "engine", "graph", "mil"];
+
+/// Crates of which every public module has an example.
+const SHOWN_IN_WHOLE: [&str; 2] = ["coremill", "graph"];
+
+#[test]
+fn what_users_of_rust_see_has_examples() {
+    let has_example = |path: &Path| {
+        let shown = path.display();
+        assert!(
+            examples::head_has_example(&read(path)),
+            "{shown}: the comment at its head has no example"
+        );
+    };
+    for name in SHOWN {
+        let sources = root().join("crates").join(name).join("src");
+        let library = sources.join("lib.rs");
+        has_example(&library);
+        if !SHOWN_IN_WHOLE.contains(&name) {
+            continue;
+        }
+        for module in examples::public_modules(&read(&library)) {
+            let file = sources.join(format!("{module}.rs"));
+            has_example(&if file.exists() { file } else { sources.join(module).join("mod.rs") });
+        }
+    }
+    // What the façade itself gives beside its modules.
+    for file in ["error", "files", "programs", "vocabulary"] {
+        let path = root().join(format!("crates/coremill/src/{file}.rs"));
+        let without = examples::items_without_example(&read(&path));
+        assert!(without.is_empty(), "{}: no example of {}", path.display(), without.join(", "));
+    }
+}
+
 #[test]
 fn places_of_lists_are_asked_for() {
     let folder = root().join("crates/compiler/src");

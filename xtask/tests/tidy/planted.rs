@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::rust::unchecked_places;
-use crate::{flags, fuzz_targets, modules, odd_phrases, plain_products, scheduled, unsound};
+use crate::{
+    examples, flags, fuzz_targets, modules, odd_phrases, plain_products, scheduled, unsound,
+};
 
 /// The cycles of a crate with these files.
 fn cycles(files: &[(&str, &str)]) -> Vec<String> {
@@ -121,4 +123,14 @@ fn unchecked_places_are_found() {
                 #[derive(Debug)]\nlet e = both[1];\nmap.remove(&key);\nlist.remove(at);\nlet g = &sizes[1..];\n\
                 order.swap(0, 1);\nlet i = x.rank() - 2;\nlet j = rank - count;\nfn f(x: &mut [f32]) {}\n#[cfg(test)]\nmod tests {\nlet h = shape[axis];\n}";
     assert_eq!(unchecked_places(text), [1, 4, 8, 9, 10, 11]);
+}
+
+#[test]
+fn items_without_examples_are_found() {
+    let text = "//! Things.\n//!\n//! ```\n//! ```\n\npub mod shown;\n#[doc(hidden)]\npub mod hidden;\nmod own;\n\n\
+                /// As [`make`] says.\n#[derive(Clone)]\npub struct Linked;\n\n/// Alone.\npub enum Alone {}\n\n\
+                /// ```\n/// ```\npub fn make() {}\n\n/// See [`make`].\npub fn other() {}\n";
+    assert!(examples::head_has_example(text) && !examples::head_has_example("//! Things.\n"));
+    assert_eq!(examples::public_modules(text), ["shown"]);
+    assert_eq!(examples::items_without_example(text), ["Alone", "other"]);
 }

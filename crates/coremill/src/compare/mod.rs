@@ -2,6 +2,19 @@
 //!
 //! [`Kind::of`] tells what holds numbers: an archive of torch, a model, or arrays. [`figures`] says how far two arrays
 //! lie apart; [`per_op`] does so for every value that two programs share, so that one sees where they begin to.
+//!
+//! ```
+//! use coremill::compare::figures;
+//! use coremill::engine::Array;
+//! use coremill::graph::DType;
+//!
+//! let expected = Array::floats(DType::Fp32, [2], vec![1.0, 2.0]);
+//! let found = Array::floats(DType::Fp32, [2], vec![1.0, 2.001]);
+//! let figures = figures(&expected, &found)?;
+//! assert_eq!(figures.differing, 1);
+//! assert!(figures.is_within(1e-3) && figures.snr() > 60.0);
+//! # Ok::<(), String>(())
+//! ```
 
 mod figures;
 mod per_op;

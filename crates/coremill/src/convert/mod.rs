@@ -2,7 +2,20 @@
 //!
 //! [`read`] reads an archive, [`check_options`] says what does not fit it, [`convert`] converts it; [`groups`] puts what cannot
 //! be lowered in order for people. [`check_numbers`] runs the result on the inputs that the archive holds,
-//! [`check_method`] does so for a method of an ExecuTorch program.
+//! [`check_method`] does so for a method of an ExecuTorch program. [`coremill::convert`](crate::convert()) is all of it in one
+//! call.
+//!
+//! ```
+//! use coremill::convert;
+//!
+//! let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
+//! let program = convert::read(archive)?;
+//! let options = coremill::compiler::Options::default();
+//! convert::check_options(&program, &options)?;
+//! let conversion = convert::convert(program, &options)?;
+//! assert_eq!(conversion.model.program.functions.len(), 1);
+//! # Ok::<(), coremill::Error>(())
+//! ```
 
 mod functions;
 mod numbers;

@@ -2,6 +2,26 @@
 //!
 //! [`open`] reads a `.pte` file, [`models`] finds what is delegated to Core ML in it, [`extract`] writes these models
 //! out, [`summarize`] counts what there is, and [`Runner`] runs a method.
+//!
+//! ```
+//! # #[cfg(feature = "compiler")] {
+//! use coremill::engine::Array;
+//! use coremill::executorch::{self, Runner};
+//! use coremill::graph::DType;
+//!
+//! let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
+//! let program = coremill::lower(archive, &coremill::LowerOptions::new())?.program;
+//! assert_eq!(executorch::models(&program)?.len(), 1);
+//!
+//! let mut runner = Runner::new(program, Some("forward"), Default::default())?;
+//! let port = runner.ports()[0].clone();
+//! let shape = port.default_shape().unwrap_or_default();
+//! let image = Array::floats(DType::Fp32, shape, vec![0.0; 64]);
+//! let outputs = runner.run(&[(port.name.clone(), image)])?;
+//! assert_eq!(outputs[0].1.shape(), [1, 10]);
+//! # }
+//! # Ok::<(), coremill::Error>(())
+//! ```
 
 mod extract;
 mod names;

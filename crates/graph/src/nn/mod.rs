@@ -4,6 +4,18 @@
 //! below the name as torch does (`fc.weight`, `fc.bias`), and gives the result. What has no parameters is a
 //! function.
 //!
+//! ```
+//! use coremill_graph::nn::{Activation, LayerNorm, Linear};
+//! use coremill_graph::{DType, Graph};
+//!
+//! let graph = Graph::new();
+//! let x = graph.input("x", DType::Fp32, [1, 4]);
+//! let x = LayerNorm(1e-5).apply("norm", x);
+//! graph.output("y", Activation::Gelu.apply(Linear::new(8).apply("fc", x)));
+//! let names: Vec<String> = graph.params().into_iter().map(|(name, _)| name).collect();
+//! assert!(names.contains(&"fc.weight".to_owned()) && names.contains(&"norm.bias".to_owned()));
+//! ```
+//!
 //! | file | holds |
 //! |---|---|
 //! | `linear` | [`Linear`], [`Embedding`], [`Lora`] |

@@ -4,6 +4,17 @@
 //!
 //! A method bears the operation's name and takes what the operation requires. What may be left out
 //! stands in a struct of the operation's name.
+//!
+//! ```
+//! use coremill_graph::ops::Conv;
+//! use coremill_graph::{DType, Graph};
+//!
+//! let graph = Graph::new();
+//! let image = graph.input("image", DType::Fp32, [1, 3, 8, 8]);
+//! let weight = graph.param("weight", [4, 3, 3, 3]);
+//! let x = image.conv(weight, Conv::new().pad_type("same")).relu();
+//! assert_eq!(x.shape(), [1, 4, 8, 8]);
+//! ```
 
 mod activation;
 mod classify;

@@ -413,7 +413,8 @@ pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
 
 /// Writes a file of records and hashes it meanwhile.
 fn write_records(records: &[(u64, Record, Buffer)], file: &File) -> io::Result<blake3::Hash> {
-    stream::write(file, length_of(records), &|offset, window| fill(records, offset, window))
+    let fill = |offset: u64, window: &mut [u8]| fill(records, offset, window);
+    stream::write(file, length_of(records), &fill, &|offset, length| lying(records, offset, length))
 }
 
 fn length_of(records: &[(u64, Record, Buffer)]) -> u64 {
@@ -437,6 +438,18 @@ fn join(records: &[(u64, Record, Buffer)]) -> Vec<Buffer> {
         parts.push(Buffer::from(before));
     }
     parts
+}
+
+/// The elements that a part of a file of records lies in as a whole, and where in them.
+fn lying(
+    records: &[(u64, Record, Buffer)],
+    offset: u64,
+    length: usize,
+) -> Option<(&Buffer, usize)> {
+    let at = records.partition_point(|(_, record, _)| record.data + record.bytes <= offset);
+    let (_, record, data) = records.get(at)?;
+    let start = usize::try_from(offset.checked_sub(record.data)?).ok()?;
+    (start + length <= data.len()).then_some((data, start))
 }
 
 /// Fills a window with what a file of records holds from an offset on.

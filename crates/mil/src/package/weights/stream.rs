@@ -19,18 +19,34 @@ const MAX_THREADS: usize = 8;
 /// Fills a window with the bytes from an offset on.
 pub(super) type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
 
-/// Writes what `fill` gives to an empty file, and gives the hash of it.
+/// The buffer whose part a window is, from an offset on and so long, if it is part of one.
+pub(super) type Lying<'b> = dyn Fn(u64, usize) -> Option<(&'b Buffer, usize)> + Sync + 'b;
+
+/// Writes what `fill` gives to an empty file, and gives the hash of it. Windows that lie in memory or in a file already
+/// are hashed and written from there.
 ///
 /// Windows of zeros are left out: the file is as long as it is to be from the start, and holes read as
 /// zeros.
-pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
+pub(super) fn write(
+    file: &File,
+    length: u64,
+    fill: &Fill<'_>,
+    lying: &Lying<'_>,
+) -> io::Result<blake3::Hash> {
     file.set_len(length)?;
     let shared = SharedFile::new(file);
-    flow(length, fill, &|offset, window| {
-        if window.iter().all(|&byte| byte == 0) {
-            return Ok(());
+    let is_hole = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+    flow(length, &|offset, window, hash| {
+        let place = lying(offset, window.len()).filter(|(buffer, _)| !buffer.is_deferred());
+        if let Some((buffer, start)) = place {
+            return buffer.with_window(start..start + window.len(), |bytes| {
+                hash(bytes);
+                if is_hole(bytes) { Ok(()) } else { shared.write_lying(offset, bytes) }
+            })?;
         }
-        shared.write_at(offset, window)
+        fill(offset, window)?;
+        hash(window);
+        if is_hole(window) { Ok(()) } else { shared.write_at(offset, window) }
     })
 }
 
@@ -41,7 +57,11 @@ pub(super) fn hash(data: &Buffer) -> io::Result<blake3::Hash> {
 
 /// The hash of what `fill` gives.
 pub(super) fn hash_of(length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
-    flow(length, fill, &|_, _| Ok(()))
+    flow(length, &|offset, window, hash| {
+        fill(offset, window)?;
+        hash(window);
+        Ok(())
+    })
 }
 
 /// Fills memory, and gives the hash of it.
@@ -68,26 +88,22 @@ pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3:
     Ok(subtrees.root())
 }
 
-/// Fills each window of `length` bytes, hands it on, and gives the hash of all of them.
-fn flow(
-    length: u64,
-    fill: &Fill<'_>,
-    take: &(dyn Fn(u64, &mut Vec<u8>) -> io::Result<()> + Sync),
-) -> io::Result<blake3::Hash> {
+/// What becomes of a window: it has an offset and room for its bytes, and is hashed once.
+type Take<'t> = dyn Fn(u64, &mut Vec<u8>, &mut dyn FnMut(&[u8])) -> io::Result<()> + Sync + 't;
+
+/// Lets `take` come by each window of `length` bytes, and gives the hash of all of them.
+fn flow(length: u64, take: &Take<'_>) -> io::Result<blake3::Hash> {
     if length <= WINDOW as u64 {
-        let mut window = vec![0; length as usize];
-        fill(0, &mut window)?;
-        let hash = blake3::hash(&window);
-        take(0, &mut window)?;
+        let mut hash = blake3::hash(&[]);
+        take(0, &mut vec![0; length as usize], &mut |bytes| hash = blake3::hash(bytes))?;
         return Ok(hash);
     }
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
     let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
     let subtrees = Subtrees::new(count);
     for_each_window(length, WINDOW, |offset, window| {
-        fill(offset, window)?;
-        subtrees.hash((offset / WINDOW as u64) as usize, window);
-        take(offset, window)
+        let index = (offset / WINDOW as u64) as usize;
+        take(offset, window, &mut |bytes| subtrees.hash(index, bytes))
     })?;
     Ok(subtrees.root())
 }
@@ -160,7 +176,8 @@ mod tests {
             window.copy_from_slice(&bytes[offset as usize..][..window.len()]);
             Ok(())
         };
-        let hash = write(file.as_file(), bytes.len() as u64, &fill).expect("written");
+        let nowhere = |_, _| None;
+        let hash = write(file.as_file(), bytes.len() as u64, &fill, &nowhere).expect("written");
         assert_eq!(hash, blake3::hash(&bytes));
         assert!(std::fs::read(file.path()).expect("a file") == bytes);
     }
@@ -172,7 +189,29 @@ mod tests {
             0x30_0000 => Err(io::Error::other("the disk is gone")),
             _ => Ok(()),
         };
-        let error = write(file.as_file(), 100 << 20, &fill).expect_err("it fails");
+        let error = write(file.as_file(), 100 << 20, &fill, &|_, _| None).expect_err("it fails");
         assert_eq!(error.to_string(), "the disk is gone");
+    }
+
+    #[test]
+    fn windows_that_lie_somewhere_are_not_filled() {
+        let source = tempfile::NamedTempFile::new().expect("a temporary file");
+        let bytes: Vec<u8> = (0..6 * WINDOW as u32 + 77).map(|at| (at / 5 + at) as u8).collect();
+        std::fs::write(source.path(), &bytes).expect("written");
+        let mapped = Buffer::map(source.path()).expect("mapped");
+        for buffer in [Buffer::from(bytes.clone()), mapped] {
+            let file = tempfile::NamedTempFile::new().expect("a temporary file");
+            // Every third window is filled.
+            let is_filled = |offset: u64| (offset / WINDOW as u64) % 3 == 1;
+            let fill = |offset: u64, window: &mut [u8]| {
+                assert!(is_filled(offset), "{offset}");
+                buffer.read_at(offset as usize, window)
+            };
+            let lying = |offset, _| (!is_filled(offset)).then_some((&buffer, offset as usize));
+            let length = bytes.len() as u64;
+            let hash = write(file.as_file(), length, &fill, &lying).expect("written");
+            assert_eq!(hash, blake3::hash(&bytes));
+            assert!(std::fs::read(file.path()).expect("a file") == bytes);
+        }
     }
 }
