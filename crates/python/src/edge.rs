@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error;
-use crate::{exported, pages, work};
+use crate::{exported, work};
 
 /// Keys and values.
 type Specs = Vec<(String, Vec<u8>)>;
@@ -189,7 +189,7 @@ struct Room {
 impl Room {
     /// Memory that no one has written to: filling it with zeros first would take as long as filling it.
     fn of(length: usize) -> Result<Room, compiler::Error> {
-        let room = Python::attach(|py| {
+        Python::attach(|py| {
             let too_large = || {
                 let reason = format!("the payload of {length} bytes does not fit into memory");
                 compiler::Error::Program(Refusal::new(reason))
@@ -203,10 +203,8 @@ impl Room {
                 let address = ffi::PyBytes_AsString(object.as_ptr()).addr();
                 (object.cast_into_unchecked::<PyBytes>().unbind(), address)
             };
-            Ok::<Room, compiler::Error>(Room { bytes, address, length })
-        })?;
-        pages::prepare(room.address, room.length);
-        Ok(room)
+            Ok(Room { bytes, address, length })
+        })
     }
 }
 

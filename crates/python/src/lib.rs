@@ -20,7 +20,6 @@ mod error;
 mod exported;
 mod model;
 mod options;
-mod pages;
 mod path;
 mod program;
 mod quantize;
@@ -65,12 +64,14 @@ impl Source {
         let message = format!(
             "{function}() was given a {class}; expected a `torch.export.ExportedProgram` or the path of one"
         );
-        let hint = match object.hasattr("forward")? {
-            true => Some(
-                "export the module first: `torch.export.export(module, example_inputs)`".to_owned(),
-            ),
-            false => None,
+        let hint = if object.hasattr("forward")? {
+            Some("export the module first: `torch.export.export(module, example_inputs)`")
+        } else if object.is_instance_of::<PyDict>() {
+            Some("several methods become an ExecuTorch program: pass them to `lower`")
+        } else {
+            None
         };
+        let hint = hint.map(str::to_owned);
         Err(error::option(py, message, hint))
     }
 

@@ -10,6 +10,7 @@
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
 //! | `mapped` | [`guard`], [`changed`]: files that change while they are mapped |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
+//! | `pages` | [`NewWindows`]: memory that is about to be filled |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
 //! | `shown` | [`shown`]: text out of files in messages |
 //! | `windows` | [`for_each_window`], [`share`], [`SharedFile`]: bytes on their way into a file, on several threads |
@@ -35,6 +36,7 @@ pub mod kernels;
 mod mapped;
 mod memory;
 pub mod packed;
+mod pages;
 mod pool;
 pub mod product;
 mod shown;
@@ -48,6 +50,7 @@ pub use dtype::{DType, UnknownDType};
 pub use emptied::emptied;
 pub use isa::{Isa, UnknownIsa};
 pub use mapped::{changed, guard, unchanged};
+pub use pages::NewWindows;
 pub use pool::{MAX_THREADS, Pool};
 pub use shown::shown;
 pub use windows::{SharedFile, for_each_window, share};

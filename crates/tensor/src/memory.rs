@@ -1,6 +1,6 @@
 //! Zeroed memory in whole cache lines.
 
-use std::fmt;
+use std::{fmt, io};
 
 use memmap2::MmapMut;
 
@@ -33,24 +33,16 @@ impl Memory {
     pub(crate) fn reserve(lines: usize) -> Option<Memory> {
         let bytes = lines.checked_mul(size_of::<Line>())?;
         if bytes >= LARGE && !cfg!(miri) {
-            let pages = MmapMut::map_anon(bytes).ok()?;
-            #[cfg(target_os = "linux")]
-            let _ = pages.advise(memmap2::Advice::HugePage);
-            return Some(Memory(Owner::Pages(pages)));
+            return Some(Memory(Owner::Pages(new_pages(bytes).ok()?)));
         }
         Some(Memory::zeroed(lines))
     }
 
     pub(crate) fn zeroed(lines: usize) -> Memory {
         let bytes = lines.saturating_mul(size_of::<Line>());
-        let pages = (bytes >= LARGE && !cfg!(miri)).then(|| MmapMut::map_anon(bytes));
+        let pages = (bytes >= LARGE && !cfg!(miri)).then(|| new_pages(bytes));
         Memory(match pages {
-            Some(Ok(pages)) => {
-                // Without it, small pages do.
-                #[cfg(target_os = "linux")]
-                let _ = pages.advise(memmap2::Advice::HugePage);
-                Owner::Pages(pages)
-            }
+            Some(Ok(pages)) => Owner::Pages(pages),
             _ => Owner::Lines(vec![Line::ZEROS; lines]),
         })
     }
@@ -88,6 +80,14 @@ impl Memory {
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.as_lines())
     }
+}
+
+fn new_pages(bytes: usize) -> io::Result<MmapMut> {
+    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "only Linux takes advice"))]
+    let mut pages = MmapMut::map_anon(bytes)?;
+    #[cfg(target_os = "linux")]
+    crate::pages::prefer_large(&mut pages);
+    Ok(pages)
 }
 
 impl Default for Memory {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
-use coremill_tensor::{Buffer, SharedFile, for_each_window, share};
+use coremill_tensor::{Buffer, NewWindows, SharedFile, for_each_window, share};
 
 /// What a thread holds at a time. It stays in the cache between being computed, hashed and written, and
 /// as a power of two it is a subtree of the hash.
@@ -64,15 +64,15 @@ pub(super) fn hash_of(length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> 
     })
 }
 
-/// Fills memory, and gives the hash of it.
+/// Fills new memory, and gives the hash of it.
 pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3::Hash> {
     if target.len() <= WINDOW {
         fill(0, target)?;
         return Ok(blake3::hash(target));
     }
-    let windows = target.chunks_mut(WINDOW).enumerate();
-    let subtrees = Subtrees::new(windows.len());
-    let windows = Mutex::new(windows);
+    let windows = NewWindows::of(target, WINDOW);
+    let subtrees = Subtrees::new(windows.count_left());
+    let windows = Mutex::new(windows.enumerate());
     share(
         subtrees.count,
         MAX_THREADS,
