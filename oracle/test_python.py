@@ -363,6 +363,18 @@ def test_models_are_compared_value_by_value() -> None:
         coremill.compare(exact, model, precision=("fast",) * 3)
 
 
+def test_programs_are_compared_with_their_models(tmp_path: Path) -> None:
+    form = digits()
+    model, archive = coremill.convert(form), tmp_path / "digits.pt2"
+    torch.export.save(form, archive)
+    for program in (form, archive, str(archive)):
+        assert coremill.compare(program, model).ok
+        assert coremill.compare(model, program, per_op=True).per_op["values_in_both"] >= 3
+    x = torch.rand(1, 1, 8, 8)
+    assert coremill.compare(lambda x: form.module()(x), model, {"x": x}).ok
+    assert not coremill.compare(lambda x: -form.module()(x), model, {"x": x}).ok
+
+
 def test_pictures_are_inputs(tmp_path: Path) -> None:
     import coremltools as ct
     from PIL import Image
@@ -416,6 +428,7 @@ def test_errors_say_what_where_and_what_to_do(tmp_path: Path) -> None:
     ("call", "message"),
     [
         (lambda _: coremill.convert(Digits()), "export the module first"),
+        (lambda form: coremill.convert({"forward": form}), "pass them to `lower`"),
         (lambda _: coremill.convert(None), "NoneType"),
         (lambda _: coremill.convert("there/is/nothing.pt2"), "nothing"),
         (lambda form: coremill.convert(form, presicion="fp32"), "no option `presicion`"),
@@ -713,6 +726,19 @@ def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
     environment = os.environ | {"MYPYPATH": package, "PYTHONPATH": package}
     told = subprocess.run(stubtest, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+@pytest.mark.parametrize("document", ["README.md", "python/README.md"])
+def test_the_snippets_of_the_readmes_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Network(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return image.mean((2, 3))
+
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    image = torch.rand(1, 3, 8, 8)
+    exec(compile(snippet, document, "exec"), {"module": Network(), "image": image, "example_inputs": (image,)})
+    assert (tmp_path / "Model.mlpackage" / "Manifest.json").is_file()
 
 
 @pytest.mark.parametrize("document", ["python.md", "coremltools.md"])

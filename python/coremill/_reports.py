@@ -219,8 +219,8 @@ def compare(
 ) -> Comparison:
     """How far the outputs of two models lie apart on the same inputs, random ones if none are given.
 
-    Each side is a model, a program, a path, a dictionary of outputs by name, or a function that takes the inputs by
-    name. Outputs are put side by side by their names, or in their order if their names differ. `precision` says where
+    Each side is a model, a program, a `torch.export.ExportedProgram` (converted in fp32), the path of one of these, a
+    dictionary of outputs by name, or a function that takes the inputs by name. Outputs are put side by side by their names, or in their order if their names differ. `precision` says where
     results are rounded: `"fast"`, `"faithful"` as on a device, or a pair of these for the two sides.
 
     With `per_op` every value that both programs compute is compared; `threshold` is where drift begins, in decibels of
@@ -231,7 +231,7 @@ def compare(
     precisions = (precision, precision) if isinstance(precision, str) else tuple(precision)
     if len(precisions) != 2:
         raise _error("OptionError", "`precision` takes one value for both sides, or two")
-    opened = [_opened(side) if isinstance(side, (str, os.PathLike)) else side for side in (reference, other)]
+    opened = [_comparable(side) for side in (reference, other)]
     sides = [_side(side, rounded) for side, rounded in zip(opened, precisions)]
     if inputs is None:
         model = next((side for side in opened if isinstance(side, _native.Model)), None)
@@ -379,6 +379,14 @@ def describe_html(model: Any) -> str:
 def _opened(model: Any) -> Any:
     """A model or a program, read from a path if it is one."""
     return model if isinstance(model, (_native.Model, _native.Program)) else _native.load(model)
+
+
+def _comparable(side: Any) -> Any:
+    """One of what is compared; what torch exported as the model that computes as it does."""
+    is_path = isinstance(side, (str, os.PathLike))
+    if hasattr(side, "graph_signature") or (is_path and os.fspath(side).endswith(".pt2")):
+        return _native.convert(side, precision="fp32")
+    return _opened(side) if is_path else side
 
 
 def _side(side: Any, precision: str) -> Any:
