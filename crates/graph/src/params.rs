@@ -41,9 +41,10 @@ impl Param {
             let count = elements.len();
             fail!(Parameter, "{count} elements do not fill a parameter of shape {shape:?}");
         }
-        let mut bytes = vec![0; 4 * elements.len()];
-        let places = bytes.chunks_exact_mut(4).zip(elements);
-        places.for_each(|(place, element)| place.copy_from_slice(&element.to_le_bytes()));
+        let bytes = match cfg!(target_endian = "little") {
+            true => bytemuck::cast_slice(elements).to_vec(),
+            false => elements.iter().flat_map(|element| element.to_le_bytes()).collect(),
+        };
         Param::elements(DType::Fp32, shape, Buffer::from(bytes))
     }
 

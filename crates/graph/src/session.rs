@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use coremill_coreml::Plan;
-use coremill_engine::{Array, Outputs, Port};
+use coremill_engine::{Array, ElementsView, Outputs, Port};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{RenderOptions, verify};
 use coremill_mil::{compiled, package};
@@ -176,9 +176,15 @@ impl Executable {
                 "parameter `{name}` has shape {shape:?}, which takes {takes} elements; found {count}"
             );
         }
-        let shape = shape.iter().map(|&extent| extent as usize).collect();
-        let array = T::array(shape, elements, name)?;
-        self.set(name, Param::try_from(&array)?)
+        let floats = T::lying(elements).map(|lying| lying.elements);
+        let param = match floats {
+            Some(ElementsView::Floats(floats)) => Param::floats(shape, floats)?,
+            _ => {
+                let shape = shape.iter().map(|&extent| extent as usize).collect();
+                Param::try_from(&T::array(shape, elements, name)?)?
+            }
+        };
+        self.set(name, param)
     }
 
     /// The shape that a parameter is declared with.

@@ -47,6 +47,7 @@ mod windows;
 use std::collections::HashMap;
 use std::path::Path;
 
+use coremill_graph::Param;
 use rlx_ir::dynamic::{has_dynamic_dims, infer_bindings_from_f32_inputs, specialize};
 use rlx_ir::shape::DimBinding;
 use rlx_ir::{DType, Graph};
@@ -69,7 +70,7 @@ pub struct CoremlExecutable {
     /// What was compiled, by the lengths of the inputs; none for a graph without open dimensions.
     plans: HashMap<Vec<usize>, Plan>,
     /// Parameters as they were set, for what is compiled later.
-    params: Vec<(String, Vec<u8>, DType)>,
+    params: Vec<(String, Param, DType)>,
 }
 
 impl CoremlExecutable {
@@ -118,8 +119,8 @@ impl CoremlExecutable {
             return Err(failure(format!("sizes {sizes:?} leave dimensions open")));
         }
         let mut plan = Plan::new(&bound, &self.setting)?;
-        for (name, bytes, dtype) in &self.params {
-            plan.set(name, bytes, *dtype)?;
+        for (name, stored, dtype) in &self.params {
+            plan.set(name, stored, *dtype)?;
         }
         self.open = None;
         self.plans = HashMap::from([(Vec::new(), plan)]);
@@ -128,10 +129,7 @@ impl CoremlExecutable {
 
     /// Sets a parameter.
     pub fn set_param(&mut self, name: &str, elements: &[f32]) -> Result<(), CoremlError> {
-        let mut bytes = vec![0; 4 * elements.len()];
-        let places = bytes.chunks_exact_mut(4).zip(elements);
-        places.for_each(|(place, element)| place.copy_from_slice(&element.to_le_bytes()));
-        self.set_param_typed(name, &bytes, DType::F32)
+        self.set_stored(name, Param::floats([elements.len() as u64], elements)?, DType::F32)
     }
 
     /// Sets a parameter to packed little-endian elements of a type, or to the blocks that its use asks for.
@@ -141,12 +139,18 @@ impl CoremlExecutable {
         bytes: &[u8],
         dtype: DType,
     ) -> Result<(), CoremlError> {
+        let stored = coremill_graph::DType::UInt8;
+        self.set_stored(name, Param::elements(stored, [bytes.len() as u64], bytes.to_vec())?, dtype)
+    }
+
+    /// Sets a parameter to the bytes that another holds.
+    fn set_stored(&mut self, name: &str, stored: Param, dtype: DType) -> Result<(), CoremlError> {
         for plan in self.plans.values_mut() {
-            plan.set(name, bytes, dtype)?;
+            plan.set(name, &stored, dtype)?;
         }
         if self.open.is_some() {
             self.params.retain(|(known, ..)| known != name);
-            self.params.push((name.to_owned(), bytes.to_vec(), dtype));
+            self.params.push((name.to_owned(), stored, dtype));
         }
         Ok(())
     }
@@ -173,8 +177,8 @@ impl CoremlExecutable {
                 return Err(failure("the inputs do not decide all open dimensions: call `bind`"));
             }
             let mut plan = Plan::new(&bound, &self.setting)?;
-            for (name, bytes, dtype) in &self.params {
-                plan.set(name, bytes, *dtype)?;
+            for (name, stored, dtype) in &self.params {
+                plan.set(name, stored, *dtype)?;
             }
             self.plans.insert(lengths.clone(), plan);
         }

@@ -85,8 +85,9 @@ impl Plan {
         })
     }
 
-    /// Sets a parameter wherever it is used.
-    pub(crate) fn set(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<(), Error> {
+    /// Sets a parameter wherever it is used, to the bytes that another holds.
+    pub(crate) fn set(&mut self, name: &str, stored: &Param, dtype: DType) -> Result<(), Error> {
+        let bytes = stored.bytes();
         let mut known = false;
         let mut unknown = None;
         for package in self.packages() {
@@ -94,9 +95,9 @@ impl Plan {
                 Ok(shape) => {
                     let param = match package.blocks.get(name) {
                         Some((scheme, shape)) => {
-                            Param::blocks(*scheme, shape.clone(), bytes.to_vec())?
+                            Param::blocks(*scheme, shape.clone(), bytes.clone())?
                         }
-                        None => Param::elements(element_type(dtype)?, shape, bytes.to_vec())?,
+                        None => Param::elements(element_type(dtype)?, shape, bytes.clone())?,
                     };
                     package.executable.set(name, param)?;
                     known = true;

@@ -216,8 +216,8 @@ pub fn support(kind: OpKind) -> Support {
         | OpKind::GaussianSplatRenderBackward
         | OpKind::GaussianSplatPrepare
         | OpKind::GaussianSplatRasterize => Support::Divided(
-            "bins splats into lists whose lengths depend on the data, which has no static form: give a function with \
-             `Hosts::kind`",
+            "is code that callers register with rlx, by `rlx_cpu::splat::register_splat_executors`, as rlx has no renderer: \
+             give a function with `Hosts::kind`",
         ),
         _ => Support::Lowered,
     }

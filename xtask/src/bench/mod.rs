@@ -35,6 +35,8 @@ enum Subject {
     Engine(engine::Arguments),
     /// Building and writing a transformer from Rust, beside rlx-coreml.
     Rlx,
+    /// What sessions of Rust cost: a run beside the engine's, the first start, the second, one after a parameter was set.
+    Session,
     /// One measured start of a model, in a process of its own.
     #[command(hide = true)]
     EngineRun(start::RunArguments),
@@ -56,6 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Delegate => delegate::run(),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::Rlx => rlx::run(),
+        Subject::Session => rlx::session(),
         Subject::EngineRun(arguments) => start::run_once(arguments),
         Subject::PackageRun(arguments) => package::run_once(arguments),
         Subject::CastRun(arguments) => cast::run_once(arguments),
