@@ -618,11 +618,22 @@ def test_memory_stays_flat_over_conversions() -> None:
 
     if not Path("/proc/self/statm").exists():
         pytest.skip("the system does not tell in /proc how much memory a process has")
+    x, native = np.zeros((1, 1, 8, 8), np.float32), coremill._native
+    options = {"take_over_mutable_buffer": True, "take_over_constant_data": True, "lower_full_graph": False}
+
+    def work() -> None:
+        coremill.convert(form).predict(x=x)
+        coremill.lower(form).method()(x)
+        native.edge_partition(form, [], [], **options)
+        native.edge_preprocess(form, [])
+        with pytest.raises(coremill.RunError):
+            coremill.convert(form).predict(x=3)
+
     for _ in range(20):
-        coremill.convert(form)
+        work()
     before = resident()
     for _ in range(200):
-        coremill.convert(form)
+        work()
     assert resident() - before < 16 << 20
 
 
