@@ -258,18 +258,8 @@ impl Trial {
                 in_fp32: Vec::new(),
             });
         }
-        let mut wide: Vec<&String> = plan.wide.iter().collect();
-        wide.sort_by_key(|name| graph.place(name));
-        for name in wide {
-            cures.push(Cure {
-                name: name.clone(),
-                module: name_of(name),
-                reason: reason(self.magnitudes.get(name)),
-                remedy: "computed in fp32".to_owned(),
-                cost: "casts around it, and it leaves the Neural Engine".to_owned(),
-                in_fp32: vec![name.clone()],
-            });
-        }
+        let regions = graph.regions(&plan.wide);
+        cures.extend(regions.iter().map(|region| self.wide_cure(region, graph)));
         cures.sort_by_key(|cure| graph.place(&cure.name));
         let is_changed = plan.rescales || !plan.wide.is_empty();
         Chosen {
@@ -277,6 +267,30 @@ impl Trial {
             cures,
             outputs: before.iter().zip(after).map(outcome).collect(),
             samples: self.samples.len(),
+        }
+    }
+}
+
+impl Trial {
+    /// What computing a region of operations in `fp32` is about.
+    fn wide_cure(&self, region: &[&str], graph: &Graph) -> Cure {
+        let (first, last) = (region[0], region[region.len() - 1]);
+        let known = region.iter().filter_map(|name| self.magnitudes.get(*name));
+        let out = known.copied().find(|it| it.is_too_large() || it.is_too_small());
+        let (remedy, cost) = match region.len() {
+            1 => ("computed in fp32".to_owned(), "casts around it, and it leaves".to_owned()),
+            count => (
+                format!("{count} values up to `{last}` computed in fp32"),
+                "casts around them, and they leave".to_owned(),
+            ),
+        };
+        Cure {
+            name: first.to_owned(),
+            module: graph.module(first).map(str::to_owned),
+            reason: reason(out.as_ref()),
+            remedy,
+            cost: format!("{cost} the Neural Engine"),
+            in_fp32: region.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
 }

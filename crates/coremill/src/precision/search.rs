@@ -60,6 +60,27 @@ impl Graph {
         self.ops[*self.by_name.get(name)?].module.as_deref()
     }
 
+    /// Values by regions, each of operations that take what others of it give, in the order of the program.
+    pub(super) fn regions<'n>(&self, names: &'n HashSet<String>) -> Vec<Vec<&'n str>> {
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.sort_by_key(|name| self.place(name));
+        let mut regions: Vec<Vec<&str>> = Vec::new();
+        for name in names {
+            let inputs = self.by_name.get(name).map_or(&[][..], |&at| &self.ops[at].inputs[..]);
+            let takes = |region: &Vec<&str>| {
+                region.iter().any(|given| inputs.iter().any(|input| input == given))
+            };
+            let (joined, apart) = regions.into_iter().partition(takes);
+            let joined: Vec<Vec<&str>> = joined;
+            regions = apart;
+            let mut region = joined.concat();
+            region.push(name);
+            region.sort_by_key(|name| self.place(name));
+            regions.push(region);
+        }
+        regions
+    }
+
     /// Where in the program a value comes about.
     pub(super) fn place(&self, name: &str) -> usize {
         self.by_name.get(name).copied().unwrap_or(usize::MAX)
@@ -90,11 +111,19 @@ impl Search<'_> {
             if more.is_empty() || 2 * plan.wide.len() > self.graph.ops.len() {
                 // Noise from everywhere: from the other end, then.
                 let wide = self.graph.ops.iter().map(|op| op.name.clone()).collect();
-                return self.narrow(Plan { rescales: false, wide });
+                plan = Plan { wide, ..plan };
+                // Where a power of two is moved there may be products in `fp16` still.
+                plan.rescales &= self.is_enough(&plan)?;
+                return self.narrow(plan);
             }
             plan.wide.extend(more);
             next *= 2;
         }
+    }
+
+    fn is_enough(&self, plan: &Plan) -> Result<bool, Error> {
+        let (made, _) = self.trial.make(plan)?;
+        Ok(self.trial.judge(made)?.iter().all(|(_, found)| is_enough(*found)))
     }
 
     /// Every value that comes about with the first sample, by its name in `fp32`.
@@ -159,8 +188,7 @@ impl Search<'_> {
                 let out: HashSet<&String> = names[at..end].iter().collect();
                 let wide = plan.wide.iter().filter(|name| !out.contains(name)).cloned().collect();
                 let tried = Plan { wide, ..plan };
-                let (made, _) = self.trial.make(&tried)?;
-                if self.trial.judge(made)?.iter().all(|(_, found)| is_enough(*found)) {
+                if self.is_enough(&tried)? {
                     plan = tried;
                     names.drain(at..end);
                 } else {
