@@ -343,6 +343,9 @@ def test_refusals(
     assert "the weights take at least" in told("--target-size", "100B")
     assert "accepted are numbers of bytes" in told("--target-size", "1Mo")
     assert "no rules" in told("--rules", "/dev/null")
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nname = "decoder*"\nlinear = "int8"\n[[rule]]\npalettize = 4\n')
+    assert "rule 1 selects no weight" in told("--rules", rules)
     found = told("--linear", "int4", "--block", 7, "--min-elements", 500)
     assert "no weight can be compressed" in found
     assert "the size of its blocks does not divide it" in found

@@ -165,3 +165,42 @@ fn targets_decide_on_bits() {
     assert_eq!(error.message, "the weights take at least 18 bytes; the target is 17");
     with(Budget::Snr(f64::NAN)).expect_err("not a number");
 }
+
+#[test]
+fn layers_with_weights_that_are_not_finite_are_refused() {
+    let source = "program(1.3)
+{
+    func main<ios18>(tensor<fp32, [4, 4]> x) {
+        tensor<fp32, [4, 4]> w = const()[val = tensor<fp32, [4, 4]>([[1.0, -2.0, 3.0, 4.0], [5.0, NUMBER, 7.0, 8.0], [9.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.5]])];
+        tensor<fp32, [4, 4]> y = OPERATION;
+    } -> (y);
+}";
+    let compressed = |number: &str, operation: &str, rule: Rule| {
+        let text = source.replace("NUMBER", number).replace("OPERATION", operation);
+        let mut model = model::describe(program(&text)).expect("the case can be described");
+        let options = Options { rules: vec![rule], ..Options::default() };
+        let report = compress::compress(&mut model, &options, &|_, _| {});
+        report.map(|report| match &report[0].fate {
+            Fate::Compressed { .. } => "compressed",
+            Fate::Kept(reason) => *reason,
+        })
+    };
+    let (layer, mask) = ("linear(x = x, weight = w)", "add(x = x, y = w)");
+    let reason = "some of its elements are infinite or no numbers";
+    let linear = || rule(Values::Linear(Config::default()));
+    let mut pruned = rule(Values::Floats);
+    pruned.form.prune = Some(compress::Prune::Magnitude(0.5));
+    assert_eq!(compressed("6.0", layer, linear()), Ok("compressed"));
+    for (number, rule) in [
+        ("nan", linear()),
+        ("inf", linear()),
+        ("-inf", rule(Values::Palette(Palette::default()))),
+        ("nan", pruned),
+    ] {
+        let error = compressed(number, layer, rule.clone()).expect_err("it is refused");
+        assert_eq!(error.message, format!("`w` cannot be compressed: {reason}"));
+        assert!(error.hint.is_some());
+        // A mask is no weight of a layer.
+        assert_eq!(compressed(number, mask, rule), Ok(reason));
+    }
+}

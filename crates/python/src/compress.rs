@@ -27,6 +27,8 @@ struct Weight {
     /// None if nothing was lost.
     snr: Option<f64>,
     kept: Option<&'static str>,
+    #[serde(skip)]
+    rule: Option<usize>,
 }
 
 /// Compresses the weights of a model, or of the models in a program, by rules in JSON; the result, and as JSON what
@@ -71,6 +73,7 @@ pub(crate) fn compress<'py>(
         let (made, weights) = work::run(py, move |stage| {
             let mut made = opened.model.clone();
             let weights = apply(&mut made, &options, decompress, None, stage)?;
+            library::check_rules(&options, weights.iter().map(|weight| weight.rule))?;
             Ok((Opened::made(made, Path::new("model")), weights))
         })?;
         let made = Model::new(made, model.lent(py), None);
@@ -89,6 +92,7 @@ pub(crate) fn compress<'py>(
             all.extend(apply(model, &options, decompress, Some(name), stage)?);
             Ok(())
         })?;
+        library::check_rules(&options, all.iter().map(|weight| weight.rule))?;
         Ok((made, all))
     })?;
     let made = Program::new(made, program.lent(py), Vec::new());
@@ -115,7 +119,7 @@ fn apply(
 }
 
 fn of_weight(weight: Compressed, model: Option<&str>) -> Weight {
-    let Compressed { function, name, shape, before, fate } = weight;
+    let Compressed { function, name, shape, before, rule, fate } = weight;
     let (form, after, snr, kept) = match fate {
         Fate::Compressed { form, after, snr } => {
             (Some(form.to_string()), after, Some(snr).filter(|snr| snr.is_finite()), None)
@@ -132,5 +136,6 @@ fn of_weight(weight: Compressed, model: Option<&str>) -> Weight {
         form,
         snr,
         kept,
+        rule,
     }
 }

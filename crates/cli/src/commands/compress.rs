@@ -161,6 +161,8 @@ struct OfWeight {
     /// None if nothing was lost.
     snr: Option<f64>,
     kept: Option<&'static str>,
+    #[serde(skip)]
+    rule: Option<usize>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -193,7 +195,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let name = args.model.display();
             return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
         }
-        check_compressed(&models, args)?;
+        check_compressed(&models, &options, args)?;
         progress.stage(format!("writing {}", args.output.display()));
         let options = pte::WriteOptions { durable: args.sync };
         pte::write(&args.output, &program, &options)
@@ -203,7 +205,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
         models.push(report.map_err(|error| super::failure(&error))?);
-        check_compressed(&models, args)?;
+        check_compressed(&models, &options, args)?;
         progress.stage(format!("writing {}", args.output.display()));
         // What is wrong with it now does not stand in the text that it was read from.
         let made = Opened::made(opened.model, &args.output);
@@ -222,10 +224,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     models.iter().try_for_each(|model| output::say(&render(model)))
 }
 
-/// Refuses to write what is as it was, as no rule fits any weight. A target may be met by the weights as they are.
-fn check_compressed(models: &[OfModel], args: &Args) -> Result<(), Failure> {
+/// Refuses rules without effect, and to write what is as it was, as no rule fits any weight. A target may be met by the
+/// weights as they are.
+fn check_compressed(models: &[OfModel], options: &Options, args: &Args) -> Result<(), Failure> {
     let has_target = args.target_size.is_some() || args.target_snr.is_some();
     let weights = || models.iter().flat_map(|model| &model.weights);
+    compress::check_rules(options, weights().map(|weight| weight.rule))
+        .map_err(|error| super::failure(&error))?;
     let is_changed = weights().any(|weight| weight.form.is_some());
     if is_changed || has_target || models.iter().any(|model| model.decompressed > 0) {
         return Ok(());
@@ -320,14 +325,14 @@ fn apply(
 }
 
 fn of_weight(weight: Compressed) -> OfWeight {
-    let Compressed { function, name, shape, before, fate } = weight;
+    let Compressed { function, name, shape, before, rule, fate } = weight;
     let (form, bytes_after, snr, kept) = match fate {
         Fate::Compressed { form, after, snr } => {
             (Some(form.to_string()), after, Some(snr).filter(|snr| snr.is_finite()), None)
         }
         Fate::Kept(reason) => (None, before, None, Some(reason)),
     };
-    OfWeight { function, name, shape, bytes_before: before, bytes_after, form, snr, kept }
+    OfWeight { function, name, shape, bytes_before: before, bytes_after, form, snr, kept, rule }
 }
 
 fn render(model: &OfModel) -> String {

@@ -67,6 +67,23 @@ pub fn compress(
     coremill_mil::compress::compress(model, options, watch).map_err(of_mil)
 }
 
+/// Refuses rules for some weights that decided on none: `decided` are the [`Compressed::rule`]s of all models.
+pub fn check_rules(
+    options: &Options,
+    decided: impl IntoIterator<Item = Option<usize>>,
+) -> Result<(), Error> {
+    let mut idle: Vec<bool> =
+        options.rules.iter().map(|rule| rule.selector != Selector::default()).collect();
+    for rule in decided.into_iter().flatten() {
+        idle[rule] = false;
+    }
+    let Some(at) = idle.iter().position(|idle| *idle) else { return Ok(()) };
+    let message = format!("rule {} selects no weight that those before it leave", at + 1);
+    Err(Error::new(message).hint(
+        "look at the names of the weights; without `min_elements` a rule is for those of more than 2048 elements",
+    ))
+}
+
 fn of_mil(error: coremill_mil::compress::linear::Error) -> Error {
     let wrapped = Error::new(error.message);
     match error.hint {

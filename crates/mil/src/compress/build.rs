@@ -13,7 +13,7 @@ use super::form::{Form, Values};
 use super::importance::Weighting;
 use super::linear::{self, Error, Granularity, Integer, Mode};
 use super::palette::{self, Palette, Tables};
-use super::source::Source;
+use super::source::{Source, UNSOUND};
 use super::vectors::{self, Lay, Places, Vectors};
 use super::weight::Weight;
 use crate::ir::{Binding, Constant, Op, Opset, ValueId};
@@ -103,6 +103,9 @@ impl Builder<'_> {
     fn build(self) -> Outcome {
         let mut source = Source::of(self.weight);
         if let Some(prune) = &self.form.prune {
+            if !source.is_finite()? {
+                return Ok(Err(UNSOUND));
+            }
             match prune.of(self.weight, &source)? {
                 Ok(pruned) => source.pruned = Some(pruned),
                 Err(reason) => return Ok(Err(reason)),
@@ -313,7 +316,7 @@ impl Builder<'_> {
             finite &= coremill_tensor::kernels::codes::extend(isa, part.raw, &runs, &mut extents);
         })?;
         if !finite {
-            return Ok(Err("some of its elements are infinite or no numbers"));
+            return Ok(Err(UNSOUND));
         }
         let scale = |&(least, most): &(f32, f32)| match most.max(-least) {
             0.0 => 1.0,

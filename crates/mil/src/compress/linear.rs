@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::blocks::{Blocks, Sizes};
 use super::build::{build, insert};
 use super::form::{Form, Values};
-use super::source::Source;
+use super::source::{Source, UNSOUND};
 use super::weight::{Candidate, Weight, candidate};
 use crate::ir::Opset;
 use crate::pass::{Draft, Editor};
@@ -327,7 +327,7 @@ pub(super) fn steps(
         finite &= extend(isa, part.numbers, &runs, &mut extents);
     })?;
     if !finite {
-        return Ok(Err("some of its elements are infinite or no numbers"));
+        return Ok(Err(UNSOUND));
     }
     let steps = extents.iter().map(|&(min, max)| config.step(source.dtype, min, max));
     let steps: Option<Vec<_>> = steps.collect();

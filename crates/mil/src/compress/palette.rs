@@ -15,7 +15,7 @@ use super::blocks::{Blocks, Sizes};
 use super::cluster::{Distribution, centroids};
 use super::importance::Weighting;
 use super::linear::{Error, Integer};
-use super::source::Source;
+use super::source::{Source, UNSOUND};
 use super::weight::Weight;
 use crate::ir::Opset;
 
@@ -205,7 +205,6 @@ pub(super) fn tables(
     palette: &Palette,
     opset: Opset,
 ) -> io::Result<Result<Tables, &'static str>> {
-    const UNSOUND: &str = "some of its elements are infinite or no numbers";
     let length = palette.bits.map_or(256, |bits| 1usize << bits);
     let mut found: Vec<Vec<f32>> = Vec::with_capacity(blocks.count());
     let mut grids = Vec::new();

@@ -11,6 +11,7 @@ use super::form::Form;
 use super::importance::{Importance, Weighting};
 use super::linear::{DEFAULT_THRESHOLD, Error};
 use super::raise::raise;
+use super::source::UNSOUND;
 use super::weight::{Candidate, Weight, candidate};
 use crate::ir::Opset;
 use crate::model::Model;
@@ -64,6 +65,8 @@ pub struct Compressed {
     pub shape: Vec<usize>,
     /// The bytes that it took.
     pub before: u64,
+    /// The rule that decided, by its place; none if no rule selects it.
+    pub rule: Option<usize>,
     /// What became of it.
     pub fate: Fate,
 }
@@ -200,22 +203,28 @@ fn of_function(
     let mut editor = Editor::new(draft);
     let opset = editor.opset();
     let candidates = editor.ops().into_iter().filter_map(|id| candidate(&editor, id));
-    let mut work: Vec<(Weight, Vec<Form>)> = Vec::new();
+    let mut work: Vec<(Weight, usize, Vec<Form>)> = Vec::new();
     let mut others = 0;
     for candidate in candidates {
         match candidate {
             Candidate::Weight(mut weight) => {
                 weight.weighting = Weighting::of(&weight, &options.importance);
-                let rule = options.rules.iter().find(|rule| rule.selector.selects(&weight));
-                match rule.filter(|rule| !rule.form.is_plain()) {
-                    Some(Rule { form, .. }) if options.budget.is_some() => {
-                        work.push((weight, form.ladder()));
+                let mut rules = options.rules.iter().enumerate();
+                match rules.find(|(_, rule)| rule.selector.selects(&weight)) {
+                    Some((at, Rule { form, .. })) if !form.is_plain() => {
+                        let forms = match options.budget {
+                            Some(_) => form.ladder(),
+                            None => vec![form.clone()],
+                        };
+                        work.push((weight, at, forms));
                     }
-                    Some(Rule { form, .. }) => work.push((weight, vec![form.clone()])),
-                    None => {
+                    rule => {
                         others += weight.elements.len() as u64;
-                        let reason = "no rule selects it";
-                        report.push(entry(&function, &weight, Fate::Kept(reason)));
+                        let (rule, reason) = match rule {
+                            Some((at, _)) => (Some(at), "a rule keeps it"),
+                            None => (None, "no rule selects it"),
+                        };
+                        report.push(entry(&function, &weight, rule, Fate::Kept(reason)));
                     }
                 }
             }
@@ -224,31 +233,35 @@ fn of_function(
                 name,
                 shape: Vec::new(),
                 before: 0,
+                rule: None,
                 fate: Fate::Kept(reason),
             }),
         }
     }
     // The largest first, so that no thread is left alone with it in the end.
-    work.sort_by_key(|(weight, _)| std::cmp::Reverse(weight.count()));
+    work.sort_by_key(|(weight, ..)| std::cmp::Reverse(weight.count()));
     let tasks =
-        work.iter().flat_map(|(weight, forms)| forms.iter().map(move |form| (weight, form)));
+        work.iter().flat_map(|(weight, _, forms)| forms.iter().map(move |form| (weight, form)));
     let tasks: Vec<(&Weight, &Form)> = tasks.collect();
     let mut built = build_all(&tasks, opset, watch)?.into_iter();
     let mut built: Vec<Vec<Result<Built, &'static str>>> =
-        work.iter().map(|(_, forms)| built.by_ref().take(forms.len()).collect()).collect();
+        work.iter().map(|(.., forms)| built.by_ref().take(forms.len()).collect()).collect();
     let chosen = match options.budget {
         None => vec![Some(0); work.len()],
         Some(budget) => {
-            let ladders: Vec<Ladder> =
-                work.iter().zip(&built).map(|((weight, _), built)| ladder(weight, built)).collect();
+            let ladders: Vec<Ladder> = work
+                .iter()
+                .zip(&built)
+                .map(|((weight, ..), built)| ladder(weight, built))
+                .collect();
             choose(&ladders, budget, others)?
         }
     };
-    for (((weight, forms), built), chosen) in work.iter().zip(&mut built).zip(chosen) {
+    for (((weight, rule, forms), built), chosen) in work.iter().zip(&mut built).zip(chosen) {
         let Some(at) = chosen else {
             let refused = built.iter().find_map(|built| built.as_ref().err().copied());
             let reason = refused.unwrap_or("the target has it stay");
-            report.push(entry(&function, weight, Fate::Kept(reason)));
+            report.push(entry(&function, weight, Some(*rule), Fate::Kept(reason)));
             continue;
         };
         let fate = match built.swap_remove(at) {
@@ -259,7 +272,7 @@ fn of_function(
             }
             Err(reason) => Fate::Kept(reason),
         };
-        report.push(entry(&function, weight, fate));
+        report.push(entry(&function, weight, Some(*rule), fate));
     }
     Ok(())
 }
@@ -273,12 +286,13 @@ fn ladder(weight: &Weight, built: &[Result<Built, &'static str>]) -> Ladder {
     Ladder { plain: weight.elements.len() as u64, rungs: built.iter().map(rung).collect() }
 }
 
-fn entry(function: &str, weight: &Weight, fate: Fate) -> Compressed {
+fn entry(function: &str, weight: &Weight, rule: Option<usize>, fate: Fate) -> Compressed {
     Compressed {
         function: function.to_owned(),
         name: weight.name.clone(),
         shape: weight.shape.clone(),
         before: weight.elements.len() as u64,
+        rule,
         fate,
     }
 }
@@ -300,6 +314,10 @@ fn build_all(
         |(), index| {
             let (weight, form) = work[index];
             match build(weight, form, opset) {
+                Ok(Err(UNSOUND)) if weight.is_of_layer() => {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(unsound(weight));
+                    return Err(io::Error::other("a weight cannot be compressed"));
+                }
                 Ok(built) => {
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     done[index] = Some(built);
@@ -320,6 +338,15 @@ fn build_all(
     outcome.map_err(|error| Error::new(error.to_string()))?;
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(done.into_iter().flatten().collect())
+}
+
+fn unsound(weight: &Weight) -> Error {
+    Error {
+        message: format!("`{}` cannot be compressed: {UNSOUND}", weight.name),
+        hint: Some(
+            "mend the weight, or keep it as it is with a rule of its name and `keep = true`",
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ use super::weight::Weight;
 /// Elements that are worked on together. In half precision they take as many bytes as a mapped file is read in place.
 pub(super) const CHUNK: usize = 1 << 15;
 
+/// Why a weight has no compressed form whatever this is.
+pub(super) const UNSOUND: &str = "some of its elements are infinite or no numbers";
+
 /// Elements of a weight, and what is done with them before they are compressed.
 #[derive(Clone)]
 pub(super) struct Source {
@@ -52,6 +55,15 @@ impl Source {
 
     pub(super) fn is_half(&self) -> bool {
         self.dtype == DType::Fp16
+    }
+
+    /// Whether all elements are finite.
+    pub(super) fn is_finite(&self) -> io::Result<bool> {
+        let mut finite = true;
+        self.for_each_part(0, self.count, &mut |part| {
+            finite &= part.raw.iter().all(|number| number.is_finite());
+        })?;
+        Ok(finite)
     }
 
     /// A number as the weight's type holds it.

@@ -8,7 +8,7 @@ use coremill_tensor::{DType, Identity, Produce};
 
 use super::blocks::Blocks;
 use super::palette::{Algorithm, Palette};
-use super::source::Source;
+use super::source::{Source, UNSOUND};
 
 /// Tables are made of at most so many vectors of a block, taken at equal distances.
 const SAMPLE: usize = 1 << 15;
@@ -121,7 +121,7 @@ pub(super) fn tables(
         });
     })?;
     if !finite {
-        return Ok(Err("some of its elements are infinite or no numbers"));
+        return Ok(Err(UNSOUND));
     }
     if let Some(reason) = failed {
         return Ok(Err(reason));

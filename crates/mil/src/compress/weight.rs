@@ -40,6 +40,13 @@ impl Weight {
         self.shape.iter().product()
     }
 
+    /// Whether layers multiply by it: others compute with it or select from it, as from a mask of infinities.
+    pub(super) fn is_of_layer(&self) -> bool {
+        use OpKind::{Conv, ConvTranspose, Linear, Matmul};
+        let layers = [Conv, ConvTranspose, Linear, Matmul].map(OpKind::name);
+        self.users.iter().any(|user| layers.contains(user))
+    }
+
     /// Whether rows are looked up in it and nothing else is done with it.
     pub(super) fn is_table(&self) -> bool {
         self.users.iter().all(|&user| user == OpKind::Gather.name())
