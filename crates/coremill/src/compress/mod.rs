@@ -75,7 +75,9 @@ pub fn check_rules(
     let mut idle: Vec<bool> =
         options.rules.iter().map(|rule| rule.selector != Selector::default()).collect();
     for rule in decided.into_iter().flatten() {
-        idle[rule] = false;
+        if let Some(idle) = idle.get_mut(rule) {
+            *idle = false;
+        }
     }
     let Some(at) = idle.iter().position(|idle| *idle) else { return Ok(()) };
     let message = format!("rule {} selects no weight that those before it leave", at + 1);
