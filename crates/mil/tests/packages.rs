@@ -300,6 +300,13 @@ fn a_package_takes_the_place_of_a_package_and_of_nothing_else() {
     let left: Vec<_> = fs::read_dir(directory.path()).expect("a directory").collect();
     assert_eq!(left.len(), 1, "{left:?}");
 
+    let error = try_write(&path.join("b/c.mlpackage"), &model, &WriteOptions::default());
+    let error = error.expect_err("nowhere").to_string();
+    assert!(
+        error.ends_with(&format!("there is no directory {}", path.join("b").display())),
+        "{error}"
+    );
+
     let documents = directory.path().join("documents");
     fs::create_dir(&documents).expect("a directory");
     fs::write(documents.join("thesis"), "years of work").expect("a file");

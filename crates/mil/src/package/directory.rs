@@ -249,7 +249,12 @@ impl Drop for Staging {
 
 /// Takes the lock of a target: waits while another writer has it.
 fn lock(path: &Path) -> Result<fs::File> {
-    let failed = |error: io::Error| Error::io(format!("lock {}", path.display()), error);
+    let failed = |error: io::Error| match path.parent() {
+        Some(parent) if error.kind() == io::ErrorKind::NotFound => {
+            Error::new(ErrorKind::Io, format!("there is no directory {}", parent.display()))
+        }
+        _ => Error::io(format!("lock {}", path.display()), error),
+    };
     loop {
         let options = &mut fs::OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).open(path).map_err(failed)?;
