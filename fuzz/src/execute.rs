@@ -130,11 +130,11 @@ fn run_shapes(
         return if observed.is_ok() { Outcome::Ran } else { Outcome::Failed };
     }
     let Ok(observed) = observed else {
-        // Passes take away what nobody reads, and with it what it would refuse.
+        // Passes take away what nobody reads, and with it what it would refuse; and plans may need less memory.
+        let reason = shown(&observed);
         assert!(
-            planned.is_err() || !all_read(function),
-            "runs as planned, though {}",
-            shown(&observed)
+            planned.is_err() || !all_read(function) || reason.contains("; accepted are up to "),
+            "runs as planned, though {reason}"
         );
         return Outcome::Failed;
     };
