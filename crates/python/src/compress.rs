@@ -73,7 +73,6 @@ pub(crate) fn compress<'py>(
         let (made, weights) = work::run(py, move |stage| {
             let mut made = opened.model.clone();
             let weights = apply(&mut made, &options, decompress, None, stage)?;
-            library::check_rules(&options, weights.iter().map(|weight| weight.rule))?;
             Ok((Opened::made(made, Path::new("model")), weights))
         })?;
         let made = Model::new(made, model.lent(py), None);
@@ -92,7 +91,6 @@ pub(crate) fn compress<'py>(
             all.extend(apply(model, &options, decompress, Some(name), stage)?);
             Ok(())
         })?;
-        library::check_rules(&options, all.iter().map(|weight| weight.rule))?;
         Ok((made, all))
     })?;
     let made = Program::new(made, program.lent(py), Vec::new());

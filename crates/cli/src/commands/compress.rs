@@ -11,7 +11,7 @@ use coremill::{Model, Opened, SaveOptions, executorch, pte};
 use serde::Serialize;
 
 use super::quantize::parse_channels;
-use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
+use crate::output::{self, Cell, ERROR, FAINT, Failure, STRONG, Table};
 use crate::progress::Progress;
 
 /// Make the weights of a model smaller
@@ -177,6 +177,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let is_text = args.output.extension().is_some_and(|extension| extension == "mil");
     let progress = Progress::start(format!("reading {}", args.model.display()));
     let mut models = Vec::new();
+    let idle;
     if executorch::is_program(&args.model) {
         if args.output.extension().is_none_or(|extension| extension != "pte") {
             let name = args.output.display();
@@ -195,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let name = args.model.display();
             return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
         }
-        check_compressed(&models, &options, args)?;
+        idle = check_compressed(&models, &options, args)?;
         progress.stage(format!("writing {}", args.output.display()));
         let options = pte::WriteOptions { durable: args.sync };
         pte::write(&args.output, &program, &options)
@@ -205,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
         models.push(report.map_err(|error| super::failure(&error))?);
-        check_compressed(&models, &options, args)?;
+        idle = check_compressed(&models, &options, args)?;
         progress.stage(format!("writing {}", args.output.display()));
         // What is wrong with it now does not stand in the text that it was read from.
         let made = Opened::made(opened.model, &args.output);
@@ -221,23 +222,33 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&Report { format_version: 1, models });
     }
-    models.iter().try_for_each(|model| output::say(&render(model)))
+    models.iter().try_for_each(|model| output::say(&render(model)))?;
+    let label = output::paint(ERROR, "warning");
+    idle.into_iter().try_for_each(|at| {
+        let rule = at + 1;
+        output::say(&format!(
+            "  {label}: rule {rule} selects no weight that those before it leave\n"
+        ))
+    })
 }
 
-/// Refuses rules without effect, and to write what is as it was, as no rule fits any weight. A target may be met by the
+/// Which rules decided on no weight. Refuses to write what is as it was, as none fits any weight. A target may be met by the
 /// weights as they are.
-fn check_compressed(models: &[OfModel], options: &Options, args: &Args) -> Result<(), Failure> {
+fn check_compressed(
+    models: &[OfModel],
+    options: &Options,
+    args: &Args,
+) -> Result<Vec<usize>, Failure> {
     let has_target = args.target_size.is_some() || args.target_snr.is_some();
     let weights = || models.iter().flat_map(|model| &model.weights);
-    compress::check_rules(options, weights().map(|weight| weight.rule))
-        .map_err(|error| super::failure(&error))?;
     let is_changed = weights().any(|weight| weight.form.is_some());
+    let idle = compress::idle_rules(options, weights().map(|weight| weight.rule));
     if is_changed || has_target || models.iter().any(|model| model.decompressed > 0) {
-        return Ok(());
+        return Ok(idle);
     }
     let largest =
         weights().filter(|weight| weight.kept.is_some()).max_by_key(|weight| weight.bytes_before);
-    let Some(OfWeight { name, kept: Some(reason), .. }) = largest else { return Ok(()) };
+    let Some(OfWeight { name, kept: Some(reason), .. }) = largest else { return Ok(idle) };
     Err(Failure::user(format_args!("no weight can be compressed: `{name}` stays, as {reason}"))
         .hint(Some("`coremill inspect --top 0` lists the weights with their shapes")))
 }

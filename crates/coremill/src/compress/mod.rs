@@ -67,23 +67,16 @@ pub fn compress(
     coremill_mil::compress::compress(model, options, watch).map_err(of_mil)
 }
 
-/// Refuses rules for some weights that decided on none: `decided` are the [`Compressed::rule`]s of all models.
-pub fn check_rules(
+/// Which rules for some weights decided on none, from 0 on: `decided` are the [`Compressed::rule`]s of all models. Where a
+/// budget decides, no rule does.
+pub fn idle_rules(
     options: &Options,
     decided: impl IntoIterator<Item = Option<usize>>,
-) -> Result<(), Error> {
-    let mut idle: Vec<bool> =
-        options.rules.iter().map(|rule| rule.selector != Selector::default()).collect();
-    for rule in decided.into_iter().flatten() {
-        if let Some(idle) = idle.get_mut(rule) {
-            *idle = false;
-        }
-    }
-    let Some(at) = idle.iter().position(|idle| *idle) else { return Ok(()) };
-    let message = format!("rule {} selects no weight that those before it leave", at + 1);
-    Err(Error::new(message).hint(
-        "look at the names of the weights; without `min_elements` a rule is for those of more than 2048 elements",
-    ))
+) -> Vec<usize> {
+    let decided: Vec<usize> = decided.into_iter().flatten().collect();
+    let selects = |at: &usize| options.rules[*at].selector != Selector::default();
+    let rules = (0..options.rules.len()).filter(|_| options.budget.is_none());
+    rules.filter(selects).filter(|at| !decided.contains(at)).collect()
 }
 
 fn of_mil(error: coremill_mil::compress::linear::Error) -> Error {
