@@ -27,8 +27,6 @@ struct Weight {
     /// None if nothing was lost.
     snr: Option<f64>,
     kept: Option<&'static str>,
-    #[serde(skip)]
-    rule: Option<usize>,
 }
 
 /// Compresses the weights of a model, or of the models in a program, by rules in JSON; the result, and as JSON what
@@ -117,7 +115,7 @@ fn apply(
 }
 
 fn of_weight(weight: Compressed, model: Option<&str>) -> Weight {
-    let Compressed { function, name, shape, before, rule, fate } = weight;
+    let Compressed { function, name, shape, before, rule: _, fate } = weight;
     let (form, after, snr, kept) = match fate {
         Fate::Compressed { form, after, snr } => {
             (Some(form.to_string()), after, Some(snr).filter(|snr| snr.is_finite()), None)
@@ -134,6 +132,5 @@ fn of_weight(weight: Compressed, model: Option<&str>) -> Weight {
         form,
         snr,
         kept,
-        rule,
     }
 }
