@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let name = args.model.display();
             return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
         }
-        idle = check_compressed(&models, &options, args)?;
+        idle = check_compressed(&models, &options)?;
         progress.stage(format!("writing {}", args.output.display()));
         let options = pte::WriteOptions { durable: args.sync };
         pte::write(&args.output, &program, &options)
@@ -206,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
         models.push(report.map_err(|error| super::failure(&error))?);
-        idle = check_compressed(&models, &options, args)?;
+        idle = check_compressed(&models, &options)?;
         progress.stage(format!("writing {}", args.output.display()));
         // What is wrong with it now does not stand in the text that it was read from.
         let made = Opened::made(opened.model, &args.output);
@@ -234,16 +234,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Which rules decided on no weight. Refuses to write what is as it was, as none fits any weight. A target may be met by the
 /// weights as they are.
-fn check_compressed(
-    models: &[OfModel],
-    options: &Options,
-    args: &Args,
-) -> Result<Vec<usize>, Failure> {
-    let has_target = args.target_size.is_some() || args.target_snr.is_some();
+fn check_compressed(models: &[OfModel], options: &Options) -> Result<Vec<usize>, Failure> {
     let weights = || models.iter().flat_map(|model| &model.weights);
     let is_changed = weights().any(|weight| weight.form.is_some());
     let idle = compress::idle_rules(options, weights().map(|weight| weight.rule));
-    if is_changed || has_target || models.iter().any(|model| model.decompressed > 0) {
+    if is_changed || options.budget.is_some() || models.iter().any(|model| model.decompressed > 0) {
         return Ok(idle);
     }
     let largest =

@@ -269,9 +269,7 @@ impl Trial {
             samples: self.samples.len(),
         }
     }
-}
 
-impl Trial {
     /// What computing a region of operations in `fp32` is about.
     fn wide_cure(&self, region: &[&str], graph: &Graph) -> Cure {
         let (first, last) = (region[0], region[region.len() - 1]);
