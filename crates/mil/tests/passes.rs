@@ -40,6 +40,11 @@ fn run(name: &str, mut draft: Draft) -> Draft {
             Editor::new(&mut draft).sweep_all();
             return draft;
         }
+        "merge_branches" => {
+            pass::merge_branches(&mut draft);
+            Editor::new(&mut draft).sweep_all();
+            return draft;
+        }
         "state_literals" => {
             pass::state_literals(&mut draft);
             return draft;

@@ -9,7 +9,7 @@
 //! s = γ / √(v + ε); and so it is with `mul`, `real_div`, `add` and `sub` by constants of one element a channel, and
 //! for `linear` in place of `conv`. Of a weight that is stored quantized the scales are multiplied.
 
-use coremill_tensor::{Buffer, DType, Recipe};
+use coremill_tensor::{Buffer, DType};
 
 use super::Editor;
 use crate::ir::{Binding, Constant, Op, OpId, ValueId};
@@ -30,10 +30,10 @@ pub(super) fn fold_affine(editor: &mut Editor<'_>) -> usize {
 }
 
 /// `y = x · scale + shift`, channel by channel; empty where nothing is done.
-struct Affine {
-    x: ValueId,
-    scale: Vec<f64>,
-    shift: Vec<f64>,
+pub(super) struct Affine {
+    pub(super) x: ValueId,
+    pub(super) scale: Vec<f64>,
+    pub(super) shift: Vec<f64>,
 }
 
 fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
@@ -87,7 +87,7 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let label = editor.name(y).to_owned();
     if is_scaled {
         let factors: Vec<f32> = scale.iter().map(|&factor| factor as f32).collect();
-        let scaled = scaled_weight(editor, layer, &shape, output_axis, &factors)?;
+        let scaled = scaled_weight(editor, layer, output_axis, &factors)?;
         let weight = editor.insert(layer, scaled, &format!("{label}_weight")).ok()?[0];
         new.set_input("weight".into(), vec![Binding::Value(weight)]);
     }
@@ -119,14 +119,12 @@ pub(super) fn weight_shape(editor: &Editor<'_>, layer: OpId) -> Option<Vec<u64>>
 pub(super) fn scaled_weight(
     editor: &Editor<'_>,
     layer: OpId,
-    shape: &[u64],
     axis: usize,
     factors: &[f32],
 ) -> Option<Op> {
     if let Some(weight) = editor.constant_argument(layer, "weight") {
-        let recipe = Recipe::new(weight.elements()?.clone(), DType::Fp32, shape).ok()?;
-        let scaled = recipe.scale(axis, factors).ok()?;
-        return Some(Op::constant(Constant::by_size(DType::Fp32, shape, scaled.to_buffer())));
+        let scaled = weight.recipe()?.scale(axis, factors).ok()?;
+        return Some(Op::constant(Constant::of_recipe(&scaled)));
     }
     let stored = editor.op(editor.producer(editor.argument(layer, "weight")?)?)?;
     let scale = stored.binding("scale")?;
@@ -192,7 +190,8 @@ fn reshaped_linear(editor: &Editor<'_>, value: ValueId) -> Option<(OpId, OpId)> 
     (kept && editor.sole_user(source) == Some(reshape)).then_some((reshape, linear))
 }
 
-fn batch_norm(editor: &Editor<'_>, id: OpId) -> Option<Affine> {
+/// A norm by constants as a scale and a shift.
+pub(super) fn batch_norm(editor: &Editor<'_>, id: OpId) -> Option<Affine> {
     let x = editor.argument(id, "x")?;
     let op = editor.op(id)?;
     let vector = |name: &str| floats(editor, op.binding(name)?);
@@ -268,7 +267,7 @@ fn channels(editor: &Editor<'_>, constant: &Binding, rank: usize, axis: usize) -
 }
 
 /// The elements of a small constant of floats.
-fn floats(editor: &Editor<'_>, binding: &Binding) -> Option<Vec<f64>> {
+pub(super) fn floats(editor: &Editor<'_>, binding: &Binding) -> Option<Vec<f64>> {
     let constant = editor.function().bound_constant(binding)?;
     let ty = constant.tensor_type()?;
     if ty.dtype != DType::Fp32 || ty.element_count()? > MAX_CHANNELS {

@@ -313,6 +313,7 @@ fn is_all(editor: &Editor<'_>, id: OpId, name: &str, wanted: f64) -> bool {
             folded.elements.iter().all(|element| element.float().is_some_and(is_wanted))
         }),
     };
+    let elements = elements.unwatched();
     elements.with_window(0..elements.len(), all).unwrap_or(false)
 }
 

@@ -6,6 +6,7 @@
 mod activations;
 mod affine;
 mod attention;
+mod branches;
 mod cancel;
 mod duplicates;
 mod editor;
@@ -20,18 +21,21 @@ mod precision;
 mod products;
 mod rescale;
 mod slices;
+mod special;
 mod transposes;
 mod updates;
 
 use std::collections::HashSet;
 use std::fmt;
 
+pub use branches::merge_branches;
 pub use editor::{Editor, Uses};
 pub use inputs::consume_inputs;
 pub use literals::state_literals;
 pub use names::without_precision;
 pub use precision::{KeepFp32, to_fp16};
 pub use rescale::{Magnitude, Rescaled, Scaled, rescale};
+pub use special::is_special;
 
 use crate::infer::{Analysis, Problem, Refusal, analyze};
 use crate::ir::{Function, Op, ValueId};

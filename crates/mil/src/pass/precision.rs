@@ -33,7 +33,7 @@ const INFINITE: f32 = 1e30;
 const MAX_HALF: f64 = 65504.0;
 
 /// Constants with more elements are not searched for numbers that halves cannot hold: weights have none.
-const MAX_SEARCHED: u64 = 1 << 16;
+pub(super) const MAX_SEARCHED: u64 = 1 << 16;
 
 /// What stays in `fp32`.
 #[derive(Clone, Debug, Default)]
@@ -579,6 +579,7 @@ fn exceeds_half(function: &Function, op: &Op) -> bool {
             is_fp32(&constant.ty)
                 && small.is_some_and(|count| count <= MAX_SEARCHED)
                 && constant.elements().is_some_and(|elements| {
+                    let elements = &elements.unwatched();
                     if Statistics::surely_within(elements, MAX_HALF).unwrap_or(false) {
                         return false;
                     }
@@ -592,7 +593,7 @@ fn exceeds_half(function: &Function, op: &Op) -> bool {
 }
 
 /// Whether there is a number beyond the finite ones of half precision that is not a mask.
-fn has_far(bytes: &[u8]) -> bool {
+pub(super) fn has_far(bytes: &[u8]) -> bool {
     let (floats, _) = bytes.as_chunks::<4>();
     floats.iter().any(|&raw| {
         let size = f32::from_le_bytes(raw).abs();

@@ -6,8 +6,6 @@
 //! c = matmul(x = x, y = w), w a constant matrix            c = linear(x = x, weight = wᵀ);
 //! ```
 
-use coremill_tensor::Recipe;
-
 use super::Editor;
 use super::cancel::order_of;
 use crate::ir::{Binding, Constant, Op, OpId};
@@ -67,15 +65,11 @@ fn linear(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     }
     let y = op.binding("y")?.clone();
     let weight = editor.function().bound_constant(&y)?;
-    let ty = weight.tensor_type().filter(|ty| ty.dtype.is_float())?;
-    let shape = ty.known_shape()?;
-    let [rows, columns] = *shape.as_slice() else { return None };
+    weight.tensor_type().filter(|ty| ty.dtype.is_float() && ty.rank() == 2)?;
     let weight = if transpose_y {
         y
     } else {
-        let recipe = Recipe::new(weight.elements()?.clone(), ty.dtype, &shape).ok()?;
-        let turned = recipe.permute(&[1, 0]).ok()?.to_buffer();
-        let turned = Constant::by_size(ty.dtype, &[columns, rows], turned);
+        let turned = Constant::of_recipe(&weight.recipe()?.permute(&[1, 0]).ok()?);
         let label = format!("{}_weight", editor.name(op.outputs[0]));
         Binding::Value(editor.constant_before(id, turned, &label))
     };

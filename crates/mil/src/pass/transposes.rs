@@ -10,8 +10,6 @@
 //! the source then. It is done where all that a transpose serves lets it pass, so that it goes for good; `cancel`
 //! takes out those that meet what undoes them.
 
-use coremill_tensor::Recipe;
-
 use super::Editor;
 use super::cancel::order_of;
 use crate::ir::{Binding, Constant, Op, OpId, ValueId};
@@ -173,10 +171,8 @@ fn operand(editor: &Editor<'_>, id: OpId, name: &str, order: &[usize]) -> Option
     whole.extend(&shape);
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(to, &from)| back[from] = to);
-    let recipe = Recipe::new(constant.elements()?.clone(), ty.dtype, &whole).ok()?;
-    let recipe = recipe.permute(&back).ok()?;
-    let turned = Constant::by_size(ty.dtype, recipe.shape(), recipe.to_buffer());
-    Some(Operand::Constant(turned))
+    let recipe = constant.recipe()?.reshape(&whole).ok()?.permute(&back).ok()?;
+    Some(Operand::Constant(Constant::of_recipe(&recipe)))
 }
 
 fn is_binary(kind: OpKind) -> bool {

@@ -11,7 +11,7 @@
 //!
 //! In the second, a `u` that is a constant is transposed there and then.
 
-use coremill_tensor::{DType, Recipe};
+use coremill_tensor::DType;
 
 use super::Editor;
 use super::cancel::order_of;
@@ -120,11 +120,7 @@ fn turned_update(
         return Some(binding);
     }
     if let Some(constant) = editor.function().bound_constant(&binding) {
-        let ty = constant.tensor_type()?;
-        let recipe =
-            Recipe::new(constant.elements()?.clone(), ty.dtype, &ty.known_shape()?).ok()?;
-        let recipe = recipe.permute(turn).ok()?;
-        let turned = Constant::by_size(ty.dtype, recipe.shape(), recipe.to_buffer());
+        let turned = Constant::of_recipe(&constant.recipe()?.permute(turn).ok()?);
         return Some(Binding::Value(editor.constant_before(id, turned, label)));
     }
     let axes: Vec<i32> = turn.iter().map(|&axis| axis as i32).collect();

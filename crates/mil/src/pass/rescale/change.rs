@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use coremill_tensor::{Buffer, DType, Recipe};
+use coremill_tensor::{Buffer, DType};
 
 use super::role::{Role, forgets, saturates};
 use super::solve::{Solution, floats};
@@ -262,7 +262,7 @@ impl Changing<'_, '_, '_> {
         let shape = weight_shape(self.editor, id)?;
         let axis = usize::from(self.editor.op(id)?.kind()? == OpKind::ConvTranspose);
         let factors = vec![power(by); usize::try_from(*shape.get(axis)?).ok()?];
-        let op = scaled_weight(self.editor, id, &shape, axis, &factors)?;
+        let op = scaled_weight(self.editor, id, axis, &factors)?;
         let label = format!("{}_weight", self.editor.name(self.editor.op(id)?.outputs[0]));
         Some(Binding::Value(self.editor.insert(id, op, &label).ok()?[0]))
     }
@@ -469,8 +469,5 @@ fn product_of(constant: &Constant, by: i32) -> Option<Constant> {
             false => vector_of(&shape, &numbers),
         });
     }
-    let elements = constant.elements()?;
-    let recipe = Recipe::new(elements.clone(), DType::Fp32, &shape).ok()?;
-    let scaled = recipe.scale(0, &[power(by)]).ok()?;
-    Some(Constant::by_size(DType::Fp32, &shape, scaled.to_buffer()))
+    Some(Constant::of_recipe(&constant.recipe()?.scale(0, &[power(by)]).ok()?))
 }

@@ -1,8 +1,8 @@
 //! Chooses the exponents.
 //!
-//! Values that operations pass on unchanged make a group, which has one exponent: the one nearest to that with which its
-//! first value comes about by itself, within what the magnitudes of all allow. A value that cannot have the exponent of
-//! its group keeps its own, and is multiplied where the group's is needed.
+//! Values that operations pass on unchanged make a group, which has one exponent: the one nearest to 0 if a weight stands
+//! before its first value, and else to that with which the value comes about by itself, within what the magnitudes of all
+//! allow. A value that cannot have the exponent of its group keeps its own, and is multiplied where the group's is needed.
 
 use std::collections::HashMap;
 
@@ -116,11 +116,19 @@ pub(super) fn solve(editor: &Editor<'_>, sizes: &Sizes<'_>) -> Solution {
         let Some(role) = roles.get(&id) else { continue };
         for (_, value) in operands(editor, id) {
             // An input, or what a block is given: nothing says yet what its group works with.
-            settle(&mut solution, &mut groups, &bounds, value, 0);
+            settle(&mut solution, &mut groups, &bounds, value, &|_| 0);
         }
         for output in floats(editor, id) {
             let natural = natural(editor, id, role, &solution);
-            let shared = settle(&mut solution, &mut groups, &bounds, output, natural.unwrap_or(0));
+            let (low, high) = weight_room(editor, id, role);
+            let wish = |bounds: Bounds| match (role, natural) {
+                // A weight brings values back to what they are without costs, as far as it can.
+                (Role::Weight { .. }, Some(natural)) => {
+                    natural + (bounds.nearest(0) - natural).clamp(low, high)
+                }
+                (_, natural) => natural.unwrap_or(0),
+            };
+            let shared = settle(&mut solution, &mut groups, &bounds, output, &wish);
             let own = match role {
                 Role::Same { .. } => shared,
                 Role::Norm { free } => {
@@ -131,7 +139,6 @@ pub(super) fn solve(editor: &Editor<'_>, sizes: &Sizes<'_>) -> Solution {
                     }
                 }
                 Role::Weight { .. } => {
-                    let (low, high) = weight_room(editor, id, role);
                     let natural = natural.unwrap_or(0);
                     natural + (shared - natural).clamp(low, high)
                 }
@@ -164,12 +171,12 @@ fn settle(
     groups: &mut Groups,
     bounds: &HashMap<ValueId, Bounds>,
     value: ValueId,
-    wish: i32,
+    wish: &dyn Fn(Bounds) -> i32,
 ) -> i32 {
     let group = groups.of(value);
     solution.group.insert(value, group);
-    let nearest = || bounds.get(&group).copied().unwrap_or(Bounds::ANY).nearest(wish);
-    *solution.shared.entry(group).or_insert_with(nearest)
+    let bounds = bounds.get(&group).copied().unwrap_or(Bounds::ANY);
+    *solution.shared.entry(group).or_insert_with(|| bounds.nearest(wish(bounds)))
 }
 
 /// The bounds of each group: of its values, and of their squares.
