@@ -17,6 +17,7 @@
 //! |---|---|
 //! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
+//! | [`limits`] | how much of anything a file may hold |
 //! | [`model`] | programs with what callers are told about them |
 //! | [`package`] | `.mlpackage` directories, read and written |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
@@ -30,6 +31,7 @@ pub mod compiled;
 pub mod compress;
 pub mod infer;
 pub mod ir;
+pub mod limits;
 pub mod model;
 pub mod ops;
 pub mod package;

@@ -74,6 +74,7 @@ pub(super) fn files(operations: &[Operation]) -> Result<BTreeMap<String, String>
     }
     let mut files = BTreeMap::new();
     files.insert("kind.rs".to_owned(), kinds(&operations));
+    files.insert("entries.rs".to_owned(), entries(&operations));
     files.insert("table/mod.rs".to_owned(), modules(families.keys().copied()));
     files.insert("table/dtypes.rs".to_owned(), sets());
     for (name, members) in families {
@@ -95,22 +96,25 @@ fn family(operation: &Operation) -> &str {
 }
 
 fn kinds(operations: &[&Operation]) -> String {
-    let families: BTreeSet<&str> = operations.iter().map(|operation| family(operation)).collect();
     let mut code = format!(
-        "{HEAD}use super::declare::{{Entry, entry}};\nuse super::table::{{{}}};\n\n/// The operations of MIL.\n\
-         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\npub enum OpKind {{\n",
-        families.into_iter().collect::<Vec<_>>().join(", ")
+        "{HEAD}/// The operations of MIL.\n\
+         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\npub enum OpKind {{\n"
     );
     for operation in operations {
         write(&mut code, format_args!("/// `{}`\n{},\n", operation.name, variant(operation)));
     }
-    write(
-        &mut code,
-        format_args!(
-            "}}\n\n/// The operations in the order of [`OpKind`], which is that of their names.\n\
-             pub(super) static ENTRIES: [Entry; {}] = [\n",
-            operations.len()
-        ),
+    code.push_str("}\n");
+    code
+}
+
+fn entries(operations: &[&Operation]) -> String {
+    let families: BTreeSet<&str> = operations.iter().map(|operation| family(operation)).collect();
+    let mut code = format!(
+        "{HEAD}use super::OpKind;\nuse super::declare::{{Entry, entry}};\nuse super::table::{{{}}};\n\n\
+         /// The operations in the order of [`OpKind`], which is that of their names.\n\
+         pub(super) static ENTRIES: [Entry; {}] = [\n",
+        families.into_iter().collect::<Vec<_>>().join(", "),
+        operations.len()
     );
     for operation in operations {
         let family = family(operation);
@@ -177,7 +181,6 @@ fn table(operations: &[&Operation]) -> Result<String, String> {
     if !family.sets.is_empty() {
         write(&mut head, format_args!("use super::dtypes::{{{}}};\n", list(&family.sets)));
     }
-    head.push_str("use crate::ir::Opset;\n");
     if !family.defaults.is_empty() {
         write(
             &mut head,
@@ -185,7 +188,7 @@ fn table(operations: &[&Operation]) -> Result<String, String> {
         );
     }
     write(&mut head, format_args!("use crate::ops::declare::{{{}}};\n", list(&family.words)));
-    head.push_str("use crate::ops::{OpKind, OpRow");
+    head.push_str("use crate::ops::{OpKind, OpRow, Opset");
     if family.code.contains("Accepts::") {
         head.push_str(", Accepts");
     }

@@ -3,10 +3,11 @@ use std::path::Path;
 use coremill_tensor::Buffer;
 
 use super::{Error, ErrorKind, build_info, container, file};
+use crate::limits;
 use crate::model::{Metadata, Model, shapes};
 use crate::package::tree::Source;
 use crate::package::weights::WeightFiles;
-use crate::package::{decode, directory, limits};
+use crate::package::{decode, directory};
 use crate::text::{self, Listing, NoWeights, Spans};
 
 /// Reads a compiled model; its weights stay mapped from their files.

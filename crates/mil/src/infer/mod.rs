@@ -25,8 +25,8 @@ use coremill_tensor::DType;
 pub(crate) use folded::round_to;
 pub use folded::{Folded, MAX_FOLDED_ELEMENTS, Scalar};
 use site::Operands;
-pub use site::{Outcome, Refusal};
-pub(crate) use site::{Rule, Site, normalize_axis, refuse};
+pub use site::{Outcome, Refusal, normalize_axis};
+pub(crate) use site::{Rule, Site, refuse};
 
 use crate::ir::{
     Binding, BlockId, Dim, Expr, Function, Op, OpId, Operator, Symbol, TensorType, Type, ValueId,

@@ -382,7 +382,7 @@ impl<'a> Site<'a> {
 }
 
 /// An axis in `0..rank`, from one that may count from the end.
-pub(crate) fn normalize_axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
+pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
     let signed_rank = rank as i64;
     let normalized = if axis < 0 { axis.checked_add(signed_rank) } else { Some(axis) };
     match normalized {

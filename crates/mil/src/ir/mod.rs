@@ -10,15 +10,15 @@
 
 mod constant;
 mod dim;
-mod opset;
 mod program;
 mod types;
 
 pub use constant::{Constant, ConstantData, Weight, WeightPlace};
 pub use dim::{Dim, Expr, Symbol};
-pub use opset::Opset;
 pub use program::{
     Attributes, Binding, Block, BlockId, Definition, Function, Input, Name, Op, OpId, Operator,
     Program, UnknownFields, Value, ValueId,
 };
 pub use types::{TensorType, Type};
+
+pub use crate::ops::Opset;

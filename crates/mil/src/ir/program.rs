@@ -2,9 +2,9 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::constant::Constant;
-use super::opset::Opset;
 use super::types::Type;
 use crate::ops::OpKind;
+use crate::ops::Opset;
 
 /// An ML Program: functions, and what their writer noted about them.
 #[derive(Clone, Debug, Default, PartialEq)]

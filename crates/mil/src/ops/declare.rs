@@ -2,8 +2,7 @@
 
 use coremill_tensor::DType;
 
-use super::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
-use crate::ir::Opset;
+use super::{Accepts, DefaultValue, OpKind, OpRow, Opset, Parameter};
 
 /// What stands for an operation in the list of them.
 pub(super) struct Entry {

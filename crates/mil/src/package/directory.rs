@@ -3,15 +3,23 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use coremill_tensor::Buffer;
 
 use super::error::{Error, ErrorKind, shortened};
-use super::limits;
+use crate::limits;
 
 type Result<T> = std::result::Result<T, Error>;
+
+/// How to write a package.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Whether to wait until the package is on the disk before it is put in place, so that not even
+    /// a loss of power can leave it there in part. A writer that is killed never does, either way.
+    pub durable: bool,
+}
 
 /// The files of a directory and its directories, by their paths with `/` between parts, with their
 /// sizes.
@@ -352,6 +360,27 @@ pub(crate) fn sync_directory(path: Option<&Path>) -> io::Result<()> {
 pub(crate) fn sync_directory(_: Option<&Path>) -> io::Result<()> {
     // Directories cannot be opened as files there.
     Ok(())
+}
+
+/// Reads a file of at most `limit` bytes.
+pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let failed = |error| Error::io(format!("read {}", path.display()), error);
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let too_long = || {
+        let message = format!("the file takes more than {limit} bytes");
+        Error::new(ErrorKind::Limit, message)
+    };
+    if length > limit {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    // The file may have grown meanwhile, or be one that does not know its length.
+    Read::by_ref(&mut file).take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(too_long());
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use serde::ser::Serialize;
 
 use super::directory::check_path;
 use super::error::{Error, ErrorKind, shortened};
-use super::limits;
 use super::weights::Written;
+use crate::limits;
 use crate::model::ManifestItem;
 
 type Result<T> = std::result::Result<T, Error>;

@@ -34,7 +34,6 @@ pub(crate) mod decode;
 pub(crate) mod directory;
 pub(crate) mod encode;
 mod error;
-pub mod limits;
 pub(crate) mod manifest;
 mod read;
 mod schema;
@@ -43,8 +42,9 @@ pub mod weights;
 mod wire;
 mod write;
 
+pub use directory::WriteOptions;
 pub use error::{Error, ErrorKind};
 pub use manifest::Manifest;
 pub use read::{from_bytes, from_tree, read};
 pub use tree::{Tree, TreeFile, Unhashed, write_files};
-pub use write::{WriteOptions, to_bytes, to_tree, unhashed, write};
+pub use write::{to_bytes, to_tree, unhashed, write};

@@ -1,15 +1,16 @@
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::directory::read_one;
+use super::directory::{read_one, read_whole};
 use super::error::{Error, ErrorKind};
 use super::tree::Source;
 use super::weights::WeightFiles;
-use super::{decode, limits, manifest};
+use super::{decode, manifest};
+use crate::limits;
 use crate::model::{Extra, ExtraFile, Model};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -144,25 +145,4 @@ fn extra_files(
         found.push(ExtraFile { path, content });
     }
     Ok(found)
-}
-
-/// Reads a file of at most `limit` bytes.
-pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let failed = |error| Error::io(format!("read {}", path.display()), error);
-    let mut file = fs::File::open(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    let too_long = || {
-        let message = format!("the file takes more than {limit} bytes");
-        Error::new(ErrorKind::Limit, message)
-    };
-    if length > limit {
-        return Err(too_long());
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // The file may have grown meanwhile, or be one that does not know its length.
-    Read::by_ref(&mut file).take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > limit {
-        return Err(too_long());
-    }
-    Ok(bytes)
 }

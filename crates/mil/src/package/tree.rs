@@ -7,10 +7,10 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::directory::{self, Listing, Staging};
+use super::directory::{self, Listing, Staging, WriteOptions};
 use super::error::{Error, ErrorKind, shortened};
 use super::weights::{self, Layout, WeightFiles, Written};
-use super::{WriteOptions, limits};
+use crate::limits;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -207,7 +207,7 @@ impl Source<'_> {
     /// Reads a file of at most `limit` bytes.
     pub(crate) fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
         match self {
-            Source::Directory(root) => super::read::read_whole(&root.join(path), limit),
+            Source::Directory(root) => directory::read_whole(&root.join(path), limit),
             Source::Memory(_) => {
                 let content = self.map(path)?;
                 if content.len() as u64 > limit {

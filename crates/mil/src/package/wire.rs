@@ -9,7 +9,7 @@
 //! order, repeated numbers packed, fields with their default left out.
 
 use super::error::{Error, ErrorKind, shortened};
-use super::limits;
+use crate::limits;
 
 type Result<T> = std::result::Result<T, Error>;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::directory::{self, Staging};
+use super::directory::{self, Staging, WriteOptions};
 use super::error::{Error, ErrorKind};
 use super::tree::{Files, Tree, Unhashed};
 use super::weights::{self, Layout, Written};
@@ -13,14 +13,6 @@ use crate::model::{ExtraFile, Model};
 use crate::verify::Verified;
 
 type Result<T> = std::result::Result<T, Error>;
-
-/// How to write a package.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteOptions {
-    /// Whether to wait until the package is on the disk before it is put in place, so that not even
-    /// a loss of power can leave it there in part. A writer that is killed never does, either way.
-    pub durable: bool,
-}
 
 /// Writes a package, replacing one that is there.
 ///

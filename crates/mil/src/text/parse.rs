@@ -11,8 +11,8 @@ use crate::ir::{
     Attributes, Binding, BlockId, Function, Input, Name, Op, Operator, Opset, Program, Type,
     ValueId,
 };
+use crate::limits;
 use crate::ops::OpKind;
-use crate::package::limits;
 
 /// Reads a program.
 ///

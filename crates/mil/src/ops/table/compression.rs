@@ -6,10 +6,9 @@ use super::dtypes::{
     BYTE, FLOAT, FLOAT_BYTE, FLOAT_BYTE_NIBBLE, FP16, INT32, LUT_INDEX, STRING, UINT1, UINT8,
     UINT32,
 };
-use crate::ir::Opset;
 use crate::ops::DefaultValue::Absent;
 use crate::ops::declare::{optional, required, row, tensor, typed};
-use crate::ops::{OpKind, OpRow};
+use crate::ops::{OpKind, OpRow, Opset};
 
 pub(in crate::ops) const CONSTEXPR_AFFINE_DEQUANTIZE: &[OpRow] = &[row(
     OpKind::ConstexprAffineDequantize,

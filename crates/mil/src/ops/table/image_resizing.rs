@@ -3,10 +3,9 @@
 use coremill_tensor::DType;
 
 use super::dtypes::{BOOL, FLOAT, FLOAT_INT32, FP32, FP32_INT32, INT32, NUMBER, STRING, UINT32};
-use crate::ir::Opset;
 use crate::ops::DefaultValue::{Absent, Bool, Float, IndexPerBox, Int, Text};
 use crate::ops::declare::{optional, required, row, tensor, typed};
-use crate::ops::{OpKind, OpRow};
+use crate::ops::{OpKind, OpRow, Opset};
 
 pub(in crate::ops) const AFFINE: &[OpRow] = &[row(
     OpKind::Affine,

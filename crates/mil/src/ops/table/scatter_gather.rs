@@ -3,10 +3,9 @@
 use coremill_tensor::DType;
 
 use super::dtypes::{BOOL, FLOAT_INT32, INT32, INTEGER, NUMBER, STRING};
-use crate::ir::Opset;
 use crate::ops::DefaultValue::{Bool, Int, Text};
 use crate::ops::declare::{optional, required, row, tensor, typed};
-use crate::ops::{OpKind, OpRow};
+use crate::ops::{OpKind, OpRow, Opset};
 
 pub(in crate::ops) const GATHER: &[OpRow] = &[
     row(

@@ -3,10 +3,9 @@
 use super::dtypes::{
     BOOL, FLOAT, FLOAT_INT32, FLOAT_INT32_BOOL, INT32, NUMBER_BOOL, SIGNED, UINT32,
 };
-use crate::ir::Opset;
 use crate::ops::DefaultValue::{Absent, Int};
 use crate::ops::declare::{optional, required, row, tensor, typed};
-use crate::ops::{Accepts, OpKind, OpRow};
+use crate::ops::{Accepts, OpKind, OpRow, Opset};
 
 pub(in crate::ops) const BATCH_TO_SPACE: &[OpRow] = &[row(
     OpKind::BatchToSpace,

@@ -3,10 +3,9 @@
 use coremill_tensor::DType;
 
 use super::dtypes::FLOAT;
-use crate::ir::Opset;
 use crate::ops::DefaultValue::Absent;
 use crate::ops::declare::{optional, required, row, typed};
-use crate::ops::{OpKind, OpRow};
+use crate::ops::{OpKind, OpRow, Opset};
 
 pub(in crate::ops) const SCALED_DOT_PRODUCT_ATTENTION: &[OpRow] = &[row(
     OpKind::ScaledDotProductAttention,

@@ -3,10 +3,11 @@ use half::f16;
 
 use super::{Budget, Result, count, missing};
 use crate::ir::{Constant, ConstantData, Dim, TensorType, Type, Weight, WeightPlace};
+use crate::limits;
 use crate::package::error::{Error, ErrorKind};
 use crate::package::schema::{Elements, dtype_from_code};
+use crate::package::weights;
 use crate::package::wire::{Field, Reader, malformed, unknown_field};
-use crate::package::{limits, weights};
 
 /// Decodes the field that holds a type.
 pub(super) fn ty(field: &Field<'_>, name: &str, depth: u32, budget: &mut Budget) -> Result<Type> {

@@ -1,12 +1,12 @@
 use super::{Budget, Result, count, missing};
 use crate::ir::UnknownFields;
+use crate::limits;
 use crate::model::{
     ArrayDataType, ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType,
     FunctionDescription, ImageSize, ImageSizes, ImageType, KeyType, Metadata, ModelDescription,
     SequenceType, ShapeFlexibility, SizeRange,
 };
 use crate::package::error::Error;
-use crate::package::limits;
 use crate::package::wire::{Field, Reader, entry, map_entry, unknown_field};
 
 pub(super) fn model(mut reader: Reader<'_>, budget: &mut Budget) -> Result<ModelDescription> {

@@ -8,8 +8,8 @@ mod program;
 mod tests;
 
 use super::error::{Error, ErrorKind};
-use super::limits;
 use super::wire::{Field, Reader, malformed};
+use crate::limits;
 use crate::model::{Model, ModelDescription};
 
 type Result<T> = std::result::Result<T, Error>;

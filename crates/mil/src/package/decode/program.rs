@@ -7,9 +7,9 @@ use crate::ir::{
     Attributes, Binding, BlockId, Constant, Function, Input, Name, Op, Operator, Opset, Program,
     Type, UnknownFields, Value, ValueId,
 };
+use crate::limits;
 use crate::ops::OpKind;
 use crate::package::error::{Error, ErrorKind, shortened};
-use crate::package::limits;
 use crate::package::wire::{Field, Reader, entry, malformed, map_entry, unknown_field};
 
 /// The version of programs, the only one so far.

@@ -8,9 +8,9 @@ mod description;
 mod program;
 
 use super::error::{Error, ErrorKind};
-use super::limits;
 use super::wire::Writer;
 use crate::ir::{Weight, WeightPlace};
+use crate::limits;
 use crate::model::{Model, ModelDescription};
 
 type Result<T> = std::result::Result<T, Error>;

@@ -1,7 +1,7 @@
 use super::constant::{constant, ty};
 use super::{Failure, Places};
 use crate::ir::{Attributes, Binding, BlockId, Function, OpId, Program, ValueId};
-use crate::package::limits;
+use crate::limits;
 use crate::package::wire::{Reader, Writer, entry, map_entry};
 
 pub(super) fn program(

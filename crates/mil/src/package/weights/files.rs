@@ -8,9 +8,10 @@ use super::{ALIGNMENT, HEADER_BYTES, MODEL_PATH, Record, VERSION, code, u32_at};
 use crate::ir::{
     Binding, Constant, ConstantData, Function, Op, OpId, Program, TensorType, WeightPlace,
 };
+use crate::limits;
+use crate::package::directory;
 use crate::package::error::{Error, ErrorKind, shortened};
 use crate::package::wire::entry;
-use crate::package::{directory, limits};
 
 type Result<T> = std::result::Result<T, Error>;
 

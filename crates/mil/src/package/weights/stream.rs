@@ -7,11 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
-use coremill_tensor::{Buffer, NewWindows, SharedFile, for_each_window, share};
+use coremill_tensor::{Buffer, NewPages, SharedFile, for_each_window, share};
 
 /// What a thread holds at a time. It stays in the cache between being computed, hashed and written, and
 /// as a power of two it is a subtree of the hash.
 const WINDOW: usize = 256 << 10;
+
+/// The windows of new memory that a thread fills in turn: large pages are its own then.
+const GROUP: usize = 8;
 
 /// More threads than this do not share memory that is filled.
 const MAX_THREADS: usize = 8;
@@ -70,18 +73,22 @@ pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3:
         fill(0, target)?;
         return Ok(blake3::hash(target));
     }
-    let windows = NewWindows::of(target, WINDOW);
-    let subtrees = Subtrees::new(windows.count_left());
-    let windows = Mutex::new(windows.enumerate());
+    let subtrees = Subtrees::new(target.len().div_ceil(WINDOW));
+    let pages = NewPages::of(target);
+    let groups = target.chunks_mut(GROUP * WINDOW).enumerate();
+    let (count, groups) = (groups.len(), Mutex::new(groups));
     share(
-        subtrees.count,
+        count,
         MAX_THREADS,
         || (),
         |(), _| {
-            let next = windows.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((index, window)) = next else { return Ok(()) };
-            fill(index as u64 * WINDOW as u64, window)?;
-            subtrees.hash(index, window);
+            let next = groups.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((group, windows)) = next else { return Ok(()) };
+            for (index, window) in (group * GROUP..).zip(windows.chunks_mut(WINDOW)) {
+                pages.bring(window);
+                fill(index as u64 * WINDOW as u64, window)?;
+                subtrees.hash(index, window);
+            }
             Ok(())
         },
     )?;
