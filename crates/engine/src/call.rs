@@ -28,6 +28,8 @@ pub(crate) struct Call<'a> {
     pub(crate) limits: &'a Limits,
     /// Differs from run to run, for random operations without a seed.
     pub(crate) seed: u64,
+    /// Told of the operands that are looked at.
+    pub(crate) note: Option<&'a dyn Fn(Range<usize>)>,
 }
 
 impl<'a> Call<'a> {
@@ -43,8 +45,16 @@ impl<'a> Call<'a> {
 
     /// All tensors bound to a parameter; empty if none is.
     pub(crate) fn all(&self, name: &str) -> &'a [View<'a>] {
+        let Some(range) = self.bound(name) else { return &[] };
+        if let Some(note) = self.note {
+            note(range.clone());
+        }
+        &self.operands[range.clone()]
+    }
+
+    fn bound(&self, name: &str) -> Option<&'a Range<usize>> {
         let found = self.parameters.iter().find(|(parameter, _)| parameter == name);
-        found.map_or(&[], |(_, range)| &self.operands[range.clone()])
+        found.map(|(_, range)| range)
     }
 
     /// The tensor bound to a parameter, if one is.
@@ -54,7 +64,7 @@ impl<'a> Call<'a> {
 
     /// Whether anything is bound to a parameter.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.optional(name).is_some()
+        self.bound(name).is_some_and(|range| !range.is_empty())
     }
 
     /// The tensor bound to a parameter.

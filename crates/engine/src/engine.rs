@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use coremill_mil::ir::{Binding, Constant, Function, Type, ValueId};
+use coremill_mil::infer::Analysis;
+use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, OpId, Type, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
@@ -40,13 +41,19 @@ struct Shared {
 }
 
 struct Loaded {
-    source: Source,
+    name: String,
+    program: RwLock<Stated>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     states: Vec<Port>,
     /// Sets of shapes that the inputs may have together, where the description enumerates them.
     shapes: Vec<Vec<(String, Vec<i32>)>>,
     plans: Mutex<Plans>,
+}
+
+/// A function with its constants.
+struct Stated {
+    source: Source,
     /// Where its constants lie.
     files: Files,
 }
@@ -55,6 +62,8 @@ struct Loaded {
 struct Plans {
     made: HashMap<PlanKey, (Arc<Plan>, u64)>,
     clock: u64,
+    /// How many were ever made.
+    count: usize,
 }
 
 /// One user of an engine's function: the states, and the memory for intermediate values.
@@ -66,7 +75,7 @@ pub struct Session {
     spare: Spare,
     recycled: Recycled,
     /// The plan of the last run.
-    latest: Option<(PlanKey, Arc<Plan>)>,
+    latest: Option<(PlanKey, Weak<Plan>)>,
 }
 
 /// What a run gave, in the order of the function's outputs.
@@ -127,24 +136,18 @@ impl Engine {
                     Source::new(function.clone(), analysis, options.precision, options.limits);
                 let theirs = before.filter(|before| before.shared.machine.isa == isa);
                 let mut theirs = theirs.into_iter().flat_map(|before| &before.shared.functions);
-                let name = &source.function.name;
-                if let Some(same) = theirs.find(|other| other.source.function.name == *name) {
-                    source.inherit(&same.source);
+                let name = source.function.name.clone();
+                if let Some(same) = theirs.find(|other| other.name == name) {
+                    source.inherit(&same.stated().source);
                 }
                 let files = files(&source.function);
                 let (inputs, outputs, states) = ports(model, &source.function);
                 let described = model.signature(&function.name);
                 let shapes = described.and_then(|signature| FlexibleShapes::of(&signature).ok()?);
                 let shapes = shapes.map_or_else(Vec::new, |shapes| shapes.enumerated);
-                Ok(Loaded {
-                    source,
-                    inputs,
-                    outputs,
-                    states,
-                    shapes,
-                    plans: Mutex::default(),
-                    files,
-                })
+                let program = RwLock::new(Stated { source, files });
+                let plans = Mutex::default();
+                Ok(Loaded { name, program, inputs, outputs, states, shapes, plans })
             })
             .collect::<Result<Vec<_>>>()?;
         let default_function = model.default_function_name().to_owned();
@@ -153,9 +156,68 @@ impl Engine {
         Ok(Engine { shared: Arc::new(Shared { machine, precision, functions, default_function }) })
     }
 
+    /// Takes the constants of a model that differs from this one in nothing else, and says whether it does. Sessions go
+    /// on as they are; plans stay, and of what they hold only that is made again which depends on these constants. Plans
+    /// that looked at their elements to decide what is done are made anew.
+    pub fn adopt(&self, verified: &Verified<'_>) -> bool {
+        let model = verified.model();
+        let functions = &model.program.functions;
+        if functions.len() != self.shared.functions.len()
+            || model.default_function_name() != self.default_function()
+        {
+            return false;
+        }
+        let changes = functions.iter().zip(&self.shared.functions).map(|(function, loaded)| {
+            let ports = ports(model, function);
+            let same = function.name == loaded.name
+                && ports == (loaded.inputs.clone(), loaded.outputs.clone(), loaded.states.clone());
+            if same { loaded.stated().source.changes(function) } else { None }
+        });
+        let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
+        for ((changes, loaded), index) in changes.into_iter().zip(&self.shared.functions).zip(0..) {
+            loaded.restate(&self.shared.machine, changes, Some(verified.analysis(index)));
+        }
+        true
+    }
+
+    /// States other constants of the same types in place of some of a function's, as [`Engine::adopt`] does.
+    ///
+    /// Where one of them is not there, or its type is another, nothing changes and it says so.
+    pub fn restate(&self, function: &str, constants: Vec<(ValueId, Constant)>) -> bool {
+        let Some(loaded) = self.shared.functions.iter().find(|loaded| loaded.name == function)
+        else {
+            return false;
+        };
+        let stated = loaded.stated();
+        let change = |(value, constant): (ValueId, Constant)| {
+            let function = &stated.source.function;
+            let Definition::Output(id, _) = function.value(value).definition else { return None };
+            let mut op = function.op(id).clone();
+            let found = op.attributes.get("val").filter(|_| op.kind() == Some(OpKind::Const))?;
+            let bytes = |constant: &Constant| Some(constant.elements()?.len());
+            if found.ty != constant.ty || bytes(found) != Some(bytes(&constant)?) {
+                return None;
+            }
+            op.attributes.insert("val", constant);
+            Some((id, op))
+        };
+        let changes: Option<Vec<_>> = constants.into_iter().map(change).collect();
+        drop(stated);
+        let Some(changes) = changes else { return false };
+        loaded.restate(&self.shared.machine, changes, None);
+        true
+    }
+
+    /// How many plans were made so far, for all functions together.
+    pub fn plans_made(&self) -> usize {
+        let plans =
+            |loaded: &Loaded| loaded.plans.lock().unwrap_or_else(PoisonError::into_inner).count;
+        self.shared.functions.iter().map(plans).sum()
+    }
+
     /// The names of the functions.
     pub fn functions(&self) -> impl Iterator<Item = &str> {
-        self.shared.functions.iter().map(|loaded| &*loaded.source.function.name)
+        self.shared.functions.iter().map(|loaded| &*loaded.name)
     }
 
     /// The function that runs where none is named.
@@ -197,6 +259,35 @@ impl Engine {
             recycled: Recycled::default(),
             latest: None,
         })
+    }
+}
+
+impl Loaded {
+    fn stated(&self) -> RwLockReadGuard<'_, Stated> {
+        self.program.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has operations state other constants. Runs that go on end first.
+    fn restate(&self, machine: &Machine, changes: Vec<(OpId, Op)>, analysis: Option<&Analysis>) {
+        let mut program = self.program.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(analysis) = analysis {
+            program.source.analysis = analysis.clone();
+        }
+        if changes.is_empty() {
+            return;
+        }
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clocks = HashMap::new();
+        let made = plans.made.drain().map(|(key, (plan, used))| {
+            clocks.insert(key.clone(), used);
+            (key, plan)
+        });
+        let made = made.collect();
+        for (key, plan) in program.source.restate(machine, changes, made) {
+            let used = clocks.get(&key).copied().unwrap_or_default();
+            plans.made.insert(key, (Arc::new(plan), used));
+        }
+        program.files = files(&program.source.function);
     }
 }
 
@@ -255,11 +346,16 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the plan for inputs of given shapes, in the order of [`Session::inputs`], so that the first
-    /// run with them does not have to.
+    /// Makes the plan for inputs of given shapes, in the order of [`Session::inputs`], and packs weights, so that
+    /// the first runs with them do not have to.
     pub fn prepare(&mut self, shapes: &[Vec<usize>]) -> Result<()> {
         let key = PlanKey { shapes: shapes.to_vec(), observed: false };
-        let plan = self.plan(key)?;
+        let plan = {
+            let stated = self.loaded().stated();
+            let plan = self.plan(&stated.source, key)?;
+            stated.source.packed.prepare(&self.engine.shared.machine);
+            plan
+        };
         if self.arena.len() < plan.places.length {
             self.arena = crate::execute::reserved(plan.places.length)?;
         }
@@ -318,7 +414,8 @@ impl Session {
     /// The shape of each output for inputs of given shapes, in the order of [`Session::inputs`]; none where it
     /// depends on elements.
     pub fn output_shapes(&self, shapes: &[Vec<usize>]) -> Result<Vec<Option<Vec<usize>>>> {
-        let plan = self.plan(PlanKey { shapes: shapes.to_vec(), observed: false })?;
+        let key = PlanKey { shapes: shapes.to_vec(), observed: false };
+        let plan = self.plan(&self.loaded().stated().source, key)?;
         let shape = |output: &Operand| match output {
             Operand::Slot(slot) => plan.graph.slot(*slot).shape.clone(),
             Operand::Constant(known) => known.expanded().map(|array| array.shape().to_vec()),
@@ -337,18 +434,19 @@ impl Session {
             let shapes = inputs.iter().map(Input::shape);
             key.observed == observed && key.shapes.iter().map(Vec::as_slice).eq(shapes)
         };
-        let plan = match &self.latest {
-            Some((key, plan)) if is_latest(key) => Arc::clone(plan),
-            _ => {
+        let engine = self.engine.clone();
+        let stated = engine.shared.functions[self.function].stated();
+        let latest = self.latest.as_ref().filter(|(key, _)| is_latest(key));
+        let plan = match latest.and_then(|(_, plan)| plan.upgrade()) {
+            Some(plan) => plan,
+            None => {
                 let shapes = shapes_of(inputs).into_iter().map(<[usize]>::to_vec).collect();
                 let key = PlanKey { shapes, observed };
-                let plan = self.plan(key.clone())?;
-                self.latest = Some((key, Arc::clone(&plan)));
+                let plan = self.plan(&stated.source, key.clone())?;
+                self.latest = Some((key, Arc::downgrade(&plan)));
                 plan
             }
         };
-        let engine = self.engine.clone();
-        let loaded = &engine.shared.functions[self.function];
         let resources = Resources {
             arena: &mut self.arena,
             states: &mut self.states,
@@ -358,9 +456,9 @@ impl Session {
             seed: next_seed(),
         };
         let values =
-            execute(&loaded.source, &engine.shared.machine, &plan, inputs, targets, resources);
+            execute(&stated.source, &engine.shared.machine, &plan, inputs, targets, resources);
         // Zeros stand where a file has become too short, whatever came of it.
-        loaded.files.check().map_err(|error| {
+        stated.files.check().map_err(|error| {
             Error::new(error.to_string()).hint("write the model again, and load it anew")
         })?;
         values
@@ -432,7 +530,7 @@ impl Session {
         fail!("{} do not go together; accepted are {}", found.join(" and "), accepted.join("; "));
     }
 
-    fn plan(&self, key: PlanKey) -> Result<Arc<Plan>> {
+    fn plan(&self, source: &Source, key: PlanKey) -> Result<Arc<Plan>> {
         let loaded = self.loaded();
         let lock = || loaded.plans.lock().unwrap_or_else(PoisonError::into_inner);
         {
@@ -444,8 +542,9 @@ impl Session {
                 return Ok(Arc::clone(plan));
             }
         }
-        let made = Arc::new(plan(&loaded.source, &self.engine.shared.machine, &key)?);
+        let made = Arc::new(plan(source, &self.engine.shared.machine, &key)?);
         let mut plans = lock();
+        plans.count += 1;
         if plans.made.len() >= MAX_PLANS {
             let oldest = plans.made.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {

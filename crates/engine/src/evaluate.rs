@@ -41,6 +41,7 @@ pub fn evaluate(
             dtypes,
             limits: &limits,
             seed: 0,
+            note: None,
         })
     };
     evaluate().map_err(|error: Error| error.of_operation(kind.name(), ""))

@@ -35,6 +35,7 @@
 //! | `plan` | how a function is run for inputs of given shapes |
 //! | `execute` | runs plans |
 //! | `evaluate` | one operation on constants |
+//! | `fold` | the constants that an operation on constants gives |
 //! | `weights` | compressed constants, expanded where they are needed |
 //! | `port` | whether an array is what an input takes |
 //! | `engine` | what callers see: [`Engine`], [`Session`] |
@@ -45,6 +46,7 @@ mod engine;
 mod error;
 mod evaluate;
 mod execute;
+mod fold;
 mod geometry;
 mod hooks;
 mod limits;
@@ -64,6 +66,7 @@ pub use engine::{Engine, Outputs, Session, ports};
 pub use error::Error;
 pub use evaluate::evaluate;
 pub use execute::Input;
+pub use fold::{Most, fold};
 pub use hooks::{Hooks, Observer, Span};
 pub use limits::Limits;
 pub use options::{LoadOptions, Precision};

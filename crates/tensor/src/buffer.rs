@@ -3,9 +3,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
-#[cfg(unix)]
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
@@ -50,6 +48,7 @@ enum Owner {
     Lent(Arc<dyn AsRef<[u8]> + Send + Sync>),
     File(Arc<Mapping>),
     Deferred { producer: Arc<dyn Produce>, length: usize, kept: OnceLock<Vec<u8>> },
+    Watched { bytes: Buffer, read: AtomicBool },
 }
 
 /// Where in a file a mapped buffer lies.
@@ -74,9 +73,10 @@ impl Files {
     pub fn of<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) -> Files {
         let mut files: Vec<Buffer> = Vec::new();
         for buffer in buffers {
+            let buffer = buffer.watched_bytes().unwrap_or_else(|| buffer.clone());
             let is_file = matches!(&*buffer.owner, Owner::File(_));
             if is_file && !files.iter().any(|known| Arc::ptr_eq(&known.owner, &buffer.owner)) {
-                files.push(buffer.clone());
+                files.push(buffer);
             }
         }
         Files(files)
@@ -128,6 +128,10 @@ impl Buffer {
                 }
                 bytes
             }),
+            Owner::Watched { bytes, read } => {
+                read.store(true, Ordering::Relaxed);
+                bytes.as_bytes()
+            }
         };
         &all[self.range.clone()]
     }
@@ -144,6 +148,10 @@ impl Buffer {
                 Some(bytes) => target.copy_from_slice(&bytes[range]),
                 None => produce_any(&**producer, *length, range.start, target)?,
             },
+            Owner::Watched { bytes, read } => {
+                read.store(true, Ordering::Relaxed);
+                bytes.read_at(range.start, target)?;
+            }
         }
         Ok(())
     }
@@ -168,6 +176,10 @@ impl Buffer {
             }
             Owner::Deferred { kept, .. } if kept.get().is_some() => {
                 Ok(visit(&self.as_bytes()[range]))
+            }
+            Owner::Watched { bytes, read } => {
+                read.store(true, Ordering::Relaxed);
+                bytes.with_window(within, visit)
             }
             Owner::File(_) | Owner::Deferred { .. } => {
                 let mut copy = vec![0; length];
@@ -203,6 +215,7 @@ impl Buffer {
     pub fn check(&self) -> io::Result<()> {
         match &*self.owner {
             Owner::File(mapping) => mapping.check(),
+            Owner::Watched { bytes, .. } => bytes.check(),
             Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => Ok(()),
         }
     }
@@ -217,9 +230,51 @@ impl Buffer {
         self.range.is_empty()
     }
 
-    /// Whether the bytes are computed when they are read.
+    /// Whether the bytes are computed when they are read, or somebody watches who reads them: whoever can do without
+    /// them does.
     pub fn is_deferred(&self) -> bool {
-        matches!(&*self.owner, Owner::Deferred { kept, .. } if kept.get().is_none())
+        match &*self.owner {
+            Owner::Deferred { kept, .. } => kept.get().is_none(),
+            Owner::Watched { .. } => true,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::File(_) => false,
+        }
+    }
+
+    /// Bytes that note when they are read.
+    pub(crate) fn watched(bytes: Buffer) -> Buffer {
+        let range = 0..bytes.len();
+        Buffer { owner: Arc::new(Owner::Watched { bytes, read: AtomicBool::new(false) }), range }
+    }
+
+    /// The bytes that are watched, if they are.
+    pub(crate) fn watched_bytes(&self) -> Option<Buffer> {
+        match &*self.owner {
+            Owner::Watched { bytes, .. } => bytes.slice(self.range.clone()),
+            _ => None,
+        }
+    }
+
+    /// The bytes that are watched, if they are all of them.
+    pub(crate) fn all_watched(&self) -> Option<Buffer> {
+        match &*self.owner {
+            Owner::Watched { bytes, .. } => (self.len() == bytes.len()).then(|| bytes.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether watched bytes were read.
+    pub(crate) fn was_read(&self) -> bool {
+        matches!(&*self.owner, Owner::Watched { read, .. } if read.load(Ordering::Relaxed))
+    }
+
+    /// How many buffers share the owner.
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.owner)
+    }
+
+    /// Which part of another buffer's owner this is.
+    pub(crate) fn part_of(&self, other: &Buffer) -> Option<Range<usize>> {
+        Arc::ptr_eq(&self.owner, &other.owner).then(|| self.range.clone())
     }
 
     /// A part of this buffer, sharing its owner; none if the range does not lie within.
@@ -234,7 +289,9 @@ impl Buffer {
     /// The file and the place in it, if the buffer is mapped.
     pub fn file_span(&self) -> Option<FileSpan<'_>> {
         match &*self.owner {
-            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => None,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } | Owner::Watched { .. } => {
+                None
+            }
             Owner::File(mapping) => Some(FileSpan {
                 path: &mapping.path,
                 file: &mapping.file,
@@ -247,7 +304,9 @@ impl Buffer {
     /// The whole of the mapped file that this buffer is a part of.
     pub fn whole_file(&self) -> Option<Buffer> {
         match &*self.owner {
-            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } => None,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } | Owner::Watched { .. } => {
+                None
+            }
             Owner::File(mapping) => {
                 Some(Buffer { owner: Arc::clone(&self.owner), range: 0..mapping.map.len() })
             }
@@ -272,7 +331,7 @@ impl Buffer {
     pub fn identity(&self) -> Identity {
         let owner = match &*self.owner {
             Owner::Deferred { producer, .. } => producer.identity(),
-            Owner::Memory(_) | Owner::Lent(_) | Owner::File(_) => None,
+            Owner::Memory(_) | Owner::Lent(_) | Owner::File(_) | Owner::Watched { .. } => None,
         };
         let owner = owner
             .unwrap_or_else(|| Identity::new("owner").with(Arc::as_ptr(&self.owner).addr() as u64));
@@ -438,6 +497,9 @@ impl fmt::Debug for Buffer {
                 span.offset,
                 span.path.display()
             ),
+            None if self.watched_bytes().is_some() => {
+                write!(f, "Buffer({} bytes, watched)", self.len())
+            }
             None if self.is_deferred() => write!(f, "Buffer({} bytes, deferred)", self.len()),
             None if self.len() <= 16 => write!(f, "Buffer({:02x?})", self.as_bytes()),
             None => write!(f, "Buffer({} bytes in memory)", self.len()),

@@ -5,12 +5,12 @@
 //! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
 //! | `buffer` | [`Buffer`]: shared bytes in memory, mapped from a file, or computed when they are read |
 //! | [`cancel`] | how work is stopped that somebody no longer wants |
-//! | `deferred` | [`Recipe`]: how to compute elements from others; [`Statistics`] of them |
+//! | `deferred` | [`Recipe`]: how to compute elements from others; [`Statistics`] of them; [`Watch`]: whether they were read |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
 //! | `mapped` | [`guard`], [`changed`]: files that change while they are mapped |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
-//! | `pages` | [`NewWindows`]: memory that is about to be filled |
+//! | `pages` | [`NewPages`]: memory that is about to be filled |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
 //! | `shown` | [`shown`]: text out of files in messages |
 //! | `windows` | [`for_each_window`], [`share`], [`SharedFile`]: bytes on their way into a file, on several threads |
@@ -44,13 +44,15 @@ mod windows;
 
 pub use arena::{Arena, FLOATS_PER_LINE};
 pub use buffer::{Buffer, FileSpan, Files};
-pub use deferred::{Identity, Overflow, Produce, Recipe, RecipeError, Statistics};
+pub use deferred::{
+    Identity, Overflow, Produce, Recipe, RecipeError, Replace, Statistics, Watch, rebased,
+};
 pub use destination::{StagedDirectory, is_stream, write_anew};
 pub use dtype::{DType, UnknownDType};
 pub use emptied::emptied;
 pub use isa::{Isa, UnknownIsa};
 pub use mapped::{changed, guard, unchanged};
-pub use pages::NewWindows;
+pub use pages::NewPages;
 pub use pool::{MAX_THREADS, Pool};
 pub use shown::shown;
 pub use windows::{SharedFile, for_each_window, share};

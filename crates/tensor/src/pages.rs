@@ -1,75 +1,86 @@
 //! Pages of new memory, which come from the system when they are first written to.
 
-use std::slice::ChunksMut;
+#[cfg(target_os = "linux")]
+use std::ops::Range;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The bytes of a large page on most processors.
+#[cfg(any(target_os = "linux", test))]
 const LARGE: usize = 2 << 20;
 
-/// Windows of new memory whose pages are there when they are given out.
+/// The pages of new memory, which are there before it is filled.
 ///
 /// Many pages in one call take a fraction of what they take one by one, when each is first written to, and those that
-/// are filled soon after are still in the cache.
-pub struct NewWindows<'m> {
-    windows: ChunksMut<'m, u8>,
-    /// Up to where pages are there.
-    #[cfg(target_os = "linux")]
-    end: usize,
+/// are filled soon after are still in the cache. Threads that fill parts of more than a large page each bring in theirs
+/// side by side.
+pub struct NewPages {
     /// Where the memory ends.
     #[cfg(target_os = "linux")]
-    whole: usize,
+    end: usize,
     /// Whether large pages came quickly so far.
     #[cfg(target_os = "linux")]
-    prefers_large: bool,
+    prefers_large: AtomicBool,
 }
 
-impl<'m> NewWindows<'m> {
-    /// Windows of `size` bytes, the last of which may be shorter.
-    ///
-    /// # Panics
-    /// Where the size is 0.
-    pub fn of(memory: &'m mut [u8], size: usize) -> NewWindows<'m> {
-        NewWindows {
-            #[cfg(target_os = "linux")]
-            end: memory.as_ptr().addr(),
-            #[cfg(target_os = "linux")]
-            whole: memory.as_ptr().addr() + memory.len(),
-            #[cfg(target_os = "linux")]
-            prefers_large: true,
-            windows: memory.chunks_mut(size),
-        }
-    }
-
-    /// How many windows there are to come.
-    pub fn count_left(&self) -> usize {
-        self.windows.len()
-    }
-}
-
-impl<'m> Iterator for NewWindows<'m> {
-    type Item = &'m mut [u8];
-
-    fn next(&mut self) -> Option<&'m mut [u8]> {
-        let window = self.windows.next()?;
+impl NewPages {
+    /// The pages of memory of which nothing was written to yet.
+    pub fn of(memory: &mut [u8]) -> NewPages {
         #[cfg(target_os = "linux")]
-        while self.end < window.as_ptr().addr() + window.len() {
-            let start = self.end;
-            self.end = (start + 1).next_multiple_of(LARGE).min(self.whole);
-            system::bring(start..self.end, &mut self.prefers_large);
+        {
+            let Range { start, end } = addresses(memory);
+            let first = start.next_multiple_of(LARGE);
+            let prefers_large = first.saturating_add(LARGE) <= end;
+            if prefers_large {
+                system::bring(start..first);
+            }
+            NewPages { end, prefers_large: AtomicBool::new(prefers_large) }
         }
-        Some(window)
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = memory;
+            NewPages {}
+        }
+    }
+
+    /// Brings in the pages of a part that is about to be filled: its own, or the large ones that begin in it.
+    pub fn bring(&self, part: &mut [u8]) {
+        #[cfg(target_os = "linux")]
+        {
+            let Range { start, end } = addresses(part);
+            if !self.prefers_large.load(Ordering::Relaxed) {
+                system::bring(start..end);
+                return;
+            }
+            for start in (start.next_multiple_of(LARGE)..end).step_by(LARGE) {
+                let large = start..start.saturating_add(LARGE).min(self.end);
+                if large.len() == LARGE && !system::bring_large(large.clone()) {
+                    self.prefers_large.store(false, Ordering::Relaxed);
+                }
+                if large.len() < LARGE {
+                    system::bring(large);
+                }
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = part;
     }
 }
 
-/// Asks for large pages for memory that is written to later, unless those are hard to come by.
+/// Where memory lies.
+#[cfg(target_os = "linux")]
+fn addresses(memory: &[u8]) -> Range<usize> {
+    let start = memory.as_ptr().addr();
+    start..start + memory.len()
+}
+
+/// Asks for large pages for memory that lives long. They may be slow to come by where memory is in pieces, but every run
+/// reads and writes it: with small pages those of a convolutional network take a third longer.
 #[cfg(target_os = "linux")]
 pub(crate) fn prefer_large(memory: &mut [u8]) {
-    let start = memory.as_ptr().addr().next_multiple_of(LARGE);
-    let end = memory.as_ptr().addr() + memory.len();
-    let mut prefers_large = end.saturating_sub(start) >= LARGE;
-    if prefers_large {
-        system::bring(start..start + LARGE, &mut prefers_large);
-    }
-    if prefers_large {
+    let Range { start, end } = addresses(memory);
+    let start = start.next_multiple_of(LARGE);
+    if start.saturating_add(LARGE) <= end {
         system::advise(start..end, libc::MADV_HUGEPAGE);
     }
 }
@@ -84,20 +95,24 @@ mod system {
     /// What a large page takes where one is free is a fraction of this.
     const DEAR: Duration = Duration::from_millis(1);
 
-    /// Brings in pages of memory that nobody else uses, within a large page. Where memory is in pieces, the system moves
-    /// others' pages to make large ones, which takes longer than small pages do: the first such page is the last.
-    pub(super) fn bring(range: Range<usize>, prefers_large: &mut bool) {
-        if cfg!(miri) {
-            return;
-        }
-        if !*prefers_large || range.len() < LARGE {
+    /// Brings in pages of memory that nobody else uses.
+    pub(super) fn bring(range: Range<usize>) {
+        if !cfg!(miri) {
             advise(range, libc::MADV_POPULATE_WRITE);
-            return;
+        }
+    }
+
+    /// Brings in a large page, and says whether it came quickly. Where memory is in pieces, the system moves others'
+    /// pages to make one, and that of a virtual machine may have to ask for memory, which takes longer than small pages
+    /// do.
+    pub(super) fn bring_large(range: Range<usize>) -> bool {
+        if cfg!(miri) {
+            return true;
         }
         advise(range.clone(), libc::MADV_HUGEPAGE);
         let before = spent();
-        advise(range, libc::MADV_POPULATE_WRITE);
-        *prefers_large = spent().saturating_sub(before) <= DEAR;
+        bring(range);
+        spent().saturating_sub(before) <= DEAR
     }
 
     /// What the thread has taken of the processor: others may run meanwhile.
@@ -134,19 +149,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_all_of_the_memory_and_keep_what_it_holds() {
+    fn pages_that_come_keep_what_memory_holds() {
         let length = if cfg!(miri) { 5000 } else { 3 * LARGE + 5000 };
         let mut memory: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
         let expected = memory.clone();
         for (start, size) in [(0, 1 << 18), (1, 1 << 20), (4095, 5 << 20), (length, 1)] {
-            let mut windows = NewWindows::of(&mut memory[start..], size);
-            assert_eq!(windows.count_left(), (length - start).div_ceil(size));
-            let mut at = start;
-            for window in &mut windows {
-                assert!(*window == expected[at..(at + size).min(length)], "{at}");
-                at += window.len();
+            let pages = NewPages::of(&mut memory[start..]);
+            for part in memory[start..].chunks_mut(size) {
+                pages.bring(part);
             }
-            assert_eq!((at, windows.count_left()), (length, 0));
+            assert!(memory == expected, "{start}, {size}");
         }
     }
 }

@@ -39,6 +39,21 @@ impl<K: Eq + Hash, V: ?Sized> Held<K, V> {
         self.values.extend(kept.map(|(key, value)| (key.clone(), Weak::clone(value))));
     }
 
+    /// How many keys there are.
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The values that somebody holds.
+    pub(super) fn all(&self) -> Vec<Arc<V>> {
+        self.values.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Lets go of the values of some keys.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&K) -> bool) {
+        self.values.retain(|key, _| !is_gone(key));
+    }
+
     pub(super) fn insert(&mut self, key: K, value: &Arc<V>) {
         if self.values.len() >= self.sweep_at {
             self.values.retain(|_, value| value.strong_count() > 0);

@@ -11,6 +11,7 @@ use coremill_mil::ir::{
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
+use super::derived::Uses;
 use super::graph::Reference;
 use super::held::Held;
 use super::packed::Packed;
@@ -30,7 +31,8 @@ pub(crate) struct Source {
     /// Whether a value depends on constants alone, by [`ValueId::index`].
     constant: Vec<bool>,
     pub(super) known: Mutex<Held<ValueId, Known>>,
-    pub(super) packed: Packed,
+    pub(crate) packed: Packed,
+    pub(super) uses: Uses,
 }
 
 /// A constant tensor. Weights stay where they are until [`Known::array`] is called.
@@ -51,17 +53,31 @@ impl Known {
         Known { dtype, shape, value: None, array: OnceLock::from(array) }
     }
 
-    /// The elements, computed on first use.
+    /// The elements, computed on first use, for whoever decides by them how something is done.
     pub(crate) fn array(&self, source: &Source) -> Result<&Array> {
+        source.note(self);
+        self.expand(source)
+    }
+
+    /// The elements, computed on first use, for nodes that read them, and what is [`Derived`](super::derived::Derived).
+    pub(crate) fn expand(&self, source: &Source) -> Result<&Array> {
         if let Some(array) = self.array.get() {
             return Ok(array);
         }
-        let value = self.value.ok_or_else(|| Error::new("a constant has no elements"))?;
-        let array = match source.large_weights(self) {
-            Some(weights) => weights.expand(),
-            None => source.expand(value)?,
-        };
+        let array = self.elements(source)?;
         Ok(self.array.get_or_init(|| array))
+    }
+
+    /// The same, computed unless they were before, and not kept.
+    pub(crate) fn elements(&self, source: &Source) -> Result<Array> {
+        if let Some(array) = self.array.get() {
+            return Ok(array.clone());
+        }
+        let value = self.value.ok_or_else(|| Error::new("a constant has no elements"))?;
+        match source.large_weights(self) {
+            Some(weights) => Ok(weights.expand()),
+            None => source.expand(value),
+        }
     }
 
     /// The elements, if they have been computed.
@@ -84,8 +100,8 @@ impl Source {
         limits: Limits,
     ) -> Source {
         let constant = constant_values(&function);
-        let (known, packed) = Default::default();
-        Source { function, analysis, precision, limits, constant, known, packed }
+        let (known, packed, uses) = Default::default();
+        Source { function, analysis, precision, limits, constant, known, packed, uses }
     }
 
     /// Whether a value depends on constants alone and can be computed before the run.
@@ -108,7 +124,11 @@ impl Source {
                 Known { dtype, shape, value: Some(value), array: OnceLock::new() }
             }
             // How large it is depends on elements.
-            None => Known { value: Some(value), ..Known::new(self.expand(value)?) },
+            None => {
+                let known = Known { value: Some(value), ..Known::new(self.expand(value)?) };
+                self.note(&known);
+                known
+            }
         };
         let known = Arc::new(known);
         all().insert(value, &known);
@@ -238,6 +258,7 @@ impl Reference {
             dtypes,
             limits: &source.limits,
             seed,
+            note: None,
         }
     }
 

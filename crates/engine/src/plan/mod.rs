@@ -3,10 +3,12 @@
 //! | step | module |
 //! |---|---|
 //! | the function becomes a graph, one node an operation, constants set apart | `build`, `known` |
+//! | what kernels hold of constants is made again when these change | `derived` |
 //! | nodes that run often get kernels for their shapes, several become one | `passes` |
 //! | tensors share one arena, memory is let go | `place` |
 
 mod build;
+mod derived;
 mod graph;
 mod held;
 mod kernel;
@@ -97,14 +99,14 @@ fn check_extents(source: &Source, graph: &Graph) -> Result<()> {
 fn expand_constants(source: &Source, region: &Region) -> Result<()> {
     for node in &region.nodes {
         for known in node.inputs.iter().filter_map(Operand::constant) {
-            known.array(source)?;
+            known.expand(source)?;
         }
         for region in node.regions() {
             expand_constants(source, region)?;
         }
     }
     for known in region.outputs.iter().filter_map(Operand::constant) {
-        known.array(source)?;
+        known.expand(source)?;
     }
     Ok(())
 }

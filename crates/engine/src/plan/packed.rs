@@ -1,11 +1,12 @@
 //! Weights as kernels take them, made once and shared by every plan that is alive.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use coremill_mil::ir::{Definition, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
+use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, PanelSource, Precision};
 use coremill_tensor::kernels::stored::StoredPanels;
 use coremill_tensor::{Buffer, DType};
 
@@ -19,8 +20,74 @@ use crate::weights::{WeightPanels, Weights};
 /// The packed weights of a function.
 #[derive(Default)]
 pub(crate) struct Packed {
-    matrices: Mutex<Held<Key, PackedWeights>>,
+    matrices: Mutex<Held<Key, Matrix>>,
     others: Mutex<Held<(ValueId, String), dyn Any + Send + Sync>>,
+}
+
+/// A constant matrix. The first product goes through it where it lies, which is hardly slower; packing it takes as long as
+/// reading it several times, and is for matrices that are used again.
+pub(crate) struct Matrix {
+    /// As it lies.
+    plain: PackedWeights,
+    /// How many more products go through it so.
+    left: AtomicUsize,
+    /// What it is packed of, and in which precision; none if it is to stay as it is.
+    source: Option<(Arc<dyn PanelSource>, Precision)>,
+    /// The stored elements, whose pages need not stay in memory beside the packed ones.
+    data: Option<Buffer>,
+    packed: OnceLock<PackedWeights>,
+}
+
+/// Packing takes about as long as two runs, so a fourth of the matrices is packed by the second run, another by the third
+/// and so on.
+const RUNS: usize = 4;
+
+impl Matrix {
+    /// One that is packed when it is used again.
+    fn new(
+        machine: &Machine,
+        [inputs, outputs]: [usize; 2],
+        precision: Precision,
+        source: Arc<dyn PanelSource>,
+        data: Option<Buffer>,
+    ) -> Matrix {
+        let plain = PackedWeights::keep(machine.isa, inputs, outputs, Arc::clone(&source));
+        let source = Some((source, precision));
+        Matrix { source, data, ..Matrix::kept(plain) }
+    }
+
+    /// One that stays as it is.
+    fn kept(plain: PackedWeights) -> Matrix {
+        let (left, packed) = Default::default();
+        Matrix { plain, left, source: None, data: None, packed }
+    }
+
+    /// For one more product.
+    pub(crate) fn for_use(&self, machine: &Machine) -> &PackedWeights {
+        match self.packed.get() {
+            Some(packed) => packed,
+            None => {
+                let less = |left: usize| left.checked_sub(1);
+                match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+                    Ok(_) => &self.plain,
+                    Err(_) => self.packed(machine),
+                }
+            }
+        }
+    }
+
+    /// As kernels read it fastest; as it lies, if it is to stay so.
+    pub(crate) fn packed(&self, machine: &Machine) -> &PackedWeights {
+        let Some((source, precision)) = &self.source else { return &self.plain };
+        self.packed.get_or_init(|| {
+            let (inputs, outputs) = (self.plain.inputs(), self.plain.outputs());
+            let (pool, isa) = (&machine.pool, machine.isa);
+            let packed = PackedWeights::pack(pool, isa, inputs, outputs, *precision, &**source);
+            // Who reads the pages of the file again brings them back.
+            self.data.iter().for_each(Buffer::release_pages);
+            packed
+        })
+    }
 }
 
 /// Which weights, and as what matrix.
@@ -48,18 +115,34 @@ impl Packed {
         let theirs = other.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.inherit(&theirs, |(value, _)| is_same(*value));
     }
+
+    /// Packs what is to be used.
+    pub(crate) fn prepare(&self, machine: &Machine) {
+        let matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner).all();
+        for matrix in matrices {
+            matrix.packed(machine);
+        }
+    }
+
+    /// Lets go of what was made of some values.
+    pub(super) fn forget(&self, is_gone: impl Fn(ValueId) -> bool) {
+        let mut matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner);
+        matrices.forget(|(value, ..)| is_gone(*value));
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.forget(|(value, _)| is_gone(*value));
+    }
 }
 
 impl Source {
-    /// A constant as a matrix from inputs to outputs, packed.
-    pub(crate) fn packed(
+    /// A constant as a matrix from inputs to outputs.
+    pub(crate) fn matrix(
         &self,
         machine: &Machine,
         known: &Known,
         inputs: usize,
         outputs: usize,
         order: Order,
-    ) -> Result<Arc<PackedWeights>> {
+    ) -> Result<Arc<Matrix>> {
         let order_key = match order {
             Order::OutputsFirst => OrderKey::OutputsFirst,
             Order::InputsFirst => OrderKey::InputsFirst,
@@ -72,26 +155,24 @@ impl Source {
         {
             return Ok(found);
         }
-        let packed = match self.compressed(machine, known, inputs, outputs, order) {
-            Some(packed) => packed,
+        let matrix = match self.compressed(machine, known, inputs, outputs, order) {
+            Some(matrix) => matrix,
             None => {
                 let (data, dtype) = self.stored(known)?;
                 let isa = machine.isa;
                 let source = DenseSource::new(isa, data.clone(), dtype, inputs, outputs, order);
                 let fp16 = dtype == DType::Fp16;
                 let precision = if fp16 { Precision::F16 } else { Precision::F32 };
-                let pool = &machine.pool;
-                let packed = PackedWeights::pack(pool, isa, inputs, outputs, precision, &source);
-                // The pages of the file need not stay beside the copy; who reads them again brings them back.
-                data.release_pages();
-                packed
+                Matrix::new(machine, [inputs, outputs], precision, Arc::new(source), Some(data))
             }
         };
-        let packed = Arc::new(packed);
+        let mut matrices = matrices();
+        let left = AtomicUsize::new(1 + matrices.len() % RUNS);
+        let matrix = Arc::new(Matrix { left, ..matrix });
         if let Some(key) = key {
-            matrices().insert(key, &packed);
+            matrices.insert(key, &matrix);
         }
-        Ok(packed)
+        Ok(matrix)
     }
 
     /// What a constant is, if it lies in the program or above compressed data that does.
@@ -116,21 +197,21 @@ impl Source {
         inputs: usize,
         outputs: usize,
         order: Order,
-    ) -> Option<PackedWeights> {
+    ) -> Option<Matrix> {
         let weights = self.weights(known).filter(Weights::is_compressed)?;
         // Tables of vectors stand for far more elements than they take bytes.
         count_within(&[inputs, outputs], &self.limits).ok()?;
         let rows = if order == Order::InputsFirst { inputs } else { outputs };
-        let (pool, isa) = (&machine.pool, machine.isa);
+        let isa = machine.isa;
         if let Some(stored) = weights.stored(rows)
             && stored.rows().checked_mul(stored.columns())? == inputs.checked_mul(outputs)?
         {
             let panels = Arc::new(StoredPanels::new(isa, stored, order));
-            return Some(PackedWeights::keep(isa, inputs, outputs, panels));
+            return Some(Matrix::kept(PackedWeights::keep(isa, inputs, outputs, panels)));
         }
         let precision = if weights.fits_fp16() { Precision::F16 } else { Precision::F32 };
         let panels = WeightPanels::new(weights, inputs, outputs, order)?;
-        Some(PackedWeights::pack(pool, isa, inputs, outputs, precision, &panels))
+        Some(Matrix::new(machine, [inputs, outputs], precision, Arc::new(panels), None))
     }
 
     /// What is made of a constant, under a name that says how.
@@ -165,7 +246,8 @@ impl Source {
         {
             return Ok((elements.clone(), known.dtype));
         }
-        let floats = known.array(self)?.as_floats().unwrap_or_default();
+        let array = known.elements(self)?;
+        let floats = array.as_floats().unwrap_or_default();
         let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
         Ok((Buffer::from(bytes), DType::Fp32))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use coremill_mil::ir::{Binding, Constant, ConstantData, Definition, Function, Op, ValueId};
+use coremill_mil::ir::{Binding, Constant, ConstantData, Definition, Function, Op, OpId, ValueId};
 
 use super::known::Source;
 
@@ -23,6 +23,89 @@ impl Source {
         let theirs = before.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.inherit(&theirs, |value| is_same(*value));
     }
+}
+
+impl Source {
+    /// The operations that state other constants in another version of the function, which differs in nothing else; none
+    /// if it does.
+    pub(crate) fn changes(&self, version: &Function) -> Option<Vec<(OpId, Op)>> {
+        let function = &self.function;
+        let (values, blocks) = (function.value_count(), function.blocks_in_order());
+        let inputs = |function: &Function| function.inputs().to_vec();
+        if function.opset != version.opset
+            || values != version.value_count()
+            || function.op_count() != version.op_count()
+            || blocks.len() != version.blocks_in_order().len()
+            || inputs(function) != inputs(version)
+        {
+            return None;
+        }
+        let mut changes = Vec::new();
+        for (&(block, depth), found) in blocks.iter().zip(version.blocks_in_order()) {
+            let (one, two) = (function.block(block), version.block(found.0));
+            if (block, depth) != found
+                || (&one.inputs, &one.ops, &one.outputs) != (&two.inputs, &two.ops, &two.outputs)
+            {
+                return None;
+            }
+            for &id in &one.ops {
+                let (op, twin) = (function.op(id), version.op(id));
+                let alike = |&output: &ValueId| {
+                    let (one, two) = (function.value(output), version.value(output));
+                    (&one.name, &one.ty) == (&two.name, &two.ty)
+                };
+                if !same_shape(op, twin) || !op.outputs.iter().all(alike) {
+                    return None;
+                }
+                if !same_stated(op, twin) {
+                    // What is not constant may have been planned by what it states.
+                    let constant = op.outputs.iter().all(|&output| self.is_constant(output));
+                    if !constant {
+                        return None;
+                    }
+                    changes.push((id, twin.clone()));
+                }
+            }
+        }
+        Some(changes)
+    }
+}
+
+/// Whether operations differ in constants at most.
+fn same_shape(op: &Op, twin: &Op) -> bool {
+    let same_binding = |(one, two): (&Binding, &Binding)| match (one, two) {
+        (Binding::Value(one), Binding::Value(two)) => one == two,
+        (Binding::Literal(one), Binding::Literal(two)) => one.ty == two.ty,
+        _ => false,
+    };
+    op.operator == twin.operator
+        && op.outputs == twin.outputs
+        && op.blocks == twin.blocks
+        && op.inputs.len() == twin.inputs.len()
+        && op.inputs.iter().zip(&twin.inputs).all(|(one, two)| {
+            one.name == two.name
+                && one.bindings.len() == two.bindings.len()
+                && one.bindings.iter().zip(&two.bindings).all(same_binding)
+        })
+        && op.attributes.iter().count() == twin.attributes.iter().count()
+        && op.attributes.iter().all(|(name, constant)| {
+            twin.attributes.get(name).is_some_and(|found| constant.ty == found.ty)
+        })
+}
+
+/// Whether the constants of operations that differ in nothing else are the same.
+fn same_stated(op: &Op, twin: &Op) -> bool {
+    let same_binding = |(one, two): (&Binding, &Binding)| match (one, two) {
+        (Binding::Literal(one), Binding::Literal(two)) => same_constant(one, two),
+        _ => true,
+    };
+    op.inputs
+        .iter()
+        .zip(&twin.inputs)
+        .all(|(one, two)| one.bindings.iter().zip(&two.bindings).all(same_binding))
+        && op.attributes.iter().all(|(name, constant)| {
+            twin.attributes.get(name).is_some_and(|found| same_constant(constant, found))
+        })
 }
 
 /// By [`ValueId::index`], whether a value is constant and the same in both.

@@ -31,8 +31,10 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod view;
+mod watch;
 
 pub use error::RecipeError;
 pub use produce::{Identity, Produce};
 pub use recipe::{Overflow, Recipe};
 pub use statistics::Statistics;
+pub use watch::{Replace, Watch, rebased};

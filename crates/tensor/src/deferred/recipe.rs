@@ -6,7 +6,7 @@ use super::error::misfit;
 use super::join::Join;
 use super::steps::{Along, Elements, Step, fits_single, is_numeric, read_integers};
 use super::view::View;
-use super::{Identity, Produce, RecipeError, statistics};
+use super::{Identity, Produce, RecipeError, Replace, statistics};
 use crate::{Buffer, DType};
 
 type Result<T> = std::result::Result<T, RecipeError>;
@@ -288,6 +288,63 @@ impl Recipe {
     /// −3.4e38; infinities only if they are not to be kept.
     pub fn clamp_to_fp16(self, keep_infinities: bool) -> Result<Recipe> {
         self.with_step(Step::Clamp { limit: MAX_FP16, keep_infinities })
+    }
+
+    /// The elements as floats of a type, those beyond the finite ones of half precision brought to these.
+    pub(super) fn narrowed_to(self, dtype: DType) -> Result<Recipe> {
+        let clamped = if dtype == DType::Fp16 { self.clamp_to_fp16(true)? } else { self };
+        clamped.cast_with(dtype, Overflow::Saturate)
+    }
+
+    /// The same of other sources; none if no source is replaced.
+    pub(super) fn rebased(&self, replace: &Replace<'_>) -> Option<Recipe> {
+        let body = match &self.body {
+            Body::View { view, steps, wraps } => {
+                let (source, dtype) = match replace(&view.source, view.dtype) {
+                    Some(found) => found,
+                    None => (view.source.recipe()?.rebased(replace)?.to_buffer(), view.dtype),
+                };
+                let wide = |extents: &[usize]| -> Vec<u64> {
+                    extents.iter().map(|&extent| extent as u64).collect()
+                };
+                let (shape, strides) = (wide(&view.shape), wide(&view.strides));
+                let mut steps = steps.clone();
+                let is_clamped = steps.iter().any(|step| matches!(step, Step::Clamp { .. }));
+                if dtype != view.dtype && self.dtype == DType::Fp16 && !is_clamped {
+                    steps.push(Step::Clamp { limit: MAX_FP16, keep_infinities: true });
+                }
+                let view = View::new(source, dtype, &shape, &strides, view.offset as u64).ok()?;
+                Body::View { view, steps, wraps: *wraps }
+            }
+            Body::Join { parts, axis } => {
+                let mut is_replaced = false;
+                let part = |part: &Recipe| match part.rebased(replace) {
+                    Some(other) => {
+                        is_replaced = true;
+                        other
+                    }
+                    None => part.clone(),
+                };
+                let parts = parts.iter().map(part).collect();
+                if !is_replaced {
+                    return None;
+                }
+                Body::Join { parts, axis: *axis }
+            }
+        };
+        Some(Recipe { shape: self.shape.clone(), dtype: self.dtype, body })
+    }
+
+    /// Whether each element of the source is there once, rounded or clamped at most.
+    pub(super) fn keeps_elements(&self) -> bool {
+        match &self.body {
+            Body::View { view, steps, .. } => {
+                let computes = |step: &Step| matches!(step, Step::Scale(_) | Step::Shift(_));
+                let is_whole = view.count() * view.width == view.source.len();
+                is_whole && !view.strides.contains(&0) && !steps.iter().any(computes)
+            }
+            Body::Join { .. } => false,
+        }
     }
 
     /// The elements, packed, in row-major order. What is left as it lies in its source is a part of that,

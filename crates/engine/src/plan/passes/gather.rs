@@ -4,15 +4,17 @@
 //! a = gather(x = table, indices = i, axis = 0)
 //! ```
 
+use std::sync::Arc;
+
 use coremill_mil::ops::OpKind;
 
-use super::super::graph::{Graph, Node, NodeKind, Region};
+use super::super::derived::Derived;
+use super::super::graph::{Node, NodeKind, Region};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::Source;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::View;
-use crate::error::{Result, fail};
+use crate::error::{Error, Result, fail};
 use crate::ops::GatherAxis;
 use crate::weights::Weights;
 
@@ -21,7 +23,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
         let Some(node) = editor.node(index) else { continue };
-        let Some(lookup) = recognise(work.source, work.graph, node) else { continue };
+        let Some(lookup) = recognise(work, node) else { continue };
         let indices = node.bound("indices").to_vec();
         if let Some(Node { op, outputs, .. }) = editor.take(index) {
             let kind = NodeKind::Kernel(Box::new(lookup));
@@ -31,7 +33,8 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Lookup> {
+fn recognise(work: &Work<'_>, node: &Node) -> Option<Lookup> {
+    let (source, graph) = (work.source, &*work.graph);
     if node.operation()? != OpKind::Gather {
         return None;
     }
@@ -51,12 +54,15 @@ fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Lookup> {
         }
         Ok(GatherAxis::of(call, call.tensor("x")?, axis))
     })?;
-    let weights = source.weights(table)?;
-    Some(Lookup { weights, axis })
+    let weights = source.derived(work.machine, &[table], |source, _, known| {
+        let weights = source.weights(&known[0]);
+        weights.map(Arc::new).ok_or_else(|| Error::new("a table is not where it was"))
+    });
+    Some(Lookup { weights: weights.ok()?, axis })
 }
 
 struct Lookup {
-    weights: Weights,
+    weights: Derived<Weights>,
     axis: GatherAxis,
 }
 
@@ -68,11 +74,12 @@ impl Kernel for Lookup {
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
     ) -> Result<()> {
-        let columns = self.weights.columns();
+        let weights = self.weights.get();
+        let columns = weights.columns();
         let rows = outputs[0].chunks_exact_mut(columns);
         for (&index, target) in inputs[0].ints()?.iter().zip(rows) {
             let row = self.axis.place(index)?;
-            self.weights.expand_rows(row..row + 1, target);
+            weights.expand_rows(row..row + 1, target);
         }
         Ok(())
     }
@@ -83,6 +90,6 @@ impl Kernel for Lookup {
 
     fn cost(&self) -> Cost {
         // How many rows are read, only the indices know.
-        Cost { operations: 0, bytes: 4 * self.weights.columns() as u64 }
+        Cost { operations: 0, bytes: 4 * self.weights.get().columns() as u64 }
     }
 }

@@ -12,13 +12,15 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::matmul::{
-    Epilogue, Matrix, MatrixMut, Order, PackedWeights, Residual, Rounding, multiply,
+    Epilogue, Matrix, MatrixMut, Order, Residual, Rounding, multiply,
 };
 use coremill_tensor::kernels::stored::{StoredWeights, multiply_stored};
 
+use super::super::derived::Derived;
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
 use super::super::kernel::{Cost, Kernel, Machine};
 use super::super::known::{Known, Source};
+use super::super::packed::Matrix as Weights;
 use super::activation::activation;
 use super::parameters::parameters;
 use super::{Editor, Work};
@@ -35,8 +37,8 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
         let tail = Tail::after(work.source, work.graph, &editor, index);
         let factor = factor(work, &product)?;
         let bias = match &product.bias {
-            Some(known) => Some(known.array(work.source)?.as_floats().unwrap_or_default().to_vec()),
-            None => None,
+            Some(known) => bias(work, known)?,
+            None => Derived::fixed(None),
         };
         let mut inputs = vec![product.x];
         inputs.extend(tail.residual.clone());
@@ -46,7 +48,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
             factor,
             depth: product.inputs,
             width: product.outputs,
-            bias: bias.filter(|bias| bias.iter().any(|&element| element != 0.0)),
+            bias,
             rows: product.rows,
             activation: tail.activation,
             residual: tail.residual.is_some().then_some(tail.residual_after_activation),
@@ -196,7 +198,7 @@ pub(super) fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<P
 
 /// A constant matrix as kernels take it.
 enum Factor {
-    Packed(Arc<PackedWeights>),
+    Matrix(Arc<Weights>),
     /// As it lies in memory, for few rows: they are multiplied by it as fast as it can be read.
     Stored(StoredWeights),
 }
@@ -204,24 +206,39 @@ enum Factor {
 /// Up to so many rows are multiplied by weights where they lie.
 const FEW_ROWS: usize = 8;
 
-fn factor(work: &Work<'_>, product: &Product) -> Result<Factor> {
-    let Product { weights, rows, inputs, outputs, order, .. } = product;
-    if *rows <= FEW_ROWS
-        && *order == Order::OutputsFirst
-        && let Some(stored) = work.source.weights(weights).and_then(|it| it.stored(*outputs))
-        && stored.columns() == *inputs
-    {
-        return Ok(Factor::Stored(stored));
-    }
-    let packed = work.source.packed(work.machine, weights, *inputs, *outputs, *order)?;
-    Ok(Factor::Packed(packed))
+fn factor(work: &Work<'_>, product: &Product) -> Result<Derived<Factor>> {
+    let &Product { rows, inputs, outputs, order, .. } = product;
+    work.source.derived(work.machine, &[&product.weights], move |source, machine, known| {
+        let weights = &known[0];
+        if rows <= FEW_ROWS
+            && order == Order::OutputsFirst
+            && let Some(stored) = source.weights(weights).and_then(|it| it.stored(outputs))
+            && stored.columns() == inputs
+        {
+            return Ok(Arc::new(Factor::Stored(stored)));
+        }
+        let matrix = source.matrix(machine, weights, inputs, outputs, order)?;
+        Ok(Arc::new(Factor::Matrix(matrix)))
+    })
+}
+
+/// What a constant vector adds, if it is not 0 everywhere.
+pub(super) type Bias = Derived<Option<Vec<f32>>>;
+
+/// The bias that a constant is.
+pub(super) fn bias(work: &Work<'_>, known: &Arc<Known>) -> Result<Bias> {
+    work.source.derived(work.machine, &[known], |source, _, known| {
+        let array = known[0].elements(source)?;
+        let floats = array.as_floats().unwrap_or_default();
+        Ok(Arc::new(floats.iter().any(|&element| element != 0.0).then(|| floats.to_vec())))
+    })
 }
 
 struct Linear {
-    factor: Factor,
+    factor: Derived<Factor>,
     depth: usize,
     width: usize,
-    bias: Option<Vec<f32>>,
+    bias: Bias,
     rows: usize,
     activation: Activation,
     /// Whether the residual, the second input, is added after the activation; none if there is none.
@@ -249,16 +266,20 @@ impl Kernel for Linear {
             }
             None => None,
         };
+        let (factor, bias) = (self.factor.get(), self.bias.get());
         let epilogue = Epilogue {
-            bias: self.bias.as_deref(),
+            bias: (*bias).as_deref(),
             residual,
             activation: self.activation,
             rounding: self.rounding,
         };
         let output = MatrixMut { elements: outputs[0], stride: width };
         let (pool, isa) = (&machine.pool, machine.isa);
-        match &self.factor {
-            Factor::Packed(weights) => multiply(pool, self.rows, left, weights, output, &epilogue),
+        match &*factor {
+            Factor::Matrix(matrix) => {
+                let weights = matrix.for_use(machine);
+                multiply(pool, self.rows, left, weights, output, &epilogue);
+            }
             Factor::Stored(weights) => {
                 multiply_stored(pool, isa, self.rows, left, weights, output, &epilogue);
             }

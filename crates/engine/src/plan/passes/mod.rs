@@ -11,7 +11,6 @@ mod dead;
 mod editor;
 mod elementwise;
 mod gather;
-mod grown;
 mod integer;
 mod layout;
 mod linear;

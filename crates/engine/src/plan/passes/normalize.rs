@@ -12,6 +12,8 @@
 //!
 //! In faithful mode fp16 norms that are written out stay so: they round in between.
 
+use std::sync::Arc;
+
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use coremill_tensor::kernels::math::round_to_fp16;
@@ -21,9 +23,10 @@ use coremill_tensor::kernels::normalize::{
 };
 use coremill_tensor::kernels::reduce::{Reduction, reduce};
 
-use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
+use super::super::derived::Derived;
+use super::super::graph::{Node, NodeKind, Operand, Region};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::Source;
+use super::super::known::{Known, Source};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
@@ -34,8 +37,7 @@ use crate::error::Result;
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
-        let found = written_out(work.source, work.graph, &editor, index)
-            .or_else(|| one(work.source, work.graph, &editor, index));
+        let found = written_out(work, &editor, index).or_else(|| one(work, &editor, index));
         let Some((nodes, x, form)) = found else { continue };
         let mut last = None;
         for &node in &nodes {
@@ -57,15 +59,15 @@ enum Form {
     Rows {
         norm: Norm,
         length: usize,
-        gamma: Option<Vec<f32>>,
-        beta: Option<Vec<f32>>,
+        gamma: Option<Vector>,
+        beta: Option<Vector>,
         epsilon: f32,
     },
     /// Each channel of each image by itself.
     Instance {
         extents: [usize; 3],
-        gamma: Option<Vec<f32>>,
-        beta: Option<Vec<f32>>,
+        gamma: Option<Vector>,
+        beta: Option<Vector>,
         epsilon: f32,
     },
     /// Along the middle one of three axes.
@@ -80,8 +82,22 @@ enum Form {
 
 type Match = (Vec<usize>, Operand, Form);
 
+/// What a constant says of each channel.
+type Vector = Derived<Vec<f32>>;
+
+fn vector(work: &Work<'_>, known: &Arc<Known>) -> Option<Vector> {
+    if !known.dtype.is_float() {
+        return None;
+    }
+    let made = work.source.derived(work.machine, &[known], |source, _, known| {
+        Ok(Arc::new(known[0].elements(source)?.as_floats().unwrap_or_default().to_vec()))
+    });
+    made.ok()
+}
+
 /// A node that is a normalization by itself.
-fn one(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Match> {
+fn one(work: &Work<'_>, editor: &Editor, index: usize) -> Option<Match> {
+    let (source, graph) = (work.source, &*work.graph);
     let node = editor.node(index)?;
     let kind = node.operation()?;
     let x = node.bound("x").first()?;
@@ -91,12 +107,15 @@ fn one(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<
     }
     graph.slot(*node.outputs.first()?).shape.as_ref()?;
     let rank = shape.len();
-    let floats = |name: &str| -> Option<Option<Vec<f32>>> {
+    // One element for each of so many.
+    let floats = |name: &str, length: Option<usize>| -> Option<Option<Vector>> {
         match node.bound(name) {
             [] => Some(None),
             [bound] => {
-                let array = bound.constant()?.array(source).ok()?;
-                Some(Some(array.as_floats()?.to_vec()))
+                let known = bound.constant()?;
+                let found = known.shape.iter().product::<usize>();
+                let fits = length.is_none_or(|length| found == length);
+                if fits { vector(work, known).map(Some) } else { None }
             }
             _ => None,
         }
@@ -111,16 +130,12 @@ fn one(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<
                 return None;
             }
             let length: usize = shape[first..].iter().product();
-            let (gamma, beta) = (floats("gamma")?, floats("beta")?);
-            let fits = |all: &Option<Vec<f32>>| all.as_ref().is_none_or(|all| all.len() == length);
-            if !fits(&gamma) || !fits(&beta) {
-                return None;
-            }
+            let (gamma, beta) = (floats("gamma", Some(length))?, floats("beta", Some(length))?);
             Form::Rows { norm: Norm::Layer, length, gamma, beta, epsilon: epsilon()? }
         }
         OpKind::InstanceNorm if rank >= 3 => {
             let extents = [shape[0], shape[1], shape[2..].iter().product()];
-            let (gamma, beta) = (floats("gamma")?, floats("beta")?);
+            let (gamma, beta) = (floats("gamma", None)?, floats("beta", None)?);
             Form::Instance { extents, gamma, beta, epsilon: epsilon()? }
         }
         OpKind::Softmax => {
@@ -152,7 +167,8 @@ fn reduction(kind: OpKind) -> Option<Reduction> {
 }
 
 /// The root mean square norm whose mean of squares a node is.
-fn written_out(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Match> {
+fn written_out(work: &Work<'_>, editor: &Editor, index: usize) -> Option<Match> {
+    let (source, graph) = (work.source, &*work.graph);
     let mean = editor.node(index)?;
     if mean.operation()? != OpKind::ReduceMean
         || rounding(source, graph, mean.outputs[0]) != Rounding::None
@@ -223,7 +239,7 @@ fn written_out(source: &Source, graph: &Graph, editor: &Editor, index: usize) ->
             && known.shape.last() == Some(&length)
             && known.shape.iter().product::<usize>() == length
         {
-            gamma = Some(known.array(source).ok()?.as_floats()?.to_vec());
+            gamma = Some(vector(work, known)?);
             nodes.push(at);
         }
     }
@@ -236,6 +252,12 @@ fn number(source: &Source, operand: &Operand) -> Option<f32> {
         Some([number]) => Some(*number),
         _ => None,
     }
+}
+
+fn affine<'v>(gamma: &'v Option<Arc<Vec<f32>>>, beta: &'v Option<Arc<Vec<f32>>>) -> Affine<'v> {
+    let floats =
+        |vector: &'v Option<Arc<Vec<f32>>>| vector.as_ref().map(|vector| vector.as_slice());
+    Affine { gamma: floats(gamma), beta: floats(beta) }
 }
 
 struct Normalize {
@@ -257,11 +279,13 @@ impl Kernel for Normalize {
         let target = &mut *outputs[0];
         match &self.form {
             Form::Rows { norm, length, gamma, beta, epsilon } => {
-                let affine = Affine { gamma: gamma.as_deref(), beta: beta.as_deref() };
+                let [gamma, beta] = [gamma, beta].map(|it| it.as_ref().map(Derived::get));
+                let affine = affine(&gamma, &beta);
                 normalize_rows(isa, pool, *norm, x, *length, affine, *epsilon, target);
             }
             Form::Instance { extents, gamma, beta, epsilon } => {
-                let affine = Affine { gamma: gamma.as_deref(), beta: beta.as_deref() };
+                let [gamma, beta] = [gamma, beta].map(|it| it.as_ref().map(Derived::get));
+                let affine = affine(&gamma, &beta);
                 instance_norm_channels_first(isa, pool, x, *extents, affine, *epsilon, target);
             }
             Form::Softmax { extents } => softmax(isa, pool, x, *extents, target),

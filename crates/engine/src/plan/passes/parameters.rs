@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::super::graph::{Graph, Node, NodeKind, Operand};
 use super::super::known::Source;
 use crate::array::{ElementsView, View};
@@ -19,7 +21,7 @@ pub(crate) fn parameters<R>(
         let nothing = ElementsView::Floats(&[]);
         operands.push(match operand {
             Operand::Constant(known) if known.shape.iter().product::<usize>() <= MAX_ELEMENTS => {
-                known.array(source).ok()?.view()
+                known.expand(source).ok()?.view()
             }
             Operand::Constant(known) => {
                 View { dtype: known.dtype, shape: &known.shape, elements: nothing }
@@ -32,6 +34,11 @@ pub(crate) fn parameters<R>(
         });
     }
     let dtypes: Vec<_> = node.outputs.iter().map(|&slot| graph.slot(slot).dtype).collect();
+    // Plans depend on what is looked at, no more.
+    let note = |range: Range<usize>| {
+        let constants = node.inputs[range].iter().filter_map(Operand::constant);
+        constants.for_each(|known| source.note(known));
+    };
     let call = Call {
         row: reference.row,
         parameters: &reference.parameters,
@@ -39,6 +46,7 @@ pub(crate) fn parameters<R>(
         dtypes: &dtypes,
         limits: &source.limits,
         seed: 0,
+        note: Some(&note),
     };
     read(&call).ok()
 }

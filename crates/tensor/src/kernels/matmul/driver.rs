@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use super::epilogue::{Epilogue, finish};
 use super::tile::{Finish, Tile, compute};
-use super::weights::{Panel, Panels};
+use super::weights::{Panels, Right};
+use crate::Pool;
 use crate::kernels::scratch::{Copies, Scratch, with_scratch};
 use crate::kernels::shared::Shared;
-use crate::{Isa, Pool};
 
 /// The most elements of a row that a tile goes through at a time.
 const BLOCK: usize = 512;
@@ -66,25 +66,6 @@ unsafe impl Left for Dense {
         for (row, pointer) in rows.zip(pointers) {
             *pointer = self.start.wrapping_add(row * self.stride);
         }
-    }
-}
-
-/// The right matrix, in panels.
-pub(super) trait Right: Sync {
-    fn isa(&self) -> Isa;
-    fn inputs(&self) -> usize;
-    fn outputs(&self) -> usize;
-    /// Some inputs of a panel, which may be written to the scratch memory.
-    fn part<'a>(
-        &'a self,
-        panel: Panel,
-        inputs: Range<usize>,
-        scratch: &'a mut Scratch,
-    ) -> &'a [f32];
-
-    /// Where some inputs of a panel lie in memory that is read once, and their bytes.
-    fn ahead(&self, _panel: Panel, _inputs: Range<usize>) -> (*const u8, usize) {
-        (std::ptr::null(), 0)
     }
 }
 

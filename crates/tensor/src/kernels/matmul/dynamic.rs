@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use super::Epilogue;
 use super::attention::are_apart;
-use super::driver::{self, Dense, Left, Output, Right};
+use super::driver::{self, Dense, Left, Output};
 use super::epilogue::apply;
 use super::source::from_rows;
 use super::tile::Shape;
-use super::weights::Panel;
+use super::weights::{Panel, Right};
 use crate::kernels::scratch::{Copies, Scratch, with_scratch};
 use crate::kernels::shared::Shared;
 use crate::kernels::vector::{Kernel, Vector, dispatch};

@@ -4,13 +4,31 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::driver::Right;
 use super::tile::Shape;
 use crate::kernels::scratch::{Scratch, with_scratch};
 use crate::kernels::shared::Shared;
 use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::memory::{LINE, Line, Memory, as_elements};
 use crate::{Isa, Pool};
+
+/// The right matrix, in panels.
+pub(super) trait Right: Sync {
+    fn isa(&self) -> Isa;
+    fn inputs(&self) -> usize;
+    fn outputs(&self) -> usize;
+    /// Some inputs of a panel, which may be written to the scratch memory.
+    fn part<'a>(
+        &'a self,
+        panel: Panel,
+        inputs: Range<usize>,
+        scratch: &'a mut Scratch,
+    ) -> &'a [f32];
+
+    /// Where some inputs of a panel lie in memory that is read once, and their bytes.
+    fn ahead(&self, _panel: Panel, _inputs: Range<usize>) -> (*const u8, usize) {
+        (std::ptr::null(), 0)
+    }
+}
 
 /// Weights that can be written panel by panel.
 pub trait PanelSource: Send + Sync {

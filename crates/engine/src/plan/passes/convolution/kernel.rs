@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
-use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise};
-use coremill_tensor::kernels::matmul::{
-    Epilogue, IndirectionTable, Matrix, MatrixMut, PackedWeights, Residual, Rounding, convolve,
-};
+use coremill_tensor::kernels::matmul::{IndirectionTable, MatrixMut, PackedWeights, convolve};
 
+use super::super::super::derived::Derived;
 use super::super::super::kernel::{Cost, Kernel, Machine};
-use super::super::super::known::Source;
+use super::super::Work;
+use super::super::linear::bias;
 use super::Convolution;
+use super::finish::Finish;
 use super::transposed::Transposed;
 use crate::array::View;
 use crate::error::Result;
@@ -23,24 +23,38 @@ impl Kernels {
     /// The kernel of a convolution whose tensors have their channels last.
     pub(in super::super) fn make(
         &mut self,
-        source: &Source,
-        machine: &Machine,
+        work: &Work<'_>,
         convolution: Convolution,
     ) -> Result<Box<dyn Kernel>> {
+        let bias = match &convolution.bias_of {
+            Some(known) => bias(work, known)?,
+            None => {
+                let bias = convolution.bias.clone();
+                Derived::fixed(bias.filter(|bias| bias.iter().any(|&bias| bias != 0.0)))
+            }
+        };
         let finish = Finish {
-            bias: convolution.bias.clone().filter(|bias| bias.iter().any(|&bias| bias != 0.0)),
+            bias,
             activation: convolution.activation,
             residual: convolution.residual,
             rounding: convolution.rounding,
             label: convolution.label.clone(),
             cost: cost(&convolution),
         };
+        // What is made of the weights, by them and all else that there is to know.
+        let of = [&convolution.weight];
+        let described = convolution.clone();
         if convolution.transposed {
-            let weights = convolution.packed_transposed(source, machine)?;
+            let weights =
+                work.source.derived(work.machine, &of, move |source, machine, known| {
+                    described.packed_transposed(source, machine, &known[0])
+                })?;
             return Ok(Box::new(Transposed::new(&convolution, weights, finish)));
         }
         if let Some(extents) = depthwise(&convolution) {
-            let weights = convolution.packed_depthwise(source)?;
+            let weights = work.source.derived(work.machine, &of, move |source, _, known| {
+                described.packed_depthwise(source, &known[0])
+            })?;
             return Ok(Box::new(Channelwise { extents, weights, finish }));
         }
         let window = convolution.window(convolution.kernel_groups());
@@ -53,7 +67,9 @@ impl Kernels {
                 table
             }
         };
-        let weights = convolution.packed(source, machine)?;
+        let weights = work.source.derived(work.machine, &of, move |source, machine, known| {
+            described.packed(source, machine, &known[0])
+        })?;
         Ok(Box::new(Direct { table, weights, outputs: convolution.outputs, finish }))
     }
 }
@@ -98,42 +114,10 @@ fn cost(convolution: &Convolution) -> Cost {
     }
 }
 
-/// What a convolution does to its sums.
-pub(super) struct Finish {
-    bias: Option<Vec<f32>>,
-    activation: Activation,
-    residual: Option<bool>,
-    rounding: Rounding,
-    pub(super) label: String,
-    pub(super) cost: Cost,
-}
-
-impl Finish {
-    pub(super) fn epilogue<'e>(
-        &'e self,
-        inputs: &[View<'e>],
-        outputs: usize,
-    ) -> Result<Epilogue<'e>> {
-        let residual = match self.residual {
-            Some(after_activation) => {
-                let rows = Matrix { elements: inputs[1].floats()?, stride: outputs };
-                Some(Residual { rows, after_activation })
-            }
-            None => None,
-        };
-        Ok(Epilogue {
-            bias: self.bias.as_deref(),
-            residual,
-            activation: self.activation,
-            rounding: self.rounding,
-        })
-    }
-}
-
 /// A product with what is under the window.
 struct Direct {
     table: Arc<IndirectionTable>,
-    weights: Arc<Vec<PackedWeights>>,
+    weights: Derived<Vec<PackedWeights>>,
     outputs: usize,
     finish: Finish,
 }
@@ -146,10 +130,11 @@ impl Kernel for Direct {
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
     ) -> Result<()> {
-        let epilogue = self.finish.epilogue(inputs, self.outputs)?;
+        let (weights, bias) = (self.weights.get(), self.finish.bias());
+        let epilogue = self.finish.epilogue(&bias, inputs, self.outputs)?;
         let output = MatrixMut { elements: outputs[0], stride: self.outputs };
         let input = inputs[0].floats()?;
-        convolve(&machine.pool, &self.table, input, &self.weights, output, &epilogue);
+        convolve(&machine.pool, &self.table, input, &weights, output, &epilogue);
         Ok(())
     }
 
@@ -165,7 +150,7 @@ impl Kernel for Direct {
 /// Each channel by itself.
 struct Channelwise {
     extents: Depthwise,
-    weights: Arc<Vec<f32>>,
+    weights: Derived<Vec<f32>>,
     finish: Finish,
 }
 
@@ -178,13 +163,14 @@ impl Kernel for Channelwise {
         _scratch: &mut [f32],
     ) -> Result<()> {
         let channels = self.extents.channels * self.extents.multiplier;
-        let epilogue = self.finish.epilogue(inputs, channels)?;
+        let (weights, bias) = (self.weights.get(), self.finish.bias());
+        let epilogue = self.finish.epilogue(&bias, inputs, channels)?;
         convolve_depthwise(
             machine.isa,
             &machine.pool,
             &self.extents,
             inputs[0].floats()?,
-            &self.weights,
+            &weights,
             &epilogue,
             outputs[0],
         );

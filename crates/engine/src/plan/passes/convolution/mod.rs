@@ -11,6 +11,7 @@
 //! [`absorb`] takes out of a region what a convolution can do by the way and describes each; the layout
 //! pass, which knows how tensors lie in memory, makes kernels of the descriptions.
 
+mod finish;
 mod kernel;
 mod tail;
 mod transposed;
@@ -37,6 +38,7 @@ use crate::ops::{conv, window};
 /// A convolution, or a transposed one, with constant weights, and what is done to its results.
 ///
 /// Spatial extents are those of three dimensions; the first ones of a convolution that has fewer are 1.
+#[derive(Clone)]
 pub(super) struct Convolution {
     /// Whether each element of the input is spread over the result, rather than gathered for it.
     pub(super) transposed: bool,
@@ -58,6 +60,8 @@ pub(super) struct Convolution {
     /// What the weights of each output are multiplied by.
     pub(super) scale: Option<Vec<f32>>,
     pub(super) bias: Option<Vec<f32>>,
+    /// The constant that the bias is, as long as nothing is added to it.
+    pub(super) bias_of: Option<Arc<Known>>,
     pub(super) activation: Activation,
     /// Whether the node's second input is added after the activation; none if it has only one.
     pub(super) residual: Option<bool>,
@@ -129,10 +133,14 @@ pub(super) fn recognise(
     if output.contains(&0) || input.contains(&0) {
         return None;
     }
-    let bias = match node.bound("bias") {
+    let bias_of = match node.bound("bias") {
         [] => None,
-        [bias] => Some(bias.constant()?.array(source).ok()?.as_floats()?.to_vec()),
+        [bias] => Some(Arc::clone(bias.constant()?)),
         _ => return None,
+    };
+    let bias = match &bias_of {
+        Some(known) => Some(known.elements(source).ok()?.as_floats()?.to_vec()),
+        None => None,
     };
     let outputs = output[1];
     if bias.as_ref().is_some_and(|bias| bias.len() != outputs) {
@@ -186,6 +194,7 @@ pub(super) fn recognise(
         weight: Arc::clone(weight),
         scale: None,
         bias,
+        bias_of,
         activation: Activation::None,
         residual: None,
         rounding: rounding(source, graph, node.outputs[0]),

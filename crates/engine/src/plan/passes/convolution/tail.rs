@@ -35,6 +35,9 @@ pub(super) fn absorb(
         }
         match step {
             Step::Affine { scale, shift } => {
+                if let Some(known) = convolution.bias_of.take() {
+                    source.note(&known);
+                }
                 convolution.multiply(&scale);
                 convolution.add(&shift);
             }

@@ -1,14 +1,13 @@
-use std::sync::Arc;
-
 use coremill_tensor::kernels::matmul::{
     Epilogue, Matrix, MatrixMut, PackedWeights, Rounding, multiply,
 };
 use coremill_tensor::kernels::{Activation, activate};
 use coremill_tensor::{DType, Isa};
 
+use super::super::super::derived::Derived;
 use super::super::super::kernel::{Cost, Kernel, Machine};
 use super::Convolution;
-use super::kernel::Finish;
+use super::finish::Finish;
 use crate::array::{View, round_floats};
 use crate::error::Result;
 
@@ -26,14 +25,14 @@ pub(super) struct Transposed {
     /// meet there.
     meetings: [Vec<Vec<(usize, usize)>>; 3],
     kernel: [usize; 3],
-    weights: Arc<Vec<PackedWeights>>,
+    weights: Derived<Vec<PackedWeights>>,
     finish: Finish,
 }
 
 impl Transposed {
     pub(super) fn new(
         convolution: &Convolution,
-        weights: Arc<Vec<PackedWeights>>,
+        weights: Derived<Vec<PackedWeights>>,
         finish: Finish,
     ) -> Transposed {
         let meetings = |axis: usize| {
@@ -143,14 +142,15 @@ impl Kernel for Transposed {
         let input = inputs[0].floats()?;
         let columns = self.taps * self.outputs / self.groups;
         let parts = scratch.chunks_exact_mut((self.pixels() * columns).max(1));
-        for (group, (weights, products)) in self.weights.iter().zip(parts).enumerate() {
+        let (weights, bias) = (self.weights.get(), self.finish.bias());
+        for (group, (weights, products)) in weights.iter().zip(parts).enumerate() {
             let start = group * self.channels / self.groups;
             let left = Matrix { elements: &input[start..], stride: self.channels };
             let products = MatrixMut { elements: products, stride: columns };
             let plain = Epilogue::default();
             multiply(&machine.pool, self.pixels(), left, weights, products, &plain);
         }
-        let epilogue = self.finish.epilogue(inputs, self.outputs)?;
+        let epilogue = self.finish.epilogue(&bias, inputs, self.outputs)?;
         let products = &*scratch;
         let lines = outputs[0].chunks_exact_mut(self.output[2] * self.outputs);
         machine.share(lines, |index, line| {

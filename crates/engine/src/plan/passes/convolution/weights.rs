@@ -9,7 +9,7 @@ use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precis
 use coremill_tensor::{Buffer, DType};
 
 use super::super::super::kernel::Machine;
-use super::super::super::known::Source;
+use super::super::super::known::{Known, Source};
 use super::Convolution;
 use crate::error::Result;
 
@@ -63,8 +63,8 @@ impl Convolution {
     }
 
     /// The weights as floats, multiplied.
-    fn floats(&self, source: &Source) -> Result<Vec<f32>> {
-        let array = self.weight.array(source)?;
+    fn floats(&self, source: &Source, weight: &Known) -> Result<Vec<f32>> {
+        let array = weight.elements(source)?;
         let mut floats = array.as_floats().unwrap_or_default().to_vec();
         if let Some(scale) = &self.scale
             && !floats.is_empty()
@@ -95,20 +95,21 @@ impl Convolution {
         &self,
         source: &Source,
         machine: &Machine,
+        weight: &Known,
     ) -> Result<Arc<Vec<PackedWeights>>> {
-        source.made(&self.weight, self.form("convolution"), || {
+        source.made(weight, self.form("convolution"), || {
             let (groups, joined, taps) = (self.kernel_groups(), self.joined(), self.taps());
             if self.scale.is_none() && groups == 1 && joined == 1 {
                 let (inputs, outputs) = (self.channels * taps, self.outputs);
                 let order =
                     if taps == 1 { Order::OutputsFirst } else { Order::ChannelsFirst { taps } };
-                let packed = source.packed(machine, &self.weight, inputs, outputs, order)?;
-                return Ok(vec![PackedWeights::clone(&packed)]);
+                let matrix = source.matrix(machine, weight, inputs, outputs, order)?;
+                return Ok(vec![matrix.packed(machine).clone()]);
             }
             let (data, dtype) = if self.scale.is_none() && joined == 1 {
-                source.stored(&self.weight)?
+                source.stored(weight)?
             } else {
-                (to_buffer(&self.join(&self.floats(source)?)), DType::Fp32)
+                (to_buffer(&self.join(&self.floats(source, weight)?)), DType::Fp32)
             };
             let (inputs, outputs) = (self.channels / groups * taps, self.outputs / groups);
             let bytes = inputs * outputs * if dtype == DType::Fp32 { 4 } else { 2 };
@@ -141,10 +142,14 @@ impl Convolution {
     }
 
     /// Weights of a convolution of each channel by itself.
-    pub(super) fn packed_depthwise(&self, source: &Source) -> Result<Arc<Vec<f32>>> {
-        source.made(&self.weight, self.form("depthwise"), || {
+    pub(super) fn packed_depthwise(
+        &self,
+        source: &Source,
+        weight: &Known,
+    ) -> Result<Arc<Vec<f32>>> {
+        source.made(weight, self.form("depthwise"), || {
             let kernel = [self.kernel[1], self.kernel[2]];
-            Ok(pack_depthwise_weights(&self.floats(source)?, kernel))
+            Ok(pack_depthwise_weights(&self.floats(source, weight)?, kernel))
         })
     }
 
@@ -154,11 +159,12 @@ impl Convolution {
         &self,
         source: &Source,
         machine: &Machine,
+        weight: &Known,
     ) -> Result<Arc<Vec<PackedWeights>>> {
-        source.made(&self.weight, self.form("transposed"), || {
+        source.made(weight, self.form("transposed"), || {
             let (inputs, outputs, taps) =
                 (self.channels / self.groups, self.outputs / self.groups, self.taps());
-            let floats = self.floats(source)?;
+            let floats = self.floats(source, weight)?;
             let mut tapwise = vec![0.0; floats.len()];
             for (index, weights) in floats.chunks_exact(taps).enumerate() {
                 let (input, output) = (index / outputs, index % outputs);
@@ -170,7 +176,7 @@ impl Convolution {
             let columns = outputs * taps;
             let bytes = inputs * columns * 4;
             let precision =
-                if self.weight.dtype == DType::Fp16 { Precision::F16 } else { Precision::F32 };
+                if weight.dtype == DType::Fp16 { Precision::F16 } else { Precision::F32 };
             let precision = if self.scale.is_some() { Precision::F32 } else { precision };
             let pack = |group: usize| {
                 let data = data.slice(group * bytes..(group + 1) * bytes).unwrap_or(data.clone());

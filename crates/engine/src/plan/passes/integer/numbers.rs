@@ -85,6 +85,7 @@ impl Bounds {
 
 /// The integers of a constant matrix, those of each output with one scale and zero point; none if they are not.
 pub(super) fn integers(work: &Work<'_>, known: &Known, order: Order) -> Option<Integers> {
+    work.source.note(known);
     let along_rows = order != Order::InputsFirst;
     let integers = work.source.weights(known)?.integers(along_rows)?;
     integers.scales.iter().all(|scale| scale.is_finite()).then_some(integers)

@@ -71,6 +71,7 @@ impl Product {
             }
             let weight = Arc::clone(&convolution.weight);
             let integers = integers(work, &weight, Order::OutputsFirst)?;
+            convolution.bias_of.iter().for_each(|known| source.note(known));
             let bias = convolution.bias.clone();
             let bias = bias.unwrap_or_else(|| vec![0.0; convolution.outputs]);
             let (left, shape) = (Source::Pixels(x), Shape::Window(Box::new(convolution)));

@@ -121,7 +121,7 @@ fn write(layout: &mut Layout<'_, '_>, draft: &mut Draft, node: Node, rule: Rule)
                 *operand = layout.last(draft, op, operand, rank)?;
             }
             let work = &*layout.work;
-            let kernel = layout.kernels.make(work.source, work.machine, convolution)?;
+            let kernel = layout.kernels.make(work, convolution)?;
             let outputs = vec![layout.twin_to_write(output, op)];
             draft.nodes.push(Node { op, kind: NodeKind::Kernel(kernel), inputs, outputs });
         }

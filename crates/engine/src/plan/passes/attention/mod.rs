@@ -12,15 +12,17 @@
 //!
 //! In faithful mode only `scaled_dot_product_attention` of fp16 does: the others round in between.
 
+mod grown;
+
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use coremill_tensor::kernels::math::round_to_fp16;
 use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, Rounding, attend};
 
+use self::grown::{Grown, Joining, may_join};
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
 use super::super::kernel::{Cost, Kernel, Machine};
 use super::super::known::{Known, Source};
-use super::grown::{Grown, Joining, may_join};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::strided::{Strided, seen, strided};

@@ -10,13 +10,13 @@
 use coremill_mil::ops::OpKind;
 use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, attend};
 
-use super::super::graph::{Graph, Operand, SlotId};
-use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::Source;
-use super::Editor;
-use super::attention::{Attention, four_axes};
-use super::parameters::parameters;
-use super::strided::{Strided, strided};
+use super::super::super::graph::{Graph, Operand, SlotId};
+use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::known::Source;
+use super::super::Editor;
+use super::super::parameters::parameters;
+use super::super::strided::{Strided, strided};
+use super::{Attention, four_axes};
 use crate::array::View;
 use crate::error::{Result, fail};
 

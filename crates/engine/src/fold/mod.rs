@@ -1,0 +1,77 @@
+//! What operations on constants give, as compilers state it.
+
+mod moved;
+
+use coremill_mil::infer::{Folded, Outcome};
+use coremill_mil::ir::{Constant, Function, Op, TensorType};
+use coremill_tensor::Buffer;
+
+use self::moved::moved;
+use crate::array::Array;
+use crate::error::Result;
+use crate::evaluate::evaluate;
+
+/// How many elements constants may have for an operation on them to be computed when a program is compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// Of each operand.
+    pub operands: u64,
+    /// Of each result that is larger than the operands.
+    pub results: u64,
+}
+
+/// The constants that an operation gives: those that inference knows, or what comes of constants that are small
+/// enough. What only moves elements is moved when they are written.
+pub fn fold(
+    function: &Function,
+    op: &Op,
+    outcomes: &[Outcome],
+    most: Most,
+) -> Result<Option<Vec<Constant>>> {
+    let Some(kind) = op.kind() else { return Ok(None) };
+    if outcomes.is_empty() || kind.is_constexpr() || kind.is_random() || !op.blocks.is_empty() {
+        return Ok(None);
+    }
+    let known = |outcome: &Outcome| outcome.value.as_deref().and_then(Folded::to_constant);
+    if let Some(constants) = outcomes.iter().map(known).collect() {
+        return Ok(Some(constants));
+    }
+    let mut arguments = Vec::with_capacity(op.inputs.len());
+    let mut largest = most.results;
+    for input in &op.inputs {
+        let constants = input.bindings.iter().map(|binding| function.bound_constant(binding));
+        let Some(constants) = constants.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        for constant in &constants {
+            let elements = constant.tensor_type().and_then(TensorType::element_count).unwrap_or(0);
+            if elements > most.operands {
+                return Ok(None);
+            }
+            largest = largest.max(elements);
+        }
+        arguments.push((input.name.as_ref(), constants));
+    }
+    let mut dtypes = Vec::with_capacity(outcomes.len());
+    for outcome in outcomes {
+        let ty = outcome.ty.as_tensor();
+        match ty.and_then(|ty| Some((ty.dtype, ty.element_count()?))) {
+            Some((dtype, elements)) if elements <= largest => dtypes.push(dtype),
+            _ => return Ok(None),
+        }
+    }
+    if let Some(constants) = moved(function, op, outcomes) {
+        return Ok(Some(constants));
+    }
+    let mut arrays = Vec::with_capacity(arguments.len());
+    for (name, constants) in arguments {
+        let converted = constants.into_iter().map(Array::from_constant);
+        arrays.push((name, converted.collect::<Result<Vec<_>>>()?));
+    }
+    let arrays: Vec<_> = arrays.iter().map(|(name, all)| (*name, all.as_slice())).collect();
+    let results = evaluate(kind, function.opset, &arrays, &dtypes)?;
+    Ok(results.iter().map(constant_of).collect())
+}
+
+fn constant_of(array: &Array) -> Option<Constant> {
+    let shape: Vec<_> = array.shape().iter().map(|&extent| extent as u64).collect();
+    Some(Constant::by_size(array.dtype(), &shape, Buffer::from(array.to_bytes()?)))
+}

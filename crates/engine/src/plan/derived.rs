@@ -1,0 +1,219 @@
+//! What kernels hold of constants, made again when these get other elements.
+//!
+//! A plan may take over new constants as long as nothing about it was decided by the old ones. What a kernel computes of a
+//! constant, packed weights for instance, it holds as [`Derived`]; elements that are looked at in any other way while a plan
+//! is made are noted ([`Source::note`]), and plans that looked are made anew.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use coremill_mil::ir::{Binding, Function, Op, OpId, ValueId};
+
+use super::graph::{NodeKind, Operand, Region};
+use super::kernel::Machine;
+use super::known::{Known, Source};
+use super::{Plan, PlanKey};
+use crate::error::Result;
+
+/// Something that a kernel holds and that is computed of constants alone.
+pub(crate) struct Derived<T>(Arc<Made<T>>);
+
+struct Made<T> {
+    of: Vec<Origin>,
+    make: Make<T>,
+    now: RwLock<Arc<T>>,
+}
+
+type Make<T> = Box<dyn Fn(&Source, &Machine, &[Arc<Known>]) -> Result<Arc<T>> + Send + Sync>;
+
+/// A constant that something is made of.
+enum Origin {
+    Value(ValueId),
+    /// A literal, or what a pass made.
+    Fixed(Arc<Known>),
+}
+
+/// What can be made again.
+trait Remake: Send + Sync {
+    fn is_of(&self, changed: &Changed) -> bool;
+
+    fn remake(&self, source: &Source, machine: &Machine) -> Result<()>;
+}
+
+/// What was made and what was looked at while plans were made.
+#[derive(Default)]
+pub(crate) struct Uses {
+    derived: Mutex<Vec<Weak<dyn Remake>>>,
+    looked: Mutex<HashSet<ValueId>>,
+}
+
+/// By [`ValueId::index`], which constants have other elements than before.
+pub(super) struct Changed(Vec<bool>);
+
+impl<T> Derived<T> {
+    /// What is there now.
+    pub(crate) fn get(&self) -> Arc<T> {
+        Arc::clone(&self.0.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T: Send + Sync + 'static> Derived<T> {
+    /// What depends on no constant of the program.
+    pub(crate) fn fixed(value: T) -> Derived<T> {
+        let now = Arc::new(value);
+        let kept = Arc::clone(&now);
+        let make: Make<T> = Box::new(move |_, _, _| Ok(Arc::clone(&kept)));
+        Derived(Arc::new(Made { of: Vec::new(), make, now: RwLock::new(now) }))
+    }
+}
+
+impl<T: Send + Sync> Remake for Made<T> {
+    fn is_of(&self, changed: &Changed) -> bool {
+        self.of.iter().any(|origin| matches!(origin, Origin::Value(value) if changed.has(*value)))
+    }
+
+    fn remake(&self, source: &Source, machine: &Machine) -> Result<()> {
+        let known = self.of.iter().map(|origin| match origin {
+            Origin::Value(value) => source.known(*value),
+            Origin::Fixed(known) => Ok(Arc::clone(known)),
+        });
+        let made = (self.make)(source, machine, &known.collect::<Result<Vec<_>>>()?)?;
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = made;
+        Ok(())
+    }
+}
+
+impl Changed {
+    /// What operations that were changed give, and what depends on it.
+    fn of(source: &Source, function: &Function, ops: &[OpId]) -> Changed {
+        let mut changed = vec![false; function.value_count()];
+        let given = ops.iter().flat_map(|&op| &function.op(op).outputs);
+        given.for_each(|output| changed[output.index()] = true);
+        // Definitions come before uses.
+        for (_, op) in function.all_ops() {
+            let reads = op.all_bindings().any(
+                |(_, binding)| matches!(binding, Binding::Value(value) if changed[value.index()]),
+            );
+            if reads {
+                let constant = op.outputs.iter().filter(|&&output| source.is_constant(output));
+                constant.for_each(|output| changed[output.index()] = true);
+            }
+        }
+        Changed(changed)
+    }
+
+    /// Whether a value is one of them.
+    pub(super) fn has(&self, value: ValueId) -> bool {
+        self.0.get(value.index()) == Some(&true)
+    }
+}
+
+impl Source {
+    /// Has something made of constants now, and again whenever they change.
+    pub(crate) fn derived<T: Send + Sync + 'static>(
+        &self,
+        machine: &Machine,
+        of: &[&Arc<Known>],
+        make: impl Fn(&Source, &Machine, &[Arc<Known>]) -> Result<Arc<T>> + Send + Sync + 'static,
+    ) -> Result<Derived<T>> {
+        let known: Vec<_> = of.iter().map(|&known| Arc::clone(known)).collect();
+        let now = RwLock::new(make(self, machine, &known)?);
+        let of = known.into_iter().map(|known| match known.value {
+            Some(value) => Origin::Value(value),
+            None => Origin::Fixed(known),
+        });
+        let made = Arc::new(Made { of: of.collect(), make: Box::new(make), now });
+        let remake: Arc<dyn Remake> = Arc::<Made<T>>::clone(&made);
+        let mut all = self.uses.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of plans that are gone go, too, before there is no more room.
+        if all.len() == all.capacity() {
+            all.retain(|one| one.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&remake));
+        Ok(Derived(made))
+    }
+
+    /// Notes that a plan depends on the elements of a constant otherwise than through what is derived of them.
+    pub(crate) fn note(&self, known: &Known) {
+        if let Some(value) = known.value {
+            self.uses.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(value);
+        }
+    }
+
+    /// Takes operations that state other constants of the same types, and has plans follow: those that nobody runs at
+    /// the moment keep all that is not made of these constants, the others are let go.
+    pub(crate) fn restate(
+        &mut self,
+        machine: &Machine,
+        ops: Vec<(OpId, Op)>,
+        plans: Vec<(PlanKey, Arc<Plan>)>,
+    ) -> Vec<(PlanKey, Plan)> {
+        let ids: Vec<_> = ops.iter().map(|(id, _)| *id).collect();
+        for (id, op) in ops {
+            *self.function.op_mut(id) = op;
+        }
+        let changed = Changed::of(self, &self.function, &ids);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).forget(|it| changed.has(*it));
+        self.packed.forget(|value| changed.has(value));
+        let looked = self.uses.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_decided = looked.iter().any(|&value| changed.has(value));
+        drop(looked);
+        if is_decided {
+            return self.without_plans();
+        }
+        let mut kept: Vec<_> = plans
+            .into_iter()
+            .filter_map(|(key, plan)| Some((key, Arc::into_inner(plan)?)))
+            .collect();
+        // Whoever plans anew learns what is wrong.
+        match self.follow(machine, &mut kept, &changed) {
+            Ok(()) => kept,
+            Err(_) => self.without_plans(),
+        }
+    }
+
+    fn follow(
+        &self,
+        machine: &Machine,
+        plans: &mut [(PlanKey, Plan)],
+        changed: &Changed,
+    ) -> Result<()> {
+        for (_, plan) in plans {
+            self.replace(&mut plan.graph.body, changed)?;
+        }
+        let derived = self.uses.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let derived: Vec<_> = derived.iter().filter_map(Weak::upgrade).collect();
+        let mut affected = derived.iter().filter(|one| one.is_of(changed));
+        affected.try_for_each(|one| one.remake(self, machine))
+    }
+
+    fn without_plans(&mut self) -> Vec<(PlanKey, Plan)> {
+        self.uses = Uses::default();
+        Vec::new()
+    }
+
+    /// Has the nodes of a region read constants as they are now.
+    fn replace(&self, region: &mut Region, changed: &Changed) -> Result<()> {
+        let anew = |operand: &mut Operand| -> Result<()> {
+            if let Operand::Constant(known) = operand
+                && let Some(value) = known.value
+                && changed.has(value)
+            {
+                let now = self.known(value)?;
+                if known.expanded().is_some() {
+                    now.expand(self)?;
+                }
+                *known = now;
+            }
+            Ok(())
+        };
+        region.outputs.iter_mut().try_for_each(anew)?;
+        for node in &mut region.nodes {
+            node.inputs.iter_mut().try_for_each(anew)?;
+            if let NodeKind::Cond(regions) | NodeKind::Loop(regions) = &mut node.kind {
+                regions.iter_mut().try_for_each(|region| self.replace(region, changed))?;
+            }
+        }
+        Ok(())
+    }
+}

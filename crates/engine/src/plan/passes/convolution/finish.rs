@@ -1,0 +1,47 @@
+use std::sync::Arc;
+
+use coremill_tensor::kernels::Activation;
+use coremill_tensor::kernels::matmul::{Epilogue, Matrix, Residual, Rounding};
+
+use super::super::super::kernel::Cost;
+use super::super::linear::Bias;
+use crate::array::View;
+use crate::error::Result;
+
+/// What a convolution does to its sums.
+pub(super) struct Finish {
+    pub(super) bias: Bias,
+    pub(super) activation: Activation,
+    pub(super) residual: Option<bool>,
+    pub(super) rounding: Rounding,
+    pub(super) label: String,
+    pub(super) cost: Cost,
+}
+
+impl Finish {
+    /// What is added to each channel now.
+    pub(super) fn bias(&self) -> Arc<Option<Vec<f32>>> {
+        self.bias.get()
+    }
+
+    pub(super) fn epilogue<'e>(
+        &self,
+        bias: &'e Option<Vec<f32>>,
+        inputs: &[View<'e>],
+        outputs: usize,
+    ) -> Result<Epilogue<'e>> {
+        let residual = match self.residual {
+            Some(after_activation) => {
+                let rows = Matrix { elements: inputs[1].floats()?, stride: outputs };
+                Some(Residual { rows, after_activation })
+            }
+            None => None,
+        };
+        Ok(Epilogue {
+            bias: bias.as_deref(),
+            residual,
+            activation: self.activation,
+            rounding: self.rounding,
+        })
+    }
+}
