@@ -28,13 +28,14 @@ impl Graph {
         otherwise: impl FnOnce() -> Vec<Tensor<'g>>,
     ) -> Vec<Tensor<'g>> {
         let location = Location::caller();
+        let owned = self.owns(predicate, "`cond`: the predicate", location);
         self.open_block(&[]);
         let first = then();
         let then_block = self.close_block(&first);
         self.open_block(&[]);
         let second = otherwise();
         let else_block = self.close_block(&second);
-        let sound = first.iter().chain(&second).chain([&predicate]).all(|tensor| tensor.is_valid());
+        let sound = owned && self.given(first.iter().chain(&second));
         let nothing = || vec![self.nothing(); first.len()];
         if first.len() != second.len() {
             let (then, otherwise) = (first.len(), second.len());
@@ -74,7 +75,10 @@ impl Graph {
         let location = Location::caller();
         let nothing = || vec![self.nothing(); variables.len()];
         let mut inputs = Vec::with_capacity(variables.len());
-        for variable in variables {
+        for (at, &variable) in variables.iter().enumerate() {
+            if !self.owns(variable, &format!("`while_loop`: variable {at}"), location) {
+                return nothing();
+            }
             let ty = variable.value.and_then(|value| self.type_of(value));
             let Some(ty) = ty else { return nothing() };
             inputs.push(("variable".to_owned(), Type::Tensor(ty).erased()));
@@ -95,13 +99,17 @@ impl Graph {
             self.note(message, None, location);
             return nothing();
         }
-        let sound = next.iter().chain([&goes_on]).all(|tensor| tensor.is_valid());
-        if !sound {
+        if !self.given(next.iter().chain([&goes_on])) {
             return nothing();
         }
         let bound = variables.iter().filter_map(|variable| variable.value.map(Binding::Value));
         let op = Op::new(OpKind::WhileLoop).with_list("loop_vars", bound.collect());
         let given = self.append_with_blocks(op, vec![condition_block, body_block], location);
         if given.is_empty() { nothing() } else { given }
+    }
+
+    /// Whether what blocks gave are sound values of this graph; what is not was reported as they were closed.
+    fn given<'a, 'g: 'a>(&self, mut values: impl Iterator<Item = &'a Tensor<'g>>) -> bool {
+        values.all(|tensor| tensor.is_valid() && tensor.is_of(self))
     }
 }

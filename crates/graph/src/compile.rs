@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result, fail};
 use crate::forms;
 use crate::graph::{Inner, ParamSlot};
 use crate::params::{Param, Params};
+use crate::places::{Places, Watched};
 use crate::weights::{Allowed, Form};
 use crate::{Opset, Precision};
 
@@ -68,24 +69,23 @@ impl CompileOptions {
     }
 }
 
-/// The model that functions and their parameters make.
+/// The model that functions and their parameters make, and where the parameters are in it.
 pub(crate) fn compile(
     functions: &[Inner],
     params: &Params,
     options: &CompileOptions,
-) -> Result<Model> {
+) -> Result<(Model, Places)> {
     check_names(options)?;
     let mut program = Program::default();
+    let mut watched = Watched::default();
     for inner in functions {
-        let function = optimised(inner, params, options)?;
-        if program.function(&function.name).is_some() {
-            fail!(Graph, "two functions are named `{}`", function.name);
-        }
-        program.functions.push(function);
+        program.functions.push(optimised(inner, params, options, &mut watched)?);
     }
-    model::describe(program).map_err(|error| {
+    let places = watched.release(&mut program);
+    let model = model::describe(program).map_err(|error| {
         Error::new(ErrorKind::Graph, error.message.clone()).hint(error.hint.clone())
-    })
+    })?;
+    Ok((model, places))
 }
 
 /// Refuses names of operations and passes that do not exist: they would change nothing.
@@ -103,7 +103,12 @@ fn check_names(options: &CompileOptions) -> Result<()> {
     Ok(())
 }
 
-fn optimised(inner: &Inner, params: &Params, options: &CompileOptions) -> Result<Function> {
+fn optimised(
+    inner: &Inner,
+    params: &Params,
+    options: &CompileOptions,
+    watched: &mut Watched,
+) -> Result<Function> {
     let mut function = inner.function.clone();
     for slot in &inner.params {
         let Some(param) = params.get(&slot.name) else {
@@ -112,15 +117,18 @@ fn optimised(inner: &Inner, params: &Params, options: &CompileOptions) -> Result
             let names: Vec<_> =
                 missing.iter().take(5).map(|slot| format!("`{}`", slot.name)).collect();
             let more = if missing.len() > 5 { ", ..." } else { "" };
-            let count = missing.len();
+            let count = match missing.len() {
+                1 => "1 parameter is".to_owned(),
+                count => format!("{count} parameters are"),
+            };
             let error = Error::new(
                 ErrorKind::Parameter,
-                format!("{count} parameters are not set: {}{more}", names.join(", ")),
+                format!("{count} not set: {}{more}", names.join(", ")),
             );
             return Err(error.hint("set them with `set_param`, or load a file of weights"));
         };
         check_shape(slot, param)?;
-        bind(&mut function, slot, param, options)?;
+        bind(&mut function, slot, param, options, watched)?;
     }
     fold_constants(&mut function);
     let mut draft = Draft::new(function).map_err(fault)?;
@@ -200,18 +208,22 @@ fn bind(
     slot: &ParamSlot,
     param: &Param,
     options: &CompileOptions,
+    watched: &mut Watched,
 ) -> Result<()> {
     let allowed =
         Allowed { wide: options.precision == Precision::Fp32, rounded: options.requantize };
     let form = param.scheme().and_then(|scheme| Form::of(scheme, param.bytes(), allowed));
     if let Some(form) = form.filter(|_| function.opset >= Opset::Ios18 && !slot.shape.is_empty()) {
+        watched.spoil(&slot.name);
         forms::state(function, slot, &form);
         return Ok(());
     }
-    let constant = Constant::by_size(DType::Fp32, &slot.shape, param.to_fp32()?);
+    let floats = watched.floats(&slot.name, param)?;
+    let constant = Constant::by_size(DType::Fp32, &slot.shape, floats);
     // Few elements are looked at again and again.
     let constant = match constant.data {
         ConstantData::Bytes(bytes) => {
+            watched.spoil(&slot.name);
             let mut copy = vec![0; bytes.len()];
             if let Err(error) = bytes.read_at(0, &mut copy) {
                 fail!(File, "parameter `{}` cannot be read: {error}", slot.name);

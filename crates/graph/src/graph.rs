@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 
-use coremill_engine::{Array, evaluate};
-use coremill_mil::infer::{Analysis, Folded, Outcome, Refusal};
+use coremill_engine::{Array, Most, fold};
+use coremill_mil::infer::{Analysis, Outcome, Refusal};
 use coremill_mil::ir::{
     Binding, BlockId, Constant, ConstantData, Definition, Dim, Function, Op, OpId, Opset,
     TensorType, Type, ValueId, Weight,
@@ -172,14 +172,22 @@ impl Graph {
             .collect();
         let Some(bounds) = bounds else {
             let message = format!(
-                "input `{name}` has extents {ranges:?}; accepted are 1 and more, the smaller first"
+                "input `{name}` has extents {}; accepted are 1 to 2^31 - 1{}",
+                shown_ranges(ranges),
+                if ranges.iter().any(|(low, high)| low > high) {
+                    ", the smaller first"
+                } else {
+                    ""
+                }
             );
             return self.mistake(message, None, location);
         };
         let largest: Vec<i64> = ranges.iter().map(|&(_, high)| high).collect();
         if extents(&largest).is_none() {
-            let message =
-                format!("input `{name}` has extents {ranges:?}, too many elements to address");
+            let message = format!(
+                "input `{name}` has extents {}, too many elements to address",
+                shown_ranges(ranges)
+            );
             return self.mistake(message, None, location);
         }
         if !self.take(name, "input", location) {
@@ -294,7 +302,9 @@ impl Graph {
             let message = format!("output `{name}` is declared inside a branch or a loop");
             return self.note(message, Some("return the value from the block".into()), location);
         }
-        if !tensor.is_valid() || !self.take(name, "output", location) {
+        if !self.owns(tensor, &format!("output `{name}`"), location)
+            || !self.take(name, "output", location)
+        {
             return;
         }
         match tensor.dtype() {
@@ -484,6 +494,26 @@ impl Graph {
         true
     }
 
+    /// Whether a tensor without mistakes is a value of this graph that can be used here; a mistake if it is another's.
+    pub(crate) fn owns(
+        &self,
+        tensor: Tensor<'_>,
+        what: &str,
+        location: &'static Location<'static>,
+    ) -> bool {
+        let Some(value) = tensor.value else { return false };
+        let (message, hint) = if !tensor.is_of(self) {
+            (format!("{what} is a tensor of another graph"), "build both in one graph")
+        } else if !self.state.borrow().reaches(value) {
+            let message = format!("{what} is a value of a branch or a loop that has ended");
+            (message, "return the value from the block that computes it")
+        } else {
+            return true;
+        };
+        self.note(message, Some(hint.into()), location);
+        false
+    }
+
     /// The inferred type of a value.
     pub(crate) fn type_of(&self, value: ValueId) -> Option<TensorType> {
         let inner = self.state.borrow();
@@ -614,7 +644,9 @@ impl Inner {
         let outcomes = self.analysis.infer_op(&self.function, &op);
         let outcomes = outcomes.map_err(|refusals| refused(&op, &refusals))?;
         let kind = op.kind().expect("the graph appends operations of the table");
-        if folds && let Some(constants) = self.fold(kind, &op, &outcomes) {
+        let most = Most { operands: MAX_FOLDED_ELEMENTS, results: MAX_FOLDED_ELEMENTS };
+        // What cannot be computed now is computed by the program.
+        if folds && let Ok(Some(constants)) = fold(&self.function, &op, &outcomes, most) {
             let label = self.label(kind);
             return Ok(constants
                 .into_iter()
@@ -627,48 +659,6 @@ impl Inner {
         Ok(self.add(block, op, outcomes, &names))
     }
 
-    /// The constants that an operation gives, if it computes on constants alone.
-    fn fold(&self, kind: OpKind, op: &Op, outcomes: &[Outcome]) -> Option<Vec<Constant>> {
-        if outcomes.is_empty() || kind.is_constexpr() || kind.is_random() || !op.blocks.is_empty() {
-            return None;
-        }
-        let known = |outcome: &Outcome| outcome.value.as_deref().and_then(Folded::to_constant);
-        if let Some(constants) = outcomes.iter().map(known).collect() {
-            return Some(constants);
-        }
-        let mut arrays = Vec::with_capacity(op.inputs.len());
-        for input in &op.inputs {
-            let mut all = Vec::with_capacity(input.bindings.len());
-            for binding in &input.bindings {
-                let constant = self.function.bound_constant(binding)?;
-                let count = constant.tensor_type()?.element_count()?;
-                if constant.elements().is_none()
-                    && !matches!(constant.data, ConstantData::Strings(_))
-                {
-                    return None;
-                }
-                if count > MAX_FOLDED_ELEMENTS {
-                    return None;
-                }
-                all.push(Array::from_constant(constant).ok()?);
-            }
-            arrays.push((input.name.as_ref(), all));
-        }
-        let mut dtypes = Vec::with_capacity(outcomes.len());
-        for outcome in outcomes {
-            let ty = outcome.ty.as_tensor()?;
-            ty.element_count().filter(|&count| count <= MAX_FOLDED_ELEMENTS)?;
-            dtypes.push(ty.dtype);
-        }
-        let arrays: Vec<_> = arrays.iter().map(|(name, all)| (*name, all.as_slice())).collect();
-        let results = evaluate(kind, self.function.opset, &arrays, &dtypes).ok()?;
-        let constant = |array: &Array| {
-            let shape: Vec<_> = array.shape().iter().map(|&extent| extent as u64).collect();
-            Some(Constant::by_size(array.dtype(), &shape, Buffer::from(array.to_bytes()?)))
-        };
-        results.iter().map(constant).collect()
-    }
-
     /// Whether a value can be used in the block that is being filled.
     fn reaches(&self, value: ValueId) -> bool {
         let block = match self.function.value(value).definition {
@@ -677,6 +667,15 @@ impl Inner {
         };
         self.blocks.contains(&block)
     }
+}
+
+/// Extents as they were declared: those that vary as ranges.
+fn shown_ranges(ranges: &[(i64, i64)]) -> String {
+    let shown = ranges.iter().map(|&(low, high)| match low == high {
+        true => low.to_string(),
+        false => format!("{low}..={high}"),
+    });
+    format!("[{}]", shown.collect::<Vec<_>>().join(", "))
 }
 
 fn refused(op: &Op, refusals: &[Refusal]) -> (String, Option<String>) {
@@ -760,23 +759,12 @@ impl<'g> Call<'g> {
             Given::Constant(constant) => return Some(Binding::Literal(constant)),
             Given::Tensor(tensor) => tensor,
         };
-        let kind = self.kind.name();
-        if !std::ptr::eq(tensor.graph(), self.graph) {
-            self.fault(format!("`{kind}`: `{name}` is a tensor of another graph"), None);
-            return None;
-        }
-        let Some(value) = tensor.value else {
+        let what = format!("`{}`: `{name}`", self.kind.name());
+        if !self.graph.owns(tensor, &what, self.location) {
             self.sound = false;
             return None;
-        };
-        if !self.graph.state.borrow().reaches(value) {
-            let hint = "return the value from the block that computes it";
-            let message =
-                format!("`{kind}`: `{name}` is a value of a branch or a loop that has ended");
-            self.fault(message, Some(hint.into()));
-            return None;
         }
-        Some(Binding::Value(value))
+        tensor.value.map(Binding::Value)
     }
 
     fn fault(&mut self, message: String, hint: Option<String>) {

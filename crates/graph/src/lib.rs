@@ -39,6 +39,7 @@ mod machine;
 pub mod nn;
 pub mod ops;
 mod params;
+mod places;
 mod session;
 mod state;
 mod tensor;

@@ -105,6 +105,16 @@ impl Param {
         }
     }
 
+    /// The elements as they are stored, if that is as floats of 16 or 32 bits, or as `fp32`.
+    pub(crate) fn stored_floats(&self) -> Result<(Buffer, DType)> {
+        match &self.form {
+            Form::Elements(dtype @ (DType::Fp16 | DType::Bf16 | DType::Fp32), bytes) => {
+                Ok((bytes.clone(), *dtype))
+            }
+            _ => Ok((self.to_fp32()?, DType::Fp32)),
+        }
+    }
+
     /// The elements as `fp32`, computed when they are read.
     pub fn to_fp32(&self) -> Result<Buffer> {
         match &self.form {

@@ -1,9 +1,11 @@
 //! Devices, and models that are ready to run on them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use coremill_coreml::Plan;
 use coremill_engine::{Array, ElementsView, Outputs, Port};
+use coremill_mil::ir::{Definition, Type};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{RenderOptions, verify};
 use coremill_mil::{compiled, package};
@@ -16,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result, fail};
 use crate::graph::{Graph, Inner};
 use crate::machine::{Host, Machine, Methods, coreml};
 use crate::params::{Param, Params};
+use crate::places::{Change, Places};
 
 /// What floats are computed in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +84,9 @@ impl Session {
         if functions.is_empty() {
             fail!(Graph, "there is no graph to compile");
         }
-        let source = Form::Graphs(Source { functions, params: Params::new() });
+        check_shared(&functions)?;
+        let (params, places) = Default::default();
+        let source = Form::Graphs(Source { functions, params, places });
         let (model, loaded, before) = (None, None, None);
         Ok(Executable { session: self.clone(), form: source, model, loaded, before })
     }
@@ -92,7 +97,7 @@ impl Session {
         let (session, model) = (self.clone(), Some(model));
         let (loaded, before) = (None, None);
         let mut executable = Executable { session, form: Form::Model, model, loaded, before };
-        executable.prepare()?;
+        executable.loaded()?;
         Ok(executable)
     }
 
@@ -137,8 +142,10 @@ impl Session {
 
 /// A model for a device: its parameters are set by name, then its functions run.
 ///
-/// What is compiled is kept. After a parameter is set again, the next run makes the model and its plan anew; on the host it
-/// packs the weights that changed, no others, and states stay as they are.
+/// What is compiled is kept. On the host a parameter that is set again takes the place of the other at once: what was made
+/// of it, packed weights for instance, is made again, nothing else is. Where the compiler looked at its elements, to fold a
+/// norm into the convolution before it for instance, the next run compiles the graph anew. Core ML's devices compile the
+/// model again. States stay as they are.
 pub struct Executable {
     session: Session,
     form: Form,
@@ -161,6 +168,8 @@ enum Form {
 struct Source {
     functions: Vec<Inner>,
     params: Params,
+    /// Where they are in the model, once it is compiled.
+    places: Places,
 }
 
 impl Executable {
@@ -204,10 +213,35 @@ impl Executable {
             }
         }
         source.slot(name)?;
-        source.params.set(name, param);
+        let before = source.params.get(name).cloned();
+        source.params.set(name, param.clone());
+        if before.is_some_and(|before| self.change(name, &before, &param).is_some()) {
+            return Ok(());
+        }
         self.model = None;
         self.before = self.loaded.take().or(self.before.take());
         Ok(())
+    }
+
+    /// Puts a parameter in another's place in what is loaded; none if the model is to be made anew.
+    fn change(&mut self, name: &str, before: &Param, now: &Param) -> Option<()> {
+        let Form::Graphs(source) = &mut self.form else { return None };
+        let (model, loaded) = (self.model.as_mut()?, self.loaded.as_mut()?);
+        let changes = source.places.change(name, before, now)?;
+        let functions = &mut model.program.functions;
+        let named = |(function, value, constant): &Change| {
+            (functions[*function].name.clone(), *value, constant.clone())
+        };
+        if !loaded.restate(&changes.iter().map(named).collect::<Vec<_>>()) {
+            return None;
+        }
+        for (function, value, constant) in changes {
+            let function = &mut functions[function];
+            if let Definition::Output(op, _) = function.value(value).definition {
+                function.op_mut(op).attributes.insert("val", constant);
+            }
+        }
+        Some(())
     }
 
     /// Sets every parameter that the tensors have one for, and gives how many that are. Tensors of other
@@ -232,19 +266,22 @@ impl Executable {
         self.set_params(&params)
     }
 
-    /// Compiles and loads now what the first run would.
+    /// Does now what the first runs would: the model is compiled and loaded. On the host functions whose inputs have fixed
+    /// shapes are planned, too, and their weights packed, which a model that runs once is better off without.
     pub fn prepare(&mut self) -> Result<()> {
-        self.loaded().map(|_| ())
+        self.loaded()?.prepare()
     }
 
     /// The model as it is compiled.
     pub fn model(&mut self) -> Result<&Model> {
         if self.model.is_none() {
-            let Form::Graphs(source) = &self.form else {
+            let Form::Graphs(source) = &mut self.form else {
                 let error = Error::new(ErrorKind::Graph, "a program holds models, and is none");
                 return Err(error.hint("write the models out with `coremill extract`"));
             };
-            self.model = Some(compile(&source.functions, &source.params, &self.session.options)?);
+            let (model, places) =
+                compile(&source.functions, &source.params, &self.session.options)?;
+            (self.model, source.places) = (Some(model), places);
         }
         Ok(self.model.as_ref().expect("it was made above"))
     }
@@ -358,8 +395,9 @@ impl Executable {
         if self.loaded.is_none() {
             let Session { device, threads, cache, .. } = self.session.clone();
             self.model()?;
-            let before = self.before.take().and_then(|before| before.into_host());
+            let before = self.before.take();
             let verified = verified(self.model()?)?;
+            let before = before.and_then(|before| before.into_host());
             self.loaded = Some(match device.compute_units() {
                 None => Box::new(Host::load(&verified, threads, before)?),
                 Some(units) => coreml::load(&verified, units, cache.as_ref())?,
@@ -385,6 +423,43 @@ impl Source {
             }
         }
     }
+}
+
+/// Refuses functions of the same name, and parameters and states that have the same name and different shapes.
+fn check_shared(functions: &[Inner]) -> Result<()> {
+    let mut seen: HashMap<(&str, String), (String, &str)> = HashMap::new();
+    for function in functions {
+        let (own, function_name) = (&function.function, function.function.name.as_str());
+        let params = function.params.iter();
+        let params =
+            params.map(|slot| ("parameter", slot.name.clone(), format!("{:?}", slot.shape)));
+        let states = own.inputs().iter().filter_map(|&id| match &own.value(id).ty {
+            Type::State(held) => Some(("state", own.value(id).name.clone(), held.to_string())),
+            _ => None,
+        });
+        let all = [("function", function_name.to_owned(), String::new())];
+        for (what, name, shape) in all.into_iter().chain(params).chain(states) {
+            let Some((before, owner)) = seen.get(&(what, name.clone())) else {
+                seen.insert((what, name), (shape, function_name));
+                continue;
+            };
+            if what == "function" {
+                let error =
+                    Error::new(ErrorKind::Graph, format!("two functions are named `{name}`"));
+                return Err(error.hint("name them with `Graph::named`"));
+            }
+            if *before != shape {
+                let message = format!(
+                    "{what} `{name}` is {before} in function `{owner}` and {shape} in `{function_name}`"
+                );
+                let error = Error::new(ErrorKind::Graph, message);
+                return Err(
+                    error.hint("functions share what has the same name: rename one of them")
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 fn no_params() -> Error {

@@ -43,6 +43,10 @@ impl<'g> Tensor<'g> {
         self.graph
     }
 
+    pub(crate) fn is_of(self, graph: &Graph) -> bool {
+        std::ptr::eq(self.graph, graph)
+    }
+
     /// Whether no mistake was made on the way to it.
     pub fn is_valid(self) -> bool {
         self.value.is_some()
@@ -216,6 +220,11 @@ impl<'g> Tensor<'g> {
         stride[axis] = step;
         match range.start_bound() {
             Bound::Included(&at) => (begin[axis], begins[axis]) = (at, false),
+            // After the last place nothing is left.
+            Bound::Excluded(&-1) => {
+                let message = format!("nothing of axis {axis} lies after its last place");
+                return self.graph.mistake(message, None, Location::caller());
+            }
             Bound::Excluded(&at) => (begin[axis], begins[axis]) = (at.saturating_add(1), false),
             Bound::Unbounded => {}
         }
@@ -242,18 +251,44 @@ impl<'g> Tensor<'g> {
     /// One place along an axis, which goes: `x.at(0, 3)`. Negative places count from the end.
     #[track_caller]
     pub fn at(self, axis: i32, place: i32) -> Tensor<'g> {
+        let from_front = self.axis(axis);
+        let known = self.dims().get(from_front).and_then(Dim::known);
+        if let Some(extent) = known.and_then(|extent| i64::try_from(extent).ok())
+            && !(-extent..extent).contains(&i64::from(place))
+        {
+            let message =
+                format!("place {place} is out of range for axis {axis}, whose extent is {extent}");
+            return self.graph.mistake(message, None, Location::caller());
+        }
+        if self.is_valid() && from_front >= self.rank() {
+            return self.graph.nothing();
+        }
         let range = self.narrow(axis, place..=place);
-        range.squeeze(ops::Squeeze::new().axes([self.axis(axis)]))
+        range.squeeze(ops::Squeeze::new().axes([from_front]))
     }
 
     /// The elements repeated along axes of extent 1 until the shape is reached.
     #[track_caller]
     pub fn broadcast_to(self, shape: impl Into<Ints>) -> Tensor<'g> {
         let wanted = shape.into().values;
+        let own = self.dims();
+        let added = wanted.len().saturating_sub(own.len());
+        // An open extent is only known to fit when the model runs.
+        let fits = |(dim, &wanted): (&Dim, &i64)| {
+            dim.known().is_none_or(|extent| extent == 1 || i64::try_from(extent) == Ok(wanted))
+        };
+        let is_reached = own.len() <= wanted.len()
+            && wanted.iter().all(|&extent| extent > 0)
+            && own.iter().zip(&wanted[added..]).all(fits);
+        if self.is_valid() && !is_reached {
+            let message =
+                format!("a tensor of shape {} cannot be broadcast to {wanted:?}", shown(&own));
+            let hint = "aligned at the last dimension, dimensions must be equal or 1 before";
+            return self.graph.mistake(message, Some(hint.into()), Location::caller());
+        }
         let mut tensor = self;
-        let missing = wanted.len().saturating_sub(self.rank());
-        if missing > 0 {
-            tensor = tensor.expand_dims((0..missing).collect::<Vec<usize>>());
+        if added > 0 {
+            tensor = tensor.expand_dims((0..added).collect::<Vec<usize>>());
         }
         let dims = tensor.dims();
         let reps = dims.iter().zip(&wanted).map(|(dim, &wanted)| match dim.known() {

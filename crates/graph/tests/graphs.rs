@@ -1,9 +1,9 @@
 //! Graphs as callers build, compile, run and save them.
 
 use coremill_graph::nn::{
-    Attention, AttentionOptions, GatedDeltaNet, GroupNorm, Gru, Linear, LogMel, Lora, Lstm, Mamba,
-    Rope, attention, axial_tables, gated_delta, rotate, sample, selective_scan, solve,
-    state_space_dual, svd, top_k_filter, top_p_filter, wkv,
+    Attention, AttentionOptions, GatedDeltaNet, GroupNorm, Gru, InstanceNorm, KvCache, Linear,
+    LogMel, Lora, Lstm, Mamba, Rope, attention, axial_tables, cholesky, eigh, gated_delta, rotate,
+    sample, selective_scan, solve, state_space_dual, svd, top_k_filter, top_p_filter, wkv,
 };
 use coremill_graph::ops::{Conv, MaxPool};
 use coremill_graph::{
@@ -227,8 +227,8 @@ fn mistakes_in_modules_name_the_line_that_called_them() {
     said(&[3], |x| Lstm::new(4).apply("l", x, None).0, "out of range for a tensor of rank 1");
     said(&[3, 1, 4], |x| Gru::new(0).apply("l", x, None).0, "1 and more");
     said(&[1, 10], |x| LogMel::new(400, 160, 80).apply(x), "`conv`");
-    said(&[3, 4], |x| solve(x, x), "out of range");
-    said(&[3], |x| svd(x).0, "out of range");
+    said(&[3, 4], |x| solve(x, x), "found shape [3, 4]");
+    said(&[3], |x| svd(x).0, "`[batch, m, n]`; found shape [3]");
     said(&[5, 8], |x| Mamba::new(8, 4, 2).apply("m", x, None), "out of range");
     said(&[1, 5, 8], |x| GatedDeltaNet::new(0, 4, 4, 4).apply("m", x, None), "1 and more");
     said(&[1, 5, 8], |x| wkv(x, x, x, x, x, x).0, "`transpose`");
@@ -301,4 +301,96 @@ fn names_in_options_are_checked() {
     assert_eq!(error.kind(), ErrorKind::Options);
     let error = refused(CompileOptions::new().skipped_passes(["nothing"]));
     assert!(error.remedy().is_some_and(|hint| hint.contains("recognise_attention")), "{error:?}");
+}
+
+#[test]
+fn tensors_of_other_graphs_and_of_ended_blocks_are_mistakes() {
+    let said = |build: fn(&Graph, Tensor<'_>), part: &str| {
+        let (graph, other) = (Graph::new(), Graph::new());
+        build(&graph, other.input("count", DType::Fp32, [2]).sum([0], false));
+        let found = graph.check().expect_err("it is another graph's").to_string();
+        assert!(found.starts_with(file!()) && found.contains(part), "{found}");
+    };
+    said(|graph, theirs| graph.output("y", theirs), "output `y` is a tensor of another graph");
+    let hidden = "`cond`: the predicate is a tensor of another graph";
+    said(|graph, theirs| drop(graph.cond(theirs.greater(0.0), Vec::new, Vec::new)), hidden);
+    let hidden = "`while_loop`: variable 1 is a tensor of another graph";
+    said(
+        |graph, theirs| {
+            let variables = [graph.int(0), theirs];
+            graph.while_loop(&variables, |all| all[0].less(3), |all| vec![all[0] + 1, all[1]]);
+        },
+        hidden,
+    );
+    said(|graph, theirs| graph.state("s", [1]).write(theirs), "of another graph");
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [2]);
+    let positive = || x.sum([0], false).greater(0.0);
+    let mut kept = None;
+    graph.cond(positive(), || vec![*kept.insert(positive())], || vec![positive()]);
+    graph.cond(kept.expect("the branch was built"), || vec![x], || vec![x]);
+    let found = graph.check().expect_err("the branch has ended").to_string();
+    assert!(found.contains("predicate is a value of a branch or a loop that has ended"), "{found}");
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_mistakes() {
+    let said = |shape: &[usize], build: for<'g> fn(Tensor<'g>) -> Tensor<'g>, part: &str| {
+        let found = mistakes(shape, build);
+        assert!(found.contains(part), "{found}");
+    };
+    for wanted in [&[4i64, 3][..], &[3], &[0, 2, 3], &[-1, 2, 3], &[2, 0]] {
+        let graph = Graph::new();
+        graph.input("x", DType::Fp32, [2, 3]).broadcast_to(wanted);
+        let found = graph.check().expect_err("it does not fit").to_string();
+        assert!(found.contains("cannot be broadcast to"), "{wanted:?}: {found}");
+    }
+    said(&[2, 3], |x| x.at(1, 3), "place 3 is out of range for axis 1, whose extent is 3");
+    said(
+        &[2, 3],
+        |x| cholesky(x),
+        "`cholesky` takes a tensor of `[batch, n, n]`; found shape [2, 3]",
+    );
+    said(&[1, 2, 3], |x| eigh(x).0, "`eigh` takes square matrices; found 2 rows, 3 columns");
+    said(&[4, 4], |x| InstanceNorm::new(1e-5).apply("n", x), "rank 3 or more; found shape [4, 4]");
+    let cached = |x: Tensor<'_>, length: usize, position: i32| {
+        let graph = x.graph();
+        let cache = KvCache::new(graph, "cache", [1, 2, length, 4]);
+        let (position, options) = (graph.int(position), AttentionOptions::default());
+        let layer = Attention::new(4, 2, 4);
+        graph.output("y", layer.apply_cached("a", x, None, cache, position, &options));
+    };
+    let check = |shape: &[usize], length: usize| {
+        let graph = Graph::new();
+        cached(graph.input("x", DType::Fp32, shape), length, 1);
+        graph.check().map_err(|error| error.to_string())
+    };
+    let found = check(&[1, 5, 16], 3).expect_err("the cache is too short");
+    assert!(found.contains("a cache of 3 positions has no room for 5 more"), "{found}");
+    let found = check(&[5, 16], 8).expect_err("there is no batch");
+    assert!(found.contains("takes a tensor of `[batch, positions, width]`"), "{found}");
+    // A position is one integer, a scalar too.
+    check(&[1, 2, 16], 8).expect("there is room");
+}
+
+#[test]
+fn what_functions_share_is_the_same() {
+    let build = |name: &str, width: usize, held: usize| {
+        let graph = Graph::named(name, Opset::Ios18);
+        let x = graph.input("x", DType::Fp32, [1, width]);
+        graph.output("y", x * graph.param("w", [width]));
+        graph.state("s", [held]).write(graph.floats([held], &vec![1.0; held]));
+        graph
+    };
+    let refused = |other: Graph| {
+        let all = Session::new(Device::Host).compile_all(&[&build("one", 2, 3), &other]);
+        all.map(|_| ()).expect_err("they differ").to_string()
+    };
+    assert_eq!(refused(build("one", 2, 3)), "two functions are named `one`");
+    let found = refused(build("two", 4, 3));
+    assert_eq!(found, "parameter `w` is [2] in function `one` and [4] in `two`");
+    let found = refused(build("two", 2, 4));
+    assert!(found.starts_with("state `s` is ") && found.ends_with("in `two`"), "{found}");
+    let (one, two) = (build("one", 2, 3), build("two", 2, 3));
+    Session::new(Device::Host).compile_all(&[&one, &two]).map(|_| ()).expect("they are the same");
 }

@@ -59,6 +59,10 @@ fn run_into_checks_names_and_sizes() {
     let error = model.run_into(&[("x", &[1.0f32; 4])], &mut [("y", &mut y)]).expect_err("too few");
     assert!(error.to_string().contains("takes 6 elements; found 4"), "{error}");
     assert_eq!(y, [0.0; 6]);
+    let mut again = [0.0f32; 6];
+    let error = model.run_into(&[("x", &x)], &mut [("y", &mut y), ("y", &mut again)]);
+    let error = error.expect_err("the output has two slices").to_string();
+    assert!(error.starts_with("output `y` is written to two slices"), "{error}");
     let error = model.compute_plan().expect_err("the host has none");
     assert_eq!(error.kind(), ErrorKind::Device);
 }
@@ -193,4 +197,30 @@ fn packages_compiled_models_and_programs_are_opened_alike() {
     std::fs::write(folder.path().join("rubbish"), b"rubbish").expect("it is written");
     let error = session().open(folder.path().join("rubbish")).map(|_| ()).expect_err("rubbish");
     assert_eq!(error.remedy(), Some("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
+}
+
+#[test]
+fn what_is_prepared_gives_what_the_first_run_gives() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [16, 64]);
+    graph.output("y", x.matmul_t(graph.param("w", [80, 64])));
+    let numbers = |count: usize| -> Vec<f32> {
+        (0..count).map(|at| (at * 37 % 83) as f32 / 41.0 - 1.0).collect()
+    };
+    let given = numbers(16 * 64);
+    let mut seen = Vec::new();
+    for is_prepared in [false, true] {
+        let mut model = session().compile(&graph).expect("it compiles");
+        let missing = model.prepare().expect_err("no weights yet");
+        assert_eq!(missing.kind(), ErrorKind::Parameter);
+        model.set_param("w", numbers(80 * 64)).expect("it is there");
+        if is_prepared {
+            model.prepare().expect("it is whole");
+        }
+        for _ in 0..3 {
+            let outputs = model.run(&[("x", &given)]).expect("it runs");
+            seen.push(outputs.floats("y").expect("floats").to_vec());
+        }
+    }
+    assert!(seen.iter().all(|one| *one == seen[0]));
 }

@@ -1,10 +1,11 @@
 //! The engine, on this machine's CPU.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use coremill_engine::{
     Array, Engine, Hooks, Input as Taken, LoadOptions, Outputs, Port, Session, View,
 };
+use coremill_mil::ir::{Constant, ValueId};
 use coremill_mil::verify::Verified;
 use coremill_tensor::{DType, emptied};
 
@@ -27,12 +28,16 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Takes a model. Of one that differs from it in constants it takes over what was made of the others, and states.
+    /// Takes a model. One that differs from it in constants alone goes on with these; of one that differs more, it takes
+    /// over what was made of constants that are the same, and states.
     pub(crate) fn load(
         verified: &Verified<'_>,
         threads: usize,
-        before: Option<Host>,
+        mut before: Option<Host>,
     ) -> Result<Host> {
+        if let Some(before) = before.take_if(|before| before.engine.adopt(verified)) {
+            return Ok(before);
+        }
         let options = LoadOptions { threads, ..LoadOptions::default() };
         let theirs = before.as_ref().map(|before| &before.engine);
         let engine = Engine::load_like(verified, &options, theirs)?;
@@ -124,6 +129,32 @@ fn fills(port: &Port, room: usize) -> Result<Option<()>> {
 impl Machine for Host {
     fn into_host(self: Box<Self>) -> Option<Host> {
         Some(*self)
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        for function in self.functions() {
+            if !self.sessions.contains_key(&function) {
+                self.sessions.insert(function.clone(), self.engine.session(&function)?);
+            }
+            let Some(session) = self.sessions.get_mut(&function) else { continue };
+            let fixed = |port: &Port| -> Option<Vec<usize>> {
+                let extents = port.ty.as_tensor()?.known_shape()?.into_iter();
+                extents.map(|extent| usize::try_from(extent).ok()).collect()
+            };
+            let shapes: Option<Vec<_>> = session.inputs().iter().map(fixed).collect();
+            if let Some(shapes) = shapes {
+                session.prepare(&shapes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restate(&mut self, changes: &[(String, ValueId, Constant)]) -> bool {
+        let mut functions: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for (function, value, constant) in changes {
+            functions.entry(function).or_default().push((*value, constant.clone()));
+        }
+        functions.into_iter().all(|(function, constants)| self.engine.restate(function, constants))
     }
 
     fn functions(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ use coremill_pte::program::{CompileSpec, Value as PlannedValue};
 use coremill_runtime::{LoadOptions, Method, Port as Place, Program, ScalarType, Tensor, Value};
 use coremill_tensor::Buffer;
 
-use super::{Given, Machine, Targets, check_targets, copy_into, coreml, find};
+use super::{Given, Machine, Targets, check_names, check_targets, copy_into, coreml, find};
 use crate::array::Input;
 use crate::error::{Error, ErrorKind, Result, fail};
 
@@ -94,9 +94,7 @@ impl Loaded {
     }
 
     fn run(&mut self, inputs: &Given<'_>) -> Result<Outputs> {
-        for (name, _) in inputs {
-            find(&self.ports[0], name, "input")?;
-        }
+        check_names(&self.ports[0], inputs, "input", "given twice")?;
         let mut ports = self.ports[0].iter();
         let mut values = Vec::with_capacity(self.places.len());
         for place in &self.places {

@@ -13,6 +13,7 @@ pub(crate) use method::Methods;
 
 use coremill_coreml::Plan;
 use coremill_engine::{Array, Outputs, Port};
+use coremill_mil::ir::{Constant, ValueId};
 
 use crate::array::Input;
 use crate::error::{Error, ErrorKind, Result, fail};
@@ -54,6 +55,16 @@ pub(crate) trait Machine: Send {
     /// Sets all states back to what they were at first.
     fn reset(&mut self) -> Result<()>;
 
+    /// Does what can be done before a run.
+    fn prepare(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes other constants of a model's functions, of the same types, and says whether it did.
+    fn restate(&mut self, _changes: &[(String, ValueId, Constant)]) -> bool {
+        false
+    }
+
     /// The engine's, if it is.
     fn into_host(self: Box<Self>) -> Option<Host> {
         None
@@ -79,9 +90,21 @@ pub(crate) fn find<'p>(ports: &'p [Port], name: &str, what: &str) -> Result<&'p 
     }
 }
 
-/// Refuses targets that are no outputs.
+/// Refuses targets that are no outputs, and outputs that have two.
 pub(crate) fn check_targets(outputs: &[Port], targets: &Targets<'_, '_>) -> Result<()> {
-    targets.iter().try_for_each(|(name, _)| find(outputs, name, "output").map(|_| ()))
+    let again = "written to two slices; accepted is one for each output";
+    check_names(outputs, targets, "output", again)
+}
+
+/// Refuses names that no port has, and those that stand twice: `again` says what is done twice then.
+fn check_names<T>(ports: &[Port], named: &[(&str, T)], what: &str, again: &str) -> Result<()> {
+    for (at, (name, _)) in named.iter().enumerate() {
+        find(ports, name, what)?;
+        if named[..at].iter().any(|(before, _)| before == name) {
+            fail!(Input, "{what} `{name}` is {again}");
+        }
+    }
+    Ok(())
 }
 
 /// Copies outputs to the caller's memory.

@@ -1,5 +1,5 @@
 use super::rope::{RopeTables, rotate};
-use super::{Linear, RmsNorm, below, fits, place, product};
+use super::{Linear, RmsNorm, below, fits, has_axes, place, product};
 use crate::graph::Graph;
 use crate::ops;
 use crate::state::State;
@@ -164,7 +164,7 @@ impl<'g> KvCache<'g> {
         }
     }
 
-    /// Puts keys and values at a position, a vector of one integer, and gives all of them.
+    /// Puts keys and values at a position, one integer, and gives all of them.
     #[track_caller]
     pub fn append(
         self,
@@ -173,6 +173,20 @@ impl<'g> KvCache<'g> {
         value: Tensor<'g>,
     ) -> (Tensor<'g>, Tensor<'g>) {
         let graph = key.graph();
+        let nothing = (graph.nothing(), graph.nothing());
+        let axes = ["batch", "heads", "positions", "head"];
+        if !has_axes(key, "a cache", &axes) || !has_axes(value, "a cache", &axes) {
+            return nothing;
+        }
+        let (held, given) = (self.keys.shape(), key.shape());
+        if held.len() == 4 && given[2] > held[2] {
+            let [room, count] = [held[2], given[2]];
+            let message = format!("a cache of {room} positions has no room for {count} more");
+            let hint = "declare the cache as long as the longest sequence";
+            graph.note(message, Some(hint.into()), std::panic::Location::caller());
+            return nothing;
+        }
+        let position = if position.rank() == 0 { position.view([1]) } else { position };
         let put = |state: State<'g>, new: Tensor<'g>| {
             let zeros = graph.ints([2], &[0, 0]);
             let after = graph.ints([1], &[0]);
@@ -257,6 +271,9 @@ impl Attention {
         x: Tensor<'g>,
         rope: Option<RopeTables<'g>>,
     ) -> [Tensor<'g>; 3] {
+        if !has_axes(x, "attention", &["batch", "positions", "width"]) {
+            return [x.graph().nothing(); 3];
+        }
         let (batch, length) = (x.extent(0), x.extent(1));
         let project = |part: &str, heads: usize| {
             let outputs = product(&[heads, self.head]);

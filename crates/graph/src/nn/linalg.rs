@@ -4,7 +4,7 @@
 //! body serves all steps: [`repeat`] writes few of them out, and more become a `while_loop`.
 
 use super::scan::repeat;
-use super::{fits, place, zeros};
+use super::{fits, has_axes, is_square, place, zeros};
 use crate::graph::Graph;
 use crate::ops;
 use crate::tensor::Tensor;
@@ -96,12 +96,18 @@ fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Eliminated<'g> {
 /// The solution `x` of `a x = b` for `[batch, n, n]` and `[batch, n, columns]`.
 #[track_caller]
 pub fn solve<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Tensor<'g> {
+    if !is_square(a, "`solve`") || !has_axes(b, "`solve`", &["batch", "n", "columns"]) {
+        return a.graph().nothing();
+    }
     eliminate(a, b).solution
 }
 
 /// Determinants of `[batch, n, n]`, and the logarithms of their magnitudes, which do not overflow.
 #[track_caller]
 pub fn determinant(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
+    if !is_square(a, "`determinant`") {
+        return (a.graph().nothing(), a.graph().nothing());
+    }
     let unit = zeros(a.graph(), &[a.extent(0), a.extent(1), 1]);
     let found = eliminate(a, unit);
     (found.determinant, found.log_determinant)
@@ -111,6 +117,9 @@ pub fn determinant(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
 #[track_caller]
 pub fn cholesky(a: Tensor<'_>) -> Tensor<'_> {
     let graph = a.graph();
+    if !is_square(a, "`cholesky`") {
+        return graph.nothing();
+    }
     let size = a.extent(1);
     let start = [a, zeros(graph, &a.shape())];
     let last = repeat(graph, size, &start, |step, carried| {
@@ -128,6 +137,10 @@ pub fn cholesky(a: Tensor<'_>) -> Tensor<'_> {
 #[track_caller]
 pub fn solve_triangular<'g>(a: Tensor<'g>, b: Tensor<'g>, lower: bool) -> Tensor<'g> {
     let graph = a.graph();
+    let what = "`solve_triangular`";
+    if !is_square(a, what) || !has_axes(b, what, &["batch", "n", "columns"]) {
+        return graph.nothing();
+    }
     let size = a.extent(1);
     let start = [zeros(graph, &b.shape())];
     let last = repeat(graph, size, &start, |step, carried| {
@@ -148,6 +161,9 @@ pub fn solve_triangular<'g>(a: Tensor<'g>, b: Tensor<'g>, lower: bool) -> Tensor
 #[track_caller]
 pub fn qr(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     let graph = a.graph();
+    if !has_axes(a, "`qr`", &["batch", "m", "n"]) {
+        return (graph.nothing(), graph.nothing());
+    }
     let (batch, rows, columns) = (a.extent(0), a.extent(1), a.extent(2));
     let rank = rows.min(columns);
     let unit = identity(graph, rows).unsqueeze(0).broadcast_to([batch, rows, rows]);
@@ -273,6 +289,9 @@ fn magnitude(a: Tensor<'_>) -> Tensor<'_> {
 #[track_caller]
 pub fn eigh(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     let graph = a.graph();
+    if !is_square(a, "`eigh`") {
+        return (graph.nothing(), graph.nothing());
+    }
     let (batch, size) = (a.extent(0), a.extent(1));
     let scale = magnitude(a);
     let jacobi = Jacobi::new(graph, size);
@@ -293,6 +312,9 @@ pub fn eigh(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
 /// `[batch, k, n]`, by rotations of columns. Vectors of singular values of 0 are 0; signs are not determined.
 #[track_caller]
 pub fn svd(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>, Tensor<'_>) {
+    if !has_axes(a, "`svd`", &["batch", "m", "n"]) {
+        return (a.graph().nothing(), a.graph().nothing(), a.graph().nothing());
+    }
     let (batch, rows, wide) = (a.extent(0), a.extent(1), a.extent(2));
     if rows < wide {
         let (u, values, v) = svd(a.swap(1, 2));

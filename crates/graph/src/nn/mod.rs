@@ -35,7 +35,7 @@
 use std::panic::Location;
 
 use crate::graph::Graph;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, shown};
 
 mod activation;
 mod attention;
@@ -83,6 +83,32 @@ fn fits(graph: &Graph, what: &str, extents: &[usize]) -> bool {
         graph.note(message, None, Location::caller());
     }
     fits
+}
+
+/// Whether a tensor has the axes that a module names; a mistake if it has others.
+#[track_caller]
+fn has_axes(x: Tensor<'_>, what: &str, axes: &[&str]) -> bool {
+    let fits = !x.is_valid() || x.rank() == axes.len();
+    if !fits {
+        let (axes, found) = (axes.join(", "), shown(&x.dims()));
+        let message = format!("{what} takes a tensor of `[{axes}]`; found shape {found}");
+        x.graph().note(message, None, Location::caller());
+    }
+    x.is_valid() && fits
+}
+
+/// Whether a tensor is a batch of square matrices; a mistake if it is not.
+#[track_caller]
+fn is_square(a: Tensor<'_>, what: &str) -> bool {
+    if !has_axes(a, what, &["batch", "n", "n"]) {
+        return false;
+    }
+    let [rows, columns] = [a.extent(1), a.extent(2)];
+    if rows != columns {
+        let message = format!("{what} takes square matrices; found {rows} rows, {columns} columns");
+        a.graph().note(message, None, Location::caller());
+    }
+    rows == columns
 }
 
 /// A constant of zeros.

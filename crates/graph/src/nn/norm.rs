@@ -131,6 +131,12 @@ impl InstanceNorm {
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let shape = x.shape();
+        if x.is_valid() && shape.len() < 3 {
+            let message = format!(
+                "an instance norm takes a tensor of `[batch, channels, ...]` of rank 3 or more; found shape {shape:?}"
+            );
+            return x.graph().mistake(message, None, std::panic::Location::caller());
+        }
         let rest = product(shape.get(2..).unwrap_or_default());
         let flat = x.view([x.extent(0), x.extent(1), rest]);
         let normal = flat.layer_norm(ops::LayerNorm::new().axes([-1]).epsilon(self.epsilon));

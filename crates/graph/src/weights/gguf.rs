@@ -138,6 +138,9 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
     for (name, scheme, shape, offset) in found {
         let Some(length) = scheme.storage_bytes(&shape) else {
             let block = scheme.block().0;
+            if shape.last().is_none_or(|row| row.is_multiple_of(block as u64)) {
+                return Err(format!("tensor `{name}` of shape {shape:?} is too large"));
+            }
             return Err(format!(
                 "tensor `{name}` of shape {shape:?} is stored in {scheme}, whose rows are multiples of {block}"
             ));
@@ -274,7 +277,7 @@ mod tests {
         assert!(refusal(file(99, &[32], &[0; 34])).contains("scheme 99"));
         assert!(refusal(file(8, &[33], &[0; 64])).contains("multiples of 32"));
         assert!(refusal(file(8, &[32], &[0; 8])).contains("beyond the end"));
-        assert!(refusal(file(8, &[u64::MAX - 31, 32], &[0; 34])).contains("whose rows"));
+        assert!(refusal(file(8, &[u64::MAX - 31, 32], &[0; 34])).contains("is too large"));
         let whole = file(8, &[32], &[1; 34]);
         for length in 0..whole.len() {
             assert!(parse(&Buffer::from(whole[..length].to_vec())).is_err(), "{length} bytes");

@@ -21,15 +21,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<(String, Param)>> {
     let bytes = map(path)?;
     let mut magic = [0; 4];
     let found = bytes.len() >= 4 && bytes.read_at(0, &mut magic).is_ok();
-    let tensors = if found && magic == gguf::MAGIC {
-        gguf::parse(&bytes).map(|gguf| gguf.tensors)
-    } else {
-        safetensors::parse(&bytes)
-    };
-    tensors.map_err(|message| refused(path, message))
+    if found && magic == gguf::MAGIC {
+        let gguf = gguf::parse(&bytes).map_err(|message| refused(path, message))?;
+        return Ok(gguf.tensors);
+    }
+    safetensors::parse(&bytes).map_err(|message| refused(path, message))
 }
 
 pub(crate) fn map(path: &Path) -> Result<Buffer> {
+    if path.is_dir() {
+        let message = format!("{} is a directory", path.display());
+        return Err(Error::new(ErrorKind::File, message).hint("name a `.safetensors` or a `.gguf`"));
+    }
     Buffer::map(path).map_err(|error| {
         Error::new(ErrorKind::File, format!("cannot read {}: {error}", path.display()))
             .caused_by(error)
@@ -38,7 +41,7 @@ pub(crate) fn map(path: &Path) -> Result<Buffer> {
 
 pub(crate) fn refused(path: &Path, message: String) -> Error {
     Error::new(ErrorKind::Weights, format!("{}: {message}", path.display()))
-        .hint("weights come as `.safetensors` or `.gguf`")
+        .hint("weights come as `.safetensors` or `.gguf`, whole: one that was cut off is to be fetched again")
 }
 
 /// A part of a file, by where it begins and how long it is.

@@ -41,7 +41,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
         let dtype = field("dtype")?.as_str().unwrap_or_default();
         let Some(element) = element_type(dtype) else {
             return Err(format!(
-                "tensor `{name}` has element type `{dtype}`, which Core ML has not"
+                "tensor `{name}` has element type `{dtype}`, which Core ML does not have"
             ));
         };
         let shape = numbers("shape")?;

@@ -1,0 +1,221 @@
+//! Where parameters are in a model that was compiled: other elements take their place without compiling anew.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use coremill_mil::ir::{Binding, Constant, ConstantData, Program, ValueId, Weight};
+use coremill_mil::ops::OpKind;
+use coremill_mil::pass::is_special;
+use coremill_tensor::{Buffer, DType, Produce, Replace, Watch, rebased};
+
+use crate::error::Result;
+use crate::params::Param;
+
+/// Parameters on their way through the compiler, watched: those whose elements nobody looks at may be changed later.
+#[derive(Default)]
+pub(crate) struct Watched {
+    all: BTreeMap<String, Watching>,
+    looked: BTreeSet<String>,
+}
+
+struct Watching {
+    watch: Watch,
+    bytes: Buffer,
+    dtype: DType,
+}
+
+/// What became of parameters.
+#[derive(Default)]
+pub(crate) struct Places {
+    params: BTreeMap<String, Placed>,
+    spots: Vec<Spot>,
+}
+
+/// A parameter that may be changed.
+struct Placed {
+    /// What stands for its bytes in constants, and the type of the elements there.
+    stub: Watch,
+    stands_for: DType,
+    bytes: Buffer,
+    dtype: DType,
+    /// The constants that it is in.
+    spots: Vec<usize>,
+}
+
+/// A constant that is computed of parameters.
+struct Spot {
+    function: usize,
+    value: ValueId,
+    /// The constant, with stubs in the place of parameters.
+    constant: Constant,
+}
+
+/// A constant of a function, by its position and the constant's value.
+pub(crate) type Change = (usize, ValueId, Constant);
+
+impl Watched {
+    /// The floats of a parameter.
+    pub(crate) fn floats(&mut self, name: &str, param: &Param) -> Result<Buffer> {
+        let (bytes, dtype) = param.stored_floats()?;
+        let (watched, watch) = Watch::new(bytes.clone());
+        let watched = match self.all.get(name) {
+            // It is a parameter of several functions.
+            Some(known) => known.watch.buffer(),
+            None => {
+                self.all.insert(name.to_owned(), Watching { watch, bytes, dtype });
+                watched
+            }
+        };
+        Param::elements(dtype, param.shape(), watched)?.to_fp32()
+    }
+
+    /// Notes that a parameter cannot be changed without compiling anew.
+    pub(crate) fn spoil(&mut self, name: &str) {
+        self.looked.insert(name.to_owned());
+    }
+
+    /// Puts the parameters themselves in the place of those that are watched, and gives where they are.
+    pub(crate) fn release(mut self, program: &mut Program) -> Places {
+        let mut places = Places::default();
+        for (name, watching) in &self.all {
+            let absent = Buffer::deferred(Arc::new(Absent(watching.bytes.len())));
+            let (_, stub) = Watch::new(absent);
+            let (bytes, dtype) = (watching.bytes.clone(), watching.dtype);
+            let placed = Placed { stub, stands_for: dtype, bytes, dtype, spots: Vec::new() };
+            places.params.insert(name.clone(), placed);
+        }
+        for (index, function) in program.functions.iter_mut().enumerate() {
+            let ids: Vec<_> = function.all_ops().map(|(id, _)| id).collect();
+            for id in ids {
+                let op = function.op_mut(id);
+                let is_const = op.kind() == Some(OpKind::Const);
+                let value = op.outputs.first().copied();
+                let bound = op.inputs.iter_mut().flat_map(|input| &mut input.bindings);
+                let bound = bound.filter_map(|binding| match binding {
+                    Binding::Literal(constant) => Some(constant),
+                    Binding::Value(_) => None,
+                });
+                for constant in bound.chain(op.attributes.values_mut()) {
+                    self.release_from(constant, &mut places, (index, value.filter(|_| is_const)));
+                }
+            }
+        }
+        for (name, watching) in &self.all {
+            // A buffer that is left is one that was not found.
+            if watching.watch.was_read() || watching.watch.holders(1) > 0 {
+                self.looked.insert(name.clone());
+            }
+        }
+        for name in &self.looked {
+            places.params.remove(name);
+        }
+        places
+    }
+
+    /// Puts parameters in a constant, which is that of a `const` or is somewhere else.
+    fn release_from(
+        &mut self,
+        constant: &mut Constant,
+        places: &mut Places,
+        (function, value): (usize, Option<ValueId>),
+    ) {
+        if !constant.elements().is_some_and(Buffer::is_deferred) {
+            return;
+        }
+        let found = RefCell::new(BTreeSet::new());
+        let find = |source: &Buffer| {
+            self.all.iter().find_map(|(name, it)| Some((name, it, it.watch.part(source)?)))
+        };
+        let inner = |source: &Buffer, dtype: DType| {
+            let (name, watching, part) = find(source)?;
+            found.borrow_mut().insert(name.clone());
+            Some((watching.bytes.slice(part)?, dtype))
+        };
+        let Some(released) = with_sources(constant, &inner) else { return };
+        let stub = |source: &Buffer, dtype: DType| {
+            let (name, _, part) = find(source)?;
+            Some((places.params.get(name)?.stub.buffer().slice(part)?, dtype))
+        };
+        let template = value.and_then(|value| Some((value, with_sources(constant, &stub)?)));
+        let found = found.into_inner();
+        match template {
+            Some((value, constant)) => {
+                for name in &found {
+                    if let Some(placed) = places.params.get_mut(name) {
+                        placed.spots.push(places.spots.len());
+                    }
+                }
+                places.spots.push(Spot { function, value, constant });
+            }
+            None => self.looked.extend(found),
+        }
+        *constant = released;
+    }
+}
+
+impl Places {
+    /// The constants of the model with a parameter that takes another's place; none if the compiler may make another
+    /// model of it.
+    pub(crate) fn change(
+        &mut self,
+        name: &str,
+        before: &Param,
+        now: &Param,
+    ) -> Option<Vec<Change>> {
+        let special = |param: &Param| -> Option<bool> {
+            let floats = param.to_fp32().ok()?;
+            io::Result::ok(is_special(&floats))
+        };
+        if special(before)? || special(now)? {
+            return None;
+        }
+        let placed = self.params.get_mut(name)?;
+        (placed.bytes, placed.dtype) = now.stored_floats().ok()?;
+        let placed = &self.params[name];
+        let source = |source: &Buffer, _: DType| {
+            let placed = self.params.values().find(|placed| placed.stub.part(source).is_some())?;
+            let part = placed.stub.part(source)?;
+            let (from, to) = (width(placed.stands_for), width(placed.dtype));
+            let bytes = placed.bytes.slice(part.start / from * to..part.end / from * to)?;
+            Some((bytes, placed.dtype))
+        };
+        let change = |&at: &usize| {
+            let spot = &self.spots[at];
+            Some((spot.function, spot.value, with_sources(&spot.constant, &source)?))
+        };
+        placed.spots.iter().map(change).collect()
+    }
+}
+
+/// A constant of other sources, if it is computed of any that are replaced.
+fn with_sources(constant: &Constant, replace: &Replace<'_>) -> Option<Constant> {
+    let ty = constant.tensor_type()?;
+    let elements = rebased(constant.elements()?, ty.dtype, &ty.known_shape()?, replace)?;
+    let data = match &constant.data {
+        ConstantData::Weight(_) => {
+            ConstantData::Weight(Weight { data: Some(elements), place: None })
+        }
+        _ => ConstantData::Bytes(elements),
+    };
+    Some(Constant { ty: constant.ty.clone(), data })
+}
+
+/// Bytes of a float.
+fn width(dtype: DType) -> usize {
+    dtype.bits().map_or(1, |bits| bits as usize / 8)
+}
+
+/// Bytes that nobody is to read.
+struct Absent(usize);
+
+impl Produce for Absent {
+    fn length(&self) -> usize {
+        self.0
+    }
+
+    fn produce(&self, _: usize, _: &mut [u8]) -> io::Result<()> {
+        Err(io::Error::other("a parameter is not there"))
+    }
+}
