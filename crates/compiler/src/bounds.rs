@@ -7,9 +7,9 @@ use std::fmt::Debug;
 use std::ops::{Add, Mul, Sub};
 use std::slice::SliceIndex;
 
-use coremill_pt2::{Argument, Graph, Kind, Meta, Node, Output, Size, ValueId};
+use coremill_pt2::{Argument, Graph, Kind, Meta, Node, Size, ValueId};
 
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 
 /// No extent, and no integer that extents are computed from, is larger. Products of two of them, and sums of a few such
 /// products, fit 64 bits.
@@ -20,7 +20,7 @@ const MAX_ELEMENTS: u64 = 1 << 40;
 const MAX_CREATED: u64 = 1 << 26;
 
 /// How many elements a constant of these extents has, if a decomposition may create it.
-pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize, Refusal> {
+pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize> {
     let count =
         extents.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent.try_into().ok()?));
     match count {
@@ -35,42 +35,36 @@ pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize, Re
 /// Lists that are asked for a place, or for a run of places, which they may not have.
 pub(crate) trait At<T> {
     /// What stands at a place.
-    fn at(&self, place: usize) -> Result<&T, Refusal>;
+    fn at(&self, place: usize) -> Result<&T>;
     /// The same, to be changed.
-    fn at_mut(&mut self, place: usize) -> Result<&mut T, Refusal>;
+    fn at_mut(&mut self, place: usize) -> Result<&mut T>;
     /// A run of places.
-    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(
-        &self,
-        places: R,
-    ) -> Result<&[T], Refusal>;
+    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(&self, places: R) -> Result<&[T]>;
     /// Exchanges what stands at two places.
-    fn exchange(&mut self, first: usize, second: usize) -> Result<(), Refusal>;
+    fn exchange(&mut self, first: usize, second: usize) -> Result<()>;
 }
 
 /// Takes what stands at a place out of a list, which becomes shorter.
-pub(crate) fn take<T>(list: &mut Vec<T>, place: usize) -> Result<T, Refusal> {
+pub(crate) fn take<T>(list: &mut Vec<T>, place: usize) -> Result<T> {
     list.at(place)?;
     Ok(list.remove(place))
 }
 
 impl<T> At<T> for [T] {
-    fn at(&self, place: usize) -> Result<&T, Refusal> {
+    fn at(&self, place: usize) -> Result<&T> {
         self.get(place).ok_or_else(|| out_of_range(place, self.len()))
     }
 
-    fn at_mut(&mut self, place: usize) -> Result<&mut T, Refusal> {
+    fn at_mut(&mut self, place: usize) -> Result<&mut T> {
         let length = self.len();
         self.get_mut(place).ok_or_else(|| out_of_range(place, length))
     }
 
-    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(
-        &self,
-        places: R,
-    ) -> Result<&[T], Refusal> {
+    fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(&self, places: R) -> Result<&[T]> {
         self.get(places.clone()).ok_or_else(|| out_of_range(places, self.len()))
     }
 
-    fn exchange(&mut self, first: usize, second: usize) -> Result<(), Refusal> {
+    fn exchange(&mut self, first: usize, second: usize) -> Result<()> {
         self.at(first.max(second))?;
         self.swap(first, second);
         Ok(())
@@ -78,7 +72,7 @@ impl<T> At<T> for [T] {
 }
 
 /// The axis that stands so many places before the end of a shape of this rank.
-pub(crate) fn back(rank: usize, places: usize) -> Result<usize, Refusal> {
+pub(crate) fn back(rank: usize, places: usize) -> Result<usize> {
     rank.checked_sub(places)
         .ok_or_else(|| Refusal::new(format!("a tensor of rank {rank} has no {places} dimensions")))
 }
@@ -104,7 +98,7 @@ pub(crate) fn product<'e>(extents: impl IntoIterator<Item = &'e i64>) -> Checked
 
 impl Checked {
     /// The result.
-    pub(crate) fn get(self) -> Result<i64, Refusal> {
+    pub(crate) fn get(self) -> Result<i64> {
         match self.0 {
             Some(value) => Ok(value),
             None => refuse!("computes with an extent of more than 64 bits"),
@@ -112,7 +106,7 @@ impl Checked {
     }
 
     /// The result, if it fits the integers that Core ML computes extents with.
-    pub(crate) fn int32(self) -> Result<i32, Refusal> {
+    pub(crate) fn int32(self) -> Result<i32> {
         let value = self.get()?;
         match i32::try_from(value) {
             Ok(value) => Ok(value),
@@ -154,7 +148,7 @@ macro_rules! operators {
 operators!(Add add checked_add, Sub sub checked_sub, Mul mul checked_mul);
 
 /// Whether a call's integers, and the sizes of its tensors, are ones that lowering can compute with.
-pub(crate) fn check(node: &Node, graph: &Graph) -> Result<(), Refusal> {
+pub(crate) fn check(node: &Node, graph: &Graph) -> Result<()> {
     let mut refused = None;
     let mut look = |id: ValueId| {
         if let Err(refusal) = check_meta(graph, id) {
@@ -162,13 +156,7 @@ pub(crate) fn check(node: &Node, graph: &Graph) -> Result<(), Refusal> {
         }
     };
     node.for_each_use(&mut look);
-    for output in &node.outputs {
-        match output {
-            Output::Value(id) => look(*id),
-            Output::List(ids) => ids.iter().for_each(|id| look(*id)),
-            Output::Unused | Output::None => {}
-        }
-    }
+    node.defined().for_each(look);
     if let Some(refusal) = refused {
         return Err(refusal);
     }
@@ -182,7 +170,7 @@ pub(crate) fn check(node: &Node, graph: &Graph) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_meta(graph: &Graph, id: ValueId) -> Result<(), Refusal> {
+fn check_meta(graph: &Graph, id: ValueId) -> Result<()> {
     let value = graph.value(id);
     let Meta::Tensor(meta) = &value.meta else { return Ok(()) };
     let mut elements = 1u64;
@@ -220,7 +208,7 @@ fn least(operator: &str, parameter: &str) -> i64 {
     }
 }
 
-fn check_ints(operator: &str, parameter: &str, argument: &Argument) -> Result<(), Refusal> {
+fn check_ints(operator: &str, parameter: &str, argument: &Argument) -> Result<()> {
     match argument {
         Argument::Int(value) => {
             // Slices that go to the end, whatever it is, end there.

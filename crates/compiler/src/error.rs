@@ -8,6 +8,9 @@ use coremill_mil::ir::Opset;
 use coremill_pt2::Node;
 use coremill_tensor::cancel;
 
+/// What is made of a call, or why it cannot be.
+pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;
+
 /// Why one call cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -36,10 +39,7 @@ pub struct Refused {
 
 /// Runs what lowers or decomposes a call of an operator. A panic there is a fault of ours, which refuses the call and
 /// lets all others go on; its message stands on standard error.
-pub(crate) fn guarded<T>(
-    node: &Node,
-    work: impl FnOnce() -> Result<T, Refusal>,
-) -> Result<T, Refusal> {
+pub(crate) fn guarded<T>(node: &Node, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         if cancel::is_cancellation(&*payload) {
             resume_unwind(payload);

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use coremill_mil::ir::{Function, Opset, Program as MilProgram};
-use coremill_mil::model::{self, Model};
+use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
 use coremill_pte::Data;
 use coremill_pte::coreml::{BACKEND, Reference};
@@ -12,10 +11,10 @@ use coremill_pte::program::{
 };
 
 use crate::emit::{Pool, payload, plan};
-use crate::error::{Error, Refusal, Refused};
+use crate::error::{Error, Refusal, Refused, Result};
 use crate::options::{Constant, LowerOptions, WeightSharing};
 use crate::partition::{Delegated, Division, Report, Why, Wishes, around, divide, report};
-use crate::pipeline::{check_files, check_quantization, needed_by_options, quantize};
+use crate::pipeline::{check_files, check_quantization, described, needed_by_options, quantize};
 use crate::portable::portable;
 
 /// Programs that were lowered.
@@ -64,10 +63,9 @@ pub fn lower(
     } else {
         apart(&methods, options, &mut lowered)?
     };
-    let mut plans: Vec<Plan> = Vec::with_capacity(methods.len());
-    for (method, delegates) in methods.iter().zip(delegates) {
-        plans.push(plan(&method.name, &method.around, delegates, &mut pool)?);
-    }
+    let plans = methods.iter().zip(delegates);
+    let plans = plans.map(|(of, delegates)| plan(&of.name, &of.around, delegates, &mut pool));
+    let mut plans = plans.collect::<Result<Vec<Plan>, _>>()?;
     plans.extend(options.constant_methods.iter().map(constant_method));
     plans.sort_by(|left, right| left.name.cmp(&right.name));
     lowered.plans = plans;
@@ -100,7 +98,7 @@ fn is_shared(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> 
     programs.len() > 1 && options.weight_sharing != Some(WeightSharing::Disabled)
 }
 
-fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Result<(), Refusal> {
+fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Result<()> {
     if programs.is_empty() {
         return Err(Refusal::new("there is no program to lower"));
     }
@@ -149,20 +147,10 @@ fn method(
     floor: Opset,
 ) -> Result<Method, Error> {
     let program = coremill_pt2::prepare(program)?;
-    let skipped: Vec<String> = options.skip_ops.iter().map(|name| name.to_lowercase()).collect();
     let mut without_kernel: Vec<String> = Vec::new();
     let mut kept = Vec::new();
     loop {
-        let wishes = Wishes {
-            options: &options.options,
-            floor,
-            skipped: &skipped,
-            whole: options.full_graph,
-            nothing: options.portable,
-            take_over_buffers: options.take_over_mutable_buffer,
-            take_over_constants: options.take_over_constant_data,
-            without_kernel: &without_kernel,
-        };
+        let wishes = Wishes { options, floor, without_kernel: &without_kernel };
         let (divided, mut division) = divide(program.clone(), &wishes)?;
         let around = around(&divided, &division)?;
         match portable(around.program, &around.outside) {
@@ -258,7 +246,7 @@ fn apart(
     for method in methods {
         let mut delegates = Vec::new();
         for delegated in &method.division.delegated {
-            let model = described(vec![delegated.function.clone()], options)?;
+            let model = described(vec![delegated.function.clone()], &options.options)?;
             let origins = options.debug_info.then(|| numbered(&delegated.origins));
             let (data, _) =
                 payload(&model, options.model_type, "lowered_module", origins.as_ref())?;
@@ -306,7 +294,7 @@ fn shared(
             function.name = method.name.clone();
             function
         });
-        let model = described(functions.collect(), options)?;
+        let model = described(functions.collect(), &options.options)?;
         let (data, identifier) =
             payload(&model, options.model_type, &format!("lowered_module_partition_{part}"), None)?;
         let key = format!("coreml_{identifier}");
@@ -332,13 +320,4 @@ fn delegate(data: Data, options: &LowerOptions, program: &mut Program) -> Result
         compile_specs: options.compile_specs.clone(),
         ..Delegate::default()
     })
-}
-
-pub(crate) fn described(functions: Vec<Function>, options: &LowerOptions) -> Result<Model, Error> {
-    let program = MilProgram { functions, ..MilProgram::default() };
-    let mut model = model::describe(program)
-        .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
-    let metadata = &options.options.metadata;
-    model.description.metadata = Some(metadata.clone());
-    Ok(model)
 }

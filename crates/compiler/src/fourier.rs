@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use coremill_pt2::Target;
 
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 
 /// A matrix of more elements than this is larger than what it stands for is worth.
 pub(crate) const MAX_MATRIX: u64 = 1 << 26;
@@ -99,7 +99,7 @@ impl Transform {
 }
 
 /// The power of the number of points that a transform has for factor, by the number that torch has for it.
-fn power(normalization: i64) -> Result<f64, Refusal> {
+fn power(normalization: i64) -> Result<f64> {
     Ok(match normalization {
         0 => 0.0,
         1 => -0.5,
@@ -109,7 +109,7 @@ fn power(normalization: i64) -> Result<f64, Refusal> {
 }
 
 /// The power by its name: which direction is divided by the number of points.
-fn named_power(norm: Option<&str>, way: Way) -> Result<f64, Refusal> {
+fn named_power(norm: Option<&str>, way: Way) -> Result<f64> {
     Ok(match (norm.unwrap_or("backward"), way) {
         ("ortho", _) => -0.5,
         ("backward", Way::Backward) | ("forward", Way::Forward) => -1.0,
@@ -121,11 +121,7 @@ fn named_power(norm: Option<&str>, way: Way) -> Result<f64, Refusal> {
 }
 
 /// How many points a transform is of: what is asked for, or what there are.
-fn wanted_points(
-    size: Option<i64>,
-    extent: Option<u64>,
-    kind: Kind,
-) -> Result<Option<u64>, Refusal> {
+fn wanted_points(size: Option<i64>, extent: Option<u64>, kind: Kind) -> Result<Option<u64>> {
     match size {
         Some(size @ 1..) => Ok(Some(size as u64)),
         Some(-1) | None if kind == Kind::ToReal => {
@@ -167,7 +163,7 @@ pub(crate) fn numbered(
     last: Option<i64>,
     kind: Kind,
     way: Way,
-) -> Result<Vec<Transform>, Refusal> {
+) -> Result<Vec<Transform>> {
     let mut planned = Vec::with_capacity(axes.len());
     for &axis in axes {
         planned.push((axis, extents.get(axis).copied().flatten(), power(normalization)?));
@@ -186,7 +182,7 @@ pub(crate) fn named(
     norm: Option<&str>,
     kind: Kind,
     way: Way,
-) -> Result<Vec<Transform>, Refusal> {
+) -> Result<Vec<Transform>> {
     let mut planned = Vec::with_capacity(axes.len());
     for (index, &axis) in axes.iter().enumerate() {
         let kind = if index + 1 == axes.len() { kind } else { Kind::Complex };
@@ -219,7 +215,7 @@ pub(crate) fn function(target: &Target) -> Option<(Kind, Way)> {
 }
 
 /// The frequencies of a transform of that many points; of the first half of them only.
-pub(crate) fn frequencies(count: i64, distance: f64, half: bool) -> Result<Vec<f32>, Refusal> {
+pub(crate) fn frequencies(count: i64, distance: f64, half: bool) -> Result<Vec<f32>> {
     if !(1..=1 << 24).contains(&count) {
         refuse!("cannot compute the frequencies of {count} points");
     }

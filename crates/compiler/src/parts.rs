@@ -2,10 +2,10 @@
 
 use coremill_pt2::{ScalarType, Stored, Tensor};
 
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result};
 
 /// A stored tensor that is there, elements and all.
-pub(crate) fn plain<'s>(name: &str, stored: &'s Stored) -> Result<&'s Tensor, Refusal> {
+pub(crate) fn plain<'s>(name: &str, stored: &'s Stored) -> Result<&'s Tensor> {
     match stored {
         Stored::Tensor(tensor) => Ok(tensor),
         Stored::Missing { .. } => {
@@ -13,14 +13,20 @@ pub(crate) fn plain<'s>(name: &str, stored: &'s Stored) -> Result<&'s Tensor, Re
                 .hint("export the model with real weights, not under a fake or meta device"))
         }
         Stored::Object(_) => {
-            refuse!("`{name}` is a Python object or a tensor of a Python class, not a plain tensor")
+            let message = format!(
+                "`{name}` is a Python object or a tensor of a Python class, not a plain tensor"
+            );
+            Err(Refusal::new(message).hint(
+                "quantize embeddings with torchao's `IntxWeightOnlyConfig`, and unwrap tensors of other classes before \
+                 the export",
+            ))
         }
     }
 }
 
 /// The real and the imaginary part of a stored tensor that is complex: the parts take turns, and each is a tensor of
 /// which every second element counts.
-pub(crate) fn stored_parts(name: &str, stored: &Stored) -> Result<Option<[Tensor; 2]>, Refusal> {
+pub(crate) fn stored_parts(name: &str, stored: &Stored) -> Result<Option<[Tensor; 2]>> {
     let Stored::Tensor(tensor) = stored else { return Ok(None) };
     let Some(dtype) = part_of(tensor.dtype) else { return Ok(None) };
     let doubled = |count: u64, more: u64| {
@@ -29,7 +35,7 @@ pub(crate) fn stored_parts(name: &str, stored: &Stored) -> Result<Option<[Tensor
     };
     let strides = tensor.strides.iter().map(|&stride| doubled(stride, 0));
     let strides = strides.collect::<Result<Vec<_>, _>>()?;
-    let part = |which: u64| -> Result<Tensor, Refusal> {
+    let part = |which: u64| -> Result<Tensor> {
         let offset = doubled(tensor.offset, which)?;
         Ok(Tensor { dtype, strides: strides.clone(), offset, ..tensor.clone() })
     };

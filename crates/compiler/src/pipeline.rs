@@ -10,7 +10,7 @@ use coremill_pt2::ExportedProgram;
 use coremill_tensor::Files;
 
 use crate::calls::{Calls, program_calls};
-use crate::error::{Error, Refusal, Refused};
+use crate::error::{Error, Refusal, Refused, Result};
 use crate::lower::{Attempt, Fed, attempt, identifier};
 use crate::options::{Options, Precision};
 
@@ -99,11 +99,17 @@ pub fn prepare(
 pub fn finish(prepared: Prepared, options: &Options) -> Result<Model, Error> {
     let Prepared { draft, calls, keep, fed, .. } = prepared;
     let (function, _) = quantize(narrowed(draft, &calls, options, keep)?, options)?;
-    let program = Program { functions: vec![function], ..Program::default() };
+    let mut model = described(vec![function], options)?;
+    describe_fed(&mut model, &fed);
+    Ok(model)
+}
+
+/// A model of functions, with the notes of the caller.
+pub(crate) fn described(functions: Vec<Function>, options: &Options) -> Result<Model, Error> {
+    let program = Program { functions, ..Program::default() };
     let mut model = model::describe(program)
         .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
     model.description.metadata = Some(options.metadata.clone());
-    describe_fed(&mut model, &fed);
     Ok(model)
 }
 
@@ -245,7 +251,7 @@ pub(crate) fn needed_by_options(options: &Options) -> Opset {
 }
 
 /// Refuses quantized weights that the target does not have.
-pub(crate) fn check_quantization(options: &Options) -> Result<(), Refusal> {
+pub(crate) fn check_quantization(options: &Options) -> Result<()> {
     let Some(target) = options.target else { return Ok(()) };
     let needed = needed_by_options(options);
     let refusal =

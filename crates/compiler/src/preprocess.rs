@@ -7,9 +7,10 @@ use coremill_pt2::ExportedProgram;
 
 use crate::emit::{Handles, payload_in};
 use crate::error::Error;
-use crate::executorch::described;
 use crate::options::LowerOptions;
-use crate::pipeline::{check_quantization, lowered, needed_by_options, optimise, quantize};
+use crate::pipeline::{
+    check_quantization, described, lowered, needed_by_options, optimise, quantize,
+};
 
 /// A partition of a method.
 #[derive(Clone, Debug)]
@@ -69,7 +70,7 @@ fn written<R: AsMut<[u8]>>(
     handles: Option<&HashMap<String, i64>>,
     room: impl FnOnce(usize) -> Result<R, Error>,
 ) -> Result<Preprocessed<R>, Error> {
-    let model = described(functions, options)?;
+    let model = described(functions, &options.options)?;
     let ((data, identifier), handles) =
         payload_in(&model, options.model_type, name, handles, room)?;
     let specification_version = model.specification_version;

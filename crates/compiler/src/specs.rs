@@ -6,7 +6,7 @@ use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
 use serde::Deserialize;
 
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 use crate::options::{LowerOptions, ModelType, Precision, WeightSharing};
 
 pub use coremill_pte::program::CompileSpec;
@@ -71,7 +71,7 @@ struct Enumerated(serde::de::IgnoredAny, (Vec<Vec<u64>>, Vec<String>));
 
 impl LowerOptions {
     /// Takes over what compile specs say, and keeps them for the device, which reads the compute units.
-    pub fn apply_specs(&mut self, specs: &[CompileSpec]) -> Result<(), Refusal> {
+    pub fn apply_specs(&mut self, specs: &[CompileSpec]) -> Result<()> {
         for spec in specs {
             self.apply_spec(spec).map_err(|refusal| Refusal {
                 reason: format!("compile spec `{}`: {}", spec.key, refusal.reason),
@@ -82,38 +82,31 @@ impl LowerOptions {
         Ok(())
     }
 
-    fn apply_spec(&mut self, spec: &CompileSpec) -> Result<(), Refusal> {
+    fn apply_spec(&mut self, spec: &CompileSpec) -> Result<()> {
         let Ok(value) = std::str::from_utf8(&spec.value) else {
             refuse!("the value is not a text")
         };
         match spec.key.as_str() {
-            "compute_units" => match value {
-                "all" | "cpu_only" | "cpu_and_gpu" | "cpu_and_ne" => {}
-                other => refuse!(
-                    "found `{other}`; accepted are `all`, `cpu_only`, `cpu_and_gpu` and `cpu_and_ne`"
-                ),
-            },
+            "compute_units" => {
+                let units = ["all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"];
+                chosen(value, &units.map(|name| (name, ())))?;
+            }
             "min_deployment_target" => self.options.target = target(value)?,
             "model_compute_precision" => {
-                self.options.precision = match value {
-                    "float16" => Precision::Fp16,
-                    "float32" => Precision::Fp32,
-                    other => refuse!("found `{other}`; accepted are `float16` and `float32`"),
-                }
+                let all = [("float16", Precision::Fp16), ("float32", Precision::Fp32)];
+                self.options.precision = chosen(value, &all)?;
             }
             "model_type" => {
-                self.model_type = match value {
-                    "model" => ModelType::Model,
-                    "compiled_model" => ModelType::CompiledModel,
-                    other => refuse!("found `{other}`; accepted are `model` and `compiled_model`"),
-                }
+                let all =
+                    [("model", ModelType::Model), ("compiled_model", ModelType::CompiledModel)];
+                self.model_type = chosen(value, &all)?;
             }
             "multimethod_weight_sharing_strategy" => {
-                self.weight_sharing = Some(match value {
-                    "positional" => WeightSharing::Positional,
-                    "disabled" => WeightSharing::Disabled,
-                    other => refuse!("found `{other}`; accepted are `positional` and `disabled`"),
-                })
+                let all = [
+                    ("positional", WeightSharing::Positional),
+                    ("disabled", WeightSharing::Disabled),
+                ];
+                self.weight_sharing = Some(chosen(value, &all)?);
             }
             "enumerated_shapes" => {
                 if !self.full_graph {
@@ -139,8 +132,18 @@ impl LowerOptions {
     }
 }
 
+/// What a value stands for, of those that there are.
+fn chosen<T: Copy>(value: &str, all: &[(&str, T)]) -> Result<T> {
+    if let Some((_, found)) = all.iter().find(|(name, _)| *name == value) {
+        return Ok(*found);
+    }
+    let names: Vec<_> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let (last, others) = names.split_last().ok_or_else(|| Refusal::new("accepts no value"))?;
+    refuse!("found `{value}`; accepted are {} and {last}", others.join(", "))
+}
+
 /// A release by its name, or by coremltools' number.
-fn target(value: &str) -> Result<Option<Opset>, Refusal> {
+fn target(value: &str) -> Result<Option<Opset>> {
     Ok(match value {
         "" => None,
         // Programs of this kind are newer than these; the oldest that has them runs on all that follow.
@@ -164,7 +167,7 @@ fn target(value: &str) -> Result<Option<Opset>, Refusal> {
     })
 }
 
-fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>, Refusal> {
+fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
     let entries: Vec<Enumerated> = match serde_json::from_str(value) {
         Ok(entries) => entries,
         Err(error) => refuse!("the value is not what ExecuTorch writes: {error}"),
@@ -200,7 +203,7 @@ const PASSES: [(&str, &[&str]); 6] = [
 ];
 
 /// Our passes that do what no pass of a list does.
-fn without_passes(value: &str) -> Result<Vec<String>, Refusal> {
+fn without_passes(value: &str) -> Result<Vec<String>> {
     let names: Vec<String> = match serde_json::from_str(value) {
         Ok(names) => names,
         Err(error) => refuse!("the value is not a list of names: {error}"),
@@ -234,7 +237,7 @@ mod tests {
         }
     }
 
-    fn applied(specs: &[(&str, &str)], full_graph: bool) -> Result<LowerOptions, Refusal> {
+    fn applied(specs: &[(&str, &str)], full_graph: bool) -> Result<LowerOptions> {
         let spec = |&(key, value): &(&str, &str)| CompileSpec {
             key: key.to_owned(),
             value: value.as_bytes().to_vec(),
@@ -318,6 +321,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused_with_what_is() {
+        const QUANTIZER: &str = "op_linear_quantizer_config";
         let cases = [
             ("compute_units", "gpu", "found `gpu`; accepted are `all`"),
             ("min_deployment_target", "5", "found 5, which is iOS 13 or 14"),
@@ -326,37 +330,13 @@ mod tests {
             ("model_type", "mlmodel", "accepted are `model` and `compiled_model`"),
             ("pass_pipeline", "[", "is not a list of names"),
             ("enumerated_shapes", "{}", "not what ExecuTorch writes"),
-            ("op_linear_quantizer_config", "[]", "is not a JSON object"),
-            (
-                "op_linear_quantizer_config",
-                r#"{"nbits": 8}"#,
-                "`nbits` is not a key; there are mode",
-            ),
-            (
-                "op_linear_quantizer_config",
-                r#"{"mode": "log"}"#,
-                "`mode` is `log`; accepted are `linear",
-            ),
-            (
-                "op_linear_quantizer_config",
-                r#"{"dtype": "int2"}"#,
-                "`dtype` is `int2`; accepted are `int8`",
-            ),
-            (
-                "op_linear_quantizer_config",
-                r#"{"granularity": 3}"#,
-                "`granularity` is `3`; accepted are a text",
-            ),
-            (
-                "op_linear_quantizer_config",
-                r#"{"block_size": [1, -2]}"#,
-                "`block_size` is `[1,-2]`",
-            ),
-            (
-                "op_linear_quantizer_config",
-                r#"{"weight_threshold": null}"#,
-                "is `null`; accepted are a number",
-            ),
+            (QUANTIZER, "[]", "is not a JSON object"),
+            (QUANTIZER, r#"{"nbits": 8}"#, "`nbits` is not a key; there are mode"),
+            (QUANTIZER, r#"{"mode": "log"}"#, "`mode` is `log`; accepted are `linear"),
+            (QUANTIZER, r#"{"dtype": "int2"}"#, "`dtype` is `int2`; accepted are `int8`"),
+            (QUANTIZER, r#"{"granularity": 3}"#, "`granularity` is `3`; accepted are a text"),
+            (QUANTIZER, r#"{"block_size": [1, -2]}"#, "`block_size` is `[1,-2]`"),
+            (QUANTIZER, r#"{"weight_threshold": null}"#, "is `null`; accepted are a number"),
             ("compute_unit", "all", "`compute_unit` is not a key; there are compute_units"),
         ];
         for (key, value, expected) in cases {

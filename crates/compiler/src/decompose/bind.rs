@@ -7,26 +7,26 @@ use coremill_pt2::{Argument, Meta, Node, Size, ValueId};
 use super::Frame;
 use super::call::{Call, Made, Results, Tensor, meta};
 use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-
-/// The results of a call that keeps them.
-pub(crate) fn as_given(node: &Node, frame: &Frame) -> Results {
-    let mut results = Vec::new();
-    for id in node.results() {
-        let Some(id) = id else { refuse!("a result has no use, and no type therefore") };
-        results.push(match &frame.value(id).meta {
-            Meta::Tensor(meta) => {
-                Made::Tensor(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() })
-            }
-            _ => Made::Number(Argument::Value(id)),
-        });
-    }
-    Ok(results)
-}
+use crate::error::{Result, refuse};
 
 impl Call<'_> {
+    /// The results of a call that keeps them.
+    pub(crate) fn as_given(&self, node: &Node) -> Results {
+        let mut results = Vec::new();
+        for id in node.results() {
+            let Some(id) = id else { refuse!("a result has no use, and no type therefore") };
+            results.push(match &self.frame.value(id).meta {
+                Meta::Tensor(meta) => {
+                    Made::Tensor(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() })
+                }
+                _ => Made::Number(Argument::Value(id)),
+            });
+        }
+        Ok(results)
+    }
+
     /// The calls that were made and are of use, their results in the place of the node's.
-    pub(crate) fn finish(self, results: Vec<Made>) -> Result<Vec<Node>, Refusal> {
+    pub(crate) fn finish(self, results: Vec<Made>) -> Result<Vec<Node>> {
         let Call { frame, node, made, .. } = self;
         let wanted: Vec<_> = node.results().collect();
         if wanted.len() != results.len() {
@@ -88,7 +88,7 @@ impl Call<'_> {
 }
 
 /// What is computed is what torch noted.
-fn agree(frame: &Frame, old: ValueId, new: &Tensor) -> Result<(), Refusal> {
+fn agree(frame: &Frame, old: ValueId, new: &Tensor) -> Result<()> {
     let Meta::Tensor(noted) = &frame.value(old).meta else {
         refuse!("the decomposition gives a tensor where the call does not");
     };

@@ -6,12 +6,13 @@ use std::slice::SliceIndex;
 use std::sync::Arc;
 
 use coremill_pt2::{
-    Argument, Device, Hint, Kind, Layout, Meta, Node, Output, ScalarType, Schema, Size, Symbolic,
-    Target, TensorMeta, ValueId,
+    Argument, Device, Hint, Kind, Layout, Meta, Node, Origin, Output, ScalarType, Schema, Size,
+    Symbolic, Target, TensorMeta, ValueId,
 };
 
 use super::{Frame, MAX_CALLS, Rewrite, dtype, has_rule, size};
-use crate::error::{Refusal, refuse};
+use crate::bounds::At;
+use crate::error::{Result, refuse};
 
 /// A tensor that is there: an argument of the call, or the result of a call that was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +28,28 @@ impl Tensor {
     }
 
     /// The size of a dimension, or the sizes of a run of them. An archive may say of an operand that it has fewer than the operator takes.
-    pub(crate) fn extent<I>(&self, at: I) -> Result<&I::Output, Refusal>
+    pub(crate) fn extent<I>(&self, at: I) -> Result<&I::Output>
     where
         I: SliceIndex<[Size]> + Clone + Debug,
     {
         size::at(&self.sizes, at)
+    }
+
+    /// The size of a dimension that has to be known, and what it is to those who read the refusal.
+    pub(crate) fn known(&self, at: usize, what: &str) -> Result<i64> {
+        size::known(self.extent(at)?, what)
+    }
+
+    /// All sizes, which have to be known.
+    pub(crate) fn all_known(&self, what: &str) -> Result<Vec<i64>> {
+        self.sizes.iter().map(|size| size::known(size, what)).collect()
+    }
+
+    /// The sizes with another one at this dimension.
+    pub(crate) fn with_size(&self, at: usize, size: Size) -> Result<Vec<Size>> {
+        let mut sizes = self.sizes.clone();
+        *sizes.at_mut(at)? = size;
+        Ok(sizes)
     }
 
     pub(crate) fn argument(&self) -> Argument {
@@ -39,19 +57,98 @@ impl Tensor {
     }
 
     /// The dimension as a position; negative ones count from the end. A tensor without dimensions counts as one with one.
-    pub(crate) fn dimension(&self, dimension: i64) -> Result<usize, Refusal> {
+    pub(crate) fn dimension(&self, dimension: i64) -> Result<usize> {
         position(dimension, self.rank())
     }
 }
 
+/// A tensor that is made, if it can be.
+pub(crate) type Maybe = Result<Tensor>;
+
+/// The arguments of an operator by their names.
+pub(crate) type Arguments<'g> = &'g [(&'g str, Argument)];
+
+/// The types and the sizes of several tensors.
+pub(crate) type Types = Vec<(ScalarType, Vec<Size>)>;
+
+/// What operators are given.
+pub(crate) trait Given {
+    fn given(&self) -> Argument;
+}
+
+/// What single values are as arguments.
+macro_rules! arguments {
+    ($($kind:ty: $value:ident => $argument:expr),* $(,)?) => {$(
+        impl Given for $kind {
+            fn given(&self) -> Argument {
+                let $value = self;
+                $argument
+            }
+        }
+    )*};
+}
+
+arguments! {
+    Argument: argument => argument.clone(),
+    Tensor: tensor => tensor.argument(),
+    i64: number => Argument::Int(*number),
+    usize: number => Argument::Int(*number as i64),
+    f64: number => Argument::Float(*number),
+    bool: truth => Argument::Bool(*truth),
+    ScalarType: dtype => Argument::ScalarType(*dtype),
+}
+
+impl<T: Given + ?Sized> Given for &T {
+    fn given(&self) -> Argument {
+        (**self).given()
+    }
+}
+
+impl<T: Given> Given for Option<T> {
+    fn given(&self) -> Argument {
+        self.as_ref().map_or(Argument::None, T::given)
+    }
+}
+
+impl<T: Given> Given for [T] {
+    fn given(&self) -> Argument {
+        Argument::List(self.iter().map(T::given).collect())
+    }
+}
+
+impl<T: Given> Given for Vec<T> {
+    fn given(&self) -> Argument {
+        self.as_slice().given()
+    }
+}
+
+impl<T: Given, const N: usize> Given for [T; N] {
+    fn given(&self) -> Argument {
+        self.as_slice().given()
+    }
+}
+
+/// The arguments of an operator by the names of its schema: `given!(self = x, dim = at)`.
+macro_rules! given {
+    ($($name:ident = $value:expr),* $(,)?) => {
+        &[$((stringify!($name), crate::decompose::call::Given::given(&$value))),*]
+    };
+}
+pub(crate) use given;
+
 /// The position of a dimension in a tensor of this rank.
-pub(crate) fn position(dimension: i64, rank: usize) -> Result<usize, Refusal> {
+pub(crate) fn position(dimension: i64, rank: usize) -> Result<usize> {
     let count = rank.max(1) as i64;
     let at = if dimension < 0 { dimension + count } else { dimension };
     match usize::try_from(at) {
         Ok(position) if at < count => Ok(position),
         _ => refuse!("dimension {dimension} is out of range for a tensor of rank {rank}"),
     }
+}
+
+/// Of how many dimensions an operator's windows or images are, by its name: 2 for `max_pool2d`.
+pub(crate) fn spatial(name: &str) -> usize {
+    name.chars().find_map(|letter| letter.to_digit(10)).map_or(2, |count| count as usize)
 }
 
 /// What a call gives in the place of one of its results; results that are lists are one after the other.
@@ -67,7 +164,7 @@ pub(crate) enum Made {
 }
 
 /// What a rewriting gives.
-pub(crate) type Results = Result<Vec<Made>, Refusal>;
+pub(crate) type Results = Result<Vec<Made>>;
 
 /// The only result.
 pub(crate) fn one(tensor: Tensor) -> Results {
@@ -118,7 +215,7 @@ impl<'a> Call<'a> {
     }
 
     /// The argument of that name.
-    pub(crate) fn argument(&self, name: &str) -> Result<&'a Argument, Refusal> {
+    pub(crate) fn argument(&self, name: &str) -> Result<&'a Argument> {
         match self.node.argument(name) {
             Some(argument) => Ok(argument),
             None => refuse!("argument `{name}` is missing"),
@@ -131,7 +228,7 @@ impl<'a> Call<'a> {
     }
 
     /// The tensor that an argument is; numbers become tensors without dimensions.
-    pub(crate) fn tensor_of(&mut self, name: &str, argument: &Argument) -> Result<Tensor, Refusal> {
+    pub(crate) fn tensor_of(&mut self, name: &str, argument: &Argument) -> Maybe {
         if let Argument::Value(id) = argument
             && let Meta::Tensor(meta) = &self.frame.value(*id).meta
         {
@@ -143,28 +240,40 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(crate) fn tensor(&mut self, name: &str) -> Result<Tensor, Refusal> {
+    pub(crate) fn tensor(&mut self, name: &str) -> Maybe {
         let argument = self.argument(name)?;
         self.tensor_of(name, argument)
     }
 
-    pub(crate) fn optional_tensor(&mut self, name: &str) -> Result<Option<Tensor>, Refusal> {
+    /// The tensor as a type; numbers become tensors of it.
+    pub(crate) fn tensor_as(&mut self, name: &str, dtype: ScalarType) -> Maybe {
+        let argument = self.argument(name)?;
+        if self.number_dtype(argument).is_some() {
+            return self.scalar(argument.clone(), dtype);
+        }
+        let tensor = self.tensor(name)?;
+        self.cast(&tensor, dtype)
+    }
+
+    /// The tensor as the type of the first result.
+    pub(crate) fn typed(&mut self, name: &str) -> Maybe {
+        let dtype = self.result(0)?.dtype;
+        self.tensor_as(name, dtype)
+    }
+
+    pub(crate) fn optional_tensor(&mut self, name: &str) -> Result<Option<Tensor>> {
         if self.has(name) { self.tensor(name).map(Some) } else { Ok(None) }
     }
 
     /// The tensors of a list.
-    pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>, Refusal> {
-        match self.argument(name)? {
-            Argument::List(items) => items.iter().map(|item| self.tensor_of(name, item)).collect(),
-            _ => refuse!("`{name}` is not a list of tensors"),
-        }
+    pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>> {
+        let items = list(name, self.argument(name)?)?;
+        items.iter().map(|item| self.tensor_of(name, item)).collect()
     }
 
     /// The tensors of a list; none for those that are None.
-    pub(crate) fn optional_tensors(&mut self, name: &str) -> Result<Vec<Option<Tensor>>, Refusal> {
-        let Argument::List(items) = self.argument(name)? else {
-            refuse!("`{name}` is not a list of tensors");
-        };
+    pub(crate) fn optional_tensors(&mut self, name: &str) -> Result<Vec<Option<Tensor>>> {
+        let items = list(name, self.argument(name)?)?;
         let tensor = |item: &Argument| match item {
             Argument::None => Ok(None),
             item => self.tensor_of(name, item).map(Some),
@@ -190,7 +299,7 @@ impl<'a> Call<'a> {
     }
 
     /// A number of any type, known or not.
-    pub(crate) fn number(&self, name: &str) -> Result<Argument, Refusal> {
+    pub(crate) fn number(&self, name: &str) -> Result<Argument> {
         let argument = self.argument(name)?;
         match self.number_dtype(argument) {
             Some(_) => Ok(argument.clone()),
@@ -199,11 +308,11 @@ impl<'a> Call<'a> {
     }
 
     /// A known integer.
-    pub(crate) fn int(&self, name: &str) -> Result<i64, Refusal> {
+    pub(crate) fn int(&self, name: &str) -> Result<i64> {
         self.int_of(name, self.argument(name)?)
     }
 
-    fn int_of(&self, name: &str, argument: &Argument) -> Result<i64, Refusal> {
+    pub(crate) fn int_of(&self, name: &str, argument: &Argument) -> Result<i64> {
         match argument {
             Argument::Bool(value) => Ok(i64::from(*value)),
             argument => match self.frame.size_of(argument) {
@@ -216,12 +325,22 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(crate) fn int_or(&self, name: &str, default: i64) -> Result<i64, Refusal> {
+    pub(crate) fn int_or(&self, name: &str, default: i64) -> Result<i64> {
         if self.has(name) { self.int(name) } else { Ok(default) }
     }
 
+    /// A dimension of a tensor of this rank as a position.
+    pub(crate) fn dimension(&self, name: &str, rank: usize) -> Result<usize> {
+        position(self.int(name)?, rank)
+    }
+
+    /// The same, for several of them.
+    pub(crate) fn positions(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
+        self.ints(name)?.into_iter().map(|at| position(at, rank)).collect()
+    }
+
     /// Known integers.
-    pub(crate) fn ints(&self, name: &str) -> Result<Vec<i64>, Refusal> {
+    pub(crate) fn ints(&self, name: &str) -> Result<Vec<i64>> {
         match self.argument(name)? {
             Argument::List(items) => items.iter().map(|item| self.int_of(name, item)).collect(),
             Argument::None => Ok(Vec::new()),
@@ -229,8 +348,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// An integer that may be unknown at compile time.
+    pub(crate) fn size(&self, name: &str) -> Result<Size> {
+        match self.frame.size_of(self.argument(name)?) {
+            Some(size) => Ok(size),
+            None => refuse!("`{name}` is not an integer"),
+        }
+    }
+
     /// Integers that may be unknown at compile time.
-    pub(crate) fn sizes(&self, name: &str) -> Result<Vec<Size>, Refusal> {
+    pub(crate) fn sizes(&self, name: &str) -> Result<Vec<Size>> {
         let size = |item: &Argument| match self.frame.size_of(item) {
             Some(size) => Ok(size),
             None => refuse!("`{name}` holds something that is not an integer"),
@@ -242,32 +369,30 @@ impl<'a> Call<'a> {
     }
 
     /// A known number.
-    pub(crate) fn float(&self, name: &str) -> Result<f64, Refusal> {
+    pub(crate) fn float(&self, name: &str) -> Result<f64> {
         match self.argument(name)? {
             Argument::Float(value) => Ok(*value),
             Argument::Int(value) => Ok(*value as f64),
             Argument::Bool(value) => Ok(f64::from(u8::from(*value))),
             Argument::Value(id) => match &self.frame.value(*id).meta {
-                Meta::Float(Some(known)) => {
-                    match (known.expression.symbols().as_slice(), known.hint) {
-                        ([], Some(Hint::Float(value))) => Ok(value),
-                        _ => refuse!(
-                            "`{name}` is unknown at compile time; it has to be a number here"
-                        ),
+                Meta::Float(Some(known)) if known.expression.symbols().is_empty() => {
+                    match known.hint {
+                        Some(Hint::Float(value)) => Ok(value),
+                        _ => refuse!("`{name}` is not a known number"),
                     }
                 }
                 Meta::Int(Size::Fixed(value)) => Ok(*value as f64),
-                _ => refuse!("`{name}` is not a known number"),
+                _ => refuse!("`{name}` is unknown at compile time; it has to be a number here"),
             },
             _ => refuse!("`{name}` is not a number"),
         }
     }
 
-    pub(crate) fn float_or(&self, name: &str, default: f64) -> Result<f64, Refusal> {
+    pub(crate) fn float_or(&self, name: &str, default: f64) -> Result<f64> {
         if self.has(name) { self.float(name) } else { Ok(default) }
     }
 
-    pub(crate) fn bool(&self, name: &str) -> Result<bool, Refusal> {
+    pub(crate) fn bool(&self, name: &str) -> Result<bool> {
         match self.node.argument(name) {
             Some(Argument::Bool(value)) => Ok(*value),
             Some(Argument::Int(value)) => Ok(*value != 0),
@@ -276,7 +401,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(crate) fn text(&self, name: &str) -> Result<&'a str, Refusal> {
+    pub(crate) fn text(&self, name: &str) -> Result<&'a str> {
         match self.argument(name)? {
             Argument::Text(text) => Ok(text),
             _ => refuse!("`{name}` is not a text"),
@@ -284,18 +409,13 @@ impl<'a> Call<'a> {
     }
 
     /// Dimensions as positions; all of them if none are given.
-    pub(crate) fn dimensions(&self, name: &str, rank: usize) -> Result<Vec<usize>, Refusal> {
-        let mut found = Vec::new();
-        if self.has(name) {
-            for dimension in self.ints(name)? {
-                found.push(position(dimension, rank)?);
-            }
-        }
+    pub(crate) fn dimensions(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
+        let found = if self.has(name) { self.positions(name, rank)? } else { Vec::new() };
         if found.is_empty() { Ok((0..rank).collect()) } else { Ok(found) }
     }
 
     /// What torch noted for a result; those of a list one after the other.
-    pub(crate) fn result(&self, index: usize) -> Result<&TensorMeta, Refusal> {
+    pub(crate) fn result(&self, index: usize) -> Result<&TensorMeta> {
         match self.node.results().nth(index) {
             Some(Some(id)) => match &self.frame.value(id).meta {
                 Meta::Tensor(meta) => Ok(meta),
@@ -303,6 +423,21 @@ impl<'a> Call<'a> {
             },
             _ => refuse!("result {index} has no use, and no type therefore"),
         }
+    }
+
+    /// The type and the sizes that torch noted for the first result.
+    pub(crate) fn result_type(&self) -> Result<(ScalarType, Vec<Size>)> {
+        self.result(0).map(|noted| (noted.dtype, noted.sizes.clone()))
+    }
+
+    /// The sizes that torch noted for the first result.
+    pub(crate) fn result_sizes(&self) -> Result<Vec<Size>> {
+        self.result(0).map(|noted| noted.sizes.clone())
+    }
+
+    /// The name of the operator, without namespace and overload.
+    pub(crate) fn name(&self) -> &'a str {
+        self.node.target.name()
     }
 
     /// Whether a result has a use.
@@ -327,13 +462,13 @@ impl<'a> Call<'a> {
         node.schema = Some(schema);
         node.arguments = arguments;
         node.keywords = Vec::new();
-        let results = super::bind::as_given(&node, self.frame)?;
+        let results = self.as_given(&node)?;
         self.made.push(node);
         Ok(results)
     }
 
     /// Numbers where the kernel wants tensors become tensors.
-    fn fitting(&mut self, kind: &Kind, name: &str, value: Argument) -> Result<Argument, Refusal> {
+    fn fitting(&mut self, kind: &Kind, name: &str, value: Argument) -> Result<Argument> {
         let kind = match kind {
             Kind::Optional(inner) => inner.as_ref(),
             kind => kind,
@@ -347,7 +482,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(crate) fn schema(&mut self, operator: &str) -> Result<Arc<Schema>, Refusal> {
+    pub(crate) fn schema(&mut self, operator: &str) -> Result<Arc<Schema>> {
         let Target::Operator { namespace, name, overload } = target(operator) else {
             refuse!("`{operator}` is not an operator");
         };
@@ -367,7 +502,7 @@ impl<'a> Call<'a> {
     }
 
     /// The operator, if the target performs it or a rule takes it apart.
-    fn callable(&mut self, operator: &str) -> Result<Target, Refusal> {
+    fn callable(&mut self, operator: &str) -> Result<Target> {
         let target = target(operator);
         // A rule that gives its own operator back leaves it to the target.
         let is_apart = self.node.target != target && has_rule(&target);
@@ -378,49 +513,19 @@ impl<'a> Call<'a> {
     }
 
     /// Calls an operator. What is not given gets its default.
-    fn call(
-        &mut self,
-        operator: &str,
-        given: &[(&str, Argument)],
-        outputs: Vec<Output>,
-    ) -> Result<(), Refusal> {
+    fn call(&mut self, operator: &str, given: Arguments<'_>, outputs: Vec<Output>) -> Result<()> {
         if self.made.len() >= MAX_CALLS {
             refuse!("to decompose the call takes more than {MAX_CALLS} calls");
         }
-        let done = self.callable(operator)?;
-        let schema = self.schema(operator)?;
-        let mut arguments = Vec::with_capacity(schema.arguments.len());
-        for parameter in &schema.arguments {
-            let given = given.iter().find(|(name, _)| *name == parameter.name);
-            let value = given.map(|(_, value)| value.clone()).or_else(|| parameter.default.clone());
-            let Some(value) = value else {
-                refuse!("`{operator}` needs `{}`", parameter.name);
-            };
-            arguments.push(match (&parameter.kind, value) {
-                (Kind::Float, Argument::Int(value)) => Argument::Float(value as f64),
-                (_, value) => value,
-            });
-        }
-        if let Some((name, _)) =
-            given.iter().find(|(name, _)| !schema.arguments.iter().any(|one| one.name == *name))
-        {
-            refuse!("`{operator}` has no argument `{name}`");
-        }
+        let node = calling(self.callable(operator)?, self.schema(operator)?, given)?;
         let name = outputs.iter().find_map(|output| match output {
             Output::Value(id) => Some(self.frame.value(*id).name.clone()),
             Output::List(ids) => ids.first().map(|id| self.frame.value(*id).name.clone()),
             Output::Unused | Output::None => None,
         });
-        self.made.push(Node {
-            name: name.unwrap_or_else(|| self.node.name.clone()),
-            target: done,
-            schema: Some(schema),
-            arguments,
-            keywords: Vec::new(),
-            outputs,
-            single_return: None,
-            origin: self.node.origin.clone(),
-        });
+        let name = name.unwrap_or_else(|| self.node.name.clone());
+        let origin = self.node.origin.clone();
+        self.made.push(Node { name, outputs, origin, ..node });
         Ok(())
     }
 
@@ -435,7 +540,7 @@ impl<'a> Call<'a> {
         operator: &str,
         dtype: ScalarType,
         sizes: Vec<Size>,
-    ) -> Result<Tensor, Refusal> {
+    ) -> Maybe {
         let meta = Meta::Tensor(meta(dtype, sizes.clone()));
         let id = self.frame.define(&self.new_name(operator), meta)?;
         let tensor = Tensor { id, dtype, sizes };
@@ -443,51 +548,88 @@ impl<'a> Call<'a> {
         Ok(tensor)
     }
 
-    fn new_tensors(
-        &mut self,
-        operator: &str,
-        types: Vec<(ScalarType, Vec<Size>)>,
-    ) -> Result<Vec<Tensor>, Refusal> {
-        let new = |(dtype, sizes)| self.new_tensor(operator, dtype, sizes);
-        types.into_iter().map(new).collect()
-    }
-
     /// Calls an operator that gives one tensor.
     pub(crate) fn emit(
         &mut self,
         operator: &str,
-        given: &[(&str, Argument)],
+        given: Arguments<'_>,
         dtype: ScalarType,
         sizes: Vec<Size>,
-    ) -> Result<Tensor, Refusal> {
+    ) -> Maybe {
         let tensor = self.new_tensor(operator, dtype, sizes)?;
         self.call(operator, given, vec![Output::Value(tensor.id)])?;
         Ok(tensor)
     }
 
-    /// Calls an operator that gives several tensors.
+    /// Calls an operator that gives one tensor of the type and the sizes of another.
+    pub(crate) fn like(&mut self, x: &Tensor, operator: &str, given: Arguments<'_>) -> Maybe {
+        self.emit(operator, given, x.dtype, x.sizes.clone())
+    }
+
+    /// Calls an operator that gives one tensor, of the type and the sizes that torch noted for the first result.
+    pub(crate) fn noted(&mut self, operator: &str, given: Arguments<'_>) -> Maybe {
+        let (dtype, sizes) = self.result_type()?;
+        self.emit(operator, given, dtype, sizes)
+    }
+
+    /// The same; arguments that are not given are those of the call, where it has some of the same names.
+    pub(crate) fn again(&mut self, operator: &str, given: Arguments<'_>) -> Maybe {
+        let given = self.with_own(operator, given)?;
+        self.noted(operator, &given)
+    }
+
+    fn with_own<'n>(
+        &mut self,
+        operator: &str,
+        given: &[(&'n str, Argument)],
+    ) -> Result<Vec<(&'n str, Argument)>>
+    where
+        'a: 'n,
+    {
+        let schema = self.schema(operator)?;
+        let mut all = given.to_vec();
+        let own = self.node.schema.iter().flat_map(|schema| &schema.arguments);
+        for parameter in own {
+            let name = parameter.name.as_str();
+            let is_wanted = schema.arguments.iter().any(|wanted| wanted.name == name);
+            if is_wanted && !given.iter().any(|(given, _)| *given == name) {
+                all.extend(self.node.argument(name).map(|own| (name, own.clone())));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Calls an operator that gives several tensors, each for itself.
     pub(crate) fn emit_several(
         &mut self,
         operator: &str,
-        given: &[(&str, Argument)],
-        types: Vec<(ScalarType, Vec<Size>)>,
-    ) -> Result<Vec<Tensor>, Refusal> {
-        let tensors = self.new_tensors(operator, types)?;
-        let outputs = tensors.iter().map(|tensor| Output::Value(tensor.id)).collect();
-        self.call(operator, given, outputs)?;
-        Ok(tensors)
+        given: Arguments<'_>,
+        types: Types,
+    ) -> Result<Vec<Tensor>> {
+        let single = |ids: Vec<ValueId>| ids.into_iter().map(Output::Value).collect();
+        self.emit_all(operator, given, types, single)
     }
 
     /// Calls an operator that gives a list of tensors.
     pub(crate) fn emit_list(
         &mut self,
         operator: &str,
-        given: &[(&str, Argument)],
-        types: Vec<(ScalarType, Vec<Size>)>,
-    ) -> Result<Vec<Tensor>, Refusal> {
-        let tensors = self.new_tensors(operator, types)?;
-        let outputs = vec![Output::List(tensors.iter().map(|tensor| tensor.id).collect())];
-        self.call(operator, given, outputs)?;
+        given: Arguments<'_>,
+        types: Types,
+    ) -> Result<Vec<Tensor>> {
+        self.emit_all(operator, given, types, |ids| vec![Output::List(ids)])
+    }
+
+    fn emit_all(
+        &mut self,
+        operator: &str,
+        given: Arguments<'_>,
+        types: Types,
+        outputs: impl Fn(Vec<ValueId>) -> Vec<Output>,
+    ) -> Result<Vec<Tensor>> {
+        let new = |(dtype, sizes)| self.new_tensor(operator, dtype, sizes);
+        let tensors = types.into_iter().map(new).collect::<Result<Vec<_>, _>>()?;
+        self.call(operator, given, outputs(tensors.iter().map(|tensor| tensor.id).collect()))?;
         Ok(tensors)
     }
 
@@ -495,13 +637,49 @@ impl<'a> Call<'a> {
     pub(crate) fn emit_number(
         &mut self,
         operator: &str,
-        given: &[(&str, Argument)],
+        given: Arguments<'_>,
         meta: Meta,
-    ) -> Result<Argument, Refusal> {
+    ) -> Result<Argument> {
         let id = self.frame.define(&self.new_name(operator), meta)?;
         self.call(operator, given, vec![Output::Value(id)])?;
         Ok(Argument::Value(id))
     }
+}
+
+/// The items of a list.
+pub(crate) fn list<'a>(name: &str, argument: &'a Argument) -> Result<&'a [Argument]> {
+    match argument {
+        Argument::List(items) => Ok(items),
+        _ => refuse!("`{name}` is not a list"),
+    }
+}
+
+/// A call of an operator, without a name and results. What is not given gets its default.
+pub(crate) fn calling(target: Target, schema: Arc<Schema>, given: Arguments<'_>) -> Result<Node> {
+    let mut arguments = Vec::with_capacity(schema.arguments.len());
+    for parameter in &schema.arguments {
+        let given = given.iter().find(|(name, _)| *name == parameter.name);
+        let value = given.map(|(_, value)| value.clone()).or_else(|| parameter.default.clone());
+        let Some(value) = value else { refuse!("`{target}` needs `{}`", parameter.name) };
+        arguments.push(match (&parameter.kind, value) {
+            (Kind::Float, Argument::Int(value)) => Argument::Float(value as f64),
+            (_, value) => value,
+        });
+    }
+    let is_known = |name: &str| schema.arguments.iter().any(|one| one.name == name);
+    if let Some((name, _)) = given.iter().find(|(name, _)| !is_known(name)) {
+        refuse!("`{target}` has no argument `{name}`");
+    }
+    Ok(Node {
+        name: String::new(),
+        target,
+        schema: Some(schema),
+        arguments,
+        keywords: Vec::new(),
+        outputs: Vec::new(),
+        single_return: None,
+        origin: Origin::default(),
+    })
 }
 
 /// The type of a new tensor, its elements in order.

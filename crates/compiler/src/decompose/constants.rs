@@ -7,7 +7,8 @@ use coremill_tensor::Buffer;
 
 use super::Frame;
 use super::call::{Call, Tensor, meta};
-use crate::error::{Refusal, refuse};
+use super::size;
+use crate::error::{Result, refuse};
 
 /// A constant that a rule made.
 pub(crate) struct Constant {
@@ -20,12 +21,8 @@ impl Constant {
     pub(crate) fn stored(self, name: String) -> Weight {
         let sizes: Vec<u64> =
             self.tensor.sizes.iter().filter_map(Size::fixed).map(|size| size as u64).collect();
-        let mut strides = vec![1u64; sizes.len()];
-        let mut step = 1;
-        for (stride, size) in strides.iter_mut().zip(&sizes).rev() {
-            *stride = step;
-            step *= size.max(&1);
-        }
+        let strides = size::strides(&self.tensor.sizes);
+        let strides = strides.iter().filter_map(Size::fixed).map(|stride| stride as u64).collect();
         Weight {
             dtype: self.tensor.dtype,
             sizes,
@@ -57,13 +54,13 @@ impl Frame {
 
 impl Call<'_> {
     /// A constant of floats.
-    pub(crate) fn constant(&mut self, sizes: &[u64], elements: &[f32]) -> Result<Tensor, Refusal> {
+    pub(crate) fn constant(&mut self, sizes: &[u64], elements: &[f32]) -> Result<Tensor> {
         let bytes = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.stored_constant(ScalarType::Float32, sizes, bytes)
     }
 
     /// A vector of integers.
-    pub(crate) fn constant_ints(&mut self, elements: &[i64]) -> Result<Tensor, Refusal> {
+    pub(crate) fn constant_ints(&mut self, elements: &[i64]) -> Result<Tensor> {
         let bytes = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.stored_constant(ScalarType::Int64, &[elements.len() as u64], bytes)
     }
@@ -73,7 +70,7 @@ impl Call<'_> {
         dtype: ScalarType,
         sizes: &[u64],
         elements: Vec<u8>,
-    ) -> Result<Tensor, Refusal> {
+    ) -> Result<Tensor> {
         if self.frame.is_nested {
             refuse!("`{}` needs a constant, which a nested graph cannot hold", self.node.target);
         }

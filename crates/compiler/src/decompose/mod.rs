@@ -24,11 +24,11 @@ pub(crate) mod call;
 mod complex;
 mod constants;
 pub(crate) mod dtype;
-mod formula;
+pub(crate) mod formula;
 mod numbers;
 mod ops;
 mod row;
-mod size;
+pub(crate) mod size;
 mod table;
 mod words;
 
@@ -38,15 +38,16 @@ use coremill_pt2::{
     Argument, Graph, Meta, Node, Schema, Schemas, Size, SymbolId, Symbols, Target, Value, ValueId,
 };
 
-pub(crate) use self::call::meta;
 use self::call::{Call, Tensor};
+pub(crate) use self::call::{calling, given, meta, target};
 pub use self::complex::{Paired, pairs};
 pub(crate) use self::complex::{complex_outputs, has_complex};
 use self::constants::Constant;
 use self::row::Rule;
 use self::table::rule;
+pub(crate) use self::table::{OPERATORS, names};
 use crate::bounds;
-use crate::error::{Refusal, guarded, refuse};
+use crate::error::{Refusal, Result, guarded, refuse};
 
 /// Calls that a decomposition may make of one.
 const MAX_CALLS: usize = 1 << 14;
@@ -113,6 +114,16 @@ pub(crate) struct Expansion {
     pub(crate) exact: bool,
 }
 
+/// The operator with an overload: that of the target, if it names none.
+fn overloaded(operator: &str, like: &Target) -> String {
+    match like {
+        Target::Operator { overload, .. } if operator.matches('.').count() == 1 => {
+            format!("{operator}.{overload}")
+        }
+        _ => operator.to_owned(),
+    }
+}
+
 /// Whether a rule takes calls of an operator apart.
 pub(crate) fn has_rule(target: &Target) -> bool {
     rule(target).is_some()
@@ -129,16 +140,11 @@ impl Rewrite {
     }
 
     /// The calls of natives that do what a node does.
-    pub(crate) fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>, Refusal> {
+    pub(crate) fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>> {
         self.nested(frame, node, MAX_DEPTH)
     }
 
-    fn nested(
-        &mut self,
-        frame: &mut Frame,
-        node: &Node,
-        depth: usize,
-    ) -> Result<Vec<Node>, Refusal> {
+    fn nested(&mut self, frame: &mut Frame, node: &Node, depth: usize) -> Result<Vec<Node>> {
         let Some(depth) = depth.checked_sub(1) else {
             refuse!("`{}` is decomposed more than {MAX_DEPTH} times", node.target);
         };
@@ -156,12 +162,12 @@ impl Rewrite {
     }
 
     /// The calls that a rule makes of a node.
-    fn once(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>, Refusal> {
+    fn once(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>> {
         bounds::check(node, &frame.graph)?;
         let rule = rule(&node.target);
         let mut call = Call::new(self, frame, node);
         let results = match rule {
-            Some(Rule::Rename(operator)) => call.renamed(operator)?,
+            Some(Rule::Rename(operator)) => call.renamed(&overloaded(operator, &node.target))?,
             Some(Rule::Formula(text)) => call.formula(text)?,
             Some(Rule::Rewrite(rewrite)) => guarded(node, || rewrite(&mut call))?,
             None => call.renamed(&node.target.to_string())?,
@@ -170,7 +176,7 @@ impl Rewrite {
     }
 
     /// What a rule makes of a node of a graph, as a graph of its own.
-    pub(crate) fn expand(&mut self, graph: &Graph, node: &Node) -> Result<Expansion, Refusal> {
+    pub(crate) fn expand(&mut self, graph: &Graph, node: &Node) -> Result<Expansion> {
         let mut own = Graph::default();
         let mut known: HashMap<ValueId, ValueId> = HashMap::new();
         let mut inputs = Vec::new();
@@ -268,7 +274,7 @@ impl Frame {
     }
 
     /// A new value; its name is `name` if that is free.
-    fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Refusal> {
+    fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId> {
         let mut free = name.to_owned();
         let mut number = self.graph.values.len();
         while !self.names.insert(free.clone()) {

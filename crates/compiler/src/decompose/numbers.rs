@@ -5,15 +5,15 @@ use std::sync::Arc;
 use coremill_pt2::{Argument, Expression, Function, Meta, Size, Symbolic};
 
 use super::Place;
-use super::call::Call;
-use crate::error::{Refusal, refuse};
+use super::call::{Call, given};
+use crate::error::{Result, refuse};
 
 /// Nesting of an expression that is computed.
 const MAX_DEPTH: usize = 32;
 
 impl Call<'_> {
     /// The integer as an argument: the number if it is known, else what computes it.
-    pub(crate) fn size_argument(&mut self, size: &Size) -> Result<Argument, Refusal> {
+    pub(crate) fn size_argument(&mut self, size: &Size) -> Result<Argument> {
         match size {
             Size::Fixed(value) => Ok(Argument::Int(*value)),
             Size::Symbolic(symbolic) => self.computed(&symbolic.expression, MAX_DEPTH),
@@ -21,15 +21,12 @@ impl Call<'_> {
     }
 
     /// The integers as an argument.
-    pub(crate) fn sizes_argument(&mut self, sizes: &[Size]) -> Result<Argument, Refusal> {
-        sizes
-            .iter()
-            .map(|size| self.size_argument(size))
-            .collect::<Result<_, _>>()
-            .map(Argument::List)
+    pub(crate) fn sizes_argument(&mut self, sizes: &[Size]) -> Result<Argument> {
+        let sizes = sizes.iter().map(|size| self.size_argument(size));
+        sizes.collect::<Result<_, _>>().map(Argument::List)
     }
 
-    fn computed(&mut self, expression: &Expression, depth: usize) -> Result<Argument, Refusal> {
+    fn computed(&mut self, expression: &Expression, depth: usize) -> Result<Argument> {
         let Some(depth) = depth.checked_sub(1) else {
             refuse!("a size is computed by more than {MAX_DEPTH} nested functions");
         };
@@ -39,50 +36,37 @@ impl Call<'_> {
         if let Some(place) = self.place(expression) {
             return self.at_place(place, expression);
         }
-        match expression {
-            Expression::Call(Function::Add, terms) => self.folded("add", terms, depth),
-            Expression::Call(Function::Mul, factors) => self.product(factors, depth),
-            Expression::Call(Function::Max, all) => self.folded("sym_max", all, depth),
-            Expression::Call(Function::Min, all) => self.folded("sym_min", all, depth),
-            Expression::Call(Function::FloorDiv | Function::CleanDiv, both) => {
+        let (function, operands) = match expression {
+            Expression::Call(function, operands) => (Some(function), operands.as_slice()),
+            _ => (None, &[][..]),
+        };
+        match (function, operands) {
+            (Some(Function::Add), terms) => self.folded("add", terms, depth),
+            (Some(Function::Mul), factors) => self.product(factors, depth),
+            (Some(Function::Max), all) => self.folded("sym_max", all, depth),
+            (Some(Function::Min), all) => self.folded("sym_min", all, depth),
+            (Some(Function::FloorDiv | Function::CleanDiv), both) => {
                 self.folded("floordiv", both, depth)
             }
-            Expression::Call(Function::Mod | Function::PythonMod, both) => {
-                self.folded("mod", both, depth)
+            (Some(Function::Mod | Function::PythonMod), both) => self.folded("mod", both, depth),
+            (Some(Function::CeilDiv), [above, below]) => {
+                let (above, below) = (self.computed(above, depth)?, self.computed(below, depth)?);
+                let above = self.prim("mul", vec![above, Argument::Int(-1)])?;
+                let quotient = self.prim("floordiv", vec![above, below])?;
+                self.prim("mul", vec![quotient, Argument::Int(-1)])
             }
-            Expression::Call(Function::CeilDiv, both) => match both.as_slice() {
-                [above, below] => {
-                    let above = self.computed(above, depth)?;
-                    let below = self.computed(below, depth)?;
-                    let above = self.prim("mul", vec![above, Argument::Int(-1)])?;
-                    let quotient = self.prim("floordiv", vec![above, below])?;
-                    self.prim("mul", vec![quotient, Argument::Int(-1)])
-                }
-                _ => refuse!("a quotient has {} operands", both.len()),
-            },
-            Expression::Call(Function::ModularIndexing, all) => match all.as_slice() {
-                [above, below, modulus] => {
-                    let above = self.computed(above, depth)?;
-                    let below = self.computed(below, depth)?;
-                    let modulus = self.computed(modulus, depth)?;
-                    let quotient = self.prim("floordiv", vec![above, below])?;
-                    self.prim("mod", vec![quotient, modulus])
-                }
-                _ => refuse!("a remainder has {} operands", all.len()),
-            },
-            Expression::Call(Function::Pow, both) => match both.as_slice() {
-                [base, Expression::Integer(exponent @ 2..=8)] => {
-                    let factors = vec![base.clone(); *exponent as usize];
-                    self.folded("mul", &factors, depth)
-                }
-                _ => refuse!("a size is a power that is not known to be from 2 to 8"),
-            },
-            Expression::Call(Function::Identity, inner) => match inner.as_slice() {
-                [inner] => self.computed(inner, depth),
-                _ => refuse!("a size has {} values", inner.len()),
-            },
-            other => {
-                let shown = other.display(&self.rewrite.symbols).to_string();
+            (Some(Function::ModularIndexing), [above, below, modulus]) => {
+                let (above, below) = (self.computed(above, depth)?, self.computed(below, depth)?);
+                let modulus = self.computed(modulus, depth)?;
+                let quotient = self.prim("floordiv", vec![above, below])?;
+                self.prim("mod", vec![quotient, modulus])
+            }
+            (Some(Function::Pow), [base, Expression::Integer(exponent @ 2..=8)]) => {
+                self.folded("mul", &vec![base.clone(); *exponent as usize], depth)
+            }
+            (Some(Function::Identity), [inner]) => self.computed(inner, depth),
+            _ => {
+                let shown = expression.display(&self.rewrite.symbols).to_string();
                 let shown: String = shown.chars().take(80).collect();
                 refuse!(
                     "the size `{shown}` is not known from the inputs of the call or of the program"
@@ -116,24 +100,20 @@ impl Call<'_> {
         }
     }
 
-    fn at_place(&mut self, place: Place, expression: &Expression) -> Result<Argument, Refusal> {
+    fn at_place(&mut self, place: Place, expression: &Expression) -> Result<Argument> {
         match place {
             Place::Number(id) => Ok(Argument::Value(id)),
             Place::Size(id, dimension) => {
                 let size = Symbolic { expression: expression.clone(), hint: None };
-                let given =
-                    [("self", Argument::Value(id)), ("dim", Argument::Int(dimension as i64))];
-                self.emit_number(
-                    "aten.sym_size.int",
-                    &given,
-                    Meta::Int(Size::Symbolic(Arc::new(size))),
-                )
+                let size = Meta::Int(Size::Symbolic(Arc::new(size)));
+                let given = given!(self = Argument::Value(id), dim = dimension);
+                self.emit_number("aten.sym_size.int", given, size)
             }
         }
     }
 
     /// A product; fractions in it divide in the end.
-    fn product(&mut self, factors: &[Expression], depth: usize) -> Result<Argument, Refusal> {
+    fn product(&mut self, factors: &[Expression], depth: usize) -> Result<Argument> {
         let mut above: Vec<Expression> = Vec::new();
         let mut below = 1i64;
         for factor in factors {
@@ -157,24 +137,18 @@ impl Call<'_> {
         function: &str,
         operands: &[Expression],
         depth: usize,
-    ) -> Result<Argument, Refusal> {
-        let mut folded: Option<Argument> = None;
-        for operand in operands {
+    ) -> Result<Argument> {
+        let [first, rest @ ..] = operands else { refuse!("a size is a function of nothing") };
+        let mut folded = self.computed(first, depth)?;
+        for operand in rest {
             let operand = self.computed(operand, depth)?;
-            folded = Some(match folded {
-                None => operand,
-                Some(folded) => self.prim(function, vec![folded, operand])?,
-            });
+            folded = self.prim(function, vec![folded, operand])?;
         }
-        folded.ok_or_else(|| Refusal::new("a size is a function of nothing"))
+        Ok(folded)
     }
 
     /// Calls a function of numbers: `add`, `floordiv`; known operands give a known result where that is plain.
-    pub(crate) fn prim(
-        &mut self,
-        function: &str,
-        operands: Vec<Argument>,
-    ) -> Result<Argument, Refusal> {
+    pub(crate) fn prim(&mut self, function: &str, operands: Vec<Argument>) -> Result<Argument> {
         if let [Argument::Int(left), Argument::Int(right)] = operands.as_slice() {
             let known = match function {
                 "add" => left.checked_add(*right),

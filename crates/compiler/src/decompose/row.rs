@@ -5,7 +5,7 @@ use super::call::{Call, Results};
 /// What becomes of a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Rule {
-    /// A call of another operator, whose arguments have the same names.
+    /// A call of another operator, whose arguments have the same names; of the same overload, if none is named.
     Rename(&'static str),
     /// What is computed, as `formula` describes it.
     Formula(&'static str),
@@ -15,7 +15,8 @@ pub(crate) enum Rule {
 
 /// Operators, and what becomes of their calls.
 pub(crate) struct Row {
-    /// With their overloads: `aten.add.Tensor`, or a function of Python's, `math.floor`.
+    /// With their overloads or, for all overloads that have no row of their own, without: `aten.add.Tensor`, `aten.var`;
+    /// or functions of Python's, `math.floor`. Names that differ in a part give its forms: `aten.conv{1,2,3}d`.
     pub(crate) operators: &'static [&'static str],
     pub(crate) rule: Rule,
 }

@@ -6,14 +6,10 @@ use std::sync::Arc;
 
 use coremill_pt2::{Expression, Function, Hint, Size, Symbolic};
 
-use crate::error::{Refusal, refuse};
+use crate::error::{Result, refuse};
 
 /// Terms of a new expression; a longer one is left without a value.
 const MAX_TERMS: usize = 256;
-
-pub(crate) fn fixed(value: i64) -> Size {
-    Size::Fixed(value)
-}
 
 pub(crate) fn expression(size: &Size) -> Expression {
     match size {
@@ -23,13 +19,21 @@ pub(crate) fn expression(size: &Size) -> Expression {
 }
 
 /// A size by its place, or a run of sizes. An archive may say of a result that it has fewer than the operator gives.
-pub(crate) fn at<I>(sizes: &[Size], at: I) -> Result<&I::Output, Refusal>
+pub(crate) fn at<I>(sizes: &[Size], at: I) -> Result<&I::Output>
 where
     I: SliceIndex<[Size]> + Clone + Debug,
 {
     match sizes.get(at.clone()) {
         Some(size) => Ok(size),
         None => refuse!("dimension {at:?} is out of range for a tensor of rank {}", sizes.len()),
+    }
+}
+
+/// A size that has to be known, and what it is to those who read the refusal.
+pub(crate) fn known(size: &Size, what: &str) -> Result<i64> {
+    match size.fixed() {
+        Some(size) => Ok(size),
+        None => refuse!("{what} is unknown at compile time"),
     }
 }
 

@@ -1,24 +1,19 @@
-//! The words that decompositions are written in: calls of operators that have kernels, with the types of their results.
+//! The words that decompositions are written in: calls of operators that have kernels, with the types of their results,
+//! and what else every family needs.
 
-use coremill_pt2::{Argument, ScalarType, Size};
+pub(crate) use coremill_pt2::{Argument, ScalarType, Size};
 
-use super::call::{Call, Tensor};
-use super::dtype::{beside, fractional, is_integer, promote_ranked, summed};
-use super::size;
-use crate::bounds::{At, back, take};
-use crate::error::{Refusal, refuse};
-
-pub(crate) type Maybe = Result<Tensor, Refusal>;
-
-/// Integers as an argument.
-pub(crate) fn list(values: impl IntoIterator<Item = i64>) -> Argument {
-    Argument::List(values.into_iter().map(Argument::Int).collect())
-}
-
-/// Positions as an argument.
-pub(crate) fn places(values: &[usize]) -> Argument {
-    list(values.iter().map(|value| *value as i64))
-}
+pub(crate) use super::call::{
+    Call, Given, Made, Maybe, Results, Tensor, first, given, list, one, position, promoted, spatial,
+};
+pub(crate) use super::dtype::{
+    beside, fractional, is_complex, is_float, is_half, is_integer, promote, promote_ranked, summed,
+};
+pub(crate) use super::formula::calc;
+pub(crate) use super::row::{Row, by, formula, to};
+pub(crate) use super::size;
+pub(crate) use crate::bounds::{At, back, checked, created, product, take};
+pub(crate) use crate::error::{Refusal, Result, refuse};
 
 /// The number as a type has it: one that rounds to the type's largest is not out of its range.
 fn rounded(value: Argument, dtype: ScalarType) -> Argument {
@@ -34,20 +29,27 @@ fn rounded(value: Argument, dtype: ScalarType) -> Argument {
     }
 }
 
-fn tensors(all: &[Tensor]) -> Argument {
-    Argument::List(all.iter().map(Tensor::argument).collect())
-}
-
 /// The type that two tensors compute in.
 fn common(x: &Tensor, y: &Tensor) -> ScalarType {
     promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]).unwrap_or(x.dtype)
 }
 
-fn broadcast(left: &Tensor, right: &Tensor) -> Result<Vec<Size>, Refusal> {
+/// The sizes that two operands broadcast to.
+pub(crate) fn broadcast(left: &Tensor, right: &Tensor) -> Result<Vec<Size>> {
     match size::broadcast(&left.sizes, &right.sizes) {
         Some(sizes) => Ok(sizes),
         None => refuse!("two operands do not broadcast"),
     }
+}
+
+/// The sizes that are left without these dimensions.
+pub(crate) fn left(x: &Tensor, dimensions: &[usize], keep: bool) -> Vec<Size> {
+    let of = |(at, size): (usize, &Size)| match (dimensions.contains(&at), keep) {
+        (false, _) => Some(size.clone()),
+        (true, true) => Some(Size::Fixed(1)),
+        (true, false) => None,
+    };
+    x.sizes.iter().enumerate().filter_map(of).collect()
 }
 
 impl Call<'_> {
@@ -55,14 +57,13 @@ impl Call<'_> {
 
     /// A function that keeps type and sizes: `abs`.
     pub(crate) fn map(&mut self, function: &str, x: &Tensor) -> Maybe {
-        let given = [("self", x.argument())];
-        self.emit(&format!("aten.{function}.default"), &given, x.dtype, x.sizes.clone())
+        self.like(x, &format!("aten.{function}.default"), given!(self = x))
     }
 
     /// A function that gives truth: `logical_not`.
     pub(crate) fn test(&mut self, function: &str, x: &Tensor) -> Maybe {
-        let given = [("self", x.argument())];
-        self.emit(&format!("aten.{function}.default"), &given, ScalarType::Bool, x.sizes.clone())
+        let operator = format!("aten.{function}.default");
+        self.emit(&operator, given!(self = x), ScalarType::Bool, x.sizes.clone())
     }
 
     /// A function of two tensors of the type that they compute in: `mul`, `maximum`.
@@ -72,9 +73,7 @@ impl Call<'_> {
 
     /// A function of two tensors that gives this type.
     fn binary(&mut self, operator: &str, x: &Tensor, y: &Tensor, dtype: ScalarType) -> Maybe {
-        let given = [("self", x.argument()), ("other", y.argument())];
-        let sizes = broadcast(x, y)?;
-        self.emit(operator, &given, dtype, sizes)
+        self.emit(operator, given!(self = x, other = y), dtype, broadcast(x, y)?)
     }
 
     pub(crate) fn add(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
@@ -101,8 +100,9 @@ impl Call<'_> {
 
     /// A comparison with a number.
     pub(crate) fn compare_number(&mut self, function: &str, x: &Tensor, number: Argument) -> Maybe {
-        let given = [("self", x.argument()), ("other", number)];
-        self.emit(&format!("aten.{function}.Scalar"), &given, ScalarType::Bool, x.sizes.clone())
+        let operator = format!("aten.{function}.Scalar");
+        let given = given!(self = x, other = number);
+        self.emit(&operator, given, ScalarType::Bool, x.sizes.clone())
     }
 
     /// `logical_and` and the like.
@@ -119,8 +119,7 @@ impl Call<'_> {
         }
         // Kernels want a tensor of the type that they give.
         let x = &self.cast(x, dtype)?;
-        let given = [("self", x.argument()), ("other", number)];
-        self.emit(&format!("aten.{function}.Scalar"), &given, dtype, x.sizes.clone())
+        self.like(x, &format!("aten.{function}.Scalar"), given!(self = x, other = number))
     }
 
     pub(crate) fn add_number(&mut self, x: &Tensor, number: f64) -> Maybe {
@@ -133,14 +132,13 @@ impl Call<'_> {
 
     pub(crate) fn power(&mut self, x: &Tensor, exponent: Argument) -> Maybe {
         let kind = self.number_dtype(&exponent).unwrap_or(x.dtype);
-        let given = [("self", x.argument()), ("exponent", exponent)];
-        self.emit("aten.pow.Tensor_Scalar", &given, beside(kind, x.dtype), x.sizes.clone())
+        let given = given!(self = x, exponent = exponent);
+        self.emit("aten.pow.Tensor_Scalar", given, beside(kind, x.dtype), x.sizes.clone())
     }
 
     pub(crate) fn raised(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
-        let given = [("self", x.argument()), ("exponent", y.argument())];
-        let sizes = broadcast(x, y)?;
-        self.emit("aten.pow.Tensor_Tensor", &given, common(x, y), sizes)
+        let given = given!(self = x, exponent = y);
+        self.emit("aten.pow.Tensor_Tensor", given, common(x, y), broadcast(x, y)?)
     }
 
     /// Between two numbers, either of which may be missing.
@@ -150,20 +148,18 @@ impl Call<'_> {
         let number = |bound: f64| {
             if whole { Argument::Int(bound as i64) } else { Argument::Float(bound) }
         };
-        let bound = |bound: Option<f64>| bound.map_or(Argument::None, number);
-        let given = [("self", x.argument()), ("min", bound(low)), ("max", bound(high))];
+        let given = given!(self = x, min = low.map(number), max = high.map(number));
         let dtype = if whole { x.dtype } else { beside(ScalarType::Float32, x.dtype) };
-        self.emit("aten.clamp.default", &given, dtype, x.sizes.clone())
+        self.emit("aten.clamp.default", given, dtype, x.sizes.clone())
     }
 
     pub(crate) fn choose(&mut self, condition: &Tensor, x: &Tensor, y: &Tensor) -> Maybe {
         let condition = self.cast(condition, ScalarType::Bool)?;
-        let given =
-            [("condition", condition.argument()), ("self", x.argument()), ("other", y.argument())];
         let Some(sizes) = size::broadcast(&broadcast(x, y)?, &condition.sizes) else {
             refuse!("the condition does not broadcast with what is chosen");
         };
-        self.emit("aten.where.self", &given, common(x, y), sizes)
+        let given = given!(condition = condition, self = x, other = y);
+        self.emit("aten.where.self", given, common(x, y), sizes)
     }
 
     /// The same numbers as another type.
@@ -171,12 +167,9 @@ impl Call<'_> {
         if x.dtype == dtype {
             return Ok(x.clone());
         }
-        let given = [
-            ("self", x.argument()),
-            ("dtype", Argument::ScalarType(dtype)),
-            ("dim_order", list(0..x.rank() as i64)),
-        ];
-        self.emit("dim_order_ops._to_dim_order_copy.default", &given, dtype, x.sizes.clone())
+        let order: Vec<usize> = (0..x.rank()).collect();
+        let given = given!(self = x, dtype = dtype, dim_order = order);
+        self.emit("dim_order_ops._to_dim_order_copy.default", given, dtype, x.sizes.clone())
     }
 
     // New tensors.
@@ -185,15 +178,19 @@ impl Call<'_> {
     pub(crate) fn full(&mut self, sizes: Vec<Size>, value: Argument, dtype: ScalarType) -> Maybe {
         let wanted = self.sizes_argument(&sizes)?;
         let value = rounded(value, dtype);
-        let given =
-            [("size", wanted), ("fill_value", value), ("dtype", Argument::ScalarType(dtype))];
-        self.emit("aten.full.default", &given, dtype, sizes)
+        let given = given!(size = wanted, fill_value = value, dtype = dtype);
+        self.emit("aten.full.default", given, dtype, sizes)
+    }
+
+    /// A number as a tensor without dimensions.
+    pub(crate) fn scalar(&mut self, value: Argument, dtype: ScalarType) -> Maybe {
+        self.full(Vec::new(), value, dtype)
     }
 
     /// A number as a tensor beside which `x` keeps its type, if the number lets it.
     pub(crate) fn number_beside(&mut self, number: Argument, x: &Tensor) -> Maybe {
         let kind = self.number_dtype(&number).unwrap_or(x.dtype);
-        self.full(Vec::new(), number, beside(kind, x.dtype))
+        self.scalar(number, beside(kind, x.dtype))
     }
 
     /// 0, 1, 2 and so on.
@@ -204,8 +201,8 @@ impl Call<'_> {
 
     /// The same up to a number that is the length.
     pub(crate) fn count_to(&mut self, end: Argument, length: &Size, dtype: ScalarType) -> Maybe {
-        let given = [("end", end), ("dtype", Argument::ScalarType(dtype))];
-        self.emit("aten.arange.default", &given, dtype, vec![length.clone()])
+        let given = given!(end = end, dtype = dtype);
+        self.emit("aten.arange.default", given, dtype, vec![length.clone()])
     }
 
     // The same elements in other places.
@@ -218,12 +215,29 @@ impl Call<'_> {
         let unknown = sizes.iter().filter(|size| size.fixed().is_none()).count();
         let empty = sizes.contains(&Size::Fixed(0));
         let wanted = if unknown == 1 && !empty {
-            list(sizes.iter().map(|size| size.fixed().unwrap_or(-1)))
+            sizes.iter().map(|size| size.fixed().unwrap_or(-1)).collect::<Vec<_>>().given()
         } else {
             self.sizes_argument(&sizes)?
         };
-        let given = [("self", x.argument()), ("size", wanted)];
-        self.emit("aten.view_copy.default", &given, x.dtype, sizes)
+        self.emit("aten.view_copy.default", given!(self = x, size = wanted), x.dtype, sizes)
+    }
+
+    /// The elements with the sizes that torch noted for the first result.
+    pub(crate) fn viewed(&mut self, x: &Tensor) -> Maybe {
+        let sizes = self.result_sizes()?;
+        self.view(x, sizes)
+    }
+
+    /// All elements in a row.
+    pub(crate) fn flat(&mut self, x: &Tensor) -> Maybe {
+        self.view(x, vec![size::product(&x.sizes)])
+    }
+
+    /// A vector along a dimension of a tensor of that rank.
+    pub(crate) fn along(&mut self, x: &Tensor, at: usize, rank: usize) -> Maybe {
+        let mut sizes = vec![Size::Fixed(1); rank];
+        *sizes.at_mut(at)? = size::product(&x.sizes);
+        self.view(x, sizes)
     }
 
     pub(crate) fn permute(&mut self, x: &Tensor, order: &[usize]) -> Maybe {
@@ -233,9 +247,8 @@ impl Call<'_> {
         if order.len() != x.rank() {
             refuse!("puts the axes of a tensor of rank {} in the order {order:?}", x.rank());
         }
-        let given = [("self", x.argument()), ("dims", places(order))];
         let sizes = order.iter().map(|from| x.extent(*from).cloned()).collect::<Result<_, _>>()?;
-        self.emit("aten.permute_copy.default", &given, x.dtype, sizes)
+        self.emit("aten.permute_copy.default", given!(self = x, dims = order), x.dtype, sizes)
     }
 
     /// With two dimensions swapped.
@@ -260,16 +273,14 @@ impl Call<'_> {
             refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
         }
         sizes.insert(at, Size::Fixed(1));
-        let given = [("self", x.argument()), ("dim", Argument::Int(at as i64))];
-        self.emit("aten.unsqueeze_copy.default", &given, x.dtype, sizes)
+        self.emit("aten.unsqueeze_copy.default", given!(self = x, dim = at), x.dtype, sizes)
     }
 
     /// Without a dimension of 1.
     pub(crate) fn squeeze(&mut self, x: &Tensor, at: usize) -> Maybe {
         let mut sizes = x.sizes.clone();
         take(&mut sizes, at)?;
-        let given = [("self", x.argument()), ("dim", places(&[at]))];
-        self.emit("aten.squeeze_copy.dims", &given, x.dtype, sizes)
+        self.emit("aten.squeeze_copy.dims", given!(self = x, dim = [at]), x.dtype, sizes)
     }
 
     /// Repeated where the size is 1 so that it has these sizes.
@@ -278,8 +289,15 @@ impl Call<'_> {
             return Ok(x.clone());
         }
         let wanted = self.sizes_argument(&sizes)?;
-        let given = [("self", x.argument()), ("size", wanted)];
-        self.emit("aten.expand_copy.default", &given, x.dtype, sizes)
+        self.emit("aten.expand_copy.default", given!(self = x, size = wanted), x.dtype, sizes)
+    }
+
+    /// Each place of a dimension so many times, one after the other.
+    pub(crate) fn spread(&mut self, x: &Tensor, at: usize, times: Size, sizes: Vec<Size>) -> Maybe {
+        let apart = self.unsqueeze(x, at + 1)?;
+        let wide = apart.with_size(at + 1, times)?;
+        let spread = self.expand(&apart, wide)?;
+        self.view(&spread, sizes)
     }
 
     /// A run of a dimension, of a length that the caller knows.
@@ -294,18 +312,31 @@ impl Call<'_> {
         if start == 0 && step == 1 && *x.extent(at)? == Size::Fixed(length) {
             return Ok(x.clone());
         }
-        let mut sizes = x.sizes.clone();
-        *sizes.at_mut(at)? = Size::Fixed(length);
         let end = start.saturating_add(length.saturating_sub(1).max(0).saturating_mul(step));
         let end = if length > 0 { end.saturating_add(1) } else { start };
-        let given = [
-            ("self", x.argument()),
-            ("dim", Argument::Int(at as i64)),
-            ("start", Argument::Int(start)),
-            ("end", Argument::Int(end)),
-            ("step", Argument::Int(step)),
-        ];
-        self.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)
+        let given = given!(self = x, dim = at, start = start, end = end, step = step);
+        let sizes = x.with_size(at, Size::Fixed(length))?;
+        self.emit("aten.slice_copy.Tensor", given, x.dtype, sizes)
+    }
+
+    /// A run of a dimension from one place to another, both as torch takes them.
+    pub(crate) fn run(
+        &mut self,
+        x: &Tensor,
+        at: usize,
+        start: Argument,
+        end: Argument,
+        length: Size,
+    ) -> Maybe {
+        let given = given!(self = x, dim = at, start = start, end = end);
+        self.emit("aten.slice_copy.Tensor", given, x.dtype, x.with_size(at, length)?)
+    }
+
+    /// All places of a dimension but the first, or the last.
+    pub(crate) fn all_but(&mut self, x: &Tensor, at: usize, is_last: bool) -> Maybe {
+        let (start, end) = if is_last { (0, -1) } else { (1, i64::MAX) };
+        let less = size::add(x.extent(at)?, &Size::Fixed(-1));
+        self.run(x, at, Argument::Int(start), Argument::Int(end), less)
     }
 
     /// One place of a dimension, which goes away.
@@ -315,54 +346,56 @@ impl Call<'_> {
             refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
         }
         take(&mut sizes, at)?;
-        let given = [("self", x.argument()), ("dim", Argument::Int(at as i64)), ("index", index)];
-        self.emit("aten.select_copy.int", &given, x.dtype, sizes)
+        let given = given!(self = x, dim = at, index = index);
+        self.emit("aten.select_copy.int", given, x.dtype, sizes)
+    }
+
+    /// Tensors of the same rank as the type that they have in common.
+    pub(crate) fn alike(&mut self, all: &[Tensor]) -> Result<Vec<Tensor>> {
+        let dtype = all.iter().map(|tensor| tensor.dtype).reduce(promote);
+        let Some((first, dtype)) = all.first().zip(dtype) else {
+            refuse!("there is nothing to join");
+        };
+        if all.iter().any(|tensor| tensor.rank() != first.rank()) {
+            refuse!("joins tensors of other ranks than {}", first.rank());
+        }
+        all.iter().map(|tensor| self.cast(tensor, dtype)).collect()
     }
 
     /// One after the other.
     pub(crate) fn concatenate(&mut self, all: &[Tensor], at: usize) -> Maybe {
-        let [first, rest @ ..] = all else { refuse!("there is nothing to concatenate") };
-        let mut sizes = first.sizes.clone();
-        let mut dtype = first.dtype;
-        if at >= first.rank() || rest.iter().any(|tensor| tensor.rank() != first.rank()) {
-            refuse!(
-                "concatenates tensors of other ranks than {} along dimension {at}",
-                first.rank()
-            );
+        let all = self.alike(all)?;
+        let mut length = Size::Fixed(0);
+        for tensor in &all {
+            length = size::add(&length, tensor.extent(at)?);
         }
-        for tensor in rest {
-            *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, tensor.extent(at)?);
-            dtype = super::dtype::promote(dtype, tensor.dtype);
-        }
-        let mut same = Vec::with_capacity(all.len());
-        for tensor in all {
-            same.push(self.cast(tensor, dtype)?);
-        }
-        let given = [("tensors", tensors(&same)), ("dim", Argument::Int(at as i64))];
-        self.emit("aten.cat.default", &given, dtype, sizes)
+        let first = all.at(0)?;
+        let sizes = first.with_size(at, length)?;
+        self.emit("aten.cat.default", given!(tensors = all, dim = at), first.dtype, sizes)
     }
 
     /// Along a new dimension.
     pub(crate) fn stack(&mut self, all: &[Tensor], at: usize) -> Maybe {
-        let Some(first) = all.first() else { refuse!("there is nothing to stack") };
+        let all = self.alike(all)?;
+        let first = all.at(0)?;
         let mut sizes = first.sizes.clone();
-        if at > sizes.len() || all.iter().any(|tensor| tensor.rank() != first.rank()) {
-            refuse!("stacks tensors of other ranks than {} along dimension {at}", first.rank());
+        if at > sizes.len() {
+            refuse!(
+                "dimension {at} is out of range for a stack of tensors of rank {}",
+                sizes.len()
+            );
         }
         sizes.insert(at, Size::Fixed(all.len() as i64));
-        let dtypes = all.iter().map(|tensor| tensor.dtype);
-        let dtype = dtypes.reduce(super::dtype::promote).unwrap_or(first.dtype);
-        let mut same = Vec::with_capacity(all.len());
-        for tensor in all {
-            same.push(self.cast(tensor, dtype)?);
-        }
-        let given = [("tensors", tensors(&same)), ("dim", Argument::Int(at as i64))];
-        self.emit("aten.stack.default", &given, dtype, sizes)
+        self.emit("aten.stack.default", given!(tensors = all, dim = at), first.dtype, sizes)
     }
 
     pub(crate) fn flip(&mut self, x: &Tensor, dimensions: &[usize]) -> Maybe {
-        let given = [("self", x.argument()), ("dims", places(dimensions))];
-        self.emit("aten.flip.default", &given, x.dtype, x.sizes.clone())
+        self.like(x, "aten.flip.default", given!(self = x, dims = dimensions))
+    }
+
+    /// Turned around by so many places along dimensions.
+    pub(crate) fn roll(&mut self, x: &Tensor, shifts: Argument, dimensions: &[usize]) -> Maybe {
+        self.like(x, "aten.roll.default", given!(self = x, shifts = shifts, dims = dimensions))
     }
 
     /// Padded at both ends of dimensions: pairs for the last dimension first, as torch has them. Less than nothing is cut
@@ -373,87 +406,86 @@ impl Call<'_> {
             let cut: i64 = pair.iter().map(|pad| (*pad).min(0)).sum();
             if let ([before, after], true) = (pair, cut < 0) {
                 let at = back(x.rank(), nth + 1)?;
-                let mut sizes = x.sizes.clone();
-                *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(cut));
                 let end = if *after < 0 { *after } else { i64::MAX };
-                let given = [
-                    ("self", x.argument()),
-                    ("dim", Argument::Int(at as i64)),
-                    ("start", Argument::Int((-before).max(0))),
-                    ("end", Argument::Int(end)),
-                ];
-                x = self.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)?;
+                let (start, end) = (Argument::Int((-before).max(0)), Argument::Int(end));
+                let length = size::add(x.extent(at)?, &Size::Fixed(cut));
+                x = self.run(&x, at, start, end, length)?;
             }
         }
         let pads: Vec<i64> = pads.iter().map(|pad| (*pad).max(0)).collect();
         if pads.iter().all(|pad| *pad == 0) {
             return Ok(x);
         }
-        let mut sizes = x.sizes.clone();
-        for (nth, pair) in pads.chunks(2).enumerate() {
-            let at = back(x.rank(), nth + 1)?;
-            *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
-        }
-        let given = [("self", x.argument()), ("pad", list(pads)), ("value", value)];
-        self.emit("aten.constant_pad_nd.default", &given, x.dtype, sizes)
+        let sizes = padded_sizes(&x, &pads)?;
+        let given = given!(self = x, pad = pads, value = value);
+        self.emit("aten.constant_pad_nd.default", given, x.dtype, sizes)
     }
 
     // Picked by indices.
 
     pub(crate) fn gather(&mut self, x: &Tensor, at: usize, index: &Tensor) -> Maybe {
-        let given = [
-            ("self", x.argument()),
-            ("dim", Argument::Int(at as i64)),
-            ("index", index.argument()),
-        ];
-        self.emit("aten.gather.default", &given, x.dtype, index.sizes.clone())
+        let given = given!(self = x, dim = at, index = index);
+        self.emit("aten.gather.default", given, x.dtype, index.sizes.clone())
     }
 
     pub(crate) fn index_select(&mut self, x: &Tensor, at: usize, index: &Tensor) -> Maybe {
-        let mut sizes = x.sizes.clone();
-        let Some(extent) = sizes.get_mut(at) else {
-            refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
-        };
-        *extent = size::product(&index.sizes);
-        let given = [
-            ("self", x.argument()),
-            ("dim", Argument::Int(at as i64)),
-            ("index", index.argument()),
-        ];
-        self.emit("aten.index_select.default", &given, x.dtype, sizes)
+        if x.rank() == 0 {
+            return Ok(x.clone());
+        }
+        let sizes = x.with_size(at, size::product(&index.sizes))?;
+        let given = given!(self = x, dim = at, index = index);
+        self.emit("aten.index_select.default", given, x.dtype, sizes)
     }
 
-    // Along dimensions.
-
-    fn reduced(x: &Tensor, dimensions: &[usize], keep: bool) -> Vec<Size> {
-        let of = |(at, size): (usize, &Size)| match (dimensions.contains(&at), keep) {
-            (false, _) => Some(size.clone()),
-            (true, true) => Some(Size::Fixed(1)),
-            (true, false) => None,
+    /// Rows of a table.
+    pub(crate) fn rows(&mut self, table: &Tensor, indices: &Tensor) -> Maybe {
+        let [_, width] = table.extent(..)? else {
+            refuse!("`weight` has rank {}; accepted is 2", table.rank());
         };
-        x.sizes.iter().enumerate().filter_map(of).collect()
+        let sizes = [&indices.sizes[..], std::slice::from_ref(width)].concat();
+        let given = given!(weight = table, indices = indices);
+        self.emit("aten.embedding.default", given, table.dtype, sizes)
     }
+
+    // Along dimensions. A number has none, and is what it is.
 
     pub(crate) fn sum(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
-        let dtype = summed(x.dtype);
-        let given = [
-            ("self", x.argument()),
-            ("dim", places(dimensions)),
-            ("keepdim", Argument::Bool(keep)),
-            ("dtype", Argument::ScalarType(dtype)),
-        ];
-        self.emit("aten.sum.dim_IntList", &given, dtype, Self::reduced(x, dimensions, keep))
+        self.sum_as(x, dimensions, keep, summed(x.dtype))
+    }
+
+    pub(crate) fn sum_as(
+        &mut self,
+        x: &Tensor,
+        dimensions: &[usize],
+        keep: bool,
+        dtype: ScalarType,
+    ) -> Maybe {
+        if x.rank() == 0 {
+            return self.cast(x, dtype);
+        }
+        let given = given!(self = x, dim = dimensions, keepdim = keep, dtype = dtype);
+        self.emit("aten.sum.dim_IntList", given, dtype, left(x, dimensions, keep))
     }
 
     pub(crate) fn mean(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
         let dtype = fractional(x.dtype);
-        let given = [
-            ("self", x.argument()),
-            ("dim", places(dimensions)),
-            ("keepdim", Argument::Bool(keep)),
-            ("dtype", Argument::ScalarType(dtype)),
-        ];
-        self.emit("aten.mean.dim", &given, dtype, Self::reduced(x, dimensions, keep))
+        if x.rank() == 0 {
+            return self.cast(x, dtype);
+        }
+        let given = given!(self = x, dim = dimensions, keepdim = keep, dtype = dtype);
+        self.emit("aten.mean.dim", given, dtype, left(x, dimensions, keep))
+    }
+
+    /// The mean of squared distances from the mean; the divisor is less than the count by `correction`.
+    pub(crate) fn variance(
+        &mut self,
+        x: &Tensor,
+        dimensions: &[usize],
+        correction: f64,
+        keep: bool,
+    ) -> Maybe {
+        let given = given!(self = x, dim = dimensions, correction = correction, keepdim = keep);
+        self.emit("aten.var.correction", given, x.dtype, left(x, dimensions, keep))
     }
 
     /// The length of vectors: the root of this degree of the sum of powers of it.
@@ -464,14 +496,9 @@ impl Call<'_> {
         dimensions: &[usize],
         keep: bool,
     ) -> Maybe {
-        let given = [
-            ("self", x.argument()),
-            ("ord", Argument::Float(degree)),
-            ("dim", places(dimensions)),
-            ("keepdim", Argument::Bool(keep)),
-        ];
-        let sizes = Self::reduced(x, dimensions, keep);
-        self.emit("aten.linalg_vector_norm.default", &given, x.dtype, sizes)
+        let given = given!(self = x, ord = degree, dim = dimensions, keepdim = keep);
+        let sizes = left(x, dimensions, keep);
+        self.emit("aten.linalg_vector_norm.default", given, x.dtype, sizes)
     }
 
     /// `amax` or `amin`.
@@ -482,33 +509,49 @@ impl Call<'_> {
         dimensions: &[usize],
         keep: bool,
     ) -> Maybe {
-        let given = [
-            ("self", x.argument()),
-            ("dim", places(dimensions)),
-            ("keepdim", Argument::Bool(keep)),
-        ];
-        let sizes = Self::reduced(x, dimensions, keep);
-        self.emit(&format!("aten.{function}.default"), &given, x.dtype, sizes)
+        if x.rank() == 0 {
+            return Ok(x.clone());
+        }
+        let given = given!(self = x, dim = dimensions, keepdim = keep);
+        let sizes = left(x, dimensions, keep);
+        self.emit(&format!("aten.{function}.default"), given, x.dtype, sizes)
     }
 
     /// Whether one is true.
     pub(crate) fn any(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
-        let given = [
-            ("self", x.argument()),
-            ("dim", places(dimensions)),
-            ("keepdim", Argument::Bool(keep)),
-        ];
-        let sizes = Self::reduced(x, dimensions, keep);
-        self.emit("aten.any.dims", &given, ScalarType::Bool, sizes)
+        if x.rank() == 0 {
+            return self.cast(x, ScalarType::Bool);
+        }
+        let given = given!(self = x, dim = dimensions, keepdim = keep);
+        self.emit("aten.any.dims", given, ScalarType::Bool, left(x, dimensions, keep))
     }
 
     pub(crate) fn softmax(&mut self, x: &Tensor, at: usize) -> Maybe {
-        let given = [
-            ("self", x.argument()),
-            ("dim", Argument::Int(at as i64)),
-            ("half_to_float", Argument::Bool(false)),
-        ];
-        self.emit("aten._softmax.default", &given, x.dtype, x.sizes.clone())
+        self.like(x, "aten._softmax.default", given!(self = x, dim = at, half_to_float = false))
+    }
+
+    /// The kernel has no floats of 64 bits.
+    pub(crate) fn log_softmax(&mut self, x: &Tensor, at: usize) -> Maybe {
+        if x.dtype == ScalarType::Float64 {
+            let most = self.extreme("amax", x, &[at], true)?;
+            let formula = "moved = x - most; moved - log(sum(exp(moved), at, 1))";
+            return calc!(self, formula, x, most, at);
+        }
+        let given = given!(self = x, dim = at, half_to_float = false);
+        self.like(x, "aten._log_softmax.default", given)
+    }
+
+    /// A loss as `reduction` says: each element's, the mean, or the sum.
+    pub(crate) fn reduced(&mut self, x: &Tensor) -> Maybe {
+        let all: Vec<usize> = (0..x.rank()).collect();
+        match self.int("reduction")? {
+            0 => Ok(x.clone()),
+            1 => self.mean(x, &all, false),
+            2 => self.sum(x, &all, false),
+            other => {
+                refuse!("{other} is not a way to reduce a loss; 0 is none, 1 the mean, 2 the sum")
+            }
+        }
     }
 
     // Products of matrices.
@@ -528,17 +571,26 @@ impl Call<'_> {
         };
         sizes.extend(rows.cloned());
         sizes.extend((y.rank() > 1).then(|| last.clone()));
-        let given = [("self", x.argument()), ("other", y.argument())];
-        self.emit("aten.matmul.default", &given, x.dtype, sizes)
+        self.emit("aten.matmul.default", given!(self = x, other = y), x.dtype, sizes)
     }
 
     pub(crate) fn mm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+        self.addmm(None, x, y)
+    }
+
+    /// The product of two matrices, plus a bias.
+    pub(crate) fn addmm(&mut self, bias: Option<&Tensor>, x: &Tensor, y: &Tensor) -> Maybe {
         let ([rows, _], [_, columns]) = (x.extent(..)?, &y.sizes[..]) else {
             refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), y.rank());
         };
         let sizes = vec![rows.clone(), columns.clone()];
-        let given = [("self", x.argument()), ("mat2", y.argument())];
-        self.emit("aten.mm.default", &given, x.dtype, sizes)
+        match bias {
+            None => self.emit("aten.mm.default", given!(self = x, mat2 = y), x.dtype, sizes),
+            Some(bias) => {
+                let given = given!(self = bias, mat1 = x, mat2 = y);
+                self.emit("aten.addmm.default", given, x.dtype, sizes)
+            }
+        }
     }
 
     pub(crate) fn bmm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
@@ -546,7 +598,17 @@ impl Call<'_> {
             refuse!("multiplies tensors of rank {} and {}; both must be 3", x.rank(), y.rank());
         };
         let sizes = vec![batch.clone(), rows.clone(), columns.clone()];
-        let given = [("self", x.argument()), ("mat2", y.argument())];
-        self.emit("aten.bmm.default", &given, x.dtype, sizes)
+        self.emit("aten.bmm.default", given!(self = x, mat2 = y), x.dtype, sizes)
     }
+}
+
+/// The sizes of a tensor that is padded: pairs for the last dimension first.
+pub(crate) fn padded_sizes(x: &Tensor, pads: &[i64]) -> Result<Vec<Size>> {
+    let mut sizes = x.sizes.clone();
+    for (nth, pair) in pads.chunks(2).enumerate() {
+        let at = back(x.rank(), nth + 1)?;
+        let more = Size::Fixed(pair.iter().fold(0, |sum, pad| pad.saturating_add(sum)));
+        *sizes.at_mut(at)? = size::add(x.extent(at)?, &more);
+    }
+    Ok(sizes)
 }

@@ -4,16 +4,12 @@ use coremill_pt2::{Argument, Kind, MemoryFormat, Node, Output, Parameter, ValueI
 use coremill_pte::program::{Value, ValueId};
 
 use super::method::{Emitter, Frame, Literal};
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 use crate::kernels::kernel;
 
 impl<'m> Emitter<'m> {
     /// Calls the kernel of an operator: its arguments, its outputs, and once more what it returns.
-    pub(super) fn kernel_call(
-        &mut self,
-        frame: &mut Frame<'m>,
-        node: &'m Node,
-    ) -> Result<(), Refusal> {
+    pub(super) fn kernel_call(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<()> {
         let Some(schema) = kernel(&node.target) else {
             refuse!("ExecuTorch's runtime has no kernel for `{}`", node.target);
         };
@@ -87,7 +83,7 @@ impl<'m> Emitter<'m> {
         frame: &mut Frame<'m>,
         parameter: &Parameter,
         argument: &Argument,
-    ) -> Result<ValueId, Refusal> {
+    ) -> Result<ValueId> {
         self.value_of(frame, &parameter.kind, argument).map_err(|refusal| Refusal {
             reason: format!("argument `{}`: {}", parameter.name, refusal.reason),
             ..refusal
@@ -99,7 +95,7 @@ impl<'m> Emitter<'m> {
         frame: &mut Frame<'m>,
         kind: &Kind,
         argument: &Argument,
-    ) -> Result<ValueId, Refusal> {
+    ) -> Result<ValueId> {
         let literal = match (argument, kind) {
             (Argument::None, Kind::Tensor) => Literal::EmptyTensor,
             (Argument::None, _) => Literal::Null,
@@ -145,17 +141,16 @@ impl<'m> Emitter<'m> {
         self.literal(literal)
     }
 
-    fn list(
-        &mut self,
-        frame: &mut Frame<'m>,
-        kind: &Kind,
-        items: &[Argument],
-    ) -> Result<ValueId, Refusal> {
+    fn list(&mut self, frame: &mut Frame<'m>, kind: &Kind, items: &[Argument]) -> Result<ValueId> {
         let literal = match kind {
-            Kind::Int => {
-                let items: Result<Vec<_>, _> =
-                    items.iter().map(|item| self.value_of(frame, kind, item)).collect();
-                Literal::IntList(items?)
+            Kind::Int | Kind::Tensor => {
+                let items = items.iter().map(|item| self.value_of(frame, kind, item));
+                let items = items.collect::<Result<_, _>>()?;
+                if *kind == Kind::Int {
+                    Literal::IntList(items)
+                } else {
+                    Literal::TensorList(items)
+                }
             }
             Kind::Float | Kind::Scalar => {
                 let float = |item: &Argument| match item {
@@ -172,19 +167,12 @@ impl<'m> Emitter<'m> {
                 };
                 Literal::BoolList(items.iter().map(truth).collect::<Result<_, _>>()?)
             }
-            Kind::Tensor => {
-                let items: Result<Vec<_>, _> =
-                    items.iter().map(|item| self.value_of(frame, kind, item)).collect();
-                Literal::TensorList(items?)
-            }
             Kind::Optional(inner) if **inner == Kind::Tensor => {
-                let mut all = Vec::with_capacity(items.len());
-                for item in items {
-                    all.push(match item {
-                        Argument::None => None,
-                        item => Some(self.value_of(frame, inner, item)?),
-                    });
-                }
+                let value = |item: &Argument| match item {
+                    Argument::None => Ok(None),
+                    item => self.value_of(frame, inner, item).map(Some),
+                };
+                let all = items.iter().map(value).collect::<Result<_, _>>()?;
                 Literal::OptionalTensorList(all)
             }
             other => refuse!("is a list of {other:?}, which ExecuTorch has no values of"),
@@ -197,19 +185,8 @@ impl<'m> Emitter<'m> {
         &mut self,
         frame: &mut Frame<'m>,
         items: &[Argument],
-    ) -> Result<Vec<ValueId>, Refusal> {
-        let mut values = Vec::with_capacity(items.len());
-        for item in items {
-            values.push(match item {
-                Argument::Value(id) => self.slot(frame, *id)?,
-                Argument::Int(number) => self.literal(Literal::Int(*number))?,
-                Argument::Float(number) => self.literal(Literal::Double(number.to_bits()))?,
-                Argument::Bool(truth) => self.literal(Literal::Bool(*truth))?,
-                Argument::None => self.literal(Literal::Null)?,
-                _ => refuse!("a graph is given something that is neither a tensor nor a number"),
-            });
-        }
-        Ok(values)
+    ) -> Result<Vec<ValueId>> {
+        items.iter().map(|item| self.value_of(frame, &Kind::Scalar, item)).collect()
     }
 
     /// What torch's values in an argument are.

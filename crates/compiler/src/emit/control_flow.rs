@@ -7,7 +7,7 @@ use coremill_pt2::{Argument, Graph, Meta, Node, Size};
 use coremill_pte::program::{Dynamism, Instruction, Value, ValueId};
 
 use super::method::{Emitter, Frame, Literal};
-use crate::error::{Error, Refusal, refuse};
+use crate::error::{Error, Refusal, Result, refuse};
 
 impl<'m> Emitter<'m> {
     pub(super) fn control_flow(
@@ -15,7 +15,7 @@ impl<'m> Emitter<'m> {
         frame: &mut Frame<'m>,
         name: &str,
         node: &'m Node,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         match name {
             "cond" => self.cond(frame, node),
             "while_loop" => self.while_loop(frame, node),
@@ -28,7 +28,7 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    fn cond(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<(), Refusal> {
+    fn cond(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<()> {
         let condition = self.operands(frame, &node.arguments[..1.min(node.arguments.len())])?;
         let [condition] = condition[..] else { refuse!("the condition is missing") };
         let operands = self.operands(frame, list(node, 3)?)?;
@@ -45,7 +45,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    fn while_loop(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<(), Refusal> {
+    fn while_loop(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<()> {
         let carried = self.operands(frame, list(node, 2)?)?;
         let around = self.operands(frame, list(node, 3)?)?;
         let variables = self.variables(&carried)?;
@@ -62,7 +62,8 @@ impl<'m> Emitter<'m> {
         self.jump_to(back, start);
         self.land(to_end);
         self.close_loop(start, &variables);
-        self.bind(frame, node, &variables)
+        Self::bind(frame, node, &variables);
+        Ok(())
     }
 
     /// Runs a graph for each row of some tensors.
@@ -73,7 +74,7 @@ impl<'m> Emitter<'m> {
         carried: &'m [Argument],
         rows: &'m [Argument],
         around: &'m [Argument],
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         let body = subgraph(node, 0)?;
         let kept = carried.len();
         let count_is_known = match rows.first() {
@@ -143,16 +144,17 @@ impl<'m> Emitter<'m> {
         if let Some(jump) = around_all {
             self.land(jump);
         }
-        self.bind(frame, node, &variables)
+        Self::bind(frame, node, &variables);
+        Ok(())
     }
 
     /// New values that hold what others do now.
-    fn variables(&mut self, values: &[ValueId]) -> Result<Vec<ValueId>, Refusal> {
+    fn variables(&mut self, values: &[ValueId]) -> Result<Vec<ValueId>> {
         values.iter().map(|&value| self.copy(value)).collect()
     }
 
     /// Gives variables their new values, all at once.
-    fn assign_all(&mut self, variables: &[ValueId], given: &[ValueId]) -> Result<(), Refusal> {
+    fn assign_all(&mut self, variables: &[ValueId], given: &[ValueId]) -> Result<()> {
         if variables.len() != given.len() {
             refuse!(
                 "a loop carries {} values, but its graph gives {}",
@@ -176,7 +178,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// Emits a nested graph, and tells what it gives.
-    fn inline(&mut self, graph: &'m Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>, Refusal> {
+    fn inline(&mut self, graph: &'m Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
         if graph.inputs.len() != inputs.len() {
             refuse!(
                 "a nested graph takes {} values, but gets {}",
@@ -203,7 +205,7 @@ impl<'m> Emitter<'m> {
         graph: &'m Graph,
         inputs: &[ValueId],
         results: &[Option<ValueId>],
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         let given = self.inline(graph, inputs)?;
         if given.len() != results.len() {
             refuse!("a branch gives {} values in the place of {}", given.len(), results.len());
@@ -217,11 +219,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// Values for the results of a call.
-    fn results(
-        &mut self,
-        frame: &mut Frame<'m>,
-        node: &'m Node,
-    ) -> Result<Vec<Option<ValueId>>, Refusal> {
+    fn results(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<Vec<Option<ValueId>>> {
         let outputs = node.outputs.iter();
         outputs
             .map(|output| Self::ids(output).map(|id| self.define(frame, id)).transpose())
@@ -229,18 +227,12 @@ impl<'m> Emitter<'m> {
     }
 
     /// Lets the first results of a call be these values.
-    fn bind(
-        &mut self,
-        frame: &mut Frame<'m>,
-        node: &'m Node,
-        values: &[ValueId],
-    ) -> Result<(), Refusal> {
+    fn bind(frame: &mut Frame<'m>, node: &'m Node, values: &[ValueId]) {
         for (output, &value) in node.outputs.iter().zip(values) {
             if let Some(id) = Self::ids(output) {
                 frame.slots[id.index()] = Some(value);
             }
         }
-        Ok(())
     }
 
     /// A jump that is taken if a value is false; where to is said later.
@@ -274,14 +266,14 @@ impl<'m> Emitter<'m> {
     }
 }
 
-fn subgraph(node: &Node, position: usize) -> Result<&Graph, Refusal> {
+fn subgraph(node: &Node, position: usize) -> Result<&Graph> {
     match node.arguments.get(position) {
         Some(Argument::Graph(graph)) => Ok(&graph.graph),
         _ => refuse!("argument {position} is not a graph"),
     }
 }
 
-fn list(node: &Node, position: usize) -> Result<&[Argument], Refusal> {
+fn list(node: &Node, position: usize) -> Result<&[Argument]> {
     match node.arguments.get(position) {
         Some(Argument::List(items)) => Ok(items),
         None => Ok(&[]),

@@ -13,7 +13,7 @@ use coremill_pte::program::{
 
 use super::memory::{self, Claim};
 use super::pool::{self, Pool};
-use crate::error::{Error, Refusal, Refused, refuse};
+use crate::error::{Error, Refusal, Refused, Result, refuse};
 use crate::partition::DELEGATE;
 
 /// Buffers of more bytes are not stored if they are zero, which is what memory holds at first.
@@ -115,7 +115,7 @@ impl<'m> Frame<'m> {
 }
 
 impl<'m> Emitter<'m> {
-    fn enter(&mut self, frame: &mut Frame<'m>) -> Result<(), Refusal> {
+    fn enter(&mut self, frame: &mut Frame<'m>) -> Result<()> {
         let program = self.program;
         let mut reordered = Vec::new();
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
@@ -133,13 +133,7 @@ impl<'m> Emitter<'m> {
                     }
                 }
                 (InputKind::User | InputKind::Constant(_), argument) => {
-                    let value = match argument {
-                        Argument::Int(number) => Value::Int(*number),
-                        Argument::Float(number) => Value::Double(*number),
-                        Argument::Bool(truth) => Value::Bool(*truth),
-                        _ => Value::Null,
-                    };
-                    let value = self.add(value)?;
+                    let value = self.add(plain(argument))?;
                     self.plan.inputs.push(value);
                 }
                 _ => {}
@@ -189,7 +183,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// A tensor whose elements lie in the order of the dimensions, or what is there in the order that it has.
-    fn copy_in_order(&mut self, from: ValueId, to: Option<ValueId>) -> Result<ValueId, Refusal> {
+    fn copy_in_order(&mut self, from: ValueId, to: Option<ValueId>) -> Result<ValueId> {
         let to = match to {
             Some(to) => to,
             None => match self.plan.values[from.index()].clone() {
@@ -201,11 +195,9 @@ impl<'m> Emitter<'m> {
             refuse!("has an order, but is not a tensor")
         };
         let order = tensor.dim_order.clone();
-        let mut items = Vec::with_capacity(order.len());
-        for axis in order {
-            items.push(self.literal(Literal::Int(axis.into()))?);
-        }
-        let order = self.literal(Literal::IntList(items))?;
+        let axes = order.into_iter().map(|axis| self.literal(Literal::Int(axis.into())));
+        let axes = axes.collect::<Result<_, _>>()?;
+        let order = self.literal(Literal::IntList(axes))?;
         let blocking = self.literal(Literal::Bool(false))?;
         let arguments = vec![from, blocking, order, to, to];
         self.call("dim_order_ops::_to_dim_order_copy", "out", arguments)?;
@@ -221,7 +213,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    fn node(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<(), Refusal> {
+    fn node(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<()> {
         match &node.target {
             Target::HigherOrder(name) if name == DELEGATE => self.delegate_call(frame, node),
             Target::HigherOrder(name) => self.control_flow(frame, name, node),
@@ -232,7 +224,7 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    fn delegate_call(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<(), Refusal> {
+    fn delegate_call(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<()> {
         let mut arguments = node.arguments.iter();
         let number = match arguments.next() {
             Some(Argument::Int(number)) => u32::try_from(*number).unwrap_or(u32::MAX),
@@ -255,7 +247,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    fn leave(&mut self, frame: &mut Frame<'m>) -> Result<(), Refusal> {
+    fn leave(&mut self, frame: &mut Frame<'m>) -> Result<()> {
         let program = self.program;
         // What is given must not change when buffers and inputs get their new values.
         let mut changes = Vec::new();
@@ -294,11 +286,8 @@ impl<'m> Emitter<'m> {
             }
             let value = match argument {
                 Argument::Value(id) => self.slot(frame, *id)?,
-                Argument::Int(number) => self.add(Value::Int(*number))?,
-                Argument::Float(number) => self.add(Value::Double(*number))?,
-                Argument::Bool(truth) => self.add(Value::Bool(*truth))?,
                 Argument::Text(text) => self.add(Value::String(text.clone()))?,
-                _ => self.add(Value::Null)?,
+                argument => self.add(plain(argument))?,
             };
             let value = if changed.contains(&value) { self.copy(value)? } else { value };
             self.plan.outputs.push(value);
@@ -359,7 +348,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// The value that stands for one of torch's.
-    pub(super) fn slot(&mut self, frame: &mut Frame<'m>, id: TorchId) -> Result<ValueId, Refusal> {
+    pub(super) fn slot(&mut self, frame: &mut Frame<'m>, id: TorchId) -> Result<ValueId> {
         if let Some(value) = frame.slots[id.index()] {
             return Ok(value);
         }
@@ -372,7 +361,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// A parameter, a buffer or a constant that nothing has used before.
-    fn stored(&mut self, id: TorchId) -> Result<ValueId, Refusal> {
+    fn stored(&mut self, id: TorchId) -> Result<ValueId> {
         let program = self.program;
         let value = program.graph.value(id);
         let mut inputs = program.graph.inputs.iter().zip(&program.inputs);
@@ -415,11 +404,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// Makes a value for one of torch's that a call gives.
-    pub(super) fn define(
-        &mut self,
-        frame: &mut Frame<'m>,
-        id: TorchId,
-    ) -> Result<ValueId, Refusal> {
+    pub(super) fn define(&mut self, frame: &mut Frame<'m>, id: TorchId) -> Result<ValueId> {
         let value = frame.graph.value(id);
         let made = self.new_value(&value.meta).map_err(|refusal| Refusal {
             reason: format!("`{}`: {}", value.name, refusal.reason),
@@ -429,7 +414,7 @@ impl<'m> Emitter<'m> {
         Ok(made)
     }
 
-    pub(super) fn new_value(&mut self, meta: &Meta) -> Result<ValueId, Refusal> {
+    pub(super) fn new_value(&mut self, meta: &Meta) -> Result<ValueId> {
         match meta {
             Meta::Tensor(meta) => {
                 let tensor = self.tensor(meta)?;
@@ -443,7 +428,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// A tensor, not placed yet.
-    fn tensor(&self, meta: &TensorMeta) -> Result<Tensor, Refusal> {
+    fn tensor(&self, meta: &TensorMeta) -> Result<Tensor> {
         let mut sizes = Vec::with_capacity(meta.sizes.len());
         let mut dynamism = Dynamism::Static;
         for (axis, size) in meta.sizes.iter().enumerate() {
@@ -469,7 +454,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// Adds a tensor that lies in the arena from the first use to the last.
-    pub(super) fn add_planned(&mut self, tensor: Tensor) -> Result<ValueId, Refusal> {
+    pub(super) fn add_planned(&mut self, tensor: Tensor) -> Result<ValueId> {
         let Some(bytes) = tensor.byte_length() else {
             refuse!("a tensor of {:?} takes more memory than can be addressed", tensor.sizes);
         };
@@ -486,7 +471,7 @@ impl<'m> Emitter<'m> {
         Ok(value)
     }
 
-    pub(super) fn add(&mut self, value: Value) -> Result<ValueId, Refusal> {
+    pub(super) fn add(&mut self, value: Value) -> Result<ValueId> {
         let Ok(id) = u32::try_from(self.plan.values.len()) else {
             refuse!("the program has more values than 32 bits count");
         };
@@ -495,7 +480,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// A value that never changes.
-    pub(super) fn literal(&mut self, literal: Literal) -> Result<ValueId, Refusal> {
+    pub(super) fn literal(&mut self, literal: Literal) -> Result<ValueId> {
         if let Some(&value) = self.literals.get(&literal) {
             return Ok(value);
         }
@@ -530,7 +515,7 @@ impl<'m> Emitter<'m> {
         frame: &mut Frame<'m>,
         of: ValueId,
         id: TorchId,
-    ) -> Result<Option<ValueId>, Refusal> {
+    ) -> Result<Option<ValueId>> {
         let Some(&storage) = self.storage_of.get(&of) else { return Ok(None) };
         let Meta::Tensor(meta) = &frame.graph.value(id).meta else { return Ok(None) };
         let tensor = self.tensor(meta)?;
@@ -584,7 +569,7 @@ impl<'m> Emitter<'m> {
         name: &str,
         overload: &str,
         arguments: Vec<ValueId>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         self.touch_all(&arguments);
         let operator = Operator { name: name.to_owned(), overload: overload.to_owned() };
         let operator = match self.operators.get(&operator) {
@@ -601,7 +586,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// A tensor or a number with the elements of another, which may change afterwards.
-    pub(super) fn copy(&mut self, value: ValueId) -> Result<ValueId, Refusal> {
+    pub(super) fn copy(&mut self, value: ValueId) -> Result<ValueId> {
         let copy = match self.plan.values[value.index()].clone() {
             Value::Tensor(tensor) => self.add_planned(Tensor {
                 placement: Placement::GivenAtRunTime,
@@ -615,13 +600,23 @@ impl<'m> Emitter<'m> {
     }
 
     /// Copies the elements of a tensor to another, or a number.
-    pub(super) fn assign(&mut self, to: ValueId, from: ValueId) -> Result<(), Refusal> {
+    pub(super) fn assign(&mut self, to: ValueId, from: ValueId) -> Result<()> {
         if !matches!(self.plan.values[to.index()], Value::Tensor(_)) {
             self.instructions.push(Instruction::Move { from, to });
             return Ok(());
         }
         let format = self.literal(Literal::Null)?;
         self.call("aten::clone", "out", vec![from, format, to, to])
+    }
+}
+
+/// A number that a program takes or gives, whatever is given to it.
+fn plain(argument: &Argument) -> Value {
+    match argument {
+        Argument::Int(number) => Value::Int(*number),
+        Argument::Float(number) => Value::Double(*number),
+        Argument::Bool(truth) => Value::Bool(*truth),
+        _ => Value::Null,
     }
 }
 
@@ -637,7 +632,7 @@ pub(super) fn largest(size: &Size, symbols: &Symbols) -> Option<i64> {
     Some(low.and_then(|low| low.integer()).map_or(high, |low| low.max(high)))
 }
 
-fn scalar_type(meta: &TensorMeta) -> Result<ScalarType, Refusal> {
+fn scalar_type(meta: &TensorMeta) -> Result<ScalarType> {
     let number = i8::try_from(meta.dtype.c10()).ok();
     match number.and_then(ScalarType::from_number) {
         Some(known) if !meta.dtype.is_complex() => Ok(known),

@@ -6,7 +6,7 @@ use coremill_pt2::{Stored, Tensor};
 use coremill_pte::Data;
 use coremill_tensor::Recipe;
 
-use crate::error::{Error, Refusal};
+use crate::error::{Error, Refusal, Result};
 use crate::parts::plain;
 
 /// What hashing looks at in a step.
@@ -61,7 +61,7 @@ pub(super) fn hash(data: &Data) -> Result<blake3::Hash, Error> {
 }
 
 /// The elements of a stored tensor in the order of its dimensions.
-pub(super) fn elements(name: &str, stored: &Stored) -> Result<Data, Refusal> {
+pub(super) fn elements(name: &str, stored: &Stored) -> Result<Data> {
     let tensor = plain(name, stored)?;
     if let Some(run) = tensor.contiguous() {
         return Ok(Data::from(run));

@@ -6,19 +6,50 @@
 
 use std::collections::{HashMap, HashSet};
 
-use coremill_engine::{Array, evaluate};
+use coremill_engine::{Most, fold};
 use coremill_mil::infer::{Analysis, Folded, Outcome};
-use coremill_mil::ir::{
-    Binding, BlockId, Constant, Dim, Function, Op, Opset, TensorType, Type, ValueId,
-};
+use coremill_mil::ir::{Binding, BlockId, Constant, Dim, Function, Op, Opset, Type, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{Buffer, DType};
+use coremill_pt2::ScalarType;
+use coremill_tensor::DType;
 
-use super::compressed::Compressed;
-use super::high_rank;
-use super::moved::moved;
-use super::value::Int;
-use crate::error::{Refusal, refuse};
+use super::dtype::core_dtype;
+use super::value::{Compressed, HighRank, Int, Number, Scalar};
+use crate::error::{Refusal, Result, refuse};
+
+/// A value that was appended, unless it was refused.
+pub(crate) type Maybe = Result<ValueId>;
+
+/// Appends an operation with one result: `emit!(builder, OpKind::Gelu, x, mode = "EXACT")`. A parameter without an
+/// argument is bound to the variable of its name.
+macro_rules! emit {
+    ($builder:expr, $kind:expr, $($parameter:ident $(= $argument:expr)?),+ $(,)?) => {
+        $builder.emit($kind, [$($crate::lower::builder::bound!($parameter $(= $argument)?)),+])
+    };
+}
+pub(crate) use emit;
+
+/// Appends an operation with several results.
+macro_rules! emit_many {
+    ($builder:expr, $kind:expr, $($parameter:ident $(= $argument:expr)?),+ $(,)?) => {
+        $builder.append($crate::lower::builder::operation(
+            $kind,
+            [$($crate::lower::builder::bound!($parameter $(= $argument)?)),+],
+        ))
+    };
+}
+pub(crate) use emit_many;
+
+/// A parameter and what is bound to it.
+macro_rules! bound {
+    ($parameter:ident) => {
+        (stringify!($parameter), $crate::lower::builder::Arg::from($parameter))
+    };
+    ($parameter:ident = $argument:expr) => {
+        (stringify!($parameter), $crate::lower::builder::Arg::from($argument))
+    };
+}
+pub(crate) use bound;
 
 /// The most operations of a program, its constants included: what unrolls without end is refused.
 const MAX_OPERATIONS: usize = 1 << 20;
@@ -34,7 +65,7 @@ pub(crate) struct Builder {
     /// The blocks that are being filled, the innermost last.
     blocks: Vec<Scope>,
     /// What tensors of more axes than Core ML has stand for.
-    pub(super) high_rank: HashMap<ValueId, high_rank::Folded>,
+    pub(super) high_rank: HashMap<ValueId, HighRank>,
     /// What weights that are stored compressed stand for.
     pub(super) compressed: HashMap<ValueId, Compressed>,
     /// What tensors were before they were repeated as often as is known only when the program runs.
@@ -71,24 +102,19 @@ pub(crate) enum Arg {
 impl Builder {
     pub(crate) fn new(name: &str, opset: Opset) -> Builder {
         let function = Function::new(name, opset);
-        let blocks = vec![Scope { block: function.body, dims: HashMap::new() }];
-        let (analysis, high_rank, compressed, repeated, names) = Default::default();
-        let (reserved, expected, label) = Default::default();
-        let exact_values = HashSet::new();
-        let exact = false;
         Builder {
+            blocks: vec![Scope { block: function.body, dims: HashMap::new() }],
             function,
-            analysis,
-            blocks,
-            high_rank,
-            compressed,
-            repeated,
-            names,
-            reserved,
-            expected,
-            label,
-            exact,
-            exact_values,
+            analysis: Analysis::default(),
+            high_rank: HashMap::new(),
+            compressed: HashMap::new(),
+            repeated: HashMap::new(),
+            names: HashMap::new(),
+            reserved: HashSet::new(),
+            expected: HashSet::new(),
+            exact: false,
+            exact_values: HashSet::new(),
+            label: String::new(),
         }
     }
 
@@ -151,47 +177,41 @@ impl Builder {
         &mut self,
         kind: OpKind,
         arguments: [(&'static str, Arg); N],
-    ) -> Result<ValueId, Refusal> {
-        let values = self.emit_many(kind, arguments)?;
-        match values.as_slice() {
-            [value] => Ok(*value),
-            _ => Err(Refusal::new(format!("`{}` gives {} values", kind.name(), values.len()))),
-        }
+    ) -> Maybe {
+        self.append_one(operation(kind, arguments))
     }
 
-    /// Appends an operation.
-    pub(crate) fn emit_many<const N: usize>(
-        &mut self,
-        kind: OpKind,
-        arguments: [(&'static str, Arg); N],
-    ) -> Result<Vec<ValueId>, Refusal> {
-        self.append(operation(kind, arguments))
+    /// Appends an operation with one result that was put together by hand.
+    pub(crate) fn append_one(&mut self, op: Op) -> Maybe {
+        match self.append(op)?[..] {
+            [value] => Ok(value),
+            _ => refuse!("an operation gives other than one value"),
+        }
     }
 
     /// Appends an operation with one result, even if the result is known now.
-    pub(crate) fn emit_unfolded<const N: usize>(
-        &mut self,
-        kind: OpKind,
-        arguments: [(&'static str, Arg); N],
-    ) -> Result<ValueId, Refusal> {
-        let op = operation(kind, arguments);
-        let outcomes = self.analysis.infer_op(&self.function, &op);
-        let outcomes = outcomes.map_err(|all| Refusal::of_operation(kind.name(), &all))?;
-        let values = self.append_inferred(op, outcomes);
-        Ok(values[0])
+    pub(crate) fn append_unfolded(&mut self, op: Op) -> Maybe {
+        let outcomes = self.inferred(&op)?;
+        Ok(self.append_inferred(op, outcomes)[0])
+    }
+
+    /// A value that an operation of its own gives.
+    pub(crate) fn copied(&mut self, value: ValueId) -> Maybe {
+        self.append_unfolded(operation(OpKind::Identity, [("x", value.into())]))
     }
 
     /// Appends an operation that was put together by hand.
-    pub(crate) fn append(&mut self, op: Op) -> Result<Vec<ValueId>, Refusal> {
+    pub(crate) fn append(&mut self, op: Op) -> Result<Vec<ValueId>> {
         if self.function.op_count() >= MAX_OPERATIONS {
             refuse!("takes the program beyond {MAX_OPERATIONS} operations");
         }
-        let outcomes = self.analysis.infer_op(&self.function, &op);
-        let outcomes = outcomes.map_err(|all| Refusal::of_operation(op.type_name(), &all))?;
-        if high_rank::is_needed(self, &op, &outcomes) {
-            return high_rank::append(self, op, &outcomes);
+        let outcomes = self.inferred(&op)?;
+        if let Some(values) = self.append_high_rank(&op, &outcomes)? {
+            return Ok(values);
         }
-        if let Some(constants) = self.fold(&op, &outcomes)? {
+        let most = Most { operands: u64::MAX, results: MAX_FOLDED_ELEMENTS };
+        let constants = fold(&self.function, &op, &outcomes, most);
+        if let Some(constants) = constants.map_err(|error| Refusal::new(error.to_string()))? {
             return Ok(constants.into_iter().map(|constant| self.constant(constant)).collect());
         }
         let shape = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()?.known_shape());
@@ -199,6 +219,11 @@ impl Builder {
             return Ok(vec![moved]);
         }
         Ok(self.append_inferred(op, outcomes))
+    }
+
+    fn inferred(&mut self, op: &Op) -> Result<Vec<Outcome>> {
+        let outcomes = self.analysis.infer_op(&self.function, op);
+        outcomes.map_err(|all| Refusal::of_operation(op.type_name(), &all))
     }
 
     pub(super) fn append_inferred(&mut self, op: Op, outcomes: Vec<Outcome>) -> Vec<ValueId> {
@@ -235,51 +260,6 @@ impl Builder {
         }
     }
 
-    /// The constants that an operation gives, if they are worth storing.
-    fn fold(&self, op: &Op, outcomes: &[Outcome]) -> Result<Option<Vec<Constant>>, Refusal> {
-        let Some(kind) = op.kind() else { return Ok(None) };
-        if outcomes.is_empty() || kind.is_constexpr() || !op.blocks.is_empty() || kind.is_random() {
-            return Ok(None);
-        }
-        let known = |outcome: &Outcome| outcome.value.as_deref().and_then(Folded::to_constant);
-        if let Some(constants) = outcomes.iter().map(known).collect() {
-            return Ok(Some(constants));
-        }
-        let mut arguments = Vec::with_capacity(op.inputs.len());
-        let mut largest = MAX_FOLDED_ELEMENTS;
-        for input in &op.inputs {
-            let mut constants = Vec::with_capacity(input.bindings.len());
-            for binding in &input.bindings {
-                let Some(constant) = self.function.bound_constant(binding) else { return Ok(None) };
-                let elements = constant.tensor_type().and_then(TensorType::element_count);
-                largest = largest.max(elements.unwrap_or(0));
-                constants.push(constant);
-            }
-            arguments.push((input.name.as_ref(), constants));
-        }
-        let small = outcomes.iter().all(|outcome| {
-            let elements = outcome.ty.as_tensor().and_then(TensorType::element_count);
-            elements.is_some_and(|elements| elements <= largest)
-        });
-        if !small {
-            return Ok(None);
-        }
-        if let Some(constants) = moved(&self.function, op, outcomes) {
-            return Ok(Some(constants));
-        }
-        let mut arrays = Vec::with_capacity(arguments.len());
-        for (name, constants) in arguments {
-            let converted = constants.into_iter().map(Array::from_constant);
-            let converted = converted.collect::<Result<Vec<_>, _>>();
-            arrays.push((name, converted.map_err(|error| Refusal::new(error.to_string()))?));
-        }
-        let arrays: Vec<_> = arrays.iter().map(|(name, all)| (*name, all.as_slice())).collect();
-        let dtypes: Vec<_> = outcomes.iter().map(|outcome| dtype_of(&outcome.ty)).collect();
-        let results = evaluate(kind, self.opset(), &arrays, &dtypes);
-        let results = results.map_err(|error| Refusal::new(error.to_string()))?;
-        Ok(results.iter().map(constant_of).collect())
-    }
-
     /// The constant that a value is.
     pub(crate) fn known(&self, value: ValueId) -> Option<&Constant> {
         self.function.constant(value)
@@ -311,57 +291,64 @@ impl Builder {
     }
 
     /// One dimension of a tensor, as a value if it is not fixed.
-    pub(crate) fn dim(&mut self, value: ValueId, axis: usize) -> Result<Int, Refusal> {
+    pub(crate) fn dim(&mut self, value: ValueId, axis: usize) -> Result<Int> {
         if let Some(&dim) = self.high_rank.get(&value).and_then(|folded| folded.dims.get(axis)) {
             return Ok(dim);
         }
-        let dim = self.shape(value).get(axis).cloned();
-        match dim {
-            None => Err(Refusal::new(format!(
-                "a tensor of rank {} has no dimension {axis}",
-                self.rank(value)
-            ))),
-            Some(Dim::Known(extent)) => Ok(Int::Known(extent as i64)),
+        let rank = self.rank(value);
+        match self.shape(value).get(axis) {
+            None => refuse!("a tensor of rank {rank} has no dimension {axis}"),
+            Some(Dim::Known(extent)) => Ok(Int::Known(*extent as i64)),
             Some(Dim::Unknown | Dim::Symbolic(_)) => {
                 let known = self.blocks.iter().find_map(|scope| scope.dims.get(&(value, axis)));
                 if let Some(&known) = known {
                     return Ok(Int::Computed(known));
                 }
-                let shape = self.emit(OpKind::Shape, [("x", value.into())])?;
-                let at = axis as i32;
-                let dim = self.emit(
-                    OpKind::SliceByIndex,
-                    [
-                        ("x", shape.into()),
-                        ("begin", [at].into()),
-                        ("end", [at + 1].into()),
-                        ("squeeze_mask", Arg::bools(&[true])),
-                    ],
-                )?;
-                let scope = self.blocks.last_mut().expect("the body is never closed");
-                scope.dims.insert((value, axis), dim);
+                let shape = emit!(self, OpKind::Shape, x = value)?;
+                let dim = self.element(shape, axis)?;
+                self.scope().dims.insert((value, axis), dim);
                 Ok(Int::Computed(dim))
             }
         }
     }
 
+    /// The innermost block.
+    fn scope(&mut self) -> &mut Scope {
+        self.blocks.last_mut().expect("the body is never closed")
+    }
+
+    /// One element of a vector.
+    pub(crate) fn element(&mut self, vector: ValueId, at: usize) -> Maybe {
+        let (begin, end) = ([at as i32], [at as i32 + 1]);
+        let squeeze_mask = Arg::bools(&[true]);
+        emit!(self, OpKind::SliceByIndex, x = vector, begin, end, squeeze_mask)
+    }
+
     /// States what the open dimensions of a tensor are, which then need not be read off it.
     pub(crate) fn note_dims(&mut self, value: ValueId, dims: &[Int]) {
-        let scope = self.blocks.last_mut().expect("the body is never closed");
         for (axis, dim) in dims.iter().enumerate() {
             if let Int::Computed(dim) = dim {
-                scope.dims.insert((value, axis), *dim);
+                self.scope().dims.insert((value, axis), *dim);
             }
         }
     }
 
     /// All dimensions of a tensor.
-    pub(crate) fn dims(&mut self, value: ValueId) -> Result<Vec<Int>, Refusal> {
+    pub(crate) fn dims(&mut self, value: ValueId) -> Result<Vec<Int>> {
         (0..self.rank(value)).map(|axis| self.dim(value, axis)).collect()
     }
 
+    /// A scalar for a number.
+    pub(crate) fn number_value(&mut self, number: Number) -> Maybe {
+        match number {
+            Number::Int(int) => self.int_value(int),
+            Number::Float(real) => self.bound_value(real.into()),
+            Number::Bool(truth) => self.bound_value(truth.into()),
+        }
+    }
+
     /// A scalar for an integer.
-    pub(crate) fn int_value(&mut self, int: Int) -> Result<ValueId, Refusal> {
+    pub(crate) fn int_value(&mut self, int: Int) -> Maybe {
         match int {
             Int::Known(known) => Ok(self.constant(Constant::int32(int32(known)?))),
             Int::Computed(value) => Ok(value),
@@ -369,7 +356,7 @@ impl Builder {
     }
 
     /// A vector of integers, to bind to `shape`, `begin` and the like.
-    pub(crate) fn ints(&mut self, ints: &[Int]) -> Result<Arg, Refusal> {
+    pub(crate) fn ints(&mut self, ints: &[Int]) -> Result<Arg> {
         let known: Option<Vec<i64>> = ints.iter().map(|int| int.known()).collect();
         if let Some(known) = known {
             let known = known.into_iter().map(int32).collect::<Result<Vec<_>, _>>()?;
@@ -377,23 +364,44 @@ impl Builder {
         }
         let mut parts = Vec::new();
         for int in ints {
-            parts.push(match int {
-                Int::Known(known) => Binding::Literal(Constant::int32s(&[int32(*known)?])),
-                Int::Computed(value) => {
-                    let part = self
-                        .emit(OpKind::ExpandDims, [("x", (*value).into()), ("axes", [0].into())])?;
-                    Binding::Value(part)
-                }
+            parts.push(match *int {
+                Int::Known(known) => Binding::Literal(Constant::int32s(&[int32(known)?])),
+                Int::Computed(value) => Binding::Value(self.expand_dims(value, &[0])?),
             });
         }
-        if let [Binding::Value(only)] = parts.as_slice() {
-            return Ok((*only).into());
+        if let [Binding::Value(only)] = parts[..] {
+            return Ok(only.into());
         }
-        let joined = self.emit(
-            OpKind::Concat,
-            [("values", Arg::Many(parts)), ("axis", 0.into()), ("interleave", false.into())],
-        )?;
-        Ok(joined.into())
+        let values = Arg::Many(parts);
+        Ok(emit!(self, OpKind::Concat, values, axis = 0, interleave = false)?.into())
+    }
+
+    /// The extents that are fixed, by axis.
+    pub(crate) fn extents(&self, value: ValueId) -> Vec<Option<u64>> {
+        self.shape(value).iter().map(Dim::known).collect()
+    }
+
+    /// A tensor in another of Core ML's element types.
+    pub(crate) fn cast(&mut self, x: ValueId, dtype: DType) -> Maybe {
+        if self.dtype(x) == dtype {
+            return Ok(x);
+        }
+        emit!(self, OpKind::Cast, x, dtype = dtype.name())
+    }
+
+    /// A tensor in the element type that Core ML computes torch's in.
+    pub(crate) fn cast_to(&mut self, value: ValueId, dtype: ScalarType) -> Maybe {
+        self.cast(value, core_dtype(dtype)?)
+    }
+
+    /// `x op y`, both of one element type.
+    pub(crate) fn binary(&mut self, kind: OpKind, x: impl Into<Arg>, y: impl Into<Arg>) -> Maybe {
+        self.emit(kind, [("x", x.into()), ("y", y.into())])
+    }
+
+    /// `op(x)`.
+    pub(crate) fn unary(&mut self, kind: OpKind, x: ValueId) -> Maybe {
+        emit!(self, kind, x)
     }
 
     /// A name that nothing has yet.
@@ -416,7 +424,7 @@ pub(crate) fn operation<const N: usize>(kind: OpKind, arguments: [(&'static str,
 }
 
 /// An integer as Core ML has them.
-pub(crate) fn int32(value: i64) -> Result<i32, Refusal> {
+pub(crate) fn int32(value: i64) -> Result<i32> {
     i32::try_from(value).map_err(|_| {
         Refusal::new(format!("the integer {value} does not fit 32 bits, which is what Core ML has"))
     })
@@ -424,11 +432,6 @@ pub(crate) fn int32(value: i64) -> Result<i32, Refusal> {
 
 fn dtype_of(ty: &Type) -> DType {
     ty.stripped_of_state().as_tensor().map_or(DType::String, |ty| ty.dtype)
-}
-
-fn constant_of(array: &Array) -> Option<Constant> {
-    let shape: Vec<_> = array.shape().iter().map(|&extent| extent as u64).collect();
-    Some(Constant::by_size(array.dtype(), &shape, Buffer::from(array.to_bytes()?)))
 }
 
 /// A name that nothing has yet: the one wanted, or that and a number.
@@ -481,33 +484,43 @@ impl From<Constant> for Arg {
     }
 }
 
-impl From<bool> for Arg {
-    fn from(value: bool) -> Arg {
-        Constant::bool(value).into()
+macro_rules! literals {
+    ($($type:ty => $constant:path),*) => {$(
+        impl From<$type> for Arg {
+            fn from(value: $type) -> Arg {
+                $constant(value).into()
+            }
+        }
+    )*};
+}
+
+literals!(
+    bool => Constant::bool,
+    i32 => Constant::int32,
+    f32 => Constant::fp32,
+    &str => Constant::string,
+    &[i32] => Constant::int32s
+);
+
+impl From<usize> for Arg {
+    /// An axis.
+    fn from(axis: usize) -> Arg {
+        Constant::int32(axis as i32).into()
     }
 }
 
-impl From<i32> for Arg {
-    fn from(value: i32) -> Arg {
-        Constant::int32(value).into()
+impl From<f64> for Arg {
+    fn from(value: f64) -> Arg {
+        Constant::fp32(value as f32).into()
     }
 }
 
-impl From<f32> for Arg {
-    fn from(value: f32) -> Arg {
-        Constant::fp32(value).into()
-    }
-}
-
-impl From<&str> for Arg {
-    fn from(text: &str) -> Arg {
-        Constant::string(text).into()
-    }
-}
-
-impl From<&[i32]> for Arg {
-    fn from(values: &[i32]) -> Arg {
-        Constant::int32s(values).into()
+impl<T: Into<Arg>> From<Scalar<T>> for Arg {
+    fn from(scalar: Scalar<T>) -> Arg {
+        match scalar {
+            Scalar::Known(value) => value.into(),
+            Scalar::Computed(value) => value.into(),
+        }
     }
 }
 

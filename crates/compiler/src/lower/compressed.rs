@@ -9,33 +9,14 @@
 //! What moves such a weight, a transposition for instance, moves its codes and what they stand for, so that layers see
 //! a constant.
 
-use coremill_mil::infer::Folded;
+use coremill_mil::infer::{Folded, normalize_axis};
 use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType, Recipe};
 
-use super::builder::Builder;
-use super::moved::{place, recipe_of};
-use crate::error::{Refusal, refuse};
-
-/// A weight as codes and what they stand for. All recipes have the rank of the weight.
-#[derive(Clone)]
-pub(crate) struct Compressed {
-    /// An integer for each element.
-    pub(crate) codes: Recipe,
-    /// The smallest code that there may be, and the largest.
-    pub(crate) range: (i64, i64),
-    pub(crate) meaning: Meaning,
-}
-
-/// What codes stand for. The extents say into how many blocks the weight falls along each axis.
-#[derive(Clone)]
-pub(crate) enum Meaning {
-    /// `element = scale · (code − offset)`.
-    Scaled { scale: Recipe, offset: Option<Recipe> },
-    /// `element = table[code]`: two axes more than the weight has, the last but one as long as there are codes.
-    Table { tables: Recipe },
-}
+use super::builder::{Builder, bound, operation};
+use super::value::{Compressed, Meaning};
+use crate::error::{Refusal, Result, refuse};
 
 /// The bytes of an element of a table or of a scale, in the precision that nearly all programs have.
 const FLOAT_BYTES: u64 = 2;
@@ -227,14 +208,11 @@ fn numbers<T>(recipe: &Recipe, dtype: DType, read: fn([u8; 4]) -> T) -> Option<V
 impl Builder {
     /// The elements of a constant, to be moved and computed when they are written.
     pub(crate) fn recipe(&self, value: ValueId) -> Option<Recipe> {
-        recipe_of(self.known(value)?)
+        self.known(value)?.recipe()
     }
 
     /// States a weight in the smallest form that the release has. Refused if it has none; none if no release has one.
-    pub(crate) fn store_compressed(
-        &mut self,
-        weight: Compressed,
-    ) -> Result<Option<ValueId>, Refusal> {
+    pub(crate) fn store_compressed(&mut self, weight: Compressed) -> Result<Option<ValueId>> {
         let Some(needed) = weight.needs() else { return Ok(None) };
         if needed > self.opset() {
             return Err(Refusal::needs(&weight.description(), needed, self.opset()));
@@ -262,7 +240,7 @@ impl Builder {
         &mut self,
         op: &Op,
         shape: Option<Vec<u64>>,
-    ) -> Result<Option<ValueId>, Refusal> {
+    ) -> Result<Option<ValueId>> {
         let moves = matches!(
             op.kind(),
             Some(OpKind::Transpose | OpKind::Reshape | OpKind::ExpandDims | OpKind::Squeeze)
@@ -276,9 +254,9 @@ impl Builder {
             let order = order.and_then(Folded::from_constant).and_then(|folded| folded.ints());
             let rank = shape.len();
             let order = order.and_then(|order| {
-                order.into_iter().map(|axis| place(axis, rank)).collect::<Option<Vec<_>>>()
+                order.into_iter().map(|axis| normalize_axis(axis, rank).ok()).collect()
             });
-            order.and_then(|order| weight.permuted(&order))
+            order.and_then(|order: Vec<_>| weight.permuted(&order))
         } else {
             weight.reshaped(&shape)
         };
@@ -290,17 +268,9 @@ impl Builder {
 }
 
 /// Codes in the type that they are stored in.
-fn packed(weight: &Compressed, dtype: DType, shift: i64) -> Result<Buffer, Refusal> {
+fn packed(weight: &Compressed, dtype: DType, shift: i64) -> Result<Buffer> {
     let packed = weight.codes.clone().to_packed(dtype, shift as i32);
     packed.map_err(|error| Refusal::new(format!("the codes of a weight: {error}")))
-}
-
-fn constant(recipe: &Recipe) -> Constant {
-    Constant::by_size(recipe.dtype(), recipe.shape(), recipe.to_buffer())
-}
-
-fn literal(op: Op, name: &'static str, constant: Constant) -> Op {
-    op.with(name, Binding::Literal(constant))
 }
 
 fn misfit(error: &coremill_tensor::RecipeError) -> Refusal {
@@ -308,10 +278,10 @@ fn misfit(error: &coremill_tensor::RecipeError) -> Refusal {
 }
 
 /// Zero points as integers of a type, or as floats where it does not hold all; none if all are zero.
-fn offsets(offset: Option<&Recipe>, dtype: DType) -> Result<Option<Constant>, Refusal> {
+fn offsets(offset: Option<&Recipe>, dtype: DType) -> Result<Option<Constant>> {
     let Some(offset) = offset else { return Ok(None) };
     if offset.dtype() != DType::Int32 {
-        return Ok(Some(constant(offset)));
+        return Ok(Some(Constant::of_recipe(offset)));
     }
     let Some(all) = numbers(offset, DType::Int32, i32::from_le_bytes) else {
         refuse!("the zero points of a weight cannot be read");
@@ -321,7 +291,9 @@ fn offsets(offset: Option<&Recipe>, dtype: DType) -> Result<Option<Constant>, Re
     }
     Ok(Some(match offset.clone().to_packed(dtype, 0) {
         Ok(packed) => Constant::by_size(dtype, offset.shape(), packed),
-        Err(_) => constant(&offset.clone().cast(DType::Fp32).map_err(|error| misfit(&error))?),
+        Err(_) => {
+            Constant::of_recipe(&offset.clone().cast(DType::Fp32).map_err(|error| misfit(&error))?)
+        }
     }))
 }
 
@@ -330,7 +302,7 @@ fn affine(
     scale: &Recipe,
     offset: Option<&Recipe>,
     channels: Option<usize>,
-) -> Result<Op, Refusal> {
+) -> Result<Op> {
     let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
     let count: Vec<u64> = channels.map(|axis| weight.shape()[axis]).into_iter().collect();
     let flat = |recipe: &Recipe| recipe.clone().reshape(&count).map_err(|error| misfit(&error));
@@ -339,26 +311,24 @@ fn affine(
         None => None,
     };
     let zero_point = zero_point.unwrap_or_else(|| Constant::by_size(dtype, &[], vec![0_u8]));
-    let data = Constant::by_size(dtype, weight.shape(), packed(weight, dtype, 0)?);
-    let op = literal(Op::new(OpKind::ConstexprAffineDequantize), "quantized_data", data);
-    let op = literal(op, "zero_point", zero_point);
-    let op = literal(op, "scale", constant(&flat(scale)?));
-    Ok(literal(op, "axis", Constant::int32(channels.unwrap_or(0) as i32)))
+    let quantized_data = Constant::by_size(dtype, weight.shape(), packed(weight, dtype, 0)?);
+    let scale = Constant::of_recipe(&flat(scale)?);
+    let axis = channels.unwrap_or(0);
+    let arguments = [bound!(quantized_data), bound!(zero_point), bound!(scale), bound!(axis)];
+    Ok(operation(OpKind::ConstexprAffineDequantize, arguments))
 }
 
-fn blockwise(weight: &Compressed, scale: &Recipe, offset: Option<&Recipe>) -> Result<Op, Refusal> {
+fn blockwise(weight: &Compressed, scale: &Recipe, offset: Option<&Recipe>) -> Result<Op> {
     let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
     let data = Constant::by_size(dtype, weight.shape(), packed(weight, dtype, 0)?);
-    let op = literal(Op::new(OpKind::ConstexprBlockwiseShiftScale), "data", data);
-    let op = literal(op, "scale", constant(scale));
-    Ok(match offsets(offset, dtype)? {
-        Some(offset) => literal(op, "offset", offset),
-        None => op,
-    })
+    let scale = Constant::of_recipe(scale);
+    let offset = offsets(offset, dtype)?;
+    let arguments = [bound!(data), bound!(scale), bound!(offset)];
+    Ok(operation(OpKind::ConstexprBlockwiseShiftScale, arguments))
 }
 
 /// Tables with an entry for each number that the indices can be.
-fn filled(tables: &Recipe, entries: u64) -> Result<Recipe, Refusal> {
+fn filled(tables: &Recipe, entries: u64) -> Result<Recipe> {
     let axis = tables.shape().len() - 2;
     let found = tables.shape()[axis];
     if found >= entries {
@@ -371,17 +341,17 @@ fn filled(tables: &Recipe, entries: u64) -> Result<Recipe, Refusal> {
     filled.map_err(|error| misfit(&error))
 }
 
-fn lookup(weight: &Compressed, tables: &Recipe) -> Result<Op, Refusal> {
+fn lookup(weight: &Compressed, tables: &Recipe) -> Result<Op> {
     let Some(dtype) = weight.index_dtype() else { refuse!("a table has more than 256 entries") };
     let tables = filled(tables, 1 << dtype.bits().unwrap_or(8))?;
     let indices = packed(weight, dtype, -weight.range.0)?;
     let indices = Constant::by_size(dtype, weight.shape(), indices);
-    let op = literal(Op::new(OpKind::ConstexprLutToDense), "indices", indices);
-    Ok(literal(op, "lut", constant(&tables)))
+    let lut = Constant::of_recipe(&tables);
+    Ok(operation(OpKind::ConstexprLutToDense, [bound!(indices), bound!(lut)]))
 }
 
 /// The form before iOS 18: indices as a vector of bytes, and the shape beside it.
-fn one_table(weight: &Compressed, tables: &Recipe) -> Result<Op, Refusal> {
+fn one_table(weight: &Compressed, tables: &Recipe) -> Result<Op> {
     let Some(dtype) = weight.index_dtype() else { refuse!("a table has more than 256 entries") };
     let entries = 1 << dtype.bits().unwrap_or(8);
     let table = filled(tables, entries)?.reshape(&[entries]).map_err(|error| misfit(&error))?;
@@ -393,7 +363,6 @@ fn one_table(weight: &Compressed, tables: &Recipe) -> Result<Op, Refusal> {
         extents.extend(extent.to_le_bytes());
     }
     let shape = Constant::bytes(DType::UInt32, &[weight.shape().len() as u64], extents);
-    let op = literal(Op::new(OpKind::ConstexprLutToDense), "indices", indices);
-    let op = literal(op, "lut", constant(&table));
-    Ok(literal(op, "shape", shape))
+    let lut = Constant::of_recipe(&table);
+    Ok(operation(OpKind::ConstexprLutToDense, [bound!(indices), bound!(lut), bound!(shape)]))
 }

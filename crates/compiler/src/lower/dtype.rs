@@ -3,11 +3,11 @@
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 
 /// What Core ML computes torch's elements in: `fp32`, `int32` or `bool`. The parts of complex numbers are
 /// tensors of their own, and it has no complex ones.
-pub(crate) fn core_dtype(dtype: ScalarType) -> Result<DType, Refusal> {
+pub(crate) fn core_dtype(dtype: ScalarType) -> Result<DType> {
     use ScalarType::*;
     Ok(match dtype {
         Float16 | Float32 | Float64 | BFloat16 => DType::Fp32,

@@ -1,11 +1,11 @@
 //! Arithmetic with integers of which some are known only when the program runs.
 
-use coremill_mil::ir::{Constant, Dim, Expr, ValueId};
+use coremill_mil::ir::{Dim, Expr, ValueId};
 use coremill_mil::ops::OpKind;
 
 use super::builder::{Arg, Builder, int32};
 use super::value::Int;
-use crate::error::Refusal;
+use crate::error::{Refusal, Result, refuse};
 
 impl Builder {
     /// A scalar as an integer: known, if inference knows it.
@@ -33,81 +33,55 @@ impl Builder {
         matches!((dim.expr(), self.int_expr(int)), (Some(dim), Some(int)) if dim == int)
     }
 
-    pub(crate) fn add_ints(&mut self, left: Int, right: Int) -> Result<Int, Refusal> {
-        match (left, right) {
-            (Int::Known(left), Int::Known(right)) => known(left.checked_add(right)),
-            (other, Int::Known(0)) | (Int::Known(0), other) => Ok(other),
-            _ => self.computed(OpKind::Add, left, right),
-        }
+    /// `left op right`; quotients are rounded towards −∞, and what they leave has the sign of the divisor.
+    pub(crate) fn int_op(&mut self, kind: OpKind, left: Int, right: Int) -> Result<Int> {
+        use super::value::Scalar::Known;
+        use OpKind::{Add, FloorDiv, Maximum, Minimum, Mod, Mul, Sub};
+        Ok(match (kind, left, right) {
+            (FloorDiv | Mod, _, Known(0)) => refuse!("divides an integer by 0"),
+            (_, Known(left), Known(right)) => {
+                Known(known(kind, left, right).ok_or_else(too_large)?)
+            }
+            (Add | Sub, other, Known(0))
+            | (Add, Known(0), other)
+            | (Mul | FloorDiv, other, Known(1))
+            | (Mul, Known(1), other) => other,
+            (Mul, _, Known(0)) | (Mul, Known(0), _) | (Mod, _, Known(1)) => Known(0),
+            (Sub, ..) if self.same_ints(left, right) => Known(0),
+            (Minimum | Maximum, ..) if self.same_ints(left, right) => left,
+            (Maximum, Known(known), other) | (Maximum, other, Known(known))
+                if self.is_at_least(other, known) =>
+            {
+                other
+            }
+            _ => {
+                let value = self.binary(kind, scalar(left)?, scalar(right)?)?;
+                self.int_of(value)
+            }
+        })
     }
 
-    pub(crate) fn sub_ints(&mut self, left: Int, right: Int) -> Result<Int, Refusal> {
-        match (left, right) {
-            (Int::Known(left), Int::Known(right)) => known(left.checked_sub(right)),
-            (left, Int::Known(0)) => Ok(left),
-            _ if self.same_ints(left, right) => Ok(Int::Known(0)),
-            _ => self.computed(OpKind::Sub, left, right),
-        }
+    pub(crate) fn add_ints(&mut self, left: Int, right: Int) -> Result<Int> {
+        self.int_op(OpKind::Add, left, right)
     }
 
-    pub(crate) fn mul_ints(&mut self, left: Int, right: Int) -> Result<Int, Refusal> {
-        match (left, right) {
-            (Int::Known(left), Int::Known(right)) => known(left.checked_mul(right)),
-            (other, Int::Known(1)) | (Int::Known(1), other) => Ok(other),
-            (_, Int::Known(0)) | (Int::Known(0), _) => Ok(Int::Known(0)),
-            _ => self.computed(OpKind::Mul, left, right),
-        }
+    pub(crate) fn sub_ints(&mut self, left: Int, right: Int) -> Result<Int> {
+        self.int_op(OpKind::Sub, left, right)
+    }
+
+    pub(crate) fn mul_ints(&mut self, left: Int, right: Int) -> Result<Int> {
+        self.int_op(OpKind::Mul, left, right)
     }
 
     /// The quotient rounded towards −∞.
-    pub(crate) fn floor_div_ints(&mut self, left: Int, right: Int) -> Result<Int, Refusal> {
-        match (left, right) {
-            (_, Int::Known(0)) => Err(Refusal::new("divides an integer by 0")),
-            (Int::Known(left), Int::Known(right)) => known(floor_div(left, right)),
-            (left, Int::Known(1)) => Ok(left),
-            _ => self.computed(OpKind::FloorDiv, left, right),
-        }
+    pub(crate) fn floor_div_ints(&mut self, left: Int, right: Int) -> Result<Int> {
+        self.int_op(OpKind::FloorDiv, left, right)
     }
 
     /// The quotient rounded towards +∞.
-    pub(crate) fn ceil_div_ints(&mut self, left: Int, right: i64) -> Result<Int, Refusal> {
+    pub(crate) fn ceil_div_ints(&mut self, left: Int, right: i64) -> Result<Int> {
         let raised = self.add_ints(left, Int::Known(right - 1))?;
         self.floor_div_ints(raised, Int::Known(right))
-    }
-
-    /// What a division rounded towards −∞ leaves; it has the sign of the divisor.
-    pub(crate) fn mod_ints(&mut self, left: Int, right: Int) -> Result<Int, Refusal> {
-        match (left, right) {
-            (_, Int::Known(0)) => Err(Refusal::new("divides an integer by 0")),
-            (Int::Known(left), Int::Known(right)) => known(
-                floor_div(left, right)
-                    .and_then(|quotient| quotient.checked_mul(right))
-                    .and_then(|multiple| left.checked_sub(multiple)),
-            ),
-            (_, Int::Known(1)) => Ok(Int::Known(0)),
-            _ => self.computed(OpKind::Mod, left, right),
-        }
-    }
-
-    pub(crate) fn min_ints(&mut self, left: Int, right: Int) -> Result<Int, Refusal> {
-        match (left, right) {
-            (Int::Known(left), Int::Known(right)) => Ok(Int::Known(left.min(right))),
-            _ if self.same_ints(left, right) => Ok(left),
-            _ => self.computed(OpKind::Minimum, left, right),
-        }
-    }
-
-    pub(crate) fn max_ints(&mut self, left: Int, right: Int) -> Result<Int, Refusal> {
-        match (left, right) {
-            (Int::Known(left), Int::Known(right)) => Ok(Int::Known(left.max(right))),
-            _ if self.same_ints(left, right) => Ok(left),
-            (Int::Known(known), other) | (other, Int::Known(known))
-                if self.is_at_least(other, known) =>
-            {
-                Ok(other)
-            }
-            _ => self.computed(OpKind::Maximum, left, right),
-        }
     }
 
     /// Whether an integer is never below a bound, as far as can be told.
@@ -117,42 +91,42 @@ impl Builder {
     }
 
     /// The product of all.
-    pub(crate) fn product(&mut self, ints: &[Int]) -> Result<Int, Refusal> {
+    pub(crate) fn product(&mut self, ints: &[Int]) -> Result<Int> {
         // Known factors first, so that one multiplication takes them all.
-        let mut product = 1i64;
-        for int in ints.iter().filter_map(|int| int.known()) {
-            product = product.checked_mul(int).ok_or_else(too_large)?;
-        }
-        let mut product = Int::Known(product);
-        for &int in ints.iter().filter(|int| int.known().is_none()) {
+        let (known, computed): (Vec<Int>, _) = ints.iter().partition(|int| int.known().is_some());
+        let mut product = Int::Known(1);
+        for int in known.into_iter().chain(computed) {
             product = self.mul_ints(product, int)?;
         }
         Ok(product)
     }
-
-    fn computed(&mut self, kind: OpKind, left: Int, right: Int) -> Result<Int, Refusal> {
-        let (left, right) = (scalar(left)?, scalar(right)?);
-        let value = self.binary(kind, left, right)?;
-        Ok(self.int_of(value))
-    }
 }
 
-fn scalar(int: Int) -> Result<Arg, Refusal> {
+/// An integer as an operand.
+pub(crate) fn scalar(int: Int) -> Result<Arg> {
     Ok(match int {
-        Int::Known(known) => Constant::int32(int32(known)?).into(),
+        Int::Known(known) => int32(known)?.into(),
         Int::Computed(value) => value.into(),
     })
 }
 
-fn known(value: Option<i64>) -> Result<Int, Refusal> {
-    value.map(Int::Known).ok_or_else(too_large)
+fn known(kind: OpKind, left: i64, right: i64) -> Option<i64> {
+    let floor_div = || {
+        let quotient = left.checked_div(right)?;
+        Some(quotient - i64::from(left % right != 0 && (left < 0) != (right < 0)))
+    };
+    match kind {
+        OpKind::Add => left.checked_add(right),
+        OpKind::Sub => left.checked_sub(right),
+        OpKind::Mul => left.checked_mul(right),
+        OpKind::FloorDiv => floor_div(),
+        OpKind::Mod => left.checked_sub(floor_div()?.checked_mul(right)?),
+        OpKind::Minimum => Some(left.min(right)),
+        OpKind::Maximum => Some(left.max(right)),
+        _ => None,
+    }
 }
 
 fn too_large() -> Refusal {
     Refusal::new("an integer does not fit 64 bits")
-}
-
-fn floor_div(left: i64, right: i64) -> Option<i64> {
-    let quotient = left.checked_div(right)?;
-    Some(quotient - i64::from(left % right != 0 && (left < 0) != (right < 0)))
 }

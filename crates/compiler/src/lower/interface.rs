@@ -1,19 +1,20 @@
 //! Inputs and outputs of the program: which there are, of which types, and what they are called.
 
 use coremill_mil::ir::{Dim, Opset, TensorType, Type, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_pt2::{Argument, InputKind, Meta, Node, OutputKind, ScalarType, Target, TensorMeta};
+use coremill_mil::text::is_plain;
+use coremill_pt2::{Argument, InputKind, Meta, Node, OutputKind, ScalarType, TensorMeta};
 use coremill_tensor::DType;
 
+use super::builder::Maybe;
 use super::dtype::core_dtype;
 use super::high_rank::MAX_RANK;
 use super::value::{Int, Lowered, Real, Truth};
 use super::{Frame, Lowering, Slot};
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 
 impl<'p> Lowering<'p> {
     /// Declares the inputs.
-    pub(super) fn enter(&mut self, frame: &mut Frame<'p>) -> Result<(), Refusal> {
+    pub(super) fn enter(&mut self, frame: &mut Frame<'p>) -> Result<()> {
         let program = self.program;
         self.output_labels = self.output_labels();
         for name in &self.output_labels {
@@ -97,33 +98,27 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    pub(super) fn user_input(&mut self, name: &str, meta: &Meta) -> Result<Lowered, Refusal> {
+    pub(super) fn user_input(&mut self, name: &str, meta: &Meta) -> Result<Lowered> {
         self.builder.label = name.to_owned();
         match meta {
             Meta::Tensor(meta) => self.tensor_input(name, meta),
-            Meta::Int(_) => {
-                let value = self.builder.input(name, Type::tensor(DType::Int32, &[1]));
-                Ok(Lowered::Int(Int::Computed(self.builder.squeeze(value, &[0])?)))
-            }
-            Meta::Float(_) => {
-                let value = self.builder.input(name, Type::tensor(DType::Fp32, &[1]));
-                Ok(Lowered::Float(Real::Computed(self.builder.squeeze(value, &[0])?)))
-            }
+            Meta::Int(_) => Ok(Int::Computed(self.number_input(name, DType::Int32)?).into()),
+            Meta::Float(_) => Ok(Real::Computed(self.number_input(name, DType::Fp32)?).into()),
             Meta::Bool(_) => {
-                let value = self.builder.input(name, Type::tensor(DType::Fp32, &[1]));
-                let value = self.builder.squeeze(value, &[0])?;
-                Ok(Lowered::Bool(Truth::Computed(self.builder.cast(value, DType::Bool)?)))
+                let value = self.number_input(name, DType::Fp32)?;
+                Ok(Truth::Computed(self.builder.cast(value, DType::Bool)?).into())
             }
             Meta::CustomObject(class) => refuse!("input `{name}` is an object of class `{class}`"),
             Meta::Token => Ok(Lowered::Nothing),
         }
     }
 
-    pub(super) fn tensor_input(
-        &mut self,
-        name: &str,
-        meta: &TensorMeta,
-    ) -> Result<Lowered, Refusal> {
+    fn number_input(&mut self, name: &str, dtype: DType) -> Maybe {
+        let value = self.builder.input(name, Type::tensor(dtype, &[1]));
+        self.builder.squeeze(value, &[0])
+    }
+
+    pub(super) fn tensor_input(&mut self, name: &str, meta: &TensorMeta) -> Result<Lowered> {
         if meta.dtype.is_complex() {
             return Err(Refusal::new(format!(
                 "input `{name}` is complex; Core ML has real inputs only"
@@ -175,7 +170,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// Declares the outputs.
-    pub(super) fn leave(&mut self, frame: &mut Frame<'p>) -> Result<(), Refusal> {
+    pub(super) fn leave(&mut self, frame: &mut Frame<'p>) -> Result<()> {
         let program = self.program;
         let mut outputs: Vec<ValueId> = Vec::new();
         let mut users = 0;
@@ -190,14 +185,10 @@ impl<'p> Lowering<'p> {
                     refuse!("the program computes gradients");
                 }
             }
-            let lowered = match argument {
-                Argument::Value(id) => self.value(frame, *id)?,
-                Argument::None => continue,
-                Argument::Int(value) => Lowered::Int(Int::Known(*value)),
-                Argument::Float(value) => Lowered::Float(Real::Known(*value)),
-                Argument::Bool(value) => Lowered::Bool(Truth::Known(*value)),
-                _ => refuse!("output {users} is neither a tensor nor a number"),
-            };
+            if matches!(argument, Argument::None) {
+                continue;
+            }
+            let lowered = self.argument(frame, argument)?;
             let Some(name) = self.output_labels.get(users).cloned() else {
                 refuse!("output {users} has no name")
             };
@@ -226,7 +217,7 @@ impl<'p> Lowering<'p> {
         name: &str,
         lowered: Lowered,
         outputs: &mut Vec<ValueId>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         self.builder.label = name.to_owned();
         let value = match lowered {
             Lowered::Tensor(tensor) => tensor.value,
@@ -237,14 +228,7 @@ impl<'p> Lowering<'p> {
                 }
                 return Ok(());
             }
-            Lowered::Int(int) => self.builder.int_value(int)?,
-            Lowered::Float(Real::Computed(value)) | Lowered::Bool(Truth::Computed(value)) => value,
-            Lowered::Float(Real::Known(value)) => {
-                self.builder.constant(coremill_mil::ir::Constant::fp32(value as f32))
-            }
-            Lowered::Bool(Truth::Known(value)) => {
-                self.builder.constant(coremill_mil::ir::Constant::bool(value))
-            }
+            Lowered::Number(number) => self.builder.number_value(number)?,
             Lowered::Nothing | Lowered::Refused => return Ok(()),
         };
         if self.builder.rank(value) > MAX_RANK {
@@ -261,16 +245,13 @@ impl<'p> Lowering<'p> {
             DType::Bool => self.builder.cast(value, DType::Fp32)?,
             _ => value,
         };
-        let value = match self.builder.rank(value) {
-            0 => self.builder.expand_dims(value, &[0])?,
-            _ => value,
-        };
+        let value = self.builder.with_axes(value)?;
         // What is an input, a constant or an output already gets an operation of its own, which the
         // caller's name then belongs to.
         let value = if self.is_computed(value) && !outputs.contains(&value) {
             value
         } else {
-            self.builder.emit_unfolded(OpKind::Identity, [("x", value.into())])?
+            self.builder.copied(value)?
         };
         self.builder.rename(value, name);
         outputs.push(value);
@@ -296,11 +277,7 @@ fn slot(kind: &InputKind) -> Option<Slot<'_>> {
 
 /// What values of a call are named: after its module, so that profiles and reports tell where they are.
 pub(super) fn label(node: &Node) -> String {
-    let operator = match &node.target {
-        Target::Operator { name, .. } | Target::HigherOrder(name) | Target::Function(name) => {
-            name.rsplit('.').next().unwrap_or(name)
-        }
-    };
+    let operator = node.target.name().rsplit('.').next().unwrap_or_default();
     match node.origin.module_path() {
         // The exporter's own name for "no module" is not a path.
         Some(path) if !path.is_empty() && !path.starts_with("_empty_nn_module_stack") => {
@@ -312,18 +289,12 @@ pub(super) fn label(node: &Node) -> String {
 
 /// The name with everything replaced that MIL's identifiers cannot have.
 pub fn identifier(name: &str) -> String {
-    /// What MIL's text reads as something else.
-    const RESERVED: [&str; 28] = [
-        "any", "bf16", "block", "bool", "dict", "false", "fp16", "fp32", "fp64", "func", "int16",
-        "int32", "int4", "int64", "int8", "list", "program", "state", "string", "tensor", "true",
-        "tuple", "uint16", "uint32", "uint4", "uint64", "uint8", "unknown",
-    ];
     let mut text: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) {
         text.insert_str(0, "var_");
     }
-    if RESERVED.contains(&text.as_str()) {
+    if !is_plain(&text) || text == "block" {
         text.push_str("_value");
     }
     text

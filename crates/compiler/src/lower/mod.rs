@@ -13,11 +13,11 @@ mod builder;
 mod call;
 mod compressed;
 mod dtype;
+mod formula;
 mod high_rank;
 mod int;
 mod interface;
 mod layout;
-mod moved;
 mod ops;
 mod row;
 mod shapes;
@@ -25,6 +25,7 @@ mod states;
 mod table;
 mod value;
 mod weights;
+mod words;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -46,11 +47,11 @@ pub(crate) use self::high_rank::MAX_RANK;
 pub use self::interface::identifier;
 use self::row::Lower;
 pub use self::states::Fed;
-use self::value::{Int, Lowered, Tensor};
+use self::value::{Lowered, Number, Tensor};
 use crate::arena::Arena;
 use crate::bounds;
 use crate::decompose::{self, Expansion, Paired, Rewrite, has_complex, pairs};
-use crate::error::{Error, Refusal, Refused, guarded, refuse};
+use crate::error::{Error, Refusal, Refused, Result, guarded, refuse};
 use crate::options::Options;
 
 /// A program being lowered to a function.
@@ -93,7 +94,8 @@ pub(crate) struct Frame<'p> {
     graph: &'p Graph,
     /// What each value of the graph became, by [`coremill_pt2::ValueId::index`].
     values: Vec<Slot<'p>>,
-    /// Whether a tensor may stand for many, as the rows of one with an axis in front that the graph knows nothing of.
+    /// Whether a tensor may stand for many, as the rows of one with an axis in front that the graph knows nothing of:
+    /// its calls compute each element from those at its place.
     in_rows: bool,
     /// Whether halves are too coarse for what its calls compute.
     exact: bool,
@@ -127,25 +129,24 @@ pub(crate) struct Attempt {
 
 /// Lowers a program to a function called `main`, or tells which calls are refused.
 pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options) -> Attempt {
+    let attempt = attempt_whole(program, opset, options);
+    attempt.unwrap_or_else(|refusal| Attempt::failed(Error::Program(refusal), Vec::new()))
+}
+
+/// The same, unless the whole program is refused.
+fn attempt_whole(program: &ExportedProgram, opset: Opset, options: &Options) -> Result<Attempt> {
     let expansions = Arena::default();
-    let real = match Real::of(program) {
-        Ok(real) => real,
-        Err(refusal) => return Attempt::failed(Error::Program(refusal), Vec::new()),
-    };
+    let real = Real::of(program)?;
     let mut lowering = Lowering::new(&real, opset, options, None, &expansions);
     let mut frame = Frame::new(&real.program.graph);
-    if let Err(refusal) = lowering.enter(&mut frame) {
-        return Attempt::failed(Error::Program(refusal), Vec::new());
-    }
+    lowering.enter(&mut frame)?;
     lowering.run(&mut frame);
     if !lowering.refused.is_empty() {
         let Lowering { refused, refused_nodes, .. } = lowering;
         let refused_nodes = refused_nodes.into_iter().map(|node| real.source(node)).collect();
-        return Attempt::failed(Error::Refused(refused), refused_nodes);
+        return Ok(Attempt::failed(Error::Refused(refused), refused_nodes));
     }
-    if let Err(refusal) = lowering.leave(&mut frame) {
-        return Attempt::failed(Error::Program(refusal), Vec::new());
-    }
+    lowering.leave(&mut frame)?;
     let Builder { function, analysis, exact_values, .. } = lowering.builder;
     let mut origins = HashMap::new();
     for (node, values) in lowering.made.into_iter().enumerate() {
@@ -155,7 +156,7 @@ pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options
         }
     }
     let draft = Draft { function, analysis, exact: exact_values };
-    Attempt { draft: Ok(draft), refused_nodes: Vec::new(), origins, fed: lowering.fed }
+    Ok(Attempt { draft: Ok(draft), refused_nodes: Vec::new(), origins, fed: lowering.fed })
 }
 
 impl Attempt {
@@ -196,7 +197,7 @@ struct Real<'p> {
 }
 
 impl<'p> Real<'p> {
-    fn of(program: &'p ExportedProgram) -> Result<Real<'p>, Refusal> {
+    fn of(program: &'p ExportedProgram) -> Result<Real<'p>> {
         Ok(match pairs(program)? {
             Some(Paired { program, sources, refused }) => {
                 Real { program: Cow::Owned(program), sources: Some(sources), refused }
@@ -303,25 +304,16 @@ impl<'p> Lowering<'p> {
         &mut self,
         graph: &'p Graph,
         inputs: Vec<Lowered>,
-    ) -> Result<Vec<Lowered>, Refusal> {
+    ) -> Result<Vec<Lowered>> {
         self.inline_in(Frame::new(graph), inputs)
     }
 
-    /// The same for many rows at once of what the graph takes; its calls compute each element from those at its
-    /// place.
-    pub(crate) fn inline_rows(
-        &mut self,
-        graph: &'p Graph,
-        inputs: Vec<Lowered>,
-    ) -> Result<Vec<Lowered>, Refusal> {
-        self.inline_in(Frame { in_rows: true, ..Frame::new(graph) }, inputs)
-    }
-
-    fn inline_in(
+    /// The same with what is to be known of the graph.
+    pub(crate) fn inline_in(
         &mut self,
         mut frame: Frame<'p>,
         inputs: Vec<Lowered>,
-    ) -> Result<Vec<Lowered>, Refusal> {
+    ) -> Result<Vec<Lowered>> {
         let graph = frame.graph;
         if inputs.len() != graph.inputs.len() {
             refuse!(
@@ -341,16 +333,23 @@ impl<'p> Lowering<'p> {
 
     /// What the outputs of a nested graph became.
     fn outputs(&mut self, frame: &mut Frame<'p>) -> Results {
-        let outputs = frame.graph.outputs.iter().map(|output| match output {
-            Argument::Value(id) => self.value(frame, *id),
-            Argument::Int(value) => Ok(Lowered::Int(Int::Known(*value))),
-            Argument::None => Ok(Lowered::Nothing),
-            _ => refuse!("a nested graph gives something that is neither a tensor nor an integer"),
-        });
-        outputs.collect()
+        let graph = frame.graph;
+        graph.outputs.iter().map(|output| self.argument(frame, output)).collect()
     }
 
-    fn node(&mut self, frame: &mut Frame<'p>, node: &'p Node) -> Result<(), Refusal> {
+    /// What an argument became; only for values.
+    fn argument(&mut self, frame: &mut Frame<'p>, argument: &Argument) -> Result<Lowered> {
+        match argument {
+            Argument::Value(id) => self.value(frame, *id),
+            Argument::None => Ok(Lowered::Nothing),
+            argument => match Number::stated(argument) {
+                Some(number) => Ok(Lowered::Number(number)),
+                None => refuse!("an argument is neither a value nor a number"),
+            },
+        }
+    }
+
+    fn node(&mut self, frame: &mut Frame<'p>, node: &'p Node) -> Result<()> {
         let mut depends_on_refused = false;
         node.for_each_use(&mut |id| {
             depends_on_refused |= matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
@@ -378,15 +377,10 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn call(
-        &mut self,
-        frame: &mut Frame<'p>,
-        node: &'p Node,
-        lower: Option<Lower>,
-    ) -> Result<(), Refusal> {
+    fn call(&mut self, frame: &mut Frame<'p>, node: &'p Node, lower: Option<Lower>) -> Result<()> {
         self.builder.exact = frame.exact;
         let results = match lower {
-            Some(lower) => guarded(node, || lower(&mut Call { lowering: self, frame, node }))?,
+            Some(lower) => guarded(node, || lower.run(&mut Call { lowering: self, frame, node }))?,
             None => self.decomposed(frame, node)?,
         };
         self.assign(frame, node, results)
@@ -429,7 +423,7 @@ impl<'p> Lowering<'p> {
         frame: &mut Frame<'p>,
         node: &'p Node,
         results: Vec<Lowered>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         for (id, lowered) in node.results().zip(results) {
             let Some(id) = id else { continue };
             let lowered = self.checked(lowered, &frame.graph.value(id).meta, frame.in_rows)?;
@@ -438,12 +432,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn checked(
-        &mut self,
-        lowered: Lowered,
-        meta: &Meta,
-        in_rows: bool,
-    ) -> Result<Lowered, Refusal> {
+    fn checked(&mut self, lowered: Lowered, meta: &Meta, in_rows: bool) -> Result<Lowered> {
         let (Lowered::Tensor(tensor), Meta::Tensor(meta)) = (&lowered, meta) else {
             return Ok(lowered);
         };
@@ -467,7 +456,7 @@ impl<'p> Lowering<'p> {
             if dim.known().is_some() {
                 continue;
             }
-            let known = match size.fixed().and_then(|size| u64::try_from(size).ok()) {
+            let known = match size.extent() {
                 Some(size) => Some(Dim::Known(size)),
                 None => size.symbol().and_then(|symbol| self.symbols.get(&symbol).cloned()),
             };
@@ -482,11 +471,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// What a value became.
-    fn value(
-        &mut self,
-        frame: &mut Frame<'p>,
-        id: coremill_pt2::ValueId,
-    ) -> Result<Lowered, Refusal> {
+    fn value(&mut self, frame: &mut Frame<'p>, id: coremill_pt2::ValueId) -> Result<Lowered> {
         match frame.values[id.index()].clone() {
             Slot::Done(lowered) => Ok(lowered),
             Slot::Weight(name) => {
@@ -501,23 +486,18 @@ impl<'p> Lowering<'p> {
     }
 
     /// A tensor of the archive.
-    fn weight(&mut self, name: &'p str) -> Result<Lowered, Refusal> {
+    fn weight(&mut self, name: &'p str) -> Result<Lowered> {
         let Some(stored) = self.program.tensors.get(name) else {
             refuse!("the archive has no tensor `{name}`");
         };
-        let key = match stored {
-            Stored::Tensor(tensor) => Some((
-                tensor.storage_name.as_str(),
-                tensor.offset,
-                tensor.sizes.as_slice(),
-                tensor.strides.as_slice(),
-            )),
-            Stored::Missing { .. } | Stored::Object(_) => None,
-        };
-        let dtype = match stored {
-            Stored::Tensor(tensor) => tensor.dtype,
-            Stored::Missing { dtype, .. } => *dtype,
-            Stored::Object(_) => coremill_pt2::ScalarType::Float32,
+        let (key, dtype) = match stored {
+            Stored::Tensor(tensor) => {
+                let (sizes, strides) = (tensor.sizes.as_slice(), tensor.strides.as_slice());
+                let key = (tensor.storage_name.as_str(), tensor.offset, sizes, strides);
+                (Some(key), tensor.dtype)
+            }
+            Stored::Missing { dtype, .. } => (None, *dtype),
+            Stored::Object(_) => (None, coremill_pt2::ScalarType::Float32),
         };
         if let Some(&value) = key.as_ref().and_then(|key| self.weights.get(key)) {
             return Ok(Lowered::tensor(value, dtype));
@@ -532,7 +512,7 @@ impl<'p> Lowering<'p> {
 }
 
 /// The row that lowers calls of an operator; none if a rule takes them apart.
-fn lowered_by(target: &Target) -> Result<Option<Lower>, Refusal> {
+fn lowered_by(target: &Target) -> Result<Option<Lower>> {
     match table::find(target) {
         Ok(lower) => Ok(Some(lower)),
         Err(_) if decompose::has_rule(target) => Ok(None),
@@ -546,7 +526,7 @@ fn is_given_up(frame: &Frame<'_>, node: &Node) -> bool {
 }
 
 /// Refuses a result that has not the dimensions that torch noted.
-fn agrees(found: &[Dim], meta: &TensorMeta) -> Result<(), Refusal> {
+fn agrees(found: &[Dim], meta: &TensorMeta) -> Result<()> {
     let same = found.len() == meta.sizes.len()
         && found.iter().zip(&meta.sizes).all(|(found, wanted)| {
             match (found.known(), wanted.fixed()) {

@@ -12,7 +12,7 @@ use coremill_pt2::{Argument, Hint, InputKind, Meta, Number, Size, Symbol, Symbol
 
 use super::Lowering;
 use super::interface::identifier;
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 
 /// The largest extent of a dimension without a bound: what Core ML takes for none.
 const UNBOUNDED: i32 = -1;
@@ -42,7 +42,7 @@ impl Lowering<'_> {
     }
 
     /// Refuses shapes that the caller asked for and that the program cannot have.
-    pub(super) fn check_shapes(&self) -> Result<(), Refusal> {
+    pub(super) fn check_shapes(&self) -> Result<()> {
         let asked = &self.options.shapes;
         if asked.is_empty() {
             return Ok(());
@@ -110,7 +110,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn check_input(&self, input: &Input<'_>, shapes: &[Vec<u64>]) -> Result<(), Refusal> {
+    fn check_input(&self, input: &Input<'_>, shapes: &[Vec<u64>]) -> Result<()> {
         let Input { name, meta } = input;
         if shapes.is_empty() {
             refuse!("`{name}` is given no shape");
@@ -175,14 +175,8 @@ impl Lowering<'_> {
             }
             return (0..meta.sizes.len()).map(dim).collect();
         }
-        let shape: Vec<_> = meta
-            .sizes
-            .iter()
-            .map(|size| match size.fixed().and_then(|size| u64::try_from(size).ok()) {
-                Some(size) => Dim::Known(size),
-                None => Dim::Unknown,
-            })
-            .collect();
+        let dim = |size: &Size| size.extent().map_or(Dim::Unknown, Dim::Known);
+        let shape: Vec<_> = meta.sizes.iter().map(dim).collect();
         if shape.contains(&Dim::Unknown) {
             let (default, ranges): (Vec<_>, Vec<_>) =
                 meta.sizes.iter().map(|size| self.range(size)).unzip();

@@ -14,19 +14,16 @@
 //! Buffers that are not of floats are inputs and outputs in either case: 16 bits of a float do not hold what
 //! counts beyond 2048.
 
-use coremill_mil::ir::{Constant, Opset, TensorType, Type, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_pt2::{Argument, Meta, OutputKind, Stored, TensorMeta};
-use coremill_tensor::DType;
+use coremill_mil::ir::{TensorType, Type};
+use coremill_pt2::{Argument, Meta, OutputKind, Size, Stored, TensorMeta};
 use serde::Serialize;
 
 use super::builder::operation;
 use super::dtype::is_float;
 use super::high_rank::MAX_RANK;
 use super::interface::identifier;
-use super::value::Lowered;
 use super::{Frame, Lowering, weights};
-use crate::error::{Refusal, refuse};
+use crate::lower::words::*;
 use crate::options::States;
 
 /// A buffer that is an input and an output: what the output gives is what the input takes in the next step.
@@ -75,7 +72,7 @@ impl<'p> Lowering<'p> {
         &mut self,
         name: &'p str,
         meta: &'p Meta,
-    ) -> Result<Option<Lowered>, Refusal> {
+    ) -> Result<Option<Lowered>> {
         let outputs = self.program.graph.outputs.iter().zip(&self.program.outputs);
         let mut written = outputs.filter_map(|(argument, kind)| match (argument, kind) {
             (
@@ -116,12 +113,8 @@ impl<'p> Lowering<'p> {
         Ok(Some(lowered))
     }
 
-    fn state(&mut self, name: &str, meta: &TensorMeta) -> Result<(Place, Lowered), Refusal> {
-        let sizes: Option<Vec<u64>> = meta
-            .sizes
-            .iter()
-            .map(|size| size.fixed().and_then(|size| u64::try_from(size).ok()))
-            .collect();
+    fn state(&mut self, name: &str, meta: &TensorMeta) -> Result<(Place, Lowered)> {
+        let sizes = meta.sizes.iter().map(Size::extent).collect::<Option<Vec<u64>>>();
         let Some(mut sizes) = sizes else {
             refuse!("buffer `{name}` has sizes that are not fixed")
         };
@@ -138,7 +131,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// The elements that a buffer has at first; none if they are zero, which is what states hold at first.
-    fn first_value(&mut self, name: &str, sizes: &[u64]) -> Result<Option<ValueId>, Refusal> {
+    fn first_value(&mut self, name: &str, sizes: &[u64]) -> Result<Option<ValueId>> {
         let Some(stored @ Stored::Tensor(_)) = self.program.tensors.get(name) else {
             return Ok(None);
         };
@@ -156,13 +149,8 @@ impl<'p> Lowering<'p> {
         Ok(Some(self.builder.named_constant(&format!("{}_first", identifier(name)), constant)))
     }
 
-    fn read_state(
-        &mut self,
-        state: ValueId,
-        first: Option<ValueId>,
-        meta: &TensorMeta,
-    ) -> Result<ValueId, Refusal> {
-        let read = self.builder.emit(OpKind::ReadState, [("input", state.into())])?;
+    fn read_state(&mut self, state: ValueId, first: Option<ValueId>, meta: &TensorMeta) -> Maybe {
+        let read = emit!(self.builder, OpKind::ReadState, input = state)?;
         let mut value = self.builder.cast(read, DType::Fp32)?;
         if let Some(first) = first {
             value = self.builder.binary(OpKind::Add, value, first)?;
@@ -178,7 +166,7 @@ impl<'p> Lowering<'p> {
         &mut self,
         frame: &mut Frame<'p>,
         id: coremill_pt2::ValueId,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         if !std::ptr::eq(frame.graph, &self.program.graph) {
             return Ok(());
         }
@@ -218,7 +206,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// Inference may not see that a value has the sizes of the state, which torch guarantees.
-    fn check_held(&mut self, value: ValueId, held: &Type, at: usize) -> Result<(), Refusal> {
+    fn check_held(&mut self, value: ValueId, held: &Type, at: usize) -> Result<()> {
         let Some(held) = held.stripped_of_state().as_tensor() else { return Ok(()) };
         let found = TensorType {
             dtype: self.builder.dtype(value),
@@ -238,7 +226,7 @@ impl<'p> Lowering<'p> {
         &mut self,
         frame: &mut Frame<'p>,
         outputs: &mut Vec<ValueId>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<()> {
         for at in 0..self.buffers.len() {
             let written = self.buffers[at].written;
             self.write_buffers(frame, written)?;

@@ -7,21 +7,23 @@ use coremill_pt2::{Schema, Target};
 
 use super::ops;
 use super::row::{Lower, Row};
-use crate::decompose::Natives;
-use crate::error::{Refusal, refuse};
+use crate::decompose::{Natives, OPERATORS, names};
+use crate::error::{Refusal, Result, refuse};
 
 /// All rows by operator.
-static ROWS: LazyLock<HashMap<&str, Vec<&Row>>> = LazyLock::new(|| {
-    let mut rows: HashMap<_, Vec<_>> = HashMap::new();
+static ROWS: LazyLock<HashMap<String, Vec<&Row>>> = LazyLock::new(|| {
+    let mut rows: HashMap<_, Vec<_>> = HashMap::with_capacity(OPERATORS);
     let groups = ops::GROUPS.iter().copied().flatten();
     for row in ops::FAMILIES.iter().chain(groups).copied().flatten() {
-        rows.entry(row.operator).or_default().push(row);
+        for name in names(row.operator) {
+            rows.entry(name).or_default().push(row);
+        }
     }
     rows
 });
 
 /// What lowers a call of this target.
-pub(crate) fn find(target: &Target) -> Result<Lower, Refusal> {
+pub(crate) fn find(target: &Target) -> Result<Lower> {
     let (operator, overload) = match target {
         // ExecuTorch's functions of numbers are Python's.
         Target::Operator { namespace, name, .. } if namespace == "executorch_prim" => {
@@ -36,7 +38,9 @@ pub(crate) fn find(target: &Target) -> Result<Lower, Refusal> {
         Target::HigherOrder(name) => (format!("higher_order.{name}"), ""),
         Target::Function(name) => (name.clone(), ""),
     };
-    let Some(rows) = ROWS.get(operator.as_str()) else {
+    // What gives a view, and what gives a copy of it, are the same: there are no views in Core ML.
+    let rows = ROWS.get(operator.as_str());
+    let Some(rows) = rows.or_else(|| ROWS.get(operator.strip_suffix("_copy")?)) else {
         refuse!("no lowering is known for `{operator}`");
     };
     let takes = |row: &&&Row| row.overloads.is_empty() || row.overloads.contains(&overload);

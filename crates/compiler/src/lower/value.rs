@@ -1,21 +1,16 @@
 //! What torch's values are while a graph is lowered.
 
 use coremill_mil::ir::ValueId;
-use coremill_pt2::ScalarType;
+use coremill_pt2::{Argument, ScalarType};
+use coremill_tensor::Recipe;
 
 /// What a value of the graph became.
 #[derive(Clone, Debug)]
 pub(crate) enum Lowered {
-    /// A tensor.
     Tensor(Tensor),
     /// The real and the imaginary parts of what the program gives.
     Pair([ValueId; 2]),
-    /// An integer.
-    Int(Int),
-    /// A float.
-    Float(Real),
-    /// True or false.
-    Bool(Truth),
+    Number(Number),
     /// Nothing: an undefined result, a token.
     Nothing,
     /// A call before this one was refused; what depends on it is passed over in silence.
@@ -31,26 +26,16 @@ pub(crate) struct Tensor {
     pub(crate) dtype: ScalarType,
 }
 
-/// An integer that is known now, or a scalar that is computed when the program runs.
+/// Something that is known now, or a scalar that is computed when the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Int {
-    Known(i64),
+pub(crate) enum Scalar<T> {
+    Known(T),
     Computed(ValueId),
 }
 
-/// A float that is known now, or a scalar that is computed when the program runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Real {
-    Known(f64),
-    Computed(ValueId),
-}
-
-/// A `bool` that is known now, or a scalar that is computed when the program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Truth {
-    Known(bool),
-    Computed(ValueId),
-}
+pub(crate) type Int = Scalar<i64>;
+pub(crate) type Real = Scalar<f64>;
+pub(crate) type Truth = Scalar<bool>;
 
 /// A number where torch takes one of any type.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,23 +45,72 @@ pub(crate) enum Number {
     Float(Real),
 }
 
-impl Int {
-    pub(crate) fn known(self) -> Option<i64> {
+/// What a tensor of many axes stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct HighRank {
+    /// The same elements with fewer axes.
+    pub(crate) source: ValueId,
+    /// The many.
+    pub(crate) dims: Vec<Int>,
+}
+
+/// A weight as codes and what they stand for. All recipes have the rank of the weight.
+#[derive(Clone)]
+pub(crate) struct Compressed {
+    /// An integer for each element.
+    pub(crate) codes: Recipe,
+    /// The smallest code that there may be, and the largest.
+    pub(crate) range: (i64, i64),
+    pub(crate) meaning: Meaning,
+}
+
+/// What codes stand for. The extents say into how many blocks the weight falls along each axis.
+#[derive(Clone)]
+pub(crate) enum Meaning {
+    /// `element = scale · (code − offset)`.
+    Scaled { scale: Recipe, offset: Option<Recipe> },
+    /// `element = table[code]`: two axes more than the weight has, the last but one as long as there are codes.
+    Table { tables: Recipe },
+}
+
+impl<T> Scalar<T> {
+    pub(crate) fn known(self) -> Option<T> {
         match self {
-            Int::Known(value) => Some(value),
-            Int::Computed(_) => None,
+            Scalar::Known(value) => Some(value),
+            Scalar::Computed(_) => None,
         }
     }
 }
 
 impl Number {
+    pub(crate) const ZERO: Number = Number::Int(Int::Known(0));
+    pub(crate) const ONE: Number = Number::Int(Int::Known(1));
+
+    /// The number that an argument states.
+    pub(crate) fn stated(argument: &Argument) -> Option<Number> {
+        match argument {
+            Argument::Int(value) => Some(Number::Int(Int::Known(*value))),
+            Argument::Float(value) => Some(Number::Float(Real::Known(*value))),
+            Argument::Bool(value) => Some(Number::Bool(Truth::Known(*value))),
+            _ => None,
+        }
+    }
+
     /// The value, if it is known.
     pub(crate) fn known(self) -> Option<f64> {
         match self {
-            Number::Bool(Truth::Known(value)) => Some(f64::from(u8::from(value))),
-            Number::Int(Int::Known(value)) => Some(value as f64),
-            Number::Float(Real::Known(value)) => Some(value),
-            _ => None,
+            Number::Bool(truth) => truth.known().map(|value| f64::from(u8::from(value))),
+            Number::Int(int) => int.known().map(|value| value as f64),
+            Number::Float(real) => real.known(),
+        }
+    }
+
+    /// The number as an integer, if it is one.
+    pub(crate) fn int(self) -> Option<Int> {
+        match self {
+            Number::Int(int) => Some(int),
+            Number::Bool(truth) => truth.known().map(|value| Int::Known(i64::from(value))),
+            Number::Float(_) => None,
         }
     }
 }
@@ -84,5 +118,30 @@ impl Number {
 impl Lowered {
     pub(crate) fn tensor(value: ValueId, dtype: ScalarType) -> Lowered {
         Lowered::Tensor(Tensor { value, dtype })
+    }
+
+    pub(crate) fn number(&self) -> Option<Number> {
+        match self {
+            Lowered::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+impl From<Int> for Lowered {
+    fn from(int: Int) -> Lowered {
+        Lowered::Number(Number::Int(int))
+    }
+}
+
+impl From<Real> for Lowered {
+    fn from(real: Real) -> Lowered {
+        Lowered::Number(Number::Float(real))
+    }
+}
+
+impl From<Truth> for Lowered {
+    fn from(truth: Truth) -> Lowered {
+        Lowered::Number(Number::Bool(truth))
     }
 }

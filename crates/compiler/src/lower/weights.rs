@@ -5,14 +5,14 @@ use coremill_pt2::{Stored, Tensor};
 use coremill_tensor::{Buffer, DType, Overflow, Recipe, RecipeError};
 
 use super::dtype::core_dtype;
-use crate::error::{Refusal, refuse};
+use crate::error::{Result, refuse};
 use crate::parts::plain;
 
 /// Elements that take more are not kept in memory.
 const MAX_KEPT_BYTES: usize = 16 << 10;
 
 /// The constant for a stored tensor.
-pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal> {
+pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant> {
     let tensor = plain(name, stored)?;
     let dtype = core_dtype(tensor.dtype)?;
     let bytes = elements(name, tensor, dtype)?;
@@ -21,7 +21,7 @@ pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant, Refusal>
 
 /// The elements in the type that Core ML computes with. Few are computed at once, so that all may look at
 /// them; many when they are read, so that they never lie in memory together.
-fn elements(name: &str, tensor: &Tensor, dtype: DType) -> Result<Buffer, Refusal> {
+fn elements(name: &str, tensor: &Tensor, dtype: DType) -> Result<Buffer> {
     let Some(stored) = tensor.dtype.dtype() else {
         refuse!("`{name}` has element type `{}`, which Core ML has no constants of", tensor.dtype);
     };

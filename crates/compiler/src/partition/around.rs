@@ -8,8 +8,8 @@ use coremill_pt2::{
 };
 
 use super::Division;
-use crate::decompose::meta;
-use crate::error::{Error, Refusal};
+use crate::decompose::{calling, given, meta, target};
+use crate::error::{Error, Refusal, Result, refuse};
 
 /// The operator that stands for a partition: its number, then what it takes.
 pub(crate) const DELEGATE: &str = "executorch_call_delegate";
@@ -120,12 +120,7 @@ impl Maker {
         self.outside.push(is_outside);
     }
 
-    fn delegate(
-        &mut self,
-        number: usize,
-        inputs: &[ValueId],
-        outputs: &[ValueId],
-    ) -> Result<(), Refusal> {
+    fn delegate(&mut self, number: usize, inputs: &[ValueId], outputs: &[ValueId]) -> Result<()> {
         let mut arguments = vec![Argument::Int(i64::try_from(number).unwrap_or(i64::MAX))];
         for &input in inputs {
             arguments.push(Argument::Value(self.entering(input)?));
@@ -161,26 +156,22 @@ impl Maker {
                 Meta::Tensor(meta) => meta.dtype,
                 _ => continue,
             };
-            self.call(
-                "aten",
-                "_to_copy",
-                &[("self", Argument::Value(given)), ("dtype", Argument::ScalarType(dtype))],
-                output,
-            )?;
+            let given = given!(self = Argument::Value(given), dtype = dtype);
+            self.call("aten._to_copy.default", given, output)?;
         }
         Ok(())
     }
 
     /// A value in a form that delegates take.
-    fn entering(&mut self, id: ValueId) -> Result<ValueId, Refusal> {
+    fn entering(&mut self, id: ValueId) -> Result<ValueId> {
         if let Some(&cast) = self.cast.get(&id) {
             return Ok(cast);
         }
         let value = self.graph.value(id).clone();
-        let scalar = |dtype| (meta(dtype, Vec::new()), "scalar_tensor", "s");
+        let scalar = |dtype| (meta(dtype, Vec::new()), "aten.scalar_tensor.default", "s");
         let (meta, operator, parameter) = match &value.meta {
             Meta::Tensor(meta) if taken_as(meta.dtype) != meta.dtype => {
-                (of_type(meta, taken_as(meta.dtype)), "_to_copy", "self")
+                (of_type(meta, taken_as(meta.dtype)), "aten._to_copy.default", "self")
             }
             Meta::Int(_) => scalar(ScalarType::Int64),
             Meta::Float(_) => scalar(ScalarType::Float32),
@@ -190,49 +181,26 @@ impl Maker {
         let dtype = meta.dtype;
         let cast = self.define(&format!("{}_taken", value.name), meta)?;
         let arguments = [(parameter, Argument::Value(id)), ("dtype", Argument::ScalarType(dtype))];
-        self.call("aten", operator, &arguments, cast)?;
+        self.call(operator, &arguments, cast)?;
         self.cast.insert(id, cast);
         Ok(cast)
     }
 
-    fn define(&mut self, name: &str, meta: TensorMeta) -> Result<ValueId, Refusal> {
+    fn define(&mut self, name: &str, meta: TensorMeta) -> Result<ValueId> {
         let id = self.graph.define(name.to_owned(), Meta::Tensor(meta));
         id.ok_or_else(|| Refusal::new("the graph has more values than 32 bits count"))
     }
 
     /// Appends a call, its other arguments at their defaults.
-    fn call(
-        &mut self,
-        namespace: &str,
-        name: &str,
-        given: &[(&str, Argument)],
-        output: ValueId,
-    ) -> Result<(), Refusal> {
-        let found = self.schemas.find(namespace, name, "default").ok().flatten();
-        let schema = found.ok_or_else(|| {
-            Refusal::new(format!("the schema of `{namespace}.{name}` is missing"))
-        })?;
-        let arguments = schema.arguments.iter().map(|parameter| {
-            let given = given.iter().find(|(name, _)| *name == parameter.name);
-            match given {
-                Some((_, argument)) => argument.clone(),
-                None => parameter.default.clone().unwrap_or(Argument::None),
-            }
-        });
-        let node = Node {
-            name: self.graph.value(output).name.clone(),
-            target: Target::Operator {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                overload: "default".to_owned(),
-            },
-            arguments: arguments.collect(),
-            schema: Some(schema),
-            keywords: Vec::new(),
-            outputs: vec![Output::Value(output)],
-            single_return: None,
-            origin: self.origin.clone(),
+    fn call(&mut self, operator: &str, given: &[(&str, Argument)], output: ValueId) -> Result<()> {
+        let Target::Operator { namespace, name, overload } = target(operator) else {
+            refuse!("`{operator}` is not an operator");
         };
+        let found = self.schemas.find(&namespace, &name, &overload).ok().flatten();
+        let Some(schema) = found else { refuse!("the schema of `{operator}` is missing") };
+        let name = self.graph.value(output).name.clone();
+        let (outputs, origin) = (vec![Output::Value(output)], self.origin.clone());
+        let node = Node { name, outputs, origin, ..calling(target(operator), schema, given)? };
         self.push(node, true);
         Ok(())
     }

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use coremill_mil::ir::Opset;
 use coremill_pt2::{ExportedProgram, Node, Target};
 
-use super::stages::Stages;
 use super::{DELEGATE, Divider, Why, Wishes};
 use crate::error::{Error, Refusal, Refused};
 use crate::options::LowerOptions;
@@ -56,17 +55,8 @@ pub fn edge_partition(
         divider.probe();
     }
     let partitions = loop {
-        let is_inside: Vec<bool> = divider.outside.iter().map(Option::is_none).collect();
-        let stages = Stages::of(&divider.program.graph, &divider.flow, &is_inside);
-        let partitions = stages.partitions(&divider.flow, &is_inside);
-        let mut stands = true;
-        for calls in &partitions {
-            if let Err(refused) = divider.lower(calls) {
-                divider.demote(calls, refused);
-                stands = false;
-            }
-        }
-        if stands && !divider.leave_shared_numbers(&partitions) {
+        let (_, partitions) = divider.divided();
+        if divider.lower_all(&partitions) && !divider.leave_shared_numbers(&partitions) {
             break partitions;
         }
     };
@@ -93,16 +83,8 @@ pub fn refused_calls(
 }
 
 fn wishes(options: &LowerOptions) -> Wishes<'_> {
-    Wishes {
-        options: &options.options,
-        floor: Opset::Ios15.max(needed_by_options(&options.options)),
-        skipped: &[],
-        whole: options.full_graph,
-        nothing: false,
-        take_over_buffers: options.take_over_mutable_buffer,
-        take_over_constants: options.take_over_constant_data,
-        without_kernel: &[],
-    }
+    let floor = Opset::Ios15.max(needed_by_options(&options.options));
+    Wishes { options, floor, without_kernel: &[] }
 }
 
 impl Divider<'_> {

@@ -39,25 +39,15 @@ use self::stages::Stages;
 use crate::decompose::{complex_outputs, pairs};
 use crate::error::{Error, Refusal, Refused};
 use crate::lower::{Probe, probe};
-use crate::options::{Options, States};
+use crate::options::{LowerOptions, Options, States};
 use crate::pipeline::{lowered, optimise};
 
 /// How to divide a program.
 pub(crate) struct Wishes<'o> {
-    /// How partitions are lowered.
-    pub(crate) options: &'o Options,
+    /// How partitions are lowered, and what becomes part of them.
+    pub(crate) options: &'o LowerOptions,
     /// The oldest release to lower for, where the options name none.
     pub(crate) floor: Opset,
-    /// Operators that stay outside: `aten.mm.default`, in lower case.
-    pub(crate) skipped: &'o [String],
-    /// Whether every call has to be delegated.
-    pub(crate) whole: bool,
-    /// Whether no call is delegated.
-    pub(crate) nothing: bool,
-    /// Whether buffers that are written to become states.
-    pub(crate) take_over_buffers: bool,
-    /// Whether weights become part of the delegates.
-    pub(crate) take_over_constants: bool,
     /// Calls, by name, that no kernel can do, so that no delegate is too small for them.
     pub(crate) without_kernel: &'o [String],
 }
@@ -114,17 +104,18 @@ pub(crate) fn divide(
     program: ExportedProgram,
     wishes: &Wishes<'_>,
 ) -> Result<(ExportedProgram, Division), Error> {
-    let mut is_asked = vec![wishes.nothing; program.graph.nodes.len()];
+    let mut is_asked = vec![wishes.options.portable; program.graph.nodes.len()];
     let mut in_vain = Vec::new();
     let names: Vec<_> = program.graph.nodes.iter().map(|node| edge_name(&node.target)).collect();
-    for skipped in wishes.skipped {
-        let before = is_asked.clone();
-        for (is_asked, name) in is_asked.iter_mut().zip(&names) {
-            *is_asked |= *skipped == name.0 || *skipped == name.1;
+    for skipped in wishes.options.skip_ops.iter().map(|name| name.to_lowercase()) {
+        let mut is_there = false;
+        for (is_asked, (name, edge)) in is_asked.iter_mut().zip(&names) {
+            let is_it = skipped == *name || skipped == *edge;
+            *is_asked |= is_it;
+            is_there |= is_it;
         }
-        if before == is_asked && !names.iter().any(|name| *skipped == name.0 || *skipped == name.1)
-        {
-            in_vain.push(skipped.clone());
+        if !is_there {
+            in_vain.push(skipped);
         }
     }
     let mut divider = Divider::new(program, wishes, &is_asked);
@@ -190,7 +181,7 @@ impl<'w> Divider<'w> {
             return Ok(true);
         }
         let refused = self.lower(&calls);
-        if self.wishes.whole
+        if self.wishes.options.full_graph
             && let Err(error) = refused
         {
             return Err(error.into_error());
@@ -200,8 +191,8 @@ impl<'w> Divider<'w> {
 
     /// Asks every call whether it can be lowered.
     fn probe(&mut self) {
-        let mut program = self.program.clone();
-        for kind in &mut program.inputs {
+        let mut inputs = self.program.inputs.clone();
+        for kind in &mut inputs {
             let is_written = match kind {
                 InputKind::Parameter(name) | InputKind::Buffer { name, .. } => {
                     self.program.written(name).is_some()
@@ -212,21 +203,23 @@ impl<'w> Divider<'w> {
                 kind,
                 InputKind::Parameter(_) | InputKind::Buffer { .. } | InputKind::TensorConstant(_)
             );
-            if is_written || is_constant && !self.wishes.take_over_constants {
+            if is_written || is_constant && !self.wishes.options.take_over_constant_data {
                 *kind = InputKind::User;
             }
         }
+        let inputs = std::mem::replace(&mut self.program.inputs, inputs);
         let passed: Vec<bool> = self.outside.iter().map(Option::is_some).collect();
         let options = self.options();
         let mut target = options.target.unwrap_or(self.wishes.floor);
         let refused = loop {
-            let refused = probe(&program, target, &options, &Probe { passed: &passed });
+            let refused = probe(&self.program, target, &options, &Probe { passed: &passed });
             let needed = refused.iter().filter_map(|(_, refused)| refused.refusal.needs).max();
             match needed.filter(|needed| options.target.is_none() && *needed > target) {
                 Some(needed) => target = needed,
                 None => break refused,
             }
         };
+        self.program.inputs = inputs;
         for (call, refused) in refused {
             if self.flow.is_number[call] {
                 self.refuse_users(call, &refused.refusal);
@@ -255,23 +248,31 @@ impl<'w> Divider<'w> {
         }
     }
 
+    /// The partitions, as matters are now.
+    fn divided(&self) -> (Stages, Vec<Vec<usize>>) {
+        let is_inside: Vec<bool> = self.outside.iter().map(Option::is_none).collect();
+        let stages = Stages::of(&self.program.graph, &self.flow, &is_inside);
+        let partitions = stages.partitions(&self.flow, &is_inside);
+        (stages, partitions)
+    }
+
+    /// Whether all partitions can be lowered; what stands in their way is outside afterwards.
+    fn lower_all(&mut self, partitions: &[Vec<usize>]) -> bool {
+        let mut stand = true;
+        for calls in partitions {
+            if let Err(refused) = self.lower(calls) {
+                self.demote(calls, refused);
+                stand = false;
+            }
+        }
+        stand
+    }
+
     /// Divides until every partition stands.
     fn finish(mut self) -> (ExportedProgram, Division) {
         loop {
-            let is_inside: Vec<bool> = self.outside.iter().map(Option::is_none).collect();
-            let stages = Stages::of(&self.program.graph, &self.flow, &is_inside);
-            let partitions = stages.partitions(&self.flow, &is_inside);
-            if self.leave_crumbs(&partitions) {
-                continue;
-            }
-            let mut stands = true;
-            for calls in &partitions {
-                if let Err(refused) = self.lower(calls) {
-                    self.demote(calls, refused);
-                    stands = false;
-                }
-            }
-            if !stands {
+            let (stages, partitions) = self.divided();
+            if self.leave_crumbs(&partitions) || !self.lower_all(&partitions) {
                 continue;
             }
             let known = |calls| self.known.remove(calls).expect("each was lowered above");
@@ -292,7 +293,7 @@ impl<'w> Divider<'w> {
     /// that; whether there were any.
     fn leave_crumbs(&mut self, partitions: &[Vec<usize>]) -> bool {
         // A program that is nothing but crumbs is what its author wants to see delegated.
-        if self.wishes.whole || self.outside.iter().all(Option::is_none) {
+        if self.wishes.options.full_graph || self.outside.iter().all(Option::is_none) {
             return false;
         }
         let graph = &self.program.graph;
@@ -312,7 +313,7 @@ impl<'w> Divider<'w> {
     }
 
     fn options(&self) -> Options {
-        Options { states: States::Keep, ..self.wishes.options.clone() }
+        Options { states: States::Keep, ..self.wishes.options.options.clone() }
     }
 
     /// Lowers a partition, unless that was done before.
@@ -323,8 +324,8 @@ impl<'w> Divider<'w> {
         let mut options = self.options();
         let has_states = options.target.is_none_or(|target| target >= Opset::Ios18);
         let take_over = TakeOver {
-            constants: self.wishes.take_over_constants,
-            buffers: self.wishes.take_over_buffers && has_states,
+            constants: self.wishes.options.take_over_constant_data,
+            buffers: self.wishes.options.take_over_mutable_buffer && has_states,
         };
         let part = cut(&self.program, &self.frame, &self.flow, calls, take_over);
         let graph = &self.program.graph;
@@ -345,7 +346,7 @@ impl<'w> Divider<'w> {
         if !refused.is_empty() {
             return Err(Stands::Calls(refused, None));
         }
-        if !self.wishes.whole {
+        if !self.wishes.options.full_graph {
             let inputs = &part.inputs;
             options.shapes.retain(|name, _| {
                 inputs.iter().any(|id| crate::identifier(&graph.value(*id).name) == *name)

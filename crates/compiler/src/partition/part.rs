@@ -7,7 +7,7 @@ use coremill_pt2::{
 };
 
 use super::flow::Flow;
-use crate::error::{Refusal, refuse};
+use crate::error::{Result, refuse};
 use crate::lower::MAX_RANK;
 
 /// What partitions take over from the program around them.
@@ -167,7 +167,7 @@ fn can_be_state(meta: &Meta) -> bool {
 }
 
 /// Refuses what can go neither into a delegate nor out of one.
-pub(super) fn crosses(name: &str, meta: &Meta) -> Result<(), Refusal> {
+pub(super) fn crosses(name: &str, meta: &Meta) -> Result<()> {
     use coremill_pt2::ScalarType::*;
     let meta: &TensorMeta = match meta {
         Meta::Tensor(meta) => meta,

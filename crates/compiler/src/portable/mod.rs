@@ -14,7 +14,7 @@ use std::sync::Arc;
 use coremill_pt2::{Argument, ExportedProgram, Graph, Node, Schema, Subgraph, Target};
 
 use crate::decompose::{Frame, Natives, Rewrite};
-use crate::error::{Error, Refusal, Refused, refuse};
+use crate::error::{Error, Refusal, Refused, Result, refuse};
 use crate::kernels::Kernels;
 pub use crate::kernels::kernel;
 
@@ -83,7 +83,7 @@ impl Outer {
         frame
     }
 
-    fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>, Refusal> {
+    fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>> {
         match &node.target {
             Target::HigherOrder(name) => self.higher_order(name, node),
             _ => self.rewrite.node(frame, node),
@@ -91,7 +91,7 @@ impl Outer {
     }
 
     /// Control flow stays; what is in it is outside as well.
-    fn higher_order(&mut self, name: &str, node: &Node) -> Result<Vec<Node>, Refusal> {
+    fn higher_order(&mut self, name: &str, node: &Node) -> Result<Vec<Node>> {
         const KEPT: [&str; 4] = ["cond", "map_impl", "scan", "while_loop"];
         if !KEPT.contains(&name) {
             refuse!(

@@ -1,22 +1,16 @@
 //! What is done to the real and to the imaginary part alike.
 
+use coremill_pt2::Output;
 use coremill_pt2::operators::Operator;
-use coremill_pt2::{Argument, Output, Size};
 
 use super::{Parts, Rule, is_complex_value};
-use crate::decompose::call::{Call, Made, Results, Tensor};
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 use crate::parts::part_of;
 
-pub(super) const RULES: &[(&str, Rule)] = &[
-    ("aten.ones", of_reals),
-    ("aten.ones_like", of_reals),
-    ("aten.new_ones", of_reals),
-    ("aten.eye", of_reals),
-    ("aten.vdot", conjugated_product),
-    ("aten.linalg_vecdot", conjugated_product),
-    ("aten.sym_size", of_shape),
-    ("aten.sym_numel", of_shape),
+pub(super) const RULES: &[(&[&str], Rule)] = &[
+    (&["aten.ones", "aten.ones_like", "aten.new_ones", "aten.eye"], of_reals),
+    (&["aten.vdot", "aten.linalg_vecdot"], conjugated_product),
+    (&["aten.sym_size", "aten.sym_numel"], of_shape),
 ];
 
 /// The rule for an operator that the table of operators tells enough of.
@@ -55,42 +49,32 @@ enum Which {
 
 impl Call<'_> {
     /// The part of an argument. What is real has an imaginary part of zeros.
-    fn part(&mut self, name: &str, argument: &Argument, which: Which) -> Result<Argument, Refusal> {
+    fn part(&mut self, name: &str, argument: &Argument, which: Which) -> Result<Argument> {
+        let is_number = self.number_dtype(argument).is_some();
         Ok(match (argument, which) {
             (Argument::List(items), _) => {
                 let items = items.iter().map(|item| self.part(name, item, which));
                 Argument::List(items.collect::<Result<_, _>>()?)
             }
+            (Argument::None, _) => Argument::None,
             (Argument::Complex(real, _), Which::Real) => Argument::Float(*real),
             (Argument::Complex(_, imaginary), Which::Imaginary) => Argument::Float(*imaginary),
-            (Argument::None, _) => Argument::None,
-            (Argument::Int(_) | Argument::Float(_) | Argument::Bool(_), Which::Imaginary) => {
-                Argument::Float(0.0)
-            }
-            (argument, which) => {
-                if self.number_dtype(argument).is_some() {
-                    return Ok(match which {
-                        Which::Real => argument.clone(),
-                        Which::Imaginary => Argument::Float(0.0),
-                    });
+            (number, Which::Real) if is_number => number.clone(),
+            (_, Which::Imaginary) if is_number => Argument::Float(0.0),
+            (argument, Which::Real) => self.parts_of(name, argument)?.real.argument(),
+            (argument, Which::Imaginary) => match self.parts_of(name, argument)? {
+                Parts { imaginary: Some(imaginary), .. } => imaginary.argument(),
+                Parts { real, imaginary: None } => {
+                    let dtype = self.part_dtype();
+                    self.full(real.sizes, Argument::Float(0.0), dtype)?.argument()
                 }
-                let Parts { real, imaginary } = self.parts_of(name, argument)?;
-                match (which, imaginary) {
-                    (Which::Real, _) => real.argument(),
-                    (Which::Imaginary, Some(imaginary)) => imaginary.argument(),
-                    (Which::Imaginary, None) => {
-                        let dtype = self.part_dtype();
-                        let zeros = self.full(real.sizes, Argument::Float(0.0), dtype)?;
-                        zeros.argument()
-                    }
-                }
-            }
+            },
         })
     }
 
     /// The call with other arguments, the results real.
-    fn again(&mut self, arguments: Vec<Argument>) -> Result<Vec<Tensor>, Refusal> {
-        let mut node = self.node.clone();
+    fn once_more(&mut self, arguments: Vec<Argument>) -> Result<Vec<Tensor>> {
+        let node = self.node;
         let mut is_left = false;
         for argument in &arguments {
             is_left |= matches!(argument, Argument::Complex(..));
@@ -99,45 +83,33 @@ impl Call<'_> {
         if is_left {
             refuse!("`{}` takes a complex number where only real ones are written", node.target);
         }
-        node.arguments = arguments;
-        node.keywords = Vec::new();
-        let count = node.results().count();
-        let mut tensors = Vec::with_capacity(count);
-        for index in 0..count {
+        let types = (0..node.results().count()).map(|index| {
             let noted = self.result(index)?;
-            let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-            let name = self.node.target.to_string();
-            tensors.push(self.new_tensor(&name, part_of(dtype).unwrap_or(dtype), sizes)?);
+            Ok((part_of(noted.dtype).unwrap_or(noted.dtype), noted.sizes.clone()))
+        });
+        let types = types.collect::<Result<_>>()?;
+        let schema = node.schema.iter().flat_map(|schema| &schema.arguments);
+        let given: Vec<_> =
+            schema.map(|parameter| parameter.name.as_str()).zip(arguments).collect();
+        let operator = node.target.to_string();
+        match node.outputs.first() {
+            Some(Output::List(_)) => self.emit_list(&operator, &given, types),
+            _ => self.emit_several(&operator, &given, types),
         }
-        let mut new = tensors.iter();
-        for output in &mut node.outputs {
-            match output {
-                Output::Value(id) => *id = new.next().map_or(*id, |tensor| tensor.id),
-                Output::List(ids) => {
-                    ids.iter_mut().zip(&mut new).for_each(|(id, tensor)| *id = tensor.id);
-                }
-                Output::Unused | Output::None => refuse!("a result has no use, and no type"),
-            }
-        }
-        self.made.push(node);
-        Ok(tensors)
     }
 
     /// The call of another tensor.
-    pub(super) fn with_self(&mut self, x: &Tensor) -> Result<Vec<Tensor>, Refusal> {
+    pub(super) fn with_self(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
         let mut arguments = self.node.arguments.clone();
         match arguments.first_mut() {
             Some(first) => *first = x.argument(),
             None => refuse!("`{}` takes nothing", self.node.target),
         }
-        self.again(arguments)
+        self.once_more(arguments)
     }
 
     /// The call's arguments, one of each of these parts.
-    fn part_arguments(
-        &mut self,
-        which: &dyn Fn(&str) -> Option<Which>,
-    ) -> Result<Vec<Argument>, Refusal> {
+    fn part_arguments(&mut self, which: &dyn Fn(&str) -> Option<Which>) -> Result<Vec<Argument>> {
         let Some(schema) = self.node.schema.clone() else {
             refuse!("the schema of `{}` is missing", self.node.target);
         };
@@ -161,7 +133,7 @@ fn apart(call: &mut Call<'_>) -> Results {
     let mut parts = Vec::with_capacity(2);
     for which in [Which::Real, Which::Imaginary] {
         let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(which))?;
-        parts.push(call.again(arguments)?);
+        parts.push(call.once_more(arguments)?);
     }
     let (Some(imaginary), Some(real)) = (parts.pop(), parts.pop()) else {
         refuse!("a pair has two parts");
@@ -173,7 +145,7 @@ fn apart(call: &mut Call<'_>) -> Results {
 /// The call for the real part; the other one is zeros.
 fn of_reals(call: &mut Call<'_>) -> Results {
     let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
-    let made = call.again(arguments)?;
+    let made = call.once_more(arguments)?;
     let [real] = made.as_slice() else { refuse!("the call has not one result") };
     let zeros = call.zeros(real)?;
     call.pair(real.clone(), zeros)
@@ -203,7 +175,7 @@ fn conjugated_product(call: &mut Call<'_>) -> Results {
 
 /// Each part of one operand with each of the other; the sign is turned of the products with the imaginary part of the
 /// first, if that is the one which is `turned`.
-fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2], Refusal> {
+fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2]> {
     let is_real = |call: &Call<'_>, argument: &Argument| match argument {
         Argument::Value(id) => !is_complex_value(&call.frame.graph, *id),
         Argument::Complex(..) => false,
@@ -247,7 +219,7 @@ fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2], Refusal
         if let Some(bias) = bias.and_then(|at| arguments.get_mut(at)) {
             *bias = Argument::None;
         }
-        Ok::<_, Refusal>(call.again(arguments)?.pop())
+        Ok::<_, Refusal>(call.once_more(arguments)?.pop())
     };
     let (real, imaginary) = (Which::Real, Which::Imaginary);
     let plus = of(call, real, real)?;
@@ -292,7 +264,7 @@ fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2], Refusal
 fn of_shape(call: &mut Call<'_>) -> Results {
     let mut node = call.node.clone();
     node.arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
-    let results = crate::decompose::bind::as_given(&node, call.frame)?;
+    let results = call.as_given(&node)?;
     call.made.push(node);
     Ok(results)
 }

@@ -1,108 +1,77 @@
 //! What is done to complex numbers one by one.
 
-use coremill_pt2::Argument;
-
 use super::{Parts, Rule};
-use crate::decompose::call::{Call, Made, Results, Tensor, one};
-use crate::decompose::dtype::is_complex;
-use crate::decompose::formula::calc;
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
-pub(super) const RULES: &[(&str, Rule)] = &[
-    ("aten.complex", |call| {
+pub(super) const RULES: &[(&[&str], Rule)] = &[
+    (&["aten.complex"], |call| {
         let (real, imaginary) = (call.tensor("real")?, call.tensor("imag")?);
         call.pair(real, imaginary)
     }),
-    ("aten.polar", |call| {
+    (&["aten.polar"], |call| {
         let [real, imaginary] = calc!(all call, "abs * cos(angle), abs * sin(angle)")?;
         call.pair(real, imaginary)
     }),
-    ("aten.view_as_complex", of_last_dimension),
-    ("aten.view_as_complex_copy", of_last_dimension),
-    ("aten.view_as_real", to_last_dimension),
-    ("aten.view_as_real_copy", to_last_dimension),
-    ("aten.real", |call| one(call.parts("self")?.real)),
-    ("aten.imag", |call| {
-        let [_, imaginary] = call.both_parts("self")?;
-        one(imaginary)
+    (&["aten.view_as_complex", "aten.view_as_complex_copy"], of_last_dimension),
+    (&["aten.view_as_real", "aten.view_as_real_copy"], to_last_dimension),
+    (&["aten.real"], |call| one(call.parts("self")?.real)),
+    (&["aten.imag"], |call| one(real(call, "y")?)),
+    (&["aten.abs", "aten.absolute"], |call| one(real(call, MAGNITUDE)?)),
+    (&["aten.angle"], |call| one(real(call, "atan2(y, x)")?)),
+    (&["aten._conj", "aten.conj", "aten.conj_physical", "aten._conj_physical"], |call| {
+        of_parts(call, "x, -y")
     }),
-    ("aten.abs", |call| one(magnitude(call)?)),
-    ("aten.absolute", |call| one(magnitude(call)?)),
-    ("aten.angle", |call| {
-        let [real, imaginary] = call.both_parts("self")?;
-        one(calc!(call, "atan2(imaginary, real)", imaginary, real)?)
-    }),
-    ("aten._conj", conjugate),
-    ("aten.conj", conjugate),
-    ("aten.conj_physical", conjugate),
-    ("aten._conj_physical", conjugate),
-    ("aten.resolve_conj", same),
-    ("aten.resolve_neg", same),
-    ("aten.clone", same),
-    ("aten.alias", same),
-    ("aten.alias_copy", same),
-    ("aten.detach", same),
-    ("aten.detach_copy", same),
-    ("aten.contiguous", same),
-    ("aten.lift_fresh", same),
-    ("aten.lift_fresh_copy", same),
-    ("aten.positive", same),
-    ("aten.to", converted),
-    ("aten._to_copy", converted),
-    ("aten.type_as", converted),
-    ("dim_order_ops._to_dim_order_copy", converted),
-    ("dim_order_ops._clone_dim_order", same),
-    ("aten.div", quotient),
-    ("aten.divide", quotient),
-    ("aten.true_divide", quotient),
-    ("aten.reciprocal", |call| {
-        let y = call.both_parts("self")?;
-        let [real, imaginary] = inverse(call, &y)?;
-        call.pair(real, imaginary)
-    }),
-    ("aten.square", |call| {
-        let x = call.both_parts("self")?;
-        let [real, imaginary] = times(call, &x, &x)?;
-        call.pair(real, imaginary)
-    }),
-    ("aten.pow", power),
-    ("aten.exp", |call| of_parts(call, "size = exp(x); size * cos(y), size * sin(y)")),
-    ("aten.log", |call| of_parts(call, "log(hypot(x, y)), atan2(y, x)")),
+    (&["aten.to", "aten._to_copy", "aten.type_as", "dim_order_ops._to_dim_order_copy"], converted),
+    (&["aten.div", "aten.divide", "aten.true_divide"], quotient),
+    (&["aten.reciprocal"], |call| of_parts(call, INVERSE)),
+    (&["aten.square"], |call| of_parts(call, "x * x - y * y, x * y + y * x")),
+    (&["aten.pow"], power),
+    (&["aten.exp"], |call| of_parts(call, "size = exp(x); size * cos(y), size * sin(y)")),
+    (&["aten.log"], |call| of_parts(call, "log(hypot(x, y)), atan2(y, x)")),
     // The root on the right half of the plane; rounding could leave less than nothing of a half.
-    ("aten.sqrt", |call| {
+    (&["aten.sqrt"], |call| {
         let formula = "size = hypot(x, y); below = sqrt(max((size - x) * 0.5, 0)); \
                        sqrt(max((size + x) * 0.5, 0)), where(signbit(y), -below, below)";
         of_parts(call, formula)
     }),
-    ("aten.sin", |call| of_parts(call, "sin(x) * cosh(y), cos(x) * sinh(y)")),
-    ("aten.cos", |call| of_parts(call, "cos(x) * cosh(y), -(sin(x) * sinh(y))")),
-    ("aten.tanh", |call| {
+    (&["aten.sin"], |call| of_parts(call, "sin(x) * cosh(y), cos(x) * sinh(y)")),
+    (&["aten.cos"], |call| of_parts(call, "cos(x) * cosh(y), -(sin(x) * sinh(y))")),
+    (&["aten.tanh"], |call| {
         let formula = "below = cosh(x * 2.0) + cos(y * 2.0); \
                        sinh(x * 2.0) / below, sin(y * 2.0) / below";
         of_parts(call, formula)
     }),
-    ("aten.sgn", |call| {
+    (&["aten.sgn"], |call| {
         let formula = "size = hypot(x, y); safe = where(size == 0, 1.0, size); x / safe, y / safe";
         of_parts(call, formula)
     }),
-    ("aten.eq", |call| compared(call, "eq", "logical_and")),
-    ("aten.ne", |call| compared(call, "ne", "logical_or")),
-    ("aten.addmm", added_product),
-    ("aten.baddbmm", added_product),
-    ("aten.linalg_vector_norm", norm),
-    ("aten.norm", norm),
-    ("aten.isfinite", |call| tested(call, "logical_and")),
-    ("aten.isinf", |call| tested(call, "logical_or")),
-    ("aten.isnan", |call| tested(call, "logical_or")),
-    ("aten.isreal", |call| {
-        let [_, imaginary] = call.both_parts("self")?;
-        one(call.compare_number("eq", &imaginary, Argument::Int(0))?)
-    }),
-    ("aten.adjoint", conjugate_transpose),
-    ("aten.mH", conjugate_transpose),
-    ("aten.linalg_multi_dot", |call| chain(call, "tensors")),
-    ("aten.chain_matmul", |call| chain(call, "matrices")),
+    (&["aten.eq"], |call| compared(call, "a == c & b == d")),
+    (&["aten.ne"], |call| compared(call, "a != c | b != d")),
+    (&["aten.addmm", "aten.baddbmm"], added_product),
+    (&["aten.linalg_vector_norm", "aten.norm"], norm),
+    (&["aten.isfinite"], |call| tested(call, "logical_and")),
+    (&["aten.isinf", "aten.isnan"], |call| tested(call, "logical_or")),
+    (&["aten.isreal"], |call| one(real(call, "y == 0")?)),
+    (&["aten.adjoint", "aten.mH"], conjugate_transpose),
+    (&["aten.linalg_multi_dot"], |call| chain(call, "tensors")),
+    (&["aten.chain_matmul"], |call| chain(call, "matrices")),
+    (
+        &[
+            "aten.resolve_conj",
+            "aten.resolve_neg",
+            "aten.clone",
+            "aten.alias",
+            "aten.alias_copy",
+            "aten.detach",
+            "aten.detach_copy",
+            "aten.contiguous",
+            "aten.lift_fresh",
+            "aten.lift_fresh_copy",
+            "aten.positive",
+            "dim_order_ops._clone_dim_order",
+        ],
+        same,
+    ),
 ];
 
 /// Formulas of both parts of `self`, `x` and `y`.
@@ -112,9 +81,12 @@ fn of_parts(call: &mut Call<'_>, formula: &str) -> Results {
     call.pair(real, imaginary)
 }
 
-fn magnitude(call: &mut Call<'_>) -> Maybe {
+const MAGNITUDE: &str = "hypot(x, y)";
+
+/// A real number by a formula of both parts.
+fn real(call: &mut Call<'_>, formula: &str) -> Maybe {
     let [x, y] = call.both_parts("self")?;
-    calc!(call, "hypot(x, y)", x, y)
+    calc!(call, formula, x, y)
 }
 
 fn of_last_dimension(call: &mut Call<'_>) -> Results {
@@ -129,12 +101,6 @@ fn to_last_dimension(call: &mut Call<'_>) -> Results {
     let parts = call.both_parts("self")?;
     let at = parts[0].rank();
     one(call.stack(&parts, at)?)
-}
-
-fn conjugate(call: &mut Call<'_>) -> Results {
-    let [real, imaginary] = call.both_parts("self")?;
-    let imaginary = call.map("neg", &imaginary)?;
-    call.pair(real, imaginary)
 }
 
 fn same(call: &mut Call<'_>) -> Results {
@@ -156,15 +122,16 @@ fn converted(call: &mut Call<'_>) -> Results {
     call.pair(real, imaginary)
 }
 
-fn times(call: &mut Call<'_>, x: &[Tensor; 2], y: &[Tensor; 2]) -> Result<[Tensor; 2], Refusal> {
+fn times(call: &mut Call<'_>, x: &[Tensor; 2], y: &[Tensor; 2]) -> Result<[Tensor; 2]> {
     let ([a, b], [c, d]) = (x, y);
     calc!(all call, "a * c - b * d, a * d + b * c", a, b, c, d)
 }
 
 /// The conjugate over the square of the magnitude.
-fn inverse(call: &mut Call<'_>, y: &[Tensor; 2]) -> Result<[Tensor; 2], Refusal> {
-    let [x, y] = y;
-    calc!(all call, "size = square(x) + square(y); x / size, -y / size", x, y)
+const INVERSE: &str = "size = square(x) + square(y); x / size, -y / size";
+
+fn inverse(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Result<[Tensor; 2]> {
+    calc!(all call, INVERSE, x, y)
 }
 
 fn quotient(call: &mut Call<'_>) -> Results {
@@ -172,11 +139,14 @@ fn quotient(call: &mut Call<'_>) -> Results {
         refuse!("quotients of complex numbers are not rounded");
     }
     let x = call.both_parts("self")?;
-    let y = call.parts("other")?;
-    let [real, imaginary] = match y.imaginary {
-        None => [call.divide(&x[0], &y.real)?, call.divide(&x[1], &y.real)?],
-        Some(imaginary) => {
-            let inverse = inverse(call, &[y.real, imaginary])?;
+    let Parts { real, imaginary } = call.parts("other")?;
+    let [real, imaginary] = match imaginary {
+        None => {
+            let [x, y] = &x;
+            calc!(all call, "x / real, y / real", x, y, real)?
+        }
+        Some(y) => {
+            let inverse = inverse(call, &real, &y)?;
             times(call, &x, &inverse)?
         }
     };
@@ -215,21 +185,18 @@ fn power(call: &mut Call<'_>) -> Results {
     call.pair(real, imaginary)
 }
 
-fn compared(call: &mut Call<'_>, function: &str, both: &str) -> Results {
-    let (x, y) = (call.both_parts("self")?, call.both_parts("other")?);
-    let real = call.compare(function, &x[0], &y[0])?;
-    let imaginary = call.compare(function, &x[1], &y[1])?;
-    one(call.logic(both, &real, &imaginary)?)
+fn compared(call: &mut Call<'_>, formula: &str) -> Results {
+    let ([a, b], [c, d]) = (call.both_parts("self")?, call.both_parts("other")?);
+    one(calc!(call, formula, a, b, c, d)?)
 }
 
 fn matrix_product(
     call: &mut Call<'_>,
-    x: &[Tensor; 2],
-    y: &[Tensor; 2],
-) -> Result<[Tensor; 2], Refusal> {
-    let [plus, minus] = [call.matmul(&x[0], &y[0])?, call.matmul(&x[1], &y[1])?];
-    let [left, right] = [call.matmul(&x[0], &y[1])?, call.matmul(&x[1], &y[0])?];
-    Ok([call.subtract(&plus, &minus)?, call.add(&left, &right)?])
+    [a, b]: &[Tensor; 2],
+    [c, d]: &[Tensor; 2],
+) -> Result<[Tensor; 2]> {
+    let formula = "matmul(a, c) - matmul(b, d), matmul(a, d) + matmul(b, c)";
+    calc!(all call, formula, a, b, c, d)
 }
 
 /// A product of matrices, and what is added to it.
@@ -246,7 +213,7 @@ fn added_product(call: &mut Call<'_>) -> Results {
 
 /// Of the magnitudes.
 fn norm(call: &mut Call<'_>) -> Results {
-    let magnitude = magnitude(call)?;
+    let magnitude = real(call, MAGNITUDE)?;
     let mut results = call.with_self(&magnitude)?;
     match (results.pop(), results.pop()) {
         (Some(norm), None) => one(norm),
@@ -276,19 +243,14 @@ fn conjugate_transpose(call: &mut Call<'_>) -> Results {
 
 /// Products of matrices from the left to the right.
 fn chain(call: &mut Call<'_>, name: &str) -> Results {
-    let Argument::List(items) = call.argument(name)? else {
-        refuse!("`{name}` is not a list of tensors");
+    let [first, rest @ ..] = list(name, call.argument(name)?)? else {
+        refuse!("`{name}` is empty")
     };
-    let mut product: Option<[Tensor; 2]> = None;
-    for item in items {
+    let mut product = call.both_parts_of(name, first)?;
+    for item in rest {
         let y = call.both_parts_of(name, item)?;
-        product = Some(match product {
-            Some(x) => matrix_product(call, &x, &y)?,
-            None => y,
-        });
+        product = matrix_product(call, &product, &y)?;
     }
-    match product {
-        Some([real, imaginary]) => call.pair(real, imaginary),
-        None => refuse!("`{name}` is empty"),
-    }
+    let [real, imaginary] = product;
+    call.pair(real, imaginary)
 }

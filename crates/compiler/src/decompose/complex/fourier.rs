@@ -1,55 +1,36 @@
 //! Fourier transforms as products with matrices that the program stores, and as convolutions.
 
-use coremill_pt2::{Argument, ScalarType, Size, Target};
+use coremill_pt2::Target;
 
 use super::{Parts, Rule};
-use crate::bounds::{At, back, created};
-use crate::decompose::call::{Call, Results, Tensor, one, position};
-use crate::decompose::dtype::is_complex;
-use crate::decompose::formula::calc;
-use crate::decompose::ops::padded;
-use crate::decompose::size;
-use crate::decompose::words::{Maybe, list};
-use crate::error::{Refusal, refuse};
+use crate::decompose::ops::{Convolution, convolution, in_parts, padded};
+use crate::decompose::words::*;
 use crate::fourier::{self, Kind, MAX_MATRIX, Transform, Way};
 
-pub(super) const RULES: &[(&str, Rule)] = &[
-    ("aten._fft_c2c", |call| {
+pub(super) const RULES: &[(&[&str], Rule)] = &[
+    (&["aten._fft_c2c"], |call| {
         let way = if call.bool("forward")? { Way::Forward } else { Way::Backward };
         numbered(call, Kind::Complex, way, None)
     }),
-    ("aten._fft_r2c", |call| {
+    (&["aten._fft_r2c"], |call| {
         let kind = if call.bool("onesided")? { Kind::FromReal } else { Kind::Complex };
         numbered(call, kind, Way::Forward, None)
     }),
-    ("aten._fft_c2r", |call| {
+    (&["aten._fft_c2r"], |call| {
         let last = call.int("last_dim_size")?;
         numbered(call, Kind::ToReal, Way::Backward, Some(last))
     }),
-    ("aten.fft_fft", one_axis),
-    ("aten.fft_ifft", one_axis),
-    ("aten.fft_rfft", one_axis),
-    ("aten.fft_irfft", one_axis),
-    ("aten.fft_hfft", one_axis),
-    ("aten.fft_ihfft", one_axis),
-    ("aten.fft_fft2", several_axes),
-    ("aten.fft_ifft2", several_axes),
-    ("aten.fft_rfft2", several_axes),
-    ("aten.fft_irfft2", several_axes),
-    ("aten.fft_fftn", several_axes),
-    ("aten.fft_ifftn", several_axes),
-    ("aten.fft_rfftn", several_axes),
-    ("aten.fft_irfftn", several_axes),
-    ("aten.fft_fftfreq", |call| frequencies(call, false)),
-    ("aten.fft_rfftfreq", |call| frequencies(call, true)),
-    ("aten.stft", short_time),
-    ("aten.istft", short_time_inverse),
+    (&["aten.fft_fftfreq"], |call| frequencies(call, false)),
+    (&["aten.fft_rfftfreq"], |call| frequencies(call, true)),
+    (&["aten.stft"], short_time),
+    (&["aten.istft"], short_time_inverse),
 ];
 
-/// Whether an operator is rewritten although it may take and give nothing but reals.
-pub(super) fn is_transform(target: &Target) -> bool {
+/// The rule for an operator that is rewritten although it may take and give nothing but reals.
+pub(super) fn rule(target: &Target) -> Option<Rule> {
     let name = super::base(target);
-    RULES.iter().any(|(own, _)| *own == name)
+    let own = RULES.iter().find(|(own, _)| own.contains(&name.as_str())).map(|(_, rule)| *rule);
+    own.or_else(|| fourier::function(target).map(|_| named as Rule))
 }
 
 fn extents(x: &Tensor) -> Vec<Option<u64>> {
@@ -59,7 +40,7 @@ fn extents(x: &Tensor) -> Vec<Option<u64>> {
 impl Transform {
     /// Transforms what has at least as many elements along the axis as are needed, or fewer, which counts as zeros
     /// after them.
-    fn apply_to(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts, Refusal> {
+    fn apply_to(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts> {
         let extent = *extents(&x.real).at(self.axis)?;
         let (extent, points) = match (extent, self.points) {
             (Some(extent), Some(points)) => (extent, points),
@@ -69,10 +50,9 @@ impl Transform {
         let inputs = extent.min(self.inputs(points));
         let x = Parts {
             real: call.slice(&x.real, self.axis, 0, inputs as i64, 1)?,
-            imaginary: match &x.imaginary {
-                Some(part) => Some(call.slice(part, self.axis, 0, inputs as i64, 1)?),
-                None => None,
-            },
+            imaginary: (x.imaginary.as_ref())
+                .map(|part| call.slice(part, self.axis, 0, inputs as i64, 1))
+                .transpose()?,
         };
         // A nested graph holds no matrices.
         if call.frame.is_nested {
@@ -107,7 +87,7 @@ impl Transform {
     }
 
     /// The same with matrices that are computed when the program runs, for as many points as the axis then has.
-    fn apply_open(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts, Refusal> {
+    fn apply_open(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts> {
         let inputs = x.real.sizes.at(self.axis)?.clone();
         let points = match (self.points, self.kind) {
             (Some(points), _) => Size::Fixed(points as i64),
@@ -154,7 +134,7 @@ impl Transform {
         inputs: &Size,
         outputs: &Size,
         points: &Size,
-    ) -> Result<[Tensor; 2], Refusal> {
+    ) -> Result<[Tensor; 2]> {
         let rows = call.count(inputs, ScalarType::Int64)?;
         let rows = call.unsqueeze(&rows, 1)?;
         // Integers, so that the angles of many points keep their precision: 46340 points still fit 32 bits.
@@ -165,11 +145,10 @@ impl Transform {
         };
         let turns = call.multiply(&rows, &columns)?;
         let turns = call.with("remainder", &turns, number.clone())?;
-        let count = call.full(Vec::new(), number.clone(), ScalarType::Int64)?;
+        let count = call.scalar(number.clone(), ScalarType::Int64)?;
         let count = call.cast(&count, ScalarType::Float32)?;
         let turns = call.cast(&turns, ScalarType::Float32)?;
-        let turns = call.divide(&turns, &count)?;
-        let angles = call.times(&turns, 2.0 * std::f64::consts::PI)?;
+        let angles = calc!(call, "turns / count * (2.0 * pi)", turns, count)?;
         let mut waves = [call.map("cos", &angles)?, call.map("sin", &angles)?];
         for (wave, sign) in waves.iter_mut().zip([1.0, self.sign()]) {
             if sign * self.scale.factor != 1.0 {
@@ -194,7 +173,7 @@ impl Transform {
 }
 
 /// What is transformed, as floats.
-fn signal(call: &mut Call<'_>) -> Result<Parts, Refusal> {
+fn signal(call: &mut Call<'_>) -> Result<Parts> {
     let Parts { real, imaginary } = call.parts("self")?;
     let dtype = call.part_dtype();
     Ok(Parts { real: call.cast(&real, dtype)?, imaginary })
@@ -213,40 +192,28 @@ fn along(call: &mut Call<'_>, x: Parts, transforms: &[Transform]) -> Results {
 
 fn numbered(call: &mut Call<'_>, kind: Kind, way: Way, last: Option<i64>) -> Results {
     let x = signal(call)?;
-    let axes = call.ints("dim")?.into_iter().map(|axis| position(axis, x.real.rank()));
-    let axes = axes.collect::<Result<Vec<_>, _>>()?;
+    let axes = call.positions("dim", x.real.rank())?;
     let normalization = call.int("normalization")?;
     let transforms = fourier::numbered(&extents(&x.real), &axes, normalization, last, kind, way)?;
     along(call, x, &transforms)
 }
 
-fn named(call: &mut Call<'_>, x: Parts, axes: &[usize], sizes: &[i64]) -> Results {
+/// A function of one axis or of several, which may be told how many points each has.
+fn named(call: &mut Call<'_>) -> Results {
     let Some((kind, way)) = fourier::function(&call.node.target) else {
         refuse!("`{}` is not a Fourier transform that is known", call.node.target);
     };
-    let norm = if call.has("norm") { Some(call.text("norm")?) } else { None };
-    let transforms = fourier::named(&extents(&x.real), axes, sizes, norm, kind, way)?;
-    along(call, x, &transforms)
-}
-
-fn one_axis(call: &mut Call<'_>) -> Results {
-    let x = signal(call)?;
-    let axis = position(call.int("dim")?, x.real.rank())?;
-    let size = if call.has("n") { vec![call.int("n")?] } else { Vec::new() };
-    named(call, x, &[axis], &size)
-}
-
-fn several_axes(call: &mut Call<'_>) -> Results {
     let x = signal(call)?;
     let rank = x.real.rank();
-    let sizes = if call.has("s") { call.ints("s")? } else { Vec::new() };
-    let axes = if call.has("dim") {
-        let axes = call.ints("dim")?.into_iter().map(|axis| position(axis, rank));
-        axes.collect::<Result<_, _>>()?
-    } else {
-        fourier::last_axes(rank, &sizes)
+    let sizes = ["n", "s"].into_iter().find(|name| call.has(name));
+    let sizes = sizes.map_or(Ok(Vec::new()), |name| call.ints(name))?;
+    let axes = match call.has("dim") {
+        true => call.positions("dim", rank)?,
+        false => fourier::last_axes(rank, &sizes),
     };
-    named(call, x, &axes, &sizes)
+    let norm = if call.has("norm") { Some(call.text("norm")?) } else { None };
+    let transforms = fourier::named(&extents(&x.real), &axes, &sizes, norm, kind, way)?;
+    along(call, x, &transforms)
 }
 
 fn frequencies(call: &mut Call<'_>, half: bool) -> Results {
@@ -270,7 +237,7 @@ struct Frames {
 }
 
 impl Frames {
-    fn of(call: &mut Call<'_>) -> Result<Frames, Refusal> {
+    fn of(call: &mut Call<'_>) -> Result<Frames> {
         let points = call.int("n_fft")?;
         if !(1..=1 << 16).contains(&points) {
             refuse!("`n_fft` is {points}; 1 to 65536 are accepted");
@@ -282,11 +249,10 @@ impl Frames {
         }
         let mut window = call.optional_tensor("window")?;
         if length < points {
+            let flat = vec![Size::Fixed(length)];
             let given = match window {
                 Some(window) => window,
-                None => {
-                    call.full(vec![Size::Fixed(length)], Argument::Float(1.0), ScalarType::Float32)?
-                }
+                None => call.full(flat, Argument::Float(1.0), ScalarType::Float32)?,
             };
             let before = (points - length) / 2;
             let pads = [before, points - length - before];
@@ -356,19 +322,10 @@ impl Frames {
             let steps = size::divided(&less(x.extent(2)?, self.points), &hop);
             (filters.sizes.at(0)?.clone(), less(&steps, -1))
         };
-        let given = [
-            ("input", x.argument()),
-            ("weight", filters.argument()),
-            ("bias", Argument::None),
-            ("stride", list([self.hop])),
-            ("padding", list([0])),
-            ("dilation", list([1])),
-            ("transposed", Argument::Bool(is_back)),
-            ("output_padding", list([0])),
-            ("groups", Argument::Int(1)),
-        ];
+        let plain = Convolution::plain(filters, None);
+        let shape = Convolution { stride: vec![self.hop], transposed: is_back, ..plain };
         let sizes = vec![x.extent(0)?.clone(), channels, length];
-        call.emit("aten.convolution.default", &given, x.dtype, sizes)
+        convolution(call, x, &shape, sizes)
     }
 
     /// The sums of the squared windows where that many frames overlap.
@@ -411,25 +368,14 @@ fn short_time(call: &mut Call<'_>) -> Results {
     if rank == 1 {
         y = call.squeeze(&y, 0)?;
     }
-    let [real, imaginary] = halves(call, &y, back(rank, 1)?, frames.outputs)?;
+    let each = vec![Size::Fixed(frames.outputs); 2];
+    let parts = in_parts(call, &y, back(rank, 1)?, &each)?;
+    let [real, imaginary] =
+        <[Tensor; 2]>::try_from(parts).map_err(|_| Refusal::new("a split gives two parts"))?;
     if is_complex(call.result(0)?.dtype) {
         return call.pair(real, imaginary);
     }
     one(call.stack(&[real, imaginary], rank + 1)?)
-}
-
-/// The two parts of an axis, of this many elements each.
-fn halves(call: &mut Call<'_>, x: &Tensor, at: usize, each: i64) -> Result<[Tensor; 2], Refusal> {
-    let mut sizes = x.sizes.clone();
-    *sizes.at_mut(at)? = Size::Fixed(each);
-    let given = [
-        ("self", x.argument()),
-        ("split_sizes", list([each; 2])),
-        ("dim", Argument::Int(at as i64)),
-    ];
-    let types = vec![(x.dtype, sizes); 2];
-    let parts = call.emit_list("aten.split_with_sizes_copy.default", &given, types)?;
-    parts.try_into().map_err(|_| Refusal::new("a split gives two parts"))
 }
 
 /// A transposed convolution, which adds frames up where they overlap, over the sum of the squared windows.
@@ -480,13 +426,7 @@ fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> Maybe {
     if start == 0 && *x.extent(at)? == *end {
         return Ok(x.clone());
     }
-    let mut sizes = x.sizes.clone();
-    *sizes.at_mut(at)? = size::add(end, &Size::Fixed(-start));
-    let given = [
-        ("self", x.argument()),
-        ("dim", Argument::Int(at as i64)),
-        ("start", Argument::Int(start)),
-        ("end", call.size_argument(end)?),
-    ];
-    call.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)
+    let length = size::add(end, &Size::Fixed(-start));
+    let end = call.size_argument(end)?;
+    call.run(x, at, Argument::Int(start), end, length)
 }

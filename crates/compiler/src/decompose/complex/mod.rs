@@ -22,10 +22,10 @@ use coremill_pt2::{
     Target, ValueId, operators,
 };
 
-use super::call::{Call, Results, Tensor, meta, target};
+use super::call::{Call, Results, Tensor, calling, given, meta, target};
 use super::dtype::is_complex;
 use super::{Frame, Natives, Rewrite};
-use crate::error::{Refusal, Refused, refuse};
+use crate::error::{Refusal, Refused, Result, refuse};
 use crate::kernels::kernel;
 use crate::parts::{part_of, stored_parts};
 
@@ -62,15 +62,16 @@ impl Natives for Anything {
 type Rule = fn(&mut Call<'_>) -> Results;
 
 /// Takes complex numbers out of a program, and of the graphs nested in it; none if it has none.
-pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>, Refusal> {
+pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>> {
     if !program.graph.nodes.iter().any(|node| is_involved(&program.graph, node)) {
         return Ok(None);
     }
     let mut program = program.clone();
-    let tables = [apart::RULES, arithmetic::RULES, fourier::RULES];
+    let tables = [apart::RULES, arithmetic::RULES].into_iter().flatten();
+    let rules = tables.flat_map(|(names, rule)| names.iter().map(|name| (*name, *rule)));
     let mut pairing = Pairing {
         rewrite: Rewrite::new(Box::new(Anything), std::mem::take(&mut program.symbols)),
-        rules: tables.into_iter().flatten().copied().collect(),
+        rules: rules.collect(),
         refused: HashMap::new(),
     };
     let mut graph = std::mem::take(&mut program.graph);
@@ -122,12 +123,14 @@ impl Pairing {
     }
 
     /// The calls of real numbers that do what a call does.
-    fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>, Refusal> {
+    fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>> {
         if let Target::HigherOrder(_) = node.target {
             return self.higher_order(frame, node.clone());
         }
         let by_name = self.rules.get(base(&node.target).as_str()).copied();
-        let Some(rule) = by_name.or_else(|| apart::rule(operators::of(&node.target))) else {
+        let transform = || fourier::rule(&node.target);
+        let by_table = || apart::rule(operators::of(&node.target));
+        let Some(rule) = by_name.or_else(transform).or_else(by_table) else {
             refuse!("`{}` is not supported for complex numbers", node.target);
         };
         let mut call = Call::new(&mut self.rewrite, frame, node);
@@ -136,7 +139,7 @@ impl Pairing {
     }
 
     /// Control flow takes and gives pairs in its lists, and so do its graphs.
-    fn higher_order(&mut self, frame: &mut Frame, mut node: Node) -> Result<Vec<Node>, Refusal> {
+    fn higher_order(&mut self, frame: &mut Frame, mut node: Node) -> Result<Vec<Node>> {
         for argument in &mut node.arguments {
             match argument {
                 Argument::Graph(inner) => {
@@ -178,25 +181,23 @@ impl Pairing {
     }
 
     /// Makes complex numbers of the pairs that the program gives.
-    fn join_outputs(&mut self, frame: &mut Frame) -> Result<(), Refusal> {
+    fn join_outputs(&mut self, frame: &mut Frame) -> Result<()> {
         for output in frame.graph.outputs.clone() {
             let Argument::Value(id) = output else { continue };
             let Some([real, imaginary]) = frame.pairs.remove(&id) else { continue };
             let makes = |node: &Node| node.defined().any(|made| made == real.id);
             let made = frame.graph.nodes.iter().position(makes);
             let schema = self.rewrite.schemas.find("aten", "complex", "default");
+            let Ok(Some(schema)) = schema else {
+                refuse!("the schema of `aten.complex` is missing")
+            };
+            let given = given!(real = real, imag = imaginary);
+            let origin = made.and_then(|at| frame.graph.nodes.get(at));
             let node = Node {
                 name: frame.value(id).name.clone(),
-                target: target("aten.complex.default"),
-                schema: schema.ok().flatten(),
-                arguments: vec![real.argument(), imaginary.argument()],
-                keywords: Vec::new(),
                 outputs: vec![Output::Value(id)],
-                single_return: None,
-                origin: made
-                    .and_then(|at| frame.graph.nodes.get(at))
-                    .map(|node| node.origin.clone())
-                    .unwrap_or_default(),
+                origin: origin.map(|node| node.origin.clone()).unwrap_or_default(),
+                ..calling(target("aten.complex.default"), schema, given)?
             };
             let source = made.and_then(|at| frame.sources.get(at)).copied().unwrap_or_default();
             frame.push(source, vec![node]);
@@ -207,11 +208,11 @@ impl Pairing {
 
 impl Frame {
     /// New values for the parts of one that is complex; none if it is real.
-    fn new_pair(&mut self, id: ValueId) -> Result<Option<[Tensor; 2]>, Refusal> {
+    fn new_pair(&mut self, id: ValueId) -> Result<Option<[Tensor; 2]>> {
         let Meta::Tensor(known) = &self.value(id).meta else { return Ok(None) };
         let Some(dtype) = part_of(known.dtype) else { return Ok(None) };
         let (sizes, name) = (known.sizes.clone(), self.value(id).name.clone());
-        let mut part = |ending: &str| -> Result<Tensor, Refusal> {
+        let mut part = |ending: &str| -> Result<Tensor> {
             let known = Meta::Tensor(meta(dtype, sizes.clone()));
             let id = self.define(&format!("{name}_{ending}"), known)?;
             Ok(Tensor { id, dtype, sizes: sizes.clone() })
@@ -222,7 +223,7 @@ impl Frame {
     }
 
     /// Puts the parts of complex values in their place.
-    fn flatten(&self, items: &mut Vec<Argument>) -> Result<(), Refusal> {
+    fn flatten(&self, items: &mut Vec<Argument>) -> Result<()> {
         for item in std::mem::take(items) {
             match item {
                 Argument::Value(id) if is_complex_value(&self.graph, id) => {
@@ -272,12 +273,12 @@ fn is_involved(graph: &Graph, node: &Node) -> bool {
         _ => false,
     };
     has_complex(graph, node)
-        || fourier::is_transform(&node.target)
+        || fourier::rule(&node.target).is_some()
         || node.arguments.iter().any(is_inside)
 }
 
 /// Puts two real weights in the place of each complex one.
-fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<(), Refusal> {
+fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<()> {
     let mut inputs = Vec::with_capacity(frame.graph.inputs.len());
     let mut kinds = Vec::with_capacity(program.inputs.len());
     let given = std::mem::take(&mut frame.graph.inputs);
@@ -348,12 +349,12 @@ struct Parts {
 
 impl Call<'_> {
     /// The parts of an argument; numbers become tensors.
-    fn parts(&mut self, name: &str) -> Result<Parts, Refusal> {
+    fn parts(&mut self, name: &str) -> Result<Parts> {
         let argument = self.argument(name)?;
         self.parts_of(name, argument)
     }
 
-    fn parts_of(&mut self, name: &str, argument: &Argument) -> Result<Parts, Refusal> {
+    fn parts_of(&mut self, name: &str, argument: &Argument) -> Result<Parts> {
         match argument {
             Argument::Value(id) if let Some([real, imaginary]) = self.frame.pairs.get(id) => {
                 Ok(Parts { real: real.clone(), imaginary: Some(imaginary.clone()) })
@@ -371,12 +372,12 @@ impl Call<'_> {
     }
 
     /// Both parts of an argument.
-    fn both_parts(&mut self, name: &str) -> Result<[Tensor; 2], Refusal> {
+    fn both_parts(&mut self, name: &str) -> Result<[Tensor; 2]> {
         let argument = self.argument(name)?;
         self.both_parts_of(name, argument)
     }
 
-    fn both_parts_of(&mut self, name: &str, argument: &Argument) -> Result<[Tensor; 2], Refusal> {
+    fn both_parts_of(&mut self, name: &str, argument: &Argument) -> Result<[Tensor; 2]> {
         let Parts { real, imaginary } = self.parts_of(name, argument)?;
         let imaginary = match imaginary {
             Some(imaginary) => imaginary,
@@ -385,7 +386,7 @@ impl Call<'_> {
         Ok([real, imaginary])
     }
 
-    fn zeros(&mut self, x: &Tensor) -> Result<Tensor, Refusal> {
+    fn zeros(&mut self, x: &Tensor) -> Result<Tensor> {
         self.full(x.sizes.clone(), Argument::Float(0.0), x.dtype)
     }
 

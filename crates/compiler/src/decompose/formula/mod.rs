@@ -4,25 +4,28 @@
 //! what a rule hands over by [`calc!`]; `is_huber = ...;` gives one to a term. What numbers alone decide is decided now, and
 //! a term that is there twice is computed once.
 //!
-//! A function that is not listed in [`Call::function`] is torch's operator of that name, which keeps type and sizes.
+//! Functions along dimensions name them as torch does: `sum(self, dim, keepdim)`; all of them are meant where none are
+//! named. A function that is not listed in [`Call::function`] is torch's operator of that name, which keeps type and
+//! sizes; numbers after the tensors are its arguments by their place.
 
-mod parse;
+pub(crate) mod parse;
 
 use std::collections::HashMap;
 
-use coremill_pt2::{Argument, ScalarType};
+use coremill_pt2::{Argument, Kind, ScalarType};
 
 use self::parse::{Formula, Term};
-use super::call::{Call, Results, Tensor, first};
+use super::call::{Call, Given, Made, Maybe, Results, Tensor, given, position};
 use super::dtype::{is_float, is_half};
-use super::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::error::{Refusal, Result, refuse};
 
 /// What a term stands for: a tensor, or a number that is known.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand {
     Tensor(Tensor),
     Number(Number),
+    /// Several integers, mostly dimensions; none for an argument that is None.
+    List(Vec<i64>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,33 +35,30 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-impl From<&Tensor> for Operand {
-    fn from(tensor: &Tensor) -> Operand {
-        Operand::Tensor(tensor.clone())
+impl Operand {
+    fn number(&self) -> Option<Number> {
+        match self {
+            Operand::Number(number) => Some(*number),
+            Operand::Tensor(_) | Operand::List(_) => None,
+        }
     }
-}
 
-impl From<&&Tensor> for Operand {
-    fn from(tensor: &&Tensor) -> Operand {
-        Operand::Tensor((*tensor).clone())
+    /// One dimension as a position.
+    fn dimension(&self, rank: usize) -> Result<usize> {
+        match self {
+            Operand::Number(number) => position(number.value() as i64, rank),
+            _ => refuse!("a dimension is not a number"),
+        }
     }
-}
 
-impl From<&f64> for Operand {
-    fn from(number: &f64) -> Operand {
-        Operand::Number(Number::Float(*number))
-    }
-}
-
-impl From<&i64> for Operand {
-    fn from(number: &i64) -> Operand {
-        Operand::Number(Number::Int(*number))
-    }
-}
-
-impl From<&bool> for Operand {
-    fn from(truth: &bool) -> Operand {
-        Operand::Number(Number::Bool(*truth))
+    /// Dimensions as positions; all of them if none are given.
+    fn dimensions(&self, rank: usize) -> Result<Vec<usize>> {
+        match self {
+            Operand::Number(_) => Ok(vec![self.dimension(rank)?]),
+            Operand::List(all) if all.is_empty() => Ok((0..rank).collect()),
+            Operand::List(all) => all.iter().map(|at| position(*at, rank)).collect(),
+            Operand::Tensor(_) => refuse!("dimensions are not known numbers"),
+        }
     }
 }
 
@@ -133,13 +133,13 @@ macro_rules! calc {
     (all $call:expr, $formula:expr $(, $name:ident)* $(,)?) => {
         $call.calculated_all(
             $formula,
-            &[$((stringify!($name), crate::decompose::formula::Operand::from(&$name))),*],
+            &[$((stringify!($name), crate::decompose::call::Given::given(&$name))),*],
         )
     };
     ($call:expr, $formula:expr $(, $name:ident)* $(,)?) => {
         $call.calculated(
             $formula,
-            &[$((stringify!($name), crate::decompose::formula::Operand::from(&$name))),*],
+            &[$((stringify!($name), crate::decompose::call::Given::given(&$name))),*],
         )
     };
 }
@@ -148,50 +148,66 @@ pub(crate) use calc;
 /// A formula on the way.
 struct Evaluation<'f> {
     formula: &'f Formula<'f>,
-    given: &'f [(&'f str, Operand)],
+    given: &'f [(&'f str, Argument)],
     known: HashMap<&'f Term<'f>, Operand>,
 }
 
 impl Call<'_> {
-    /// What a formula says, as the type of the first result.
+    /// What a formula says, as the types of the results; nothing uses those that it does not give.
     pub(super) fn formula(&mut self, text: &str) -> Results {
-        let found = self.calculated(text, &[])?;
-        let dtype = self.result(0)?.dtype;
-        let found = self.cast(&found, dtype)?;
-        first(self, found)
+        let found = self.values(text, &[])?;
+        let mut results = Vec::with_capacity(found.len());
+        for (index, value) in found.into_iter().enumerate() {
+            let dtype = self.result(index).map_or(value.dtype, |noted| noted.dtype);
+            results.push(Made::Tensor(self.cast(&value, dtype)?));
+        }
+        results.resize_with(self.node.results().count().max(1), || Made::Nothing);
+        Ok(results)
     }
 
     /// The values of a formula with these names.
     pub(crate) fn calculated_all<const N: usize>(
         &mut self,
         formula: &str,
-        given: &[(&str, Operand)],
-    ) -> Result<[Tensor; N], Refusal> {
-        let formula = Formula::parse(formula)?;
-        let mut evaluation = Evaluation { formula: &formula, given, known: HashMap::new() };
-        let mut values = Vec::with_capacity(N);
-        for term in &formula.results {
-            values.push(match self.term(&mut evaluation, term)? {
-                Operand::Tensor(tensor) => tensor,
-                Operand::Number(number) => {
-                    let dtype = self.result(0)?.dtype;
-                    self.full(Vec::new(), number.argument(), dtype)?
-                }
-            });
-        }
+        given: &[(&str, Argument)],
+    ) -> Result<[Tensor; N]> {
+        let values = self.values(formula, given)?;
         values.try_into().map_err(|_| Refusal::new(format!("a formula does not give {N} values")))
     }
 
     /// The value of a formula with these names.
-    pub(crate) fn calculated(&mut self, formula: &str, given: &[(&str, Operand)]) -> Maybe {
+    pub(crate) fn calculated(&mut self, formula: &str, given: &[(&str, Argument)]) -> Maybe {
         self.calculated_all(formula, given).map(|[value]| value)
     }
 
-    fn term<'f>(
-        &mut self,
-        evaluation: &mut Evaluation<'f>,
-        term: &'f Term<'f>,
-    ) -> Result<Operand, Refusal> {
+    fn values(&mut self, formula: &str, given: &[(&str, Argument)]) -> Result<Vec<Tensor>> {
+        let formula = Formula::parse(formula)?;
+        let mut evaluation = Evaluation { formula: &formula, given, known: HashMap::new() };
+        let mut values = Vec::with_capacity(formula.results.len());
+        for term in &formula.results {
+            let value = self.term(&mut evaluation, term)?;
+            values.push(self.as_tensor(value, None)?);
+        }
+        Ok(values)
+    }
+
+    /// A number as a tensor, beside another one or as the type of the result.
+    fn as_tensor(&mut self, operand: Operand, beside: Option<&Tensor>) -> Maybe {
+        match (operand, beside) {
+            (Operand::Tensor(tensor), _) => Ok(tensor),
+            (Operand::Number(number), Some(other)) => self.number_beside(number.argument(), other),
+            (Operand::Number(number), None) => self.scalar(number.argument(), self.kind()?),
+            (Operand::List(_), _) => refuse!("a list is not a tensor"),
+        }
+    }
+
+    /// The type of the first result that has a use.
+    fn kind(&self) -> Result<ScalarType> {
+        let first = (0..self.node.results().count()).find(|index| self.wants(*index));
+        self.result(first.unwrap_or(0)).map(|noted| noted.dtype)
+    }
+
+    fn term<'f>(&mut self, evaluation: &mut Evaluation<'f>, term: &'f Term<'f>) -> Result<Operand> {
         if let Some(known) = evaluation.known.get(term) {
             return Ok(known.clone());
         }
@@ -200,7 +216,7 @@ impl Call<'_> {
             Term::Name(name) => {
                 let formula = evaluation.formula;
                 if let Some((_, given)) = evaluation.given.iter().find(|(own, _)| own == name) {
-                    given.clone()
+                    self.operand(name, given)?
                 } else if let Some((_, term)) = formula.names.iter().find(|(own, _)| own == name) {
                     self.term(evaluation, term)?
                 } else {
@@ -208,15 +224,20 @@ impl Call<'_> {
                 }
             }
             Term::Call("where", all) => self.choice(evaluation, all)?,
-            Term::Call("given", all) => match all.as_slice() {
-                [Term::Name(name)] => Operand::Number(Number::Bool(self.has(name))),
-                _ => refuse!("`given` is asked of an argument's name"),
-            },
-            Term::Call(name, all) => {
-                let mut operands = Vec::with_capacity(all.len());
-                for term in all {
-                    operands.push(self.term(evaluation, term)?);
+            Term::Call(word @ ("given" | "long"), all) => {
+                let [Term::Name(name)] = all.as_slice() else {
+                    refuse!("`{word}` takes the name of an argument")
+                };
+                if *word == "given" {
+                    Operand::Number(Number::Bool(self.has(name)))
+                } else {
+                    let index = self.tensor(name)?;
+                    Operand::Tensor(self.cast(&index, ScalarType::Int64)?)
                 }
+            }
+            Term::Call(name, all) => {
+                let operands = all.iter().map(|term| self.term(evaluation, term));
+                let operands = operands.collect::<Result<Vec<_>, _>>()?;
                 self.function(name, &operands)?
             }
         };
@@ -224,7 +245,7 @@ impl Call<'_> {
         Ok(found)
     }
 
-    fn literal(&self, text: &str) -> Result<Operand, Refusal> {
+    fn literal(&self, text: &str) -> Result<Operand> {
         let plain = text.replace('_', "");
         let whole = plain.parse().map(Number::Int);
         match whole.or_else(|_| plain.parse().map(Number::Float)) {
@@ -234,7 +255,7 @@ impl Call<'_> {
     }
 
     /// A constant, or an argument of the call: tensors as the type of the result, if that has fractions.
-    fn named(&mut self, name: &str) -> Result<Operand, Refusal> {
+    fn named(&mut self, name: &str) -> Result<Operand> {
         let constant = match name {
             "pi" => Some(std::f64::consts::PI),
             "inf" => Some(f64::INFINITY),
@@ -244,13 +265,26 @@ impl Call<'_> {
         if let Some(constant) = constant {
             return Ok(Operand::Number(Number::Float(constant)));
         }
-        let argument = self.argument(name)?;
-        if let Some(number) = Number::of(argument) {
-            return Ok(Operand::Number(number));
-        }
-        let tensor = self.tensor_of(name, argument)?;
-        let dtype = self.result(0)?.dtype;
-        Ok(Operand::Tensor(if is_float(dtype) { self.cast(&tensor, dtype)? } else { tensor }))
+        let operand = self.operand(name, self.argument(name)?)?;
+        let dtype = self.kind()?;
+        Ok(match operand {
+            Operand::Tensor(tensor) if is_float(dtype) => {
+                Operand::Tensor(self.cast(&tensor, dtype)?)
+            }
+            operand => operand,
+        })
+    }
+
+    fn operand(&mut self, name: &str, argument: &Argument) -> Result<Operand> {
+        Ok(match (Number::of(argument), argument) {
+            (Some(number), _) => Operand::Number(number),
+            (None, Argument::None) => Operand::List(Vec::new()),
+            (None, Argument::List(items)) => {
+                let items = items.iter().map(|item| self.int_of(name, item));
+                Operand::List(items.collect::<Result<_, _>>()?)
+            }
+            (None, argument) => Operand::Tensor(self.tensor_of(name, argument)?),
+        })
     }
 
     /// `where(condition, a, b)`; of a condition that is known, only one of them is computed.
@@ -258,37 +292,26 @@ impl Call<'_> {
         &mut self,
         evaluation: &mut Evaluation<'f>,
         all: &'f [Term<'f>],
-    ) -> Result<Operand, Refusal> {
+    ) -> Result<Operand> {
         let [condition, yes, no] = all else { refuse!("`where` takes three terms") };
         let condition = match self.term(evaluation, condition)? {
             Operand::Tensor(condition) => condition,
             Operand::Number(known) => {
                 return self.term(evaluation, if known.truth() { yes } else { no });
             }
+            Operand::List(_) => refuse!("a list is not a condition"),
         };
         let (yes, no) = (self.term(evaluation, yes)?, self.term(evaluation, no)?);
         let like = [&yes, &no].into_iter().find_map(|operand| match operand {
             Operand::Tensor(tensor) => Some(tensor.clone()),
-            Operand::Number(_) => None,
+            Operand::Number(_) | Operand::List(_) => None,
         });
-        let side = |call: &mut Self, operand| match (operand, &like) {
-            (Operand::Tensor(tensor), _) => Ok(tensor),
-            (Operand::Number(number), Some(like)) => call.number_beside(number.argument(), like),
-            (Operand::Number(number), None) => {
-                let dtype = call.result(0)?.dtype;
-                call.full(Vec::new(), number.argument(), dtype)
-            }
-        };
-        let (yes, no) = (side(self, yes)?, side(self, no)?);
+        let (yes, no) = (self.as_tensor(yes, like.as_ref())?, self.as_tensor(no, like.as_ref())?);
         Ok(Operand::Tensor(self.choose(&condition, &yes, &no)?))
     }
 
-    fn function(&mut self, name: &str, operands: &[Operand]) -> Result<Operand, Refusal> {
-        let numbers = operands.iter().map(|operand| match operand {
-            Operand::Number(number) => Some(*number),
-            Operand::Tensor(_) => None,
-        });
-        if let Some(numbers) = numbers.collect::<Option<Vec<_>>>()
+    fn function(&mut self, name: &str, operands: &[Operand]) -> Result<Operand> {
+        if let Some(numbers) = operands.iter().map(Operand::number).collect::<Option<Vec<_>>>()
             && let Some(number) = Number::function(name, &numbers)
         {
             return Ok(Operand::Number(number));
@@ -300,13 +323,16 @@ impl Call<'_> {
             return Ok(if decides { Operand::Number(*number) } else { other.clone() });
         }
         let found = match operands {
+            [Operand::Tensor(x), rest @ ..] if let Some(found) = self.placed(name, x, rest)? => {
+                found
+            }
             [Operand::Tensor(x)] => match name {
                 "is_float" => return Ok(Operand::Number(Number::Bool(is_float(x.dtype)))),
                 "is_half" => return Ok(Operand::Number(Number::Bool(is_half(x.dtype)))),
                 "isnan" | "isinf" | "isfinite" | "signbit" | "logical_not" => self.test(name, x)?,
                 "square" => self.multiply(x, x)?,
-                "number" => self.cast(x, self.result(0)?.dtype)?,
-                "reduced" => super::ops::reduced(self, x)?,
+                "number" => self.cast(x, self.kind()?)?,
+                "reduced" => self.reduced(x)?,
                 _ => self.map(name, x)?,
             },
             [Operand::Tensor(x), Operand::Number(number)] => self.with_number(name, x, *number)?,
@@ -317,9 +343,67 @@ impl Call<'_> {
             {
                 self.clamp(x, Some(low.value()), Some(high.value()))?
             }
+            [Operand::Tensor(x), at, Operand::Tensor(index)] => {
+                let at = at.dimension(x.rank())?;
+                match name {
+                    "gather" => self.gather(x, at, index)?,
+                    "index_select" => self.index_select(x, at, index)?,
+                    _ => refuse!("`{name}` is not a function of places"),
+                }
+            }
+            [Operand::Tensor(x), rest @ ..]
+                if let Some(numbers) =
+                    rest.iter().map(Operand::number).collect::<Option<Vec<_>>>() =>
+            {
+                self.with_numbers(name, x, &numbers)?
+            }
             _ => refuse!("`{name}` of {} such operands is not a function", operands.len()),
         };
         Ok(Operand::Tensor(found))
+    }
+
+    /// A function along dimensions, or one that puts elements elsewhere; none if it is neither.
+    fn placed(&mut self, name: &str, x: &Tensor, rest: &[Operand]) -> Result<Option<Tensor>> {
+        let rank = x.rank();
+        let over = |at: usize| match rest.get(at) {
+            Some(dimensions) => dimensions.dimensions(rank),
+            None => Ok((0..rank).collect()),
+        };
+        let keep = |at: usize| rest.get(at).and_then(Operand::number).is_some_and(Number::truth);
+        Ok(Some(match (name, rest) {
+            ("sum", _) => self.sum(x, &over(0)?, keep(1))?,
+            ("mean", _) => self.mean(x, &over(0)?, keep(1))?,
+            ("amax" | "amin", _) => self.extreme(name, x, &over(0)?, keep(1))?,
+            ("any", _) => self.any(x, &over(0)?, keep(1))?,
+            ("norm", [Operand::Number(degree), ..]) => {
+                self.norm(x, degree.value(), &over(1)?, keep(2))?
+            }
+            ("softmax", [at]) => self.softmax(x, at.dimension(rank)?)?,
+            ("log_softmax", [at]) => self.log_softmax(x, at.dimension(rank)?)?,
+            ("squeeze", [at]) => self.squeeze(x, at.dimension(rank)?)?,
+            ("unsqueeze", [at]) => self.unsqueeze(x, at.dimension(rank + 1)?)?,
+            ("flip", [_]) => self.flip(x, &over(0)?)?,
+            ("roll", [Operand::Number(by), _]) => {
+                self.roll(x, [by.argument()].given(), &over(1)?)?
+            }
+            ("transpose", [first, second]) => {
+                self.transpose(x, first.dimension(rank)?, second.dimension(rank)?)?
+            }
+            ("head" | "tail", [at]) => self.all_but(x, at.dimension(rank)?, name == "head")?,
+            ("mT", []) => self.turned(x)?,
+            ("flat", []) => self.flat(x)?,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// An operator that keeps type and sizes, and takes numbers beside the tensor: `elu`.
+    fn with_numbers(&mut self, name: &str, x: &Tensor, numbers: &[Number]) -> Maybe {
+        let operator = format!("aten.{name}.default");
+        let schema = self.schema(&operator)?;
+        let names = schema.arguments.iter().map(|parameter| parameter.name.as_str());
+        let numbers = numbers.iter().map(|number| number.argument());
+        let given: Vec<_> = names.zip(std::iter::once(x.argument()).chain(numbers)).collect();
+        self.like(x, &operator, &given)
     }
 
     fn with_number(&mut self, name: &str, x: &Tensor, number: Number) -> Maybe {
@@ -334,15 +418,11 @@ impl Call<'_> {
             "min" => self.clamp(x, None, Some(number.value())),
             "max" => self.clamp(x, Some(number.value()), None),
             "eq" | "ne" | "lt" | "le" | "gt" | "ge" => self.compare_number(name, x, argument),
-            "sum" | "mean" | "amax" | "amin" => {
-                let at = x.dimension(number.value() as i64)?;
-                match name {
-                    "sum" => self.sum(x, &[at], false),
-                    "mean" => self.mean(x, &[at], false),
-                    name => self.extreme(name, x, &[at], false),
-                }
-            }
             _ => {
+                let schema = self.schema(&format!("aten.{name}.default"))?;
+                if schema.arguments.get(1).is_some_and(|second| second.kind != Kind::Tensor) {
+                    return self.with_numbers(name, x, &[number]);
+                }
                 let number = self.number_beside(argument, x)?;
                 self.of_two(name, x, &number)
             }
@@ -359,8 +439,8 @@ impl Call<'_> {
             ("gt", _) => self.with_number("lt", y, number),
             ("ge", _) => self.with_number("le", y, number),
             ("pow", _) => {
-                let given = [("self", number.argument()), ("exponent", y.argument())];
-                self.emit("aten.pow.Scalar", &given, y.dtype, y.sizes.clone())
+                let given = given!(self = number.argument(), exponent = y);
+                self.like(y, "aten.pow.Scalar", given)
             }
             _ => {
                 let number = self.number_beside(number.argument(), y)?;
@@ -378,6 +458,9 @@ impl Call<'_> {
             "add" | "sub" | "mul" | "remainder" => self.join(&format!("aten.{name}.Tensor"), x, y),
             "eq" | "ne" | "lt" | "le" | "gt" | "ge" => self.compare(name, x, y),
             "logical_and" | "logical_or" | "logical_xor" => self.logic(name, x, y),
+            "matmul" => self.matmul(x, y),
+            "mm" => self.mm(x, y),
+            "bmm" => self.bmm(x, y),
             _ => self.join(&format!("aten.{name}.default"), x, y),
         }
     }
@@ -385,6 +468,6 @@ impl Call<'_> {
 
 /// Whether a text is a formula.
 #[cfg(test)]
-pub(crate) fn is_formula(text: &str) -> Result<(), Refusal> {
+pub(crate) fn is_formula(text: &str) -> Result<()> {
     Formula::parse(text).map(drop)
 }

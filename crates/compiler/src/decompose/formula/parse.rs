@@ -9,23 +9,23 @@
 //! with a name, like those that are called by theirs.
 
 use crate::bounds::take;
-use crate::error::{Refusal, refuse};
+use crate::error::{Result, refuse};
 
 /// Nesting of terms.
 const MAX_DEPTH: usize = 64;
 
 /// What stands in a formula.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Term<'a> {
+pub(crate) enum Term<'a> {
     Number(&'a str),
     Name(&'a str),
     Call(&'a str, Vec<Term<'a>>),
 }
 
 /// A formula: names and what they stand for, and the results.
-pub(super) struct Formula<'a> {
-    pub(super) names: Vec<(&'a str, Term<'a>)>,
-    pub(super) results: Vec<Term<'a>>,
+pub(crate) struct Formula<'a> {
+    pub(crate) names: Vec<(&'a str, Term<'a>)>,
+    pub(crate) results: Vec<Term<'a>>,
 }
 
 /// Operators between two terms: how they are written, what they are called, and how tightly they bind.
@@ -50,19 +50,19 @@ const OPERATORS: [(&str, &str, u8); 14] = [
 const SIGN: u8 = 6;
 
 impl<'a> Formula<'a> {
-    pub(super) fn parse(text: &'a str) -> Result<Formula<'a>, Refusal> {
+    pub(crate) fn parse(text: &'a str) -> Result<Formula<'a>> {
         let mut parts = text.split(';').collect::<Vec<_>>();
         let result = parts.pop().unwrap_or_default();
         let named = |part: &'a str| match part.split_once('=') {
             Some((name, term)) => Ok((name.trim(), take(&mut terms(term)?, 0)?)),
             None => refuse!("the formula `{part}` has no name"),
         };
-        let names = parts.into_iter().map(named).collect::<Result<_, Refusal>>()?;
+        let names = parts.into_iter().map(named).collect::<Result<_>>()?;
         Ok(Formula { names, results: terms(result)? })
     }
 }
 
-fn terms(text: &str) -> Result<Vec<Term<'_>>, Refusal> {
+fn terms(text: &str) -> Result<Vec<Term<'_>>> {
     let mut reader = Reader { rest: text.trim() };
     let mut terms = vec![reader.term(0, MAX_DEPTH)?];
     while reader.take(",") {
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A term of operators that bind more tightly than `least`.
-    fn term(&mut self, least: u8, depth: usize) -> Result<Term<'a>, Refusal> {
+    fn term(&mut self, least: u8, depth: usize) -> Result<Term<'a>> {
         let mut left = self.operand(depth)?;
         while let Some((sign, name, strength)) =
             OPERATORS.into_iter().find(|(sign, ..)| self.rest.starts_with(sign))
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         Ok(left)
     }
 
-    fn operand(&mut self, depth: usize) -> Result<Term<'a>, Refusal> {
+    fn operand(&mut self, depth: usize) -> Result<Term<'a>> {
         let Some(depth) = depth.checked_sub(1) else {
             refuse!("a formula is nested more than {MAX_DEPTH} deep");
         };
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         Ok(Term::Call(name, arguments))
     }
 
-    fn expect(&mut self, sign: &str) -> Result<(), Refusal> {
+    fn expect(&mut self, sign: &str) -> Result<()> {
         match self.take(sign) {
             true => Ok(()),
             false => refuse!("a formula lacks `{sign}` before `{}`", self.rest),

@@ -1,23 +1,15 @@
 //! Attention as products of matrices around a softmax.
 
-use coremill_pt2::{Argument, ScalarType, Size};
-
 use super::activation::softmax_or_zero;
-use crate::bounds::{At, back};
-use crate::decompose::call::{Call, Results, Tensor, first, one};
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by};
-use crate::decompose::size;
-use crate::decompose::words::Maybe;
-use crate::error::refuse;
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(attention, &["aten.scaled_dot_product_attention.default"]),
+    by(attention, &["aten.scaled_dot_product_attention"]),
     by(
         attention_and_more,
         &[
-            "aten._scaled_dot_product_flash_attention_for_cpu.default",
-            "aten._scaled_dot_product_attention_math.default",
+            "aten._scaled_dot_product_flash_attention_for_cpu",
+            "aten._scaled_dot_product_attention_math",
         ],
     ),
 ];
@@ -61,13 +53,9 @@ fn attend(call: &mut Call<'_>) -> Maybe {
     let mut scores = call.matmul(&query, &turned)?;
     let mut may_be_empty = false;
     if call.bool("is_causal")? {
-        let rank = scores.rank();
-        let (rows, columns) =
-            (scores.extent(back(rank, 2)?)?.clone(), scores.extent(back(rank, 1)?)?.clone());
-        let ones = call.full(vec![rows, columns], Argument::Bool(true), ScalarType::Bool)?;
-        let given = [("self", ones.argument())];
-        let sizes = ones.sizes.clone();
-        let allowed = call.emit("aten.tril.default", &given, ScalarType::Bool, sizes)?;
+        let ones = scores.extent(back(scores.rank(), 2)?..)?.to_vec();
+        let ones = call.full(ones, Argument::Bool(true), ScalarType::Bool)?;
+        let allowed = call.map("tril", &ones)?;
         scores = masked(call, &scores, &allowed)?;
     }
     if let Some(mask) = call.optional_tensor("attn_mask")? {
@@ -101,11 +89,6 @@ fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> Maybe {
     if own == heads {
         return Ok(x.clone());
     }
-    let apart = call.unsqueeze(x, at + 1)?;
-    let mut sizes = apart.sizes.clone();
-    *sizes.at_mut(at + 1)? = Size::Fixed(heads / own);
-    let spread = call.expand(&apart, sizes)?;
-    let mut sizes = x.sizes.clone();
-    *sizes.at_mut(at)? = size::fixed(heads);
-    call.view(&spread, sizes)
+    let sizes = x.with_size(at, Size::Fixed(heads))?;
+    call.spread(x, at, Size::Fixed(heads / own), sizes)
 }

@@ -1,42 +1,47 @@
 //! Convolutions.
 
-use coremill_pt2::{Argument, Size};
-
-use crate::bounds::{At, checked};
-use crate::decompose::call::{Call, Results, Tensor, one};
-use crate::decompose::row::{Row, by};
-use crate::decompose::size;
-use crate::decompose::words::{Maybe, list};
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
         convolved,
         &[
-            "aten.conv1d.default",
-            "aten.conv2d.default",
-            "aten.conv3d.default",
-            "aten.conv1d.padding",
-            "aten.conv2d.padding",
-            "aten.conv3d.padding",
-            "aten.conv_transpose1d.default",
-            "aten.conv_transpose2d.input",
-            "aten.conv_transpose3d.input",
-            "aten.convolution.default",
+            "aten.conv{1,2,3}d",
+            "aten.conv_transpose{1,2,3}d",
+            "aten.convolution",
             "aten._convolution.default",
         ],
     ),
-    by(tbc, &["aten.conv_tbc.default"]),
+    by(tbc, &["aten.conv_tbc"]),
 ];
 
-/// What a convolution does along each dimension.
-struct Shape {
-    stride: Vec<i64>,
-    padding: Vec<i64>,
-    dilation: Vec<i64>,
-    output_padding: Vec<i64>,
-    groups: i64,
-    transposed: bool,
+/// A convolution, and what it does along each dimension.
+pub(crate) struct Convolution {
+    pub(crate) weight: Tensor,
+    pub(crate) bias: Option<Tensor>,
+    pub(crate) stride: Vec<i64>,
+    pub(crate) padding: Vec<i64>,
+    pub(crate) dilation: Vec<i64>,
+    pub(crate) output_padding: Vec<i64>,
+    pub(crate) groups: i64,
+    pub(crate) transposed: bool,
+}
+
+impl Convolution {
+    /// One that looks at every place once.
+    pub(crate) fn plain(weight: &Tensor, bias: Option<&Tensor>) -> Convolution {
+        let spatial = weight.rank().saturating_sub(2);
+        Convolution {
+            weight: weight.clone(),
+            bias: bias.cloned(),
+            stride: vec![1; spatial],
+            padding: vec![0; spatial],
+            dilation: vec![1; spatial],
+            output_padding: vec![0; spatial],
+            groups: 1,
+            transposed: false,
+        }
+    }
 }
 
 fn convolved(call: &mut Call<'_>) -> Results {
@@ -46,24 +51,21 @@ fn convolved(call: &mut Call<'_>) -> Results {
     if spatial == 0 {
         refuse!("the weight of a convolution has at least 3 dimensions");
     }
-    let name = call.node.target.to_string();
-    let transposed = name.contains("conv_transpose") || call.bool("transposed")?;
     let each = |values: Vec<i64>, default: i64| match values.as_slice() {
         [] => vec![default; spatial],
         [single] => vec![*single; spatial],
         _ => values,
     };
-    let mut shape = Shape {
+    let mut shape = Convolution {
         stride: each(call.ints("stride")?, 1),
-        padding: vec![0; spatial],
         dilation: each(call.ints("dilation")?, 1),
-        output_padding: match call.node.argument("output_padding") {
-            Some(_) => each(call.ints("output_padding")?, 0),
-            None => vec![0; spatial],
-        },
         groups: call.int("groups")?,
-        transposed,
+        transposed: call.name().starts_with("conv_transpose") || call.bool("transposed")?,
+        ..Convolution::plain(&weight, bias.as_ref())
     };
+    if call.has("output_padding") {
+        shape.output_padding = each(call.ints("output_padding")?, 0);
+    }
     let batched = input.rank() == weight.rank();
     let mut x = if batched { input } else { call.unsqueeze(&input, 0)? };
     match call.argument("padding")? {
@@ -71,9 +73,7 @@ fn convolved(call: &mut Call<'_>) -> Results {
         Argument::Text(text) if text == "same" => {
             let mut pads = Vec::new();
             for at in (0..spatial).rev() {
-                let Some(kernel) = weight.extent(at + 2)?.fixed() else {
-                    refuse!("the size of the kernel is not known");
-                };
+                let kernel = weight.known(at + 2, "the size of the kernel")?;
                 let total = shape.dilation.at(at)?.saturating_mul(kernel - 1);
                 *shape.padding.at_mut(at)? = total / 2;
                 pads.extend([0, total % 2]);
@@ -83,58 +83,55 @@ fn convolved(call: &mut Call<'_>) -> Results {
         Argument::Text(text) => refuse!("a convolution is padded with `{text}`"),
         _ => shape.padding = each(call.ints("padding")?, 0),
     }
-    let mut sizes = call.result(0)?.sizes.clone();
+    let mut sizes = call.result_sizes()?;
     if !batched {
         sizes.insert(0, Size::Fixed(1));
     }
-    let done = if spatial == 3 {
-        volume(call, &x, &weight, bias.as_ref(), &shape, sizes)?
-    } else {
-        plane(call, &x, &weight, bias.as_ref(), &shape, sizes)?
+    let done = match spatial {
+        3 => volume(call, &x, &shape, sizes)?,
+        _ => plane(call, &x, &shape, sizes)?,
     };
     one(if batched { done } else { call.squeeze(&done, 0)? })
 }
 
-fn plane(
+/// A convolution along one or two dimensions.
+pub(crate) fn plane(
     call: &mut Call<'_>,
     x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    shape: &Shape,
+    shape: &Convolution,
     sizes: Vec<Size>,
 ) -> Maybe {
-    let given = [
-        ("input", x.argument()),
-        ("weight", weight.argument()),
-        ("bias", bias.map_or(Argument::None, Tensor::argument)),
-        ("stride", list(shape.stride.iter().copied())),
-        ("padding", list(shape.padding.iter().copied())),
-        ("dilation", list(shape.dilation.iter().copied())),
-        ("transposed", Argument::Bool(shape.transposed)),
-        ("output_padding", list(shape.output_padding.iter().copied())),
-        ("groups", Argument::Int(shape.groups)),
-    ];
-    call.emit("aten.convolution.default", &given, x.dtype, sizes)
+    let given = given!(
+        input = x,
+        weight = shape.weight,
+        bias = shape.bias,
+        stride = shape.stride,
+        padding = shape.padding,
+        dilation = shape.dilation,
+        transposed = shape.transposed,
+        output_padding = shape.output_padding,
+        groups = shape.groups,
+    );
+    call.emit("aten.convolution.default", given, x.dtype, sizes)
 }
 
 /// A convolution of volumes is one of planes: what the kernel sees along the depth becomes channels.
-fn volume(
-    call: &mut Call<'_>,
-    x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    shape: &Shape,
-    sizes: Vec<Size>,
-) -> Maybe {
+fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>) -> Maybe {
     if shape.transposed {
-        return transposed_volume(call, x, weight, bias, shape, sizes);
+        return transposed_volume(call, x, shape, sizes);
     }
-    let x =
-        call.pad(x, &[0, 0, 0, 0, *shape.padding.at(0)?, *shape.padding.at(0)?], Argument::Int(0))?;
-    let depth = size::at(&sizes, 2)?.fixed();
-    let (Some(depth), Some(kernel)) = (depth, weight.extent(2)?.fixed()) else {
-        refuse!("the depth of a convolution of volumes is not known");
+    let (weight, pad) = (&shape.weight, *shape.padding.at(0)?);
+    let x = call.pad(x, &[0, 0, 0, 0, pad, pad], Argument::Int(0))?;
+    let ([batch, inputs, _, height, width], [outputs, inner, _, tall, wide]) =
+        (x.extent(..)?, weight.extent(..)?)
+    else {
+        refuse!("a convolution of volumes of rank {} and {}", x.rank(), weight.rank());
     };
+    let [new_batch, channels, new_depth, new_height, new_width] = &sizes[..] else {
+        refuse!("a convolution of volumes gives one of rank {}", sizes.len());
+    };
+    let depth = size::known(new_depth, "the depth of a convolution of volumes")?;
+    let kernel = weight.known(2, "the depth of a convolution of volumes")?;
     let mut layers = Vec::new();
     for at in 0..kernel {
         let start = (checked(at) * *shape.dilation.at(0)?).get()?;
@@ -143,47 +140,23 @@ fn volume(
     // Batch, channels, kernel, depth, height, width.
     let stack = call.stack(&layers, 2)?;
     let turned = call.permute(&stack, &[0, 3, 1, 2, 4, 5])?;
-    let channels = size::multiply(x.extent(1)?, &Size::Fixed(kernel));
-    let images = size::multiply(x.extent(0)?, &Size::Fixed(depth));
-    let flat = call.view(
-        &turned,
-        vec![images.clone(), channels, x.extent(3)?.clone(), x.extent(4)?.clone()],
-    )?;
-    let inner = size::multiply(weight.extent(1)?, &Size::Fixed(kernel));
-    let flat_weight = call.view(
-        weight,
-        vec![
-            weight.extent(0)?.clone(),
-            inner,
-            weight.extent(3)?.clone(),
-            weight.extent(4)?.clone(),
-        ],
-    )?;
-    let rest = Shape {
+    let images = size::multiply(batch, new_depth);
+    let of_kernel = |channels| size::multiply(channels, &Size::Fixed(kernel));
+    let flat = vec![images.clone(), of_kernel(inputs), height.clone(), width.clone()];
+    let flat = call.view(&turned, flat)?;
+    let flat_weight = vec![outputs.clone(), of_kernel(inner), tall.clone(), wide.clone()];
+    let flat_weight = call.view(weight, flat_weight)?;
+    let rest = Convolution {
         stride: shape.stride.part(1..)?.to_vec(),
         padding: shape.padding.part(1..)?.to_vec(),
         dilation: shape.dilation.part(1..)?.to_vec(),
-        output_padding: vec![0; 2],
         groups: shape.groups,
-        transposed: false,
+        ..Convolution::plain(&flat_weight, shape.bias.as_ref())
     };
-    let found = vec![
-        images,
-        size::at(&sizes, 1)?.clone(),
-        size::at(&sizes, 3)?.clone(),
-        size::at(&sizes, 4)?.clone(),
-    ];
-    let done = plane(call, &flat, &flat_weight, bias, &rest, found)?;
-    let apart = call.view(
-        &done,
-        vec![
-            size::at(&sizes, 0)?.clone(),
-            size::at(&sizes, 2)?.clone(),
-            size::at(&sizes, 1)?.clone(),
-            size::at(&sizes, 3)?.clone(),
-            size::at(&sizes, 4)?.clone(),
-        ],
-    )?;
+    let found = vec![images, channels.clone(), new_height.clone(), new_width.clone()];
+    let done = plane(call, &flat, &rest, found)?;
+    let apart = [new_batch, new_depth, channels, new_height, new_width].map(Size::clone);
+    let apart = call.view(&done, apart.to_vec())?;
     call.permute(&apart, &[0, 2, 1, 3, 4])
 }
 
@@ -192,19 +165,14 @@ fn volume(
 fn transposed_volume(
     call: &mut Call<'_>,
     x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    shape: &Shape,
+    shape: &Convolution,
     sizes: Vec<Size>,
 ) -> Maybe {
-    let mut spread = x.clone();
+    let (mut spread, weight) = (x.clone(), &shape.weight);
     let mut pads = Vec::with_capacity(6);
     for at in 0..3 {
-        let (Some(length), Some(kernel)) =
-            (x.extent(at + 2)?.fixed(), weight.extent(at + 2)?.fixed())
-        else {
-            refuse!("the sizes of a convolution of volumes are not known");
-        };
+        let length = x.known(at + 2, "a size of a convolution of volumes")?;
+        let kernel = weight.known(at + 2, "a size of a convolution of volumes")?;
         let stride = *shape.stride.at(at)?;
         if stride > 1 {
             // Zeros behind each place; those behind the last one go.
@@ -213,9 +181,8 @@ fn transposed_volume(
             let mut wide = vec![0; 2 * behind];
             wide.extend([0, stride - 1]);
             let padded = call.pad(&apart, &wide, Argument::Int(0))?;
-            let mut joined = spread.sizes.clone();
-            *joined.at_mut(at + 2)? = Size::Fixed((checked(length) * stride).get()?);
-            let joined = call.view(&padded, joined)?;
+            let joined = Size::Fixed((checked(length) * stride).get()?);
+            let joined = call.view(&padded, spread.with_size(at + 2, joined)?)?;
             let reach = ((checked(length) - 1) * stride + 1).get()?;
             spread = call.slice(&joined, at + 2, 0, reach, 1)?;
         }
@@ -226,48 +193,34 @@ fn transposed_volume(
     let turned = call.flip(weight, &[2, 3, 4])?;
     // Input channels by groups, output channels of each: to output channels, input channels of each.
     let groups = Size::Fixed(shape.groups);
-    let (inner, outer) = (weight.extent(0)?, weight.extent(1)?);
-    let Some(inner) = inner.fixed().map(|inner| Size::Fixed(inner / shape.groups.max(1))) else {
-        refuse!("the number of channels is not known");
-    };
+    let outer = weight.extent(1)?;
+    let inner = weight.known(0, "the number of channels")?;
+    let inner = Size::Fixed(inner / shape.groups.max(1));
     let rest = weight.extent(2..)?;
     let apart =
         call.view(&turned, [&[groups.clone(), inner.clone(), outer.clone()], rest].concat())?;
     let swapped = call.transpose(&apart, 1, 2)?;
     let joined = [&[size::multiply(&groups, outer), inner], rest].concat();
     let weight = call.view(&swapped, joined)?;
-    let plain = Shape {
-        stride: vec![1; 3],
-        padding: vec![0; 3],
-        dilation: shape.dilation.clone(),
-        output_padding: vec![0; 3],
-        groups: shape.groups,
-        transposed: false,
-    };
-    volume(call, &padded, &weight, bias, &plain, sizes)
+    let dilation = shape.dilation.clone();
+    let plain = Convolution::plain(&weight, shape.bias.as_ref());
+    let plain = Convolution { dilation, groups: shape.groups, ..plain };
+    volume(call, &padded, &plain, sizes)
 }
 
 /// Time, batch, channels.
-fn tbc(call: &mut Call<'_>) -> Result<Vec<crate::decompose::call::Made>, Refusal> {
+fn tbc(call: &mut Call<'_>) -> Results {
     let (x, weight) = (call.tensor("self")?, call.tensor("weight")?);
     let bias = call.tensor("bias")?;
-    let pad = call.int("pad")?;
     let x = call.permute(&x, &[1, 2, 0])?;
     let weight = call.permute(&weight, &[2, 1, 0])?;
-    let noted = call.result(0)?.sizes.clone();
-    let sizes = vec![
-        size::at(&noted, 1)?.clone(),
-        size::at(&noted, 2)?.clone(),
-        size::at(&noted, 0)?.clone(),
-    ];
-    let shape = Shape {
-        stride: vec![1],
-        padding: vec![pad],
-        dilation: vec![1],
-        output_padding: vec![0],
-        groups: 1,
-        transposed: false,
+    let sizes = call.result_sizes()?;
+    let [time, batch, channels] = &sizes[..] else {
+        refuse!("the result has rank {}; accepted is 3", sizes.len());
     };
-    let done = plane(call, &x, &weight, Some(&bias), &shape, sizes)?;
+    let sizes = vec![batch.clone(), channels.clone(), time.clone()];
+    let plain = Convolution::plain(&weight, Some(&bias));
+    let shape = Convolution { padding: vec![call.int("pad")?], ..plain };
+    let done = plane(call, &x, &shape, sizes)?;
     one(call.permute(&done, &[2, 0, 1])?)
 }

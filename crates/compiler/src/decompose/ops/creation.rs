@@ -2,112 +2,71 @@
 
 use std::f64::consts::PI;
 
-use coremill_pt2::{Argument, ScalarType, Size};
-
 use super::special::bessel_0;
-use crate::bounds::{At, back};
-use crate::decompose::call::{Call, Made, Results, Tensor, one};
-use crate::decompose::dtype::is_float;
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by};
-use crate::decompose::size;
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
         filled,
         &[
-            "aten.full.default",
-            "aten.full_like.default",
-            "aten.new_full.default",
-            "aten.zeros.default",
-            "aten.zeros_like.default",
-            "aten.new_zeros.default",
-            "aten.ones.default",
-            "aten.ones_like.default",
-            "aten.new_ones.default",
-            "aten.fill.Scalar",
-            "aten.scalar_tensor.default",
-            "aten.zero.default",
+            "aten.{full,zeros,ones}{,_like}",
+            "aten.new_{full,zeros,ones}",
+            "aten.{fill.Scalar,scalar_tensor,zero}",
         ],
     ),
     by(filled_by_tensor, &["aten.fill.Tensor"]),
-    by(counted, &["aten.arange.default", "aten.arange.start", "aten.arange.start_step"]),
+    by(counted, &["aten.arange"]),
     by(linspace, &["aten.linspace.default", "aten.logspace.default"]),
-    by(eye, &["aten.eye.default", "aten.eye.m"]),
-    by(triangle, &["aten.triu.default", "aten.tril.default"]),
-    by(triangle_places, &["aten.tril_indices.default", "aten.triu_indices.default"]),
+    by(eye, &["aten.eye"]),
+    by(triangle, &["aten.triu", "aten.tril"]),
+    by(triangle_places, &["aten.tril_indices", "aten.triu_indices"]),
+    by(|call| window(call, "0.5 - 0.5 * cos(turns)"), &["aten.hann_window"]),
+    by(|call| window(call, "0.54 - 0.46 * cos(turns)"), &["aten.hamming_window"]),
     by(
-        window,
-        &[
-            "aten.hann_window.default",
-            "aten.hann_window.periodic",
-            "aten.hamming_window.default",
-            "aten.hamming_window.periodic",
-            "aten.blackman_window.default",
-            "aten.blackman_window.periodic",
-        ],
+        |call| window(call, "0.42 - 0.5 * cos(turns) + 0.08 * cos(2.0 * turns)"),
+        &["aten.blackman_window"],
     ),
-    by(bartlett_window, &["aten.bartlett_window.default", "aten.bartlett_window.periodic"]),
-    by(
-        kaiser_window,
-        &["aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta"],
-    ),
-    by(one_hot, &["aten.one_hot.default"]),
-    by(meshgrid, &["aten.meshgrid.default", "aten.meshgrid.indexing"]),
-    by(cartesian, &["aten.cartesian_prod.default"]),
-    by(vander, &["aten.vander.default", "aten.linalg_vander.default"]),
-    by(diag, &["aten.diag.default"]),
-    by(diag_embed, &["aten.diag_embed.default"]),
-    by(block_diag, &["aten.block_diag.default"]),
+    by(bartlett_window, &["aten.bartlett_window"]),
+    by(kaiser_window, &["aten.kaiser_window"]),
+    by(one_hot, &["aten.one_hot"]),
+    by(meshgrid, &["aten.meshgrid"]),
+    by(cartesian, &["aten.cartesian_prod"]),
+    by(vander, &["aten.vander", "aten.linalg_vander"]),
+    by(diag, &["aten.diag"]),
+    by(diag_embed, &["aten.diag_embed"]),
+    by(block_diag, &["aten.block_diag"]),
 ];
 
 fn filled(call: &mut Call<'_>) -> Results {
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let name = call.node.target.to_string();
-    let value = if call.has("fill_value") {
-        call.number("fill_value")?
-    } else if call.has("value") {
-        call.number("value")?
-    } else if call.has("s") {
-        call.number("s")?
-    } else {
-        Argument::Int(i64::from(name.contains("ones")))
+    let (dtype, sizes) = call.result_type()?;
+    let value = match ["fill_value", "value", "s"].into_iter().find(|name| call.has(name)) {
+        Some(name) => call.number(name)?,
+        None => Argument::Int(i64::from(call.name().contains("ones"))),
     };
     if let Some(Argument::List(items)) = call.node.argument("size")
         && sizes.iter().any(|size| size.fixed().is_none())
     {
         // As the model computes them.
-        let given = [
-            ("size", Argument::List(items.clone())),
-            ("fill_value", value),
-            ("dtype", Argument::ScalarType(dtype)),
-        ];
-        return one(call.emit("aten.full.default", &given, dtype, sizes)?);
+        let given = given!(size = Argument::List(items.clone()), fill_value = value, dtype = dtype);
+        return one(call.noted("aten.full.default", given)?);
     }
     one(call.full(sizes, value, dtype)?)
 }
 
 fn filled_by_tensor(call: &mut Call<'_>) -> Results {
-    let (x, value) = (call.tensor("self")?, call.tensor("value")?);
-    let value = call.cast(&value, x.dtype)?;
-    one(call.expand(&value, x.sizes)?)
+    let (value, sizes) = (call.typed("value")?, call.result_sizes()?);
+    one(call.expand(&value, sizes)?)
 }
 
 fn counted(call: &mut Call<'_>) -> Results {
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let number = |call: &Call<'_>, name: &str, default: i64| match call.has(name) {
+    let dtype = call.result(0)?.dtype;
+    let number = |name: &str, default: i64| match call.has(name) {
         true => call.number(name),
         false => Ok(Argument::Int(default)),
     };
-    let (start, step) = (number(call, "start", 0)?, number(call, "step", 1)?);
-    let end = call.number("end")?;
-    let given =
-        [("start", start), ("end", end), ("step", step), ("dtype", Argument::ScalarType(dtype))];
-    one(call.emit("aten.arange.start_step", &given, dtype, sizes)?)
+    let (start, step, end) = (number("start", 0)?, number("step", 1)?, call.number("end")?);
+    let given = given!(start = start, end = end, step = step, dtype = dtype);
+    one(call.noted("aten.arange.start_step", given)?)
 }
 
 fn linspace(call: &mut Call<'_>) -> Results {
@@ -120,7 +79,7 @@ fn linspace(call: &mut Call<'_>) -> Results {
         ScalarType::Float32
     };
     let count = call.count(&Size::Fixed(steps), wide)?;
-    let step = (end - start) / (steps - 1).max(1) as f64;
+    let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
     // From both ends, as torch does, so that the last one is exact.
     let formula = "risen = count * step + start; fallen = (steps - 1 - count) * -step + end; \
                    values = where(steps > 1, where(count < half, risen, fallen), risen); \
@@ -146,34 +105,30 @@ fn rows_and_columns(
 }
 
 fn eye(call: &mut Call<'_>) -> Results {
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let [rows, columns] = size::at(&sizes, ..)? else {
+    let (dtype, sizes) = call.result_type()?;
+    let [rows, columns] = &sizes[..] else {
         refuse!("a matrix has rank {}; it must be 2", sizes.len());
     };
     let found = rows_and_columns(call, rows, columns, 0, "eq")?;
     one(call.cast(&found, dtype)?)
 }
 
+/// Zero as a number of a type.
+fn zero(dtype: ScalarType) -> Argument {
+    if dtype == ScalarType::Bool { Argument::Bool(false) } else { Argument::Int(0) }
+}
+
 fn triangle(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let name = call.node.target.to_string();
-    if name.contains("tril") && x.rank() == 2 {
-        return call.renamed(&name);
+    let is_lower = call.name() == "tril";
+    if is_lower && x.rank() == 2 {
+        return call.renamed("aten.tril.default");
     }
     let offset = call.int("diagonal")?;
-    let rank = x.rank();
-    if rank < 2 {
-        refuse!("a triangle is part of a matrix");
-    }
-    let (rows, columns) = (x.extent(back(rank, 2)?)?.clone(), x.extent(back(rank, 1)?)?.clone());
-    let test = if name.contains("tril") { "ge" } else { "le" };
-    let inside = rows_and_columns(call, &rows, &columns, offset, test)?;
-    let zero = match x.dtype {
-        ScalarType::Bool => Argument::Bool(false),
-        _ => Argument::Int(0),
-    };
-    let zero = call.full(Vec::new(), zero, x.dtype)?;
+    let [.., rows, columns] = &x.sizes[..] else { refuse!("a triangle is part of a matrix") };
+    let test = if is_lower { "ge" } else { "le" };
+    let inside = rows_and_columns(call, rows, columns, offset, test)?;
+    let zero = call.scalar(zero(x.dtype), x.dtype)?;
     one(call.choose(&inside, &x, &zero)?)
 }
 
@@ -182,9 +137,8 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
     const MOST: usize = 1 << 12;
     let (rows, columns) = (call.int("row")?, call.int("col")?);
     let offset = call.int("offset")?;
-    let lower = call.node.target.is("aten", "tril_indices", "default");
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
+    let lower = call.name() == "tril_indices";
+    let (dtype, sizes) = call.result_type()?;
     let count = sizes.get(1).and_then(Size::fixed);
     let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
         refuse!("the number of places is not known");
@@ -220,71 +174,47 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
     one(call.stack(&both, 0)?)
 }
 
-/// Where each element of a window is, from -1 to 1; none if there are not two.
-fn window_places(call: &mut Call<'_>) -> Result<Option<Tensor>, Refusal> {
-    let noted = call.result(0)?;
-    let [size] = &noted.sizes[..] else {
-        refuse!("the window has rank {}; accepted is 1", noted.sizes.len());
-    };
-    let (dtype, size) = (noted.dtype, size.clone());
+/// Where each element of a window is, as a share of its length times `scale`; none if there are not two elements.
+fn window_places(call: &mut Call<'_>, scale: f64) -> Result<Option<Tensor>> {
+    let (dtype, sizes) = call.result_type()?;
+    let [size] = &sizes[..] else { refuse!("the window has rank {}; accepted is 1", sizes.len()) };
     let length = call.int("window_length")?;
     if length <= 1 {
         return Ok(None);
     }
     let periodic = !matches!(call.node.argument("periodic"), Some(Argument::Bool(false)));
     let around = if periodic { length } else { length - 1 };
-    let count = call.count(&size, dtype)?;
-    let scaled = call.times(&count, 2.0 / around as f64)?;
-    call.add_number(&scaled, -1.0).map(Some)
+    let count = call.count(size, dtype)?;
+    call.times(&count, scale / around as f64).map(Some)
 }
 
 /// A window of one element, or of none.
 fn single(call: &mut Call<'_>) -> Results {
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
+    let (dtype, sizes) = call.result_type()?;
     one(call.full(sizes, Argument::Int(1), dtype)?)
 }
 
+/// A window by the formula of the angle.
+fn window(call: &mut Call<'_>, formula: &str) -> Results {
+    let Some(turns) = window_places(call, 2.0 * PI)? else { return single(call) };
+    one(calc!(call, formula, turns)?)
+}
+
 fn bartlett_window(call: &mut Call<'_>) -> Results {
-    let Some(places) = window_places(call)? else { return single(call) };
-    one(calc!(call, "1.0 - abs(places)", places)?)
+    let Some(places) = window_places(call, 2.0)? else { return single(call) };
+    one(calc!(call, "1.0 - abs(places + -1.0)", places)?)
 }
 
 fn kaiser_window(call: &mut Call<'_>) -> Results {
     let beta = call.float_or("beta", 12.0)?;
-    let Some(places) = window_places(call)? else { return single(call) };
+    let Some(places) = window_places(call, 2.0)? else { return single(call) };
     // Rounding could leave less than nothing.
-    let formula = "sqrt(max(1.0 - square(places), 0)) * beta";
+    let formula = "sqrt(max(1.0 - square(places + -1.0), 0)) * beta";
     let above = calc!(call, formula, places, beta)?;
     let above = bessel_0(call, &above)?;
-    let most = call.full(Vec::new(), Argument::Float(beta), places.dtype)?;
+    let most = call.scalar(Argument::Float(beta), places.dtype)?;
     let below = bessel_0(call, &most)?;
     one(call.divide(&above, &below)?)
-}
-
-fn window(call: &mut Call<'_>) -> Results {
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let length = call.int("window_length")?;
-    let periodic = !matches!(call.node.argument("periodic"), Some(Argument::Bool(false)));
-    let name = call.node.target.to_string();
-    let formula = if name.contains("hamming") {
-        "0.54 - 0.46 * cos(turns)"
-    } else if name.contains("blackman") {
-        "0.42 - 0.5 * cos(turns) + 0.08 * cos(2.0 * turns)"
-    } else {
-        "0.5 - 0.5 * cos(turns)"
-    };
-    if length <= 1 {
-        return single(call);
-    }
-    let around = if periodic { length } else { length - 1 };
-    let [size] = size::at(&sizes, ..)? else {
-        refuse!("the window has rank {}; accepted is 1", sizes.len());
-    };
-    let count = call.count(size, dtype)?;
-    let turns = call.times(&count, 2.0 * PI / around as f64)?;
-    one(calc!(call, formula, turns)?)
 }
 
 fn one_hot(call: &mut Call<'_>) -> Results {
@@ -295,26 +225,18 @@ fn one_hot(call: &mut Call<'_>) -> Results {
     };
     let apart = call.unsqueeze(&x, x.rank())?;
     let count = call.count(&classes, ScalarType::Int64)?;
-    let same = call.compare("eq", &apart, &count)?;
-    one(call.cast(&same, ScalarType::Int64)?)
+    one(calc!(call, "number(apart == count)", apart, count)?)
 }
 
 /// Each along a dimension of its own.
-fn grid(
-    call: &mut Call<'_>,
-    all: &[Tensor],
-    order: &[usize],
-) -> Result<Vec<Tensor>, crate::error::Refusal> {
-    let length = |tensor: &Tensor| size::product(&tensor.sizes);
+fn grid(call: &mut Call<'_>, all: &[Tensor], order: &[usize]) -> Result<Vec<Tensor>> {
     let mut sizes = vec![Size::Fixed(1); all.len()];
     for (tensor, at) in all.iter().zip(order) {
-        *sizes.at_mut(*at)? = length(tensor);
+        *sizes.at_mut(*at)? = size::product(&tensor.sizes);
     }
     let mut grids = Vec::with_capacity(all.len());
     for (tensor, at) in all.iter().zip(order) {
-        let mut shape = vec![Size::Fixed(1); all.len()];
-        *shape.at_mut(*at)? = length(tensor);
-        let apart = call.view(tensor, shape)?;
+        let apart = call.along(tensor, *at, all.len())?;
         grids.push(call.expand(&apart, sizes.clone())?);
     }
     Ok(grids)
@@ -336,27 +258,20 @@ fn cartesian(call: &mut Call<'_>) -> Results {
     }
     let order: Vec<usize> = (0..all.len()).collect();
     let grids = grid(call, &all, &order)?;
-    let mut columns = Vec::with_capacity(grids.len());
-    for grid in &grids {
-        columns.push(call.view(grid, vec![size::product(&grid.sizes)])?);
-    }
+    let columns = grids.iter().map(|grid| call.flat(grid)).collect::<Result<Vec<_>, _>>()?;
     one(call.stack(&columns, 1)?)
 }
 
 fn vander(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("x")?;
-    let noted = call.result(0)?;
-    let (dtype, columns) = (noted.dtype, noted.sizes.last().cloned().unwrap_or(Size::Fixed(1)));
-    let increasing =
-        call.bool("increasing")? || call.node.target.is("aten", "linalg_vander", "default");
-    let x = call.cast(&x, dtype)?;
+    let x = call.typed("x")?;
+    let (dtype, sizes) = call.result_type()?;
+    let columns = sizes.last().cloned().unwrap_or(Size::Fixed(1));
     let apart = call.unsqueeze(&x, x.rank())?;
-    let exponents = call.count(&columns, dtype)?;
-    let exponents = if increasing { exponents } else { call.flip(&exponents, &[0])? };
-    let given = [("self", apart.argument()), ("exponent", exponents.argument())];
-    let mut sizes = x.sizes.clone();
-    sizes.push(columns);
-    one(call.emit("aten.pow.Tensor_Tensor", &given, dtype, sizes)?)
+    let mut exponents = call.count(&columns, dtype)?;
+    if call.name() != "linalg_vander" && !call.bool("increasing")? {
+        exponents = call.flip(&exponents, &[0])?;
+    }
+    one(calc!(call, "apart ^ exponents", apart, exponents)?)
 }
 
 /// A diagonal out of a matrix, or a matrix out of a diagonal.
@@ -364,81 +279,75 @@ fn diag(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let offset = call.int("diagonal")?;
     if x.rank() == 1 {
-        return one(embedded(call, &x, offset)?);
+        return one(matrices(call, &x, offset)?);
     }
-    let sizes = call.result(0)?.sizes.clone();
-    let given = [("self", x.argument()), ("offset", Argument::Int(offset))];
-    one(call.emit("aten.diagonal_copy.default", &given, x.dtype, sizes)?)
+    one(call.noted("aten.diagonal_copy.default", given!(self = x, offset = offset))?)
 }
 
-/// The last dimension as the diagonal of matrices.
-fn embedded(call: &mut Call<'_>, x: &Tensor, offset: i64) -> Maybe {
-    let Some(length) = x.sizes.last().and_then(Size::fixed) else {
-        refuse!("the length of the diagonal is unknown at compile time");
+/// Matrices with the last dimension as their diagonal.
+fn matrices(call: &mut Call<'_>, x: &Tensor, offset: i64) -> Maybe {
+    let length = x.known(back(x.rank(), 1)?, "the length of the diagonal")?;
+    let side = Size::Fixed(length.saturating_add(offset.saturating_abs()));
+    embedded(call, x, &[side.clone(), side], offset, None)
+}
+
+/// The last dimension as the diagonal of matrices of these sides; elsewhere is what others have there, or zero.
+pub(super) fn embedded(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    sides: &[Size; 2],
+    offset: i64,
+    others: Option<&Tensor>,
+) -> Maybe {
+    let [rows, columns] = sides;
+    let length = x.known(back(x.rank(), 1)?, "the length of the diagonal")?;
+    let height = size::known(rows, "the height of the matrices")?;
+    // Row `r` of the matrices has element `r - before` of the diagonal.
+    let before = offset.saturating_neg().max(0);
+    let after = height.saturating_sub(before).saturating_sub(length).max(0);
+    let padded = call.pad(x, &[before, after], zero(x.dtype))?;
+    let padded = call.unsqueeze(&padded, x.rank())?;
+    let on = rows_and_columns(call, rows, columns, offset, "eq")?;
+    let others = match others {
+        Some(others) => others.clone(),
+        None => call.scalar(zero(x.dtype), x.dtype)?,
     };
-    let side = Size::Fixed(length.saturating_add(offset.abs()));
-    // On a positive offset columns run ahead of rows.
-    let (before, after) = if offset >= 0 { (0, offset) } else { (-offset, 0) };
-    let zero = match x.dtype {
-        ScalarType::Bool => Argument::Bool(false),
-        _ => Argument::Int(0),
-    };
-    let padded = call.pad(x, &[before, after], zero.clone())?;
-    let rows = call.unsqueeze(&padded, x.rank())?;
-    let on = rows_and_columns(call, &side, &side, offset, "eq")?;
-    let zero = call.full(Vec::new(), zero, x.dtype)?;
-    call.choose(&on, &rows, &zero)
+    call.choose(&on, &padded, &others)
 }
 
 fn diag_embed(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let rank = x.rank() + 1;
-    let first = crate::decompose::call::position(call.int("dim1")?, rank)?;
-    let second = crate::decompose::call::position(call.int("dim2")?, rank)?;
-    let mut offset = call.int("offset")?;
-    // Rows and columns change places with the dimensions.
-    let (first, second) = if first > second {
-        offset = -offset;
-        (second, first)
-    } else {
-        (first, second)
-    };
-    let matrices = embedded(call, &x, offset)?;
-    let mut rest = 0..back(rank, 2)?;
-    let mut order = Vec::with_capacity(rank);
-    for at in 0..rank {
-        order.push(if at == first {
-            back(rank, 2)?
-        } else if at == second {
-            back(rank, 1)?
-        } else {
-            rest.next().unwrap_or(0)
-        });
+    let (first, second) = (call.dimension("dim1", rank)?, call.dimension("dim2", rank)?);
+    if first == second {
+        refuse!("rows and columns are both along dimension {first}");
     }
+    let offset = call.int("offset")?;
+    // Rows and columns change places with the dimensions.
+    let offset = if first > second { offset.saturating_neg() } else { offset };
+    let (first, second) = (first.min(second), first.max(second));
+    let matrices = matrices(call, &x, offset)?;
+    let mut order: Vec<usize> = (0..back(rank, 2)?).collect();
+    order.insert(first, back(rank, 2)?);
+    order.insert(second, back(rank, 1)?);
     one(call.permute(&matrices, &order)?)
 }
 
 fn block_diag(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
-    let dtype = call.result(0)?.dtype;
-    let Some(total) = call.result(0)?.sizes.get(1).and_then(Size::fixed) else {
-        refuse!("the sizes of the blocks are unknown at compile time");
-    };
+    let (dtype, sizes) = call.result_type()?;
+    let total = size::known(size::at(&sizes, 1)?, "the width of the matrix")?;
     let mut done = 0;
     let mut rows = Vec::with_capacity(all.len());
     for block in &all {
-        let sizes = match block.sizes.as_slice() {
-            [] => vec![Size::Fixed(1), Size::Fixed(1)],
-            [columns] => vec![Size::Fixed(1), columns.clone()],
-            sizes => sizes.to_vec(),
-        };
+        let mut sizes = block.sizes.clone();
+        while sizes.len() < 2 {
+            sizes.insert(0, Size::Fixed(1));
+        }
         let block = call.view(block, sizes)?;
         let block = call.cast(&block, dtype)?;
-        let Some(columns) = block.extent(1)?.fixed() else {
-            refuse!("the sizes of the blocks are unknown at compile time");
-        };
-        let after = total - done - columns;
-        rows.push(call.pad(&block, &[done, after], Argument::Int(0))?);
+        let columns = block.known(1, "the width of a block")?;
+        rows.push(call.pad(&block, &[done, total - done - columns], Argument::Int(0))?);
         done += columns;
     }
     one(call.concatenate(&rows, 0)?)

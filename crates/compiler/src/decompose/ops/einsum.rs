@@ -3,13 +3,7 @@
 //! Two tensors at a time: dimensions that both have and the result has too are a batch, those that both have and nothing
 //! else has are summed over. Put in order, that is a product of matrices, or an elementwise one if nothing is summed over.
 
-use coremill_pt2::{Argument, Size};
-
-use crate::bounds::take;
-use crate::decompose::call::{Call, Results, Tensor, one, position};
-use crate::decompose::size;
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 /// A letter of the equation; those of an ellipsis count from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +39,7 @@ impl Labelled {
     }
 
     /// The sum over dimensions.
-    fn without(self, call: &mut Call<'_>, gone: &[Label]) -> Result<Labelled, Refusal> {
+    fn without(self, call: &mut Call<'_>, gone: &[Label]) -> Result<Labelled> {
         let labels = self.labels.iter().enumerate();
         let places: Vec<_> =
             labels.filter(|(_, label)| gone.contains(label)).map(|(at, _)| at).collect();
@@ -57,8 +51,7 @@ impl Labelled {
         let tensor = if gone.iter().all(|label| self.size(label) == Size::Fixed(1)) {
             call.view(&self.tensor, self.sizes(&labels))?
         } else {
-            let sum = call.sum(&self.tensor, &places, false)?;
-            call.cast(&sum, self.tensor.dtype)?
+            call.sum_as(&self.tensor, &places, false, self.tensor.dtype)?
         };
         Ok(Labelled { tensor, labels })
     }
@@ -73,7 +66,7 @@ impl Labelled {
     }
 
     /// A letter twice in one term means the diagonal.
-    fn without_repeats(mut self, call: &mut Call<'_>) -> Result<Labelled, Refusal> {
+    fn without_repeats(mut self, call: &mut Call<'_>) -> Result<Labelled> {
         if self.labels.len() != self.tensor.rank() {
             refuse!("a term has not as many letters as its tensor dimensions");
         }
@@ -82,13 +75,9 @@ impl Labelled {
             let length = take(&mut sizes, second)?;
             take(&mut sizes, first)?;
             sizes.push(length);
-            let given = [
-                ("self", self.tensor.argument()),
-                ("dim1", Argument::Int(first as i64)),
-                ("dim2", Argument::Int(second as i64)),
-            ];
+            let given = given!(self = self.tensor, dim1 = first, dim2 = second);
             let dtype = self.tensor.dtype;
-            self.tensor = call.emit("aten.diagonal_copy.default", &given, dtype, sizes)?;
+            self.tensor = call.emit("aten.diagonal_copy.default", given, dtype, sizes)?;
             let label = take(&mut self.labels, second)?;
             take(&mut self.labels, first)?;
             self.labels.push(label);
@@ -145,16 +134,45 @@ pub(crate) fn trilinear(call: &mut Call<'_>) -> Results {
         let labels = (0..rank).filter(|at| !put_in.contains(at)).map(Label::Ellipsis).collect();
         operands.push(Labelled { tensor, labels });
     }
-    let summed = call.ints("sumdim")?.into_iter().map(|at| position(at, whole));
-    let summed = summed.collect::<Result<Vec<_>, _>>()?;
+    let summed = call.positions("sumdim", whole)?;
     let wanted: Vec<_> =
         (0..whole).filter(|at| !summed.contains(at)).map(Label::Ellipsis).collect();
     one(contracted(call, operands, &wanted)?)
 }
 
+/// Sums over pairs of dimensions of two tensors.
+pub(crate) fn tensordot(call: &mut Call<'_>) -> Results {
+    let (x, y) = (call.tensor("self")?, call.tensor("other")?);
+    let left = call.positions("dims_self", x.rank())?;
+    let right = call.positions("dims_other", y.rank())?;
+    one(summed(call, x, y, &left, &right)?)
+}
+
+/// The sum over the last dimensions, or a product with a number.
+pub(crate) fn inner(call: &mut Call<'_>) -> Results {
+    let (x, y) = (call.tensor("self")?, call.tensor("other")?);
+    let (left, right) = (x.rank().checked_sub(1), y.rank().checked_sub(1));
+    let (left, right) = left.zip(right).unzip();
+    one(summed(call, x, y, left.as_slice(), right.as_slice())?)
+}
+
+/// The products of all elements, summed over these dimensions of both.
+fn summed(call: &mut Call<'_>, x: Tensor, y: Tensor, left: &[usize], right: &[usize]) -> Maybe {
+    let mut of_y: Vec<_> = (0..y.rank()).map(|at| Label::Ellipsis(x.rank() + at)).collect();
+    for (from, to) in left.iter().zip(right) {
+        *of_y.at_mut(*to)? = Label::Ellipsis(*from);
+    }
+    let of_x: Vec<_> = (0..x.rank()).map(Label::Ellipsis).collect();
+    let wanted = of_x.iter().filter(|label| !of_y.contains(label));
+    let wanted: Vec<_> =
+        wanted.chain(of_y.iter().filter(|label| !of_x.contains(label))).copied().collect();
+    let both = vec![Labelled { tensor: x, labels: of_x }, Labelled { tensor: y, labels: of_y }];
+    contracted(call, both, &wanted)
+}
+
 /// The labels of a term; an ellipsis has as many as the rank leaves.
-fn labels(term: &str, rank: Option<usize>) -> Result<Vec<Label>, Refusal> {
-    let letters = |text: &str| -> Result<Vec<Label>, Refusal> {
+fn labels(term: &str, rank: Option<usize>) -> Result<Vec<Label>> {
+    let letters = |text: &str| -> Result<Vec<Label>> {
         if let Some(odd) = text.chars().find(|c| !c.is_ascii_alphabetic()) {
             refuse!("`{odd}` is not a letter of an equation");
         }
@@ -170,7 +188,7 @@ fn labels(term: &str, rank: Option<usize>) -> Result<Vec<Label>, Refusal> {
     Ok(before.into_iter().chain(ellipsis).chain(after).collect())
 }
 
-fn output_labels(text: &str, ellipsis: usize) -> Result<Vec<Label>, Refusal> {
+fn output_labels(text: &str, ellipsis: usize) -> Result<Vec<Label>> {
     let named = text.replace("...", "").chars().count();
     labels(text, Some(named + ellipsis))
 }
@@ -187,11 +205,8 @@ fn implicit(terms: &[Labelled], ellipsis: usize) -> Vec<Label> {
 
 /// The sum of the products of tensors, with these dimensions.
 fn contracted(call: &mut Call<'_>, operands: Vec<Labelled>, wanted: &[Label]) -> Maybe {
-    let mut rest = Vec::with_capacity(operands.len());
-    for operand in operands {
-        rest.push(operand.without_repeats(call)?);
-    }
-    let mut rest = rest.into_iter();
+    let rest = operands.into_iter().map(|operand| operand.without_repeats(call));
+    let mut rest = rest.collect::<Result<Vec<_>, _>>()?.into_iter();
     let Some(mut sum) = rest.next() else { refuse!("there is nothing to sum") };
     while let Some(next) = rest.next() {
         let later = rest.as_slice();
@@ -209,7 +224,7 @@ fn pair(
     right: Labelled,
     needed: &dyn Fn(&Label) -> bool,
     wanted: &[Label],
-) -> Result<Labelled, Refusal> {
+) -> Result<Labelled> {
     // A dimension of one element beside one of more has nothing to say.
     let alone = |one: &Labelled, other: &Labelled| -> Vec<Label> {
         let is_alone = |label: &Label| match other.has(label) {
@@ -272,7 +287,7 @@ fn elementwise(
     right: &Labelled,
     mut labels: Vec<Label>,
     depth: &[Label],
-) -> Result<Labelled, Refusal> {
+) -> Result<Labelled> {
     labels.extend(depth);
     let factor = |call: &mut Call<'_>, tensor: &Labelled| {
         let own: Vec<_> = labels.iter().copied().filter(|label| tensor.has(label)).collect();

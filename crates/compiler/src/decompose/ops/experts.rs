@@ -1,15 +1,10 @@
 //! Products of rows with the matrices of the groups that they belong to, as mixtures of experts have them.
 
-use coremill_pt2::{Argument, ScalarType};
-
-use crate::decompose::call::{Call, Results, Tensor, one};
-use crate::decompose::row::{Row, by};
-use crate::decompose::size;
-use crate::error::refuse;
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(of_transformers, &["transformers.grouped_mm_fallback.default"]),
-    by(of_torch, &["aten._grouped_mm.default"]),
+    by(of_transformers, &["transformers.grouped_mm_fallback"]),
+    by(of_torch, &["aten._grouped_mm"]),
 ];
 
 /// The operator of a library, whose schema is not at hand: rows, matrices and ends in this order.
@@ -64,6 +59,5 @@ fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> R
     let depth = size::multiply(weight.extent(0)?, weight.extent(1)?);
     let long = call.view(&placed, vec![x.extent(0)?.clone(), depth.clone()])?;
     let tall = call.view(weight, vec![depth, weight.extent(2)?.clone()])?;
-    let done = call.mm(&long, &tall)?;
-    one(done)
+    one(call.mm(&long, &tall)?)
 }

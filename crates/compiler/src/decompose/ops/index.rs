@@ -1,52 +1,30 @@
 //! Elements at places that other tensors tell, and writing to them.
 
-use coremill_pt2::{Argument, ScalarType, Size};
-
-use crate::bounds::{At, back};
-use crate::decompose::call::{Call, Results, Tensor, first, one};
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by};
-use crate::decompose::size;
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use super::creation::embedded;
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(embedding, &["aten.embedding.default"]),
+    by(embedding, &["aten.embedding"]),
     by(index, &["aten.index.Tensor", "aten._unsafe_index.Tensor"]),
-    by(index_put, &["aten.index_put.default", "aten._unsafe_index_put.default"]),
-    by(index_write, &["aten.index_copy.default", "aten.index_add.default"]),
-    by(index_fill, &["aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"]),
-    by(gathered, &["aten.gather.default", "aten.index_select.default"]),
-    by(take, &["aten.take.default"]),
-    by(take_along, &["aten.take_along_dim.default"]),
-    by(put, &["aten.put.default"]),
-    by(scattered, &["aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default"]),
+    by(index_put, &["aten.index_put", "aten._unsafe_index_put"]),
+    by(index_write, &["aten.index_copy", "aten.index_add"]),
+    by(index_fill, &["aten.index_fill"]),
+    formula("gather(self, dim, long(index))", &["aten.gather"]),
+    formula("index_select(self, dim, flat(long(index)))", &["aten.index_select"]),
+    by(take, &["aten.take"]),
+    by(take_along, &["aten.take_along_dim"]),
+    by(put, &["aten.put"]),
+    by(scattered, &["aten.scatter.src", "aten.scatter.value", "aten.scatter_add"]),
     by(
         scatter_reduce,
         &["aten.scatter_reduce.two", "aten.scatter.reduce", "aten.scatter.value_reduce"],
     ),
-    by(
-        chosen,
-        &[
-            "aten.where.self",
-            "aten.where.ScalarOther",
-            "aten.where.ScalarSelf",
-            "aten.where.Scalar",
-        ],
-    ),
-    by(masked_fill, &["aten.masked_fill.Scalar", "aten.masked_fill.Tensor"]),
-    by(masked_scatter, &["aten.masked_scatter.default"]),
-    by(diagonal_scatter, &["aten.diagonal_scatter.default"]),
+    by(chosen, &["aten.where.{self,ScalarOther,ScalarSelf,Scalar}"]),
+    by(masked_fill, &["aten.masked_fill"]),
+    by(masked_scatter, &["aten.masked_scatter"]),
+    by(diagonal_scatter, &["aten.diagonal_scatter"]),
     by(copy, &["aten.copy.default"]),
-    by(
-        embedding_bag,
-        &[
-            "aten.embedding_bag.default",
-            "aten.embedding_bag.padding_idx",
-            "aten._embedding_bag.default",
-            "aten._embedding_bag_forward_only.default",
-        ],
-    ),
+    by(embedding_bag, &["aten.{,_}embedding_bag", "aten._embedding_bag_forward_only"]),
 ];
 
 /// Indices as kernels take them.
@@ -56,45 +34,35 @@ fn long(call: &mut Call<'_>, index: &Tensor) -> Maybe {
 
 fn embedding(call: &mut Call<'_>) -> Results {
     let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
-    let mut sizes = indices.sizes.clone();
-    let [_, width] = weight.extent(..)? else {
-        refuse!("`weight` has rank {}; accepted is 2", weight.rank());
-    };
-    sizes.push(width.clone());
-    let given = [("weight", weight.argument()), ("indices", indices.argument())];
-    one(call.emit("aten.embedding.default", &given, weight.dtype, sizes)?)
+    one(call.rows(&weight, &indices)?)
 }
 
 /// The indices of a call: bytes count as truth.
-fn indices(call: &mut Call<'_>) -> Result<(Vec<Option<Tensor>>, Argument), Refusal> {
+fn indices(call: &mut Call<'_>) -> Result<Vec<Option<Tensor>>> {
     let mut found = call.optional_tensors("indices")?;
     for index in found.iter_mut().flatten() {
-        *index = match index.dtype {
-            ScalarType::Bool | ScalarType::Int64 => index.clone(),
-            ScalarType::UInt8 => call.cast(index, ScalarType::Bool)?,
-            _ => call.cast(index, ScalarType::Int64)?,
+        let kind = match index.dtype {
+            ScalarType::Bool | ScalarType::UInt8 => ScalarType::Bool,
+            _ => ScalarType::Int64,
         };
+        *index = call.cast(index, kind)?;
     }
-    let argument = |index: &Option<Tensor>| index.as_ref().map_or(Argument::None, Tensor::argument);
-    let list = Argument::List(found.iter().map(argument).collect());
-    Ok((found, list))
+    Ok(found)
 }
 
 fn index(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let sizes = call.result(0)?.sizes.clone();
-    let (_, list) = indices(call)?;
-    let given = [("self", x.argument()), ("indices", list)];
-    one(call.emit("aten.index.Tensor", &given, x.dtype, sizes)?)
+    let indices = indices(call)?;
+    one(call.noted("aten.index.Tensor", given!(self = x, indices = indices))?)
 }
 
 fn index_put(call: &mut Call<'_>) -> Results {
     let (x, values) = (call.tensor("self")?, call.tensor("values")?);
     let values = call.cast(&values, x.dtype)?;
-    let (found, list) = indices(call)?;
+    let found = indices(call)?;
+    let accumulate = call.bool("accumulate")?;
     // One mask of the leading dimensions, and one number, choose.
-    if let ([Some(mask)], [], false) =
-        (found.as_slice(), values.sizes.as_slice(), call.bool("accumulate")?)
+    if let ([Some(mask)], [], false) = (found.as_slice(), values.sizes.as_slice(), accumulate)
         && mask.dtype == ScalarType::Bool
     {
         let mut sizes = mask.sizes.clone();
@@ -102,13 +70,18 @@ fn index_put(call: &mut Call<'_>) -> Results {
         let mask = call.view(mask, sizes)?;
         return one(call.choose(&mask, &values, &x)?);
     }
-    let given = [
-        ("self", x.argument()),
-        ("indices", list),
-        ("values", values.argument()),
-        ("accumulate", Argument::Bool(call.bool("accumulate")?)),
-    ];
-    one(call.emit("aten.index_put.default", &given, x.dtype, x.sizes.clone())?)
+    one(put_at(call, &x, found.given(), &values, accumulate)?)
+}
+
+fn put_at(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    indices: Argument,
+    values: &Tensor,
+    accumulate: bool,
+) -> Maybe {
+    let given = given!(self = x, indices = indices, values = values, accumulate = accumulate);
+    call.like(x, "aten.index_put.default", given)
 }
 
 /// `values` at places of one dimension.
@@ -121,22 +94,16 @@ fn put_along(
     accumulate: bool,
 ) -> Maybe {
     let index = long(call, index)?;
-    let index = call.view(&index, vec![size::product(&index.sizes)])?;
-    let mut list = vec![Argument::None; at];
-    list.push(index.argument());
-    let given = [
-        ("self", x.argument()),
-        ("indices", Argument::List(list)),
-        ("values", values.argument()),
-        ("accumulate", Argument::Bool(accumulate)),
-    ];
-    call.emit("aten.index_put.default", &given, x.dtype, x.sizes.clone())
+    let index = call.flat(&index)?;
+    let mut indices = vec![None; at];
+    indices.push(Some(index));
+    put_at(call, x, indices.given(), values, accumulate)
 }
 
 fn index_write(call: &mut Call<'_>) -> Results {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
     let source = call.tensor("source")?;
-    let adds = call.node.target.is("aten", "index_add", "default");
+    let adds = call.name() == "index_add";
     let mut source = call.cast(&source, x.dtype)?;
     if adds {
         let alpha = call.number("alpha")?;
@@ -149,63 +116,44 @@ fn index_write(call: &mut Call<'_>) -> Results {
         let source = call.view(&source, Vec::new())?;
         return one(if adds { call.add(&x, &source)? } else { source });
     }
-    let at = x.dimension(call.int("dim")?)?;
+    let at = call.dimension("dim", x.rank())?;
     one(put_along(call, &x, at, &index, &source, adds)?)
 }
 
 fn index_fill(call: &mut Call<'_>) -> Results {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
-    let value = call.tensor("value")?;
-    let value = call.cast(&value, x.dtype)?;
+    let value = call.typed("value")?;
     if x.rank() == 0 {
         return one(value);
     }
-    let at = x.dimension(call.int("dim")?)?;
+    let at = call.dimension("dim", x.rank())?;
     one(put_along(call, &x, at, &index, &value, false)?)
-}
-
-fn gathered(call: &mut Call<'_>) -> Results {
-    let (x, index) = (call.tensor("self")?, call.tensor("index")?);
-    let index = long(call, &index)?;
-    let at = x.dimension(call.int("dim")?)?;
-    if call.node.target.is("aten", "gather", "default") {
-        return one(call.gather(&x, at, &index)?);
-    }
-    if x.rank() == 0 {
-        return one(x);
-    }
-    let index = call.view(&index, vec![size::product(&index.sizes)])?;
-    one(call.index_select(&x, at, &index)?)
 }
 
 /// Of all elements in a row; negative places count from the end.
 fn take(call: &mut Call<'_>) -> Results {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
-    let flat = call.view(&x, vec![size::product(&x.sizes)])?;
+    let flat = call.flat(&x)?;
     let index = long(call, &index)?;
-    let given = [("self", flat.argument()), ("indices", Argument::List(vec![index.argument()]))];
-    one(call.emit("aten.index.Tensor", &given, x.dtype, index.sizes.clone())?)
+    one(call.noted("aten.index.Tensor", given!(self = flat, indices = [index]))?)
 }
 
 fn take_along(call: &mut Call<'_>) -> Results {
     let (mut x, index) = (call.tensor("self")?, call.tensor("indices")?);
     let mut index = long(call, &index)?;
     if !call.has("dim") {
-        x = call.view(&x, vec![size::product(&x.sizes)])?;
-        index = call.view(&index, vec![size::product(&index.sizes)])?;
+        x = call.flat(&x)?;
+        index = call.flat(&index)?;
         return one(call.gather(&x, 0, &index)?);
     }
-    let at = x.dimension(call.int("dim")?)?;
-    let own = (x.extent(at)?.clone(), index.extent(at)?.clone());
-    let (mut x_sizes, mut index_sizes) = (x.sizes.clone(), index.sizes.clone());
-    *x_sizes.at_mut(at)? = Size::Fixed(1);
-    *index_sizes.at_mut(at)? = Size::Fixed(1);
-    let Some(mut sizes) = size::broadcast(&x_sizes, &index_sizes) else {
+    let at = call.dimension("dim", x.rank())?;
+    let one_place = [x.with_size(at, Size::Fixed(1))?, index.with_size(at, Size::Fixed(1))?];
+    let Some(mut sizes) = size::broadcast(&one_place[0], &one_place[1]) else {
         refuse!("the tensor and its indices do not broadcast");
     };
-    *sizes.at_mut(at)? = own.0;
+    *sizes.at_mut(at)? = x.extent(at)?.clone();
     let x = call.expand(&x, sizes.clone())?;
-    *sizes.at_mut(at)? = own.1;
+    *sizes.at_mut(at)? = index.extent(at)?.clone();
     let index = call.expand(&index, sizes)?;
     one(call.gather(&x, at, &index)?)
 }
@@ -215,8 +163,8 @@ fn put(call: &mut Call<'_>) -> Results {
     let source = call.tensor("source")?;
     let accumulate = call.bool("accumulate")?;
     let source = call.cast(&source, x.dtype)?;
-    let source = call.view(&source, vec![size::product(&source.sizes)])?;
-    let flat = call.view(&x, vec![size::product(&x.sizes)])?;
+    let source = call.flat(&source)?;
+    let flat = call.flat(&x)?;
     let done = put_along(call, &flat, 0, &index, &source, accumulate)?;
     one(call.view(&done, x.sizes)?)
 }
@@ -224,66 +172,45 @@ fn put(call: &mut Call<'_>) -> Results {
 fn scattered(call: &mut Call<'_>) -> Results {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
     let index = long(call, &index)?;
+    let at = call.dimension("dim", x.rank())?;
     let operator = call.node.target.to_string();
-    let mut given = vec![
-        ("self", x.argument()),
-        ("dim", Argument::Int(x.dimension(call.int("dim")?)? as i64)),
-        ("index", index.argument()),
-    ];
-    if call.has("value") {
-        given.push(("value", call.number("value")?));
-    } else {
-        given.push(("src", call.tensor("src")?.argument()));
-    }
-    one(call.emit(&operator, &given, x.dtype, x.sizes.clone())?)
+    one(call.again(&operator, given!(self = x, dim = at, index = index))?)
+}
+
+/// The source added to what is at the places that it is for.
+fn scatter_add(call: &mut Call<'_>, to: &Tensor, at: usize, index: &Tensor, src: &Tensor) -> Maybe {
+    let given = given!(self = to, dim = at, index = index, src = src);
+    call.like(to, "aten.scatter_add.default", given)
 }
 
 fn scatter_reduce(call: &mut Call<'_>) -> Results {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
-    let how = call.text("reduce")?.to_owned();
+    let how = call.text("reduce")?;
     let include = !matches!(call.node.argument("include_self"), Some(Argument::Bool(false)));
     if call.has("value") {
         refuse!("one value that is written by `{how}` has no kernel");
     }
-    if !matches!(how.as_str(), "sum" | "add" | "mean") {
-        return meeting(call, &x, &index, &how, include);
-    }
     let index = long(call, &index)?;
+    if !matches!(how, "sum" | "add" | "mean") {
+        return meeting(call, &x, &index, how, include);
+    }
     let source = call.tensor("src")?;
-    let at = Argument::Int(x.dimension(call.int("dim")?)? as i64);
-    let add = |call: &mut Call<'_>, to: &Tensor, source: &Tensor| {
-        let given = [
-            ("self", to.argument()),
-            ("dim", at.clone()),
-            ("index", index.argument()),
-            ("src", source.argument()),
-        ];
-        call.emit("aten.scatter_add.default", &given, to.dtype, to.sizes.clone())
-    };
+    let at = call.dimension("dim", x.rank())?;
     let mut start = x.clone();
     if !include {
-        let given = [
-            ("self", x.argument()),
-            ("dim", at.clone()),
-            ("index", index.argument()),
-            ("value", Argument::Int(0)),
-        ];
-        start = call.emit("aten.scatter.value", &given, x.dtype, x.sizes.clone())?;
+        let given = given!(self = x, dim = at, index = index, value = 0_i64);
+        start = call.like(&x, "aten.scatter.value", given)?;
     }
-    let sum = add(call, &start, &source)?;
+    let sum = scatter_add(call, &start, at, &index, &source)?;
     if how != "mean" {
         return one(sum);
     }
     let ones = call.full(index.sizes.clone(), Argument::Int(1), x.dtype)?;
-    let own = Argument::Int(i64::from(include));
-    let base = call.full(x.sizes.clone(), own, x.dtype)?;
-    let count = add(call, &base, &ones)?;
-    let count = call.clamp(&count, Some(1.0), None)?;
-    let count = call.cast(&count, x.dtype)?;
-    if crate::decompose::dtype::is_float(x.dtype) {
-        return one(call.divide(&sum, &count)?);
-    }
-    one(call.join("aten.floor_divide.default", &sum, &count)?)
+    let base = call.full(x.sizes.clone(), Argument::Int(i64::from(include)), x.dtype)?;
+    let count = scatter_add(call, &base, at, &index, &ones)?;
+    let formula = "some = number(max(count, 1.0)); \
+                   where(is_float(sum), sum / some, floor_divide(sum, some))";
+    one(calc!(call, formula, count, sum)?)
 }
 
 /// Places that a decomposition asks each value for.
@@ -292,21 +219,15 @@ const MOST_PLACES: i64 = 1 << 12;
 /// The extreme or the product of the values that meet at each place: every place sees all of them, and those that are
 /// for others as what changes nothing.
 fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: bool) -> Results {
-    let neutral = match (how, crate::decompose::dtype::is_float(x.dtype)) {
+    let neutral = match (how, is_float(x.dtype)) {
         ("prod" | "multiply", _) => Argument::Int(1),
         ("amax", true) => Argument::Float(f64::NEG_INFINITY),
         ("amin", true) => Argument::Float(f64::INFINITY),
         _ => refuse!("`{how}` of integers that meet at one place has no kernel"),
     };
     let source = call.tensor("src")?;
-    let at = x.dimension(call.int("dim")?)?;
-    let index = long(call, index)?;
-    let (Some(sizes), Some(counts)) = (
-        x.sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>(),
-        index.sizes.iter().map(Size::fixed).collect::<Option<Vec<_>>>(),
-    ) else {
-        refuse!("the sizes are unknown at compile time");
-    };
+    let at = call.dimension("dim", x.rank())?;
+    let (sizes, counts) = (x.all_known("a size")?, index.all_known("a size")?);
     if x.rank() == 0 || *sizes.at(at)? > MOST_PLACES {
         refuse!("values meet along a dimension of at most {MOST_PLACES} places");
     }
@@ -324,32 +245,23 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
         let last = back(wide.rank(), 1)?;
         call.transpose(&wide, at, last)
     };
-    let (index, source) = (apart(call, &index)?, apart(call, &source)?);
+    let (index, source) = (apart(call, index)?, apart(call, &source)?);
     let count = call.count(x.extent(at)?, ScalarType::Int64)?;
-    let mut shape = vec![Size::Fixed(1); x.rank() + 1];
-    *shape.at_mut(at)? = x.extent(at)?.clone();
-    let places = call.view(&count, shape)?;
+    let places = call.along(&count, at, x.rank() + 1)?;
     let here = call.compare("eq", &index, &places)?;
-    let neutral = call.full(Vec::new(), neutral, x.dtype)?;
+    let neutral = call.scalar(neutral, x.dtype)?;
     let seen = call.choose(&here, &source, &neutral)?;
     let last = x.rank();
-    let product = matches!(how, "prod" | "multiply");
-    let met = if product {
-        let given = [
-            ("self", seen.argument()),
-            ("dim", Argument::Int(last as i64)),
-            ("dtype", Argument::ScalarType(x.dtype)),
-        ];
-        call.emit("aten.prod.dim_int", &given, x.dtype, base.sizes.clone())?
-    } else {
-        call.extreme(how, &seen, &[last], false)?
+    let (met, formula) = match how {
+        "amax" => (call.extreme(how, &seen, &[last], false)?, "max(base, met)"),
+        "amin" => (call.extreme(how, &seen, &[last], false)?, "min(base, met)"),
+        _ => {
+            let given = given!(self = seen, dim = last, dtype = x.dtype);
+            let product = call.emit("aten.prod.dim_int", given, x.dtype, base.sizes.clone())?;
+            (product, "base * met")
+        }
     };
-    let both = match how {
-        "amax" => call.join("aten.maximum.default", &base, &met)?,
-        "amin" => call.join("aten.minimum.default", &base, &met)?,
-        _ => call.multiply(&base, &met)?,
-    };
-    let mut done = both;
+    let mut done = calc!(call, formula, base, met)?;
     if !include {
         let any = call.any(&here, &[last], false)?;
         done = call.choose(&any, &met, &base)?;
@@ -375,70 +287,35 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
 fn chosen(call: &mut Call<'_>) -> Results {
     let condition = call.tensor("condition")?;
     let dtype = call.result(0)?.dtype;
-    let mut both = Vec::with_capacity(2);
-    for name in ["self", "other"] {
-        let argument = call.argument(name)?.clone();
-        both.push(match call.number_dtype(&argument) {
-            Some(_) => call.full(Vec::new(), argument, dtype)?,
-            None => {
-                let tensor = call.tensor(name)?;
-                call.cast(&tensor, dtype)?
-            }
-        });
-    }
-    one(call.choose(&condition, both.at(0)?, both.at(1)?)?)
+    let x = call.tensor_as("self", dtype)?;
+    let y = call.tensor_as("other", dtype)?;
+    one(call.choose(&condition, &x, &y)?)
 }
 
 fn masked_fill(call: &mut Call<'_>) -> Results {
     let (x, mask) = (call.tensor("self")?, call.tensor("mask")?);
-    let value = call.argument("value")?.clone();
-    let value = match call.number_dtype(&value) {
-        Some(_) => call.full(Vec::new(), value, x.dtype)?,
-        None => {
-            let value = call.tensor("value")?;
-            call.cast(&value, x.dtype)?
-        }
-    };
+    let value = call.tensor_as("value", x.dtype)?;
     one(call.choose(&mask, &value, &x)?)
 }
 
 fn masked_scatter(call: &mut Call<'_>) -> Results {
     let (x, mask) = (call.tensor("self")?, call.tensor("mask")?);
-    let source = call.tensor("source")?;
-    let source = call.cast(&source, x.dtype)?;
-    let sizes = call.result(0)?.sizes.clone();
-    let x = call.expand(&x, sizes.clone())?;
-    let mask = call.expand(&mask, sizes.clone())?;
-    let given = [("self", x.argument()), ("mask", mask.argument()), ("source", source.argument())];
-    one(call.emit("aten.masked_scatter.default", &given, x.dtype, sizes)?)
+    let source = call.typed("source")?;
+    let sizes = call.result_sizes()?;
+    let (x, mask) = (call.expand(&x, sizes.clone())?, call.expand(&mask, sizes)?);
+    one(call.noted("aten.masked_scatter.default", given!(self = x, mask = mask, source = source))?)
 }
 
 /// The source as the diagonal of matrices, where there is one.
 fn diagonal_scatter(call: &mut Call<'_>) -> Results {
-    let (x, source) = (call.tensor("self")?, call.tensor("src")?);
-    let (first, second) = (x.dimension(call.int("dim1")?)?, x.dimension(call.int("dim2")?)?);
-    let offset = call.int("offset")?;
-    let (Some(rows), Some(columns)) = (x.extent(first)?.fixed(), x.extent(second)?.fixed()) else {
-        refuse!("the sizes of the matrices are unknown at compile time");
-    };
+    let (x, source) = (call.tensor("self")?, call.typed("src")?);
+    let (first, second) = (call.dimension("dim1", x.rank())?, call.dimension("dim2", x.rank())?);
+    let sides = [x.extent(first)?.clone(), x.extent(second)?.clone()];
     let mut order: Vec<usize> = (0..x.rank()).filter(|at| *at != first && *at != second).collect();
     order.extend([first, second]);
     let turned = call.permute(&x, &order)?;
-    let Some(length) = source.sizes.last().and_then(Size::fixed) else {
-        refuse!("the length of the diagonal is unknown at compile time");
-    };
-    // Row `r` of the matrices has element `r - before` of the diagonal.
-    let before = (-offset).max(0);
-    let source = call.cast(&source, x.dtype)?;
-    let zero = if x.dtype == ScalarType::Bool { Argument::Bool(false) } else { Argument::Int(0) };
-    let padded = call.pad(&source, &[before, (rows - before - length).max(0)], zero)?;
-    let padded = call.unsqueeze(&padded, padded.rank())?;
-    let down = call.count(&Size::Fixed(rows), ScalarType::Int64)?;
-    let down = call.with("add", &down, Argument::Int(offset))?;
-    let down = call.unsqueeze(&down, 1)?;
-    let across = call.count(&Size::Fixed(columns), ScalarType::Int64)?;
-    let on = call.compare("eq", &down, &across)?;
-    let done = call.choose(&on, &padded, &turned)?;
+    let offset = call.int("offset")?;
+    let done = embedded(call, &source, &sides, offset, Some(&turned))?;
     let mut back = vec![0; order.len()];
     for (to, from) in order.iter().enumerate() {
         *back.at_mut(*from)? = to;
@@ -447,14 +324,14 @@ fn diagonal_scatter(call: &mut Call<'_>) -> Results {
 }
 
 fn copy(call: &mut Call<'_>) -> Results {
-    let (x, source) = (call.tensor("self")?, call.tensor("src")?);
-    let source = call.cast(&source, x.dtype)?;
-    one(call.expand(&source, x.sizes)?)
+    let source = call.typed("src")?;
+    let sizes = call.result_sizes()?;
+    one(call.expand(&source, sizes)?)
 }
 
 /// The index that does not count. Negative ones count from the end where torch's function takes one, and are none in
 /// what it calls.
-fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>, Refusal> {
+fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>> {
     if !call.has("padding_idx") {
         return Ok(None);
     }
@@ -465,10 +342,7 @@ fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>, Refusa
     if !call.node.target.is("aten", "embedding_bag", "padding_idx") {
         return Ok(None);
     }
-    match weight.extent(0)?.fixed() {
-        Some(rows) => Ok(Some(padding + rows)),
-        None => refuse!("the number of rows is unknown at compile time"),
-    }
+    Ok(Some(padding + weight.known(0, "the number of rows")?))
 }
 
 /// Bags of a known number of rows: all of one length, or one index for each bag and nothing else.
@@ -481,7 +355,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     if extra || indices.rank() != 1 {
         refuse!("of bags only the sums, means and largest elements have kernels");
     }
-    let sizes = call.result(0)?.sizes.clone();
+    let sizes = call.result_sizes()?;
     let weights = call.optional_tensor("per_sample_weights")?;
     // Which bag each index is in: how many bags begin at its place or before, less one.
     let length = indices.extent(0)?.clone();
@@ -495,40 +369,28 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
         }
         None => starts,
     };
-    let begun = call.compare("le", &starts, &column)?;
-    let count = call.sum(&begun, &[1], true)?;
-    let bag = call.with("sub", &count, Argument::Int(1))?;
+    let bag = calc!(call, "sum(starts <= column, 1, 1) - 1", starts, column)?;
     let bags = call.count(starts.extent(0)?, ScalarType::Int64)?;
     let mut within = call.compare("eq", &bag, &bags)?;
     if let Some(padding) = padding {
-        let counts = call.compare_number("ne", &indices, Argument::Int(padding))?;
-        let counts = call.unsqueeze(&counts, 1)?;
-        within = call.logic("logical_and", &within, &counts)?;
+        let formula = "within & unsqueeze(indices != padding, 1)";
+        within = calc!(call, formula, within, indices, padding)?;
     }
-    let given = [("weight", weight.argument()), ("indices", indices.argument())];
-    let rows = vec![length, weight.extent(1)?.clone()];
-    let mut rows = call.emit("aten.embedding.default", &given, weight.dtype, rows)?;
+    let mut rows = call.rows(&weight, &indices)?;
     if mode == 2 {
         // Rows of other bags count for nothing; empty bags are zeros.
-        let apart = call.turned(&within)?;
-        let apart = call.unsqueeze(&apart, 2)?;
-        let masked = calc!(call, "where(apart, rows, -inf)", apart, rows)?;
-        let most = call.extreme("amax", &masked, &[1], false)?;
-        let done = calc!(call, "where(most == -inf, 0, most)", most)?;
+        let formula = "most = amax(where(unsqueeze(mT(within), 2), rows, -inf), 1); \
+                       where(most == -inf, 0, most)";
+        let done = calc!(call, formula, within, rows)?;
         return first(call, done);
     }
     if let Some(weights) = weights {
-        let weights = call.unsqueeze(&weights, 1)?;
-        rows = call.multiply(&rows, &weights)?;
+        rows = calc!(call, "rows * unsqueeze(weights, 1)", rows, weights)?;
     }
     let belongs = call.cast(&within, rows.dtype)?;
-    let turned = call.turned(&belongs)?;
-    let mut done = call.mm(&turned, &rows)?;
+    let mut done = calc!(call, "mm(mT(belongs), rows)", belongs, rows)?;
     if mode == 1 {
-        let count = call.sum(&belongs, &[0], false)?;
-        let count = call.clamp(&count, Some(1.0), None)?;
-        let count = call.unsqueeze(&count, 1)?;
-        done = call.divide(&done, &count)?;
+        done = calc!(call, "done / unsqueeze(max(sum(belongs, 0), 1.0), 1)", belongs, done)?;
     }
     first(call, done)
 }

@@ -1,170 +1,115 @@
 //! Tensors one after the other, repeated, padded, rolled.
 
-use coremill_pt2::{Argument, ScalarType, Size};
-
-use crate::bounds::{At, back, take};
-use crate::decompose::call::{Call, Results, Tensor, one};
-use crate::decompose::row::{Row, by};
-use crate::decompose::size;
-use crate::decompose::words::{Maybe, list, places};
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(cat, &["aten.cat.default", "aten.concat.default", "aten.concatenate.default"]),
-    by(stack, &["aten.stack.default"]),
-    by(
-        stacked,
-        &[
-            "aten.hstack.default",
-            "aten.vstack.default",
-            "aten.row_stack.default",
-            "aten.dstack.default",
-            "aten.column_stack.default",
-        ],
-    ),
-    by(
-        pad,
-        &[
-            "aten.pad.default",
-            "aten._pad_enum.default",
-            "aten._pad_circular.default",
-            "aten.constant_pad_nd.default",
-        ],
-    ),
-    by(
-        pad_by_name,
-        &[
-            "aten.reflection_pad1d.default",
-            "aten.reflection_pad2d.default",
-            "aten.reflection_pad3d.default",
-            "aten.replication_pad1d.default",
-            "aten.replication_pad2d.default",
-            "aten.replication_pad3d.default",
-        ],
-    ),
-    by(roll, &["aten.roll.default"]),
-    by(flip, &["aten.flip.default", "aten.fliplr.default", "aten.flipud.default"]),
-    by(rot90, &["aten.rot90.default"]),
-    by(repeat, &["aten.repeat.default", "aten.tile.default"]),
+    by(cat, &["aten.{cat,concat,concatenate}"]),
+    by(stack, &["aten.stack"]),
+    by(stacked, &["aten.{h,v,d,row_,column_}stack"]),
+    by(pad, &["aten.{pad,_pad_enum,_pad_circular,constant_pad_nd}"]),
+    by(|call| pad_by_name(call, "reflect"), &["aten.reflection_pad{1,2,3}d"]),
+    by(|call| pad_by_name(call, "replicate"), &["aten.replication_pad{1,2,3}d"]),
+    by(roll, &["aten.roll"]),
+    by(flip, &["aten.flip"]),
+    formula("flip(self, 1)", &["aten.fliplr"]),
+    formula("flip(self, 0)", &["aten.flipud"]),
+    by(rot90, &["aten.rot90"]),
+    by(repeat, &["aten.repeat", "aten.tile"]),
     by(repeat_each, &["aten.repeat_interleave.self_int"]),
     by(repeat_by, &["aten.repeat_interleave.self_Tensor"]),
-    by(diff, &["aten.diff.default"]),
-    by(select_scatter, &["aten.select_scatter.default", "aten.slice_scatter.default"]),
-    by(channel_shuffle, &["aten.channel_shuffle.default", "aten.native_channel_shuffle.default"]),
-    by(shift, &["aten.fft_fftshift.default", "aten.fft_ifftshift.default"]),
+    by(diff, &["aten.diff"]),
+    by(select_scatter, &["aten.select_scatter", "aten.slice_scatter"]),
+    by(channel_shuffle, &["aten.channel_shuffle", "aten.native_channel_shuffle"]),
+    by(shift, &["aten.fft_fftshift", "aten.fft_ifftshift"]),
 ];
-
-/// All as the type that they have in common.
-fn alike(call: &mut Call<'_>, all: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
-    let dtype = call.result(0)?.dtype;
-    all.iter().map(|tensor| call.cast(tensor, dtype)).collect()
-}
 
 /// Empty tensors of rank 1 do not count.
 fn cat(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
-    let mut all = alike(call, &all)?;
-    let is_nothing = |tensor: &Tensor| tensor.sizes == [Size::Fixed(0)];
+    let dtype = call.result(0)?.dtype;
+    let all = all.iter().map(|tensor| call.cast(tensor, dtype));
+    let mut all = all.collect::<Result<Vec<_>, _>>()?;
     if all.iter().any(|tensor| tensor.rank() != 1) {
-        all.retain(|tensor| !is_nothing(tensor));
+        all.retain(|tensor| tensor.sizes != [Size::Fixed(0)]);
     }
-    let [first, ..] = all.as_slice() else { refuse!("there is nothing to concatenate") };
-    let at = first.dimension(call.int("dim")?)?;
+    let Some(first) = all.first() else { refuse!("there is nothing to concatenate") };
+    let at = call.dimension("dim", first.rank())?;
     if all.len() == 1 {
         return one(first.clone());
     }
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-    let tensors = Argument::List(all.iter().map(Tensor::argument).collect());
-    let given = [("tensors", tensors), ("dim", Argument::Int(at as i64))];
-    one(call.emit("aten.cat.default", &given, dtype, sizes)?)
+    one(call.noted("aten.cat.default", given!(tensors = all, dim = at))?)
 }
 
 fn stack(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
     let rank = all.first().map_or(0, Tensor::rank) + 1;
-    let at = crate::decompose::call::position(call.int("dim")?, rank)?;
+    let at = call.dimension("dim", rank)?;
     one(call.stack(&all, at)?)
 }
 
 fn stacked(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
-    let name = call.node.target.to_string();
+    let dtype = call.result(0)?.dtype;
+    let all = all.iter().map(|tensor| call.cast(tensor, dtype));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    // How many dimensions each has at least, and whether a row stands before a new dimension or behind one.
+    let (least, is_row) = match call.name() {
+        "hstack" => (1, false),
+        "column_stack" => (2, false),
+        "dstack" => (3, true),
+        _ => (2, true),
+    };
     let mut ready = Vec::with_capacity(all.len());
-    for tensor in alike(call, &all)? {
+    for tensor in all {
         let mut sizes = tensor.sizes.clone();
-        let unit = Size::Fixed(1);
-        match (name.split('.').nth(1), tensor.rank()) {
-            (_, 0) => sizes = vec![unit],
-            (Some("vstack" | "row_stack"), 1) => sizes.insert(0, unit),
-            (Some("column_stack"), 1) => sizes.push(unit),
-            (Some("dstack"), 1) => {
-                sizes.insert(0, unit.clone());
-                sizes.push(unit);
-            }
-            (Some("dstack"), 2) => sizes.push(unit),
-            _ => {}
+        if is_row && sizes.len() == 1 {
+            sizes.insert(0, Size::Fixed(1));
         }
-        if name.contains("vstack") || name.contains("column_stack") || name.contains("row_stack") {
-            sizes.resize(sizes.len().max(2), Size::Fixed(1));
-        }
-        if name.contains("dstack") {
-            while sizes.len() < 3 {
-                sizes.push(Size::Fixed(1));
-            }
-        }
+        sizes.resize(sizes.len().max(least), Size::Fixed(1));
         ready.push(call.view(&tensor, sizes)?);
     }
     let rank = call.result(0)?.sizes.len();
-    let at = match name.split('.').nth(1) {
-        Some("hstack") => usize::from(rank > 1),
-        Some("column_stack") => 1,
-        Some("dstack") => 2,
+    let at = match call.name() {
+        "hstack" => usize::from(rank > 1),
+        "column_stack" => 1,
+        "dstack" => 2,
         _ => 0,
     };
     one(call.concatenate(&ready, at)?)
 }
 
 /// Pads of each end, the last dimension first.
-fn pads(call: &Call<'_>) -> Result<Vec<i64>, Refusal> {
+fn pads(call: &Call<'_>) -> Result<Vec<i64>> {
     call.ints(if call.has("pad") { "pad" } else { "padding" })
 }
 
 fn pad(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let name = call.node.target.to_string();
-    let mode = if name.contains("circular") {
-        "circular".to_owned()
-    } else if call.has("mode") && !name.contains("enum") {
-        call.text("mode")?.to_owned()
-    } else if name.contains("enum") {
-        let names = ["constant", "reflect", "replicate", "circular"];
-        let mode = call.int("mode")?;
-        match usize::try_from(mode).ok().and_then(|mode| names.get(mode)) {
-            Some(name) => (*name).to_owned(),
-            None => refuse!("{mode} is not a way to pad"),
+    let mode = match call.name() {
+        "_pad_circular" => "circular",
+        "_pad_enum" => {
+            const NAMES: [&str; 4] = ["constant", "reflect", "replicate", "circular"];
+            let mode = call.int("mode")?;
+            match usize::try_from(mode).ok().and_then(|mode| NAMES.get(mode)) {
+                Some(name) => name,
+                None => refuse!("{mode} is not a way to pad"),
+            }
         }
-    } else {
-        "constant".to_owned()
+        _ if call.has("mode") => call.text("mode")?,
+        _ => "constant",
     };
-    if mode == "constant" {
-        let value = match call.node.argument("value") {
-            None | Some(Argument::None) => Argument::Int(0),
-            Some(value) => value.clone(),
-        };
-        let wanted = call.argument("pad")?.clone();
-        if let Ok(pads) = pads(call)
-            && pads.iter().any(|pad| *pad < 0)
-        {
-            return one(call.pad(&x, &pads, value)?);
-        }
-        let noted = call.result(0)?;
-        let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
-        let given = [("self", x.argument()), ("pad", wanted), ("value", value)];
-        return one(call.emit("aten.constant_pad_nd.default", &given, dtype, sizes)?);
+    if mode != "constant" {
+        let pads = pads(call)?;
+        return one(padded(call, &x, &pads, mode)?);
     }
-    let pads = pads(call)?;
-    one(padded(call, &x, &pads, &mode)?)
+    let value = if call.has("value") { call.argument("value")?.clone() } else { Argument::Int(0) };
+    if let Ok(pads) = pads(call)
+        && pads.iter().any(|pad| *pad < 0)
+    {
+        return one(call.pad(&x, &pads, value)?);
+    }
+    let pads = call.argument("pad")?;
+    one(call.noted("aten.constant_pad_nd.default", given!(self = x, pad = pads, value = value))?)
 }
 
 /// Padded in torch's way of that name: pairs for the last dimension first.
@@ -176,11 +121,10 @@ pub(crate) fn padded(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) 
     }
 }
 
-fn pad_by_name(call: &mut Call<'_>) -> Results {
+fn pad_by_name(call: &mut Call<'_>, mode: &str) -> Results {
     let x = call.tensor("self")?;
     let pads = pads(call)?;
-    let reflects = call.node.target.to_string().contains("reflection");
-    one(mirrored(call, &x, &pads, if reflects { "reflect" } else { "replicate" })?)
+    one(mirrored(call, &x, &pads, mode)?)
 }
 
 fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe {
@@ -194,17 +138,12 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe 
         "replicate" => "replication",
         other => refuse!("`{other}` is not a way to pad"),
     };
-    let mut sizes = x.sizes.clone();
-    for (nth, pair) in pads.chunks(2).enumerate() {
-        let at = back(x.rank(), nth + 1)?;
-        *sizes.at_mut(at)? = size::add(size::at(&sizes, at)?, &Size::Fixed(pair.iter().sum()));
-    }
-    let given = [("self", x.argument()), ("padding", list(pads.iter().copied()))];
-    call.emit(&format!("aten.{kind}_pad{count}d.default"), &given, x.dtype, sizes)
+    let operator = format!("aten.{kind}_pad{count}d.default");
+    call.emit(&operator, given!(self = x, padding = pads), x.dtype, padded_sizes(x, pads)?)
 }
 
 /// Whether a tensor has as many dimensions as are padded.
-fn fits(x: &Tensor, pads: &[i64]) -> Result<(), Refusal> {
+fn fits(x: &Tensor, pads: &[i64]) -> Result<()> {
     if pads.len() % 2 != 0 || pads.len() / 2 > x.rank() {
         refuse!("{} numbers pad a tensor of rank {}", pads.len(), x.rank());
     }
@@ -217,9 +156,8 @@ fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> Maybe {
     let mut done = x.clone();
     for (nth, pair) in pads.chunks(2).enumerate() {
         let at = back(x.rank(), nth + 1)?;
-        let ([before, after], Some(length)) = (pair, done.extent(at)?.fixed()) else {
-            refuse!("a dimension whose size is unknown at compile time is padded");
-        };
+        let [before, after] = pair else { continue };
+        let length = done.known(at, "the size of a dimension that is padded")?;
         let mut parts = Vec::with_capacity(3);
         if *before > 0 {
             parts.push(call.slice(&done, at, length - before, *before, 1)?);
@@ -238,140 +176,83 @@ fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> Maybe {
 fn roll(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let shifts = call.argument("shifts")?.clone();
-    let dims = call.ints("dims")?;
-    let rolled = |call: &mut Call<'_>, x: &Tensor, dims: Argument| {
-        let given = [("self", x.argument()), ("shifts", shifts.clone()), ("dims", dims)];
-        call.emit("aten.roll.default", &given, x.dtype, x.sizes.clone())
-    };
-    if !dims.is_empty() {
-        return one(rolled(call, &x, list(dims))?);
+    let over = call.positions("dims", x.rank())?;
+    if !over.is_empty() {
+        return one(call.roll(&x, shifts, &over)?);
     }
-    let flat = call.view(&x, vec![size::product(&x.sizes)])?;
-    let done = rolled(call, &flat, list([0]))?;
+    let flat = call.flat(&x)?;
+    let done = call.roll(&flat, shifts, &[0])?;
     one(call.view(&done, x.sizes)?)
 }
 
 fn flip(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let name = call.node.target.to_string();
-    let over = if name.contains("fliplr") {
-        vec![1]
-    } else if name.contains("flipud") {
-        vec![0]
-    } else {
-        let dims = call.ints("dims")?;
-        if dims.is_empty() || x.rank() == 0 {
-            return one(x);
-        }
-        dims.into_iter().map(|at| x.dimension(at)).collect::<Result<Vec<_>, _>>()?
-    };
-    one(call.flip(&x, &over)?)
+    let over = call.positions("dims", x.rank())?;
+    one(if over.is_empty() || x.rank() == 0 { x } else { call.flip(&x, &over)? })
 }
 
 fn rot90(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let dims = call.ints("dims")?;
-    let [first, second] = dims.as_slice() else { refuse!("a plane has two dimensions") };
-    let (first, second) = (x.dimension(*first)?, x.dimension(*second)?);
-    one(match call.int("k")?.rem_euclid(4) {
-        0 => x,
-        1 => {
-            let flipped = call.flip(&x, &[second])?;
-            call.transpose(&flipped, first, second)?
-        }
-        2 => call.flip(&x, &[first, second])?,
-        _ => {
-            let turned = call.transpose(&x, first, second)?;
-            call.flip(&turned, &[second])?
-        }
-    })
+    let dims = call.positions("dims", x.rank())?;
+    let [first, second] = dims[..] else { refuse!("a plane has two dimensions") };
+    let formula = match call.int("k")?.rem_euclid(4) {
+        0 => "x",
+        1 => "transpose(flip(x, second), first, second)",
+        2 => "flip(x, dims)",
+        _ => "flip(transpose(x, first, second), second)",
+    };
+    one(calc!(call, formula, x, first, second, dims)?)
 }
 
 fn repeat(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let name = if call.has("repeats") { "repeats" } else { "dims" };
-    let Argument::List(items) = call.argument(name)?.clone() else {
-        refuse!("`{name}` is not a list");
-    };
-    let noted = call.result(0)?;
-    let (dtype, sizes) = (noted.dtype, noted.sizes.clone());
+    let items = list(name, call.argument(name)?)?;
     let mut repeats = vec![Argument::Int(1); x.rank().saturating_sub(items.len())];
-    repeats.extend(items);
-    let given = [("self", x.argument()), ("repeats", Argument::List(repeats))];
-    one(call.emit("aten.repeat.default", &given, dtype, sizes)?)
+    repeats.extend(items.iter().cloned());
+    one(call.noted("aten.repeat.default", given!(self = x, repeats = repeats))?)
+}
+
+/// What is repeated along a dimension: all in a row, if none is given.
+fn repeated(call: &mut Call<'_>) -> Result<(Tensor, usize)> {
+    let x = call.tensor("self")?;
+    if call.has("dim") {
+        let at = call.dimension("dim", x.rank())?;
+        return Ok((x, at));
+    }
+    Ok((call.flat(&x)?, 0))
 }
 
 fn repeat_each(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let Some(times) = call.frame.size_of(call.argument("repeats")?) else {
-        refuse!("`repeats` is not an integer");
-    };
-    let (x, at) = if call.has("dim") {
-        let at = x.dimension(call.int("dim")?)?;
-        (x, at)
-    } else {
-        (call.view(&x, vec![size::product(&x.sizes)])?, 0)
-    };
-    let apart = call.unsqueeze(&x, at + 1)?;
-    let mut sizes = apart.sizes.clone();
-    *sizes.at_mut(at + 1)? = times;
-    let spread = call.expand(&apart, sizes)?;
-    let sizes = call.result(0)?.sizes.clone();
-    one(call.view(&spread, sizes)?)
+    let (x, at) = repeated(call)?;
+    let times = call.size("repeats")?;
+    let sizes = call.result_sizes()?;
+    one(call.spread(&x, at, times, sizes)?)
 }
 
 /// The place of each element as often as it is repeated.
 fn repeat_by(call: &mut Call<'_>) -> Results {
-    let (x, repeats) = (call.tensor("self")?, call.tensor("repeats")?);
-    let (x, at) = if call.has("dim") {
-        let at = x.dimension(call.int("dim")?)?;
-        (x, at)
-    } else {
-        (call.view(&x, vec![size::product(&x.sizes)])?, 0)
-    };
-    let sizes = call.result(0)?.sizes.clone();
+    let repeats = call.tensor("repeats")?;
+    let (x, at) = repeated(call)?;
     let repeats = call.expand(&repeats, vec![x.extent(at)?.clone()])?;
-    let given = [("repeats", repeats.argument())];
+    let count = vec![size::at(&call.result_sizes()?, at)?.clone()];
     let operator = "aten.repeat_interleave.Tensor";
-    let index = call.emit(operator, &given, repeats.dtype, vec![size::at(&sizes, at)?.clone()])?;
+    let index = call.emit(operator, given!(repeats = repeats), repeats.dtype, count)?;
     let index = call.cast(&index, ScalarType::Int64)?;
     one(call.index_select(&x, at, &index)?)
 }
 
 fn diff(call: &mut Call<'_>) -> Results {
     let mut x = call.tensor("self")?;
-    let at = x.dimension(call.int("dim")?)?;
-    let mut parts = Vec::with_capacity(3);
-    for (name, own) in [("prepend", false), ("self", true), ("append", false)] {
-        if own {
-            parts.push(x.clone());
-        } else if let Some(tensor) = call.optional_tensor(name)? {
-            parts.push(tensor);
-        }
-    }
+    let at = call.dimension("dim", x.rank())?;
+    let (before, after) = (call.optional_tensor("prepend")?, call.optional_tensor("append")?);
+    let parts: Vec<_> = before.into_iter().chain([x.clone()]).chain(after).collect();
     if parts.len() > 1 {
         x = call.concatenate(&parts, at)?;
     }
     for _ in 0..call.int("n")?.max(0) {
-        let less = size::add(x.extent(at)?, &Size::Fixed(-1));
-        let run = |call: &mut Call<'_>, start: Argument, end: Argument| {
-            let mut sizes = x.sizes.clone();
-            *sizes.at_mut(at)? = less.clone();
-            let given = [
-                ("self", x.argument()),
-                ("dim", Argument::Int(at as i64)),
-                ("start", start),
-                ("end", end),
-            ];
-            call.emit("aten.slice_copy.Tensor", &given, x.dtype, sizes)
-        };
-        let after = run(call, Argument::Int(1), Argument::Int(i64::MAX))?;
-        let before = run(call, Argument::Int(0), Argument::Int(-1))?;
-        x = if x.dtype == ScalarType::Bool {
-            call.logic("logical_xor", &after, &before)?
-        } else {
-            call.subtract(&after, &before)?
-        };
+        let function = if x.dtype == ScalarType::Bool { "logical_xor" } else { "sub" };
+        x = calc!(call, &format!("{function}(tail(x, at), head(x, at))"), x, at)?;
     }
     one(x)
 }
@@ -379,34 +260,25 @@ fn diff(call: &mut Call<'_>) -> Results {
 /// The source as the type of what it is written to.
 fn select_scatter(call: &mut Call<'_>) -> Results {
     let (x, source) = (call.tensor("self")?, call.tensor("src")?);
-    let source = call.cast(&source, x.dtype)?;
-    let operator = call.node.target.to_string();
-    let mut given =
-        vec![("self", x.argument()), ("dim", Argument::Int(x.dimension(call.int("dim")?)? as i64))];
-    let own: &[&str] = if call.has("index") { &["index"] } else { &["start", "end", "step"] };
-    let mut source = source;
-    for name in own {
-        given.push((name, call.argument(name)?.clone()));
-    }
-    if own.len() == 3 && source.rank() < x.rank() {
+    let mut source = call.cast(&source, x.dtype)?;
+    let at = call.dimension("dim", x.rank())?;
+    let is_select = call.has("index");
+    if !is_select && source.rank() < x.rank() {
         refuse!("the source has fewer dimensions than what it is written to");
     }
-    if own.len() == 1 && source.rank() + 1 != x.rank() {
-        let at = x.dimension(call.int("dim")?)?;
+    if is_select && source.rank() + 1 != x.rank() {
         let mut sizes = x.sizes.clone();
         take(&mut sizes, at)?;
         source = call.expand(&source, sizes)?;
     }
-    given.push(("src", source.argument()));
-    one(call.emit(&operator, &given, x.dtype, x.sizes.clone())?)
+    let operator = call.node.target.to_string();
+    one(call.again(&operator, given!(self = x, src = source, dim = at))?)
 }
 
 fn channel_shuffle(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let groups = call.int("groups")?;
-    let Some(channels) = x.sizes.get(1).and_then(Size::fixed) else {
-        refuse!("the number of channels is not known");
-    };
+    let channels = x.known(1, "the number of channels")?;
     let mut sizes = x.sizes.clone();
     sizes.splice(1..2, [Size::Fixed(groups), Size::Fixed(channels / groups.max(1))]);
     let apart = call.view(&x, sizes)?;
@@ -418,14 +290,9 @@ fn channel_shuffle(call: &mut Call<'_>) -> Results {
 fn shift(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let over = call.dimensions("dim", x.rank())?;
-    let back = call.node.target.to_string().contains("ifftshift");
-    let mut shifts = Vec::with_capacity(over.len());
-    for at in &over {
-        let Some(length) = x.extent(*at)?.fixed() else {
-            refuse!("the length of the dimension is unknown at compile time");
-        };
-        shifts.push(if back { (length + 1) / 2 } else { length / 2 });
-    }
-    let given = [("self", x.argument()), ("shifts", list(shifts)), ("dims", places(&over))];
-    one(call.emit("aten.roll.default", &given, x.dtype, x.sizes.clone())?)
+    let more = i64::from(call.name() == "fft_ifftshift");
+    let lengths = over.iter().map(|at| x.known(*at, "the length of the dimension"));
+    let shifts = lengths.map(|length| Ok((length? + more) / 2));
+    let shifts = shifts.collect::<Result<Vec<_>>>()?;
+    one(call.roll(&x, shifts.given(), &over)?)
 }

@@ -1,81 +1,53 @@
 //! Losses.
 
-use coremill_pt2::{Argument, ScalarType, Size};
-
-use super::activation::log_softmax_of;
-use crate::bounds::{At, back};
-use crate::decompose::call::{Call, Made, Results, Tensor, one};
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by, formula};
-use crate::decompose::size;
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    formula("reduced(square(self - target))", &["aten.mse_loss.default"]),
-    formula("reduced(abs(self - target))", &["aten.l1_loss.default"]),
+    formula("reduced(square(self - target))", &["aten.mse_loss"]),
+    formula("reduced(abs(self - target))", &["aten.l1_loss"]),
     // Squares near zero, lines farther away.
     formula(
         "gap = abs(self - target); near = min(gap, delta); reduced(near * (gap - near * 0.5))",
-        &["aten.huber_loss.default"],
+        &["aten.huber_loss"],
     ),
     formula(
         "gap = abs(self - target); near = min(gap, beta); \
          reduced(where(beta == 0, gap, near * (gap - near * 0.5) * (1 / beta)))",
-        &["aten.smooth_l1_loss.default"],
+        &["aten.smooth_l1_loss"],
     ),
     formula(
         "rest = max(log1p(-self), -100); loss = target * (rest - max(log(self), -100)) - rest; \
          reduced(where(given(weight), loss * weight, loss))",
-        &["aten.binary_cross_entropy.default"],
+        &["aten.binary_cross_entropy"],
     ),
     formula(
         "rest = softplus(-self) * where(given(pos_weight), (pos_weight - 1) * target + 1, 1); \
          loss = (1 - target) * self + rest; reduced(where(given(weight), loss * weight, loss))",
-        &["aten.binary_cross_entropy_with_logits.default"],
+        &["aten.binary_cross_entropy_with_logits"],
     ),
-    by(divergence, &["aten.kl_div.default"]),
-    by(
-        likelihood,
-        &[
-            "aten.nll_loss_nd.default",
-            "aten.nll_loss.default",
-            "aten.nll_loss_forward.default",
-            "aten.nll_loss2d.default",
-            "aten.nll_loss2d_forward.default",
-        ],
-    ),
-    by(cross_entropy, &["aten.cross_entropy_loss.default"]),
+    by(divergence, &["aten.kl_div"]),
+    by(likelihood, &["aten.nll_loss{,_nd,_forward,2d,2d_forward}"]),
+    by(cross_entropy, &["aten.cross_entropy_loss"]),
     formula(
         "reduced(where(target == -1, max(margin - self, 0), 0) + where(target == 1, self, 0))",
-        &["aten.hinge_embedding_loss.default"],
+        &["aten.hinge_embedding_loss"],
     ),
-    formula("reduced(softplus(-(self * target)))", &["aten.soft_margin_loss.default"]),
+    formula("reduced(softplus(-(self * target)))", &["aten.soft_margin_loss"]),
+    formula("reduced(max((input2 - input1) * target + margin, 0))", &["aten.margin_ranking_loss"]),
+    by(poisson, &["aten.poisson_nll_loss"]),
     formula(
-        "reduced(max((input2 - input1) * target + margin, 0))",
-        &["aten.margin_ranking_loss.default"],
+        "near = norm(anchor - positive + eps, p, -1); far = norm(anchor - negative + eps, p, -1); \
+         other = norm(positive - negative + eps, p, -1); \
+         reduced(max(near - where(swap, min(far, other), far) + margin, 0))",
+        &["aten.triplet_margin_loss"],
     ),
-    by(poisson, &["aten.poisson_nll_loss.default"]),
-    by(triplet, &["aten.triplet_margin_loss.default"]),
     formula(
         "lengths = (sum(square(input1), -1) + 0.000000000001) * (sum(square(input2), -1) + 0.000000000001); \
          cosine = sum(input1 * input2, -1) / sqrt(lengths); \
          reduced(where(target == 1, 1 - cosine, 0) + where(target == -1, max(cosine - margin, 0), 0))",
-        &["aten.cosine_embedding_loss.default"],
+        &["aten.cosine_embedding_loss"],
     ),
 ];
-
-/// None, the mean, or the sum.
-pub(crate) fn reduced(call: &mut Call<'_>, x: &Tensor) -> Maybe {
-    let all: Vec<usize> = (0..x.rank()).collect();
-    match call.int("reduction")? {
-        0 => Ok(x.clone()),
-        _ if x.rank() == 0 => Ok(x.clone()),
-        1 => call.mean(x, &all, false),
-        2 => call.sum(x, &all, false),
-        other => refuse!("{other} is not a way to reduce a loss; 0 is none, 1 the mean, 2 the sum"),
-    }
-}
 
 /// What a loss of classes is made of.
 struct Picked {
@@ -87,20 +59,18 @@ struct Picked {
     counts: Tensor,
 }
 
-fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<Picked, Refusal> {
+fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<Picked> {
     let ignored = call.argument("ignore_index")?.clone();
     let at = usize::from(log.rank() > 1);
     let valid = call.compare_number("ne", target, ignored)?;
-    let zero = call.full(Vec::new(), Argument::Int(0), target.dtype)?;
-    let safe = call.choose(&valid, target, &zero)?;
+    let safe = calc!(call, "where(valid, target, 0)", valid, target)?;
     let safe = call.cast(&safe, ScalarType::Int64)?;
-    let index = call.unsqueeze(&safe, at)?;
-    let found = call.gather(log, at, &index)?;
-    let found = call.squeeze(&found, at)?;
+    let formula = "squeeze(gather(log, at, unsqueeze(safe, at)), at)";
+    let found = calc!(call, formula, log, at, safe)?;
     let counts = call.cast(&valid, log.dtype)?;
     let mut weights = counts.clone();
     if let Some(weight) = call.optional_tensor("weight")? {
-        let flat = call.view(&safe, vec![size::product(&safe.sizes)])?;
+        let flat = call.flat(&safe)?;
         let own = call.index_select(&weight, 0, &flat)?;
         let own = call.view(&own, safe.sizes.clone())?;
         weights = call.multiply(&weights, &own)?;
@@ -111,24 +81,11 @@ fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<Picked, 
 }
 
 /// The mean counts by the weights.
-fn by_weights(
-    call: &mut Call<'_>,
-    loss: &Tensor,
-    weights: &Tensor,
-) -> Result<(Tensor, Tensor), Refusal> {
-    let all: Vec<usize> = (0..loss.rank()).collect();
-    let sum_of = |call: &mut Call<'_>, x: &Tensor| {
-        if x.rank() == 0 { Ok(x.clone()) } else { call.sum(x, &all, false) }
-    };
-    let total = sum_of(call, weights)?;
+fn by_weights(call: &mut Call<'_>, loss: &Tensor, weights: &Tensor) -> Result<(Tensor, Tensor)> {
+    let total = calc!(call, "sum(weights)", weights)?;
     let done = match call.int("reduction")? {
-        0 => loss.clone(),
-        1 => {
-            let sum = sum_of(call, loss)?;
-            call.divide(&sum, &total)?
-        }
-        2 => sum_of(call, loss)?,
-        other => refuse!("{other} is not a way to reduce a loss; 0 is none, 1 the mean, 2 the sum"),
+        1 => calc!(call, "sum(loss) / total", loss, total)?,
+        _ => call.reduced(loss)?,
     };
     Ok((done, total))
 }
@@ -148,25 +105,14 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
     let (x, target) = (call.tensor("self")?, call.tensor("target")?);
     let smoothing = call.float_or("label_smoothing", 0.0)?;
     let at = usize::from(x.rank() > 1);
-    let log = log_softmax_of(call, &x, at)?;
-    let Some(classes) = x.extent(at)?.fixed() else {
-        refuse!("the number of classes is unknown at compile time");
-    };
+    let log = call.log_softmax(&x, at)?;
+    let classes = x.known(at, "the number of classes")?;
     if target.dtype == x.dtype && target.rank() == x.rank() {
-        let mut target = target;
-        if smoothing > 0.0 {
-            target = calc!(
-                call,
-                "target * (1 - smoothing) + smoothing / classes",
-                target,
-                smoothing,
-                classes
-            )?;
-        }
-        let product = call.multiply(&log, &target)?;
+        let formula = "smooth = target * (1 - smoothing) + smoothing / classes; \
+                       log * where(smoothing > 0, smooth, target)";
+        let product = calc!(call, formula, log, target, smoothing, classes)?;
         let product = of_classes(call, product, at)?;
-        let sum = call.sum(&product, &[at], false)?;
-        return one(calc!(call, "reduced(-sum)", sum)?);
+        return one(calc!(call, "reduced(-sum(product, at))", product, at)?);
     }
     let Picked { loss, weights, counts } = picked(call, &log, &target)?;
     if smoothing == 0.0 {
@@ -183,9 +129,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
 /// Times the weights of the classes, which are along this dimension.
 fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> Maybe {
     let Some(weight) = call.optional_tensor("weight")? else { return Ok(x) };
-    let mut sizes = vec![Size::Fixed(1); x.rank() - at];
-    *sizes.at_mut(0)? = weight.extent(0)?.clone();
-    let weight = call.view(&weight, sizes)?;
+    let weight = call.along(&weight, 0, x.rank() - at)?;
     call.multiply(&x, &weight)
 }
 
@@ -207,22 +151,4 @@ fn poisson(call: &mut Call<'_>) -> Results {
     let formula = "reduced(where(log_input, exp(input) - target * input, \
                    input - target * log(input + eps)))";
     one(calc!(call, formula)?)
-}
-
-/// The distance between the rows of two matrices.
-fn apart(call: &mut Call<'_>, x: &str, y: &str) -> Maybe {
-    let (x, y) = (call.tensor(x)?, call.tensor(y)?);
-    let moved = calc!(call, "x - y + eps", x, y)?;
-    let degree = call.float("p")?;
-    call.norm(&moved, degree, &[back(moved.rank(), 1)?], false)
-}
-
-fn triplet(call: &mut Call<'_>) -> Results {
-    let near = apart(call, "anchor", "positive")?;
-    let mut far = apart(call, "anchor", "negative")?;
-    if call.bool("swap")? {
-        let other = apart(call, "positive", "negative")?;
-        far = calc!(call, "min(far, other)", far, other)?;
-    }
-    one(calc!(call, "reduced(max(near - far + margin, 0))", near, far)?)
 }

@@ -24,8 +24,9 @@ mod shape;
 mod special;
 mod vision;
 
+pub(crate) use self::convolution::{Convolution, plane as convolution};
 pub(crate) use self::join::padded;
-pub(crate) use self::loss::reduced;
+pub(crate) use self::shape::in_parts;
 use super::row::Row;
 
 /// All tables.

@@ -1,28 +1,17 @@
 //! Recurrent layers, step by step.
 
-use coremill_pt2::{Argument, Size};
-
 use super::linear::affine;
-use crate::bounds::{checked, take};
-use crate::decompose::call::{Call, Made, Results, Tensor};
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by};
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(lstm, &["aten.lstm.input"]),
-    by(gru, &["aten.gru.input"]),
-    by(rnn, &["aten.rnn_tanh.input", "aten.rnn_relu.input"]),
-    by(
-        cell,
-        &[
-            "aten.lstm_cell.default",
-            "aten.gru_cell.default",
-            "aten.rnn_tanh_cell.default",
-            "aten.rnn_relu_cell.default",
-        ],
-    ),
+    by(|call| layers(call, Kind::Lstm), &["aten.lstm.input"]),
+    by(|call| layers(call, Kind::Gru), &["aten.gru.input"]),
+    by(|call| layers(call, Kind::Tanh), &["aten.rnn_tanh.input"]),
+    by(|call| layers(call, Kind::Relu), &["aten.rnn_relu.input"]),
+    by(|call| cell(call, Kind::Lstm), &["aten.lstm_cell"]),
+    by(|call| cell(call, Kind::Gru), &["aten.gru_cell"]),
+    by(|call| cell(call, Kind::Tanh), &["aten.rnn_tanh_cell"]),
+    by(|call| cell(call, Kind::Relu), &["aten.rnn_relu_cell"]),
 ];
 
 /// Steps that are written out; longer sequences would make programs of tens of thousands of calls.
@@ -45,19 +34,8 @@ struct Weights {
     projection: Option<Tensor>,
 }
 
-/// `x @ turned + bias`, of matrices.
-fn product(call: &mut Call<'_>, x: &Tensor, turned: &Tensor, bias: Option<&Tensor>) -> Maybe {
-    let Some(bias) = bias else { return call.mm(x, turned) };
-    let ([rows, _], [_, columns]) = (x.extent(..)?, &turned.sizes[..]) else {
-        refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), turned.rank());
-    };
-    let sizes = vec![rows.clone(), columns.clone()];
-    let given = [("self", bias.argument()), ("mat1", x.argument()), ("mat2", turned.argument())];
-    call.emit("aten.addmm.default", &given, x.dtype, sizes)
-}
-
 /// Gates that lie one after the other.
-fn gates<const N: usize>(call: &mut Call<'_>, x: &Tensor) -> Result<[Tensor; N], Refusal> {
+fn gates<const N: usize>(call: &mut Call<'_>, x: &Tensor) -> Result<[Tensor; N]> {
     let count = N as i64;
     let Some(at) = x.rank().checked_sub(1) else { refuse!("gates have no dimensions") };
     let Some(width) = x.extent(at)?.fixed().filter(|width| width % count == 0) else {
@@ -77,9 +55,9 @@ impl Kind {
         weights: &Weights,
         of_input: &Tensor,
         states: &[Tensor],
-    ) -> Result<Vec<Tensor>, Refusal> {
+    ) -> Result<Vec<Tensor>> {
         let [h, ..] = states else { refuse!("a recurrent layer has no state") };
-        let of_hidden = product(call, h, &weights.of_hidden, weights.hidden_bias.as_ref())?;
+        let of_hidden = call.addmm(weights.hidden_bias.as_ref(), h, &weights.of_hidden)?;
         match (self, states) {
             (Kind::Tanh, _) => {
                 Ok(vec![calc!(call, "tanh(of_input + of_hidden)", of_input, of_hidden)?])
@@ -109,25 +87,17 @@ impl Kind {
     }
 }
 
-fn lstm(call: &mut Call<'_>) -> Results {
-    layers(call, Kind::Lstm)
-}
-
-fn gru(call: &mut Call<'_>) -> Results {
-    layers(call, Kind::Gru)
-}
-
-fn rnn(call: &mut Call<'_>) -> Results {
-    let relu = call.node.target.is("aten", "rnn_relu", "input");
-    layers(call, if relu { Kind::Relu } else { Kind::Tanh })
+/// The states that a layer begins with: one tensor, or several in a list.
+fn initial(call: &mut Call<'_>) -> Result<Vec<Tensor>> {
+    match call.argument("hx")? {
+        Argument::List(_) => call.tensors("hx"),
+        _ => Ok(vec![call.tensor("hx")?]),
+    }
 }
 
 fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
     let input = call.tensor("input")?;
-    let states = match call.argument("hx")? {
-        Argument::List(_) => call.tensors("hx")?,
-        _ => vec![call.tensor("hx")?],
-    };
+    let states = initial(call)?;
     let mut parameters = call.tensors("params")?.into_iter();
     let count = call.int("num_layers")?;
     let both_ways = call.bool("bidirectional")?;
@@ -170,16 +140,11 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
                 input_bias,
                 of_hidden: call.turned(&of_hidden)?,
                 hidden_bias,
-                projection: match projection {
-                    Some(projection) => Some(call.turned(&projection)?),
-                    None => None,
-                },
+                projection: projection.map(|projection| call.turned(&projection)).transpose()?,
             };
             let place = (checked(layer) * (1 + i64::from(both_ways)) + way).get()?;
-            let mut current = Vec::with_capacity(first.len());
-            for state in &first {
-                current.push(call.select(state, 0, Argument::Int(place))?);
-            }
+            let current = first.iter().map(|state| call.select(state, 0, Argument::Int(place)));
+            let mut current = current.collect::<Result<Vec<_>, _>>()?;
             let all = affine(call, &x, &weights.of_input, weights.input_bias.as_ref())?;
             let mut outputs = Vec::new();
             for step in 0..steps {
@@ -213,7 +178,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
 }
 
 /// Input and states have the rank of a single sequence, or all that of a batch.
-fn check_ranks(input: &Tensor, states: &[Tensor], single: usize) -> Result<(), Refusal> {
+fn check_ranks(input: &Tensor, states: &[Tensor], single: usize) -> Result<()> {
     let rank = input.rank();
     if ![single, single + 1].contains(&rank) {
         refuse!("`input` has rank {rank}; {single} and {} are accepted", single + 1);
@@ -225,33 +190,17 @@ fn check_ranks(input: &Tensor, states: &[Tensor], single: usize) -> Result<(), R
 }
 
 /// One step of one layer.
-fn cell(call: &mut Call<'_>) -> Results {
-    let name = call.node.target.to_string();
-    let kind = match name.split('.').nth(1) {
-        Some("lstm_cell") => Kind::Lstm,
-        Some("gru_cell") => Kind::Gru,
-        Some("rnn_relu_cell") => Kind::Relu,
-        _ => Kind::Tanh,
-    };
+fn cell(call: &mut Call<'_>, kind: Kind) -> Results {
     let input = call.tensor("input")?;
-    let states = match call.argument("hx")? {
-        Argument::List(_) => call.tensors("hx")?,
-        _ => vec![call.tensor("hx")?],
-    };
+    let states = initial(call)?;
     let batched = input.rank() == 2;
     check_ranks(&input, &states, 1)?;
-    let row = |call: &mut Call<'_>, x: &Tensor| {
-        if batched {
-            Ok(x.clone())
-        } else {
-            call.view(x, vec![Size::Fixed(1), x.extent(0)?.clone()])
-        }
+    let row = |call: &mut Call<'_>, x: &Tensor| match batched {
+        true => Ok(x.clone()),
+        false => call.view(x, vec![Size::Fixed(1), x.extent(0)?.clone()]),
     };
     let x = row(call, &input)?;
-    let mut current = Vec::with_capacity(states.len());
-    for state in &states {
-        current.push(row(call, state)?);
-    }
+    let current = states.iter().map(|state| row(call, state)).collect::<Result<Vec<_>, _>>()?;
     let of_hidden = call.tensor("w_hh")?;
     let weights = Weights {
         of_input: call.tensor("w_ih")?,

@@ -1,103 +1,52 @@
 //! Along dimensions: sums, extremes, norms, distances.
 
-use coremill_pt2::{Argument, ScalarType, Size};
-
-use crate::bounds::{At, back, created};
-use crate::decompose::call::{Call, Made, Results, Tensor, one};
-use crate::decompose::dtype::{is_complex, is_float, is_integer};
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by, to};
-use crate::decompose::size;
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(total, &["aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim"]),
-    by(nansum, &["aten.nansum.default", "aten.nanmean.default"]),
-    by(product, &["aten.prod.default", "aten.prod.dim_int"]),
-    by(
-        all,
-        &[
-            "aten.all.default",
-            "aten.all.dim",
-            "aten.all.dims",
-            "aten.any.default",
-            "aten.any.dim",
-            "aten.any.dims",
-        ],
-    ),
-    to("aten.nonzero.default", &["aten.argwhere.default"]),
-    by(renormed, &["aten.renorm.default"]),
-    by(count_nonzero, &["aten.count_nonzero.default", "aten.count_nonzero.dim_IntList"]),
-    by(
-        extremes,
-        &["aten.max.default", "aten.min.default", "aten.amax.default", "aten.amin.default"],
-    ),
-    by(aminmax, &["aten.aminmax.default"]),
+    by(total, &["aten.sum", "aten.mean"]),
+    by(nansum, &["aten.nansum", "aten.nanmean"]),
+    by(product, &["aten.prod"]),
+    // All are true if none is false.
+    formula("!any(!self, dim, keepdim)", &["aten.all.dim", "aten.all.dims"]),
+    formula("!any(!self)", &["aten.all.default"]),
+    formula("any(self, dim, keepdim)", &["aten.any.dim", "aten.any.dims"]),
+    formula("any(self)", &["aten.any.default"]),
+    to("aten.nonzero", &["aten.argwhere"]),
+    by(renormed, &["aten.renorm"]),
+    formula("sum(self != 0, dim)", &["aten.count_nonzero"]),
+    formula("amax(self)", &["aten.max.default"]),
+    formula("amin(self)", &["aten.min.default"]),
+    formula("amax(self, dim, keepdim)", &["aten.amax"]),
+    formula("amin(self, dim, keepdim)", &["aten.amin"]),
+    formula("amin(self, dim, keepdim), amax(self, dim, keepdim)", &["aten.aminmax"]),
     by(extreme_and_place, &["aten.max.dim", "aten.min.dim"]),
-    by(place, &["aten.argmax.default", "aten.argmin.default"]),
-    by(
-        spread,
-        &[
-            "aten.var.default",
-            "aten.var.dim",
-            "aten.var.correction",
-            "aten.std.default",
-            "aten.std.dim",
-            "aten.std.correction",
-            "aten.var_mean.default",
-            "aten.var_mean.dim",
-            "aten.var_mean.correction",
-            "aten.std_mean.default",
-            "aten.std_mean.dim",
-            "aten.std_mean.correction",
-        ],
+    by(place, &["aten.argmax", "aten.argmin"]),
+    by(spread, &["aten.var", "aten.std", "aten.var_mean", "aten.std_mean"]),
+    by(norm, &["aten.linalg_{,vector_,matrix_}norm", "aten.{,frobenius_}norm"]),
+    by(logsumexp, &["aten.logsumexp", "aten.special_logsumexp"]),
+    by(cumulated, &["aten.cumsum"]),
+    by(by_doubling, &["aten.cumprod", "aten.logcumsumexp"]),
+    by(running_extreme, &["aten.cummax", "aten.cummin"]),
+    formula(
+        "sum(head(y, dim) + tail(y, dim), dim) * (dx / 2.0)",
+        &["aten.trapezoid.dx", "aten.trapz.dx"],
     ),
-    by(
-        norm,
-        &[
-            "aten.linalg_vector_norm.default",
-            "aten.linalg_norm.default",
-            "aten.linalg_norm.ord_str",
-            "aten.linalg_matrix_norm.default",
-            "aten.linalg_matrix_norm.str_ord",
-            "aten.norm.Scalar",
-            "aten.norm.ScalarOpt_dim",
-            "aten.norm.ScalarOpt_dtype",
-            "aten.norm.ScalarOpt_dim_dtype",
-            "aten.frobenius_norm.dim",
-        ],
-    ),
-    by(logsumexp, &["aten.logsumexp.default", "aten.special_logsumexp.default"]),
-    by(cumulated, &["aten.cumsum.default"]),
-    by(by_doubling, &["aten.cumprod.default", "aten.logcumsumexp.default"]),
-    by(running_extreme, &["aten.cummax.default", "aten.cummin.default"]),
-    by(trapezoid, &["aten.trapezoid.dx", "aten.trapz.dx"]),
     by(trapezoid_x, &["aten.trapezoid.x", "aten.trapz.x"]),
-    by(cosine_similarity, &["aten.cosine_similarity.default"]),
-    by(
-        distances,
-        &["aten.cdist.default", "aten._cdist_forward.default", "aten._euclidean_dist.default"],
+    by(cosine_similarity, &["aten.cosine_similarity"]),
+    // Every row of the one from every row of the other.
+    formula(
+        "norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), where(given(p), p, 2), -1)",
+        &["aten.cdist", "aten._cdist_forward", "aten._euclidean_dist"],
     ),
-    by(distances_within, &["aten.pdist.default", "aten._pdist_forward.default"]),
-    by(pairwise, &["aten.pairwise_distance.default"]),
-    by(distance, &["aten.dist.default"]),
-    by(trace, &["aten.trace.default"]),
+    by(distances_within, &["aten.pdist", "aten._pdist_forward"]),
+    formula("norm(x1 - x2 + eps, p, -1, keepdim)", &["aten.pairwise_distance"]),
+    formula("norm(self - other, p)", &["aten.dist"]),
+    by(trace, &["aten.trace"]),
 ];
 
 /// Positions of the dimensions, and whether they are kept with a size of 1.
-fn over(call: &Call<'_>, x: &Tensor) -> Result<(Vec<usize>, bool), Refusal> {
+fn over(call: &Call<'_>, x: &Tensor) -> Result<(Vec<usize>, bool)> {
     Ok((call.dimensions("dim", x.rank())?, call.bool("keepdim")?))
-}
-
-/// The sizes that are left.
-fn left(x: &Tensor, dimensions: &[usize], keep: bool) -> Vec<Size> {
-    let of = |(at, size): (usize, &Size)| match (dimensions.contains(&at), keep) {
-        (false, _) => Some(size.clone()),
-        (true, true) => Some(Size::Fixed(1)),
-        (true, false) => None,
-    };
-    x.sizes.iter().enumerate().filter_map(of).collect()
 }
 
 fn total(call: &mut Call<'_>) -> Results {
@@ -107,140 +56,62 @@ fn total(call: &mut Call<'_>) -> Results {
     if is_complex(x.dtype) || is_complex(dtype) {
         refuse!("sums of complex numbers have no kernel that takes dimensions");
     }
-    let is_mean = call.node.target.to_string().contains("mean");
-    if x.rank() == 0 {
-        return one(call.cast(&x, dtype)?);
-    }
     let x = call.cast(&x, dtype)?;
-    one(if is_mean {
-        call.mean(&x, &dimensions, keep)?
-    } else {
-        sum_as(call, &x, &dimensions, keep, dtype)?
+    one(match call.name() {
+        "mean" => call.mean(&x, &dimensions, keep)?,
+        _ => call.sum_as(&x, &dimensions, keep, dtype)?,
     })
-}
-
-fn sum_as(
-    call: &mut Call<'_>,
-    x: &Tensor,
-    dimensions: &[usize],
-    keep: bool,
-    dtype: ScalarType,
-) -> Maybe {
-    let sizes = left(x, dimensions, keep);
-    let given = [
-        ("self", x.argument()),
-        ("dim", crate::decompose::words::places(dimensions)),
-        ("keepdim", Argument::Bool(keep)),
-        ("dtype", Argument::ScalarType(dtype)),
-    ];
-    call.emit("aten.sum.dim_IntList", &given, dtype, sizes)
 }
 
 fn nansum(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let (dimensions, keep) = over(call, &x)?;
     let dtype = call.result(0)?.dtype;
-    let mut values = x.clone();
-    if is_float(x.dtype) {
-        values = calc!(call, "where(isnan(x), 0, x)", x)?;
-    }
-    let sum = sum_as(call, &values, &dimensions, keep, dtype)?;
-    if call.node.target.is("aten", "nansum", "default") {
+    let values = calc!(call, "where(is_float(x), where(isnan(x), 0, x), x)", x)?;
+    let sum = call.sum_as(&values, &dimensions, keep, dtype)?;
+    if call.name() == "nansum" {
         return one(sum);
     }
-    let number = call.compare("eq", &x, &x)?;
-    let ones = call.cast(&number, dtype)?;
-    let count = sum_as(call, &ones, &dimensions, keep, dtype)?;
+    let ones = calc!(call, "number(x == x)", x)?;
+    let count = call.sum_as(&ones, &dimensions, keep, dtype)?;
     one(call.divide(&sum, &count)?)
 }
 
 fn product(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let dtype = call.result(0)?.dtype;
-    let x = call.cast(&x, dtype)?;
-    let kind = ("dtype", Argument::ScalarType(dtype));
-    if call.has("dim") {
-        let at = x.dimension(call.int("dim")?)?;
-        let keep = call.bool("keepdim")?;
-        let sizes = if x.rank() == 0 { Vec::new() } else { left(&x, &[at], keep) };
-        let given = [
-            ("self", x.argument()),
-            ("dim", Argument::Int(at as i64)),
-            ("keepdim", Argument::Bool(keep)),
-            kind,
-        ];
-        return one(call.emit("aten.prod.dim_int", &given, dtype, sizes)?);
+    let x = call.typed("self")?;
+    let dtype = x.dtype;
+    if !call.has("dim") {
+        return one(call.noted("aten.prod.default", given!(self = x, dtype = dtype))?);
     }
-    one(call.emit("aten.prod.default", &[("self", x.argument()), kind], dtype, Vec::new())?)
+    let at = call.dimension("dim", x.rank())?;
+    let keep = call.bool("keepdim")?;
+    one(call.noted("aten.prod.dim_int", given!(self = x, dim = at, keepdim = keep, dtype = dtype))?)
 }
 
-/// All are true if none is false.
-fn all(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let (dimensions, keep) = over(call, &x)?;
-    let dtype = call.result(0)?.dtype;
-    let every = call.node.target.to_string().contains(".all.");
-    let asked = if every { call.test("logical_not", &x)? } else { x.clone() };
-    let found = if x.rank() == 0 {
-        call.cast(&asked, ScalarType::Bool)?
-    } else {
-        call.any(&asked, &dimensions, keep)?
-    };
-    let found = if every { call.test("logical_not", &found)? } else { found };
-    one(call.cast(&found, dtype)?)
+/// A number as the extreme of itself: itself, and its place.
+pub(super) fn of_number(call: &mut Call<'_>, x: Tensor) -> Results {
+    let place = call.scalar(Argument::Int(0), ScalarType::Int64)?;
+    Ok(vec![Made::Tensor(x), Made::Tensor(place)])
 }
 
-fn count_nonzero(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let (dimensions, _) = over(call, &x)?;
-    let there = call.compare_number("ne", &x, Argument::Int(0))?;
-    one(sum_as(call, &there, &dimensions, false, ScalarType::Int64)?)
-}
-
-fn extremes(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    if x.rank() == 0 {
-        return one(x);
-    }
-    let (dimensions, keep) = over(call, &x)?;
-    let largest = call.node.target.to_string().contains("max");
-    one(call.extreme(if largest { "amax" } else { "amin" }, &x, &dimensions, keep)?)
-}
-
-fn aminmax(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let (dimensions, keep) = over(call, &x)?;
-    let mut results = Vec::with_capacity(2);
-    for function in ["amin", "amax"] {
-        results.push(Made::Tensor(if x.rank() == 0 {
-            x.clone()
-        } else {
-            call.extreme(function, &x, &dimensions, keep)?
-        }));
-    }
-    Ok(results)
+/// What kernels compare: bytes order truth.
+pub(super) fn ordered(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    call.cast(x, if x.dtype == ScalarType::Bool { ScalarType::UInt8 } else { x.dtype })
 }
 
 fn extreme_and_place(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let at = x.dimension(call.int("dim")?)?;
+    let at = call.dimension("dim", x.rank())?;
     let keep = call.bool("keepdim")?;
-    let operator = call.node.target.to_string();
     if x.rank() == 0 {
-        let place = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;
-        return Ok(vec![Made::Tensor(x), Made::Tensor(place)]);
+        return of_number(call, x);
     }
-    // Bytes order truth.
-    let values =
-        if x.dtype == ScalarType::Bool { call.cast(&x, ScalarType::UInt8)? } else { x.clone() };
+    let values = ordered(call, &x)?;
     let sizes = left(&x, &[at], keep);
-    let given = [
-        ("self", values.argument()),
-        ("dim", Argument::Int(at as i64)),
-        ("keepdim", Argument::Bool(keep)),
-    ];
     let types = vec![(values.dtype, sizes.clone()), (ScalarType::Int64, sizes)];
-    let mut both = call.emit_several(&operator, &given, types)?;
+    let operator = call.node.target.to_string();
+    let given = given!(self = values, dim = at, keepdim = keep);
+    let mut both = call.emit_several(&operator, given, types)?;
     *both.at_mut(0)? = call.cast(both.at(0)?, x.dtype)?;
     Ok(both.into_iter().map(Made::Tensor).collect())
 }
@@ -248,29 +119,25 @@ fn extreme_and_place(call: &mut Call<'_>) -> Results {
 fn place(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let operator = call.node.target.to_string();
-    let sizes = call.result(0)?.sizes.clone();
     if x.rank() == 0 {
+        let sizes = call.result_sizes()?;
         return one(call.full(sizes, Argument::Int(0), ScalarType::Int64)?);
     }
-    let x = if x.dtype == ScalarType::Bool { call.cast(&x, ScalarType::UInt8)? } else { x };
+    let x = ordered(call, &x)?;
     if call.has("dim") {
-        let given = [
-            ("self", x.argument()),
-            ("dim", Argument::Int(x.dimension(call.int("dim")?)? as i64)),
-            ("keepdim", Argument::Bool(call.bool("keepdim")?)),
-        ];
-        return one(call.emit(&operator, &given, ScalarType::Int64, sizes)?);
+        let at = call.dimension("dim", x.rank())?;
+        let keep = call.bool("keepdim")?;
+        return one(call.noted(&operator, given!(self = x, dim = at, keepdim = keep))?);
     }
     // In a row, so that it is of no matter what the kernel thinks of no dimension.
-    let flat = call.view(&x, vec![size::product(&x.sizes)])?;
-    let given =
-        [("self", flat.argument()), ("dim", Argument::Int(0)), ("keepdim", Argument::Bool(false))];
-    let found = call.emit(&operator, &given, ScalarType::Int64, Vec::new())?;
-    one(call.view(&found, sizes)?)
+    let flat = call.flat(&x)?;
+    let given = given!(self = flat, dim = 0_usize, keepdim = false);
+    let found = call.emit(&operator, given, ScalarType::Int64, Vec::new())?;
+    one(call.viewed(&found)?)
 }
 
 /// How much the divisor is less than the count.
-fn correction(call: &Call<'_>) -> Result<f64, Refusal> {
+fn correction(call: &Call<'_>) -> Result<f64> {
     if call.has("correction") {
         return call.float("correction");
     }
@@ -284,19 +151,11 @@ fn spread(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let (dimensions, keep) = over(call, &x)?;
     let correction = correction(call)?;
-    let name = call.node.target.to_string();
-    let sizes = left(&x, &dimensions, keep);
-    let given = [
-        ("self", x.argument()),
-        ("dim", crate::decompose::words::places(&dimensions)),
-        ("correction", Argument::Float(correction)),
-        ("keepdim", Argument::Bool(keep)),
-    ];
-    let mut spread = call.emit("aten.var.correction", &given, x.dtype, sizes)?;
-    if name.contains("std") {
+    let mut spread = call.variance(&x, &dimensions, correction, keep)?;
+    if call.name().starts_with("std") {
         spread = call.map("sqrt", &spread)?;
     }
-    if !name.contains("_mean") {
+    if !call.name().ends_with("_mean") {
         return one(spread);
     }
     let mean = call.mean(&x, &dimensions, keep)?;
@@ -304,36 +163,17 @@ fn spread(call: &mut Call<'_>) -> Results {
 }
 
 /// The norm of a degree of what is along some dimensions.
-fn length(call: &mut Call<'_>, x: &Tensor, degree: f64, dimensions: &[usize], keep: bool) -> Maybe {
-    if x.rank() == 0 {
-        return if degree == 0.0 {
-            let there = call.compare_number("ne", x, Argument::Float(0.0))?;
-            call.cast(&there, x.dtype)
-        } else {
-            call.map("abs", x)
-        };
-    }
-    if degree == 2.0 {
-        let squared = call.multiply(x, x)?;
-        let sum = sum_as(call, &squared, dimensions, keep, x.dtype)?;
-        return call.map("sqrt", &sum);
-    }
-    if degree == 0.0 {
-        let there = call.compare_number("ne", x, Argument::Float(0.0))?;
-        let counts = call.cast(&there, x.dtype)?;
-        return sum_as(call, &counts, dimensions, keep, x.dtype);
-    }
-    let size = call.map("abs", x)?;
-    if degree.is_infinite() {
-        let function = if degree > 0.0 { "amax" } else { "amin" };
-        return call.extreme(function, &size, dimensions, keep);
-    }
-    if degree == 1.0 {
-        return sum_as(call, &size, dimensions, keep, x.dtype);
-    }
-    let power = call.power(&size, Argument::Float(degree))?;
-    let sum = sum_as(call, &power, dimensions, keep, x.dtype)?;
-    call.power(&sum, Argument::Float(1.0 / degree))
+fn length(call: &mut Call<'_>, x: &Tensor, degree: f64, over: &[usize], keep: bool) -> Maybe {
+    let formula = match degree {
+        0.0 => "sum(number(x != 0.0), over, keep)",
+        _ if x.rank() == 0 => "abs(x)",
+        2.0 => "sqrt(sum(x * x, over, keep))",
+        f64::INFINITY => "amax(abs(x), over, keep)",
+        f64::NEG_INFINITY => "amin(abs(x), over, keep)",
+        1.0 => "sum(abs(x), over, keep)",
+        _ => "sum(abs(x) ^ degree, over, keep) ^ (1.0 / degree)",
+    };
+    calc!(call, formula, x, degree, over, keep)
 }
 
 fn norm(call: &mut Call<'_>) -> Results {
@@ -342,37 +182,31 @@ fn norm(call: &mut Call<'_>) -> Results {
     if is_complex(x.dtype) {
         refuse!("norms of complex numbers have no kernel");
     }
-    let dtype = call.result(0)?.dtype;
-    let x = call.cast(&x, dtype)?;
-    let name = if call.has("ord") { "ord" } else { "p" };
-    if call.text(name).is_ok_and(|order| order == "fro") {
+    let x = call.typed("self")?;
+    let order = if call.has("ord") { "ord" } else { "p" };
+    if call.text(order).is_ok_and(|order| order == "fro") {
         return one(call.norm(&x, 2.0, &dimensions, keep)?);
     }
-    let degree = call.float_or(name, 2.0)?;
-    let is_of_matrices = ["linalg_norm", "linalg_matrix_norm"]
-        .iter()
-        .any(|name| call.node.target.is("aten", name, "default"));
-    match dimensions[..] {
-        [row, column] if is_of_matrices && call.has("ord") => {
-            one(matrix_norm(call, &x, degree, [row, column], keep)?)
+    let degree = call.float_or(order, 2.0)?;
+    let has_order = call.has("ord");
+    one(match (call.name(), dimensions.as_slice()) {
+        ("linalg_norm" | "linalg_matrix_norm", &[row, column]) if has_order => {
+            matrix_norm(call, &x, degree, [row, column], keep)?
         }
-        _ if call.node.target.is("aten", "linalg_vector_norm", "default") => {
-            one(length(call, &x, degree, &dimensions, keep)?)
-        }
-        _ => one(call.norm(&x, degree, &dimensions, keep)?),
-    }
+        ("linalg_vector_norm", _) => length(call, &x, degree, &dimensions, keep)?,
+        _ => call.norm(&x, degree, &dimensions, keep)?,
+    })
 }
 
 /// Parts along a dimension whose norm is more than is allowed, made that long.
 fn renormed(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let (degree, most) = (call.float("p")?, call.float("maxnorm")?);
-    let kept = x.dimension(call.int("dim")?)?;
+    let kept = call.dimension("dim", x.rank())?;
     let over: Vec<usize> = (0..x.rank()).filter(|at| *at != kept).collect();
-    let norm = call.norm(&x, degree, &over, true)?;
+    let norm = call.norm(&x, call.float("p")?, &over, true)?;
     // Of what may have no norm nothing is left.
-    let formula = "x * where(most > 0, most / max(norm, most), norm * 0.0)";
-    one(calc!(call, formula, x, most, norm)?)
+    let formula = "x * where(maxnorm > 0, maxnorm / max(norm, maxnorm), norm * 0.0)";
+    one(calc!(call, formula, x, norm)?)
 }
 
 /// The norm of an order of matrices: the largest or smallest of the sums along the other dimension.
@@ -397,69 +231,62 @@ fn matrix_norm(
 }
 
 fn logsumexp(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let (dimensions, keep) = over(call, &x)?;
-    let dtype = call.result(0)?.dtype;
-    let x = call.cast(&x, dtype)?;
+    let x = call.typed("self")?;
+    let (over, keep) = over(call, &x)?;
     if x.rank() == 0 {
         return one(x);
     }
-    let most = call.extreme("amax", &x, &dimensions, true)?;
     // An infinite one would leave no number.
-    let most = calc!(call, "where(isinf(most), 0, most)", most)?;
-    let power = calc!(call, "exp(x - most)", x, most)?;
-    let sum = sum_as(call, &power, &dimensions, keep, dtype)?;
-    let log = call.map("log", &sum)?;
-    let sizes = log.sizes.clone();
-    let most = call.view(&most, sizes)?;
+    let formula = "most = amax(x, over, 1); where(isinf(most), 0, most)";
+    let most = calc!(call, formula, x, over)?;
+    let log = calc!(call, "log(sum(exp(x - most), over, keep))", x, most, over, keep)?;
+    let most = call.view(&most, log.sizes.clone())?;
     one(call.add(&log, &most)?)
 }
 
 fn cumulated(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let dtype = call.result(0)?.dtype;
-    let x = call.cast(&x, dtype)?;
+    let x = call.typed("self")?;
     if x.rank() == 0 {
         return one(x);
     }
-    let at = x.dimension(call.int("dim")?)?;
-    let given = [
-        ("self", x.argument()),
-        ("dim", Argument::Int(at as i64)),
-        ("dtype", Argument::ScalarType(dtype)),
-    ];
-    one(call.emit("aten.cumsum.default", &given, dtype, x.sizes.clone())?)
+    let at = call.dimension("dim", x.rank())?;
+    one(call.like(&x, "aten.cumsum.default", given!(self = x, dim = at, dtype = x.dtype))?)
 }
 
 /// Where a dimension is and how long it is.
-fn along(call: &Call<'_>, x: &Tensor) -> Result<(usize, i64), Refusal> {
-    let at = x.dimension(call.int("dim")?)?;
-    match x.extent(at)?.fixed() {
-        Some(length) => Ok((at, length)),
-        None => refuse!("the length of the dimension is unknown at compile time"),
-    }
+fn along(call: &Call<'_>, x: &Tensor) -> Result<(usize, i64)> {
+    let at = call.dimension("dim", x.rank())?;
+    Ok((at, x.known(at, "the length of the dimension")?))
+}
+
+/// The first places of a dimension, and those before and after a step.
+fn apart(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    at: usize,
+    length: i64,
+    step: i64,
+) -> Result<[Tensor; 3]> {
+    Ok([
+        call.slice(x, at, 0, step, 1)?,
+        call.slice(x, at, 0, length - step, 1)?,
+        call.slice(x, at, step, length - step, 1)?,
+    ])
 }
 
 /// Every place has the whole run before it after as many steps as the length has binary digits.
 fn by_doubling(call: &mut Call<'_>) -> Results {
-    let x = call.tensor("self")?;
-    let dtype = call.result(0)?.dtype;
-    let mut sum = call.cast(&x, dtype)?;
-    if x.rank() == 0 {
+    let mut sum = call.typed("self")?;
+    if sum.rank() == 0 {
         return one(sum);
     }
-    let (at, length) = along(call, &x)?;
-    let is_product = call.node.target.is("aten", "cumprod", "default");
+    let (at, length) = along(call, &sum)?;
+    let is_product = call.name() == "cumprod";
     let mut step = 1;
     while step < length {
-        let start = call.slice(&sum, at, 0, step, 1)?;
-        let before = call.slice(&sum, at, 0, length - step, 1)?;
-        let after = call.slice(&sum, at, step, length - step, 1)?;
-        let joined = if is_product {
-            call.multiply(&before, &after)?
-        } else {
-            call.join("aten.logaddexp.default", &before, &after)?
-        };
+        let [start, before, after] = apart(call, &sum, at, length, step)?;
+        let formula = "where(is_product, before * after, logaddexp(before, after))";
+        let joined = calc!(call, formula, is_product, before, after)?;
         sum = call.concatenate(&[start, joined], at)?;
         step *= 2;
     }
@@ -470,28 +297,18 @@ fn by_doubling(call: &mut Call<'_>) -> Results {
 fn running_extreme(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     if x.rank() == 0 {
-        let place = call.full(Vec::new(), Argument::Int(0), ScalarType::Int64)?;
-        return Ok(vec![Made::Tensor(x), Made::Tensor(place)]);
+        return of_number(call, x);
     }
     let (at, length) = along(call, &x)?;
-    let largest = call.node.target.is("aten", "cummax", "default");
+    let largest = call.name() == "cummax";
     let count = call.count(&Size::Fixed(length), ScalarType::Int64)?;
-    let mut shape = vec![Size::Fixed(1); x.rank()];
-    *shape.at_mut(at)? = Size::Fixed(length);
-    let count = call.view(&count, shape)?;
+    let count = call.along(&count, at, x.rank())?;
     let mut places = call.expand(&count, x.sizes.clone())?;
     let mut values = x.clone();
     let mut step = 1;
     while step < length {
-        let part = |call: &mut Call<'_>, tensor: &Tensor| -> Result<[Tensor; 3], Refusal> {
-            Ok([
-                call.slice(tensor, at, 0, step, 1)?,
-                call.slice(tensor, at, 0, length - step, 1)?,
-                call.slice(tensor, at, step, length - step, 1)?,
-            ])
-        };
-        let [start, before, after] = part(call, &values)?;
-        let [start_place, before_place, after_place] = part(call, &places)?;
+        let [start, before, after] = apart(call, &values, at, length, step)?;
+        let [start_place, before_place, after_place] = apart(call, &places, at, length, step)?;
         let formula = "later = where(largest, after >= before, after <= before); \
                        where(is_float(after), later | isnan(after), later)";
         let later = calc!(call, formula, largest, after, before)?;
@@ -504,127 +321,54 @@ fn running_extreme(call: &mut Call<'_>) -> Results {
     Ok(vec![Made::Tensor(values), Made::Tensor(places)])
 }
 
-/// Means of neighbours.
-fn between(
-    call: &mut Call<'_>,
-    y: &Tensor,
-    at: usize,
-    length: i64,
-) -> Result<[Tensor; 2], Refusal> {
-    Ok([call.slice(y, at, 0, length - 1, 1)?, call.slice(y, at, 1, length - 1, 1)?])
-}
-
-fn trapezoid(call: &mut Call<'_>) -> Results {
-    let y = call.tensor("y")?;
-    let (at, length) = along(call, &y)?;
-    let step = call.float("dx")?;
-    let dtype = call.result(0)?.dtype;
-    let y = call.cast(&y, dtype)?;
-    let [before, after] = between(call, &y, at, length)?;
-    let sums = call.add(&before, &after)?;
-    let sum = sum_as(call, &sums, &[at], false, dtype)?;
-    one(call.times(&sum, step / 2.0)?)
-}
-
 fn trapezoid_x(call: &mut Call<'_>) -> Results {
-    let (y, x) = (call.tensor("y")?, call.tensor("x")?);
-    let (at, length) = along(call, &y)?;
-    let dtype = call.result(0)?.dtype;
-    let (y, x) = (call.cast(&y, dtype)?, call.cast(&x, dtype)?);
+    let (y, x) = (call.typed("y")?, call.typed("x")?);
+    let at = call.dimension("dim", y.rank())?;
     let x_at = if x.rank() == 1 { 0 } else { at };
-    let [before, after] = between(call, &y, at, length)?;
-    let [start, end] = between(call, &x, x_at, length)?;
-    let mut steps = call.subtract(&end, &start)?;
+    let mut steps = calc!(call, "tail(x, x_at) - head(x, x_at)", x, x_at)?;
     if x.rank() == 1 && y.rank() > 1 {
-        let mut shape = vec![Size::Fixed(1); y.rank()];
-        *shape.at_mut(at)? = Size::Fixed(length - 1);
-        steps = call.view(&steps, shape)?;
+        steps = call.along(&steps, at, y.rank())?;
     }
-    let areas = calc!(call, "(before + after) * steps", before, after, steps)?;
-    let sum = sum_as(call, &areas, &[at], false, dtype)?;
-    one(call.times(&sum, 0.5)?)
+    one(calc!(call, "sum((head(y, at) + tail(y, at)) * steps, at) * 0.5", y, at, steps)?)
 }
 
 fn cosine_similarity(call: &mut Call<'_>) -> Results {
-    let (x, y) = (call.tensor("x1")?, call.tensor("x2")?);
-    let epsilon = call.float("eps")?;
-    let dtype = call.result(0)?.dtype;
-    let (x, y) = (call.cast(&x, dtype)?, call.cast(&y, dtype)?);
+    let (x, y) = (call.typed("x1")?, call.typed("x2")?);
     let product = call.multiply(&x, &y)?;
-    let at = product.dimension(call.int("dim")?)?;
+    let at = call.dimension("dim", product.rank())?;
     let mut norms = Vec::with_capacity(2);
     for tensor in [&x, &y] {
         let Some(own) = (at + tensor.rank()).checked_sub(product.rank()) else {
             refuse!("dimension {at} of the product is missing in one factor");
         };
-        let norm = call.norm(tensor, 2.0, &[own], false)?;
-        norms.push(call.clamp(&norm, Some(epsilon), None)?);
+        norms.push(calc!(call, "max(norm(tensor, 2, own), eps)", tensor, own)?);
     }
-    let sum = sum_as(call, &product, &[at], false, dtype)?;
     let (first, second) = (norms.at(0)?, norms.at(1)?);
-    one(calc!(call, "sum / (first * second)", sum, first, second)?)
-}
-
-/// Every row of the one from every row of the other.
-fn distances(call: &mut Call<'_>) -> Results {
-    let (x, y) = (call.tensor("x1")?, call.tensor("x2")?);
-    let degree = call.float_or("p", 2.0)?;
-    one(distances_between(call, &x, &y, degree)?)
-}
-
-fn distances_between(call: &mut Call<'_>, x: &Tensor, y: &Tensor, degree: f64) -> Maybe {
-    if x.rank() < 2 || y.rank() < 2 {
-        refuse!("distances are of the rows of matrices");
-    }
-    let left = call.unsqueeze(x, back(x.rank(), 1)?)?;
-    let right = call.unsqueeze(y, back(y.rank(), 2)?)?;
-    let difference = call.subtract(&left, &right)?;
-    call.norm(&difference, degree, &[back(difference.rank(), 1)?], false)
+    one(calc!(call, "sum(product, at) / (first * second)", product, at, first, second)?)
 }
 
 /// Every row from those after it.
 fn distances_within(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let degree = call.float_or("p", 2.0)?;
-    let Some(rows) = x.sizes.first().and_then(Size::fixed) else {
-        refuse!("the number of rows is unknown at compile time");
-    };
+    let rows = x.known(0, "the number of rows")?;
     created(&[rows, rows])?;
-    let all = distances_between(call, &x, &x, degree)?;
-    let flat = call.view(&all, vec![Size::Fixed(rows * rows)])?;
+    let formula = "flat(norm(unsqueeze(x, -2) - unsqueeze(x, -3), where(given(p), p, 2), -1))";
+    let flat = calc!(call, formula, x)?;
     let places: Vec<i64> =
         (0..rows).flat_map(|row| (row + 1..rows).map(move |other| row * rows + other)).collect();
     let places = call.constant_ints(&places)?;
     one(call.index_select(&flat, 0, &places)?)
 }
 
-fn pairwise(call: &mut Call<'_>) -> Results {
-    let (x, y) = (call.tensor("x1")?, call.tensor("x2")?);
-    let (degree, epsilon) = (call.float("p")?, call.float("eps")?);
-    let moved = calc!(call, "x - y + epsilon", x, y, epsilon)?;
-    let keep = call.bool("keepdim")?;
-    one(call.norm(&moved, degree, &[back(moved.rank(), 1)?], keep)?)
-}
-
-fn distance(call: &mut Call<'_>) -> Results {
-    let (x, y) = (call.tensor("self")?, call.tensor("other")?);
-    let degree = call.float("p")?;
-    let difference = call.subtract(&x, &y)?;
-    let all: Vec<usize> = (0..difference.rank()).collect();
-    one(call.norm(&difference, degree, &all, false)?)
-}
-
 fn trace(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
-    let [rows, columns] = x.extent(..)? else {
+    if x.rank() != 2 {
         refuse!("the trace of a tensor of rank {}; it must be 2", x.rank());
-    };
-    let length = match (rows.fixed(), columns.fixed()) {
-        (Some(rows), Some(columns)) => Size::Fixed(rows.min(columns)),
-        _ => refuse!("the sizes of the matrix are unknown at compile time"),
-    };
-    let given = [("self", x.argument())];
-    let diagonal = call.emit("aten.diagonal_copy.default", &given, x.dtype, vec![length])?;
+    }
+    let sizes = x.all_known("a size of the matrix")?;
+    let length = sizes.into_iter().min().unwrap_or(0);
+    let operator = "aten.diagonal_copy.default";
+    let diagonal = call.emit(operator, given!(self = x), x.dtype, vec![Size::Fixed(length)])?;
     let dtype = if is_integer(x.dtype) { ScalarType::Int64 } else { x.dtype };
-    one(sum_as(call, &diagonal, &[0], false, dtype)?)
+    one(call.sum_as(&diagonal, &[0], false, dtype)?)
 }

@@ -2,72 +2,23 @@
 //!
 //! Where no kernel resizes, each dimension is multiplied by a matrix of weights, which is computed when the program runs.
 
-use coremill_pt2::{Argument, ScalarType, Size};
-
-use crate::bounds::{At, back, checked, product};
-use crate::decompose::call::{Call, Results, Tensor, one};
-use crate::decompose::dtype::is_half;
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by};
-use crate::decompose::size;
-use crate::decompose::words::Maybe;
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(
-        plain,
-        &[
-            "aten.upsample_nearest1d.vec",
-            "aten.upsample_nearest1d.default",
-            "aten.upsample_nearest2d.vec",
-            "aten.upsample_nearest2d.default",
-            "aten.upsample_nearest3d.vec",
-            "aten.upsample_nearest3d.default",
-            "aten.upsample_linear1d.vec",
-            "aten.upsample_linear1d.default",
-            "aten.upsample_bilinear2d.vec",
-            "aten.upsample_bilinear2d.default",
-            "aten.upsample_trilinear3d.vec",
-            "aten.upsample_trilinear3d.default",
-        ],
-    ),
-    by(
-        exact,
-        &[
-            "aten._upsample_nearest_exact1d.vec",
-            "aten._upsample_nearest_exact2d.vec",
-            "aten._upsample_nearest_exact3d.vec",
-            "aten._upsample_nearest_exact1d.default",
-            "aten._upsample_nearest_exact2d.default",
-            "aten._upsample_nearest_exact3d.default",
-        ],
-    ),
-    by(
-        weighted,
-        &[
-            "aten.upsample_bicubic2d.vec",
-            "aten.upsample_bicubic2d.default",
-            "aten._upsample_bicubic2d_aa.vec",
-            "aten._upsample_bicubic2d_aa.default",
-            "aten._upsample_bilinear2d_aa.vec",
-            "aten._upsample_bilinear2d_aa.default",
-        ],
-    ),
-    by(
-        grid_sampler,
-        &[
-            "aten.grid_sampler.default",
-            "aten.grid_sampler_2d.default",
-            "aten.grid_sampler_3d.default",
-        ],
-    ),
-    by(affine_grid, &["aten.affine_grid_generator.default"]),
-    by(im2col, &["aten.im2col.default"]),
-    by(col2im, &["aten.col2im.default"]),
+    by(|call| plain(call, false), &["aten.upsample_nearest{1,2,3}d"]),
+    by(|call| plain(call, true), &["aten.upsample_{linear1,bilinear2,trilinear3}d"]),
+    by(exact, &["aten._upsample_nearest_exact{1,2,3}d"]),
+    by(|call| weighted(call, false, true), &["aten.upsample_bicubic2d"]),
+    by(|call| weighted(call, true, true), &["aten._upsample_bicubic2d_aa"]),
+    by(|call| weighted(call, true, false), &["aten._upsample_bilinear2d_aa"]),
+    by(grid_sampler, &["aten.grid_sampler{,_2d,_3d}"]),
+    by(affine_grid, &["aten.affine_grid_generator"]),
+    by(im2col, &["aten.im2col"]),
+    by(col2im, &["aten.col2im"]),
 ];
 
 /// The image, and the scale along each dimension where one is given.
-fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>), Refusal> {
+fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>)> {
     let x = call.tensor(if call.has("input") { "input" } else { "self" })?;
     let (rank, noted) = (x.rank(), call.result(0)?.sizes.len());
     if rank < 3 || noted != rank {
@@ -107,83 +58,62 @@ fn planes(
     call: &mut Call<'_>,
     x: &Tensor,
     linear: bool,
-    sizes: &[Size],
+    sizes: Vec<Size>,
     scales: [Option<f64>; 2],
 ) -> Maybe {
-    let mut given = vec![("input", x.argument())];
-    match scales {
-        [Some(height), Some(width)] => {
-            given.push(("output_size", Argument::None));
-            let both = vec![Argument::Float(height), Argument::Float(width)];
-            given.push(("scale_factors", Argument::List(both)));
-        }
-        _ => {
-            given.push(("output_size", call.sizes_argument(size::at(&sizes, 2..)?)?));
-            given.push(("scale_factors", Argument::None));
-        }
-    }
-    let operator = if linear {
-        given.push(("align_corners", Argument::Bool(call.bool("align_corners")?)));
-        "aten.upsample_bilinear2d.vec"
-    } else {
-        "aten.upsample_nearest2d.vec"
+    let (size, scales) = match scales {
+        [Some(height), Some(width)] => (Argument::None, [height, width].given()),
+        _ => (call.sizes_argument(size::at(&sizes, 2..)?)?, Argument::None),
     };
-    call.emit(operator, &given, x.dtype, sizes.to_vec())
+    if !linear {
+        let given = given!(input = x, output_size = size, scale_factors = scales);
+        return call.emit("aten.upsample_nearest2d.vec", given, x.dtype, sizes);
+    }
+    let align = call.bool("align_corners")?;
+    let given =
+        given!(input = x, output_size = size, align_corners = align, scale_factors = scales);
+    call.emit("aten.upsample_bilinear2d.vec", given, x.dtype, sizes)
 }
 
 /// Rows as planes of height 1; volumes as planes, and then along their depth.
-fn plain(call: &mut Call<'_>) -> Results {
+fn plain(call: &mut Call<'_>, linear: bool) -> Results {
     let (x, scales) = image(call)?;
-    let sizes = call.result(0)?.sizes.clone();
-    let linear = call.node.target.to_string().contains("linear");
+    let sizes = call.result_sizes()?;
     let unit = Size::Fixed(1);
     // A scale says more than sizes only where nothing aligns the corners.
     let one_of = |scale: Option<f64>| scale.map(|_| 1.0);
-    match x.rank() {
-        3 => {
+    match (scales.as_slice(), sizes.as_slice()) {
+        (&[scale], [batch, channels, width]) => {
             let flat = call.unsqueeze(&x, 2)?;
-            let wanted = vec![
-                size::at(&sizes, 0)?.clone(),
-                size::at(&sizes, 1)?.clone(),
-                unit,
-                size::at(&sizes, 2)?.clone(),
-            ];
-            let done =
-                planes(call, &flat, linear, &wanted, [one_of(*scales.at(0)?), *scales.at(0)?])?;
+            let wanted = vec![batch.clone(), channels.clone(), unit, width.clone()];
+            let done = planes(call, &flat, linear, wanted, [one_of(scale), scale])?;
             one(call.squeeze(&done, 2)?)
         }
-        4 => one(planes(call, &x, linear, &sizes, [*scales.at(0)?, *scales.at(1)?])?),
-        5 => {
-            let batch = size::multiply(x.extent(0)?, x.extent(1)?);
-            let depth = x.extent(2)?.clone();
-            let flat = call.view(
-                &x,
-                vec![batch.clone(), depth.clone(), x.extent(3)?.clone(), x.extent(4)?.clone()],
-            )?;
-            let wanted = vec![
-                batch.clone(),
-                depth.clone(),
-                size::at(&sizes, 3)?.clone(),
-                size::at(&sizes, 4)?.clone(),
-            ];
-            let done = planes(call, &flat, linear, &wanted, [*scales.at(1)?, *scales.at(2)?])?;
-            let area = size::multiply(size::at(&sizes, 3)?, size::at(&sizes, 4)?);
-            let columns =
-                call.view(&done, vec![batch.clone(), unit.clone(), depth, area.clone()])?;
-            let wanted = vec![batch, unit, size::at(&sizes, 2)?.clone(), area];
-            let scales = [*scales.at(0)?, one_of(*scales.at(0)?)];
-            let done = planes(call, &columns, linear, &wanted, scales)?;
+        (&[tall, wide], _) => one(planes(call, &x, linear, sizes, [tall, wide])?),
+        (&[deep, tall, wide], [_, _, new_depth, height, width]) => {
+            let [batch, channels, depth, rows, columns] = x.extent(..)? else {
+                refuse!("a tensor of rank {} is not a volume", x.rank());
+            };
+            let batch = size::multiply(batch, channels);
+            let flat = vec![batch.clone(), depth.clone(), rows.clone(), columns.clone()];
+            let flat = call.view(&x, flat)?;
+            let wanted = vec![batch.clone(), depth.clone(), height.clone(), width.clone()];
+            let done = planes(call, &flat, linear, wanted, [tall, wide])?;
+            let area = size::multiply(height, width);
+            let columns = vec![batch.clone(), unit.clone(), depth.clone(), area.clone()];
+            let columns = call.view(&done, columns)?;
+            let wanted = vec![batch, unit, new_depth.clone(), area];
+            let done = planes(call, &columns, linear, wanted, [deep, one_of(deep)])?;
             one(call.view(&done, sizes)?)
         }
-        rank => refuse!("a tensor of rank {rank} is not an image"),
+        _ => refuse!("a tensor of rank {} is not an image", x.rank()),
     }
 }
 
 /// How far one step in the result is in the image.
-fn step(before: &Size, after: &Size, scale: Option<f64>, align: bool) -> Result<f64, Refusal> {
-    let (Some(before), Some(after)) = (before.fixed(), after.fixed()) else {
-        refuse!("the size of the image is unknown at compile time");
-    };
+fn step(before: &Size, after: &Size, scale: Option<f64>, align: bool) -> Result<f64> {
+    let before = size::known(before, "the size of the image")?;
+    let after = size::known(after, "the size of the image")?;
     if align {
         return Ok(if after > 1 { (before - 1) as f64 / (after - 1) as f64 } else { 0.0 });
     }
@@ -196,7 +126,7 @@ fn step(before: &Size, after: &Size, scale: Option<f64>, align: bool) -> Result<
 /// Each element is the one nearest to its middle.
 fn exact(call: &mut Call<'_>) -> Results {
     let (x, scales) = image(call)?;
-    let sizes = call.result(0)?.sizes.clone();
+    let sizes = call.result_sizes()?;
     let mut done = x.clone();
     for (index, scale) in scales.iter().enumerate() {
         let at = index + 2;
@@ -258,67 +188,52 @@ fn weights(
         let here = calc!(call, "columns == clamp(base + tap, 0, last)", columns, base, tap, last)?;
         let here = call.cast(&here, ScalarType::Float32)?;
         let part = call.multiply(&here, &weight)?;
-        sum = Some(match sum {
-            None => part,
-            Some(sum) => call.add(&sum, &part)?,
-        });
+        sum = Some(plus(call, sum, part)?);
     }
+    sum.ok_or_else(|| Refusal::new("a kernel without places"))
+}
+
+/// What is added to a sum that may be nothing yet.
+fn plus(call: &mut Call<'_>, sum: Option<Tensor>, part: Tensor) -> Maybe {
     match sum {
-        Some(sum) => Ok(sum),
-        None => refuse!("a kernel without places"),
+        Some(sum) => call.add(&sum, &part),
+        None => Ok(part),
     }
 }
 
-fn weighted(call: &mut Call<'_>) -> Results {
+fn weighted(call: &mut Call<'_>, antialias: bool, is_cubic: bool) -> Results {
     let (x, scales) = image(call)?;
-    let sizes = call.result(0)?.sizes.clone();
-    let name = call.node.target.to_string();
-    let (antialias, is_cubic) = (name.contains("_aa."), name.contains("cubic"));
-    let wide = if is_half(x.dtype) || !crate::decompose::dtype::is_float(x.dtype) {
-        ScalarType::Float32
-    } else {
-        x.dtype
-    };
+    let sizes = call.result_sizes()?;
+    let wide = if is_half(x.dtype) || !is_float(x.dtype) { ScalarType::Float32 } else { x.dtype };
     let mut done = call.cast(&x, wide)?;
     for (index, scale) in scales.iter().enumerate() {
         let at = index + 2;
-        let weights =
-            weights(call, x.extent(at)?, size::at(&sizes, at)?, *scale, antialias, is_cubic)?;
+        let (before, after) = (x.extent(at)?, size::at(&sizes, at)?);
+        let weights = weights(call, before, after, *scale, antialias, is_cubic)?;
         let weights = call.cast(&weights, wide)?;
         let turned = call.turned(&weights)?;
         let moved = call.transpose(&done, at, 3)?;
         let rows = size::product(moved.sizes.part(..3)?);
-        let flat = call.view(&moved, vec![rows, x.extent(at)?.clone()])?;
+        let flat = call.view(&moved, vec![rows, before.clone()])?;
         let product = call.mm(&flat, &turned)?;
-        let mut shape = moved.sizes.clone();
-        *shape.at_mut(3)? = size::at(&sizes, at)?.clone();
-        let apart = call.view(&product, shape)?;
+        let apart = call.view(&product, moved.with_size(3, after.clone())?)?;
         done = call.transpose(&apart, at, 3)?;
     }
-    if !crate::decompose::dtype::is_float(x.dtype) {
-        let rounded = call.map("round", &done)?;
-        done = call.clamp(&rounded, Some(0.0), Some(255.0))?;
+    if !is_float(x.dtype) {
+        done = calc!(call, "clamp(round(done), 0, 255)", done)?;
     }
     one(call.cast(&done, x.dtype)?)
 }
 
 fn grid_sampler(call: &mut Call<'_>) -> Results {
     let (x, grid) = (call.tensor("input")?, call.tensor("grid")?);
-    let sizes = call.result(0)?.sizes.clone();
     match x.rank() {
         4 => {}
         5 => return one(volume(call, &x, &grid)?),
         rank => refuse!("a grid samples images of rank 4 or volumes of rank 5, not rank {rank}"),
     }
     let grid = call.cast(&grid, x.dtype)?;
-    let given = [
-        ("input", x.argument()),
-        ("grid", grid.argument()),
-        ("interpolation_mode", Argument::Int(call.int("interpolation_mode")?)),
-        ("padding_mode", Argument::Int(call.int("padding_mode")?)),
-        ("align_corners", Argument::Bool(call.bool("align_corners")?)),
-    ];
-    one(call.emit("aten.grid_sampler_2d.default", &given, x.dtype, sizes)?)
+    one(call.again("aten.grid_sampler_2d.default", given!(input = x, grid = grid))?)
 }
 
 /// Where the places of a grid lie along a dimension of this size.
@@ -356,7 +271,7 @@ fn neighbours(
     at: &Tensor,
     size: i64,
     is_nearest: bool,
-) -> Result<Vec<Neighbour>, Refusal> {
+) -> Result<Vec<Neighbour>> {
     let found = if is_nearest {
         vec![(call.map("round", at)?, None)]
     } else {
@@ -389,10 +304,9 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
     }
     let grid = call.cast(grid, ScalarType::Float32)?;
     let (batch, channels) = (x.extent(0)?.clone(), x.extent(1)?.clone());
-    let Some(extents) = x.sizes.part(2..)?.iter().map(Size::fixed).collect::<Option<Vec<i64>>>()
-    else {
-        refuse!("the sizes of the volume are unknown at compile time");
-    };
+    let extents = x.sizes.part(2..)?.iter();
+    let extents = extents.map(|size| size::known(size, "a size of the volume"));
+    let extents = extents.collect::<Result<Vec<_>, _>>()?;
     // Positions among all elements, and weights; the last dimension comes first in a place.
     let mut corners: Vec<Neighbour> = Vec::new();
     for (axis, size) in extents.iter().enumerate() {
@@ -427,10 +341,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
             let weight = call.view(&weight, line.clone())?;
             part = call.multiply(&part, &weight)?;
         }
-        sum = Some(match sum {
-            Some(sum) => call.add(&sum, &part)?,
-            None => part,
-        });
+        sum = Some(plus(call, sum, part)?);
     }
     let Some(sum) = sum else { refuse!("a volume has no dimensions") };
     let mut sizes = vec![batch, channels];
@@ -452,9 +363,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     let grid = size::at(&sizes, 2..)?;
     let mut columns = Vec::with_capacity(spatial + 1);
     for at in (0..spatial).rev() {
-        let Some(length) = grid.at(at)?.fixed() else {
-            refuse!("the size of the grid is unknown at compile time");
-        };
+        let length = size::known(grid.at(at)?, "the size of the grid")?;
         let count = call.count(grid.at(at)?, theta.dtype)?;
         let (step, start) = if align {
             (2.0 / (length - 1).max(1) as f64, if length > 1 { -1.0 } else { 0.0 })
@@ -462,9 +371,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
             (2.0 / length as f64, 1.0 / length as f64 - 1.0)
         };
         let place = calc!(call, "count * step + start", count, step, start)?;
-        let mut shape = vec![Size::Fixed(1); spatial];
-        *shape.at_mut(at)? = grid.at(at)?.clone();
-        let place = call.view(&place, shape)?;
+        let place = call.along(&place, at, spatial)?;
         columns.push(call.expand(&place, grid.to_vec())?);
     }
     columns.push(call.full(grid.to_vec(), Argument::Int(1), theta.dtype)?);
@@ -475,8 +382,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     let rows = call.expand(&rows, vec![theta.extent(0)?.clone(), count, wide])?;
     let turned = call.turned(&theta)?;
     let product = call.bmm(&rows, &turned)?;
-    let sizes = call.result(0)?.sizes.clone();
-    one(call.view(&product, sizes)?)
+    one(call.viewed(&product)?)
 }
 
 /// The windows of an image: how large, how far apart, and how many.
@@ -491,8 +397,8 @@ struct Windows {
 /// Places in a window; more are not written out.
 const MOST_PLACES: i64 = 256;
 
-fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows, Refusal> {
-    let two = |name: &str| -> Result<[i64; 2], Refusal> {
+fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
+    let two = |name: &str| -> Result<[i64; 2]> {
         match call.ints(name)?.as_slice() {
             [single] => Ok([*single; 2]),
             [first, second] => Ok([*first, *second]),
@@ -503,9 +409,7 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows, Refusal> {
     let (padding, stride) = (two("padding")?, two("stride")?);
     let mut count = [0; 2];
     for at in 0..2 {
-        let Some(size) = size::at(image, at)?.fixed() else {
-            refuse!("the size of the image is unknown at compile time");
-        };
+        let size = size::known(size::at(image, at)?, "the size of the image")?;
         let reach = checked(*dilation.at(at)?) * (kernel.at(at)? - 1) + 1;
         let room = checked(size) + checked(*padding.at(at)?) * 2 - reach;
         *count.at_mut(at)? = (room.over((*stride.at(at)?).max(1)) + 1).get()?;
@@ -534,15 +438,14 @@ fn im2col(call: &mut Call<'_>) -> Results {
         }
     }
     let all = call.stack(&parts, 2)?;
-    let sizes = call.result(0)?.sizes.clone();
-    one(call.view(&all, sizes)?)
+    one(call.viewed(&all)?)
 }
 
 fn col2im(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let output = call.sizes("output_size")?;
     let found = windows(call, &output)?;
-    let sizes = call.result(0)?.sizes.clone();
+    let sizes = call.result_sizes()?;
     let Some(at) = sizes.len().checked_sub(3) else {
         refuse!("a result of rank {} is no image", sizes.len());
     };
@@ -550,9 +453,8 @@ fn col2im(call: &mut Call<'_>) -> Results {
     let channels = size::at(&sizes, at)?.clone();
     let places = product(&found.kernel).get()?;
     let [rows, columns] = found.count;
-    let (Some(height), Some(width)) = (output.at(0)?.fixed(), output.at(1)?.fixed()) else {
-        refuse!("the size of the image is unknown at compile time");
-    };
+    let height = size::known(output.at(0)?, "the size of the image")?;
+    let width = size::known(output.at(1)?, "the size of the image")?;
     let around = |size: i64, padding: i64| (checked(size) + checked(padding) * 2).get();
     let (tall, wide) = (around(height, found.padding[0])?, around(width, found.padding[1])?);
     let fixed = Size::Fixed;
@@ -564,34 +466,32 @@ fn col2im(call: &mut Call<'_>) -> Results {
     let narrow = call.full(narrow, Argument::Int(0), x.dtype)?;
     let blank = vec![batch, channels, fixed(tall), fixed(wide)];
     let blank = call.full(blank, Argument::Int(0), x.dtype)?;
-    let write = |call: &mut Call<'_>,
-                 on: &Tensor,
-                 part: &Tensor,
-                 at: i64,
-                 start: i64,
-                 count: i64,
-                 step: i64| {
-        let given = [
-            ("self", on.argument()),
-            ("src", part.argument()),
-            ("dim", Argument::Int(at)),
-            ("start", Argument::Int(start)),
-            ("end", Argument::Int(((checked(count) - 1) * step + start + 1).get()?)),
-            ("step", Argument::Int(step)),
-        ];
-        call.emit("aten.slice_scatter.default", &given, on.dtype, on.sizes.clone())
-    };
     let mut sum = blank.clone();
     for place in 0..places {
         let part = call.select(&apart, 2, Argument::Int(place))?;
         let (row, column) = (place / found.kernel[1], place % found.kernel[1]);
         let start = (checked(column) * found.dilation[1]).get()?;
-        let spread = write(call, &narrow, &part, 3, start, columns, found.stride[1])?;
+        let spread = written(call, &narrow, &part, 3, start, columns, found.stride[1])?;
         let start = (checked(row) * found.dilation[0]).get()?;
-        let spread = write(call, &blank, &spread, 2, start, rows, found.stride[0])?;
+        let spread = written(call, &blank, &spread, 2, start, rows, found.stride[0])?;
         sum = call.add(&sum, &spread)?;
     }
     let kept = call.slice(&sum, 2, found.padding[0], height, 1)?;
     let kept = call.slice(&kept, 3, found.padding[1], width, 1)?;
     one(call.view(&kept, sizes)?)
+}
+
+/// A tensor with a part at so many places of a dimension, a step apart.
+fn written(
+    call: &mut Call<'_>,
+    on: &Tensor,
+    part: &Tensor,
+    at: usize,
+    start: i64,
+    count: i64,
+    step: i64,
+) -> Maybe {
+    let end = ((checked(count) - 1) * step + start + 1).get()?;
+    let given = given!(self = on, src = part, dim = at, start = start, end = end, step = step);
+    call.like(on, "aten.slice_scatter.default", given)
 }

@@ -1,39 +1,16 @@
 //! Numbers that a program computes with: sizes, mostly.
 
-use coremill_pt2::Argument;
-
-use crate::decompose::call::{Call, Made, Results};
-use crate::decompose::row::{Row, by};
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
         function,
         &[
-            "_operator.add",
-            "_operator.sub",
-            "_operator.mul",
-            "_operator.floordiv",
-            "_operator.truediv",
-            "_operator.mod",
-            "_operator.neg",
-            "_operator.eq",
-            "_operator.lt",
-            "_operator.le",
-            "_operator.gt",
-            "_operator.ge",
-            "torch.sym_max",
-            "torch.sym_min",
-            "torch.sym_float",
-            "torch.sym_int",
-            "torch.sym_not",
-            "torch.sym_ite",
-            "math.ceil",
-            "math.trunc",
-            "_operator.not_",
-            "builtins.round",
-            "builtins.max",
-            "builtins.min",
+            "_operator.{add,sub,mul,floordiv,truediv,mod,neg,not_}",
+            "_operator.{eq,lt,le,gt,ge}",
+            "torch.sym_{max,min,float,int,not,ite}",
+            "math.{ceil,trunc}",
+            "builtins.{round,max,min}",
         ],
     ),
     by(different, &["_operator.ne"]),
@@ -41,15 +18,15 @@ pub(crate) const ROWS: &[Row] = &[
     by(power, &["_operator.pow"]),
     by(both, &["_operator.and_", "_operator.or_"]),
     by(sum, &["torch.sym_sum"]),
-    by(item, &["aten.item.default", "aten._local_scalar_dense.default"]),
+    by(item, &["aten.item", "aten._local_scalar_dense"]),
 ];
 
 /// A call of one of ExecuTorch's functions of numbers.
-fn primitive(call: &mut Call<'_>, name: &str, operands: &[Argument]) -> Results {
-    Ok(vec![Made::Number(call.prim(name, operands.to_vec())?)])
+fn primitive(call: &mut Call<'_>, name: &str, operands: Vec<Argument>) -> Results {
+    Ok(vec![Made::Number(call.prim(name, operands)?)])
 }
 
-fn operands(call: &Call<'_>) -> Result<Vec<Argument>, Refusal> {
+fn operands(call: &Call<'_>) -> Result<Vec<Argument>> {
     if let Some(odd) = call.node.arguments.iter().find(|one| call.number_dtype(one).is_none()) {
         refuse!("`{}` of something that is not a number: {odd:?}", call.node.target);
     }
@@ -58,21 +35,20 @@ fn operands(call: &Call<'_>) -> Result<Vec<Argument>, Refusal> {
 
 fn function(call: &mut Call<'_>) -> Results {
     let operands = operands(call)?;
-    let target = call.node.target.to_string();
-    let name = match target.rsplit('.').next() {
-        Some("not_") => "sym_not",
-        Some("max") => "sym_max",
-        Some("min") => "sym_min",
-        Some(name) => name,
-        None => refuse!("a function without a name"),
+    let name = call.name();
+    let name = match name.rsplit('.').next().unwrap_or(name) {
+        "not_" => "sym_not",
+        "max" => "sym_max",
+        "min" => "sym_min",
+        name => name,
     };
-    primitive(call, name, &operands)
+    primitive(call, name, operands)
 }
 
 fn different(call: &mut Call<'_>) -> Results {
     let operands = operands(call)?;
     let same = call.prim("eq", operands)?;
-    primitive(call, "sym_not", &[same])
+    primitive(call, "sym_not", vec![same])
 }
 
 /// Minus the ceiling of what is opposite.
@@ -80,7 +56,7 @@ fn floor(call: &mut Call<'_>) -> Results {
     let operands = operands(call)?;
     let opposite = call.prim("neg", operands)?;
     let above = call.prim("ceil", vec![opposite])?;
-    primitive(call, "neg", &[above])
+    primitive(call, "neg", vec![above])
 }
 
 fn power(call: &mut Call<'_>) -> Results {
@@ -98,10 +74,9 @@ fn power(call: &mut Call<'_>) -> Results {
 fn both(call: &mut Call<'_>) -> Results {
     let operands = operands(call)?;
     let [left, right] = operands.as_slice() else { refuse!("a conjunction has two operands") };
-    let wants_both = call.node.target.to_string() == "_operator.and_";
+    let wants_both = call.name() == "_operator.and_";
     let (yes, no) = if wants_both { (right, left) } else { (left, right) };
-    let operands = [left.clone(), yes.clone(), no.clone()];
-    primitive(call, "sym_ite", &operands)
+    primitive(call, "sym_ite", vec![left.clone(), yes.clone(), no.clone()])
 }
 
 fn sum(call: &mut Call<'_>) -> Results {
@@ -124,6 +99,6 @@ fn item(call: &mut Call<'_>) -> Results {
         Some(coremill_pt2::Output::Value(id)) => call.frame.value(*id).meta.clone(),
         _ => refuse!("a number that nothing uses"),
     };
-    let given = [("self", flat.argument())];
-    Ok(vec![Made::Number(call.emit_number("aten._local_scalar_dense.default", &given, meta)?)])
+    let operator = "aten._local_scalar_dense.default";
+    Ok(vec![Made::Number(call.emit_number(operator, given!(self = flat), meta)?)])
 }

@@ -1,48 +1,32 @@
 //! Special functions by series and rational approximations, which neither Core ML nor ExecuTorch's kernels have.
 
-use coremill_pt2::ScalarType;
-
-use crate::decompose::call::{Call, Results, Tensor, one};
-use crate::decompose::dtype::is_half;
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by, formula};
-use crate::decompose::words::Maybe;
-use crate::error::refuse;
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(|call| mapped(call, inverse_erf), &["aten.erfinv.default", "aten.special_erfinv.default"]),
-    by(|call| mapped(call, log_gamma), &["aten.lgamma.default", "aten.special_gammaln.default"]),
-    by(several_gammas, &["aten.mvlgamma.default", "aten.special_multigammaln.default"]),
-    by(
-        |call| mapped(call, digamma),
-        &["aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default"],
-    ),
-    by(derivative, &["aten.polygamma.default", "aten.special_polygamma.default"]),
+    by(|call| mapped(call, inverse_erf), &["aten.erfinv", "aten.special_erfinv"]),
+    by(|call| mapped(call, log_gamma), &["aten.lgamma", "aten.special_gammaln"]),
+    by(several_gammas, &["aten.mvlgamma", "aten.special_multigammaln"]),
+    by(|call| mapped(call, digamma), &["aten.digamma", "aten.special_digamma", "aten.special_psi"]),
+    by(derivative, &["aten.polygamma", "aten.special_polygamma"]),
     by(zeta_of_tensors, &["aten.special_zeta.default"]),
     by(
         |call| mapped(call, bessel_0),
-        &["aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default"],
+        &["aten.i0", "aten.special_i0", "aten.special_modified_bessel_i0"],
     ),
     by(
         |call| mapped(call, |call, x| bessel(call, x, &ORDER_1, false)),
-        &["aten.special_i1.default", "aten.special_modified_bessel_i1.default"],
+        &["aten.special_i1", "aten.special_modified_bessel_i1"],
     ),
-    by(
-        |call| mapped(call, |call, x| bessel(call, x, &ORDER_0, true)),
-        &["aten.special_i0e.default"],
-    ),
-    by(
-        |call| mapped(call, |call, x| bessel(call, x, &ORDER_1, true)),
-        &["aten.special_i1e.default"],
-    ),
+    by(|call| mapped(call, |call, x| bessel(call, x, &ORDER_0, true)), &["aten.special_i0e"]),
+    by(|call| mapped(call, |call, x| bessel(call, x, &ORDER_1, true)), &["aten.special_i1e"]),
     formula(
         "where(self < 0, -inf, where(self == 0, 0, -(self * log(self))))",
-        &["aten.special_entr.default"],
+        &["aten.special_entr"],
     ),
     // The share of a normal distribution below.
-    formula("(erf(self * 0.7071067811865476) + 1) * 0.5", &["aten.special_ndtr.default"]),
-    by(|call| mapped(call, inverse_normal_share), &["aten.special_ndtri.default"]),
-    by(|call| mapped(call, log_normal_share), &["aten.special_log_ndtr.default"]),
+    formula("(erf(self * 0.7071067811865476) + 1) * 0.5", &["aten.special_ndtr"]),
+    by(|call| mapped(call, inverse_normal_share), &["aten.special_ndtri"]),
+    by(|call| mapped(call, log_normal_share), &["aten.special_log_ndtr"]),
 ];
 
 /// Halves are too coarse for series.
@@ -53,8 +37,7 @@ fn computed_in(dtype: ScalarType) -> ScalarType {
 /// The function of the operand, as the type of the result.
 fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> Maybe) -> Results {
     let dtype = call.result(0)?.dtype;
-    let x = call.tensor("self")?;
-    let x = call.cast(&x, computed_in(dtype))?;
+    let x = call.tensor_as("self", computed_in(dtype))?;
     let y = f(call, &x)?;
     one(call.cast(&y, dtype)?)
 }
@@ -181,8 +164,8 @@ fn zeta(call: &mut Call<'_>, s: &Tensor, q: &Tensor) -> Maybe {
 
 fn zeta_of_tensors(call: &mut Call<'_>) -> Results {
     let dtype = call.result(0)?.dtype;
-    let (s, q) = (call.tensor("self")?, call.tensor("other")?);
-    let (s, q) = (call.cast(&s, computed_in(dtype))?, call.cast(&q, computed_in(dtype))?);
+    let s = call.tensor_as("self", computed_in(dtype))?;
+    let q = call.tensor_as("other", computed_in(dtype))?;
     let y = zeta(call, &s, &q)?;
     one(call.cast(&y, dtype)?)
 }

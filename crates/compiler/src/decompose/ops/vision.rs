@@ -1,25 +1,16 @@
 //! torchvision's operators.
 
-use coremill_pt2::{Argument, Size};
-
-use crate::bounds::{At, checked};
-use crate::decompose::call::{Call, Results, Tensor, one};
-use crate::decompose::formula::calc;
-use crate::decompose::row::{Row, by};
-use crate::decompose::words::{Maybe, list};
-use crate::error::{Refusal, refuse};
+use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    by(roi_align, &["torchvision.roi_align.default"]),
-    by(deformed_convolution, &["torchvision.deform_conv2d.default"]),
+    by(roi_align, &["torchvision.roi_align"]),
+    by(deformed_convolution, &["torchvision.deform_conv2d"]),
 ];
 
-fn fixed<const N: usize>(x: &Tensor, what: &str) -> Result<[i64; N], Refusal> {
-    let sizes: Option<Vec<i64>> = x.sizes.iter().map(Size::fixed).collect();
-    match sizes.map(<[i64; N]>::try_from) {
-        Some(Ok(sizes)) => Ok(sizes),
-        Some(Err(sizes)) => refuse!("{what} has rank {}; accepted is {N}", sizes.len()),
-        None => refuse!("{what} has sizes that are unknown at compile time"),
+fn fixed<const N: usize>(x: &Tensor, what: &str) -> Result<[i64; N]> {
+    match <[i64; N]>::try_from(x.all_known(&format!("a size of {what}"))?) {
+        Ok(sizes) => Ok(sizes),
+        Err(sizes) => refuse!("{what} has rank {}; accepted is {N}", sizes.len()),
     }
 }
 
@@ -36,17 +27,17 @@ fn between_pixels(call: &mut Call<'_>, picture: &Tensor, rows: &Tensor, columns:
         places.push(calc!(call, "at * (2 / extent) + (1 / extent - 1)", at, extent)?);
     }
     let grid = call.stack(&places, rows.rank())?;
-    let given = [
-        ("input", picture.argument()),
-        ("grid", grid.argument()),
-        ("interpolation_mode", Argument::Int(0)),
-        ("padding_mode", Argument::Int(0)),
-        ("align_corners", Argument::Bool(false)),
-    ];
+    let given = given!(
+        input = picture,
+        grid = grid,
+        interpolation_mode = 0_usize,
+        padding_mode = 0_usize,
+        align_corners = false,
+    );
     let [batch, tall, wide] = fixed(rows, "the grid")?;
-    let channels = picture.extent(1)?.clone();
-    let sizes = vec![Size::Fixed(batch), channels, Size::Fixed(tall), Size::Fixed(wide)];
-    call.emit("aten.grid_sampler_2d.default", &given, picture.dtype, sizes)
+    let mut found = sizes([batch, 1, tall, wide]);
+    picture.extent(1)?.clone_into(found.at_mut(1)?);
+    call.emit("aten.grid_sampler_2d.default", given, picture.dtype, found)
 }
 
 /// Means of points within parts of boxes.
@@ -110,13 +101,9 @@ fn roi_align(call: &mut Call<'_>) -> Results {
     let (row, column) = (call.unsqueeze(inside.at(0)?, 2)?, call.unsqueeze(inside.at(1)?, 1)?);
     let counts = call.multiply(&row, &column)?;
     let pixels = call.multiply(&pixels, &counts)?;
-    let given = [
-        ("self", pixels.argument()),
-        ("kernel_size", list([samples; 2])),
-        ("stride", list([samples; 2])),
-    ];
+    let given = given!(self = pixels, kernel_size = [samples; 2], stride = [samples; 2]);
     let wanted = sizes([channels, boxes, rows, columns]);
-    let means = call.emit("aten.avg_pool2d.default", &given, x.dtype, wanted)?;
+    let means = call.emit("aten.avg_pool2d.default", given, x.dtype, wanted)?;
     one(call.permute(&means, &[1, 0, 2, 3])?)
 }
 

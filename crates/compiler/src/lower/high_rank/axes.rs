@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use coremill_mil::ir::{Binding, Constant, Op, ValueId};
-use coremill_mil::ops::OpKind;
+use coremill_mil::ir::{Binding, Op};
 
-use super::{MAX_RANK, dims_of, elements, grouped, ints, only, raised};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder};
-use crate::lower::value::Int;
+use super::{MAX_RANK, axes, dims_of, elements, grouped, ints, only, raised, value_of};
+use crate::bounds::back;
+use crate::lower::layout;
+use crate::lower::words::*;
 
 /// Along which axes an operation looks, and what it does with them.
 pub(super) struct Along {
@@ -35,40 +34,22 @@ enum Effect {
 
 /// How an operation is made one of few axes.
 pub(super) fn along(kind: OpKind, op: &Op) -> Option<Along> {
-    let one = |parameter, effect| Some(Along { operands: &["x"], parameter, effect });
-    match kind {
-        OpKind::Reverse => one("axes", Effect::Stay),
+    let (operands, parameter, effect): (&[&str], _, _) = match kind {
+        OpKind::Reverse | OpKind::LayerNorm => (&["x"], "axes", Effect::Stay),
         OpKind::Softmax | OpKind::Cumsum | OpKind::Argsort | OpKind::Split | OpKind::Topk => {
-            one("axis", Effect::Stay)
+            (&["x"], "axis", Effect::Stay)
         }
-        OpKind::Concat => {
-            Some(Along { operands: &["values"], parameter: "axis", effect: Effect::Stay })
-        }
-        OpKind::Stack => {
-            Some(Along { operands: &["values"], parameter: "axis", effect: Effect::Insert })
-        }
-        OpKind::ReduceMax
-        | OpKind::ReduceMean
-        | OpKind::ReduceMin
-        | OpKind::ReduceProd
-        | OpKind::ReduceSum
-        | OpKind::ReduceL1Norm
-        | OpKind::ReduceL2Norm
-        | OpKind::ReduceLogSumExp => one("axes", Effect::Reduce),
-        OpKind::ReduceArgmax | OpKind::ReduceArgmin => one("axis", Effect::Reduce),
-        OpKind::SlidingWindows => one("axis", Effect::Window),
-        OpKind::Gather if op.bindings("batch_dims").is_empty() => one("axis", Effect::Gather),
-        OpKind::GatherAlongAxis => {
-            Some(Along { operands: &["x", "indices"], parameter: "axis", effect: Effect::Stay })
-        }
-        OpKind::ScatterAlongAxis => Some(Along {
-            operands: &["data", "indices", "updates"],
-            parameter: "axis",
-            effect: Effect::Stay,
-        }),
-        OpKind::LayerNorm => one("axes", Effect::Stay),
-        _ => None,
-    }
+        OpKind::Concat => (&["values"], "axis", Effect::Stay),
+        OpKind::Stack => (&["values"], "axis", Effect::Insert),
+        OpKind::ReduceArgmax | OpKind::ReduceArgmin => (&["x"], "axis", Effect::Reduce),
+        kind if kind.family() == "reduction" => (&["x"], "axes", Effect::Reduce),
+        OpKind::SlidingWindows => (&["x"], "axis", Effect::Window),
+        OpKind::Gather if op.bindings("batch_dims").is_empty() => (&["x"], "axis", Effect::Gather),
+        OpKind::GatherAlongAxis => (&["x", "indices"], "axis", Effect::Stay),
+        OpKind::ScatterAlongAxis => (&["data", "indices", "updates"], "axis", Effect::Stay),
+        _ => return None,
+    };
+    Some(Along { operands, parameter, effect })
 }
 
 /// Ranges of axes: those named by themselves, what lies between them as one. Neighbours that are named stay
@@ -85,25 +66,23 @@ fn ranges(rank: usize, named: &[usize]) -> Vec<Range<usize>> {
     ranges
 }
 
-fn axes_of(builder: &Builder, op: &Op, along: &Along, rank: usize) -> Result<Vec<usize>, Refusal> {
+fn axes_of(builder: &Builder, op: &Op, along: &Along, rank: usize) -> Result<Vec<usize>> {
     let rank = rank + usize::from(along.effect == Effect::Insert);
-    let given = match ints(builder, op, along.parameter) {
-        Some(given) => given,
+    let mut axes = match axes(builder, op, along.parameter, rank)? {
+        Some(axes) => axes,
         // No axes are all of them; no axis is the last for all that have a default but these.
-        None if along.parameter == "axes" => (0..rank as i64).collect(),
+        None if along.parameter == "axes" => (0..rank).collect(),
         None => match op.kind() {
             Some(OpKind::Cumsum | OpKind::Gather | OpKind::GatherAlongAxis) => vec![0],
             Some(OpKind::ScatterAlongAxis) => vec![0],
-            _ => vec![-1],
+            _ => vec![back(rank, 1)?],
         },
     };
-    let axis = |axis: i64| if axis < 0 { axis + rank as i64 } else { axis } as usize;
-    let mut axes: Vec<_> = given.into_iter().map(axis).collect();
     axes.sort_unstable();
     Ok(axes)
 }
 
-pub(super) fn apply(builder: &mut Builder, op: Op, along: Along) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn apply(builder: &mut Builder, op: Op, along: Along) -> Result<Vec<ValueId>> {
     let values = op.bindings(along.operands[0]);
     let Some(Binding::Value(first)) = values.first() else { refuse!("an operand is not a value") };
     let dims = dims_of(builder, *first)?;
@@ -122,10 +101,7 @@ pub(super) fn apply(builder: &mut Builder, op: Op, along: Along) -> Result<Vec<V
     for &name in along.operands {
         let mut bindings = Vec::new();
         for binding in op.bindings(name) {
-            let value = match binding {
-                Binding::Value(value) => *value,
-                Binding::Literal(constant) => builder.constant(constant.clone()),
-            };
+            let value = value_of(builder, binding);
             let dims = dims_of(builder, value)?;
             bindings.push(Binding::Value(grouped(builder, value, &dims, &groups)?));
         }
@@ -182,20 +158,12 @@ fn keeps_dims(op: &Op) -> bool {
 }
 
 /// Tensors beside each other along an axis of their own.
-fn inserted(
-    builder: &mut Builder,
-    op: Op,
-    along: &Along,
-    axis: usize,
-) -> Result<Vec<ValueId>, Refusal> {
+fn inserted(builder: &mut Builder, op: Op, along: &Along, axis: usize) -> Result<Vec<ValueId>> {
     let mut low = op.clone();
     let mut bindings = Vec::new();
     let mut sizes = Vec::new();
     for binding in op.bindings(along.operands[0]) {
-        let value = match binding {
-            Binding::Value(value) => *value,
-            Binding::Literal(constant) => builder.constant(constant.clone()),
-        };
+        let value = value_of(builder, binding);
         let dims = dims_of(builder, value)?;
         let two = [0..axis, axis..dims.len()];
         bindings.push(Binding::Value(grouped(builder, value, &dims, &two)?));
@@ -204,7 +172,7 @@ fn inserted(
     sizes.insert(axis, Int::Known(bindings.len() as i64));
     low.set_input(along.operands[0].into(), bindings);
     low.set_input(along.parameter.into(), vec![Binding::Literal(Constant::int32(1))]);
-    let value = builder.append(low)?[0];
+    let value = builder.append_one(low)?;
     Ok(vec![raised(builder, value, &sizes)?])
 }
 
@@ -214,26 +182,25 @@ fn one_by_one(
     op: Op,
     along: &Along,
     axes: &[usize],
-) -> Result<Vec<ValueId>, Refusal> {
+) -> Result<Vec<ValueId>> {
     let steps = matches!(along.effect, Effect::Stay | Effect::Reduce)
         && along.parameter == "axes"
         && op.kind() != Some(OpKind::LayerNorm);
-    let [Binding::Value(x)] = op.bindings("x") else { refuse!("`x` is not a value") };
     if !steps || axes.len() < 2 {
         return Err(super::too_many(op.kind().unwrap_or(OpKind::Identity)));
     }
-    let mut value = *x;
+    let mut value = only(&op, "x")?;
     for &axis in axes.iter().rev() {
         let mut step = op.clone();
         step.set_input("x".into(), vec![Binding::Value(value)]);
         let axis = Constant::int32s(&[axis as i32]);
         step.set_input("axes".into(), vec![Binding::Literal(axis)]);
-        value = builder.append(step)?[0];
+        value = builder.append_one(step)?;
     }
     Ok(vec![value])
 }
 
-pub(super) fn tiled(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn tiled(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let x = only(op, "x")?;
     let mut dims = dims_of(builder, x)?;
     let repeats = elements(builder, op, "reps", dims.len())?;
@@ -245,13 +212,11 @@ pub(super) fn tiled(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refu
     for axes in turns {
         let groups = ranges(dims.len(), &axes);
         let low = grouped(builder, value, &dims, &groups)?;
-        let times = |group: &Range<usize>| match axes.contains(&group.start) {
+        let times = groups.iter().map(|group| match axes.contains(&group.start) {
             true => repeats[group.start],
             false => Int::Known(1),
-        };
-        let times: Vec<_> = groups.iter().map(times).collect();
-        let times = builder.ints(&times)?;
-        value = builder.emit(OpKind::Tile, [("x", low.into()), ("reps", times)])?;
+        });
+        value = builder.tiled(low, &times.collect::<Vec<_>>())?;
         for axis in axes {
             dims[axis] = builder.mul_ints(dims[axis], repeats[axis])?;
         }
@@ -261,55 +226,35 @@ pub(super) fn tiled(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refu
 }
 
 /// A slice along one axis after the other.
-pub(super) fn sliced(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn sliced(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let x = only(op, "x")?;
     let mut dims = dims_of(builder, x)?;
     let rank = dims.len();
     let begins = elements(builder, op, "begin", rank)?;
     let ends = elements(builder, op, "end", rank)?;
     let steps = ints(builder, op, "stride").unwrap_or_else(|| vec![1; rank]);
-    let masks = ["begin_mask", "end_mask", "squeeze_mask"]
+    let [begin_mask, end_mask, squeeze_mask] = ["begin_mask", "end_mask", "squeeze_mask"]
         .map(|name| ints(builder, op, name).unwrap_or_else(|| vec![0; rank]));
-    let [begin_mask, end_mask, squeeze_mask] =
-        masks.map(|mask| mask.into_iter().map(|set| set != 0).collect::<Vec<bool>>());
     let mut value = x;
     for axis in (0..rank).rev() {
-        let from_begin = begin_mask[axis] || begins[axis] == Int::Known(0);
-        let to_end = end_mask[axis] || builder.same_ints(ends[axis], dims[axis]);
-        if from_begin && to_end && steps[axis] == 1 && !squeeze_mask[axis] {
+        let begin = if begin_mask[axis] != 0 { Int::Known(0) } else { begins[axis] };
+        let to_end = end_mask[axis] != 0 || builder.same_ints(ends[axis], dims[axis]);
+        let is_whole = begin == Int::Known(0) && to_end && steps[axis] == 1;
+        if is_whole && squeeze_mask[axis] == 0 {
             continue;
         }
         let groups = ranges(dims.len(), &[axis]);
         let low = grouped(builder, value, &dims, &groups)?;
         let at = groups.iter().position(|group| group.start == axis).unwrap_or(0);
-        let open = |at_axis: bool| -> Vec<bool> {
-            (0..groups.len()).map(|group| group != at || at_axis).collect()
-        };
-        let bound = |bound: Int| -> Vec<Int> {
-            (0..groups.len()).map(|group| if group == at { bound } else { Int::Known(0) }).collect()
-        };
-        let (begin, end) = (builder.ints(&bound(begins[axis]))?, builder.ints(&bound(ends[axis]))?);
-        let mut stride = vec![1; groups.len()];
-        stride[at] = steps[axis] as i32;
-        let squeezed: Vec<_> =
-            (0..groups.len()).map(|group| group == at && squeeze_mask[axis]).collect();
-        let low = builder.emit(
-            OpKind::SliceByIndex,
-            [
-                ("x", low.into()),
-                ("begin", begin),
-                ("end", end),
-                ("stride", stride.as_slice().into()),
-                ("begin_mask", Arg::bools(&open(begin_mask[axis]))),
-                ("end_mask", Arg::bools(&open(end_mask[axis]))),
-                ("squeeze_mask", Arg::bools(&squeezed)),
-            ],
-        )?;
-        if squeeze_mask[axis] {
+        let low = if squeeze_mask[axis] != 0 {
             dims.remove(axis);
+            builder.taken_at(low, at, begin)?
         } else {
+            let end = (!to_end).then_some(ends[axis]);
+            let low = builder.sliced(low, at, layout::Range { begin, end, step: steps[axis] })?;
             dims[axis] = builder.dim(low, at)?;
-        }
+            low
+        };
         value = raised(builder, low, &dims)?;
     }
     Ok(vec![value])

@@ -1,14 +1,10 @@
 //! Operations on each element, or on each pair of elements, of tensors that are repeated to match.
 
-use coremill_mil::ir::{Binding, Op, ValueId};
-use coremill_mil::ops::OpKind;
+use coremill_mil::ir::{Binding, Op};
 
-use super::{MAX_RANK, dims_of, only, raised, source};
+use super::{MAX_RANK, dims_of, grouped, only, raised, source};
 use crate::bounds::back;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::ops::{expanded, to_sizes};
-use crate::lower::value::Int;
+use crate::lower::words::*;
 
 /// Whether an operation looks at each element by itself.
 pub(super) fn is_elementwise(kind: OpKind) -> bool {
@@ -28,7 +24,7 @@ struct Operand {
     dims: Vec<Int>,
 }
 
-pub(super) fn elementwise(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn elementwise(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let mut operands = Vec::new();
     for (name, binding) in op.all_bindings() {
         let value = match binding {
@@ -48,10 +44,7 @@ pub(super) fn elementwise(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>
         let value = matched.brought(builder, operand.value, &operand.dims)?;
         low.set_input(operand.name.clone().into(), vec![Binding::Value(value)]);
     }
-    let value = match builder.append(low)?[..] {
-        [value] => value,
-        _ => refuse!("`{}` gives other than one value", op.type_name()),
-    };
+    let value = builder.append_one(low)?;
     Ok(vec![raised(builder, value, &matched.dims)?])
 }
 
@@ -98,69 +91,58 @@ fn matched(all: &[Vec<Int>]) -> Matched {
 
 impl Matched {
     /// A tensor with its axes in groups, or all elements in a row.
-    fn brought(
-        &self,
-        builder: &mut Builder,
-        value: ValueId,
-        dims: &[Int],
-    ) -> Result<ValueId, Refusal> {
-        let added = self.dims.len() - dims.len();
-        let padded: Vec<_> =
-            std::iter::repeat_n(Int::Known(1), added).chain(dims.iter().copied()).collect();
-        let Some(groups) = &self.groups else {
-            let value = raised(builder, value, &padded)?;
-            let whole = expanded(builder, value, &self.dims)?;
-            let whole = source(builder, whole)?;
-            return to_sizes(builder, whole, &[Int::Known(-1)]);
-        };
-        let mut sizes = Vec::with_capacity(groups.len());
-        for group in groups {
-            sizes.push(builder.product(&padded[group.clone()])?);
+    fn brought(&self, builder: &mut Builder, value: ValueId, dims: &[Int]) -> Maybe {
+        match &self.groups {
+            Some(groups) => grouped(builder, value, &padded(dims, self.dims.len()), groups),
+            None => {
+                let whole = repeated(builder, value, dims, &self.dims)?;
+                builder.with_sizes(whole, &[Int::Known(-1)])
+            }
         }
-        let source = source(builder, value)?;
-        to_sizes(builder, source, &sizes)
     }
 }
 
+/// Dimensions with axes of one element before them.
+fn padded(dims: &[Int], rank: usize) -> Vec<Int> {
+    let added = rank.saturating_sub(dims.len());
+    std::iter::repeat_n(Int::Known(1), added).chain(dims.iter().copied()).collect()
+}
+
+/// The elements of a tensor that is repeated to sizes.
+fn repeated(builder: &mut Builder, value: ValueId, dims: &[Int], sizes: &[Int]) -> Maybe {
+    let value = raised(builder, value, &padded(dims, sizes.len()))?;
+    let whole = builder.expanded(value, sizes)?;
+    source(builder, whole)
+}
+
 /// Products of matrices, those before the last two axes made one.
-pub(super) fn product(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn product(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let (x, y) = (only(op, "x")?, only(op, "y")?);
     let (of_x, of_y) = (dims_of(builder, x)?, dims_of(builder, y)?);
-    let (Some(before_x), Some(before_y)) = (of_x.len().checked_sub(2), of_y.len().checked_sub(2))
-    else {
+    let ([batch_x @ .., _, _], [batch_y @ .., _, _]) = (of_x.as_slice(), of_y.as_slice()) else {
         refuse!("multiplies a vector with a tensor of more than {MAX_RANK} axes");
     };
-    let batches = matched(&[of_x[..before_x].to_vec(), of_y[..before_y].to_vec()]);
+    let batches = matched(&[batch_x.to_vec(), batch_y.to_vec()]);
+    let rank = batches.dims.len() + 2;
+    let matrices = [rank - 2..rank - 1, rank - 1..rank];
+    let groups = batches.groups.clone().filter(|groups| groups.len() + 2 <= MAX_RANK);
     let mut low = op.clone();
-    let most = MAX_RANK - 2;
-    let groups = batches.groups.clone().filter(|groups| groups.len() <= most);
-    for (name, value, dims, before) in [("x", x, &of_x, before_x), ("y", y, &of_y, before_y)] {
-        let added = batches.dims.len() - before;
-        let padded: Vec<_> =
-            std::iter::repeat_n(Int::Known(1), added).chain(dims.iter().copied()).collect();
-        let count = batches.dims.len();
-        let mut sizes = Vec::new();
+    for (name, value, dims) in [("x", x, &of_x), ("y", y, &of_y)] {
         let value = match &groups {
             Some(groups) => {
-                for group in groups {
-                    sizes.push(builder.product(&padded[group.clone()])?);
-                }
-                source(builder, value)?
+                let groups = [groups.as_slice(), &matrices].concat();
+                grouped(builder, value, &padded(dims, rank), &groups)?
             }
             None => {
-                let mut whole = batches.dims.clone();
-                whole.extend(&padded[count..]);
-                let value = raised(builder, value, &padded)?;
-                let value = expanded(builder, value, &whole)?;
-                sizes.push(builder.product(&batches.dims)?);
-                source(builder, value)?
+                let matrix = &padded(dims, rank)[rank - 2..];
+                let whole = repeated(builder, value, dims, &[&batches.dims, matrix].concat())?;
+                let count = builder.product(&batches.dims)?;
+                builder.with_sizes(whole, &[&[count], matrix].concat())?
             }
         };
-        sizes.extend(&padded[count..]);
-        let value = to_sizes(builder, value, &sizes)?;
         low.set_input(name.to_owned().into(), vec![Binding::Value(value)]);
     }
-    let product = builder.append(low)?[0];
+    let product = builder.append_one(low)?;
     let rank = builder.rank(product);
     let mut dims = batches.dims;
     for axis in back(rank, 2)?..rank {

@@ -19,29 +19,32 @@ mod order;
 use std::ops::Range;
 
 use coremill_mil::infer::Outcome;
-use coremill_mil::ir::{Binding, Constant, ConstantData, Dim, Op, TensorType, Type, ValueId};
+use coremill_mil::ir::{Binding, Constant, Dim, Op, TensorType, Type, ValueId};
 use coremill_mil::ops::OpKind;
 
-use super::builder::{Arg, Builder, operation};
-use super::ops::to_sizes;
-use super::value::Int;
-use crate::error::{Refusal, refuse};
+use super::builder::{Arg, Builder, Maybe, operation};
+use super::value::{HighRank, Int};
+use crate::decompose::call::position;
+use crate::error::{Refusal, Result, refuse};
 
 /// The most axes that Core ML's tensors have.
 pub(crate) const MAX_RANK: usize = 5;
 
-/// What a tensor of many axes stands for.
-#[derive(Clone, Debug)]
-pub(crate) struct Folded {
-    /// The same elements with fewer axes.
-    pub(crate) source: ValueId,
-    /// The many.
-    pub(crate) dims: Vec<Int>,
+impl Builder {
+    /// Appends an operation, if it takes or gives a tensor of too many axes.
+    pub(super) fn append_high_rank(
+        &mut self,
+        op: &Op,
+        outcomes: &[Outcome],
+    ) -> Result<Option<Vec<ValueId>>> {
+        let is_needed = is_needed(self, op, outcomes);
+        is_needed.then(|| append(self, op, outcomes)).transpose()
+    }
 }
 
 /// Whether an operation takes or gives a tensor of too many axes. What a compressed weight is made of does not count:
 /// tables have two axes more than the weight.
-pub(super) fn is_needed(builder: &Builder, op: &Op, outcomes: &[Outcome]) -> bool {
+fn is_needed(builder: &Builder, op: &Op, outcomes: &[Outcome]) -> bool {
     let rank = |ty: &Type| ty.as_tensor().map_or(0, TensorType::rank);
     let is_weight = op.kind().is_some_and(OpKind::is_constexpr);
     outcomes.iter().any(|outcome| rank(&outcome.ty) > MAX_RANK)
@@ -52,34 +55,27 @@ pub(super) fn is_needed(builder: &Builder, op: &Op, outcomes: &[Outcome]) -> boo
             })
 }
 
-/// Appends an operation that takes or gives a tensor of too many axes.
-pub(super) fn append(
-    builder: &mut Builder,
-    op: Op,
-    outcomes: &[Outcome],
-) -> Result<Vec<ValueId>, Refusal> {
+fn append(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<ValueId>> {
     let Some(kind) = op.kind() else { refuse!("`{}` has too many axes", op.type_name()) };
-    if let Some(values) = reshaped(builder, kind, &op, outcomes)? {
+    if let Some(values) = reshaped(builder, kind, op, outcomes)? {
         return Ok(values);
     }
     match kind {
-        OpKind::Transpose => order::transposed(builder, &op),
-        OpKind::Tile => axes::tiled(builder, &op),
-        OpKind::SliceByIndex => axes::sliced(builder, &op),
-        OpKind::Fill => filled(builder, &op, outcomes),
+        OpKind::Transpose => order::transposed(builder, op),
+        OpKind::Tile => axes::tiled(builder, op),
+        OpKind::SliceByIndex => axes::sliced(builder, op),
+        OpKind::Fill => filled(builder, op, outcomes),
         OpKind::Shape => {
-            let x = only(&op, "x")?;
-            let dims = dims_of(builder, x)?;
+            let dims = dims_of(builder, only(op, "x")?)?;
             match builder.ints(&dims)? {
-                Arg::One(Binding::Value(value)) => Ok(vec![value]),
-                Arg::One(Binding::Literal(constant)) => Ok(vec![builder.constant(constant)]),
+                Arg::One(binding) => Ok(vec![value_of(builder, &binding)]),
                 Arg::Absent | Arg::Many(_) => refuse!("a shape is not a vector"),
             }
         }
-        OpKind::Matmul => broadcast::product(builder, &op),
-        kind if broadcast::is_elementwise(kind) => broadcast::elementwise(builder, &op),
-        kind => match axes::along(kind, &op) {
-            Some(along) => axes::apply(builder, op, along),
+        OpKind::Matmul => broadcast::product(builder, op),
+        kind if broadcast::is_elementwise(kind) => broadcast::elementwise(builder, op),
+        kind => match axes::along(kind, op) {
+            Some(along) => axes::apply(builder, op.clone(), along),
             None => Err(too_many(kind)),
         },
     }
@@ -95,11 +91,25 @@ fn too_many(kind: OpKind) -> Refusal {
 }
 
 /// The value bound to a parameter.
-fn only(op: &Op, name: &str) -> Result<ValueId, Refusal> {
+fn only(op: &Op, name: &str) -> Maybe {
     match op.bindings(name) {
         [Binding::Value(value)] => Ok(*value),
         _ => refuse!("`{name}` of `{}` is not a value", op.type_name()),
     }
+}
+
+/// What is bound as a value.
+fn value_of(builder: &mut Builder, binding: &Binding) -> ValueId {
+    match binding {
+        Binding::Value(value) => *value,
+        Binding::Literal(constant) => builder.constant(constant.clone()),
+    }
+}
+
+/// The axes that a parameter names, by their place from the first.
+fn axes(builder: &Builder, op: &Op, name: &str, rank: usize) -> Result<Option<Vec<usize>>> {
+    let named = ints(builder, op, name);
+    named.map(|axes| axes.into_iter().map(|axis| position(axis, rank)).collect()).transpose()
 }
 
 /// The elements of a parameter that is a constant of integers.
@@ -112,7 +122,7 @@ fn ints(builder: &Builder, op: &Op, name: &str) -> Option<Vec<i64>> {
 }
 
 /// The elements of a parameter that is a vector of integers, those that are computed picked out of it.
-fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<Vec<Int>, Refusal> {
+fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<Vec<Int>> {
     if let Some(known) = ints(builder, op, name) {
         return Ok(known.into_iter().map(Int::Known).collect());
     }
@@ -126,16 +136,7 @@ fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<
         elements.push(match known {
             Some(known) => Int::Known(known),
             None => {
-                let at = at as i32;
-                let element = builder.emit(
-                    OpKind::SliceByIndex,
-                    [
-                        ("x", vector.into()),
-                        ("begin", [at].into()),
-                        ("end", [at + 1].into()),
-                        ("squeeze_mask", Arg::bools(&[true])),
-                    ],
-                )?;
+                let element = builder.element(vector, at)?;
                 builder.int_of(element)
             }
         });
@@ -144,7 +145,7 @@ fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<
 }
 
 /// The tensor of few axes behind a value.
-fn source(builder: &mut Builder, value: ValueId) -> Result<ValueId, Refusal> {
+fn source(builder: &mut Builder, value: ValueId) -> Maybe {
     if builder.rank(value) <= MAX_RANK {
         return Ok(value);
     }
@@ -155,24 +156,17 @@ fn source(builder: &mut Builder, value: ValueId) -> Result<ValueId, Refusal> {
     let Some(constant) = builder.known(value) else {
         refuse!("an input has more than {MAX_RANK} axes, which no tensor of Core ML has");
     };
-    let (ty, elements) = (constant.tensor_type(), constant.elements());
-    let (Some(ty), Some(elements)) = (ty, elements) else {
-        refuse!("a constant has no elements at hand");
-    };
-    let count = ty.element_count().unwrap_or(0);
-    let dims: Vec<_> = ty.shape.iter().filter_map(Dim::known).collect();
-    let flat = match &constant.data {
-        ConstantData::Weight(_) => Constant::weight(ty.dtype, &[count], elements.clone()),
-        _ => Constant::bytes(ty.dtype, &[count], elements.clone()),
-    };
-    let source = builder.constant(flat);
-    let dims = dims.into_iter().map(|extent| Int::Known(extent as i64)).collect();
-    builder.high_rank.insert(value, Folded { source, dims });
+    let Some(ty) = constant.tensor_type() else { refuse!("a constant is not a tensor") };
+    let dims = ty.shape.iter().filter_map(Dim::known).map(|extent| Int::Known(extent as i64));
+    let dims = dims.collect();
+    let flat = Type::tensor(ty.dtype, &[ty.element_count().unwrap_or(0)]);
+    let source = builder.constant(Constant { ty: flat, data: constant.data.clone() });
+    builder.high_rank.insert(value, HighRank { source, dims });
     Ok(source)
 }
 
 /// All dimensions of a value, of however many axes.
-fn dims_of(builder: &mut Builder, value: ValueId) -> Result<Vec<Int>, Refusal> {
+fn dims_of(builder: &mut Builder, value: ValueId) -> Result<Vec<Int>> {
     source(builder, value)?;
     match builder.high_rank.get(&value) {
         Some(folded) => Ok(folded.dims.clone()),
@@ -181,39 +175,29 @@ fn dims_of(builder: &mut Builder, value: ValueId) -> Result<Vec<Int>, Refusal> {
 }
 
 /// The elements of a tensor under other dimensions, however many.
-fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> Result<ValueId, Refusal> {
+fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> Maybe {
     if dims.len() <= MAX_RANK {
-        return to_sizes(builder, low, dims);
+        return builder.with_sizes(low, dims);
     }
-    let shape: Vec<_> = dims
-        .iter()
-        .map(|dim| match builder.int_expr(*dim) {
-            Some(expr) => Dim::from(expr),
-            None => Dim::Unknown,
-        })
-        .collect();
+    let expr = |dim: &Int| builder.int_expr(*dim).map_or(Dim::Unknown, Dim::from);
+    let shape = dims.iter().map(expr).collect();
     // Nothing looks at the shape of a reshape that goes in the end.
     let stated: Vec<_> = dims.iter().map(|dim| dim.known().unwrap_or(-1) as i32).collect();
     let op = operation(OpKind::Reshape, [("x", low.into()), ("shape", stated.as_slice().into())]);
     let ty = Type::Tensor(TensorType { dtype: builder.dtype(low), shape });
     let value = builder.append_inferred(op, vec![Outcome::of(ty)])[0];
-    builder.high_rank.insert(value, Folded { source: low, dims: dims.to_vec() });
+    builder.high_rank.insert(value, HighRank { source: low, dims: dims.to_vec() });
     Ok(value)
 }
 
 /// A tensor with axes made one, range by range.
-fn grouped(
-    builder: &mut Builder,
-    value: ValueId,
-    dims: &[Int],
-    groups: &[Range<usize>],
-) -> Result<ValueId, Refusal> {
+fn grouped(builder: &mut Builder, value: ValueId, dims: &[Int], groups: &[Range<usize>]) -> Maybe {
     let mut sizes = Vec::with_capacity(groups.len());
     for group in groups {
         sizes.push(builder.product(&dims[group.clone()])?);
     }
     let source = source(builder, value)?;
-    to_sizes(builder, source, &sizes)
+    builder.with_sizes(source, &sizes)
 }
 
 /// Operations that leave the order of the elements as it is.
@@ -222,7 +206,7 @@ fn reshaped(
     kind: OpKind,
     op: &Op,
     outcomes: &[Outcome],
-) -> Result<Option<Vec<ValueId>>, Refusal> {
+) -> Result<Option<Vec<ValueId>>> {
     if !matches!(kind, OpKind::Reshape | OpKind::ExpandDims | OpKind::Squeeze | OpKind::Identity) {
         return Ok(None);
     }
@@ -263,15 +247,14 @@ fn reshaped(
     Ok(Some(vec![raised(builder, low, &dims)?]))
 }
 
-fn filled(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<ValueId>, Refusal> {
+fn filled(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<ValueId>> {
     let rank =
-        outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).map_or(0, |ty| ty.rank());
+        outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).map_or(0, TensorType::rank);
     let dims = elements(builder, op, "shape", rank)?;
     let count = builder.product(&dims)?;
-    let shape = builder.ints(&[count])?;
+    let Arg::One(shape) = builder.ints(&[count])? else { refuse!("a shape is not a vector") };
     let mut flat = op.clone();
-    let Arg::One(shape) = shape else { refuse!("a shape is not a vector") };
     flat.set_input("shape".into(), vec![shape]);
-    let low = builder.append(flat)?[0];
+    let low = builder.append_one(flat)?;
     Ok(vec![raised(builder, low, &dims)?])
 }

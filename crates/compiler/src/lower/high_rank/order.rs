@@ -2,18 +2,17 @@
 
 use coremill_mil::ir::{Op, ValueId};
 
-use super::{MAX_RANK, dims_of, grouped, ints, only, raised};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
+use super::{MAX_RANK, axes, dims_of, grouped, only, raised};
+use crate::error::{Result, refuse};
+use crate::lower::builder::{Builder, Maybe};
 use crate::lower::value::Int;
 
-pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>, Refusal> {
+pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let x = only(op, "x")?;
-    let Some(order) = ints(builder, op, "perm") else { refuse!("`perm` is not a constant") };
     let dims = dims_of(builder, x)?;
-    let rank = dims.len() as i64;
-    let order: Vec<usize> =
-        order.iter().map(|&axis| (if axis < 0 { axis + rank } else { axis }) as usize).collect();
+    let Some(order) = axes(builder, op, "perm", dims.len())? else {
+        refuse!("`perm` is not a constant");
+    };
     let wanted: Vec<_> = order.iter().map(|&axis| dims[axis]).collect();
 
     // Axes of one element can be anywhere.
@@ -60,7 +59,7 @@ fn permuted(
     sizes: &[Int],
     order: &[usize],
     groups: &[std::ops::Range<usize>],
-) -> Result<ValueId, Refusal> {
+) -> Maybe {
     // Where each group was, and how they follow each other there.
     let mut before: Vec<_> =
         groups.iter().map(|group| order[group.start]..order[group.start] + group.len()).collect();

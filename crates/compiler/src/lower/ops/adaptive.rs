@@ -1,26 +1,12 @@
 //! Pools whose windows follow from how many results there are to be.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-
-use super::linear::product;
-use super::pooling::{Positions, gathered, places_of_largest, with_batch};
-use crate::bounds::{At, created};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Lowered};
+use super::linear::times_along;
+use super::pooling::{Positions, places_of_largest, with_batch, without_batch};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.adaptive_avg_pool1d", |call| average(call, 1)),
-    all("aten.adaptive_avg_pool2d", |call| average(call, 2)),
-    all("aten.adaptive_avg_pool3d", |call| average(call, 3)),
-    all("aten._adaptive_avg_pool2d", |call| average(call, 2)),
-    all("aten._adaptive_avg_pool3d", |call| average(call, 3)),
-    all("aten.adaptive_max_pool1d", |call| largest(call, 1)),
-    all("aten.adaptive_max_pool2d", |call| largest(call, 2)),
-    all("aten.adaptive_max_pool3d", |call| largest(call, 3)),
+    tensor("aten.{,_}adaptive_avg_pool{1,2,3}d", average),
+    several("aten.adaptive_max_pool{1,2,3}d", largest),
 ];
 
 /// One spatial dimension: its extent, if it is fixed, and how many windows there are.
@@ -54,19 +40,15 @@ impl Axis {
     }
 }
 
-fn axes(call: &mut Call<'_, '_>, x: ValueId, spatial: usize) -> Result<Vec<Axis>, Refusal> {
-    let sizes = call.int_list("output_size")?;
-    let sizes = if let ([only], true) = (sizes.as_slice(), spatial > 1) {
-        vec![*only; spatial]
-    } else {
-        sizes
-    };
+/// What is pooled, with a batch; whether it had one; and its spatial dimensions.
+fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, bool, Vec<Axis>)> {
+    let (x, spatial) = (call.value("self")?, call.spatial());
+    let (x, batched) = with_batch(call, x, spatial)?;
+    let sizes = call.per_dimension("output_size", spatial)?;
     let extents = call.extents(x);
     let mut axes = Vec::with_capacity(spatial);
     for (axis, size) in sizes.into_iter().enumerate() {
-        let Some(output) = size.known() else {
-            refuse!("`output_size` is not known before the program runs");
-        };
+        let output = i64::from(size);
         let input = extents.at(axis + 2)?.map(|extent| extent as i64);
         if input.is_none() && output != 1 {
             refuse!(
@@ -76,68 +58,51 @@ fn axes(call: &mut Call<'_, '_>, x: ValueId, spatial: usize) -> Result<Vec<Axis>
         }
         axes.push(Axis { input, output });
     }
-    Ok(axes)
+    Ok((x, batched, axes))
 }
 
-/// Pools that windows side by side, or all elements, make up.
-fn plain(
+/// How one axis is pooled by windows that are neither side by side nor the whole of it.
+type Along = fn(&mut Builder, ValueId, usize, &Axis) -> Maybe;
+
+/// A pool: of a whole axis it is a reduction, of windows side by side one of Core ML's pools.
+fn pooled(
     builder: &mut Builder,
     x: ValueId,
     axes: &[Axis],
-    whole: OpKind,
-    pool: OpKind,
-) -> Result<Option<ValueId>, Refusal> {
-    if axes.iter().all(Axis::is_kept) {
-        return Ok(Some(x));
+    [whole, pool]: [OpKind; 2],
+    along: Along,
+) -> Maybe {
+    let changed: Vec<_> = axes.iter().enumerate().filter(|(_, axis)| !axis.is_kept()).collect();
+    if changed.is_empty() {
+        return Ok(x);
     }
-    if axes.iter().all(|axis| axis.is_whole() || axis.is_kept()) {
-        let reduced = axes.iter().enumerate().filter(|(_, axis)| !axis.is_kept());
-        let reduced: Vec<_> = reduced.map(|(at, _)| at + 2).collect();
-        return builder.reduced(whole, x, &reduced, true).map(Some);
+    if changed.iter().all(|(_, axis)| axis.is_whole()) {
+        let places: Vec<_> = changed.iter().map(|(at, _)| at + 2).collect();
+        return builder.reduced(whole, x, &places, true);
     }
-    let Some(kernel) = axes.iter().map(Axis::evenly).collect::<Option<Vec<_>>>() else {
-        return Ok(None);
-    };
-    let kernel: Vec<_> = kernel.into_iter().map(|extent| extent as i32).collect();
-    let y = builder.emit(
-        pool,
-        [
-            ("x", x.into()),
-            ("kernel_sizes", kernel.as_slice().into()),
-            ("strides", kernel.as_slice().into()),
-            ("pad_type", "valid".into()),
-        ],
-    )?;
-    Ok(Some(y))
+    if let Some(kernel) = axes.iter().map(Axis::evenly).collect::<Option<Vec<_>>>() {
+        let kernel: Vec<_> = kernel.into_iter().map(|extent| extent as i32).collect();
+        let (kernel_sizes, strides) = (kernel.as_slice(), kernel.as_slice());
+        return emit!(builder, pool, x, kernel_sizes, strides, pad_type = "valid");
+    }
+    let mut y = x;
+    for (at, axis) in changed.into_iter().rev() {
+        y = match axis.is_whole() {
+            true => builder.reduced(whole, y, &[at + 2], true)?,
+            false => along(builder, y, at + 2, axis)?,
+        };
+    }
+    Ok(y)
 }
 
-fn average(call: &mut Call<'_, '_>, spatial: usize) -> Results {
-    let x = call.tensor("self")?.value;
-    let (x, batched) = with_batch(call, x, spatial)?;
-    let axes = axes(call, x, spatial)?;
-    let plain = plain(call, x, &axes, OpKind::ReduceMean, OpKind::AvgPool)?;
-    let y = match plain {
-        Some(y) => y,
-        None => {
-            let mut y = x;
-            for (axis, of) in axes.iter().enumerate().rev() {
-                y = averaged(call, y, axis + 2, of)?;
-            }
-            y
-        }
-    };
-    let y = if batched { y } else { call.squeeze(y, &[0])? };
-    call.give(y)
+fn average(call: &mut Call<'_, '_>) -> Maybe {
+    let (x, batched, axes) = operand(call)?;
+    let y = pooled(call, x, &axes, [OpKind::ReduceMean, OpKind::AvgPool], averaged)?;
+    without_batch(call, y, batched)
 }
 
 /// Averages along one axis: the product with a constant matrix.
-fn averaged(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> Result<ValueId, Refusal> {
-    if of.is_kept() {
-        return Ok(x);
-    }
-    if of.is_whole() {
-        return builder.reduced(OpKind::ReduceMean, x, &[axis], true);
-    }
+fn averaged(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> Maybe {
     let (Some(input), Some(windows)) = (of.input, of.windows()) else {
         refuse!("the windows of an adaptive pool are not known before the program runs");
     };
@@ -151,57 +116,19 @@ fn averaged(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> Result
     times_along(builder, x, axis, matrix)
 }
 
-/// The product of a constant matrix with each line of a tensor along an axis.
-pub(crate) fn times_along(
-    builder: &mut Builder,
-    x: ValueId,
-    axis: usize,
-    matrix: ValueId,
-) -> Result<ValueId, Refusal> {
-    let rank = builder.rank(x);
-    if axis + 1 == rank {
-        return product(builder, x, matrix, false, true);
-    }
-    if axis + 2 == rank {
-        return builder.binary(OpKind::Matmul, matrix, x);
-    }
-    // The axes behind it as one.
-    let rows = builder.shape(matrix).at(0)?.known();
-    let mut sizes = builder.dims(x)?;
-    let joined: Vec<_> = sizes.part(..=axis)?.iter().copied().chain([Int::Known(-1)]).collect();
-    let lines = builder.reshape(x, &joined)?;
-    let product = builder.binary(OpKind::Matmul, matrix, lines)?;
-    *sizes.at_mut(axis)? = Int::Known(rows.unwrap_or(1) as i64);
-    builder.reshape(product, &sizes)
-}
-
-fn largest(call: &mut Call<'_, '_>, spatial: usize) -> Results {
-    let x = call.tensor("self")?;
-    let (x, batched) = with_batch(call, x.value, spatial)?;
-    let axes = axes(call, x, spatial)?;
-    let plain = plain(call, x, &axes, OpKind::ReduceMax, OpKind::MaxPool)?;
-    let y = match plain {
-        Some(y) => y,
-        None => {
-            let mut y = x;
-            for (axis, of) in axes.iter().enumerate().rev() {
-                y = largest_along(call, y, axis + 2, of)?;
-            }
-            y
-        }
-    };
-    let y = if batched { y } else { call.squeeze(y, &[0])? };
-    let mut results = vec![Lowered::tensor(y, call.result_dtype()?)];
+fn largest(call: &mut Call<'_, '_>) -> Results {
+    let (x, batched, axes) = operand(call)?;
+    let y = pooled(call, x, &axes, [OpKind::ReduceMax, OpKind::MaxPool], largest_along)?;
+    let mut results = vec![without_batch(call, y, batched)?];
     if call.is_used(1) {
         let windows: Option<Vec<_>> = axes.iter().map(positions).collect();
         let Some(windows) = windows else {
             refuse!("the indices of an adaptive pool are lowered for sizes that are fixed");
         };
         let indices = places_of_largest(call, x, &windows)?;
-        let indices = if batched { indices } else { call.squeeze(indices, &[0])? };
-        results.push(Lowered::tensor(indices, call.result_tensor(1)?.dtype));
+        results.push(without_batch(call, indices, batched)?);
     }
-    Ok(results)
+    call.give_all(&results)
 }
 
 /// What each window sees, the last element again and again where others see more.
@@ -215,40 +142,25 @@ fn positions(axis: &Axis) -> Option<Positions> {
     Some(Positions { input: axis.input?, seen: seen.collect() })
 }
 
-fn largest_along(
-    builder: &mut Builder,
-    x: ValueId,
-    axis: usize,
-    of: &Axis,
-) -> Result<ValueId, Refusal> {
-    if of.is_kept() {
-        return Ok(x);
-    }
-    if of.is_whole() {
-        return builder.reduced(OpKind::ReduceMax, x, &[axis], true);
-    }
+fn largest_along(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> Maybe {
     let Some(windows) = positions(of) else {
         refuse!("the windows of an adaptive pool are not known before the program runs");
     };
-    let rank = builder.rank(x);
-    let mut columns = Vec::new();
     let width = windows.seen.first().map_or(0, Vec::len);
-    if rank < 5 {
+    if builder.rank(x) < 5 {
         let places: Vec<i32> =
             windows.seen.iter().flatten().map(|at| at.unwrap_or(0) as i32).collect();
         let places = builder.int_constant(&[of.output as u64, width as u64], &places);
-        let seen = gathered(builder, x, places, axis as i32)?;
+        let seen = builder.looked_up(x, places, axis)?;
         return builder.reduced(OpKind::ReduceMax, seen, &[axis + 1], false);
     }
     // There is no sixth dimension: the first elements of all windows, the second ones, and so on.
+    let mut columns = Vec::with_capacity(width);
     for place in 0..width {
-        let places: Vec<i32> = windows
-            .seen
-            .iter()
-            .map(|seen| seen.get(place).copied().flatten().unwrap_or(0) as i32)
-            .collect();
+        let seen = windows.seen.iter().map(|seen| seen.get(place).copied().flatten());
+        let places: Vec<i32> = seen.map(|at| at.unwrap_or(0) as i32).collect();
         let places = builder.int_constant(&[of.output as u64], &places);
-        columns.push(gathered(builder, x, places, axis as i32)?);
+        columns.push(builder.looked_up(x, places, axis)?);
     }
     let mut most = *columns.at(0)?;
     for &column in columns.part(1..)? {

@@ -1,53 +1,40 @@
 //! Attention.
 
-use coremill_mil::ir::{Constant, Dim, Opset, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
-use super::linear::product;
-use crate::bounds::{At, back};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder};
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Lowered};
+use super::linear::{in_result_type, product};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.scaled_dot_product_attention", |call| attention(call, Some("attn_mask"))),
-    all("aten._scaled_dot_product_attention_math", |call| attention(call, Some("attn_mask"))),
-    all("aten._scaled_dot_product_flash_attention_for_cpu", |call| {
-        attention(call, Some("attn_mask"))
-    }),
-    all("aten._scaled_dot_product_flash_attention", |call| attention(call, None)),
-    all("aten._scaled_dot_product_efficient_attention", |call| attention(call, Some("attn_bias"))),
-    all("aten._scaled_dot_product_cudnn_attention", |call| attention(call, Some("attn_bias"))),
-    all("aten._scaled_dot_product_fused_attention_overrideable", |call| {
-        attention(call, Some("attn_bias"))
-    }),
+    several("aten.scaled_dot_product_attention", attention),
+    several("aten._scaled_dot_product_attention_math", attention),
+    several("aten._scaled_dot_product_flash_attention{,_for_cpu}", attention),
+    several("aten._scaled_dot_product_{efficient,cudnn}_attention", attention),
+    several("aten._scaled_dot_product_fused_attention_overrideable", attention),
 ];
 
 /// What attention is computed from.
-pub(crate) struct Attention {
+struct Attention {
     /// `[..., targets, embedding]`.
-    pub(crate) query: ValueId,
+    query: ValueId,
     /// `[..., sources, embedding]`.
-    pub(crate) key: ValueId,
+    key: ValueId,
     /// `[..., sources, width]`.
-    pub(crate) value: ValueId,
+    value: ValueId,
     /// What is added to the scores, or which of them count.
-    pub(crate) mask: Option<ValueId>,
+    mask: Option<ValueId>,
     /// What the scores are multiplied by.
-    pub(crate) scale: f64,
+    scale: f64,
+    /// Whether it is to be written out, whatever operation Core ML has for it.
+    decompose: bool,
 }
 
 /// What came of it.
-pub(crate) struct Attended {
-    pub(crate) value: ValueId,
+struct Attended {
+    value: ValueId,
     /// The scores after softmax, unless Core ML's own operation keeps them to itself.
-    pub(crate) weights: Option<ValueId>,
+    weights: Option<ValueId>,
 }
 
-fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
+fn attention(call: &mut Call<'_, '_>) -> Results {
     let dropout = if call.has("dropout_p") { call.float("dropout_p")? } else { 0.0 };
     if dropout != 0.0 {
         return Err(Refusal::new(format!("`dropout_p` is {dropout}; accepted is 0"))
@@ -57,30 +44,20 @@ fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
         refuse!("`dropout_mask` is given, which is not lowered");
     }
     let dtype = call.result_dtype()?;
-    let mut values = Vec::with_capacity(3);
-    for name in ["query", "key", "value"] {
-        let tensor = call.tensor(name)?.value;
-        values.push(call.cast_to(tensor, dtype)?);
-    }
-    let (query, key, value) = (*values.at(0)?, *values.at(1)?, *values.at(2)?);
-    let mask = match mask_name {
-        Some(name) => call.optional_tensor(name)?,
-        None => None,
-    };
+    let [query, key, value] = in_result_type(call, ["query", "key", "value"])?;
+    let mask = ["attn_mask", "attn_bias"].into_iter().find(|name| call.has(name));
+    let mask = mask.map(|name| call.value(name)).transpose()?;
     let Some(embedding) = call.extents(query).last().copied().flatten() else {
         refuse!("the embedding of `query` is not known before the program runs");
     };
-    let scale = match call.optional_float("scale")? {
-        Some(scale) => scale,
-        None => 1.0 / (embedding as f64).sqrt(),
-    };
+    let own = 1.0 / (embedding as f64).sqrt();
+    let scale = call.optional_float("scale")?.unwrap_or(own);
     let mask = match (mask, call.flag("is_causal")?) {
         (Some(_), true) => {
             refuse!("both a mask and `is_causal` are given; accepted is one of them")
         }
-        (Some(mask), false) => Some(mask.value),
-        (None, true) => causal_mask(call, query, key)?,
-        (None, false) => None,
+        (None, true) => Some(causal_mask(call, query, key)?),
+        (mask, false) => mask,
     };
     let grouped = call.has("enable_gqa") && call.flag("enable_gqa")?;
     let weights = call.is_used(1);
@@ -99,30 +76,19 @@ fn attention(call: &mut Call<'_, '_>, mask_name: Option<&str>) -> Results {
         }
         None => (None, None),
     };
-    let all = Attention { query, key, value, mask, scale };
-    let attended = if grouped {
-        grouped_attention(call, all, decompose)?
-    } else {
-        attend(call, all, decompose)?
-    };
+    let all = Attention { query, key, value, mask, scale, decompose };
+    let attended = if grouped { grouped_attention(call, all)? } else { attend(call, all)? };
     let value = match factors {
         Some(factors) => call.binary(OpKind::Mul, attended.value, factors)?,
         None => attended.value,
     };
-    let mut results = vec![Lowered::tensor(value, dtype)];
-    if let (true, Some(weights)) = (weights, attended.weights) {
-        results.push(Lowered::tensor(weights, dtype));
-    }
-    Ok(results)
+    let weights = attended.weights.filter(|_| weights);
+    Ok([Some(value), weights].into_iter().flatten().map(|it| Lowered::tensor(it, dtype)).collect())
 }
 
 /// `softmax(query · keyᵀ · scale + mask) · value`.
-pub(crate) fn attend(
-    builder: &mut Builder,
-    attention: Attention,
-    decompose: bool,
-) -> Result<Attended, Refusal> {
-    let Attention { query, key, value, mask, scale } = attention;
+fn attend(builder: &mut Builder, attention: Attention) -> Result<Attended> {
+    let Attention { query, key, value, mask, scale, decompose } = attention;
     let rank = builder.rank(query);
     if rank < 2 {
         refuse!("`query` has rank {rank}; accepted are 2 and more");
@@ -135,29 +101,22 @@ pub(crate) fn attend(
         let relative = scale / own;
         let query =
             if (relative - 1.0).abs() < 1e-6 { query } else { builder.scaled(query, relative)? };
-        let value = builder.emit(
-            OpKind::ScaledDotProductAttention,
-            [
-                ("query", query.into()),
-                ("key", key.into()),
-                ("value", value.into()),
-                ("attn_mask", mask.into()),
-            ],
-        )?;
+        let kind = OpKind::ScaledDotProductAttention;
+        let value = emit!(builder, kind, query, key, value, attn_mask = mask)?;
         return Ok(Attended { value, weights: None });
     }
     let query = builder.scaled(query, scale)?;
-    let mut scores = product(builder, query, key, false, true)?;
+    let mut scores = product(builder, query, key, true)?;
     if let Some(mask) = mask {
         scores = masked(builder, scores, mask)?;
     }
-    let weights = builder.emit(OpKind::Softmax, [("x", scores.into()), ("axis", (-1).into())])?;
-    let value = product(builder, weights, value, false, false)?;
+    let weights = emit!(builder, OpKind::Softmax, x = scores, axis = -1)?;
+    let value = product(builder, weights, value, false)?;
     Ok(Attended { value, weights: Some(weights) })
 }
 
 /// Scores with a mask added, or with those that do not count next to nothing.
-fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> Result<ValueId, Refusal> {
+fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> Maybe {
     if builder.dtype(mask) != DType::Bool {
         let mask = builder.cast(mask, DType::Fp32)?;
         return builder.binary(OpKind::Add, scores, mask);
@@ -175,51 +134,39 @@ fn bounded(
     builder: &mut Builder,
     mask: ValueId,
     native: bool,
-) -> Result<(ValueId, Option<ValueId>), Refusal> {
+) -> Result<(ValueId, Option<ValueId>)> {
     let is_bool = builder.dtype(mask) == DType::Bool;
     let elements = builder.known(mask).and_then(Constant::elements);
     let (Some(shape), Some(elements)) = (builder.fixed_shape(mask), elements) else {
-        let mask = match (is_bool, native) {
-            // Nothing where it takes a score, else the least number.
-            (true, true) => {
-                let takes = builder.cast(mask, DType::Fp32)?;
-                let (alpha, beta) = (f32::MAX.into(), f32::MIN.into());
-                let arguments = [("x", takes.into()), ("alpha", alpha), ("beta", beta)];
-                builder.emit(OpKind::LinearActivation, arguments)?
-            }
-            // What is added stays as it is: it is kept in 32 bits where it may be large.
-            _ => mask,
+        // Nothing where it takes a score, else the least number. What is added stays as it is: it is kept in 32
+        // bits where it may be large.
+        let mask = if is_bool && native {
+            let x = builder.cast(mask, DType::Fp32)?;
+            emit!(builder, OpKind::LinearActivation, x, alpha = f32::MAX, beta = f32::MIN)?
+        } else {
+            mask
         };
         return Ok((mask, None));
     };
     // Constants that are `bool`s do not go to weight files.
     let bytes = elements.as_bytes();
-    let terms: Vec<f32> = if is_bool {
-        bytes.iter().map(|&takes| if takes != 0 { 0.0 } else { f32::MIN }).collect()
+    let given: Vec<f32> = if is_bool {
+        bytes.iter().map(|&takes| if takes != 0 { 0.0 } else { f32::NEG_INFINITY }).collect()
     } else {
         let (elements, _) = bytes.as_chunks::<4>();
-        elements.iter().map(|&element| f32::from_le_bytes(element).max(f32::MIN)).collect()
+        elements.iter().map(|&element| f32::from_le_bytes(element)).collect()
     };
+    let terms: Vec<f32> = given.iter().map(|term| term.max(f32::MIN)).collect();
     let width = shape.last().map_or(1, |&width| width as usize).max(1);
-    let whole = |row: &[f32]| row.iter().all(|&term| term == f32::MIN);
-    let minus_infinity = is_bool || has_minus_infinity(bytes);
+    let counts = |row: &[f32]| row.iter().any(|&term| term != f32::MIN);
     let factors: Vec<f32> =
-        terms.chunks(width).map(|row| f32::from(u8::from(!whole(row)))).collect();
-    let factors = if minus_infinity && factors.contains(&0.0) {
+        terms.chunks(width).map(|row| f32::from(u8::from(counts(row)))).collect();
+    let factors = (given.contains(&f32::NEG_INFINITY) && factors.contains(&0.0)).then(|| {
         let mut shape = shape.clone();
-        if let Some(last) = shape.last_mut() {
-            *last = 1;
-        }
-        Some(builder.float_constant(&shape, &factors))
-    } else {
-        None
-    };
+        shape.last_mut().into_iter().for_each(|last| *last = 1);
+        builder.float_constant(&shape, &factors)
+    });
     Ok((builder.float_constant(&shape, &terms), factors))
-}
-
-fn has_minus_infinity(bytes: &[u8]) -> bool {
-    let (elements, _) = bytes.as_chunks::<4>();
-    elements.iter().any(|&element| f32::from_le_bytes(element) == f32::NEG_INFINITY)
 }
 
 /// Whether Core ML's operation takes the tensors: batches are the same, and the mask has all sources.
@@ -246,12 +193,8 @@ fn fits(builder: &Builder, attention: &Attention) -> bool {
 }
 
 /// Fewer heads of keys than of queries: each serves several, whose rows are put one below the other.
-fn grouped_attention(
-    builder: &mut Builder,
-    attention: Attention,
-    decompose: bool,
-) -> Result<Attended, Refusal> {
-    let Attention { query, key, value, mask, scale } = attention;
+fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<Attended> {
+    let Attention { query, key, value, mask, .. } = attention;
     let rank = builder.rank(query);
     let heads = |builder: &Builder, value| match rank.checked_sub(3) {
         Some(axis) => builder.extents(value).get(axis).copied().flatten(),
@@ -261,7 +204,7 @@ fn grouped_attention(
         refuse!("`enable_gqa` is given, but the numbers of heads are not known");
     };
     if many == few {
-        return attend(builder, attention, decompose);
+        return attend(builder, attention);
     }
     if few == 0 || many % few != 0 || heads(builder, value) != Some(few) {
         refuse!("{many} heads of queries cannot share {few} heads of keys and values");
@@ -290,34 +233,20 @@ fn grouped_attention(
                 Some(mask)
             } else {
                 let again = vec![mask; each as usize];
-                let axis = extents.len() as i32 - 2;
-                let arguments = [
-                    ("values", Arg::from(&again[..])),
-                    ("axis", axis.into()),
-                    ("interleave", false.into()),
-                ];
-                Some(builder.emit(OpKind::Concat, arguments)?)
+                Some(builder.concat(&again, back(extents.len(), 2)?)?)
             }
         }
     };
-    let attended = attend(builder, Attention { query, key, value, mask, scale }, decompose)?;
+    let attended = attend(builder, Attention { query, mask, ..attention })?;
     let mut result = sizes;
     *result.at_mut(back(rank, 1)?)? = builder.dim(value, back(rank, 1)?)?;
     let value = builder.reshape(attended.value, &result)?;
     Ok(Attended { value, weights: None })
 }
 
-/// What lets each target see the sources up to its own place; none if there is one target only, which
-/// sees the first source.
-fn causal_mask(
-    builder: &mut Builder,
-    query: ValueId,
-    key: ValueId,
-) -> Result<Option<ValueId>, Refusal> {
+/// What lets each target see the sources up to its own place.
+fn causal_mask(builder: &mut Builder, query: ValueId, key: ValueId) -> Maybe {
     let (rank, key_rank) = (builder.rank(query), builder.rank(key));
-    if rank < 2 || key_rank < 2 {
-        refuse!("`query` has rank {rank}; accepted are 2 and more");
-    }
     let (targets, sources) =
         (builder.dim(query, back(rank, 2)?)?, builder.dim(key, back(key_rank, 2)?)?);
     if let (Some(targets), Some(sources)) = (targets.known(), sources.known()) {
@@ -325,16 +254,11 @@ fn causal_mask(
             (0..sources).map(move |column| if column <= row { 0.0 } else { f32::MIN })
         });
         let elements: Vec<f32> = rows.collect();
-        return Ok(Some(builder.float_constant(&[targets as u64, sources as u64], &elements)));
+        return Ok(builder.float_constant(&[targets as u64, sources as u64], &elements));
     }
-    let mut lines = Vec::with_capacity(2);
-    for (extent, axis) in [(targets, 1), (sources, 0)] {
-        let end = builder.int_value(extent)?;
-        let range = builder.emit(
-            OpKind::Range1d,
-            [("end", end.into()), ("start", 0.into()), ("step", 1.into())],
-        )?;
-        lines.push(builder.expand_dims(range, &[axis])?);
-    }
-    builder.binary(OpKind::GreaterEqual, *lines.at(0)?, *lines.at(1)?).map(Some)
+    let targets = builder.counting(targets)?;
+    let targets = builder.expand_dims(targets, &[1])?;
+    let sources = builder.counting(sources)?;
+    let sources = builder.expand_dims(sources, &[0])?;
+    builder.binary(OpKind::GreaterEqual, targets, sources)
 }

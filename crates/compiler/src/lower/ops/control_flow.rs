@@ -5,31 +5,22 @@
 
 use std::collections::HashSet;
 
-use coremill_mil::ir::{Binding, BlockId, Constant, Definition, Op, Opset, Type, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_pt2::{Argument, ScalarType, Subgraph};
-use coremill_tensor::DType;
+use coremill_mil::ir::{BlockId, Definition, Op, Type};
+use coremill_pt2::{Argument, Graph, Subgraph};
 
 use super::index::written_along;
 use super::scan::accumulated_together;
-use super::shape::{Range, full, replaced, taken_at, to_sizes};
-use crate::bounds::{At, take};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Arg;
-use crate::lower::call::{Call, Results};
-use crate::lower::dtype::core_dtype;
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Lowered, Real, Tensor, Truth};
+use crate::lower::Frame;
+use crate::lower::value::Tensor;
+use crate::lower::words::*;
 
 pub(super) const ROWS: &[Row] = &[
-    all("higher_order.cond", cond),
-    all("higher_order.while_loop", while_loop),
-    all("higher_order.scan", scan),
-    all("higher_order.map_impl", map),
-    all("higher_order.map", map),
-    all("higher_order.associative_scan", associative_scan),
-    all("higher_order.auto_functionalized", custom_operator),
-    all("higher_order.auto_functionalized_v2", custom_operator),
+    several("higher_order.cond", cond),
+    several("higher_order.while_loop", while_loop),
+    several("higher_order.scan", scan),
+    several("higher_order.{map,map_impl}", map),
+    several("higher_order.associative_scan", associative_scan),
+    several("higher_order.auto_functionalized{,_v2}", custom_operator),
 ];
 
 /// Turns of a loop up to here are written out: a loop costs more than it saves then.
@@ -45,55 +36,41 @@ enum Shape {
     Nothing,
 }
 
-/// The values that something consists of.
-fn taken_apart(
-    call: &mut Call<'_, '_>,
-    lowered: &Lowered,
-    values: &mut Vec<ValueId>,
-) -> Result<Shape, Refusal> {
-    Ok(match *lowered {
-        Lowered::Tensor(Tensor { value, dtype }) => {
-            values.push(value);
-            Shape::Tensor(dtype)
-        }
-        Lowered::Int(int) => {
-            values.push(call.int_value(int)?);
-            Shape::Int
-        }
-        Lowered::Float(Real::Known(known)) => {
-            values.push(call.constant(Constant::fp32(known as f32)));
-            Shape::Float
-        }
-        Lowered::Bool(Truth::Known(known)) => {
-            values.push(call.constant(Constant::bool(known)));
-            Shape::Bool
-        }
-        Lowered::Float(Real::Computed(value)) => {
-            values.push(value);
-            Shape::Float
-        }
-        Lowered::Bool(Truth::Computed(value)) => {
-            values.push(value);
-            Shape::Bool
-        }
-        Lowered::Pair(_) | Lowered::Nothing | Lowered::Refused => Shape::Nothing,
-    })
+/// The values that things consist of, and how these are made of them.
+fn taken_apart(call: &mut Call<'_, '_>, all: &[Lowered]) -> Result<(Vec<ValueId>, Vec<Shape>)> {
+    let mut values = Vec::new();
+    let mut shapes = Vec::with_capacity(all.len());
+    for one in all {
+        shapes.push(match *one {
+            Lowered::Tensor(Tensor { value, dtype }) => {
+                values.push(value);
+                Shape::Tensor(dtype)
+            }
+            Lowered::Number(number) => {
+                values.push(call.number_value(number)?);
+                match number {
+                    Number::Bool(_) => Shape::Bool,
+                    Number::Int(_) => Shape::Int,
+                    Number::Float(_) => Shape::Float,
+                }
+            }
+            Lowered::Pair(_) | Lowered::Nothing | Lowered::Refused => Shape::Nothing,
+        });
+    }
+    Ok((values, shapes))
 }
 
 /// What is made of values, taken off the front.
-fn put_together(
-    shape: Shape,
-    values: &mut std::vec::IntoIter<ValueId>,
-) -> Result<Lowered, Refusal> {
+fn put_together(shape: Shape, values: &mut std::vec::IntoIter<ValueId>) -> Result<Lowered> {
     let mut next = || match values.next() {
         Some(value) => Ok(value),
         None => refuse!("a block gives fewer values than are asked of it"),
     };
     Ok(match shape {
         Shape::Tensor(dtype) => Lowered::tensor(next()?, dtype),
-        Shape::Int => Lowered::Int(Int::Computed(next()?)),
-        Shape::Float => Lowered::Float(Real::Computed(next()?)),
-        Shape::Bool => Lowered::Bool(Truth::Computed(next()?)),
+        Shape::Int => Int::Computed(next()?).into(),
+        Shape::Float => Real::Computed(next()?).into(),
+        Shape::Bool => Truth::Computed(next()?).into(),
         Shape::Nothing => Lowered::Nothing,
     })
 }
@@ -103,12 +80,17 @@ fn all_together(shapes: &[Shape], values: Vec<ValueId>) -> Results {
     shapes.iter().map(|&shape| put_together(shape, &mut values)).collect()
 }
 
+/// What a call gives in which something was refused.
+fn refused(call: &Call<'_, '_>) -> Results {
+    Ok(vec![Lowered::Refused; call.node.outputs.len()])
+}
+
 fn is_refused(results: &[Lowered]) -> bool {
     results.iter().any(|result| matches!(result, Lowered::Refused))
 }
 
 /// The elements of an argument that is a list.
-fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Lowered>, Refusal> {
+fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Lowered>> {
     match call.node.arguments.get(position) {
         Some(Argument::List(items)) => items.iter().map(|item| call.lowered(item)).collect(),
         None | Some(Argument::None) => Ok(Vec::new()),
@@ -117,7 +99,7 @@ fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Lowered>, Refusa
 }
 
 /// Values that a block may give: each computed in it, and none of them twice.
-fn own(call: &mut Call<'_, '_>, values: Vec<ValueId>) -> Result<Vec<ValueId>, Refusal> {
+fn own(call: &mut Call<'_, '_>, values: Vec<ValueId>) -> Result<Vec<ValueId>> {
     let block = call.block();
     let mut given = HashSet::new();
     let mut outputs = Vec::with_capacity(values.len());
@@ -130,20 +112,23 @@ fn own(call: &mut Call<'_, '_>, values: Vec<ValueId>) -> Result<Vec<ValueId>, Re
         outputs.push(if is_own && !is_constant && given.insert(value) {
             value
         } else {
-            call.emit_unfolded(OpKind::Identity, [("x", value.into())])?
+            call.copied(value)?
         });
     }
     Ok(outputs)
 }
 
-/// A scalar `bool` that says which way to go.
-fn predicate(call: &mut Call<'_, '_>, lowered: &Lowered) -> Result<Truth, Refusal> {
+/// A scalar `bool` that says which way to go; numbers are true if they are not zero.
+pub(super) fn predicate(call: &mut Call<'_, '_>, lowered: &Lowered) -> Result<Truth> {
     match *lowered {
-        Lowered::Bool(truth) => Ok(truth),
-        Lowered::Int(Int::Known(value)) => Ok(Truth::Known(value != 0)),
+        Lowered::Number(Number::Bool(truth)) => Ok(truth),
+        Lowered::Number(Number::Int(Int::Known(value))) => Ok(Truth::Known(value != 0)),
+        Lowered::Number(Number::Int(Int::Computed(value))) => {
+            Ok(Truth::Computed(call.cast(value, DType::Bool)?))
+        }
         Lowered::Tensor(Tensor { value, .. }) => {
             let value = call.cast(value, DType::Bool)?;
-            let value = to_sizes(call, value, &[])?;
+            let value = call.with_sizes(value, &[])?;
             let known = call.folded(value).and_then(|folded| folded.only()?.bool());
             Ok(known.map_or(Truth::Computed(value), Truth::Known))
         }
@@ -164,7 +149,7 @@ fn cond(call: &mut Call<'_, '_>) -> Results {
     let (first, shapes) = branch(call, taken, operands.clone())?;
     let (second, others) = branch(call, otherwise, operands)?;
     let (Some(shapes), Some(others)) = (shapes, others) else {
-        return Ok(vec![Lowered::Refused; call.node.outputs.len()]);
+        return refused(call);
     };
     if shapes != others {
         refuse!("gives {shapes:?} if true, {others:?} if false; accepted are the same types");
@@ -180,18 +165,14 @@ fn branch<'p>(
     call: &mut Call<'_, 'p>,
     graph: &'p Subgraph,
     operands: Vec<Lowered>,
-) -> Result<(BlockId, Option<Vec<Shape>>), Refusal> {
+) -> Result<(BlockId, Option<Vec<Shape>>)> {
     call.open_block(&[]);
     let given = in_block(call, |call| {
         let results = call.lowering.inline(&graph.graph, operands)?;
         if is_refused(&results) {
             return Ok((Vec::new(), None));
         }
-        let mut values = Vec::new();
-        let mut shapes = Vec::with_capacity(results.len());
-        for result in &results {
-            shapes.push(taken_apart(call, result, &mut values)?);
-        }
+        let (values, shapes) = taken_apart(call, &results)?;
         Ok((own(call, values)?, Some(shapes)))
     });
     let (values, shapes) = given?;
@@ -201,8 +182,8 @@ fn branch<'p>(
 /// Fills the block that was just opened, which is closed here if that fails.
 fn in_block<'p, T>(
     call: &mut Call<'_, 'p>,
-    fill: impl FnOnce(&mut Call<'_, 'p>) -> Result<T, Refusal>,
-) -> Result<T, Refusal> {
+    fill: impl FnOnce(&mut Call<'_, 'p>) -> Result<T>,
+) -> Result<T> {
     let filled = fill(call);
     if filled.is_err() {
         call.close_block(&[]);
@@ -229,7 +210,7 @@ fn while_loop(call: &mut Call<'_, '_>) -> Results {
     )?;
     match results {
         Some(results) => Ok(results),
-        None => Ok(vec![Lowered::Refused; call.node.outputs.len()]),
+        None => refused(call),
     }
 }
 
@@ -237,14 +218,10 @@ fn while_loop(call: &mut Call<'_, '_>) -> Results {
 pub(super) fn looped<'p>(
     call: &mut Call<'_, 'p>,
     carried: &[Lowered],
-    condition: impl FnOnce(&mut Call<'_, 'p>, Vec<Lowered>) -> Result<Option<Lowered>, Refusal>,
+    condition: impl FnOnce(&mut Call<'_, 'p>, Vec<Lowered>) -> Result<Option<Lowered>>,
     body: impl FnOnce(&mut Call<'_, 'p>, Vec<Lowered>) -> Results,
-) -> Result<Option<Vec<Lowered>>, Refusal> {
-    let mut values = Vec::new();
-    let mut shapes = Vec::with_capacity(carried.len());
-    for one in carried {
-        shapes.push(taken_apart(call, one, &mut values)?);
-    }
+) -> Result<Option<Vec<Lowered>>> {
+    let (values, shapes) = taken_apart(call, carried)?;
     // What is carried has one place in the loop's variables, a value that is carried twice two of them.
     let first = opened(call, &values);
     let ends = in_block(call, |call| {
@@ -253,9 +230,8 @@ pub(super) fn looped<'p>(
             None | Some(Lowered::Refused) => return Ok(None),
             Some(truth) => predicate(call, &truth)?,
         };
-        let mut single = Vec::new();
-        taken_apart(call, &Lowered::Bool(truth), &mut single)?;
-        Ok(Some(own(call, single)?))
+        let truth = call.number_value(Number::Bool(truth))?;
+        Ok(Some(own(call, vec![truth])?))
     })?;
     let condition_block = call.close_block(ends.as_deref().unwrap_or_default());
 
@@ -269,17 +245,11 @@ pub(super) fn looped<'p>(
         if results.len() != shapes.len() {
             refuse!("a loop carries {} values, but its body gives {}", shapes.len(), results.len());
         }
-        let mut given = Vec::new();
-        for (result, shape) in results.iter().zip(&shapes) {
-            let found = taken_apart(call, result, &mut given)?;
-            // A tensor without axes and a number are the same thing in Core ML.
-            let is_same = found == *shape
-                || matches!((found, shape), (Shape::Tensor(_), Shape::Tensor(_)))
-                || matches!(
-                    (found, shape),
-                    (Shape::Int | Shape::Tensor(_), Shape::Int | Shape::Tensor(_))
-                );
-            if !is_same {
+        let (given, found) = taken_apart(call, &results)?;
+        // A tensor without axes and a number are the same thing in Core ML.
+        let is_value = |shape: &Shape| matches!(shape, Shape::Int | Shape::Tensor(_));
+        for (found, shape) in found.iter().zip(&shapes) {
+            if found != shape && !(is_value(found) && is_value(shape)) {
                 refuse!("a loop carries {shape:?}, but its body gives {found:?}");
             }
         }
@@ -320,15 +290,15 @@ fn opened(call: &mut Call<'_, '_>, values: &[ValueId]) -> Vec<ValueId> {
 }
 
 fn scan(call: &mut Call<'_, '_>) -> Results {
-    let graph = call.subgraph(0)?;
+    let graph = &call.subgraph(0)?.graph;
     let (carried, rows, around) = (list(call, 1)?, list(call, 2)?, list(call, 3)?);
-    over_rows(call, graph, carried, rows, around)
+    Turns { graph, rows, around, kept: carried.len() }.all(call, carried)
 }
 
 fn map(call: &mut Call<'_, '_>) -> Results {
-    let graph = call.subgraph(0)?;
+    let graph = &call.subgraph(0)?.graph;
     let (rows, around) = (list(call, 1)?, list(call, 2)?);
-    over_rows(call, graph, Vec::new(), rows, around)
+    Turns { graph, rows, around, kept: 0 }.all(call, Vec::new())
 }
 
 /// The rows of some tensors, each joined with all before it. torch has the graph that joins two rows compute each
@@ -336,25 +306,19 @@ fn map(call: &mut Call<'_, '_>) -> Results {
 fn associative_scan(call: &mut Call<'_, '_>) -> Results {
     let graph = call.subgraph(0)?;
     let (rows, around) = (list(call, 1)?, list(call, 2)?);
-    let mut values = Vec::new();
-    let mut shapes = Vec::with_capacity(rows.len());
-    for row in &rows {
-        shapes.push(taken_apart(call, row, &mut values)?);
-    }
+    let (values, shapes) = taken_apart(call, &rows)?;
     let joined = accumulated_together(call, values, 0, |call, earlier, later| {
         let mut inputs = all_together(&shapes, earlier)?;
         inputs.extend(all_together(&shapes, later)?);
         inputs.extend(around.iter().cloned());
-        let results = call.lowering.inline_rows(&graph.graph, inputs)?;
+        let frame = Frame { in_rows: true, ..Frame::new(&graph.graph) };
+        let results = call.lowering.inline_in(frame, inputs)?;
         if is_refused(&results) {
             refuse!("joins rows by calls that are refused themselves");
         }
-        let mut joined = Vec::new();
-        for (result, shape) in results.iter().zip(&shapes) {
-            let found = taken_apart(call, result, &mut joined)?;
-            if found != *shape {
-                refuse!("joins rows that are {shape:?} to one that is {found:?}");
-            }
+        let (joined, found) = taken_apart(call, &results)?;
+        if found != shapes {
+            refuse!("joins rows that are {shapes:?} to one that is {found:?}");
         }
         Ok(joined)
     })?;
@@ -373,165 +337,137 @@ fn custom_operator(call: &mut Call<'_, '_>) -> Results {
     .hint("compute it with operators of torch where the model is exported"))
 }
 
-/// Runs a graph for each row of some tensors: it takes what the turn before gave, the rows, and what is around; it
-/// gives what the next turn takes, and rows of the results.
-fn over_rows<'p>(
-    call: &mut Call<'_, 'p>,
-    graph: &'p Subgraph,
-    carried: Vec<Lowered>,
+/// A graph that is run for each row of some tensors: it takes what the turn before gave, the rows, and what is around;
+/// it gives what the next turn takes, and rows of the results.
+struct Turns<'p> {
+    graph: &'p Graph,
     rows: Vec<Lowered>,
     around: Vec<Lowered>,
-) -> Results {
-    let Some(Lowered::Tensor(first)) = rows.first() else {
-        refuse!("goes over the rows of no tensor");
-    };
-    let count = call.dim(first.value, 0)?;
-    match count {
-        Int::Known(count) if count <= MAX_UNROLLED => {
-            unrolled(call, graph, carried, &rows, &around, count)
+    /// How many values go from one turn to the next.
+    kept: usize,
+}
+
+impl<'p> Turns<'p> {
+    fn all(&self, call: &mut Call<'_, 'p>, carried: Vec<Lowered>) -> Results {
+        let Some(Lowered::Tensor(first)) = self.rows.first() else {
+            refuse!("goes over the rows of no tensor");
+        };
+        match call.dim(first.value, 0)? {
+            Int::Known(count) if count <= MAX_UNROLLED => self.unrolled(call, carried, count),
+            count => self.rolled(call, carried, count),
         }
-        count => rolled(call, graph, carried, &rows, &around, count),
     }
-}
 
-/// The row at an index of each tensor.
-fn rows_at(call: &mut Call<'_, '_>, rows: &[Lowered], index: Int) -> Result<Vec<Lowered>, Refusal> {
-    let mut taken = Vec::with_capacity(rows.len());
-    for row in rows {
-        let Lowered::Tensor(tensor) = row else { refuse!("goes over the rows of no tensor") };
-        let value = taken_at(call, tensor.value, 0, index)?;
-        taken.push(Lowered::tensor(value, tensor.dtype));
-    }
-    Ok(taken)
-}
-
-fn unrolled<'p>(
-    call: &mut Call<'_, 'p>,
-    graph: &'p Subgraph,
-    mut carried: Vec<Lowered>,
-    rows: &[Lowered],
-    around: &[Lowered],
-    count: i64,
-) -> Results {
-    let kept = carried.len();
-    let mut results: Vec<Vec<ValueId>> = Vec::new();
-    let mut shapes = Vec::new();
-    for index in 0..count {
-        let mut inputs = carried;
-        inputs.extend(rows_at(call, rows, Int::Known(index))?);
-        inputs.extend(around.iter().cloned());
-        let mut given = call.lowering.inline(&graph.graph, inputs)?;
+    /// What a turn gives to the next, and its rows; none if something in it was refused.
+    fn one(
+        &self,
+        call: &mut Call<'_, 'p>,
+        mut inputs: Vec<Lowered>,
+        index: Int,
+    ) -> Result<Option<[Vec<Lowered>; 2]>> {
+        for row in &self.rows {
+            let Lowered::Tensor(tensor) = row else { refuse!("goes over the rows of no tensor") };
+            let value = call.taken_at(tensor.value, 0, index)?;
+            inputs.push(Lowered::tensor(value, tensor.dtype));
+        }
+        inputs.extend(self.around.iter().cloned());
+        let mut given = call.lowering.inline(self.graph, inputs)?;
         if is_refused(&given) {
-            return Ok(vec![Lowered::Refused; call.node.outputs.len()]);
+            return Ok(None);
         }
-        let own = given.split_off(kept.min(given.len()));
-        carried = given;
-        let mut values = Vec::new();
-        shapes.clear();
-        for one in &own {
-            shapes.push(taken_apart(call, one, &mut values)?);
-        }
-        results.push(values);
+        let own = given.split_off(self.kept.min(given.len()));
+        Ok(Some([given, own]))
     }
-    let mut stacked = Vec::new();
-    for at in 0..results.first().map_or(0, Vec::len) {
-        let parts = results.iter().map(|values| values.at(at).copied());
-        let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        stacked.push(if let [only] = parts[..] {
-            call.expand_dims(only, &[0])?
-        } else {
-            call.emit(OpKind::Stack, [("values", Arg::from(&parts[..])), ("axis", 0.into())])?
-        });
-    }
-    carried.extend(all_together(&shapes, stacked)?);
-    Ok(carried)
-}
 
-fn rolled<'p>(
-    call: &mut Call<'_, 'p>,
-    graph: &'p Subgraph,
-    carried: Vec<Lowered>,
-    rows: &[Lowered],
-    around: &[Lowered],
-    count: Int,
-) -> Results {
-    let kept = carried.len();
-    // The results, as they are before the first turn.
-    let mut variables = vec![Lowered::Int(Int::Known(0))];
-    variables.extend(carried);
-    for at in kept..call.node.outputs.len() {
-        let meta = call.result_tensor(at)?;
-        let (dtype, sizes) = (meta.dtype, call.result_sizes(at)?);
-        let mut dims = vec![count];
-        for size in sizes.iter().skip(1) {
-            match size {
-                Some(size) => dims.push(Int::Known(*size)),
-                None => refuse!("gives rows whose sizes are not known before the program runs"),
-            }
+    fn unrolled(&self, call: &mut Call<'_, 'p>, mut carried: Vec<Lowered>, count: i64) -> Results {
+        let mut results: Vec<Vec<ValueId>> = Vec::new();
+        let mut shapes = Vec::new();
+        for index in 0..count {
+            let Some([next, own]) = self.one(call, carried, Int::Known(index))? else {
+                return refused(call);
+            };
+            carried = next;
+            let (values, found) = taken_apart(call, &own)?;
+            shapes = found;
+            results.push(values);
         }
-        let empty = full(call, &dims, core_dtype(dtype)?, 0.0)?;
-        variables.push(Lowered::tensor(empty, dtype));
+        let mut stacked = Vec::new();
+        for at in 0..results.first().map_or(0, Vec::len) {
+            let parts = results.iter().map(|values| values.at(at).copied());
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            stacked.push(call.stack(&parts, 0)?);
+        }
+        carried.extend(all_together(&shapes, stacked)?);
+        Ok(carried)
     }
-    let results = looped(
-        call,
-        &variables,
-        |call, inside| {
-            let index = index_of(&inside)?;
-            let (index, count) = (call.int_value(index)?, call.int_value(count)?);
-            let goes_on = call.binary(OpKind::Less, index, count)?;
-            Ok(Some(Lowered::Bool(Truth::Computed(goes_on))))
-        },
-        |call, inside| {
-            let index = index_of(&inside)?;
-            let mut inputs = inside.part(1..=kept)?.to_vec();
-            inputs.extend(rows_at(call, rows, index)?);
-            inputs.extend(around.iter().cloned());
-            let mut given = call.lowering.inline(&graph.graph, inputs)?;
-            if is_refused(&given) {
-                return Ok(given);
+
+    fn rolled(&self, call: &mut Call<'_, 'p>, carried: Vec<Lowered>, count: Int) -> Results {
+        // The results, as they are before the first turn.
+        let mut variables = vec![Lowered::Number(Number::ZERO)];
+        variables.extend(carried);
+        for at in self.kept..call.node.outputs.len() {
+            let mut dims = vec![count];
+            for size in call.result_sizes(at)?.iter().skip(1) {
+                match size {
+                    Some(size) => dims.push(Int::Known(*size)),
+                    None => refuse!("gives rows whose sizes are not known before the program runs"),
+                }
             }
-            let own = given.split_off(kept.min(given.len()));
-            let next = call.add_ints(index, Int::Known(1))?;
-            given.insert(0, Lowered::Int(next));
-            for (row, all) in own.into_iter().zip(inside.part(kept + 1..)?) {
-                let (Lowered::Tensor(row), Lowered::Tensor(all)) = (row, all) else {
-                    refuse!("gives rows that are not tensors");
+            let dtype = call.result_tensor(at)?.dtype;
+            let empty = call.full(&dims, core_dtype(dtype)?, 0.0)?;
+            variables.push(Lowered::tensor(empty, dtype));
+        }
+        let results = looped(
+            call,
+            &variables,
+            |call, inside| {
+                let index = index_of(&inside)?;
+                let (index, count) = (call.int_value(index)?, call.int_value(count)?);
+                let goes_on = call.binary(OpKind::Less, index, count)?;
+                Ok(Some(Truth::Computed(goes_on).into()))
+            },
+            |call, inside| {
+                let index = index_of(&inside)?;
+                let carried = inside.part(1..=self.kept)?.to_vec();
+                let Some([mut given, own]) = self.one(call, carried, index)? else {
+                    return Ok(vec![Lowered::Refused]);
                 };
-                let value = put_row(call, all.value, row.value, index, next)?;
-                given.push(Lowered::tensor(value, all.dtype));
+                let next = call.add_ints(index, Int::Known(1))?;
+                given.insert(0, next.into());
+                for (row, all) in own.into_iter().zip(inside.part(self.kept + 1..)?) {
+                    let (Lowered::Tensor(row), Lowered::Tensor(all)) = (row, all) else {
+                        refuse!("gives rows that are not tensors");
+                    };
+                    let value = put_row(call, all.value, row.value, index, next)?;
+                    given.push(Lowered::tensor(value, all.dtype));
+                }
+                Ok(given)
+            },
+        )?;
+        match results {
+            Some(mut results) => {
+                take(&mut results, 0)?;
+                Ok(results)
             }
-            Ok(given)
-        },
-    )?;
-    match results {
-        Some(mut results) => {
-            take(&mut results, 0)?;
-            Ok(results)
+            None => refused(call),
         }
-        None => Ok(vec![Lowered::Refused; call.node.outputs.len()]),
     }
 }
 
-fn index_of(inside: &[Lowered]) -> Result<Int, Refusal> {
+fn index_of(inside: &[Lowered]) -> Result<Int> {
     match inside.first() {
-        Some(Lowered::Int(index)) => Ok(*index),
+        Some(Lowered::Number(Number::Int(index))) => Ok(*index),
         _ => refuse!("a loop has no counter"),
     }
 }
 
 /// A tensor with one row of it replaced.
-fn put_row(
-    call: &mut Call<'_, '_>,
-    all: ValueId,
-    row: ValueId,
-    index: Int,
-    next: Int,
-) -> Result<ValueId, Refusal> {
+fn put_row(call: &mut Call<'_, '_>, all: ValueId, row: ValueId, index: Int, next: Int) -> Maybe {
     let dtype = call.dtype(all);
     let row = call.cast(row, dtype)?;
     let row = call.expand_dims(row, &[0])?;
     if call.opset() >= Opset::Ios18 {
-        return replaced(call, all, row, 0, Range::between(index, next));
+        return call.replaced(all, row, 0, Range::between(index, next));
     }
     let index = call.int_value(index)?;
     let place = call.expand_dims(index, &[0])?;

@@ -1,24 +1,13 @@
 //! Convolutions.
 
-use coremill_mil::ir::{Opset, ValueId};
-use coremill_mil::ops::OpKind;
-
-use crate::bounds::{At, checked, product};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder};
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all, some};
-use crate::lower::value::Int;
+use super::pooling::{with_batch, without_batch};
+use crate::lower::ops::linear::{in_result_type, optional_in_result_type};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    some("aten.conv1d", &["default", "padding"], convolution),
-    some("aten.conv2d", &["default", "padding"], convolution),
-    some("aten.conv3d", &["default", "padding"], convolution),
-    all("aten.convolution", either_convolution),
-    all("aten._convolution", either_convolution),
-    all("aten.conv_transpose1d", transposed_convolution),
-    all("aten.conv_transpose2d", transposed_convolution),
-    all("aten.conv_transpose3d", transposed_convolution),
+    tensor("aten.conv{1,2,3}d", convolution).only(&["default", "padding"]),
+    tensor("aten.{,_}convolution", either_convolution),
+    tensor("aten.conv_transpose{1,2,3}d", transposed_convolution),
 ];
 
 /// A convolution of either kind, as its arguments say.
@@ -37,24 +26,18 @@ struct Convolution {
 }
 
 impl Convolution {
-    fn of(call: &mut Call<'_, '_>) -> Result<Convolution, Refusal> {
+    fn of(call: &mut Call<'_, '_>) -> Result<Convolution> {
         let dtype = call.result_dtype()?;
         if !crate::lower::dtype::is_float(dtype) {
             refuse!("Core ML convolves floats, not `{dtype}`");
         }
-        let x = call.tensor("input")?.value;
-        let weight = call.tensor("weight")?.value;
-        let (mut x, weight) = (call.cast_to(x, dtype)?, call.cast_to(weight, dtype)?);
-        let bias = call.optional_tensor("bias")?;
-        let bias = bias.map(|bias| call.cast_to(bias.value, dtype)).transpose()?;
+        let [x, weight] = in_result_type(call, ["input", "weight"])?;
+        let bias = optional_in_result_type(call, "bias")?;
         let spatial = call.rank(weight).saturating_sub(2);
         if !(1..=3).contains(&spatial) {
             refuse!("`weight` has rank {}; accepted are 3 to 5", call.rank(weight));
         }
-        let batched = call.rank(x) == spatial + 2;
-        if !batched {
-            x = call.expand_dims(x, &[0])?;
-        }
+        let (x, batched) = with_batch(call, x, spatial)?;
         let strides = call.per_dimension("stride", spatial)?;
         let dilations = call.per_dimension("dilation", spatial)?;
         let groups = call.known_int("groups")? as i32;
@@ -76,53 +59,37 @@ impl Convolution {
         self.strides.len()
     }
 
-    /// The bias as it can be bound, and as it has to be added where it cannot: before iOS17 it is
-    /// constant.
-    fn bias(&self, builder: &Builder) -> (Option<ValueId>, Option<ValueId>) {
-        let bindable = self
-            .bias
-            .is_none_or(|bias| builder.opset() >= Opset::Ios17 || builder.is_constant(bias));
-        if bindable { (self.bias, None) } else { (None, self.bias) }
-    }
-
     /// The operation of that kind, and what has to follow it.
-    fn emit(&self, builder: &mut Builder, kind: OpKind) -> Result<ValueId, Refusal> {
-        let (bound, added) = self.bias(builder);
-        let y = builder.emit(
+    fn emit(&self, builder: &mut Builder, kind: OpKind) -> Maybe {
+        // Before iOS17 the bias is constant.
+        let bindable =
+            |bias: &ValueId| builder.opset() >= Opset::Ios17 || builder.is_constant(*bias);
+        let bias = self.bias.filter(bindable);
+        let added = self.bias.filter(|_| bias.is_none());
+        let mut y = emit!(
+            builder,
             kind,
-            [
-                ("x", self.x.into()),
-                ("weight", self.weight.into()),
-                ("bias", bound.into()),
-                ("strides", self.strides.as_slice().into()),
-                ("dilations", self.dilations.as_slice().into()),
-                ("groups", self.groups.into()),
-                ("pad_type", self.pad_type()),
-                ("pad", self.pad.as_slice().into()),
-            ],
+            x = self.x,
+            weight = self.weight,
+            bias,
+            strides = self.strides.as_slice(),
+            dilations = self.dilations.as_slice(),
+            groups = self.groups,
+            pad_type = self.pad_type(),
+            pad = self.pad.as_slice(),
         )?;
-        self.finish(builder, y, added)
-    }
-
-    /// Adds the bias that could not be bound, and takes off the batch that was put on.
-    fn finish(
-        &self,
-        builder: &mut Builder,
-        mut y: ValueId,
-        bias: Option<ValueId>,
-    ) -> Result<ValueId, Refusal> {
-        if let Some(bias) = bias {
-            let bias = builder.along_channels(bias, self.spatial() + 2)?;
+        if let Some(bias) = added {
+            let bias = builder.before(bias, 1, self.spatial() + 2)?;
             y = builder.binary(OpKind::Add, y, bias)?;
         }
-        if self.batched { Ok(y) } else { builder.squeeze(y, &[0]) }
+        without_batch(builder, y, self.batched)
     }
 
-    fn pad_type(&self) -> Arg {
-        if self.pad.iter().all(|&pad| pad == 0) { "valid".into() } else { "custom".into() }
+    fn pad_type(&self) -> &'static str {
+        if self.pad.iter().all(|&pad| pad == 0) { "valid" } else { "custom" }
     }
 
-    fn lower(mut self, builder: &mut Builder) -> Result<ValueId, Refusal> {
+    fn lower(mut self, builder: &mut Builder) -> Maybe {
         if !builder.is_constant(self.weight) {
             // Core ML spreads the elements of constant weights only.
             self.weight = spread(builder, self.weight, &self.dilations)?;
@@ -132,11 +99,7 @@ impl Convolution {
     }
 
     /// The same transposed, whose output has so many elements more at the end of each dimension.
-    fn lower_transposed(
-        mut self,
-        builder: &mut Builder,
-        output_padding: &[i32],
-    ) -> Result<ValueId, Refusal> {
+    fn lower_transposed(mut self, builder: &mut Builder, output_padding: &[i32]) -> Maybe {
         if !builder.is_constant(self.weight) {
             return self.lower_as_convolution(builder, output_padding);
         }
@@ -153,28 +116,19 @@ impl Convolution {
             *self.pad.at_mut(2 * axis + 1)? = (cut + steps * stride).int32()?;
         }
         if zeros.iter().any(|&zeros| zeros != 0) {
-            let pad: Vec<_> = [0; 4].into_iter().chain(zeros).collect();
-            self.x = padded(builder, self.x, &pad, 0.0)?;
+            self.x = builder.padded(self.x, &[&[0; 4], zeros.as_slice()].concat(), 0.0)?;
         }
         self.emit(builder, OpKind::ConvTranspose)
     }
-}
 
-impl Convolution {
     /// A transposed one whose weight is computed, which Core ML has no operation for: a convolution of the
     /// input with zeros between its elements by the weight turned around.
-    fn lower_as_convolution(
-        mut self,
-        builder: &mut Builder,
-        output_padding: &[i32],
-    ) -> Result<ValueId, Refusal> {
+    fn lower_as_convolution(mut self, builder: &mut Builder, output_padding: &[i32]) -> Maybe {
         let spatial = self.spatial();
-        let weight = builder.extents(self.weight);
-        let weight: Option<Vec<_>> =
-            weight.into_iter().map(|extent| extent.map(|extent| extent as i64)).collect();
-        let Some(weight) = weight else {
+        let Some(weight) = builder.fixed_shape(self.weight) else {
             refuse!("the sizes of `weight` are not known before the program runs");
         };
+        let weight: Vec<_> = weight.into_iter().map(|extent| extent as i64).collect();
         for (axis, more) in output_padding.iter().enumerate() {
             let reach = (checked(*weight.at(axis + 2)?) - 1) * *self.dilations.at(axis)?;
             for (at, more) in [(2 * axis, 0), (2 * axis + 1, *more)] {
@@ -195,46 +149,25 @@ impl Convolution {
         let sizes: Vec<_> = sizes.into_iter().map(Int::Known).collect();
         let turned = builder.reshape(turned, &sizes)?;
         let axes: Vec<_> = (2..spatial as i32 + 2).collect();
-        self.weight = builder
-            .emit(OpKind::Reverse, [("x", turned.into()), ("axes", axes.as_slice().into())])?;
+        self.weight = emit!(builder, OpKind::Reverse, x = turned, axes = axes.as_slice())?;
         self.x = spread(builder, self.x, &self.strides)?;
         self.strides.fill(1);
         self.lower(builder)
     }
 }
 
-/// A tensor with so many elements more before and after each of its last axes.
-pub(crate) fn padded(
-    builder: &mut Builder,
-    x: ValueId,
-    pad: &[i32],
-    value: f32,
-) -> Result<ValueId, Refusal> {
-    builder.emit(
-        OpKind::Pad,
-        [
-            ("x", x.into()),
-            ("pad", pad.into()),
-            ("mode", "constant".into()),
-            ("constant_val", value.into()),
-        ],
-    )
-}
-
-fn convolution(call: &mut Call<'_, '_>) -> Results {
+fn convolution(call: &mut Call<'_, '_>) -> Maybe {
     let convolution = Convolution::of(call)?;
-    let y = convolution.lower(call)?;
-    call.give(y)
+    convolution.lower(call)
 }
 
-fn transposed_convolution(call: &mut Call<'_, '_>) -> Results {
+fn transposed_convolution(call: &mut Call<'_, '_>) -> Maybe {
     let convolution = Convolution::of(call)?;
     let more = call.per_dimension("output_padding", convolution.spatial())?;
-    let y = convolution.lower_transposed(call, &more)?;
-    call.give(y)
+    convolution.lower_transposed(call, &more)
 }
 
-fn either_convolution(call: &mut Call<'_, '_>) -> Results {
+fn either_convolution(call: &mut Call<'_, '_>) -> Maybe {
     if call.flag("transposed")? { transposed_convolution(call) } else { convolution(call) }
 }
 
@@ -244,7 +177,7 @@ fn same_padding(
     weight: ValueId,
     strides: &[i32],
     dilations: &[i32],
-) -> Result<Vec<i32>, Refusal> {
+) -> Result<Vec<i32>> {
     if strides.iter().any(|&stride| stride != 1) {
         refuse!("`padding` is `same`, but `stride` is {strides:?}; accepted is 1");
     }
@@ -260,11 +193,7 @@ fn same_padding(
 }
 
 /// A tensor with zeros between its elements along the spatial dimensions, so that they are this far apart.
-fn spread(
-    builder: &mut Builder,
-    mut weight: ValueId,
-    dilations: &[i32],
-) -> Result<ValueId, Refusal> {
+fn spread(builder: &mut Builder, mut weight: ValueId, dilations: &[i32]) -> Maybe {
     for (axis, &dilation) in dilations.iter().enumerate() {
         if dilation == 1 {
             continue;
@@ -277,19 +206,19 @@ fn spread(
             );
         };
         // Rows of one element each, longer by zeros, one after the other; but the last has none.
-        let before = product_of(dims.part(..axis)?);
-        let after = product_of(dims.part(axis + 1..)?);
-        let (Some(before), Some(after)) = (before, after) else {
+        let before = builder.product(dims.part(..axis)?)?;
+        let after = builder.product(dims.part(axis + 1..)?)?;
+        if before.known().is_none() || after.known().is_none() {
             refuse!(
                 "zeros are put into a tensor whose sizes are not known before the program runs"
             );
-        };
+        }
         let step = i64::from(dilation);
-        let apart = [before, kernel, 1, after].map(Int::Known);
-        let rows = builder.reshape(weight, &apart)?;
-        let rows = padded(builder, rows, &[0, 0, 0, 0, 0, dilation - 1, 0, 0], 0.0)?;
+        let [one, row] = [1, kernel].map(Int::Known);
+        let rows = builder.reshape(weight, &[before, row, one, after])?;
+        let rows = builder.padded(rows, &[0, 0, 0, 0, 0, dilation - 1, 0, 0], 0.0)?;
         let spaced = (checked(kernel) * step).get()?;
-        let joined = builder.reshape(rows, &[before, spaced, after].map(Int::Known))?;
+        let joined = builder.reshape(rows, &[before, Int::Known(spaced), after])?;
         let reach = ((checked(kernel) - 1) * step + 1).get()?;
         let cut = builder.slice(joined, 1, 0, Some(reach))?;
         let mut sizes = dims;
@@ -297,8 +226,4 @@ fn spread(
         weight = builder.reshape(cut, &sizes)?;
     }
     Ok(weight)
-}
-
-fn product_of(sizes: &[Int]) -> Option<i64> {
-    sizes.iter().try_fold(1i64, |product, size| product.checked_mul(size.known()?))
 }

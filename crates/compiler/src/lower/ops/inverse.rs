@@ -3,29 +3,16 @@
 //! Core ML has nothing for them. The elimination of Gauss and Jordan is written out, a few operations for each
 //! column, with the largest element of a column brought to its place before it is divided by.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
 use super::linear::product;
-use super::shape::{expanded, to_sizes};
-use crate::bounds::{At, back};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all, some};
-use crate::lower::value::{Int, Lowered};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.inverse", only_inverse),
-    all("aten.linalg_inv", only_inverse),
-    some("aten.linalg_inv_ex", &["default"], inverse_and_info),
-    all("aten.det", determinant),
-    all("aten.linalg_det", determinant),
-    some("aten._linalg_det", &["default"], determinant),
-    some("aten.linalg_solve", &["default"], solution),
-    all("aten.linalg_matrix_power", power),
-    all("aten.matrix_power", power),
+    tensor("aten.{inverse,linalg_inv}", only_inverse),
+    tensor("aten.linalg_inv_ex", inverse_and_info).only(&["default"]),
+    tensor("aten.{,linalg_}det", determinant),
+    tensor("aten._linalg_det", determinant).only(&["default"]),
+    tensor("aten.linalg_solve", solution).only(&["default"]),
+    tensor("aten.{,linalg_}matrix_power", power),
 ];
 
 /// The elimination works on as many axes at most.
@@ -43,7 +30,7 @@ struct Eliminated {
 }
 
 /// The extent of square matrices.
-fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64, Refusal> {
+fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64> {
     let extents = builder.extents(x);
     match extents.as_slice() {
         [.., Some(rows), Some(columns)] if rows == columns => {
@@ -57,16 +44,21 @@ fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64, Refus
     }
 }
 
+/// A matrix of so many rows and columns, by what stands at each place.
+fn matrix(builder: &mut Builder, sizes: [i64; 2], at: impl Fn(i64, i64) -> f32) -> ValueId {
+    let [rows, columns] = sizes;
+    let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    let elements: Vec<f32> = places.map(|(row, column)| at(row, column)).collect();
+    builder.float_constant(&sizes.map(|extent| extent as u64), &elements)
+}
+
 fn identity(builder: &mut Builder, extent: i64) -> ValueId {
-    let elements: Vec<f32> =
-        (0..extent * extent).map(|at| f32::from(u8::from(at % (extent + 1) == 0))).collect();
-    builder.float_constant(&[extent as u64; 2], &elements)
+    matrix(builder, [extent; 2], |row, column| f32::from(u8::from(row == column)))
 }
 
 /// A row of zeros but for a one.
 fn unit(builder: &mut Builder, extent: i64, at: i64) -> ValueId {
-    let elements: Vec<f32> = (0..extent).map(|place| f32::from(u8::from(place == at))).collect();
-    builder.float_constant(&[1, extent as u64], &elements)
+    matrix(builder, [1, extent], |_, column| f32::from(u8::from(column == at)))
 }
 
 /// Brings a matrix to the identity, and what stands beside it along.
@@ -75,7 +67,7 @@ fn eliminate(
     x: ValueId,
     beside: ValueId,
     extent: i64,
-) -> Result<Eliminated, Refusal> {
+) -> Result<Eliminated> {
     let rank = builder.rank(x);
     if rank > MAX_RANK {
         // Batches of batches are one.
@@ -87,12 +79,13 @@ fn eliminate(
         for (beside, own) in beside_dims.iter_mut().zip(dims.part(..back(rank, 2)?)?) {
             *beside = *own;
         }
-        let beside = expanded(builder, beside, &beside_dims)?;
+        let beside = builder.expanded(beside, &beside_dims)?;
         let beside = builder.reshape(beside, &[Int::Known(-1), side, columns])?;
         let eliminated = eliminate(builder, flat, beside, extent)?;
         return Ok(Eliminated {
-            beside: to_sizes(builder, eliminated.beside, &beside_dims)?,
-            determinant: to_sizes(builder, eliminated.determinant, dims.part(..back(rank, 2)?)?)?,
+            beside: builder.with_sizes(eliminated.beside, &beside_dims)?,
+            determinant: builder
+                .with_sizes(eliminated.determinant, dims.part(..back(rank, 2)?)?)?,
         });
     }
     let (rows, columns) = (back(rank, 2)?, back(rank, 1)?);
@@ -102,46 +95,34 @@ fn eliminate(
     for at in 0..extent {
         // The largest of the column from this row on.
         let column = builder.slice(work, columns, at, Some(at + 1))?;
-        let sizes = builder.unary(OpKind::Abs, column)?;
-        let allowed: Vec<f32> = (0..extent).map(|row| if row < at { -1.0 } else { 0.0 }).collect();
-        let allowed = builder.float_constant(&[extent as u64, 1], &allowed);
-        let later: Vec<f32> = (0..extent).map(|row| if row < at { 0.0 } else { 1.0 }).collect();
-        let later = builder.float_constant(&[extent as u64, 1], &later);
-        let sizes = builder.binary(OpKind::Mul, sizes, later)?;
-        let sizes = builder.binary(OpKind::Add, sizes, allowed)?;
-        let largest = builder.emit(
-            OpKind::ReduceArgmax,
-            [("x", sizes.into()), ("axis", (rows as i32).into()), ("keep_dims", true.into())],
-        )?;
+        let allowed = matrix(builder, [extent, 1], |row, _| if row < at { -1.0 } else { 0.0 });
+        let later = matrix(builder, [extent, 1], |row, _| if row < at { 0.0 } else { 1.0 });
+        let sizes = calc!(builder, "abs(column) * later + allowed", column, later, allowed)?;
+        let largest =
+            emit!(builder, OpKind::ReduceArgmax, x = sizes, axis = rows as i32, keep_dims = true)?;
         let numbers = builder.int_constant(&[1, extent as u64], &numbers);
-        let is_largest = builder.binary(OpKind::Equal, largest, numbers)?;
-        let is_largest = builder.cast(is_largest, DType::Fp32)?;
-        let pivot = builder.emit(OpKind::Matmul, [("x", is_largest.into()), ("y", work.into())])?;
+        let is_largest = calc!(builder, "float(largest == numbers)", largest, numbers)?;
+        let pivot = emit!(builder, OpKind::Matmul, x = is_largest, y = work)?;
         let own = builder.slice(work, rows, at, Some(at + 1))?;
         let value = builder.slice(pivot, columns, at, Some(at + 1))?;
         // The row that was largest takes this one's place: x + (a - b)ᵀ (row - pivot).
         let here = unit(builder, extent, at);
         let exchange = builder.binary(OpKind::Sub, is_largest, here)?;
         let difference = builder.binary(OpKind::Sub, own, pivot)?;
-        let moved = builder.emit(
-            OpKind::Matmul,
-            [("x", exchange.into()), ("y", difference.into()), ("transpose_x", true.into())],
-        )?;
+        let moved =
+            emit!(builder, OpKind::Matmul, x = exchange, y = difference, transpose_x = true)?;
         let exchanged = builder.binary(OpKind::Add, work, moved)?;
         // Each other row less as much of the pivot's as clears the column; the pivot's divided.
         let scaled = builder.binary(OpKind::RealDiv, pivot, value)?;
         let column = builder.slice(exchanged, columns, at, Some(at + 1))?;
         let here = unit(builder, extent, at);
         let here = builder.transpose(here, &[1, 0])?;
-        let factors = builder.binary(OpKind::Sub, column, here)?;
-        let products = builder.binary(OpKind::Mul, factors, scaled)?;
-        work = builder.binary(OpKind::Sub, exchanged, products)?;
+        let formula = "exchanged - (column - here) * scaled";
+        work = calc!(builder, formula, exchanged, column, here, scaled)?;
 
         // An exchange of two rows turns the sign: 1 where there was none, else -1.
         let kept = builder.slice(is_largest, columns, at, Some(at + 1))?;
-        let twice = builder.scaled(kept, 2.0)?;
-        let sign = builder.binary(OpKind::Sub, twice, 1.0f32)?;
-        let factor = builder.binary(OpKind::Mul, value, sign)?;
+        let factor = calc!(builder, "value * (kept * 2.0 - 1.0)", value, kept)?;
         determinant = Some(match determinant {
             Some(determinant) => builder.binary(OpKind::Mul, determinant, factor)?,
             None => factor,
@@ -153,7 +134,7 @@ fn eliminate(
 }
 
 /// The inverses of matrices.
-fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, Refusal> {
+fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> Maybe {
     let extent = square_extent(builder, x, name)?;
     let identity = identity(builder, extent);
     let beside = alongside(builder, x, identity)?;
@@ -161,7 +142,7 @@ fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, Ref
 }
 
 /// A matrix for each item of a batch.
-fn alongside(builder: &mut Builder, x: ValueId, matrix: ValueId) -> Result<ValueId, Refusal> {
+fn alongside(builder: &mut Builder, x: ValueId, matrix: ValueId) -> Maybe {
     if builder.rank(x) == builder.rank(matrix) {
         return Ok(matrix);
     }
@@ -172,23 +153,26 @@ fn alongside(builder: &mut Builder, x: ValueId, matrix: ValueId) -> Result<Value
     builder.binary(OpKind::Add, nothing, matrix)
 }
 
-fn only_inverse(call: &mut Call<'_, '_>) -> Results {
+/// The matrices of the call, and what they are called.
+fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, &'static str)> {
     let name = if call.has("A") { "A" } else { "self" };
-    let x = call.tensor(name)?.value;
-    let y = inverse(call, x, name)?;
-    call.give(y)
+    Ok((call.value(name)?, name))
 }
 
-fn inverse_and_info(call: &mut Call<'_, '_>) -> Results {
+fn only_inverse(call: &mut Call<'_, '_>) -> Maybe {
+    let (x, name) = operand(call)?;
+    inverse(call, x, name)
+}
+
+fn inverse_and_info(call: &mut Call<'_, '_>) -> Maybe {
     if call.is_used(1) {
         refuse!("whether the inverse exists is used, which is not lowered");
     }
     only_inverse(call)
 }
 
-fn determinant(call: &mut Call<'_, '_>) -> Results {
-    let name = if call.has("A") { "A" } else { "self" };
-    let x = call.tensor(name)?.value;
+fn determinant(call: &mut Call<'_, '_>) -> Maybe {
+    let (x, name) = operand(call)?;
     if (1..call.node.outputs.len()).any(|index| call.is_used(index)) {
         refuse!("the factors of the matrix are used, which are not lowered");
     }
@@ -196,14 +180,14 @@ fn determinant(call: &mut Call<'_, '_>) -> Results {
     let rank = call.rank(x);
     let column = call.slice(x, back(rank, 1)?, 0, Some(1))?;
     let eliminated = eliminate(call, x, column, extent)?;
-    call.give(eliminated.determinant)
+    Ok(eliminated.determinant)
 }
 
-fn solution(call: &mut Call<'_, '_>) -> Results {
+fn solution(call: &mut Call<'_, '_>) -> Maybe {
     if call.has("left") && !call.flag("left")? {
         refuse!("`left` is False; accepted is True");
     }
-    let (x, right) = (call.tensor("A")?.value, call.tensor("B")?.value);
+    let (x, right) = (call.value("A")?, call.value("B")?);
     let extent = square_extent(call, x, "A")?;
     let vector = call.rank(right) + 1 == call.rank(x);
     let beside = if vector { call.expand_dims(right, &[-1])? } else { right };
@@ -211,20 +195,17 @@ fn solution(call: &mut Call<'_, '_>) -> Results {
         refuse!("`A` has rank {} and `B` {}", call.rank(x), call.rank(right));
     }
     let y = eliminate(call, x, beside, extent)?.beside;
-    let y = if vector { call.squeeze(y, &[-1])? } else { y };
-    call.give(y)
+    if vector { call.squeeze(y, &[-1]) } else { Ok(y) }
 }
 
 /// A power of matrices, by squares.
-fn power(call: &mut Call<'_, '_>) -> Results {
-    let name = if call.has("A") { "A" } else { "self" };
-    let mut square = call.tensor(name)?.value;
+fn power(call: &mut Call<'_, '_>) -> Maybe {
+    let (mut square, name) = operand(call)?;
     let mut exponent = call.known_int("n")?;
     if exponent == 0 {
         let extent = square_extent(call, square, name)?;
         let identity = identity(call, extent);
-        let y = alongside(call, square, identity)?;
-        return Ok(vec![Lowered::tensor(y, call.result_dtype()?)]);
+        return alongside(call, square, identity);
     }
     if exponent < 0 {
         square = inverse(call, square, name)?;
@@ -234,7 +215,7 @@ fn power(call: &mut Call<'_, '_>) -> Results {
     loop {
         if exponent % 2 == 1 {
             power = Some(match power {
-                Some(power) => product(call, power, square, false, false)?,
+                Some(power) => product(call, power, square, false)?,
                 None => square,
             });
         }
@@ -242,7 +223,7 @@ fn power(call: &mut Call<'_, '_>) -> Results {
         if exponent == 0 {
             break;
         }
-        square = product(call, square, square, false, false)?;
+        square = product(call, square, square, false)?;
     }
-    call.give(power.unwrap_or(square))
+    Ok(power.unwrap_or(square))
 }

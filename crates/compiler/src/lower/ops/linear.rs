@@ -1,54 +1,30 @@
 //! Products of matrices and vectors.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_pt2::ScalarType;
-use coremill_tensor::DType;
-
-use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
 use crate::lower::high_rank::MAX_RANK;
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Tensor};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.linear", linear),
-    all("aten.matmul", |call| binary(call, "self", "other", matmul)),
-    all("aten.linalg_matmul", |call| binary(call, "self", "other", matmul)),
-    all("aten.mm", |call| binary(call, "self", "mat2", matmul)),
-    all("aten._int_mm", integer_product),
-    all("aten.bmm", |call| binary(call, "self", "mat2", matmul)),
-    all("aten.addmm", |call| added(call, "mat1", "mat2", matmul)),
-    all("aten._addmm_activation", added_and_activated),
-    all("aten.baddbmm", |call| added(call, "batch1", "batch2", matmul)),
+    tensor("aten.linear", linear),
+    tensor("aten.{,linalg_}matmul", |call| multiplied(call, "self", "other")),
+    tensor("aten.{mm,bmm}", |call| multiplied(call, "self", "mat2")),
+    tensor("aten._int_mm", integer_product),
+    tensor("aten.addmm", |call| weighted(call, "mat1", "mat2")),
+    tensor("aten._addmm_activation", added_and_activated),
+    tensor("aten.baddbmm", |call| weighted(call, "batch1", "batch2")),
 ];
 
-/// What multiplies two tensors.
-type Product = fn(&mut Builder, ValueId, ValueId) -> Result<ValueId, Refusal>;
-
-fn linear(call: &mut Call<'_, '_>) -> Results {
-    let dtype = call.result_dtype()?;
-    let x = call.tensor("input")?.value;
-    let weight = call.tensor("weight")?.value;
-    let bias = call.optional_tensor("bias")?.map(|bias| bias.value);
-    let (x, weight) = (call.cast_to(x, dtype)?, call.cast_to(weight, dtype)?);
-    let bias = bias.map(|bias| call.cast_to(bias, dtype)).transpose()?;
+fn linear(call: &mut Call<'_, '_>) -> Maybe {
+    let [x, weight] = in_result_type(call, ["input", "weight"])?;
+    let bias = optional_in_result_type(call, "bias")?;
     if call.rank(weight) == 1 {
         let product = matmul(call, x, weight)?;
-        let y = match bias {
-            Some(bias) => call.binary(OpKind::Add, product, bias)?,
-            None => product,
-        };
-        return call.give(y);
+        return plus(call, product, bias);
     }
-    let y = affine(call, x, weight, bias)?;
-    call.give(y)
+    affine(call, x, weight, bias)
 }
 
 /// A product of matrices of 8 bits, whose sums are exact in `fp32`. A constant one stays as narrow as it is.
-fn integer_product(call: &mut Call<'_, '_>) -> Results {
+fn integer_product(call: &mut Call<'_, '_>) -> Maybe {
     let (x, y) = (call.tensor("self")?, call.tensor("mat2")?);
     call.exact = true;
     let x = call.cast(x.value, DType::Fp32)?;
@@ -57,8 +33,7 @@ fn integer_product(call: &mut Call<'_, '_>) -> Results {
         None => call.cast(y.value, DType::Fp32)?,
     };
     let product = matmul(call, x, y)?;
-    let sums = call.cast(product, DType::Int32)?;
-    call.give(sums)
+    call.cast(product, DType::Int32)
 }
 
 /// `x · weightᵀ + bias`.
@@ -67,40 +42,24 @@ pub(crate) fn affine(
     x: ValueId,
     weight: ValueId,
     bias: Option<ValueId>,
-) -> Result<ValueId, Refusal> {
+) -> Maybe {
     if !is_weight(builder, weight, x) {
-        let product = product(builder, x, weight, false, true)?;
-        return match bias {
-            Some(bias) => builder.binary(OpKind::Add, product, bias),
-            None => Ok(product),
-        };
+        let product = product(builder, x, weight, true)?;
+        return plus(builder, product, bias);
     }
     let fused = bias.map(|bias| row_of(builder, bias, weight)).transpose()?.flatten();
     let y = rows_times(builder, x, weight, fused)?;
-    match bias {
-        Some(bias) if fused.is_none() => builder.binary(OpKind::Add, y, bias),
-        _ => Ok(y),
-    }
+    plus(builder, y, bias.filter(|_| fused.is_none()))
 }
 
 /// A `linear`; of a tensor of more axes than Core ML has, with its rows one below the other.
-fn rows_times(
-    builder: &mut Builder,
-    x: ValueId,
-    weight: ValueId,
-    bias: Option<ValueId>,
-) -> Result<ValueId, Refusal> {
-    let mut rows = x;
-    let many = builder.rank(x) > MAX_RANK;
-    if many {
-        let depth = builder.dim(weight, 1)?;
-        rows = builder.reshape(x, &[Int::Known(-1), depth])?;
+fn rows_times(builder: &mut Builder, x: ValueId, weight: ValueId, bias: Option<ValueId>) -> Maybe {
+    if builder.rank(x) <= MAX_RANK {
+        return emit!(builder, OpKind::Linear, x, weight, bias);
     }
-    let arguments = [("x", rows.into()), ("weight", weight.into()), ("bias", bias.into())];
-    let y = builder.emit(OpKind::Linear, arguments)?;
-    if !many {
-        return Ok(y);
-    }
+    let depth = builder.dim(weight, 1)?;
+    let rows = builder.reshape(x, &[Int::Known(-1), depth])?;
+    let y = emit!(builder, OpKind::Linear, x = rows, weight, bias)?;
     let mut sizes = builder.dims(x)?;
     sizes.pop();
     sizes.push(builder.dim(weight, 0)?);
@@ -114,11 +73,7 @@ fn is_weight(builder: &Builder, matrix: ValueId, x: ValueId) -> bool {
 
 /// What is added to every row of `x · weightᵀ`, as the bias of a `linear`; none if it is computed, or not
 /// the same for all rows.
-fn row_of(
-    builder: &mut Builder,
-    bias: ValueId,
-    weight: ValueId,
-) -> Result<Option<ValueId>, Refusal> {
+fn row_of(builder: &mut Builder, bias: ValueId, weight: ValueId) -> Result<Option<ValueId>> {
     let (Some(shape), Some(weight)) = (builder.fixed_shape(bias), builder.fixed_shape(weight))
     else {
         return Ok(None);
@@ -134,41 +89,27 @@ fn row_of(
     // One element for all columns.
     let one = builder.reshape(bias, &[Int::Known(1)])?;
     let reps = [outputs as i32];
-    Ok(Some(builder.emit(OpKind::Tile, [("x", one.into()), ("reps", reps.into())])?))
+    Ok(Some(emit!(builder, OpKind::Tile, x = one, reps)?))
 }
 
-/// `x · y` of tensors with two axes at least, the last two exchanged where that is asked for. A constant
+/// `x · y` of tensors with two axes at least, the last two of `y` exchanged where that is asked for. A constant
 /// matrix on the right becomes the weight of a `linear`.
-pub(crate) fn product(
-    builder: &mut Builder,
-    x: ValueId,
-    y: ValueId,
-    transpose_x: bool,
-    transpose_y: bool,
-) -> Result<ValueId, Refusal> {
-    if !transpose_x && is_weight(builder, y, x) {
+pub(crate) fn product(builder: &mut Builder, x: ValueId, y: ValueId, transpose_y: bool) -> Maybe {
+    if is_weight(builder, y, x) {
         let weight = if transpose_y { y } else { builder.transpose(y, &[1, 0])? };
         return rows_times(builder, x, weight, None);
     }
-    builder.emit(
-        OpKind::Matmul,
-        [
-            ("x", x.into()),
-            ("y", y.into()),
-            ("transpose_x", transpose_x.into()),
-            ("transpose_y", transpose_y.into()),
-        ],
-    )
+    emit!(builder, OpKind::Matmul, x, y, transpose_x = false, transpose_y)
 }
 
 /// torch's `matmul`: vectors are rows on the left and columns on the right.
-pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Refusal> {
+pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Maybe {
     match (builder.rank(x), builder.rank(y)) {
         (0, _) | (_, 0) => refuse!("a scalar is not a factor of a product of matrices"),
         (1, 1) if builder.is_constant(y) || builder.is_constant(x) => {
             let (x, y) = if builder.is_constant(y) { (x, y) } else { (y, x) };
             let row = builder.expand_dims(y, &[0])?;
-            let product = product(builder, x, row, false, true)?;
+            let product = product(builder, x, row, true)?;
             builder.squeeze(product, &[0])
         }
         (1, 1) => {
@@ -177,59 +118,51 @@ pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Result<Va
         }
         (_, 1) => {
             let row = builder.expand_dims(y, &[0])?;
-            let product = product(builder, x, row, false, true)?;
+            let product = product(builder, x, row, true)?;
             builder.squeeze(product, &[-1])
         }
         (1, _) => {
             let row = builder.expand_dims(x, &[0])?;
-            let product = product(builder, row, y, false, false)?;
+            let product = product(builder, row, y, false)?;
             builder.squeeze(product, &[-2])
         }
-        _ => product(builder, x, y, false, false),
+        _ => product(builder, x, y, false),
     }
 }
 
 /// A product of two tensors, in the element type of the result.
-fn binary(call: &mut Call<'_, '_>, left: &str, right: &str, multiply: Product) -> Results {
+fn multiplied(call: &mut Call<'_, '_>, left: &str, right: &str) -> Maybe {
     // The arguments of some are called by other names.
     let left = if call.has(left) { left } else { "input" };
-    let (x, y) = (call.tensor(left)?, call.tensor(right)?);
-    let dtype = call.result_dtype()?;
-    let product = multiplied(call, x, y, dtype, multiply)?;
-    call.give(product)
+    let [x, y] = in_result_type(call, [left, right])?;
+    matmul(call, x, y)
 }
 
-/// A product of tensors in an element type.
-pub(crate) fn multiplied(
-    builder: &mut Builder,
-    x: Tensor,
-    y: Tensor,
-    dtype: ScalarType,
-    multiply: impl Fn(&mut Builder, ValueId, ValueId) -> Result<ValueId, Refusal>,
-) -> Result<ValueId, Refusal> {
-    let (x, y) = (builder.cast_to(x.value, dtype)?, builder.cast_to(y.value, dtype)?);
-    multiply(builder, x, y)
+/// Tensors in the element type of the result.
+pub(crate) fn in_result_type<const N: usize>(
+    call: &mut Call<'_, '_>,
+    names: [&str; N],
+) -> Result<[ValueId; N]> {
+    let dtype = call.result_dtype()?;
+    let mut values = [ValueId::from_index(0); N];
+    for (value, name) in values.iter_mut().zip(names) {
+        let tensor = call.value(name)?;
+        *value = call.cast_to(tensor, dtype)?;
+    }
+    Ok(values)
+}
+
+/// The same for one that may be missing.
+pub(crate) fn optional_in_result_type(
+    call: &mut Call<'_, '_>,
+    name: &str,
+) -> Result<Option<ValueId>> {
+    if call.has(name) { Ok(Some(in_result_type(call, [name])?[0])) } else { Ok(None) }
 }
 
 /// `beta · self + alpha · product`.
-fn added(call: &mut Call<'_, '_>, left: &str, right: &str, multiply: Product) -> Results {
-    let y = weighted(call, left, right, multiply)?;
-    call.give(y)
-}
-
-fn weighted(
-    call: &mut Call<'_, '_>,
-    left: &str,
-    right: &str,
-    multiply: Product,
-) -> Result<ValueId, Refusal> {
-    let dtype = call.result_dtype()?;
-    let mut values = Vec::with_capacity(3);
-    for name in ["self", left, right] {
-        let tensor = call.tensor(name)?.value;
-        values.push(call.cast_to(tensor, dtype)?);
-    }
-    let (bias, x, mut y) = (*values.at(0)?, *values.at(1)?, *values.at(2)?);
+fn weighted(call: &mut Call<'_, '_>, left: &str, right: &str) -> Maybe {
+    let [bias, x, mut y] = in_result_type(call, ["self", left, right])?;
     let [beta, alpha] = [factor(call, "beta")?, factor(call, "alpha")?];
     // Torch looks at no element of what is added if there is nothing of it.
     let bias = if beta == 0.0 { None } else { Some(call.scaled(bias, beta)?) };
@@ -241,30 +174,54 @@ fn weighted(
         let weight = call.transpose(y, &[1, 0])?;
         return affine(call, x, weight, bias);
     }
-    let mut product = multiply(call, x, y)?;
+    let mut product = matmul(call, x, y)?;
     if !folded {
         product = call.scaled(product, alpha)?;
     }
+    plus(call, product, bias)
+}
+
+/// The sum with what may be missing.
+pub(super) fn plus(builder: &mut Builder, x: ValueId, bias: Option<ValueId>) -> Maybe {
     match bias {
-        Some(bias) => call.binary(OpKind::Add, product, bias),
-        None => Ok(product),
+        Some(bias) => builder.binary(OpKind::Add, x, bias),
+        None => Ok(x),
     }
 }
 
-fn factor(call: &mut Call<'_, '_>, name: &str) -> Result<f64, Refusal> {
-    if !call.has(name) {
-        return Ok(1.0);
-    }
-    let known = call.number(name)?.known();
-    known.ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs")))
+fn factor(call: &mut Call<'_, '_>, name: &str) -> Result<f64> {
+    if call.has(name) { call.float(name) } else { Ok(1.0) }
 }
 
-fn added_and_activated(call: &mut Call<'_, '_>) -> Results {
-    let sum = weighted(call, "mat1", "mat2", matmul)?;
-    let y = if call.flag("use_gelu")? {
-        call.emit(OpKind::Gelu, [("x", sum.into()), ("mode", "TANH_APPROXIMATION".into())])?
+fn added_and_activated(call: &mut Call<'_, '_>) -> Maybe {
+    let sum = weighted(call, "mat1", "mat2")?;
+    Ok(if call.flag("use_gelu")? {
+        emit!(call, OpKind::Gelu, x = sum, mode = "TANH_APPROXIMATION")?
     } else {
         call.unary(OpKind::Relu, sum)?
-    };
-    call.give(y)
+    })
+}
+
+/// The product of a constant matrix with each line of a tensor along an axis.
+pub(crate) fn times_along(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    matrix: ValueId,
+) -> Maybe {
+    let rank = builder.rank(x);
+    if axis + 1 == rank {
+        return product(builder, x, matrix, true);
+    }
+    if axis + 2 == rank {
+        return builder.binary(OpKind::Matmul, matrix, x);
+    }
+    // The axes behind it as one.
+    let rows = builder.shape(matrix).at(0)?.known();
+    let mut sizes = builder.dims(x)?;
+    let joined: Vec<_> = sizes.part(..=axis)?.iter().copied().chain([Int::Known(-1)]).collect();
+    let lines = builder.reshape(x, &joined)?;
+    let product = builder.binary(OpKind::Matmul, matrix, lines)?;
+    *sizes.at_mut(axis)? = Int::Known(rows.unwrap_or(1) as i64);
+    builder.reshape(product, &sizes)
 }

@@ -32,7 +32,6 @@ mod symbolic;
 mod unary;
 mod vision;
 
-pub(crate) use self::shape::{expanded, to_sizes};
 use super::row::Row;
 
 /// Families whose rows stand in several files.

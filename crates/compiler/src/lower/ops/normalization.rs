@@ -1,32 +1,17 @@
 //! Normalizations.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_pt2::ScalarType;
-
-use crate::bounds::{At, back, created};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Lowered};
+use super::linear::plus;
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.batch_norm", batch_norm),
-    all("aten.native_batch_norm", native_batch_norm),
-    all("aten._native_batch_norm_legit", native_batch_norm),
-    all("aten._native_batch_norm_legit_no_training", native_batch_norm),
-    all("aten._native_batch_norm_legit_functional", native_batch_norm),
-    all("aten._batch_norm_no_update", native_batch_norm),
-    all("aten._batch_norm_with_update_functional", native_batch_norm),
-    all("aten.cudnn_batch_norm", native_batch_norm),
-    all("aten.instance_norm", instance_norm),
-    all("aten.layer_norm", layer_norm),
-    all("aten.native_layer_norm", layer_norm),
-    all("aten.group_norm", group_norm),
-    all("aten.native_group_norm", group_norm),
-    all("aten.rms_norm", rms_norm),
-    all("aten._fused_rms_norm", rms_norm),
+    tensor("aten.batch_norm", batch_norm),
+    several("aten.{native,cudnn}_batch_norm", native_batch_norm),
+    several("aten._native_batch_norm_legit{,_no_training,_functional}", native_batch_norm),
+    several("aten._batch_norm_{no_update,with_update_functional}", native_batch_norm),
+    tensor("aten.instance_norm", instance_norm),
+    several("aten.{,native_}layer_norm", layer_norm),
+    several("aten.{,native_}group_norm", group_norm),
+    several("aten.{,_fused_}rms_norm", rms_norm),
 ];
 
 /// What is done to each channel: factor and offset, either of which may be missing.
@@ -37,17 +22,15 @@ struct Affine {
 }
 
 impl Affine {
-    fn of(call: &mut Call<'_, '_>) -> Result<Affine, Refusal> {
-        let weight = call.optional_tensor("weight")?.map(|weight| weight.value);
-        let bias = call.optional_tensor("bias")?.map(|bias| bias.value);
-        Ok(Affine { weight, bias })
+    fn of(call: &mut Call<'_, '_>) -> Result<Affine> {
+        Ok(Affine { weight: call.optional_value("weight")?, bias: call.optional_value("bias")? })
     }
 
     fn is_constant(&self, builder: &Builder) -> bool {
         [self.weight, self.bias].into_iter().flatten().all(|value| builder.is_constant(value))
     }
 
-    /// A normalization that multiplies and adds itself what is constant; it can take nothing else.
+    /// A normalization that multiplies and adds itself what is constant, and what is left to do after it.
     fn built_into(
         self,
         builder: &mut Builder,
@@ -55,80 +38,81 @@ impl Affine {
         x: ValueId,
         axes: Option<&[i32]>,
         epsilon: f64,
-    ) -> Result<ValueId, Refusal> {
-        let bound = self.is_constant(builder);
-        let [gamma, beta] = [self.weight, self.bias].map(|value| value.filter(|_| bound));
-        builder.emit(
-            kind,
-            [
-                ("x", x.into()),
-                ("axes", axes.into()),
-                ("gamma", gamma.into()),
-                ("beta", beta.into()),
-                ("epsilon", (epsilon as f32).into()),
-            ],
-        )
+    ) -> Result<(ValueId, Affine)> {
+        let nothing = Affine { weight: None, bias: None };
+        let (bound, left) =
+            if self.is_constant(builder) { (self, nothing) } else { (nothing, self) };
+        let (gamma, beta) = (bound.weight, bound.bias);
+        Ok((emit!(builder, kind, x, axes, gamma, beta, epsilon = epsilon as f32)?, left))
     }
 
     /// `x · weight + bias`, the channels at axis 1.
-    fn by_channel(self, builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    fn by_channel(self, builder: &mut Builder, x: ValueId) -> Maybe {
         let rank = builder.rank(x);
-        let mut parts = [None; 2];
-        for (part, value) in parts.iter_mut().zip([self.weight, self.bias]) {
-            *part = value.map(|value| builder.along_channels(value, rank)).transpose()?;
-        }
-        Affine { weight: parts[0], bias: parts[1] }.elementwise(builder, x)
+        let mut along =
+            |value: Option<ValueId>| value.map(|value| builder.before(value, 1, rank)).transpose();
+        Affine { weight: along(self.weight)?, bias: along(self.bias)? }.elementwise(builder, x)
     }
 
     /// `x · weight + bias` as they are.
-    fn elementwise(self, builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
+    fn elementwise(self, builder: &mut Builder, x: ValueId) -> Maybe {
         let x = match self.weight {
             Some(weight) => builder.binary(OpKind::Mul, x, weight)?,
             None => x,
         };
-        match self.bias {
-            Some(bias) => builder.binary(OpKind::Add, x, bias),
-            None => Ok(x),
-        }
+        plus(builder, x, self.bias)
+    }
+
+    /// Core ML's normalization by a mean and a variance for each channel, all of them constants.
+    fn by_given(
+        self,
+        builder: &mut Builder,
+        x: ValueId,
+        mean: ValueId,
+        variance: ValueId,
+        epsilon: f64,
+    ) -> Maybe {
+        let (gamma, beta) = (self.weight, self.bias);
+        let epsilon = epsilon as f32;
+        emit!(builder, OpKind::BatchNorm, x, mean, variance, gamma, beta, epsilon)
     }
 }
 
-fn batch_norm(call: &mut Call<'_, '_>) -> Results {
+fn batch_norm(call: &mut Call<'_, '_>) -> Maybe {
     let normalized = normalized(call)?;
-    call.give(normalized.y)
+    Ok(normalized.y)
 }
 
 fn native_batch_norm(call: &mut Call<'_, '_>) -> Results {
     let normalized = normalized(call)?;
     let mut results = vec![Lowered::tensor(normalized.y, call.result_dtype()?)];
-    let float = ScalarType::Float32;
-    match normalized.statistics {
-        None => {
-            // Of running statistics torch returns tensors without elements, or the statistics themselves.
-            for index in 1..call.node.outputs.len() {
-                results.push(running_statistic(call, index)?);
-            }
+    let Some(statistics) = normalized.statistics else {
+        // Of running statistics torch returns tensors without elements, or the statistics themselves.
+        for index in 1..call.node.outputs.len() {
+            results.push(running_statistic(call, index)?);
         }
-        Some(statistics) => {
-            let rows = [statistics.mean, statistics.inverse_deviation];
-            for value in rows {
-                let axes: Vec<_> = (0..call.rank(value) as i32).filter(|&axis| axis != 1).collect();
-                let row = call.squeeze(value, &axes)?;
-                results.push(Lowered::tensor(row, float));
-            }
-            let updated = updated_statistics(call, &statistics)?;
-            let reserved = call.node.target.to_string().contains("with_update");
-            if reserved {
-                results.push(Lowered::Nothing);
-            }
-            results.extend(updated.into_iter().map(|value| Lowered::tensor(value, float)));
-        }
+        return Ok(results);
+    };
+    let float = |value| Lowered::tensor(value, ScalarType::Float32);
+    for value in [statistics.mean, statistics.inverse_deviation] {
+        results.push(float(channels(call, value)?));
     }
+    let updated = updated_statistics(call, &statistics)?;
+    if call.node.target.to_string().contains("with_update") {
+        results.push(Lowered::Nothing);
+    }
+    results.extend(updated.into_iter().map(float));
     Ok(results)
 }
 
+/// A statistic of each channel without the axes that were averaged over.
+fn channels(builder: &mut Builder, value: ValueId) -> Maybe {
+    let axes: Vec<_> = (0..builder.rank(value) as i32).filter(|&axis| axis != 1).collect();
+    builder.squeeze(value, &axes)
+}
+
 /// What a batch norm that takes running statistics returns beside its result.
-fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<Lowered, Refusal> {
+fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<Lowered> {
     if !call.is_used(index) {
         return Ok(Lowered::Nothing);
     }
@@ -160,19 +144,18 @@ struct Statistics {
     inverse_deviation: ValueId,
 }
 
-fn normalized(call: &mut Call<'_, '_>) -> Result<Normalized, Refusal> {
-    let x = call.tensor("input")?.value;
+fn normalized(call: &mut Call<'_, '_>) -> Result<Normalized> {
+    let x = call.value("input")?;
     let affine = Affine::of(call)?;
-    let mean = if call.has("running_mean") { call.optional_tensor("running_mean")? } else { None };
-    let variance =
-        if call.has("running_var") { call.optional_tensor("running_var")? } else { None };
+    let mut statistic = |name| if call.has(name) { call.optional_value(name) } else { Ok(None) };
+    let (mean, variance) = (statistic("running_mean")?, statistic("running_var")?);
     let epsilon = call.float("eps")?;
     let training = match call.node.argument("training") {
         Some(_) => call.flag("training")?,
         None => call.node.target.to_string().contains("with_update"),
     };
     if let (Some(mean), Some(variance), false) = (mean, variance, training) {
-        let y = by_running_statistics(call, x, mean.value, variance.value, affine, epsilon)?;
+        let y = by_running_statistics(call, x, mean, variance, affine, epsilon)?;
         return Ok(Normalized { y, statistics: None });
     }
     let rank = call.rank(x);
@@ -189,24 +172,14 @@ fn by_running_statistics(
     variance: ValueId,
     affine: Affine,
     epsilon: f64,
-) -> Result<ValueId, Refusal> {
+) -> Maybe {
     let rank = builder.rank(x);
     let constant = affine.is_constant(builder)
         && builder.is_constant(mean)
         && builder.is_constant(variance)
         && !builder.is_constant(x);
     if constant && (3..=5).contains(&rank) {
-        return builder.emit(
-            OpKind::BatchNorm,
-            [
-                ("x", x.into()),
-                ("mean", mean.into()),
-                ("variance", variance.into()),
-                ("gamma", affine.weight.into()),
-                ("beta", affine.bias.into()),
-                ("epsilon", (epsilon as f32).into()),
-            ],
-        );
+        return affine.by_given(builder, x, mean, variance, epsilon);
     }
     // One factor and one offset for each channel, which are constants if the statistics are.
     let inverse = builder.reciprocal_root(variance, epsilon)?;
@@ -228,7 +201,7 @@ fn by_own_statistics(
     x: ValueId,
     axes: &[usize],
     epsilon: f64,
-) -> Result<(ValueId, Statistics), Refusal> {
+) -> Result<(ValueId, Statistics)> {
     let mean = builder.reduced(OpKind::ReduceMean, x, axes, true)?;
     let centered = builder.binary(OpKind::Sub, x, mean)?;
     let squares = builder.binary(OpKind::Mul, centered, centered)?;
@@ -240,20 +213,14 @@ fn by_own_statistics(
 
 /// The running statistics after the batch, the variance with one degree of freedom less; none if there
 /// are none.
-fn updated_statistics(
-    call: &mut Call<'_, '_>,
-    statistics: &Statistics,
-) -> Result<Vec<ValueId>, Refusal> {
+fn updated_statistics(call: &mut Call<'_, '_>, statistics: &Statistics) -> Result<Vec<ValueId>> {
     if call.node.outputs.len() < 5 {
         return Ok(Vec::new());
     }
     let momentum = call.float("momentum")?;
-    let mut count = Some(1u64);
-    for &axis in &statistics.axes {
-        count =
-            count.zip(*call.extents(statistics.x).at(axis)?).map(|(count, extent)| count * extent);
-    }
-    let Some(count) = count else {
+    let extents = call.extents(statistics.x);
+    let counts = statistics.axes.iter().map(|&axis| extents.get(axis).copied().flatten());
+    let Some(count) = counts.product::<Option<u64>>() else {
         refuse!(
             "the running variance is updated by how many elements there are, which is not fixed"
         );
@@ -264,9 +231,8 @@ fn updated_statistics(
         ("running_mean", statistics.mean, momentum),
         ("running_var", statistics.variance, momentum * unbiased),
     ] {
-        let running = call.tensor(name)?.value;
-        let axes: Vec<_> = (0..call.rank(value) as i32).filter(|&axis| axis != 1).collect();
-        let row = call.squeeze(value, &axes)?;
+        let running = call.value(name)?;
+        let row = channels(call, value)?;
         let kept = call.scaled(running, 1.0 - momentum)?;
         let new = call.scaled(row, factor)?;
         updated.push(call.binary(OpKind::Add, kept, new)?);
@@ -274,18 +240,16 @@ fn updated_statistics(
     Ok(updated)
 }
 
-fn instance_norm(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("input")?.value;
+fn instance_norm(call: &mut Call<'_, '_>) -> Maybe {
+    let x = call.value("input")?;
     let affine = Affine::of(call)?;
     let epsilon = call.float("eps")?;
     if !call.flag("use_input_stats")? {
-        let mean = call.tensor("running_mean")?.value;
-        let variance = call.tensor("running_var")?.value;
-        let y = by_running_statistics(call, x, mean, variance, affine, epsilon)?;
-        return call.give(y);
+        let mean = call.value("running_mean")?;
+        let variance = call.value("running_var")?;
+        return by_running_statistics(call, x, mean, variance, affine, epsilon);
     }
     let rank = call.rank(x);
-    let bound = affine.is_constant(call);
     // Beyond two spatial dimensions they are taken as one.
     let lines = if rank > 4 {
         let dims = call.dims(x)?;
@@ -293,49 +257,48 @@ fn instance_norm(call: &mut Call<'_, '_>) -> Results {
     } else {
         x
     };
-    let mut y = affine.built_into(call, OpKind::InstanceNorm, lines, None, epsilon)?;
+    let (mut y, left) = affine.built_into(call, OpKind::InstanceNorm, lines, None, epsilon)?;
     if rank > 4 {
         y = call.reshape_like(y, x)?;
     }
-    if !bound {
-        y = affine.by_channel(call, y)?;
-    }
-    call.give(y)
+    left.by_channel(call, y)
 }
 
-fn layer_norm(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("input")?.value;
-    let affine = Affine::of(call)?;
+/// How many of the last axes of `input` are normalized together.
+fn normalized_axes(call: &mut Call<'_, '_>, rank: usize) -> Result<usize> {
     let count = call.int_list("normalized_shape")?.len();
-    let epsilon = call.float("eps")?;
-    let rank = call.rank(x);
     if count > rank {
         refuse!("`normalized_shape` has {count} dimensions, but `input` has {rank}");
     }
-    let axes: Vec<_> = (rank - count..rank).collect();
-    let statistics = (1..3).any(|index| call.is_used(index));
-    if statistics {
+    Ok(count)
+}
+
+/// The last axes, counted from the end.
+fn last_axes(count: usize) -> Vec<i32> {
+    (-(count as i32)..0).collect()
+}
+
+fn layer_norm(call: &mut Call<'_, '_>) -> Results {
+    let x = call.value("input")?;
+    let affine = Affine::of(call)?;
+    let epsilon = call.float("eps")?;
+    let rank = call.rank(x);
+    let count = normalized_axes(call, rank)?;
+    if (1..3).any(|index| call.is_used(index)) {
+        let axes: Vec<_> = (rank - count..rank).collect();
         let (y, statistics) = by_own_statistics(call, x, &axes, epsilon)?;
         let y = affine.elementwise(call, y)?;
-        let float = ScalarType::Float32;
-        return Ok(vec![
-            Lowered::tensor(y, call.result_dtype()?),
-            Lowered::tensor(statistics.mean, float),
-            Lowered::tensor(statistics.inverse_deviation, float),
-        ]);
+        return call.give_all(&[y, statistics.mean, statistics.inverse_deviation]);
     }
-    let bound = affine.is_constant(call);
-    let axes: Vec<_> = (0..count as i32).map(|axis| axis - count as i32).collect();
-    let mut y = affine.built_into(call, OpKind::LayerNorm, x, Some(&axes), epsilon)?;
-    if !bound {
-        y = affine.elementwise(call, y)?;
-    }
-    call.give(y)
+    let axes = last_axes(count);
+    let (y, left) = affine.built_into(call, OpKind::LayerNorm, x, Some(&axes), epsilon)?;
+    let y = left.elementwise(call, y)?;
+    call.give_all(&[y])
 }
 
 /// The channels of a group, and all that belongs to them, are one line that is normalized.
 fn group_norm(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("input")?.value;
+    let x = call.value("input")?;
     let affine = Affine::of(call)?;
     let named = if call.node.argument("num_groups").is_some() { "num_groups" } else { "group" };
     let groups = call.known_int(named)?;
@@ -346,26 +309,19 @@ fn group_norm(call: &mut Call<'_, '_>) -> Results {
     let y = if (1..3).any(|index| call.is_used(index)) {
         let (y, statistics) = by_own_statistics(call, lines, &[2], epsilon)?;
         for value in [statistics.mean, statistics.inverse_deviation] {
-            let value = call.squeeze(value, &[2])?;
-            results.push(Lowered::tensor(value, ScalarType::Float32));
+            results.push(call.squeeze(value, &[2])?);
         }
         y
     } else {
-        let nothing = Affine { weight: None, bias: None };
-        nothing.built_into(call, OpKind::LayerNorm, lines, Some(&[2]), epsilon)?
+        emit!(call, OpKind::LayerNorm, x = lines, axes = [2], epsilon = epsilon as f32)?
     };
     let y = call.reshape_like(y, x)?;
-    let y = scaled_by_channel(call, y, affine)?;
-    results.insert(0, Lowered::tensor(y, call.result_dtype()?));
-    Ok(results)
+    results.insert(0, scaled_by_channel(call, y, affine)?);
+    call.give_all(&results)
 }
 
 /// Factor and offset as one operation, where they are constants.
-fn scaled_by_channel(
-    builder: &mut Builder,
-    x: ValueId,
-    affine: Affine,
-) -> Result<ValueId, Refusal> {
+fn scaled_by_channel(builder: &mut Builder, x: ValueId, affine: Affine) -> Maybe {
     let extents = builder.extents(x);
     let (Some(Some(channels)), 3..=5) = (extents.get(1), extents.len()) else {
         return affine.by_channel(builder, x);
@@ -377,49 +333,29 @@ fn scaled_by_channel(
     created(&[count])?;
     let mean = builder.float_constant(&[count], &vec![0.0; count as usize]);
     let variance = builder.float_constant(&[count], &vec![1.0; count as usize]);
-    builder.emit(
-        OpKind::BatchNorm,
-        [
-            ("x", x.into()),
-            ("mean", mean.into()),
-            ("variance", variance.into()),
-            ("gamma", affine.weight.into()),
-            ("beta", affine.bias.into()),
-            ("epsilon", 0.0f32.into()),
-        ],
-    )
+    affine.by_given(builder, x, mean, variance, 0.0)
 }
 
 /// `x / √(mean of x² + epsilon) · weight`.
 fn rms_norm(call: &mut Call<'_, '_>) -> Results {
     let tensor = call.tensor("input")?;
     let x = tensor.value;
-    let weight = call.optional_tensor("weight")?.map(|weight| weight.value);
-    let count = call.int_list("normalized_shape")?.len();
+    let weight = call.optional_value("weight")?;
     let rank = call.rank(x);
-    if count > rank {
-        refuse!("`normalized_shape` has {count} dimensions, but `input` has {rank}");
-    }
-    let epsilon = match call.optional_float("eps")? {
-        Some(epsilon) => epsilon,
-        None => machine_epsilon(tensor.dtype),
-    };
-    let axes: Vec<_> = (rank - count..rank).collect();
+    let count = normalized_axes(call, rank)?;
+    let epsilon = call.optional_float("eps")?.unwrap_or(machine_epsilon(tensor.dtype));
     let bound = weight.is_none_or(|weight| call.is_constant(weight));
     if !call.is_used(1) && count > 0 && bound {
         let y = beside_its_opposite(call, x, weight, count, epsilon)?;
-        return call.give(y);
+        return call.give_all(&[y]);
     }
+    let axes: Vec<_> = (rank - count..rank).collect();
     let squares = call.binary(OpKind::Mul, x, x)?;
     let mean = call.reduced(OpKind::ReduceMean, squares, &axes, true)?;
     let inverse = call.reciprocal_root(mean, epsilon)?;
     let y = call.binary(OpKind::Mul, x, inverse)?;
     let y = Affine { weight, bias: None }.elementwise(call, y)?;
-    let mut results = vec![Lowered::tensor(y, call.result_dtype()?)];
-    if call.node.outputs.len() > 1 {
-        results.push(Lowered::tensor(inverse, ScalarType::Float32));
-    }
-    Ok(results)
+    call.give_all(&[y, inverse])
 }
 
 /// What has its opposite beside it has a mean of zero and its mean square for a variance, so that Core ML's
@@ -430,23 +366,19 @@ fn beside_its_opposite(
     weight: Option<ValueId>,
     count: usize,
     epsilon: f64,
-) -> Result<ValueId, Refusal> {
+) -> Maybe {
     let last = back(builder.rank(x), 1)?;
     let opposite = builder.scaled(x, -1.0)?;
     let both = builder.concat(&[x, opposite], last)?;
-    let weight = match weight {
-        Some(weight) => Some(builder.concat(&[weight, weight], count - 1)?),
-        None => None,
-    };
-    let axes: Vec<_> = (0..count as i32).map(|axis| axis - count as i32).collect();
-    let normal = builder.emit(
+    let weight = weight.map(|weight| builder.concat(&[weight, weight], count - 1)).transpose()?;
+    let axes = last_axes(count);
+    let normal = emit!(
+        builder,
         OpKind::LayerNorm,
-        [
-            ("x", both.into()),
-            ("axes", axes.as_slice().into()),
-            ("gamma", weight.into()),
-            ("epsilon", (epsilon as f32).into()),
-        ],
+        x = both,
+        axes = axes.as_slice(),
+        gamma = weight,
+        epsilon = epsilon as f32
     )?;
     let Some(extent) = *builder.extents(x).at(last)? else {
         refuse!("the last size of `input` is not known before the program runs");

@@ -1,15 +1,7 @@
 //! Operands that torch lets be tensors or numbers, and the conversions between its element types.
 
-use coremill_mil::ir::{Binding, Constant, Dim, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_pt2::ScalarType;
-use coremill_tensor::DType;
-
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder, int32};
-use crate::lower::call::Call;
-use crate::lower::dtype::core_dtype;
-use crate::lower::value::{Int, Lowered, Number, Real, Tensor, Truth};
+use crate::lower::value::Tensor;
+use crate::lower::words::*;
 
 /// A tensor or a number.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +12,7 @@ pub(crate) enum Operand {
 
 impl Operand {
     /// What Core ML computes it in if nothing widens it.
-    pub(crate) fn core(self) -> Result<DType, Refusal> {
+    pub(crate) fn core(self) -> Result<DType> {
         Ok(match self {
             Operand::Tensor(tensor) => core_dtype(tensor.dtype)?,
             Operand::Number(Number::Bool(_)) => DType::Bool,
@@ -50,50 +42,60 @@ pub(crate) fn wider(left: DType, right: DType) -> DType {
 
 impl Call<'_, '_> {
     /// A tensor or a number.
-    pub(crate) fn operand(&mut self, name: &str) -> Result<Operand, Refusal> {
+    pub(crate) fn operand(&mut self, name: &str) -> Result<Operand> {
         let argument = self.argument(name)?;
-        if let Ok(number) = self.number(name) {
-            return Ok(Operand::Number(number));
-        }
         match self.lowered(argument)? {
+            Lowered::Number(number) => Ok(Operand::Number(number)),
             Lowered::Tensor(tensor) => Ok(Operand::Tensor(tensor)),
             _ => refuse!("`{name}` is neither a tensor nor a number"),
         }
     }
 
     /// A tensor or a number, if one is given.
-    pub(crate) fn optional_operand(&mut self, name: &str) -> Result<Option<Operand>, Refusal> {
+    pub(crate) fn optional_operand(&mut self, name: &str) -> Result<Option<Operand>> {
         if self.has(name) { self.operand(name).map(Some) } else { Ok(None) }
     }
 
+    /// Two operands in one of the types that lowerings compute in.
+    pub(crate) fn operands_in(&mut self, names: [&str; 2], dtype: DType) -> Result<[Arg; 2]> {
+        let [x, y] = [self.operand(names[0])?, self.operand(names[1])?];
+        Ok([self.operand_in(x, dtype)?, self.operand_in(y, dtype)?])
+    }
+
+    /// Two operands in the type of the result, `bool`s as they are.
+    pub(crate) fn operands(&mut self, names: [&str; 2]) -> Result<[Arg; 2]> {
+        let dtype = core_dtype(self.result_dtype()?)?;
+        self.operands_in(names, dtype)
+    }
+
+    /// What Core ML computes the result in: numbers, `bool`s as integers.
+    pub(crate) fn numeric_result(&self) -> Result<DType> {
+        Ok(match core_dtype(self.result_dtype()?)? {
+            DType::Bool => DType::Int32,
+            dtype => dtype,
+        })
+    }
+
     /// The tensor of that name as floats.
-    pub(crate) fn float_tensor(&mut self, name: &str) -> Result<ValueId, Refusal> {
+    pub(crate) fn float_tensor(&mut self, name: &str) -> Maybe {
         let tensor = self.tensor(name)?;
         self.cast(tensor.value, DType::Fp32)
     }
 }
 
 /// A known number as a constant of one element.
-pub(crate) fn scalar(dtype: DType, number: Number) -> Result<Option<Constant>, Refusal> {
-    Ok(Some(match (dtype, number) {
-        (DType::Int32, Number::Int(Int::Known(value))) => Constant::int32(saturated(value)?),
-        (DType::Bool, number) => match number.known() {
-            Some(value) => Constant::bool(value != 0.0),
-            None => return Ok(None),
-        },
-        (DType::Int32, number) => match number.known() {
-            Some(value) => Constant::int32(saturated(value as i64)?),
-            None => return Ok(None),
-        },
-        (_, number) => match number.known() {
-            Some(value) => Constant::fp32(value as f32),
-            None => return Ok(None),
-        },
+pub(crate) fn scalar(dtype: DType, number: Number) -> Result<Option<Constant>> {
+    let Some(value) = number.known() else { return Ok(None) };
+    let whole = number.int().and_then(Int::known).unwrap_or(value as i64);
+    Ok(Some(match dtype {
+        DType::Int32 => Constant::int32(saturated(whole)?),
+        DType::Bool => Constant::bool(value != 0.0),
+        _ => Constant::fp32(value as f32),
     }))
 }
 
 /// An integer of 32 bits. The largest and the smallest of 64 bits stand for "no bound" in torch's programs.
-fn saturated(value: i64) -> Result<i32, Refusal> {
+fn saturated(value: i64) -> Result<i32> {
     match value {
         i64::MAX => Ok(i32::MAX),
         i64::MIN => Ok(i32::MIN),
@@ -114,48 +116,51 @@ pub(crate) fn narrow_range(dtype: ScalarType) -> Option<(i32, i32)> {
 
 impl Builder {
     /// An operand in one of the types that lowerings compute in.
-    pub(crate) fn operand_in(&mut self, operand: Operand, dtype: DType) -> Result<Arg, Refusal> {
-        match operand {
-            Operand::Tensor(tensor) => Ok(self.truthful_cast(tensor.value, dtype)?.into()),
-            Operand::Number(number) => {
-                if let Some(constant) = scalar(dtype, number)? {
-                    return Ok(constant.into());
-                }
-                let value = match number {
-                    Number::Int(Int::Computed(value))
-                    | Number::Float(Real::Computed(value))
-                    | Number::Bool(Truth::Computed(value)) => value,
-                    _ => refuse!("a number is neither known nor computed"),
-                };
-                Ok(self.truthful_cast(value, dtype)?.into())
-            }
-        }
+    pub(crate) fn operand_in(&mut self, operand: Operand, dtype: DType) -> Result<Arg> {
+        let value = match operand {
+            Operand::Tensor(tensor) => tensor.value,
+            Operand::Number(number) => match scalar(dtype, number)? {
+                Some(constant) => return Ok(constant.into()),
+                None => self.number_value(number)?,
+            },
+        };
+        Ok(self.truthful_cast(value, dtype)?.into())
     }
 
     /// An operand as a value of its own.
-    pub(crate) fn operand_value(
-        &mut self,
-        operand: Operand,
-        dtype: DType,
-    ) -> Result<ValueId, Refusal> {
-        match operand {
-            Operand::Tensor(tensor) => self.truthful_cast(tensor.value, dtype),
-            Operand::Number(number) => match scalar(dtype, number)? {
-                Some(constant) => Ok(self.constant(constant)),
-                None => match self.operand_in(operand, dtype)? {
-                    Arg::One(Binding::Value(value)) => Ok(value),
-                    _ => refuse!("a number is neither known nor computed"),
-                },
-            },
+    pub(crate) fn operand_value(&mut self, operand: Operand, dtype: DType) -> Maybe {
+        let operand = self.operand_in(operand, dtype)?;
+        self.bound_value(operand)
+    }
+
+    /// What is bound to a parameter as a value of its own.
+    pub(crate) fn bound_value(&mut self, argument: Arg) -> Maybe {
+        match argument {
+            Arg::One(Binding::Value(value)) => Ok(value),
+            Arg::One(Binding::Literal(constant)) => Ok(self.constant(constant)),
+            Arg::Absent | Arg::Many(_) => refuse!("an operand is not a value"),
         }
     }
 
+    /// A tensor of numbers: `bool`s are integers.
+    pub(crate) fn numeric(&mut self, x: ValueId) -> Maybe {
+        match self.dtype(x) {
+            DType::Bool => self.cast(x, DType::Int32),
+            _ => Ok(x),
+        }
+    }
+
+    /// A tensor times a number; the tensor itself for one.
+    pub(crate) fn scaled(&mut self, x: ValueId, factor: f64) -> Maybe {
+        if factor == 1.0 {
+            return Ok(x);
+        }
+        let factor = self.scalar_like(x, factor)?;
+        self.binary(OpKind::Mul, x, factor)
+    }
+
     /// A cast in which everything but zero is true.
-    pub(crate) fn truthful_cast(
-        &mut self,
-        value: ValueId,
-        dtype: DType,
-    ) -> Result<ValueId, Refusal> {
+    pub(crate) fn truthful_cast(&mut self, value: ValueId, dtype: DType) -> Maybe {
         if dtype == DType::Bool && self.dtype(value) != DType::Bool {
             let zero = self.scalar_like(value, 0.0)?;
             return self.binary(OpKind::NotEqual, value, zero);
@@ -164,12 +169,7 @@ impl Builder {
     }
 
     /// A tensor of `from` as torch converts it to `to`: fractions cut off, narrow integers wrapped.
-    pub(crate) fn converted(
-        &mut self,
-        value: ValueId,
-        from: ScalarType,
-        to: ScalarType,
-    ) -> Result<ValueId, Refusal> {
+    pub(crate) fn converted(&mut self, value: ValueId, from: ScalarType, to: ScalarType) -> Maybe {
         let cast = self.truthful_cast(value, core_dtype(to)?)?;
         let fits = match (narrow_range(from), narrow_range(to)) {
             (_, None) => true,
@@ -180,19 +180,13 @@ impl Builder {
     }
 
     /// Integers of 32 bits as those of a narrower type, wrapped around as its arithmetic does.
-    pub(crate) fn wrapped(
-        &mut self,
-        value: ValueId,
-        dtype: ScalarType,
-    ) -> Result<ValueId, Refusal> {
+    pub(crate) fn wrapped(&mut self, value: ValueId, dtype: ScalarType) -> Maybe {
         let Some((low, high)) = narrow_range(dtype) else { return Ok(value) };
         let count = high - low + 1;
         if low == 0 {
             return self.binary(OpKind::Mod, value, count);
         }
-        let shifted = self.binary(OpKind::Sub, value, low)?;
-        let rest = self.binary(OpKind::Mod, shifted, count)?;
-        self.binary(OpKind::Add, rest, low)
+        calc!(self, "(value - low) % count + low", value, low, count)
     }
 
     /// `condition ? a : b`.
@@ -201,12 +195,12 @@ impl Builder {
         condition: ValueId,
         a: impl Into<Arg>,
         b: impl Into<Arg>,
-    ) -> Result<ValueId, Refusal> {
+    ) -> Maybe {
         let (a, mut b) = (a.into(), b.into());
         if !self.choices_reach(condition, &a, &b) {
             b = self.spread_like(condition, b)?;
         }
-        self.emit(OpKind::Select, [("cond", condition.into()), ("a", a), ("b", b)])
+        emit!(self, OpKind::Select, cond = condition, a, b)
     }
 
     /// Whether what is chosen from has all elements of the condition. coremltools takes the shape of a
@@ -237,7 +231,7 @@ impl Builder {
     }
 
     /// An operand with at least the dimensions of another.
-    fn spread_like(&mut self, like: ValueId, operand: Arg) -> Result<Arg, Refusal> {
+    fn spread_like(&mut self, like: ValueId, operand: Arg) -> Result<Arg> {
         match operand {
             Arg::One(Binding::Literal(constant))
                 if constant.tensor_type().is_some_and(|ty| ty.rank() == 0) =>
@@ -258,42 +252,40 @@ impl Builder {
     }
 
     /// `1 / x`.
-    pub(crate) fn reciprocal(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
+    pub(crate) fn reciprocal(&mut self, x: ValueId) -> Maybe {
         // `inverse` adds an epsilon, which takes the sign off a zero.
         self.binary(OpKind::RealDiv, 1.0_f32, x)
     }
 
+    /// `1 / √(x + epsilon)`.
+    pub(crate) fn reciprocal_root(&mut self, x: ValueId, epsilon: f64) -> Maybe {
+        emit!(self, OpKind::Rsqrt, x, epsilon = epsilon as f32)
+    }
+
     /// The natural logarithm of `x + offset`.
-    pub(crate) fn log(&mut self, x: ValueId, offset: f32) -> Result<ValueId, Refusal> {
-        self.emit(OpKind::Log, [("x", x.into()), ("epsilon", offset.into())])
+    pub(crate) fn log(&mut self, x: ValueId, offset: f32) -> Maybe {
+        emit!(self, OpKind::Log, x, epsilon = offset)
     }
 
     /// `x` between two bounds.
-    pub(crate) fn clip(&mut self, x: ValueId, low: f32, high: f32) -> Result<ValueId, Refusal> {
+    pub(crate) fn clip(&mut self, x: ValueId, low: f32, high: f32) -> Maybe {
         if low >= high {
             // `clip` wants them in order; the upper one wins.
-            let x = self.binary(OpKind::Maximum, x, low)?;
-            return self.binary(OpKind::Minimum, x, high);
+            return calc!(self, "min(max(x, low), high)", x, low, high);
         }
-        self.emit(OpKind::Clip, [("x", x.into()), ("alpha", low.into()), ("beta", high.into())])
+        emit!(self, OpKind::Clip, x, alpha = low, beta = high)
     }
 
     /// `x` without its fraction.
-    pub(crate) fn trunc(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
-        let magnitude = self.unary(OpKind::Abs, x)?;
-        let whole = self.unary(OpKind::Floor, magnitude)?;
-        let sign = self.unary(OpKind::Sign, x)?;
-        self.binary(OpKind::Mul, whole, sign)
+    pub(crate) fn trunc(&mut self, x: ValueId) -> Maybe {
+        calc!(self, "floor(abs(x)) * sign(x)", x)
     }
 
     /// Whether the sign is minus, that of zero too.
-    pub(crate) fn is_negative(&mut self, x: ValueId) -> Result<ValueId, Refusal> {
+    pub(crate) fn is_negative(&mut self, x: ValueId) -> Maybe {
         if self.dtype(x) == DType::Int32 {
             return self.binary(OpKind::Less, x, 0);
         }
-        let below = self.binary(OpKind::Less, x, 0.0_f32)?;
-        let inverse = self.binary(OpKind::RealDiv, 1.0_f32, x)?;
-        let minus = self.binary(OpKind::Less, inverse, 0.0_f32)?;
-        self.binary(OpKind::LogicalOr, below, minus)
+        calc!(self, "x < 0.0 | 1.0 / x < 0.0", x)
     }
 }

@@ -1,43 +1,26 @@
 //! Pools: one number for each window.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-
-use super::convolution::padded;
-use crate::bounds::{At, Checked, checked, created, product};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::dtype::is_float;
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Lowered};
+use crate::bounds::Checked;
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.max_pool1d", |call| max_pool(call, 1)),
-    all("aten.max_pool2d", |call| max_pool(call, 2)),
-    all("aten.max_pool3d", |call| max_pool(call, 3)),
-    all("aten.max_pool1d_with_indices", |call| max_pool(call, 1)),
-    all("aten.max_pool2d_with_indices", |call| max_pool(call, 2)),
-    all("aten.max_pool3d_with_indices", |call| max_pool(call, 3)),
-    all("aten.avg_pool1d", |call| average_pool(call, 1)),
-    all("aten.avg_pool2d", |call| average_pool(call, 2)),
-    all("aten.avg_pool3d", |call| average_pool(call, 3)),
-    all("aten.max_unpool2d", |call| max_unpool(call, 2)),
-    all("aten.max_unpool3d", |call| max_unpool(call, 3)),
+    several("aten.max_pool{1,2,3}d{,_with_indices}", max_pool),
+    tensor("aten.avg_pool{1,2,3}d", average_pool),
+    tensor("aten.max_unpool{2,3}d", max_unpool),
 ];
 
 /// A window along one spatial dimension.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    pub(crate) kernel: i64,
-    pub(crate) stride: i64,
-    pub(crate) dilation: i64,
+struct Window {
+    kernel: i64,
+    stride: i64,
+    dilation: i64,
     /// The padding before, and after as torch has it.
-    pub(crate) pad: i64,
+    pad: i64,
     /// The extent of the input, if it is fixed.
-    pub(crate) input: Option<i64>,
+    input: Option<i64>,
     /// Whether a last window that is not full counts.
-    pub(crate) rounded_up: bool,
+    rounded_up: bool,
 }
 
 impl Window {
@@ -46,7 +29,7 @@ impl Window {
     }
 
     /// How many steps the window makes over a fixed extent.
-    pub(crate) fn output(&self) -> Option<i64> {
+    fn output(&self) -> Option<i64> {
         let input = self.input?;
         let room = (checked(input) + checked(self.pad) * 2 - self.reach()).get().ok()?;
         if !self.rounded_up {
@@ -67,18 +50,18 @@ impl Window {
 }
 
 /// The input of a pool, and its windows.
-pub(crate) struct Pool {
+struct Pool {
     /// `[batch, channels, ...]`.
-    pub(crate) x: ValueId,
+    x: ValueId,
     /// Whether torch's tensors have a batch.
     batched: bool,
-    pub(crate) windows: Vec<Window>,
+    windows: Vec<Window>,
 }
 
 impl Pool {
-    fn of(call: &mut Call<'_, '_>, spatial: usize) -> Result<Pool, Refusal> {
-        let tensor = call.tensor("self")?;
-        let (x, batched) = with_batch(call, tensor.value, spatial)?;
+    fn of(call: &mut Call<'_, '_>) -> Result<Pool> {
+        let (x, spatial) = (call.value("self")?, call.spatial());
+        let (x, batched) = with_batch(call, x, spatial)?;
         let kernels = call.per_dimension("kernel_size", spatial)?;
         let strides = match call.known_ints("stride")?.is_empty() {
             true => kernels.clone(),
@@ -115,7 +98,7 @@ impl Pool {
         kind: OpKind,
         keeps_torch_padding: bool,
         excluded: Option<bool>,
-    ) -> Result<ValueId, Refusal> {
+    ) -> Maybe {
         let ints = |of: fn(&Window) -> i64| -> Vec<i32> {
             self.windows.iter().map(|window| of(window) as i32).collect()
         };
@@ -136,23 +119,27 @@ impl Pool {
             })
             .collect();
         let pad_type = if pad.iter().all(|&pad| pad == 0) { "valid" } else { "custom" };
-        builder.emit(
+        emit!(
+            builder,
             kind,
-            [
-                ("x", self.x.into()),
-                ("kernel_sizes", ints(|window| window.kernel).as_slice().into()),
-                ("strides", ints(|window| window.stride).as_slice().into()),
-                ("pad_type", pad_type.into()),
-                ("pad", pad.as_slice().into()),
-                ("ceil_mode", rounds.into()),
-                ("exclude_padding_from_average", excluded.into()),
-            ],
+            x = self.x,
+            kernel_sizes = ints(|window| window.kernel).as_slice(),
+            strides = ints(|window| window.stride).as_slice(),
+            pad_type,
+            pad = pad.as_slice(),
+            ceil_mode = rounds,
+            exclude_padding_from_average = excluded
         )
     }
 
-    fn finish(&self, builder: &mut Builder, y: ValueId) -> Result<ValueId, Refusal> {
-        if self.batched { Ok(y) } else { builder.squeeze(y, &[0]) }
+    fn finish(&self, builder: &mut Builder, y: ValueId) -> Maybe {
+        without_batch(builder, y, self.batched)
     }
+}
+
+/// A tensor as it is, or without the batch that it was given.
+pub(crate) fn without_batch(builder: &mut Builder, y: ValueId, batched: bool) -> Maybe {
+    if batched { Ok(y) } else { builder.squeeze(y, &[0]) }
 }
 
 /// A tensor with a batch before its channels, and whether it had one.
@@ -160,7 +147,7 @@ pub(crate) fn with_batch(
     builder: &mut Builder,
     x: ValueId,
     spatial: usize,
-) -> Result<(ValueId, bool), Refusal> {
+) -> Result<(ValueId, bool)> {
     let rank = builder.rank(x);
     if rank == spatial + 2 {
         Ok((x, true))
@@ -171,8 +158,8 @@ pub(crate) fn with_batch(
     }
 }
 
-fn max_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
-    let pool = Pool::of(call, spatial)?;
+fn max_pool(call: &mut Call<'_, '_>) -> Results {
+    let pool = Pool::of(call)?;
     let dtype = call.result_dtype()?;
     let dilated = pool.windows.iter().any(|window| window.dilation > 1);
     let y = if is_float(dtype) && !dilated {
@@ -181,7 +168,7 @@ fn max_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
         sliced_max(call, &pool, is_float(dtype))?
     };
     let y = pool.finish(call, y)?;
-    let mut results = vec![Lowered::tensor(y, dtype)];
+    let mut results = vec![y];
     if call.is_used(1) {
         let windows: Option<Vec<_>> = pool.windows.iter().map(positions).collect();
         let Some(windows) = windows else {
@@ -191,15 +178,14 @@ fn max_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
             );
         };
         let indices = places_of_largest(call, pool.x, &windows)?;
-        let indices = pool.finish(call, indices)?;
-        results.push(Lowered::tensor(indices, call.result_tensor(1)?.dtype));
+        results.push(pool.finish(call, indices)?);
     }
-    Ok(results)
+    call.give_all(&results)
 }
 
 /// The largest elements of windows whose elements are apart, or are integers: axis by axis, of the
 /// slices that each place of the window sees.
-fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Result<ValueId, Refusal> {
+fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Maybe {
     let mut y = pool.x;
     for (axis, window) in pool.windows.iter().enumerate() {
         let axis = axis + 2;
@@ -221,15 +207,16 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Result<ValueId
             let mut pad = vec![0; 2 * builder.rank(y)];
             *pad.at_mut(2 * axis)? = window.pad as i32;
             *pad.at_mut(2 * axis + 1)? = after as i32;
-            y = padded(builder, y, &pad, f32::NEG_INFINITY)?;
+            y = builder.padded(y, &pad, f32::NEG_INFINITY)?;
         }
         let extent = input + window.pad + after;
         let mut most = None;
         for place in 0..window.kernel {
             let begin = (checked(place) * window.dilation).get()?;
             let end = ((checked(steps) - 1) * window.stride + begin + 1).get()?;
-            let end = (end < extent).then_some(end);
-            let seen = builder.strided_slice(y, axis, begin, end, window.stride)?;
+            let end = (end < extent).then_some(Int::Known(end));
+            let range = Range { begin: Int::Known(begin), end, step: window.stride };
+            let seen = builder.sliced(y, axis, range)?;
             most = Some(match most {
                 Some(most) => builder.binary(OpKind::Maximum, most, seen)?,
                 None => seen,
@@ -268,11 +255,7 @@ const MAX_TABLE_ELEMENTS: i64 = 1 << 22;
 ///
 /// A constant says what every window sees of a plane: those elements side by side, the largest of them
 /// has a place in the window, and another lookup says where that is in the plane.
-pub(crate) fn places_of_largest(
-    builder: &mut Builder,
-    x: ValueId,
-    windows: &[Positions],
-) -> Result<ValueId, Refusal> {
+pub(crate) fn places_of_largest(builder: &mut Builder, x: ValueId, windows: &[Positions]) -> Maybe {
     let inputs: Vec<i64> = windows.iter().map(|window| window.input).collect();
     let plane = product(&inputs).get()?;
     let outputs: Vec<i64> = windows.iter().map(|window| window.seen.len() as i64).collect();
@@ -307,50 +290,32 @@ pub(crate) fn places_of_largest(
     sizes.push(Int::Known(plane));
     let mut planes = builder.reshape(x, &sizes)?;
     if flat.contains(&outside) {
-        planes = padded(builder, planes, &[0, 0, 0, 0, 0, 1], f32::NEG_INFINITY)?;
+        planes = builder.padded(planes, &[0, 0, 0, 0, 0, 1], f32::NEG_INFINITY)?;
     }
     let seen = builder.int_constant(&[table.len() as u64, width as u64], &flat);
-    let seen = gathered(builder, planes, seen, 2)?;
-    let chosen = builder.emit(
-        OpKind::ReduceArgmax,
-        [("x", seen.into()), ("axis", 3.into()), ("keep_dims", false.into())],
-    )?;
+    let seen = builder.looked_up(planes, seen, 2)?;
+    let chosen = emit!(builder, OpKind::ReduceArgmax, x = seen, axis = 3, keep_dims = false)?;
     let starts: Vec<i32> = (0..table.len()).map(|row| row.saturating_mul(width) as i32).collect();
     let starts = builder.int_constant(&[table.len() as u64], &starts);
     let at = builder.binary(OpKind::Add, chosen, starts)?;
     let flat = builder.int_constant(&[flat.len() as u64], &flat);
-    let places = gathered(builder, flat, at, 0)?;
+    let places = builder.looked_up(flat, at, 0)?;
     let mut sizes = lines;
     sizes.extend(outputs.into_iter().map(Int::Known));
     builder.reshape(places, &sizes)
 }
 
-/// The slices of a tensor at these places along an axis, none of which are negative.
-pub(crate) fn gathered(
-    builder: &mut Builder,
-    x: ValueId,
-    indices: ValueId,
-    axis: i32,
-) -> Result<ValueId, Refusal> {
-    builder
-        .emit(OpKind::Gather, [("x", x.into()), ("indices", indices.into()), ("axis", axis.into())])
-}
-
-fn average_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
+fn average_pool(call: &mut Call<'_, '_>) -> Maybe {
     let dtype = call.result_dtype()?;
     if !is_float(dtype) {
         refuse!("`avg_pool` of `{dtype}` is not lowered; accepted are floats");
     }
-    let pool = Pool::of(call, spatial)?;
-    let divisor = match call.node.argument("divisor_override") {
-        Some(_) => call.optional_int("divisor_override")?,
-        None => None,
-    };
+    let pool = Pool::of(call)?;
     let padded = pool.windows.iter().any(|window| window.pad > 0);
     let beyond: Option<Vec<i64>> = pool.windows.iter().map(Window::beyond).collect();
     let beyond_padding = beyond.is_none_or(|all| all.iter().any(|&beyond| beyond > 0));
-    if let Some(divisor) = divisor {
-        let Some(divisor) = divisor.known() else { refuse!("`divisor_override` is not known") };
+    if call.has("divisor_override") {
+        let divisor = call.known_int("divisor_override")?;
         if divisor == 0 {
             refuse!("`divisor_override` is 0");
         }
@@ -359,8 +324,7 @@ fn average_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
         let kernels: Vec<i64> = pool.windows.iter().map(|window| window.kernel).collect();
         let count = product(&kernels).get()?;
         let y = call.scaled(mean, count as f64 / divisor as f64)?;
-        let y = pool.finish(call, y)?;
-        return call.give(y);
+        return pool.finish(call, y);
     }
     let excluded = padded && !call.flag("count_include_pad")?;
     let y = if !pool.windows.iter().any(|window| window.rounded_up) || !beyond_padding {
@@ -368,17 +332,16 @@ fn average_pool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
     } else if excluded || !padded {
         // Without padding of torch's own, what is beyond is all the padding there is.
         pool.emit(call, OpKind::AvgPool, false, Some(true))?
-    } else if spatial < 3 {
+    } else if pool.windows.len() < 3 {
         pool.emit(call, OpKind::AvgPool, true, Some(false))?
     } else {
         partly_padded_average(call, &pool)?
     };
-    let y = pool.finish(call, y)?;
-    call.give(y)
+    pool.finish(call, y)
 }
 
 /// Averages over torch's padding, but not over what is beyond it.
-fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> Result<ValueId, Refusal> {
+fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> Maybe {
     let mean = pool.emit(builder, OpKind::AvgPool, false, Some(false))?;
     let mut factors = vec![1.0f32];
     let mut shape = vec![1, 1];
@@ -403,35 +366,24 @@ fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> Result<ValueId, 
 }
 
 /// Puts the elements at their places in planes of zeros.
-fn max_unpool(call: &mut Call<'_, '_>, spatial: usize) -> Results {
-    let x = call.tensor("self")?.value;
-    let indices = call.tensor("indices")?.value;
+fn max_unpool(call: &mut Call<'_, '_>) -> Maybe {
+    let (x, spatial) = (call.value("self")?, call.spatial());
+    let indices = call.value("indices")?;
     let sizes = call.known_ints("output_size")?;
     let (x, batched) = with_batch(call, x, spatial)?;
     let (indices, _) = with_batch(call, indices, spatial)?;
     let lines = call.dims(x)?.part(..2)?.to_vec();
     let plane = product(&sizes).get()?;
-    let Some(lines_known) = lines.iter().map(|line| line.known()).collect::<Option<Vec<_>>>()
-    else {
+    if lines.iter().any(|line| line.known().is_none()) {
         refuse!("`max_unpool` is lowered for sizes that are fixed");
-    };
+    }
     let flat: Vec<_> = lines.iter().copied().chain([Int::Known(-1)]).collect();
     let (updates, indices) = (call.reshape(x, &flat)?, call.reshape(indices, &flat)?);
-    let shape: Vec<i32> = lines_known.iter().chain([&plane]).map(|&extent| extent as i32).collect();
-    let zeros =
-        call.emit(OpKind::Fill, [("shape", shape.as_slice().into()), ("value", 0.0f32.into())])?;
-    let scattered = call.emit(
-        OpKind::ScatterAlongAxis,
-        [
-            ("data", zeros.into()),
-            ("indices", indices.into()),
-            ("updates", updates.into()),
-            ("axis", 2.into()),
-            ("mode", "update".into()),
-        ],
-    )?;
+    let shape: Vec<_> = lines.iter().copied().chain([Int::Known(plane)]).collect();
+    let data = call.full(&shape, DType::Fp32, 0.0)?;
+    let kind = OpKind::ScatterAlongAxis;
+    let scattered = emit!(call, kind, data, indices, updates, axis = 2, mode = "update")?;
     let mut shape: Vec<_> = if batched { lines } else { lines.part(1..)?.to_vec() };
     shape.extend(sizes.into_iter().map(Int::Known));
-    let y = call.reshape(scattered, &shape)?;
-    call.give(y)
+    call.reshape(scattered, &shape)
 }

@@ -1,49 +1,31 @@
 //! Quantization: of activations to Core ML's own operations where the target has them, of weights to
 //! constants that are stored quantized, and of all else to arithmetic.
 
-use coremill_mil::ir::{Binding, Constant, Definition, Opset, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_pt2::ScalarType;
-use coremill_tensor::{DType, Recipe};
+use coremill_mil::ir::Definition;
+use coremill_tensor::Recipe;
 
-use super::operand::narrow_range;
-use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results, normalized};
-use crate::lower::compressed::{Compressed, Meaning};
-use crate::lower::is_float;
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Lowered};
+use super::operand::{Operand, narrow_range};
+use crate::lower::value::{Compressed, Meaning};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("quantized_decomposed.quantize_per_tensor", |call| quantize(call, Scheme::tensor)),
-    all("quantized_decomposed.dequantize_per_tensor", |call| dequantize(call, Scheme::tensor)),
-    all("quantized_decomposed.quantize_per_channel", |call| quantize(call, Scheme::channels)),
-    all("quantized_decomposed.dequantize_per_channel", |call| dequantize(call, Scheme::channels)),
-    all("quantized_decomposed.quantize_per_token", |call| quantize(call, Scheme::tokens)),
-    all("quantized_decomposed.dequantize_per_token", |call| dequantize(call, Scheme::tokens)),
-    all("quantized_decomposed.quantize_per_channel_group", |call| quantize(call, Scheme::groups)),
-    all("quantized_decomposed.dequantize_per_channel_group", |call| {
-        dequantize(call, Scheme::groups)
-    }),
-    all("quantized_decomposed.fake_quant_per_channel", |call| fake(call, Scheme::channels)),
-    all("torchao.quantize_affine", |call| quantize(call, Scheme::blocks)),
-    all("torchao.dequantize_affine", |call| dequantize(call, Scheme::blocks)),
-    all("torchao.choose_qparams_affine", choose_parameters),
-    all("quantized_decomposed.choose_qparams", |call| choose_for_all(call, false)),
-    all("quantized_decomposed.choose_qparams_symmetric", |call| choose_for_all(call, true)),
-    all("quantized_decomposed.choose_qparams_per_token", choose_for_tokens),
-    all("quantized_decomposed.choose_qparams_per_token_asymmetric", choose_for_uneven_tokens),
-    all("quantized_decomposed._choose_qparams_per_token_asymmetric_impl", choose_for_uneven_tokens),
-    all("quant.dequantize_codebook", dequantize_codebook),
-    all("aten.fake_quantize_per_tensor_affine", |call| fake(call, Scheme::tensor)),
-    all("aten.fake_quantize_per_channel_affine", |call| fake(call, Scheme::channels)),
-    all("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", |call| {
-        fake(call, Scheme::tensor)
-    }),
-    all("aten.fake_quantize_per_tensor_affine_cachemask", |call| fake(call, Scheme::tensor)),
-    all("aten.fake_quantize_per_channel_affine_cachemask", |call| fake(call, Scheme::channels)),
+    tensor("quantized_decomposed.quantize_per_{tensor,channel,channel_group,token}", quantize),
+    tensor("quantized_decomposed.dequantize_per_{tensor,channel,channel_group,token}", dequantize),
+    tensor("torchao.quantize_affine", quantize),
+    tensor("torchao.dequantize_affine", dequantize),
+    several("torchao.choose_qparams_affine", choose_parameters),
+    several("quantized_decomposed.choose_qparams", |call| choose_for_all(call, false)),
+    several("quantized_decomposed.choose_qparams_symmetric", |call| choose_for_all(call, true)),
+    several("quantized_decomposed.choose_qparams_per_token", choose_for_tokens),
+    several("quantized_decomposed.choose_qparams_per_token_asymmetric", choose_for_uneven_tokens),
+    several(
+        "quantized_decomposed._choose_qparams_per_token_asymmetric_impl",
+        choose_for_uneven_tokens,
+    ),
+    tensor("quant.dequantize_codebook", dequantize_codebook),
+    several("quantized_decomposed.fake_quant_per_channel", fake),
+    several("aten.fake_quantize_per_{tensor,channel}_affine{,_cachemask}", fake),
+    several("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", fake),
 ];
 
 /// How elements and integers stand for each other: `element = scale · (integer − zero point)`.
@@ -58,35 +40,29 @@ struct Scheme {
 }
 
 /// The tensor to quantize or dequantize.
-fn operand(call: &mut Call<'_, '_>) -> Result<ValueId, Refusal> {
+fn operand(call: &mut Call<'_, '_>) -> Maybe {
     let name = if call.node.argument("input").is_some() { "input" } else { "self" };
-    Ok(call.tensor(name)?.value)
-}
-
-/// The parameter of that name: a tensor, or a number.
-fn parameter(call: &mut Call<'_, '_>, name: &str, dtype: DType) -> Result<ValueId, Refusal> {
-    let parameter = call.operand(name)?;
-    call.operand_value(parameter, dtype)
+    call.value(name)
 }
 
 /// Zero points of that name: integers, or floats where torch has floats.
-fn zero_points(call: &mut Call<'_, '_>, name: &str) -> Result<ValueId, Refusal> {
+fn zero_points(call: &mut Call<'_, '_>, name: &str) -> Maybe {
     let operand = call.operand(name)?;
     let dtype = match operand {
-        super::operand::Operand::Tensor(tensor) if is_float(tensor.dtype) => DType::Fp32,
+        Operand::Tensor(tensor) if is_float(tensor.dtype) => DType::Fp32,
         _ => DType::Int32,
     };
     call.operand_value(operand, dtype)
 }
 
 /// The bound of that name, or that of the type of the integers.
-fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64, Refusal> {
+fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64> {
     if !call.has(name) {
         return Ok(default);
     }
     let bound = call.operand(name)?;
     let known = match bound {
-        super::operand::Operand::Tensor(tensor) => {
+        Operand::Tensor(tensor) => {
             call.folded(tensor.value).and_then(|folded| folded.only()?.int())
         }
         number => number.known().map(|number| number as i64),
@@ -94,18 +70,36 @@ fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64, Refus
     known.ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs")))
 }
 
+/// The range of the integers: its own bounds, or those of their type.
+fn range(call: &mut Call<'_, '_>, dtype: Option<ScalarType>) -> Result<(i64, i64)> {
+    let (low, high) = dtype.and_then(narrow_range).unwrap_or((i32::MIN, i32::MAX));
+    Ok((bound(call, "quant_min", low.into())?, bound(call, "quant_max", high.into())?))
+}
+
 /// Scale, zero point and axis.
 type Native = (ValueId, Option<ValueId>, Option<i32>);
 
 impl Scheme {
+    /// That which the operator's name tells.
+    fn of(call: &mut Call<'_, '_>) -> Result<Scheme> {
+        match call.node.target.name() {
+            name if name.contains("per_tensor") => Scheme::tensor(call),
+            name if name.contains("per_channel_group") => Scheme::groups(call),
+            name if name.contains("per_channel") => Scheme::channels(call),
+            name if name.contains("per_token") => Scheme::tokens(call),
+            _ => Scheme::blocks(call),
+        }
+    }
+
     fn new(
         call: &mut Call<'_, '_>,
         scale: &str,
         zero_point: &str,
         blocks: Vec<u64>,
-    ) -> Result<Scheme, Refusal> {
+    ) -> Result<Scheme> {
         let x = operand(call)?;
-        let scale = parameter(call, scale, DType::Fp32)?;
+        let scale = call.operand(scale)?;
+        let scale = call.operand_value(scale, DType::Fp32)?;
         let zero_point = match call.has(zero_point) {
             true => Some(zero_points(call, zero_point)?),
             false => None,
@@ -114,29 +108,27 @@ impl Scheme {
             .iter()
             .find(|name| call.node.argument(name).is_some())
             .and_then(|name| call.scalar_type(name).ok().flatten());
-        let range = dtype.and_then(narrow_range).unwrap_or((i32::MIN, i32::MAX));
-        let low = bound(call, "quant_min", range.0.into())?;
-        let high = bound(call, "quant_max", range.1.into())?;
+        let (low, high) = range(call, dtype)?;
         Ok(Scheme { x, scale, zero_point, blocks, low, high })
     }
 
     /// The extents of the operand, as far as they are fixed.
-    fn extents(call: &mut Call<'_, '_>) -> Result<Vec<Option<u64>>, Refusal> {
+    fn extents(call: &mut Call<'_, '_>) -> Result<Vec<Option<u64>>> {
         let x = operand(call)?;
         Ok(call.extents(x))
     }
 
     /// One scale for all elements.
-    fn tensor(call: &mut Call<'_, '_>) -> Result<Scheme, Refusal> {
+    fn tensor(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
         let blocks = extents.iter().map(|extent| extent.unwrap_or(0)).collect();
         Scheme::new(call, "scale", "zero_point", blocks)
     }
 
     /// A scale for each index of one axis.
-    fn channels(call: &mut Call<'_, '_>) -> Result<Scheme, Refusal> {
+    fn channels(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
-        let axis = normalized(call.known_int("axis")?, extents.len())?;
+        let axis = call.axis("axis", extents.len())?;
         let mut blocks: Vec<_> = extents.iter().map(|extent| extent.unwrap_or(0)).collect();
         if let Some(block) = blocks.get_mut(axis) {
             *block = 1;
@@ -146,18 +138,21 @@ impl Scheme {
         } else {
             ("scale", "zero_point")
         };
-        let mut scheme = Scheme::new(call, scale, zero_point, blocks)?;
         // The vector of scales stands along its axis.
-        let axes: Vec<_> = (0..extents.len() as i32).filter(|&at| at != axis as i32).collect();
-        scheme.scale = call.expand_dims(scheme.scale, &axes)?;
-        if let Some(zero_point) = scheme.zero_point {
-            scheme.zero_point = Some(call.expand_dims(zero_point, &axes)?);
-        }
-        Ok(scheme)
+        let rank = extents.len();
+        Scheme::new(call, scale, zero_point, blocks)?
+            .shaped(|parameter| call.along(parameter, axis, rank))
+    }
+
+    /// The same with scales and zero points of another shape.
+    fn shaped(mut self, mut shape: impl FnMut(ValueId) -> Maybe) -> Result<Scheme> {
+        self.scale = shape(self.scale)?;
+        self.zero_point = self.zero_point.map(shape).transpose()?;
+        Ok(self)
     }
 
     /// A scale for each row, which has the rank of the operand already.
-    fn tokens(call: &mut Call<'_, '_>) -> Result<Scheme, Refusal> {
+    fn tokens(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
         let mut blocks = vec![1; extents.len()];
         if let (Some(last), Some(extent)) = (blocks.last_mut(), extents.last()) {
@@ -167,7 +162,7 @@ impl Scheme {
     }
 
     /// A scale for each group of a row of a matrix.
-    fn groups(call: &mut Call<'_, '_>) -> Result<Scheme, Refusal> {
+    fn groups(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let group = call.known_int("group_size")?;
         let Ok(group @ 1..) = u64::try_from(group) else {
             refuse!("`group_size` is {group}; 1 and more are accepted");
@@ -176,7 +171,7 @@ impl Scheme {
     }
 
     /// A scale for each block.
-    fn blocks(call: &mut Call<'_, '_>) -> Result<Scheme, Refusal> {
+    fn blocks(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
         let sizes = call.known_ints("block_size")?;
         if sizes.len() != extents.len() {
@@ -197,18 +192,14 @@ impl Scheme {
                 _ => refuse!("blocks of {block} do not divide {extent:?} elements"),
             });
         }
-        let mut scheme = Scheme::new(call, "scale", "zero_point", blocks)?;
         // torch gives the scales any shape of as many elements.
-        scheme.scale = call.reshape(scheme.scale, &counts)?;
-        if let Some(zero_point) = scheme.zero_point {
-            scheme.zero_point = Some(call.reshape(zero_point, &counts)?);
-        }
-        Ok(scheme)
+        Scheme::new(call, "scale", "zero_point", blocks)?
+            .shaped(|parameter| call.reshape(parameter, &counts))
     }
 
     /// The scale and the zero point, repeated for the elements of each block where that is more than one
     /// and less than all.
-    fn spread(&self, builder: &mut Builder, parameter: ValueId) -> Result<ValueId, Refusal> {
+    fn spread(&self, builder: &mut Builder, parameter: ValueId) -> Maybe {
         let rank = self.blocks.len();
         let counts = builder.extents(parameter);
         if counts.len() != rank {
@@ -223,14 +214,7 @@ impl Scheme {
             // Each scale is followed by itself as often as there are elements in its block.
             let indices: Vec<i32> =
                 (0..count * block).map(|index| (index / block) as i32).collect();
-            y = builder.emit(
-                OpKind::Gather,
-                [
-                    ("x", y.into()),
-                    ("indices", indices.as_slice().into()),
-                    ("axis", (axis as i32).into()),
-                ],
-            )?;
+            y = emit!(builder, OpKind::Gather, x = y, indices = indices.as_slice(), axis)?;
         }
         Ok(y)
     }
@@ -245,7 +229,7 @@ impl Scheme {
     }
 
     /// Scale, zero point and axis for Core ML's operations, if one scale or one vector of them will do.
-    fn native(&self, builder: &mut Builder, byte: DType) -> Result<Option<Native>, Refusal> {
+    fn native(&self, builder: &mut Builder, byte: DType) -> Result<Option<Native>> {
         let Some(scale) = builder.fixed_shape(self.scale) else { return Ok(None) };
         let several = scale.iter().enumerate().filter(|(_, extent)| **extent != 1);
         let several: Vec<_> = several.map(|(axis, _)| axis).collect();
@@ -258,25 +242,23 @@ impl Scheme {
         if !known(self.scale) || !self.zero_point.is_none_or(known) {
             return Ok(None);
         }
-        let shape = if axis.is_some() { vec![Int::Known(-1)] } else { Vec::new() };
-        let mut flat = |value: ValueId| -> Result<ValueId, Refusal> {
-            if builder.rank(value) == shape.len() {
-                return Ok(value);
-            }
-            builder.reshape(value, &shape)
+        let mut flat = |value: ValueId| match axis {
+            Some(_) => builder.flat(value),
+            None => builder.scalar_of(value),
         };
         let scale = flat(self.scale)?;
-        let zero_point = match self.zero_point {
-            Some(zero_point) => {
-                let flat = flat(zero_point)?;
-                match builder.as_bytes(flat, byte) {
-                    Some(constant) => Some(builder.constant(constant)),
-                    None => return Ok(None),
-                }
-            }
-            None => None,
-        };
-        Ok(Some((scale, zero_point, axis)))
+        let Some(zero_point) = self.zero_point else { return Ok(Some((scale, None, axis))) };
+        let zero_point = flat(zero_point)?;
+        let bytes = builder.as_bytes(zero_point, byte);
+        Ok(bytes.map(|bytes| (scale, Some(builder.constant(bytes)), axis)))
+    }
+
+    /// Floats plus or minus the zero point, if there is one.
+    fn moved(&self, builder: &mut Builder, kind: OpKind, x: ValueId) -> Maybe {
+        let Some(zero_point) = self.zero_point else { return Ok(x) };
+        let zero_point = self.spread(builder, zero_point)?;
+        let zero_point = builder.cast(zero_point, DType::Fp32)?;
+        builder.binary(kind, x, zero_point)
     }
 }
 
@@ -315,11 +297,8 @@ impl Builder {
     }
 }
 
-fn quantize(
-    call: &mut Call<'_, '_>,
-    scheme: fn(&mut Call<'_, '_>) -> Result<Scheme, Refusal>,
-) -> Results {
-    let scheme = scheme(call)?;
+fn quantize(call: &mut Call<'_, '_>) -> Maybe {
+    let scheme = Scheme::of(call)?;
     if let Some(byte) = scheme.byte()
         && call.known(scheme.x).is_none()
         && let Some((scale, zero_point, axis)) = scheme.native(call, byte)?
@@ -328,81 +307,51 @@ fn quantize(
             let what = "an activation that is quantized to 8 bits";
             return Err(Refusal::needs(what, Opset::Ios17, call.opset()));
         }
-        let y = call.emit(
+        return emit!(
+            call,
             OpKind::Quantize,
-            [
-                ("input", scheme.x.into()),
-                ("scale", scale.into()),
-                ("zero_point", zero_point.into()),
-                ("axis", axis.into()),
-                ("output_dtype", byte.name().into()),
-            ],
-        )?;
-        return call.give(y);
+            input = scheme.x,
+            scale,
+            zero_point,
+            axis,
+            output_dtype = byte.name()
+        );
     }
     let y = integers(call, &scheme)?;
-    let y = call.cast(y, DType::Int32)?;
-    call.give(y)
+    call.cast(y, DType::Int32)
 }
 
 /// The integers that elements become, as floats.
-fn integers(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<ValueId, Refusal> {
+fn integers(call: &mut Call<'_, '_>, scheme: &Scheme) -> Maybe {
     // Of a row of zeros the scale is next to nothing, and so is it for halves.
     call.exact |= call.known(scheme.scale).is_none();
     let x = call.cast(scheme.x, DType::Fp32)?;
     let scale = scheme.spread(call, scheme.scale)?;
-    let inverse = call.binary(OpKind::RealDiv, 1.0_f32, scale)?;
-    let scaled = call.binary(OpKind::Mul, x, inverse)?;
-    let mut y = call.unary(OpKind::Round, scaled)?;
-    if let Some(zero_point) = scheme.zero_point {
-        let zero_point = scheme.spread(call, zero_point)?;
-        let zero_point = call.cast(zero_point, DType::Fp32)?;
-        y = call.binary(OpKind::Add, y, zero_point)?;
-    }
+    let rounded = calc!(call, "round(x * (1.0 / scale))", x, scale)?;
+    let y = scheme.moved(call, OpKind::Add, rounded)?;
     call.clip(y, scheme.low as f32, scheme.high as f32)
 }
 
-fn dequantize(
-    call: &mut Call<'_, '_>,
-    scheme: fn(&mut Call<'_, '_>) -> Result<Scheme, Refusal>,
-) -> Results {
-    let scheme = scheme(call)?;
+fn dequantize(call: &mut Call<'_, '_>) -> Maybe {
+    let scheme = Scheme::of(call)?;
     if let Some(y) = stored_quantized(call, &scheme)? {
-        return call.give(y);
+        return Ok(y);
     }
     for byte in [DType::Int8, DType::UInt8] {
         if let Some(source) = call.cast_from(scheme.x, byte)
             && let Some((scale, zero_point, axis)) = scheme.native(call, byte)?
         {
-            let y = call.emit(
-                OpKind::Dequantize,
-                [
-                    ("input", source.into()),
-                    ("scale", scale.into()),
-                    ("zero_point", zero_point.into()),
-                    ("axis", axis.into()),
-                ],
-            )?;
-            return call.give(y);
+            return emit!(call, OpKind::Dequantize, input = source, scale, zero_point, axis);
         }
     }
-    let y = elements(call, &scheme, scheme.x)?;
-    call.give(y)
+    elements(call, &scheme, scheme.x)
 }
 
 /// The elements that integers stand for.
-fn elements(
-    call: &mut Call<'_, '_>,
-    scheme: &Scheme,
-    integers: ValueId,
-) -> Result<ValueId, Refusal> {
+fn elements(call: &mut Call<'_, '_>, scheme: &Scheme, integers: ValueId) -> Maybe {
     call.exact |= call.known(scheme.scale).is_none();
-    let mut y = call.cast(integers, DType::Fp32)?;
-    if let Some(zero_point) = scheme.zero_point {
-        let zero_point = scheme.spread(call, zero_point)?;
-        let zero_point = call.cast(zero_point, DType::Fp32)?;
-        y = call.binary(OpKind::Sub, y, zero_point)?;
-    }
+    let y = call.cast(integers, DType::Fp32)?;
+    let y = scheme.moved(call, OpKind::Sub, y)?;
     let scale = scheme.spread(call, scheme.scale)?;
     call.binary(OpKind::Mul, y, scale)
 }
@@ -417,7 +366,7 @@ fn is_weight(builder: &Builder, value: ValueId) -> bool {
 }
 
 /// A weight that stays quantized in the package; none where it is computed, or is none of 8 bits.
-fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<ValueId>, Refusal> {
+fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<ValueId>> {
     let range = (scheme.low, scheme.high);
     if !is_weight(call, scheme.x) || range.0 < -128 || range.1 > 255 {
         return Ok(None);
@@ -443,14 +392,12 @@ fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<V
 
 /// The scale and the zero point that fit the elements of each block, when the program runs.
 fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("input")?.value;
-    let x = call.cast(x, DType::Fp32)?;
+    let x = call.float_tensor("input")?;
     let Some(mapping) = call.text("mapping_type")? else { refuse!("`mapping_type` is missing") };
     let sizes = call.known_ints("block_size")?;
-    let range = call.scalar_type("target_dtype")?.and_then(narrow_range);
-    let range = range.unwrap_or((i32::MIN, i32::MAX));
-    let low = bound(call, "quant_min", range.0.into())? as f32;
-    let high = bound(call, "quant_max", range.1.into())? as f32;
+    let dtype = call.scalar_type("target_dtype")?;
+    let (low, high) = range(call, dtype)?;
+    let (low, high) = (low as f32, high as f32);
     let epsilon = call.optional_float("eps")?.unwrap_or(f64::from(f32::MIN_POSITIVE)) as f32;
     let extents = call.extents(x);
     if sizes.len() != extents.len() {
@@ -478,15 +425,10 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
     }
     let blocks = if folded.len() == extents.len() { x } else { call.reshape(x, &folded)? };
     let keep = call.flag("keepdim")? && folded.len() == extents.len();
-    let least = call.reduced(OpKind::ReduceMin, blocks, &reduced, keep)?;
-    let most = call.reduced(OpKind::ReduceMax, blocks, &reduced, keep)?;
-    let least = call.binary(OpKind::Minimum, least, 0.0_f32)?;
-    let most = call.binary(OpKind::Maximum, most, 0.0_f32)?;
-    call.exact = true;
+    let (least, most) = extremes(call, blocks, &reduced, keep)?;
     let scale = match mapping {
         "SYMMETRIC" => {
-            let negated = call.scaled(least, -1.0)?;
-            let largest = call.binary(OpKind::Maximum, negated, most)?;
+            let largest = magnitude(call, least, most)?;
             call.scaled(largest, 2.0 / f64::from(high - low))?
         }
         "SYMMETRIC_NO_CLIPPING_ERR" => {
@@ -502,45 +444,56 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
     };
     let scale = call.binary(OpKind::Maximum, scale, epsilon)?;
     let zero_point = if mapping == "ASYMMETRIC" {
-        let steps = call.binary(OpKind::RealDiv, least, scale)?;
-        let steps = call.unary(OpKind::Round, steps)?;
-        let zero_point = call.binary(OpKind::Sub, low, steps)?;
-        call.clip(zero_point, low, high)?
+        zero_point(call, least, scale, low, high)?
     } else {
         // As many on either side, cut off towards 0 as Python does.
-        let middle = ((high + low + 1.0) / 2.0).trunc();
-        let zeros = call.scaled(scale, 0.0)?;
-        call.binary(OpKind::Add, zeros, middle)?
+        everywhere(call, scale, ((high + low + 1.0) / 2.0).trunc())?
     };
-    let keeps_axes = call.flag("keepdim")? && folded.len() != extents.len();
-    let mut values = Vec::with_capacity(2);
-    for (index, value) in [scale, zero_point].into_iter().enumerate() {
-        let shaped = if keeps_axes {
-            let counts: Vec<Int> = sizes
-                .iter()
-                .zip(&extents)
-                .map(|(&size, extent)| Int::Known(extent.map_or(-1, |all| all as i64 / size)))
-                .collect();
-            call.reshape(value, &counts)?
-        } else {
-            value
+    let mut both = [scale, zero_point];
+    if call.flag("keepdim")? && folded.len() != extents.len() {
+        let count = |(&size, extent): (&i64, &Option<u64>)| {
+            Int::Known(extent.map_or(-1, |all| all as i64 / size))
         };
-        let dtype = call.result_tensor(index).map_or(ScalarType::Float32, |meta| meta.dtype);
-        values.push(call.cast_to(shaped, dtype)?);
+        let counts: Vec<Int> = sizes.iter().zip(&extents).map(count).collect();
+        for value in &mut both {
+            *value = call.reshape(*value, &counts)?;
+        }
     }
-    call.give_all(&values)
+    let [scale, zero_point] = both;
+    give_parameters(call, scale, zero_point)
 }
 
-/// The smallest and the largest element along axes, which stay; 0 lies between them.
+/// The larger of two magnitudes, of which the first is below zero.
+fn magnitude(builder: &mut Builder, least: ValueId, most: ValueId) -> Maybe {
+    calc!(builder, "max(least * -1.0, most)", least, most)
+}
+
+/// The integer that stands for zero, by the smallest element.
+fn zero_point(builder: &mut Builder, least: ValueId, scale: ValueId, low: f32, high: f32) -> Maybe {
+    let zero_point = calc!(builder, "low - round(least / scale)", low, least, scale)?;
+    builder.clip(zero_point, low, high)
+}
+
+/// The same number for each scale.
+fn everywhere(builder: &mut Builder, scale: ValueId, number: f32) -> Maybe {
+    calc!(builder, "scale * 0.0 + number", scale, number)
+}
+
+/// The smallest and the largest element of each row.
+fn extremes_of_tokens(call: &mut Call<'_, '_>) -> Result<(ValueId, ValueId)> {
+    let x = call.float_tensor("input")?;
+    extremes(call, x, &[call.rank(x).saturating_sub(1)], true)
+}
+
+/// The smallest and the largest element along axes; 0 lies between them.
 fn extremes(
     call: &mut Call<'_, '_>,
-    axes: impl Fn(usize) -> Vec<usize>,
-) -> Result<(ValueId, ValueId), Refusal> {
-    let x = call.tensor("input")?.value;
-    let x = call.cast(x, DType::Fp32)?;
-    let axes = axes(call.rank(x));
-    let least = call.reduced(OpKind::ReduceMin, x, &axes, true)?;
-    let most = call.reduced(OpKind::ReduceMax, x, &axes, true)?;
+    x: ValueId,
+    axes: &[usize],
+    keep: bool,
+) -> Result<(ValueId, ValueId)> {
+    let least = call.reduced(OpKind::ReduceMin, x, axes, keep)?;
+    let most = call.reduced(OpKind::ReduceMax, x, axes, keep)?;
     call.exact = true;
     let least = call.binary(OpKind::Minimum, least, 0.0_f32)?;
     Ok((least, call.binary(OpKind::Maximum, most, 0.0_f32)?))
@@ -548,13 +501,13 @@ fn extremes(
 
 /// One scale and zero point for all elements, as PT2E's observers of dynamic activations choose them.
 fn choose_for_all(call: &mut Call<'_, '_>, symmetric: bool) -> Results {
-    let (least, most) = extremes(call, |rank| (0..rank).collect())?;
+    let x = call.float_tensor("input")?;
+    let (least, most) = extremes(call, x, &(0..call.rank(x)).collect::<Vec<_>>(), true)?;
     let low = call.known_int("quant_min")? as f32;
     let high = call.known_int("quant_max")? as f32;
     let epsilon = call.optional_float("eps")?.unwrap_or(f64::from(f32::EPSILON)) as f32;
     let width = if symmetric {
-        let negated = call.scaled(least, -1.0)?;
-        let largest = call.binary(OpKind::Maximum, negated, most)?;
+        let largest = magnitude(call, least, most)?;
         call.scaled(largest, 2.0)?
     } else {
         call.binary(OpKind::Sub, most, least)?
@@ -562,17 +515,10 @@ fn choose_for_all(call: &mut Call<'_, '_>, symmetric: bool) -> Results {
     let scale = call.scaled(width, 1.0 / f64::from(high - low))?;
     let scale = call.binary(OpKind::Maximum, scale, epsilon)?;
     let zero_point = if symmetric {
-        let middle = match call.scalar_type("dtype")? {
-            Some(ScalarType::UInt8) => 128.0_f32,
-            _ => 0.0,
-        };
-        let zeros = call.scaled(scale, 0.0)?;
-        call.binary(OpKind::Add, zeros, middle)?
+        let is_byte = call.scalar_type("dtype")? == Some(ScalarType::UInt8);
+        everywhere(call, scale, if is_byte { 128.0 } else { 0.0 })?
     } else {
-        let steps = call.binary(OpKind::RealDiv, least, scale)?;
-        let steps = call.unary(OpKind::Round, steps)?;
-        let zero_point = call.binary(OpKind::Sub, low, steps)?;
-        call.clip(zero_point, low, high)?
+        zero_point(call, least, scale, low, high)?
     };
     let scale = call.reshape(scale, &[Int::Known(1)])?;
     let zero_point = call.reshape(zero_point, &[Int::Known(1)])?;
@@ -581,9 +527,8 @@ fn choose_for_all(call: &mut Call<'_, '_>, symmetric: bool) -> Results {
 
 /// A scale for each row, and no zero point.
 fn choose_for_tokens(call: &mut Call<'_, '_>) -> Results {
-    let (least, most) = extremes(call, |rank| vec![rank.saturating_sub(1)])?;
-    let negated = call.scaled(least, -1.0)?;
-    let largest = call.binary(OpKind::Maximum, negated, most)?;
+    let (least, most) = extremes_of_tokens(call)?;
+    let largest = magnitude(call, least, most)?;
     let largest = call.binary(OpKind::Maximum, largest, 1e-5_f32)?;
     let scale = call.scaled(largest, 1.0 / 127.0)?;
     let zero_point = call.scaled(scale, 0.0)?;
@@ -595,17 +540,13 @@ fn choose_for_tokens(call: &mut Call<'_, '_>) -> Results {
 fn choose_for_uneven_tokens(call: &mut Call<'_, '_>) -> Results {
     const LOW: f32 = -128.0;
     const HIGH: f32 = 127.0;
-    let (least, most) = extremes(call, |rank| vec![rank.saturating_sub(1)])?;
-    let width = call.binary(OpKind::Sub, most, least)?;
-    let scale = call.scaled(width, 1.0 / f64::from(HIGH - LOW))?;
-    let scale = call.binary(OpKind::Maximum, scale, f32::EPSILON)?;
-    let below = call.binary(OpKind::RealDiv, least, scale)?;
-    let above = call.binary(OpKind::RealDiv, most, scale)?;
-    let sum = call.binary(OpKind::Add, below, above)?;
-    let from_below = call.binary(OpKind::Greater, sum, -(LOW + HIGH))?;
-    let with_least = call.binary(OpKind::Sub, LOW, below)?;
-    let with_most = call.binary(OpKind::Sub, HIGH, above)?;
-    let zero_point = call.select(from_below, with_least, with_most)?;
+    let (least, most) = extremes_of_tokens(call)?;
+    let step = (1.0 / f64::from(HIGH - LOW)) as f32;
+    let (low, high, tiny) = (LOW, HIGH, f32::EPSILON);
+    let formula = "scale = max((most - least) * step, tiny); below = least / scale; above = most / scale; \
+                   from_below = below + above > 1.0; \
+                   scale, where(from_below, low - below, high - above)";
+    let [scale, zero_point] = calc!(all call, formula, least, most, low, high, step, tiny)?;
     let zero_point = call.clip(zero_point, LOW, HIGH)?;
     let zero_point = call.unary(OpKind::Round, zero_point)?;
     give_parameters(call, scale, zero_point)
@@ -622,9 +563,9 @@ fn give_parameters(call: &mut Call<'_, '_>, scale: ValueId, zero_point: ValueId)
 }
 
 /// Codes and the tables that they are looked up in, one for each block.
-fn dequantize_codebook(call: &mut Call<'_, '_>) -> Results {
-    let codes = call.tensor("codes")?.value;
-    let tables = call.tensor("codebook")?.value;
+fn dequantize_codebook(call: &mut Call<'_, '_>) -> Maybe {
+    let codes = call.value("codes")?;
+    let tables = call.value("codebook")?;
     let bits = call.known_int("nbits")?;
     if !(1..=8).contains(&bits) {
         refuse!("`nbits` is {bits}; 1 to 8 are accepted");
@@ -651,7 +592,7 @@ fn dequantize_codebook(call: &mut Call<'_, '_>) -> Results {
     let range = (0, (1 << bits) - 1);
     let weight = Compressed { codes, range, meaning: Meaning::Table { tables } };
     match call.store_compressed(weight)? {
-        Some(y) => call.give(y),
+        Some(y) => Ok(y),
         None => refuse!("no release of Core ML looks up codes of {bits} bits"),
     }
 }
@@ -663,7 +604,7 @@ impl Call<'_, '_> {
         &mut self,
         value: ValueId,
         from: ScalarType,
-    ) -> Result<Option<ValueId>, Refusal> {
+    ) -> Result<Option<ValueId>> {
         let range = match from {
             ScalarType::Int8 => (-128, 127),
             ScalarType::UInt8 => (0, 255),
@@ -698,11 +639,8 @@ impl Call<'_, '_> {
 }
 
 /// There and back: what training for quantization makes of elements.
-fn fake(
-    call: &mut Call<'_, '_>,
-    scheme: fn(&mut Call<'_, '_>) -> Result<Scheme, Refusal>,
-) -> Results {
-    let scheme = scheme(call)?;
+fn fake(call: &mut Call<'_, '_>) -> Results {
+    let scheme = Scheme::of(call)?;
     let rounded = integers(call, &scheme)?;
     let y = elements(call, &scheme, rounded)?;
     let dtype = call.result_dtype()?;

@@ -1,75 +1,41 @@
 //! Random numbers. Which they are differs from run to run, and from torch's; how they are distributed does
 //! not.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder};
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Number};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.rand", |call| give_sized(call, uniform)),
-    all("aten.randn", |call| give_sized(call, normal)),
-    all("aten.randint", |call| {
-        let sizes = call.int_list("size")?;
-        integers(call, &sizes)
+    tensor("aten.rand", |call| {
+        let sizes = sizes(call)?;
+        uniform(call, &sizes, 0.0, 1.0)
     }),
-    all("aten.randint_like", |call| {
-        let sizes = sizes_like(call)?;
-        integers(call, &sizes)
+    tensor("aten.randn", |call| {
+        let sizes = sizes(call)?;
+        normal(call, &sizes)
     }),
-    all("aten.normal", distributed),
-    all("aten.uniform", uniform_like),
-    all("aten.exponential", exponential),
-    all("aten.multinomial", multinomial),
+    tensor("aten.randint{,_like}", integers),
+    tensor("aten.normal", distributed),
+    tensor("aten.uniform", uniform_like),
+    tensor("aten.exponential", exponential),
+    tensor("aten.multinomial", multinomial),
 ];
 
-fn uniform(builder: &mut Builder, sizes: &[Int]) -> Result<ValueId, Refusal> {
-    uniform_between(builder, sizes, 0.0, 1.0)
+fn uniform(builder: &mut Builder, sizes: &[Int], low: f32, high: f32) -> Maybe {
+    drawn(builder, sizes, |builder, shape| emit!(builder, OpKind::RandomUniform, shape, low, high))
 }
 
-fn uniform_between(
-    builder: &mut Builder,
-    sizes: &[Int],
-    low: f32,
-    high: f32,
-) -> Result<ValueId, Refusal> {
+/// What is above zero and not above one.
+fn positive(builder: &mut Builder, sizes: &[Int]) -> Maybe {
+    uniform(builder, sizes, f32::MIN_POSITIVE, 1.0)
+}
+
+fn normal(builder: &mut Builder, sizes: &[Int]) -> Maybe {
     drawn(builder, sizes, |builder, shape| {
-        builder.emit(
-            OpKind::RandomUniform,
-            [("shape", shape), ("low", low.into()), ("high", high.into())],
-        )
-    })
-}
-
-fn normal(builder: &mut Builder, sizes: &[Int]) -> Result<ValueId, Refusal> {
-    normal_of(builder, sizes, 0.0, 1.0)
-}
-
-fn normal_of(
-    builder: &mut Builder,
-    sizes: &[Int],
-    mean: f32,
-    deviation: f32,
-) -> Result<ValueId, Refusal> {
-    drawn(builder, sizes, |builder, shape| {
-        builder.emit(
-            OpKind::RandomNormal,
-            [("shape", shape), ("mean", mean.into()), ("stddev", deviation.into())],
-        )
+        emit!(builder, OpKind::RandomNormal, shape, mean = 0.0_f32, stddev = 1.0_f32)
     })
 }
 
 /// Core ML draws no scalars: one is taken out of a vector.
-fn drawn(
-    builder: &mut Builder,
-    sizes: &[Int],
-    draw: impl Fn(&mut Builder, Arg) -> Result<ValueId, Refusal>,
-) -> Result<ValueId, Refusal> {
+fn drawn(builder: &mut Builder, sizes: &[Int], draw: impl Fn(&mut Builder, Arg) -> Maybe) -> Maybe {
     if sizes.is_empty() {
         let shape = builder.ints(&[Int::Known(1)])?;
         let one = draw(builder, shape)?;
@@ -79,36 +45,31 @@ fn drawn(
     draw(builder, shape)
 }
 
-fn give_sized(
-    call: &mut Call<'_, '_>,
-    draw: fn(&mut Builder, &[Int]) -> Result<ValueId, Refusal>,
-) -> Results {
-    let sizes = call.int_list("size")?;
-    let y = draw(call, &sizes)?;
-    call.give(y)
-}
-
-fn sizes_like(call: &mut Call<'_, '_>) -> Result<Vec<Int>, Refusal> {
-    let x = call.tensor("self")?.value;
+/// The sizes that are given, or those of the tensor that is.
+fn sizes(call: &mut Call<'_, '_>) -> Result<Vec<Int>> {
+    if call.has("size") {
+        return call.int_list("size");
+    }
+    let x = call.value("self")?;
     call.dims(x)
 }
 
-fn integers(call: &mut Call<'_, '_>, sizes: &[Int]) -> Results {
+fn integers(call: &mut Call<'_, '_>) -> Maybe {
+    let sizes = sizes(call)?;
     let low = if call.has("low") { call.known_int("low")? } else { 0 };
     let high = call.known_int("high")?;
     if high <= low {
         refuse!("`high` is {high}; more than `low`, which is {low}, is accepted");
     }
-    let y = uniform_between(call, sizes, low as f32, high as f32)?;
+    let y = uniform(call, &sizes, low as f32, high as f32)?;
     let y = call.unary(OpKind::Floor, y)?;
     // A draw just below the end may be rounded up to it.
     let y = call.binary(OpKind::Minimum, y, (high - 1) as f32)?;
-    let y = call.cast(y, DType::Int32)?;
-    call.give(y)
+    call.cast(y, DType::Int32)
 }
 
 /// `mean + deviation · normal`.
-fn distributed(call: &mut Call<'_, '_>) -> Results {
+fn distributed(call: &mut Call<'_, '_>) -> Maybe {
     let (mean, deviation) = (call.operand("mean")?, call.operand("std")?);
     let sizes = if call.has("size") {
         call.int_list("size")?
@@ -121,71 +82,47 @@ fn distributed(call: &mut Call<'_, '_>) -> Results {
     };
     let y = normal(call, &sizes)?;
     let deviation = call.operand_in(deviation, DType::Fp32)?;
-    let y = call.binary(OpKind::Mul, y, deviation)?;
     let mean = call.operand_in(mean, DType::Fp32)?;
-    let y = call.binary(OpKind::Add, y, mean)?;
-    call.give(y)
+    calc!(call, "y * deviation + mean", y, deviation, mean)
 }
 
-fn uniform_like(call: &mut Call<'_, '_>) -> Results {
-    let bound = |number: Number| number.known().map(|number| number as f32);
-    let (low, high) = (bound(call.number("from")?), bound(call.number("to")?));
-    let (Some(low), Some(high)) = (low, high) else {
-        refuse!("the bounds of `uniform` are not known before the program runs");
-    };
-    let sizes = sizes_like(call)?;
-    let y = uniform_between(call, &sizes, low, high)?;
-    call.give(y)
+fn uniform_like(call: &mut Call<'_, '_>) -> Maybe {
+    let (low, high) = (call.float("from")?, call.float("to")?);
+    let sizes = sizes(call)?;
+    uniform(call, &sizes, low as f32, high as f32)
 }
 
 /// `−log(u) / λ`, of what is never zero.
-fn exponential(call: &mut Call<'_, '_>) -> Results {
+fn exponential(call: &mut Call<'_, '_>) -> Maybe {
     let rate = call.float("lambd")? as f32;
-    let sizes = sizes_like(call)?;
-    let draw = uniform_between(call, &sizes, f32::MIN_POSITIVE, 1.0)?;
+    let sizes = sizes(call)?;
+    let draw = positive(call, &sizes)?;
     let log = call.log(draw, 0.0)?;
-    let y = call.times(log, -1.0 / rate)?;
-    call.give(y)
+    call.times(log, -1.0 / rate)
 }
 
 /// Indices by their weights, with replacement; without it, those of the largest of weights over exponential
 /// draws, which come up as often.
-fn multinomial(call: &mut Call<'_, '_>) -> Results {
+fn multinomial(call: &mut Call<'_, '_>) -> Maybe {
     let x = call.float_tensor("self")?;
     let count = call.known_int("num_samples")?;
-    let count = crate::lower::builder::int32(count)?;
     let rank = call.rank(x);
-    if call.flag("replacement")? {
-        let rows = if rank == 1 { call.expand_dims(x, &[0])? } else { x };
-        let total = call.emit(
-            OpKind::ReduceSum,
-            [("x", rows.into()), ("axes", [-1].into()), ("keep_dims", true.into())],
-        )?;
-        let shares = call.binary(OpKind::RealDiv, rows, total)?;
-        let mut y = call.emit(
-            OpKind::RandomCategorical,
-            [("x", shares.into()), ("mode", "probs".into()), ("size", count.into())],
-        )?;
-        if rank == 1 {
-            y = call.squeeze(y, &[0])?;
-        }
-        let y = call.cast(y, DType::Int32)?;
-        return call.give(y);
+    if !call.flag("replacement")? {
+        let sizes = call.dims(x)?;
+        let draw = positive(call, &sizes)?;
+        let log = call.log(draw, 0.0)?;
+        let draw = call.times(log, -1.0)?;
+        let race = call.binary(OpKind::RealDiv, x, draw)?;
+        let [_, places] = call.first(race, back(rank, 1)?, count, false)?;
+        return Ok(places);
     }
-    let sizes = call.dims(x)?;
-    let draw = uniform_between(call, &sizes, f32::MIN_POSITIVE, 1.0)?;
-    let log = call.log(draw, 0.0)?;
-    let draw = call.times(log, -1.0)?;
-    let race = call.binary(OpKind::RealDiv, x, draw)?;
-    let results = call.emit_many(
-        OpKind::Topk,
-        [
-            ("x", race.into()),
-            ("k", count.into()),
-            ("axis", (-1).into()),
-            ("ascending", false.into()),
-        ],
-    )?;
-    let Some(&y) = results.get(1) else { refuse!("`topk` gives {} values", results.len()) };
-    call.give(y)
+    let rows = if rank == 1 { call.expand_dims(x, &[0])? } else { x };
+    let total = emit!(call, OpKind::ReduceSum, x = rows, axes = [-1], keep_dims = true)?;
+    let x = call.binary(OpKind::RealDiv, rows, total)?;
+    let size = int32(count)?;
+    let mut y = emit!(call, OpKind::RandomCategorical, x, mode = "probs", size)?;
+    if rank == 1 {
+        y = call.squeeze(y, &[0])?;
+    }
+    call.cast(y, DType::Int32)
 }

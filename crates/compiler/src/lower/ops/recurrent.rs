@@ -6,32 +6,15 @@
 
 mod cells;
 
-use coremill_mil::ir::{Opset, ValueId};
-use coremill_mil::ops::OpKind;
-
-use self::cells::{Cell, over_time};
+use self::cells::{Cell, Run};
 use super::linear::affine;
-use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder};
-use crate::lower::call::{Call, Results};
-use crate::lower::dtype::is_float;
-use crate::lower::row::{Row, all, some};
-use crate::lower::value::{Int, Lowered};
+use crate::lower::builder::emit_many;
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    some("aten.lstm", &["input"], |call| layers(call, Kind::Lstm)),
-    some("aten.gru", &["input"], |call| layers(call, Kind::Gru)),
-    some("aten.rnn_tanh", &["input"], |call| layers(call, Kind::Rnn("tanh"))),
-    some("aten.rnn_relu", &["input"], |call| layers(call, Kind::Rnn("relu"))),
-    some("aten.lstm", &["data"], packed),
-    some("aten.gru", &["data"], packed),
-    some("aten.rnn_tanh", &["data"], packed),
-    some("aten.rnn_relu", &["data"], packed),
-    all("aten.lstm_cell", |call| cell(call, Kind::Lstm)),
-    all("aten.gru_cell", |call| cell(call, Kind::Gru)),
-    all("aten.rnn_tanh_cell", |call| cell(call, Kind::Rnn("tanh"))),
-    all("aten.rnn_relu_cell", |call| cell(call, Kind::Rnn("relu"))),
+    several("aten.{lstm,gru,rnn_tanh,rnn_relu}", layers).only(&["input"]),
+    several("aten.{lstm,gru,rnn_tanh,rnn_relu}", packed).only(&["data"]),
+    several("aten.{lstm,gru,rnn_tanh,rnn_relu}_cell", cell),
 ];
 
 /// What kind of layer, and for plain ones which activation.
@@ -43,6 +26,16 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// By the name of the operator.
+    fn of(call: &Call<'_, '_>) -> Kind {
+        match call.node.target.name().trim_end_matches("_cell") {
+            "lstm" => Kind::Lstm,
+            "gru" => Kind::Gru,
+            "rnn_relu" => Kind::Rnn("relu"),
+            _ => Kind::Rnn("tanh"),
+        }
+    }
+
     /// The gates of torch in the order that Core ML has them: of `lstm` input, forget, output and cell, of
     /// `gru` reset, output and update.
     fn gates(self) -> &'static [i64] {
@@ -79,8 +72,13 @@ impl Weights {
         self.values().all(|value| builder.is_constant(value))
     }
 
+    /// The weights of the input and of the hidden state as Core ML has them.
+    fn matrices(&self, builder: &mut Builder, kind: Kind) -> Result<[ValueId; 2]> {
+        Ok([in_order(builder, kind, self.of_input)?, in_order(builder, kind, self.of_hidden)?])
+    }
+
     /// The rows of both biases added up.
-    fn bias(&self, builder: &mut Builder) -> Result<Option<ValueId>, Refusal> {
+    fn bias(&self, builder: &mut Builder) -> Result<Option<ValueId>> {
         match (self.input_bias, self.hidden_bias) {
             (Some(input), Some(hidden)) => builder.binary(OpKind::Add, input, hidden).map(Some),
             (input, hidden) => Ok(input.or(hidden)),
@@ -96,7 +94,8 @@ fn packed(_: &mut Call<'_, '_>) -> Results {
 }
 
 /// Layers on top of each other, each in one direction or in both.
-fn layers(call: &mut Call<'_, '_>, kind: Kind) -> Results {
+fn layers(call: &mut Call<'_, '_>) -> Results {
+    let kind = Kind::of(call);
     let dtype = call.result_dtype()?;
     if !is_float(dtype) {
         refuse!("Core ML has recurrent layers of floats, not of `{dtype}`");
@@ -105,17 +104,11 @@ fn layers(call: &mut Call<'_, '_>, kind: Kind) -> Results {
         return Err(Refusal::new("layers with dropout in training give random numbers")
             .hint("export the model after `eval()`"));
     }
-    let mut x = call.tensor("input")?.value;
+    let mut x = call.value("input")?;
     let batch_first = call.flag("batch_first")?;
     let count = call.known_int("num_layers")?;
     let directions = if call.flag("bidirectional")? { 2 } else { 1 };
-    let initial = match kind {
-        Kind::Lstm => call.tensors("hx")?.into_iter().map(|state| state.value).collect(),
-        _ => vec![call.tensor("hx")?.value],
-    };
-    if initial.len() != kind.states() {
-        refuse!("`hx` has {} tensors; accepted are {}", initial.len(), kind.states());
-    }
+    let initial = states(call, kind)?;
     let weights = all_weights(call, kind, directions)?;
     if weights.len() as i64 != count * directions as i64 {
         refuse!("`params` are of {} layers, but there are {count}", weights.len());
@@ -128,7 +121,7 @@ fn layers(call: &mut Call<'_, '_>, kind: Kind) -> Results {
     for (layer, weights) in weights.chunks(directions).enumerate() {
         let first = layer * directions;
         let outcome = if kind == Kind::Lstm && native(call, kind, weights) {
-            lstm(call, x, &initial, first, weights)?
+            both_ways(call, x, &initial, first, weights)?
         } else {
             by_direction(call, kind, x, &initial, first, weights)?
         };
@@ -144,18 +137,14 @@ fn layers(call: &mut Call<'_, '_>, kind: Kind) -> Results {
             results.push(Lowered::Nothing);
             continue;
         }
-        let state = stacked(call, &states)?;
+        let state = call.stack(&states, 0)?;
         results.push(Lowered::tensor(state, dtype));
     }
     Ok(results)
 }
 
 /// The weights of every layer and direction, in torch's order.
-fn all_weights(
-    call: &mut Call<'_, '_>,
-    kind: Kind,
-    directions: usize,
-) -> Result<Vec<Weights>, Refusal> {
+fn all_weights(call: &mut Call<'_, '_>, kind: Kind, directions: usize) -> Result<Vec<Weights>> {
     let biased = call.flag("has_biases")?;
     let params: Vec<_> = call.tensors("params")?.into_iter().map(|param| param.value).collect();
     let count = call.known_int("num_layers")?.max(0) as usize * directions;
@@ -194,62 +183,73 @@ struct Outcome {
 }
 
 /// Both directions in one operation.
-fn lstm(
+fn both_ways(
     call: &mut Call<'_, '_>,
     x: ValueId,
     initial: &[ValueId],
     first: usize,
     weights: &[Weights],
-) -> Result<Outcome, Refusal> {
-    let mut arguments: Vec<(Arg, Arg, Arg)> = Vec::new();
-    for weights in weights {
-        let of_input = in_order(call, Kind::Lstm, weights.of_input)?;
-        let of_hidden = in_order(call, Kind::Lstm, weights.of_hidden)?;
-        let bias = weights.bias(call)?;
-        let bias = bias.map(|bias| in_order(call, Kind::Lstm, bias)).transpose()?;
-        arguments.push((of_input.into(), of_hidden.into(), bias.into()));
-    }
+) -> Result<Outcome> {
+    let bound = bound(call, weights)?;
     let mut states = Vec::with_capacity(2);
     for &initial in initial {
         let parts = (0..weights.len()).map(|at| picked(call, initial, first + at));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         states.push(call.concat(&parts, 1)?);
     }
-    let both = weights.len() == 2;
-    let mut arguments = arguments.into_iter();
-    let (forward, back) = (arguments.next(), arguments.next());
-    let Some((of_input, of_hidden, bias)) = forward else { refuse!("a layer has no weights") };
-    let back = back.unwrap_or((Arg::Absent, Arg::Absent, Arg::Absent));
-    let outputs = call.emit_many(
-        OpKind::Lstm,
-        [
-            ("x", x.into()),
-            ("initial_h", (*states.at(0)?).into()),
-            ("initial_c", (*states.at(1)?).into()),
-            ("weight_ih", of_input),
-            ("weight_hh", of_hidden),
-            ("bias", bias),
-            ("weight_ih_back", back.0),
-            ("weight_hh_back", back.1),
-            ("bias_back", back.2),
-            ("direction", if both { "bidirectional" } else { "forward" }.into()),
-            ("output_sequence", true.into()),
-        ],
-    )?;
+    let outputs = lstm(call, x, &states, bound)?;
     let &[output, h, c] = outputs.as_slice() else {
         refuse!("`lstm` gives {} values", outputs.len())
     };
     let mut last = Vec::with_capacity(2);
     for (index, state) in [h, c].into_iter().enumerate() {
-        last.push(if !both {
-            vec![state]
-        } else if call.is_used(index + 1) {
-            call.split_evenly(state, 2, 1)?
-        } else {
-            Vec::new()
+        last.push(match weights.len() {
+            1 => vec![state],
+            _ if call.is_used(index + 1) => call.split_evenly(state, 2, 1)?,
+            _ => Vec::new(),
         });
     }
     Ok(Outcome { output, last })
+}
+
+/// Weights of the input and of the hidden state, and a bias.
+type Bound = [Option<ValueId>; 3];
+
+/// The weights of a direction, or of both, as Core ML's `lstm` has them.
+fn bound(builder: &mut Builder, weights: &[Weights]) -> Result<[Bound; 2]> {
+    let mut bound = [[None; 3]; 2];
+    for (bound, weights) in bound.iter_mut().zip(weights) {
+        let [of_input, of_hidden] = weights.matrices(builder, Kind::Lstm)?;
+        let bias = weights.bias(builder)?;
+        *bound = [Some(of_input), Some(of_hidden), ordered(builder, Kind::Lstm, bias)?];
+    }
+    Ok(bound)
+}
+
+fn lstm(
+    builder: &mut Builder,
+    x: ValueId,
+    states: &[ValueId],
+    bound: [Bound; 2],
+) -> Result<Vec<ValueId>> {
+    let [[weight_ih, weight_hh, bias], [weight_ih_back, weight_hh_back, bias_back]] = bound;
+    let direction = if weight_ih_back.is_some() { "bidirectional" } else { "forward" };
+    let (initial_h, initial_c) = (*states.at(0)?, *states.at(1)?);
+    emit_many!(
+        builder,
+        OpKind::Lstm,
+        x,
+        initial_h,
+        initial_c,
+        weight_ih,
+        weight_hh,
+        bias,
+        weight_ih_back,
+        weight_hh_back,
+        bias_back,
+        direction,
+        output_sequence = true,
+    )
 }
 
 /// One direction after the other.
@@ -260,7 +260,7 @@ fn by_direction(
     initial: &[ValueId],
     first: usize,
     weights: &[Weights],
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome> {
     let mut outputs = Vec::with_capacity(weights.len());
     let mut last = vec![Vec::new(); kind.states()];
     for (direction, weights) in weights.iter().enumerate() {
@@ -270,10 +270,12 @@ fn by_direction(
             states.push(picked(call, initial, first + direction)?);
         }
         let x = if backward { reversed(call, x)? } else { x };
+        let cell = Cell { kind, weights: *weights };
         let (output, after) = if native(call, kind, std::slice::from_ref(weights)) {
-            one_way(call, kind, x, &states, weights)?
+            one_way(call, cell, x, &states)?
         } else {
-            written_out(call, kind, x, states, weights)?
+            let gates = affine(call, x, weights.of_input, weights.input_bias)?;
+            cell.over_time(call, gates, states)?
         };
         outputs.push(if backward { reversed(call, output)? } else { output });
         last.iter_mut().zip(after).for_each(|(all, state)| all.push(state));
@@ -281,71 +283,49 @@ fn by_direction(
     Ok(Outcome { output: call.concat(&outputs, 2)?, last })
 }
 
-fn reversed(builder: &mut Builder, x: ValueId) -> Result<ValueId, Refusal> {
-    builder.emit(OpKind::Reverse, [("x", x.into()), ("axes", [0].into())])
+fn reversed(builder: &mut Builder, x: ValueId) -> Maybe {
+    emit!(builder, OpKind::Reverse, x, axes = [0])
 }
 
 /// One of Core ML's layers, forward.
-fn one_way(
-    builder: &mut Builder,
-    kind: Kind,
-    x: ValueId,
-    states: &[ValueId],
-    weights: &Weights,
-) -> Result<(ValueId, Vec<ValueId>), Refusal> {
-    let of_input = in_order(builder, kind, weights.of_input)?;
-    let of_hidden = in_order(builder, kind, weights.of_hidden)?;
-    let ordered = |builder: &mut Builder, bias: Option<ValueId>| {
-        bias.map(|bias| in_order(builder, kind, bias)).transpose()
-    };
+fn one_way(builder: &mut Builder, cell: Cell, x: ValueId, states: &[ValueId]) -> Run {
+    let Cell { kind, weights } = cell;
+    let initial_h = *states.at(0)?;
     let outputs = match kind {
         Kind::Lstm => {
-            let bias = weights.bias(builder)?;
-            let bias = ordered(builder, bias)?;
-            builder.emit_many(
-                OpKind::Lstm,
-                [
-                    ("x", x.into()),
-                    ("initial_h", (*states.at(0)?).into()),
-                    ("initial_c", (*states.at(1)?).into()),
-                    ("weight_ih", of_input.into()),
-                    ("weight_hh", of_hidden.into()),
-                    ("bias", bias.into()),
-                    ("direction", "forward".into()),
-                    ("output_sequence", true.into()),
-                ],
-            )?
+            let bound = bound(builder, &[weights])?;
+            lstm(builder, x, states, bound)?
         }
         Kind::Gru => {
-            let input_bias = ordered(builder, weights.input_bias)?;
-            let hidden_bias = ordered(builder, weights.hidden_bias)?;
-            builder.emit_many(
+            let [weight_ih, weight_hh] = weights.matrices(builder, kind)?;
+            let input_bias = ordered(builder, kind, weights.input_bias)?;
+            let bias = ordered(builder, kind, weights.hidden_bias)?;
+            emit_many!(
+                builder,
                 OpKind::Gru,
-                [
-                    ("x", x.into()),
-                    ("initial_h", (*states.at(0)?).into()),
-                    ("weight_ih", of_input.into()),
-                    ("weight_hh", of_hidden.into()),
-                    ("bias", hidden_bias.into()),
-                    ("input_bias", input_bias.into()),
-                    ("reset_after", true.into()),
-                    ("output_sequence", true.into()),
-                ],
+                x,
+                initial_h,
+                weight_ih,
+                weight_hh,
+                bias,
+                input_bias,
+                reset_after = true,
+                output_sequence = true,
             )?
         }
         Kind::Rnn(activation) => {
+            let (weight_ih, weight_hh) = (weights.of_input, weights.of_hidden);
             let bias = weights.bias(builder)?;
-            builder.emit_many(
+            emit_many!(
+                builder,
                 OpKind::Rnn,
-                [
-                    ("x", x.into()),
-                    ("initial_h", (*states.at(0)?).into()),
-                    ("weight_ih", of_input.into()),
-                    ("weight_hh", of_hidden.into()),
-                    ("bias", bias.into()),
-                    ("activation", activation.into()),
-                    ("output_sequence", true.into()),
-                ],
+                x,
+                initial_h,
+                weight_ih,
+                weight_hh,
+                bias,
+                activation,
+                output_sequence = true,
             )?
         }
     };
@@ -355,21 +335,8 @@ fn one_way(
     }
 }
 
-/// The steps one by one.
-fn written_out(
-    builder: &mut Builder,
-    kind: Kind,
-    x: ValueId,
-    states: Vec<ValueId>,
-    weights: &Weights,
-) -> Result<(ValueId, Vec<ValueId>), Refusal> {
-    let cell = Cell { kind, weights: *weights };
-    let gates = affine(builder, x, weights.of_input, weights.input_bias)?;
-    over_time(builder, gates, states, &cell)
-}
-
 /// The gates of a weight or a bias as Core ML has them.
-fn in_order(builder: &mut Builder, kind: Kind, weight: ValueId) -> Result<ValueId, Refusal> {
+fn in_order(builder: &mut Builder, kind: Kind, weight: ValueId) -> Maybe {
     let gates = kind.gates();
     if gates.len() == 1 {
         return Ok(weight);
@@ -385,67 +352,48 @@ fn in_order(builder: &mut Builder, kind: Kind, weight: ValueId) -> Result<ValueI
     builder.concat(&parts, 0)
 }
 
+fn ordered(builder: &mut Builder, kind: Kind, bias: Option<ValueId>) -> Result<Option<ValueId>> {
+    bias.map(|bias| in_order(builder, kind, bias)).transpose()
+}
+
 /// One of the tensors that lie along the first axis.
-pub(super) fn picked(builder: &mut Builder, x: ValueId, at: usize) -> Result<ValueId, Refusal> {
-    if builder.extents(x).first() == Some(&Some(1)) {
-        return builder.squeeze(x, &[0]);
-    }
-    let rank = builder.rank(x);
-    let first = |value: i32| -> Vec<i32> {
-        (0..rank).map(|axis| if axis == 0 { value } else { 0 }).collect()
-    };
-    let of_first: Vec<_> = (0..rank).map(|axis| axis == 0).collect();
-    let of_others: Vec<_> = (0..rank).map(|axis| axis != 0).collect();
-    builder.emit(
-        OpKind::SliceByIndex,
-        [
-            ("x", x.into()),
-            ("begin", first(at as i32).as_slice().into()),
-            ("end", first(at as i32 + 1).as_slice().into()),
-            ("end_mask", Arg::bools(&of_others)),
-            ("squeeze_mask", Arg::bools(&of_first)),
-        ],
-    )
+pub(super) fn picked(builder: &mut Builder, x: ValueId, at: usize) -> Maybe {
+    builder.taken_at(x, 0, Int::Known(at as i64))
 }
 
-/// Tensors along a new first axis.
-pub(super) fn stacked(builder: &mut Builder, values: &[ValueId]) -> Result<ValueId, Refusal> {
-    if let [only] = values {
-        return builder.expand_dims(*only, &[0]);
-    }
-    builder.emit(OpKind::Stack, [("values", values.into()), ("axis", 0.into())])
-}
-
-/// A single step.
-fn cell(call: &mut Call<'_, '_>, kind: Kind) -> Results {
-    let dtype = call.result_dtype()?;
-    let x = call.tensor("input")?.value;
+/// The states that `hx` has.
+fn states(call: &mut Call<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
     let states: Vec<_> = match kind {
         Kind::Lstm => call.tensors("hx")?.into_iter().map(|state| state.value).collect(),
-        _ => vec![call.tensor("hx")?.value],
+        _ => vec![call.value("hx")?],
     };
     if states.len() != kind.states() {
         refuse!("`hx` has {} tensors; accepted are {}", states.len(), kind.states());
     }
+    Ok(states)
+}
+
+/// A single step.
+fn cell(call: &mut Call<'_, '_>) -> Results {
+    let kind = Kind::of(call);
+    let dtype = call.result_dtype()?;
+    let x = call.value("input")?;
+    let states = states(call, kind)?;
     let weights = Weights {
-        of_input: call.tensor("w_ih")?.value,
-        of_hidden: call.tensor("w_hh")?.value,
-        input_bias: call.optional_tensor("b_ih")?.map(|bias| bias.value),
-        hidden_bias: call.optional_tensor("b_hh")?.map(|bias| bias.value),
+        of_input: call.value("w_ih")?,
+        of_hidden: call.value("w_hh")?,
+        input_bias: call.optional_value("b_ih")?,
+        hidden_bias: call.optional_value("b_hh")?,
         projection: None,
     };
     let batched = call.rank(x) == 2;
+    let cell = Cell { kind, weights };
     let after = if batched && native(call, kind, &[weights]) {
         let sequence = call.expand_dims(x, &[0])?;
-        one_way(call, kind, sequence, &states, &weights)?.1
+        one_way(call, cell, sequence, &states)?.1
     } else {
         let gates = affine(call, x, weights.of_input, weights.input_bias)?;
-        Cell { kind, weights }.step(call, gates, &states)?
+        cell.step(call, gates, &states)?
     };
     Ok(after.into_iter().map(|state| Lowered::tensor(state, dtype)).collect())
-}
-
-/// The known extent of a dimension, if it is small enough to be gone through step by step.
-fn known_steps(steps: Int) -> Option<usize> {
-    steps.known().and_then(|steps| usize::try_from(steps).ok())
 }

@@ -2,63 +2,29 @@
 
 use std::ops::DerefMut;
 
-use coremill_mil::ir::{Constant, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_pt2::ScalarType;
-use coremill_tensor::DType;
-
-use super::operand::narrow_range;
-use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.cumsum", sums),
-    all("aten.cummax", |call| extremes(call, OpKind::Maximum)),
-    all("aten.cummin", |call| extremes(call, OpKind::Minimum)),
+    tensor("aten.cumsum", sums),
+    several("aten.cummax", |call| extremes(call, OpKind::Maximum)),
+    several("aten.cummin", |call| extremes(call, OpKind::Minimum)),
 ];
 
-/// What is accumulated, in the type of the result, `bool`s as integers.
-fn summand(call: &mut Call<'_, '_>) -> Result<ValueId, Refusal> {
-    let x = call.tensor("self")?;
-    let result = call.result_dtype()?;
-    let value = call.converted(x.value, x.dtype, result)?;
-    match call.dtype(value) {
-        DType::Bool => call.cast(value, DType::Int32),
-        _ => Ok(value),
-    }
-}
-
-fn sums(call: &mut Call<'_, '_>) -> Results {
-    let x = summand(call)?;
-    let rank = call.rank(x);
+fn sums(call: &mut Call<'_, '_>) -> Maybe {
+    let x = call.summand()?;
+    let rank = call.rank(x.value);
     let axis = call.axis("dim", rank)?;
-    let y = if rank == 0 {
-        x
-    } else {
-        call.emit(
-            OpKind::Cumsum,
-            [
-                ("x", x.into()),
-                ("axis", (axis as i32).into()),
-                ("exclusive", false.into()),
-                ("reverse", false.into()),
-            ],
-        )?
-    };
+    let y = if rank == 0 { x.value } else { call.cumulative(x.value, axis)? };
     let result = call.result_dtype()?;
-    let y = if narrow_range(result).is_some() { call.wrapped(y, result)? } else { y };
-    call.give(y)
+    call.wrapped(y, result)
 }
 
 fn accumulated(
     builder: &mut Builder,
     x: ValueId,
     axis: usize,
-    join: impl Fn(&mut Builder, ValueId, ValueId) -> Result<ValueId, Refusal>,
-) -> Result<ValueId, Refusal> {
+    join: impl Fn(&mut Builder, ValueId, ValueId) -> Maybe,
+) -> Maybe {
     if builder.rank(x) == 0 {
         return Ok(x);
     }
@@ -75,8 +41,8 @@ pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
     builder: &mut T,
     mut all: Vec<ValueId>,
     axis: usize,
-    mut join: impl FnMut(&mut T, Vec<ValueId>, Vec<ValueId>) -> Result<Vec<ValueId>, Refusal>,
-) -> Result<Vec<ValueId>, Refusal> {
+    mut join: impl FnMut(&mut T, Vec<ValueId>, Vec<ValueId>) -> Result<Vec<ValueId>>,
+) -> Result<Vec<ValueId>> {
     let Some(extent) = all.first().and_then(|&x| builder.extents(x).get(axis).copied().flatten())
     else {
         refuse!("what accumulates along axis {axis} is lowered for an axis of a fixed extent");
@@ -103,10 +69,7 @@ pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
 
 fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let x = call.tensor("self")?;
-    let value = match call.dtype(x.value) {
-        DType::Bool => call.cast(x.value, DType::Int32)?,
-        _ => x.value,
-    };
+    let value = call.numeric(x.value)?;
     let rank = call.rank(value);
     let axis = call.axis("dim", rank)?;
     let best = accumulated(call, value, axis, |builder, earlier, later| {
@@ -114,12 +77,11 @@ fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     })?;
     // The last place at which an element was as good as the best so far.
     let places = if rank == 0 {
-        call.constant(Constant::int32(0))
+        call.int_value(Int::Known(0))?
     } else {
         let extent = call.dim(value, axis)?;
         let counting = call.counting(extent)?;
-        let axes: Vec<_> = (0..rank as i32).filter(|&other| other != axis as i32).collect();
-        let counting = call.expand_dims(counting, &axes)?;
+        let counting = call.along(counting, axis, rank)?;
         let hit = call.binary(OpKind::Equal, value, best)?;
         let hits = call.select(hit, counting, 0)?;
         accumulated(call, hits, axis, |builder, earlier, later| {

@@ -1,49 +1,28 @@
 //! Softmax and its logarithm.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
-use crate::error::Refusal;
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all, some};
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    some("aten.softmax", &["int"], |call| along(call, softmax)),
-    all("aten.special_softmax", |call| along(call, softmax)),
-    all("aten._softmax", |call| along(call, softmax)),
-    some("aten.log_softmax", &["int"], |call| along(call, log_softmax)),
-    all("aten.special_log_softmax", |call| along(call, log_softmax)),
-    all("aten._log_softmax", |call| along(call, log_softmax)),
+    tensor("aten.softmax", |call| along(call, softmax)).only(&["int"]),
+    tensor("aten.{special,}_softmax", |call| along(call, softmax)),
+    tensor("aten.log_softmax", |call| along(call, log_softmax)).only(&["int"]),
+    tensor("aten.{special,}_log_softmax", |call| along(call, log_softmax)),
 ];
 
-fn along(
-    call: &mut Call<'_, '_>,
-    f: impl Fn(&mut Builder, ValueId, i32) -> Result<ValueId, Refusal>,
-) -> Results {
-    let x = call.tensor("self")?.value;
-    let x = call.cast(x, DType::Fp32)?;
+fn along(call: &mut Call<'_, '_>, f: impl Fn(&mut Builder, ValueId, usize) -> Maybe) -> Maybe {
+    let x = call.float_tensor("self")?;
     let rank = call.rank(x);
-    let axis = call.axis("dim", rank)? as i32;
-    let y = if rank == 0 {
-        let x = call.expand_dims(x, &[0])?;
-        let y = f(call, x, 0)?;
-        call.squeeze(y, &[0])?
-    } else {
-        f(call, x, axis)?
-    };
-    call.give(y)
+    let axis = call.axis("dim", rank)?;
+    let lines = call.with_axes(x)?;
+    let y = f(call, lines, axis)?;
+    if rank == 0 { call.squeeze(y, &[0]) } else { Ok(y) }
 }
 
-fn softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {
-    builder.emit(OpKind::Softmax, [("x", x.into()), ("axis", axis.into())])
+fn softmax(builder: &mut Builder, x: ValueId, axis: usize) -> Maybe {
+    emit!(builder, OpKind::Softmax, x, axis)
 }
 
-fn log_softmax(builder: &mut Builder, x: ValueId, axis: i32) -> Result<ValueId, Refusal> {
-    let total = builder.emit(
-        OpKind::ReduceLogSumExp,
-        [("x", x.into()), ("axes", [axis].into()), ("keep_dims", true.into())],
-    )?;
+fn log_softmax(builder: &mut Builder, x: ValueId, axis: usize) -> Maybe {
+    let total = builder.reduced(OpKind::ReduceLogSumExp, x, &[axis], true)?;
     builder.binary(OpKind::Sub, x, total)
 }

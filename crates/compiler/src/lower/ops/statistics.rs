@@ -1,26 +1,17 @@
 //! Variances, norms, distances and what else is put together from reductions.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
-use super::reduction::Axes;
-use crate::error::Refusal;
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
-use crate::lower::value::Int;
+use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
-    all("aten.var", |call| spread(call, false, false)),
-    all("aten.std", |call| spread(call, true, false)),
-    all("aten.var_mean", |call| spread(call, false, true)),
-    all("aten.std_mean", |call| spread(call, true, true)),
-    all("aten.linalg_vector_norm", norm),
+    several("aten.var", |call| spread(call, false, false)),
+    several("aten.std", |call| spread(call, true, false)),
+    several("aten.var_mean", |call| spread(call, false, true)),
+    several("aten.std_mean", |call| spread(call, true, true)),
+    tensor("aten.linalg_vector_norm", norm),
 ];
 
 /// How many elements less than there are the squares are divided by.
-fn correction(call: &mut Call<'_, '_>) -> Result<f64, Refusal> {
+fn correction(call: &mut Call<'_, '_>) -> Result<f64> {
     if call.node.argument("unbiased").is_some() {
         return Ok(f64::from(u8::from(call.flag("unbiased")?)));
     }
@@ -31,8 +22,7 @@ fn spread(call: &mut Call<'_, '_>, root: bool, with_mean: bool) -> Results {
     let x = call.float_tensor("self")?;
     let axes = call.reduced_axes(call.rank(x))?;
     let correction = correction(call)?;
-    let kept = Axes { axes: axes.axes.clone(), keep: true };
-    let mean = call.reduce(OpKind::ReduceMean, x, &kept)?;
+    let mean = call.reduce(OpKind::ReduceMean, x, &Axes { axes: axes.axes.clone(), keep: true })?;
     let gap = call.binary(OpKind::Sub, x, mean)?;
     let square = call.unary(OpKind::Square, gap)?;
     let mut variance = call.reduce(OpKind::ReduceMean, square, &axes)?;
@@ -43,14 +33,9 @@ fn spread(call: &mut Call<'_, '_>, root: bool, with_mean: bool) -> Results {
         variance = call.unary(OpKind::Sqrt, variance)?;
     }
     if !with_mean {
-        return call.give(variance);
+        return call.give_all(&[variance]);
     }
-    let mean = if axes.keep {
-        mean
-    } else {
-        let named: Vec<_> = axes.axes.iter().map(|&axis| axis as i32).collect();
-        call.squeeze(mean, &named)?
-    };
+    let mean = if axes.keep { mean } else { call.squeeze(mean, &places(&axes.axes))? };
     call.give_all(&[variance, mean])
 }
 
@@ -61,7 +46,7 @@ fn corrected(
     x: ValueId,
     axes: &Axes,
     correction: f64,
-) -> Result<ValueId, Refusal> {
+) -> Maybe {
     match builder.group_size(x, axes)? {
         Int::Known(count) => {
             let count = count as f64;
@@ -69,49 +54,37 @@ fn corrected(
             builder.binary(OpKind::Mul, mean, factor as f32)
         }
         Int::Computed(count) => {
-            let count = builder.cast(count, DType::Fp32)?;
-            let rest = builder.binary(OpKind::Sub, count, correction as f32)?;
-            let rest = builder.binary(OpKind::Maximum, rest, 0.0_f32)?;
-            let factor = builder.binary(OpKind::RealDiv, count, rest)?;
-            builder.binary(OpKind::Mul, mean, factor)
+            let correction = correction as f32;
+            let formula = "count = float(count); factor = count / max(count - correction, 0.0); mean * factor";
+            calc!(builder, formula, mean, count, correction)
         }
     }
 }
 
-fn norm(call: &mut Call<'_, '_>) -> Results {
-    let value = call.float_tensor("self")?;
+fn norm(call: &mut Call<'_, '_>) -> Maybe {
+    let x = call.float_tensor("self")?;
     let order = call.float("ord")?;
-    let axes = call.reduced_axes(call.rank(value))?;
-    let y = call.norm(value, order, &axes)?;
-    call.give(y)
-}
-
-impl Builder {
-    /// A norm of that order along axes.
-    pub(crate) fn norm(&mut self, x: ValueId, order: f64, axes: &Axes) -> Result<ValueId, Refusal> {
-        if order == 0.0 {
-            let other = self.binary(OpKind::NotEqual, x, 0.0_f32)?;
-            let ones = self.cast(other, DType::Fp32)?;
-            return self.reduce(OpKind::ReduceSum, ones, axes);
-        }
-        if axes.axes.is_empty() {
-            return self.unary(OpKind::Abs, x);
-        }
-        if order == 2.0 {
-            return self.reduce(OpKind::ReduceL2Norm, x, axes);
-        }
-        if order == 1.0 {
-            return self.reduce(OpKind::ReduceL1Norm, x, axes);
-        }
-        let magnitude = self.unary(OpKind::Abs, x)?;
-        if order == f64::INFINITY {
-            return self.reduce(OpKind::ReduceMax, magnitude, axes);
-        }
-        if order == f64::NEG_INFINITY {
-            return self.reduce(OpKind::ReduceMin, magnitude, axes);
-        }
-        let power = self.binary(OpKind::Pow, magnitude, order as f32)?;
-        let sum = self.reduce(OpKind::ReduceSum, power, axes)?;
-        self.binary(OpKind::Pow, sum, (1.0 / order) as f32)
+    let axes = call.reduced_axes(call.rank(x))?;
+    if order == 0.0 {
+        let other = call.binary(OpKind::NotEqual, x, 0.0_f32)?;
+        let ones = call.cast(other, DType::Fp32)?;
+        return call.reduce(OpKind::ReduceSum, ones, &axes);
     }
+    if axes.axes.is_empty() {
+        return call.unary(OpKind::Abs, x);
+    }
+    if order == 2.0 {
+        return call.reduce(OpKind::ReduceL2Norm, x, &axes);
+    }
+    if order == 1.0 {
+        return call.reduce(OpKind::ReduceL1Norm, x, &axes);
+    }
+    let magnitude = call.unary(OpKind::Abs, x)?;
+    if order.is_infinite() {
+        let kind = if order > 0.0 { OpKind::ReduceMax } else { OpKind::ReduceMin };
+        return call.reduce(kind, magnitude, &axes);
+    }
+    let power = call.binary(OpKind::Pow, magnitude, order as f32)?;
+    let sum = call.reduce(OpKind::ReduceSum, power, &axes)?;
+    call.binary(OpKind::Pow, sum, (1.0 / order) as f32)
 }

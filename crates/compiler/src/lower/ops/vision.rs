@@ -1,13 +1,11 @@
 //! What torchvision adds to torch.
 
-use crate::error::Refusal;
-use crate::lower::call::{Call, Results};
-use crate::lower::row::{Row, all};
+use crate::lower::words::*;
 
-pub(crate) const ROWS: &[Row] = &[all("torchvision.nms", suppression)];
+pub(crate) const ROWS: &[Row] = &[tensor("torchvision.nms", suppression)];
 
 /// How many boxes are left is data, and so is the size of the result.
-fn suppression(_: &mut Call<'_, '_>) -> Results {
+fn suppression(_: &mut Call<'_, '_>) -> Maybe {
     Err(Refusal::new(
         "how many boxes `nms` leaves depends on the data; Core ML's results have sizes that \
          inputs decide",

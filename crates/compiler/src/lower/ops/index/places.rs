@@ -1,13 +1,9 @@
 //! What is known about indices.
 
 use coremill_mil::infer::{Folded, Scalar};
-use coremill_mil::ir::{Binding, Constant, Definition, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
+use coremill_mil::ir::Definition;
 
-use crate::error::Refusal;
-use crate::lower::builder::Builder;
-use crate::lower::value::Int;
+use crate::lower::words::*;
 
 /// Chains of operations are followed so far back.
 const MAX_DEPTH: usize = 16;
@@ -28,11 +24,7 @@ pub(crate) fn constant_ints(builder: &Builder, value: ValueId) -> Option<Vec<i64
 }
 
 /// Indices of which those below zero count from the end of an axis, as ones that count from its begin.
-pub(crate) fn wrapped(
-    builder: &mut Builder,
-    indices: ValueId,
-    extent: Int,
-) -> Result<ValueId, Refusal> {
+pub(crate) fn wrapped(builder: &mut Builder, indices: ValueId, extent: Int) -> Maybe {
     if never_negative(builder, indices) {
         return Ok(indices);
     }

@@ -1,23 +1,14 @@
 //! Elements written where indices beside the tensor say.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
 use super::as_numbers;
-use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::ops::shape::{Range, full, replaced, sliced};
-use crate::lower::row::{Row, all, some};
-use crate::lower::value::Int;
+use super::gather::reached;
+use crate::lower::words::*;
 
 pub(super) const ROWS: &[Row] = &[
-    some("aten.scatter", &["src", "value"], |call| scatter(call, "update")),
-    some("aten.scatter", &["reduce", "value_reduce"], scatter_by_name),
-    all("aten.scatter_add", |call| scatter(call, "add")),
-    some("aten.scatter_reduce", &["two"], scatter_reduce),
+    tensor("aten.scatter", |call| scatter(call, "update")).only(&["src", "value"]),
+    tensor("aten.scatter", scatter_by_name).only(&["reduce", "value_reduce"]),
+    tensor("aten.scatter_add", |call| scatter(call, "add")),
+    tensor("aten.scatter_reduce", scatter_reduce).only(&["two"]),
 ];
 
 /// What changes nothing when it is combined.
@@ -41,44 +32,32 @@ struct Scatter {
 }
 
 impl Scatter {
-    fn of(call: &mut Call<'_, '_>) -> Result<Scatter, Refusal> {
-        let x = call.tensor("self")?.value;
-        let indices = call.tensor("index")?.value;
-        let mut all = [x, indices, x];
+    fn of(call: &mut Call<'_, '_>) -> Result<Scatter> {
+        let x = call.value("self")?;
+        let indices = call.value("index")?;
         let dtype = call.dtype(x);
-        all[2] = if call.has("src") {
-            let source = call.tensor("src")?.value;
+        let updates = if call.has("src") {
+            let source = call.value("src")?;
             call.cast(source, dtype)?
         } else {
             let value = call.float("value")?;
             let dims = call.dims(indices)?;
-            full(call, &dims, dtype, value)?
+            call.full(&dims, dtype, value)?
         };
-        for value in &mut all {
-            if call.rank(*value) == 0 {
-                *value = call.expand_dims(*value, &[0])?;
-            }
-        }
-        let [x, indices, mut updates] = all;
+        let x = call.with_axes(x)?;
+        let indices = call.with_axes(indices)?;
+        let updates = call.with_axes(updates)?;
         let ranks = [x, indices, updates].map(|value| call.rank(value));
         if ranks != [ranks[0]; 3] {
             refuse!("`self`, `index` and the updates have ranks {ranks:?}; they must be the same");
         }
-        let axis = call.axis("dim", call.rank(x))?;
-        // More updates than indices are not looked at.
-        for at in 0..call.rank(indices) {
-            let wanted = call.dim(indices, at)?;
-            if wanted.known().is_some()
-                && !call.is_extent(&call.shape(updates).at(at)?.clone(), wanted)
-            {
-                updates = sliced(call, updates, at, Range::to(wanted))?;
-            }
-        }
+        let axis = call.axis("dim", ranks[0])?;
+        let updates = reached(call, updates, indices, 0..ranks[0])?;
         Ok(Scatter { x, indices, updates, axis })
     }
 
     /// The tensor with the updates combined with it.
-    fn combine(&self, builder: &mut Builder, x: ValueId, mode: &str) -> Result<ValueId, Refusal> {
+    fn combine(&self, builder: &mut Builder, x: ValueId, mode: &str) -> Maybe {
         self.combined(builder, x, self.updates, mode, 0)
     }
 
@@ -90,7 +69,7 @@ impl Scatter {
         updates: ValueId,
         mode: &str,
         from: usize,
-    ) -> Result<ValueId, Refusal> {
+    ) -> Maybe {
         for at in (from..builder.rank(x)).filter(|&at| at != self.axis) {
             let (found, wanted) =
                 (*builder.extents(x).at(at)?, *builder.extents(self.indices).at(at)?);
@@ -99,57 +78,39 @@ impl Scatter {
             {
                 // Core ML wants indices for all; what has none stays out of it.
                 let range = Range::to(Int::Known(wanted as i64));
-                let part = sliced(builder, x, at, range)?;
+                let part = builder.sliced(x, at, range)?;
                 let part = self.combined(builder, part, updates, mode, at + 1)?;
-                return replaced(builder, x, part, at, range);
+                return builder.replaced(x, part, at, range);
             }
         }
-        let updates = match builder.dtype(updates) {
-            DType::Bool => builder.cast(updates, DType::Int32)?,
-            _ => updates,
-        };
-        as_numbers(builder, x, |builder, x| {
-            builder.emit(
-                OpKind::ScatterAlongAxis,
-                [
-                    ("data", x.into()),
-                    ("indices", self.indices.into()),
-                    ("updates", updates.into()),
-                    ("axis", (self.axis as i32).into()),
-                    ("mode", mode.into()),
-                ],
-            )
+        let updates = builder.numeric(updates)?;
+        let (indices, axis) = (self.indices, self.axis);
+        as_numbers(builder, x, |builder, data| {
+            emit!(builder, OpKind::ScatterAlongAxis, data, indices, updates, axis, mode)
         })
     }
 
     /// The tensor with a number written wherever an index leads.
-    fn filled(
-        &self,
-        builder: &mut Builder,
-        x: ValueId,
-        value: f64,
-        mode: &str,
-    ) -> Result<ValueId, Refusal> {
+    fn filled(&self, builder: &mut Builder, x: ValueId, value: f64, mode: &str) -> Maybe {
         let dims = builder.dims(self.indices)?;
         let dtype = builder.dtype(x);
-        let values = full(builder, &dims, dtype, value)?;
+        let values = builder.full(&dims, dtype, value)?;
         self.combined(builder, x, values, mode, 0)
     }
 }
 
-fn give(call: &mut Call<'_, '_>, y: ValueId) -> Results {
-    let is_scalar = call.result_tensor(0)?.sizes.is_empty();
-    let y = if is_scalar { call.squeeze(y, &[0])? } else { y };
-    call.give(y)
+/// The result without the axis that a scalar was given.
+pub(super) fn like_self(call: &mut Call<'_, '_>, y: ValueId) -> Maybe {
+    if call.result_tensor(0)?.sizes.is_empty() { call.squeeze(y, &[0]) } else { Ok(y) }
 }
 
-fn scatter(call: &mut Call<'_, '_>, mode: &str) -> Results {
+fn scatter(call: &mut Call<'_, '_>, mode: &str) -> Maybe {
     let scatter = Scatter::of(call)?;
     let y = scatter.combine(call, scatter.x, mode)?;
-    give(call, y)
+    like_self(call, y)
 }
 
-fn scatter_by_name(call: &mut Call<'_, '_>) -> Results {
+fn scatter_by_name(call: &mut Call<'_, '_>) -> Maybe {
     match call.text("reduce")? {
         Some("add") => scatter(call, "add"),
         Some("multiply") => scatter(call, "mul"),
@@ -159,7 +120,7 @@ fn scatter_by_name(call: &mut Call<'_, '_>) -> Results {
     }
 }
 
-fn scatter_reduce(call: &mut Call<'_, '_>) -> Results {
+fn scatter_reduce(call: &mut Call<'_, '_>) -> Maybe {
     let scatter = Scatter::of(call)?;
     let (mode, is_mean) = match call.text("reduce")? {
         Some("sum") => ("add", false),
@@ -182,7 +143,7 @@ fn scatter_reduce(call: &mut Call<'_, '_>) -> Results {
     let mut y = scatter.combine(call, start, mode)?;
     if is_mean {
         let dims = call.dims(scatter.x)?;
-        let own = full(call, &dims, dtype, f64::from(u8::from(includes_self)))?;
+        let own = call.full(&dims, dtype, f64::from(u8::from(includes_self)))?;
         let mut counts = scatter.filled(call, own, 1.0, "add")?;
         if !includes_self {
             // Where nothing was written the element stays, as if it were the mean of one.
@@ -192,5 +153,5 @@ fn scatter_reduce(call: &mut Call<'_, '_>) -> Results {
         let divide = if dtype == DType::Fp32 { OpKind::RealDiv } else { OpKind::FloorDiv };
         y = call.binary(divide, y, counts)?;
     }
-    give(call, y)
+    like_self(call, y)
 }

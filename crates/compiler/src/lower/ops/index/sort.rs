@@ -1,51 +1,15 @@
 //! Elements in order.
 
-use coremill_mil::ir::{Opset, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
 use super::gather::gathered_along;
-use crate::bounds::{At, checked};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::{Arg, Builder, int32};
-use crate::lower::call::{Call, Results};
-use crate::lower::ops::shape::taken_at;
-use crate::lower::row::{Row, all, some};
-use crate::lower::value::Int;
+use crate::lower::words::*;
 
 pub(super) const ROWS: &[Row] = &[
-    some("aten.topk", &["default"], topk),
-    some("aten.sort", &["default", "stable"], sort),
-    all("aten.msort", sort_rows),
-    all("aten.argsort", argsort),
-    some("aten.kthvalue", &["default"], kth_value),
+    several("aten.topk", topk).only(&["default"]),
+    several("aten.sort", sort).only(&["default", "stable"]),
+    tensor("aten.msort", sort_rows),
+    tensor("aten.argsort", argsort),
+    several("aten.kthvalue", kth_value).only(&["default"]),
 ];
-
-/// The first so many along an axis, in order, and where they were.
-fn first(
-    builder: &mut Builder,
-    x: ValueId,
-    axis: usize,
-    count: i64,
-    ascending: bool,
-) -> Result<[ValueId; 2], Refusal> {
-    let later = builder.opset() >= Opset::Ios16;
-    let sort: Arg = if later { true.into() } else { Arg::Absent };
-    let values = builder.emit_many(
-        OpKind::Topk,
-        [
-            ("x", x.into()),
-            ("k", int32(count)?.into()),
-            ("axis", (axis as i32).into()),
-            ("ascending", ascending.into()),
-            ("sort", sort),
-        ],
-    )?;
-    match values[..] {
-        [values, places] => Ok([values, places]),
-        _ => refuse!("`topk` gives other than values and indices"),
-    }
-}
 
 /// All along an axis, in order, and where they were.
 pub(super) fn sorted(
@@ -53,108 +17,88 @@ pub(super) fn sorted(
     x: ValueId,
     axis: usize,
     ascending: bool,
-) -> Result<[ValueId; 2], Refusal> {
+) -> Result<[ValueId; 2]> {
     if let Some(extent) = *builder.extents(x).at(axis)? {
-        return first(builder, x, axis, extent as i64, ascending);
+        return builder.first(x, axis, extent as i64, ascending);
     }
-    let places = places_in_order(builder, x, axis, ascending)?;
+    let places = emit!(builder, OpKind::Argsort, x, axis, ascending)?;
     Ok([gathered_along(builder, x, places, axis)?, places])
 }
 
-pub(super) fn places_in_order(
-    builder: &mut Builder,
-    x: ValueId,
-    axis: usize,
-    ascending: bool,
-) -> Result<ValueId, Refusal> {
-    builder.emit(
-        OpKind::Argsort,
-        [("x", x.into()), ("axis", (axis as i32).into()), ("ascending", ascending.into())],
-    )
-}
-
 /// `self` as numbers, which alone have an order for Core ML.
-pub(super) fn numbers(call: &mut Call<'_, '_>) -> Result<ValueId, Refusal> {
-    let x = call.tensor("self")?.value;
-    match call.dtype(x) {
-        DType::Bool => call.cast(x, DType::Int32),
-        _ => Ok(x),
-    }
+pub(super) fn numbers(call: &mut Call<'_, '_>) -> Maybe {
+    let x = call.value("self")?;
+    call.numeric(x)
 }
 
-/// Values and indices of a scalar: itself, and 0.
-fn of_scalar(call: &mut Call<'_, '_>, x: ValueId) -> Results {
-    let zero = call.int_value(Int::Known(0))?;
-    call.give_all(&[x, zero])
+/// Values and indices along the axis that `dim` is; of a scalar itself, and 0.
+fn along<'a, 'p>(
+    call: &mut Call<'a, 'p>,
+    of: impl FnOnce(&mut Call<'a, 'p>, ValueId, usize) -> Result<[ValueId; 2]>,
+) -> Result<[ValueId; 2]> {
+    let x = numbers(call)?;
+    match call.rank(x) {
+        0 => Ok([x, call.int_value(Int::Known(0))?]),
+        rank => {
+            let axis = call.axis("dim", rank)?;
+            of(call, x, axis)
+        }
+    }
 }
 
 fn topk(call: &mut Call<'_, '_>) -> Results {
-    let x = numbers(call)?;
-    if call.rank(x) == 0 {
-        return of_scalar(call, x);
-    }
-    let axis = call.axis("dim", call.rank(x))?;
     let ascending = !call.flag("largest")?;
-    let both = match call.int("k")? {
-        Int::Known(count) => first(call, x, axis, count, ascending)?,
-        Int::Computed(_) => {
-            let count = call.int("k")?;
+    let both = along(call, |call, x, axis| match call.int("k")? {
+        Int::Known(count) => call.first(x, axis, count, ascending),
+        count => {
+            let range = Range::to(count);
             let [values, places] = sorted(call, x, axis, ascending)?;
-            let range = crate::lower::ops::shape::Range::to(count);
-            [
-                crate::lower::ops::shape::sliced(call, values, axis, range)?,
-                crate::lower::ops::shape::sliced(call, places, axis, range)?,
-            ]
+            Ok([call.sliced(values, axis, range)?, call.sliced(places, axis, range)?])
         }
-    };
+    })?;
     call.give_all(&both)
 }
 
 fn sort(call: &mut Call<'_, '_>) -> Results {
-    let x = numbers(call)?;
-    if call.rank(x) == 0 {
-        return of_scalar(call, x);
-    }
-    let axis = call.axis("dim", call.rank(x))?;
     let ascending = !call.flag("descending")?;
-    let both = sorted(call, x, axis, ascending)?;
+    let both = along(call, |call, x, axis| sorted(call, x, axis, ascending))?;
     call.give_all(&both)
 }
 
-fn sort_rows(call: &mut Call<'_, '_>) -> Results {
+fn sort_rows(call: &mut Call<'_, '_>) -> Maybe {
     let x = numbers(call)?;
     let [values, _] = sorted(call, x, 0, true)?;
-    call.give(values)
+    Ok(values)
 }
 
-fn argsort(call: &mut Call<'_, '_>) -> Results {
-    let x = numbers(call)?;
-    if call.rank(x) == 0 {
-        let zero = call.int_value(Int::Known(0))?;
-        return call.give(zero);
-    }
-    let axis = call.axis("dim", call.rank(x))?;
+fn argsort(call: &mut Call<'_, '_>) -> Maybe {
     let ascending = !call.flag("descending")?;
-    let places = places_in_order(call, x, axis, ascending)?;
-    call.give(places)
+    let [_, places] =
+        along(call, |call, x, axis| Ok([x, emit!(call, OpKind::Argsort, x, axis, ascending)?]))?;
+    Ok(places)
 }
 
 fn kth_value(call: &mut Call<'_, '_>) -> Results {
-    let x = numbers(call)?;
-    if call.rank(x) == 0 {
-        return of_scalar(call, x);
-    }
-    let axis = call.axis("dim", call.rank(x))?;
-    let rank = call.known_int("k")?;
-    let smallest = first(call, x, axis, rank, true)?;
-    let mut both = Vec::with_capacity(2);
-    for values in smallest {
-        let last = taken_at(call, values, axis, (checked(rank) - 1).get().map(Int::Known)?)?;
-        both.push(if call.flag("keepdim")? {
-            call.expand_dims(last, &[axis as i32])?
-        } else {
-            last
-        });
-    }
+    let (count, keep) = (call.known_int("k")?, call.flag("keepdim")?);
+    let both = along(call, |call, x, axis| nth_smallest(call, x, axis, count, keep))?;
     call.give_all(&both)
+}
+
+/// The element that is the last of so many smallest ones along an axis, and where it was.
+pub(crate) fn nth_smallest(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    count: i64,
+    keep: bool,
+) -> Result<[ValueId; 2]> {
+    let last = (checked(count) - 1).get()?;
+    let mut both = builder.first(x, axis, count, true)?;
+    for value in &mut both {
+        *value = match keep {
+            true => builder.slice(*value, axis, last, Some(count))?,
+            false => builder.taken_at(*value, axis, Int::Known(last))?,
+        };
+    }
+    Ok(both)
 }

@@ -1,22 +1,12 @@
 //! `x[i, j]`: indices that are tensors, for several axes at once.
 
-use coremill_mil::ir::ValueId;
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-
 use super::mask::mask_places;
 use super::{gathered, wrapped};
-use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::ops::shape::{mapped, to_sizes};
-use crate::lower::row::{Row, all, some};
-use crate::lower::value::Int;
+use crate::lower::words::*;
 
 pub(super) const ROWS: &[Row] = &[
-    some("aten.index", &["Tensor", "Tensor_hacked_twin"], index),
-    all("aten._unsafe_index", index),
+    tensor("aten.index", index).only(&["Tensor", "Tensor_hacked_twin"]),
+    tensor("aten._unsafe_index", index),
 ];
 
 /// Indices for some axes of a tensor.
@@ -27,7 +17,7 @@ pub(super) struct Indices {
 
 impl Indices {
     /// Those of `indices`; a mask of several axes becomes indices for each.
-    pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Indices, Refusal> {
+    pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Indices> {
         let mut by_axis = Vec::new();
         let mut axis = 0;
         for tensor in call.optional_tensors("indices")? {
@@ -60,7 +50,7 @@ impl Indices {
     }
 
     /// The tensor with the axes that have indices made one, and the indices along it.
-    pub(super) fn joined(&self, call: &mut Call<'_, '_>, x: ValueId) -> Result<Joined, Refusal> {
+    pub(super) fn joined(&self, call: &mut Call<'_, '_>, x: ValueId) -> Result<Joined> {
         let rank = call.rank(x);
         if self.by_axis.iter().any(|&(axis, _)| axis >= rank) {
             refuse!("has indices for more axes than the {rank} that there are");
@@ -86,7 +76,7 @@ impl Indices {
         let mut sizes = dims.part(..first)?.to_vec();
         sizes.push(call.product(dims.part(first..first + count)?)?);
         sizes.extend(dims.part(first + count..)?);
-        let x = to_sizes(call, x, &sizes)?;
+        let x = call.with_sizes(x, &sizes)?;
         Ok(Joined { x, place, axis: first, dims, order })
     }
 }
@@ -104,23 +94,18 @@ pub(super) struct Joined {
 
 impl Joined {
     /// What became of the tensor, with its axes as they were.
-    pub(super) fn apart(&self, builder: &mut Builder, y: ValueId) -> Result<ValueId, Refusal> {
-        let y = to_sizes(builder, y, &self.dims)?;
-        let mut back = vec![0; self.order.len()];
-        for (at, &axis) in self.order.iter().enumerate() {
-            *back.at_mut(axis)? = at;
-        }
-        builder.transpose(y, &back)
+    pub(super) fn apart(&self, builder: &mut Builder, y: ValueId) -> Maybe {
+        let y = builder.with_sizes(y, &self.dims)?;
+        builder.transpose_back(y, &self.order)
     }
 }
 
-fn index(call: &mut Call<'_, '_>) -> Results {
+fn index(call: &mut Call<'_, '_>) -> Maybe {
     let indices = Indices::of(call)?;
-    mapped(call, "self", |call, x| {
-        if indices.by_axis.is_empty() {
-            return Ok(x);
-        }
-        let joined = indices.joined(call, x)?;
-        gathered(call, joined.x, joined.place, joined.axis)
-    })
+    let x = call.value("self")?;
+    if indices.by_axis.is_empty() {
+        return Ok(x);
+    }
+    let joined = indices.joined(call, x)?;
+    gathered(call, joined.x, joined.place, joined.axis)
 }

@@ -4,28 +4,14 @@
 //! no order in Core ML; each is compared with every other. All of it stays in `fp32`: what differs by less than
 //! `fp16` can tell apart would become one.
 
-use coremill_mil::ir::{Constant, ValueId};
-use coremill_mil::ops::OpKind;
-use coremill_pt2::ScalarType;
-use coremill_tensor::DType;
-
-use super::sort::{numbers, places_in_order, sorted};
-use super::{cumulative, gathered, summed, written_along};
-use crate::bounds::At;
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
-use crate::lower::ops::reduction::Axes;
-use crate::lower::ops::shape::to_sizes;
-use crate::lower::row::{Row, all};
-use crate::lower::value::{Int, Lowered};
+use super::sort::{numbers, sorted};
+use super::{gathered, written_along};
+use crate::lower::words::*;
 
 pub(super) const ROWS: &[Row] = &[
-    all("aten._unique", elements),
-    all("aten._unique2", elements),
-    all("aten.unique_dim", rows),
-    all("aten.unique_consecutive", consecutive),
-    all("aten.unique_dim_consecutive", consecutive),
+    several("aten._unique{,2}", elements),
+    several("aten.unique_dim", rows),
+    several("aten.unique_{,dim_}consecutive", consecutive),
 ];
 
 /// How many pairs of elements are compared at most to find equal rows.
@@ -66,16 +52,15 @@ struct Runs {
 
 impl Runs {
     /// The runs between neighbours of which it is known whether they differ.
-    fn between(builder: &mut Builder, differ: ValueId) -> Result<Runs, Refusal> {
+    fn between(builder: &mut Builder, differ: ValueId) -> Result<Runs> {
         let differ = builder.cast(differ, DType::Int32)?;
         let one = builder.constant(Constant::int32s(&[1]));
         let first = builder.concat(&[one, differ], 0)?;
         let last = builder.concat(&[differ, one], 0)?;
         let places = set_places(builder, first)?;
         let ends = set_places(builder, last)?;
-        let lengths = builder.binary(OpKind::Sub, ends, places)?;
-        let counts = builder.binary(OpKind::Add, lengths, 1)?;
-        let numbers = cumulative(builder, first, 0)?;
+        let counts = calc!(builder, "ends - places + 1", ends, places)?;
+        let numbers = builder.cumulative(first, 0)?;
         let numbers = builder.binary(OpKind::Sub, numbers, 1)?;
         Ok(Runs { places, counts, numbers })
     }
@@ -88,13 +73,13 @@ impl Runs {
 }
 
 /// Where a vector is not zero.
-fn set_places(builder: &mut Builder, flags: ValueId) -> Result<ValueId, Refusal> {
+fn set_places(builder: &mut Builder, flags: ValueId) -> Maybe {
     let rows = builder.unary(OpKind::NonZero, flags)?;
     builder.squeeze(rows, &[1])
 }
 
 /// Which neighbours along an axis differ; none if there is one alone.
-fn differing(builder: &mut Builder, x: ValueId, axis: usize) -> Result<Option<ValueId>, Refusal> {
+fn differing(builder: &mut Builder, x: ValueId, axis: usize) -> Result<Option<ValueId>> {
     let last = match *builder.extents(x).at(axis)? {
         Some(1) => return Ok(None),
         Some(extent) => extent as i64 - 1,
@@ -105,7 +90,7 @@ fn differing(builder: &mut Builder, x: ValueId, axis: usize) -> Result<Option<Va
     builder.binary(OpKind::NotEqual, later, earlier).map(Some)
 }
 
-fn runs(builder: &mut Builder, differ: Option<ValueId>) -> Result<Runs, Refusal> {
+fn runs(builder: &mut Builder, differ: Option<ValueId>) -> Result<Runs> {
     match differ {
         Some(differ) => Runs::between(builder, differ),
         None => Ok(Runs::single(builder)),
@@ -116,14 +101,14 @@ fn elements(call: &mut Call<'_, '_>) -> Results {
     call.exact = true;
     let (x, dtype) = (numbers(call)?, call.tensor("self")?.dtype);
     let dims = call.dims(x)?;
-    let line = to_sizes(call, x, &[Int::Known(-1)])?;
+    let line = call.flat(x)?;
     let [line, order] = sorted(call, line, 0, true)?;
     let differ = differing(call, line, 0)?;
     let runs = runs(call, differ)?;
     let values = gathered(call, line, runs.places, 0)?;
     // The order names each place once, so that nothing is left of what is written over.
     let inverse = written_along(call, runs.numbers, order, runs.numbers, 0, "update")?;
-    let inverse = to_sizes(call, inverse, &dims)?;
+    let inverse = call.with_sizes(inverse, &dims)?;
     give(call, dtype, &Unique { values, inverse, counts: runs.counts })
 }
 
@@ -133,19 +118,19 @@ fn consecutive(call: &mut Call<'_, '_>) -> Results {
     let rank = call.rank(x);
     if !call.has("dim") {
         let dims = call.dims(x)?;
-        let line = to_sizes(call, x, &[Int::Known(-1)])?;
+        let line = call.flat(x)?;
         let differ = differing(call, line, 0)?;
         let runs = runs(call, differ)?;
         let values = gathered(call, line, runs.places, 0)?;
-        let inverse = to_sizes(call, runs.numbers, &dims)?;
+        let inverse = call.with_sizes(runs.numbers, &dims)?;
         return give(call, dtype, &Unique { values, inverse, counts: runs.counts });
     }
     let axis = call.axis("dim", rank)?;
     let differ = match differing(call, x, axis)? {
         Some(differ) if rank > 1 => {
-            let axes = (0..rank).filter(|&other| other != axis).collect();
+            let axes: Vec<_> = (0..rank).filter(|&other| other != axis).collect();
             let differ = call.cast(differ, DType::Int32)?;
-            Some(call.reduce(OpKind::ReduceMax, differ, &Axes { axes, keep: false })?)
+            Some(call.reduced(OpKind::ReduceMax, differ, &axes, false)?)
         }
         differ => differ,
     };
@@ -175,26 +160,24 @@ fn rows(call: &mut Call<'_, '_>) -> Results {
              {MAX_COMPARISONS} comparisons are lowered"
         );
     }
-    let flat = to_sizes(call, front, &[count, length])?;
+    let flat = call.with_sizes(front, &[count, length])?;
     let Compared { before, same } = Compared::of(call, flat)?;
 
     // A row stands for its equals if none of them is above it.
     let counting = call.counting(count)?;
     let (upper, lower) = (call.expand_dims(counting, &[0])?, call.expand_dims(counting, &[1])?);
-    let above = call.binary(OpKind::Less, upper, lower)?;
-    let above = call.cast(above, DType::Int32)?;
-    let above = call.binary(OpKind::Mul, same, above)?;
-    let repeated = call.reduce(OpKind::ReduceMax, above, &Axes { axes: vec![1], keep: false })?;
+    let above = calc!(call, "same * int(upper < lower)", same, upper, lower)?;
+    let repeated = call.reduced(OpKind::ReduceMax, above, &[1], false)?;
     let leads = call.binary(OpKind::Sub, 1, repeated)?;
     // Its number is how many others come before it that stand for something.
     let smaller = call.binary(OpKind::Mul, before, leads)?;
-    let inverse = summed(call, smaller, 1)?;
+    let inverse = call.reduced(OpKind::ReduceSum, smaller, &[1], false)?;
     let leaders = set_places(call, leads)?;
     let ranks = gathered(call, inverse, leaders, 0)?;
-    let in_order = places_in_order(call, ranks, 0, true)?;
+    let in_order = emit!(call, OpKind::Argsort, x = ranks, axis = 0, ascending = true)?;
     let chosen = gathered(call, leaders, in_order, 0)?;
     let values = gathered(call, x, chosen, axis)?;
-    let counts = summed(call, same, 1)?;
+    let counts = call.reduced(OpKind::ReduceSum, same, &[1], false)?;
     let counts = gathered(call, counts, chosen, 0)?;
     give(call, dtype, &Unique { values, inverse, counts })
 }
@@ -207,21 +190,16 @@ struct Compared {
 }
 
 impl Compared {
-    fn of(builder: &mut Builder, rows: ValueId) -> Result<Compared, Refusal> {
+    fn of(builder: &mut Builder, rows: ValueId) -> Result<Compared> {
         let one = builder.expand_dims(rows, &[1])?;
         let other = builder.expand_dims(rows, &[0])?;
-        let along = Axes { axes: vec![2], keep: false };
-        let differ = builder.binary(OpKind::NotEqual, one, other)?;
-        let differ = builder.cast(differ, DType::Int32)?;
+        let differ = calc!(builder, "int(one != other)", one, other)?;
         // The first element that differs decides: there alone one has differed so far.
-        let so_far = cumulative(builder, differ, 2)?;
-        let so_far = builder.binary(OpKind::Mul, so_far, differ)?;
-        let decides = builder.binary(OpKind::Equal, so_far, 1)?;
-        let less = builder.binary(OpKind::Less, other, one)?;
-        let before = builder.binary(OpKind::LogicalAnd, decides, less)?;
-        let before = builder.cast(before, DType::Int32)?;
-        let before = builder.reduce(OpKind::ReduceMax, before, &along)?;
-        let any = builder.reduce(OpKind::ReduceMax, differ, &along)?;
+        let so_far = builder.cumulative(differ, 2)?;
+        let formula = "int(so_far * differ == 1 & other < one)";
+        let before = calc!(builder, formula, so_far, differ, other, one)?;
+        let before = builder.reduced(OpKind::ReduceMax, before, &[2], false)?;
+        let any = builder.reduced(OpKind::ReduceMax, differ, &[2], false)?;
         let same = builder.binary(OpKind::Sub, 1, any)?;
         Ok(Compared { before, same })
     }

@@ -1,55 +1,34 @@
 //! Windows over tensors: sliding ones, columns of patches, and views by strides.
 
-use coremill_mil::ir::{Constant, ValueId};
-use coremill_mil::ops::OpKind;
 use coremill_pt2::{Meta, Size};
-use coremill_tensor::DType;
 
-use super::mapped;
 use super::pad::padded_with;
-use super::reshape::{put_back, resized, to_sizes};
-use super::slice::{Range, sliced};
-use crate::bounds::{At, Checked, checked, created, take};
-use crate::error::{Refusal, refuse};
-use crate::lower::builder::Builder;
-use crate::lower::call::{Call, Results};
+use super::write::both;
+use crate::bounds::Checked;
 use crate::lower::ops::index::{gathered_at, written_along};
-use crate::lower::row::{Row, all};
-use crate::lower::value::Int;
+use crate::lower::words::*;
 
 pub(super) const ROWS: &[Row] = &[
-    all("aten.unfold", unfold),
-    all("aten.unfold_copy", unfold),
-    all("aten.im2col", columns),
-    all("aten.col2im", from_columns),
-    all("aten.as_strided_copy", as_strided),
-    all("aten.as_strided_scatter", as_strided_scatter),
+    tensor("aten.unfold", unfold),
+    tensor("aten.im2col", columns),
+    tensor("aten.col2im", from_columns),
+    tensor("aten.as_strided", as_strided),
+    tensor("aten.as_strided_scatter", as_strided_scatter),
 ];
 
-fn unfold(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
+fn unfold(call: &mut Call<'_, '_>) -> Maybe {
+    let x = call.value("self")?;
     let (size, step) = (call.known_int("size")? as i32, call.known_int("step")? as i32);
     if call.rank(x) == 0 {
-        let y = call.expand_dims(x, &[0])?;
-        return call.give(y);
+        return call.expand_dims(x, &[0]);
     }
     let axis = call.axis("dimension", call.rank(x))?;
-    let is_bool = call.dtype(x) == DType::Bool;
-    let x = if is_bool { call.cast(x, DType::Int32)? } else { x };
-    let windows = call.emit(
-        OpKind::SlidingWindows,
-        [
-            ("x", x.into()),
-            ("axis", (axis as i32).into()),
-            ("size", size.into()),
-            ("stride", step.into()),
-        ],
-    )?;
+    let x = call.numeric(x)?;
+    let windows = emit!(call, OpKind::SlidingWindows, x, axis, size, stride = step)?;
     // The elements of a window lie along the last axis for torch.
     let mut order: Vec<_> = (0..call.rank(windows)).filter(|&at| at != axis + 1).collect();
     order.push(axis + 1);
-    let y = call.transpose(windows, &order)?;
-    call.give(y)
+    call.transpose(windows, &order)
 }
 
 /// What `im2col` and `col2im` have in common.
@@ -61,8 +40,8 @@ struct Patches {
 }
 
 impl Patches {
-    fn of(call: &mut Call<'_, '_>) -> Result<Patches, Refusal> {
-        let mut two = |name: &str| -> Result<[i32; 2], Refusal> {
+    fn of(call: &mut Call<'_, '_>) -> Result<Patches> {
+        let mut two = |name: &str| -> Result<[i32; 2]> {
             let both = call.per_dimension(name, 2)?;
             Ok([*both.at(0)?, *both.at(1)?])
         };
@@ -77,23 +56,23 @@ impl Patches {
     }
 
     /// How many elements a patch has.
-    fn elements(&self) -> Result<usize, Refusal> {
+    fn elements(&self) -> Result<usize> {
         created(&self.kernel)
     }
 
     /// How many patches there are along each axis of an image.
-    fn count(&self, axis: usize, extent: i64) -> Result<i64, Refusal> {
+    fn count(&self, axis: usize, extent: i64) -> Result<i64> {
         let room = checked(extent) + checked(*self.padding.at(axis)?) * 2 - self.reach(axis)?;
         (room.over((*self.stride.at(axis)?).into()) + 1).get()
     }
 
     /// How far a patch reaches along an axis.
-    fn reach(&self, axis: usize) -> Result<Checked, Refusal> {
+    fn reach(&self, axis: usize) -> Result<Checked> {
         Ok(checked(*self.dilation.at(axis)?) * (checked(*self.kernel.at(axis)?) - 1) + 1)
     }
 
     /// A kernel for each element of a patch, which is 1 there and 0 elsewhere; once for each channel.
-    fn pickers(&self, channels: usize) -> Result<Constant, Refusal> {
+    fn pickers(&self, channels: usize) -> Result<Constant> {
         let each = self.elements()?;
         let mut weights = vec![0.0f32; created(&[channels as u64, each as u64, each as u64])?];
         for (at, kernel) in weights.chunks_exact_mut(each).enumerate() {
@@ -108,7 +87,7 @@ impl Patches {
 
 /// The image's batch, channels, rows and columns, of which the last three are known; a batch of one if there is
 /// no batch.
-fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [i64; 3]), Refusal> {
+fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [i64; 3])> {
     let x = if builder.rank(x) == 3 { builder.expand_dims(x, &[0])? } else { x };
     match builder.extents(x)[..] {
         [_, Some(channels), Some(rows), Some(columns)] => {
@@ -121,8 +100,8 @@ fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [i64; 3]), Refus
     }
 }
 
-fn columns(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
+fn columns(call: &mut Call<'_, '_>) -> Maybe {
+    let x = call.value("self")?;
     let patches = Patches::of(call)?;
     let without_batch = call.rank(x) == 3;
     let (x, [channels, height, width]) = image(call, x)?;
@@ -138,17 +117,16 @@ fn columns(call: &mut Call<'_, '_>) -> Results {
     let cut = if call.dtype(x) == DType::Fp32 {
         let weight = call.constant(patches.pickers(channels as usize)?);
         let [vertical, horizontal] = patches.padding;
-        call.emit(
+        emit!(
+            call,
             OpKind::Conv,
-            [
-                ("x", x.into()),
-                ("weight", weight.into()),
-                ("strides", patches.stride.into()),
-                ("pad_type", "custom".into()),
-                ("pad", [vertical, vertical, horizontal, horizontal].into()),
-                ("dilations", patches.dilation.into()),
-                ("groups", (channels as i32).into()),
-            ],
+            x,
+            weight,
+            strides = patches.stride,
+            pad_type = "custom",
+            pad = [vertical, vertical, horizontal, horizontal],
+            dilations = patches.dilation,
+            groups = channels as i32
         )?
     } else {
         let [vertical, horizontal] = patches.padding.map(i64::from);
@@ -158,7 +136,7 @@ fn columns(call: &mut Call<'_, '_>) -> Results {
         ];
         let padded = padded_with(call, x, &pads, 0.0)?;
         let line = (checked(width) + checked(horizontal) * 2).get()?;
-        let flat = to_sizes(call, padded, &[batch, Int::Known(channels), Int::Known(-1)])?;
+        let flat = call.with_sizes(padded, &[batch, Int::Known(channels), Int::Known(-1)])?;
         let mut places = Vec::new();
         for element in 0..elements {
             let (down, right) = (
@@ -175,13 +153,12 @@ fn columns(call: &mut Call<'_, '_>) -> Results {
         }
         gathered_at(call, flat, &places, 2)?
     };
-    let y = resized(call, cut, &sizes)?;
-    call.give(y)
+    call.resized(cut, &sizes)
 }
 
 /// Adds patches where they overlap: what a transposed convolution does with them.
-fn from_columns(call: &mut Call<'_, '_>) -> Results {
-    let x = call.tensor("self")?.value;
+fn from_columns(call: &mut Call<'_, '_>) -> Maybe {
+    let x = call.value("self")?;
     let patches = Patches::of(call)?;
     let [height, width] = call.known_ints("output_size")?[..] else {
         refuse!("puts patches together to an image of other than two axes");
@@ -195,19 +172,18 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
     let channels = all as i64 / patches.elements()? as i64;
     let counts = [patches.count(0, height)?, patches.count(1, width)?];
     let grid = [batch, Int::Known(all as i64), Int::Known(counts[0]), Int::Known(counts[1])];
-    let grid = to_sizes(call, x, &grid)?;
+    let grid = call.with_sizes(x, &grid)?;
     let weight = call.constant(patches.pickers(channels as usize)?);
-    let mut image = call.emit(
+    let mut image = emit!(
+        call,
         OpKind::ConvTranspose,
-        [
-            ("x", grid.into()),
-            ("weight", weight.into()),
-            ("strides", patches.stride.into()),
-            ("pad_type", "valid".into()),
-            ("pad", [0; 4].into()),
-            ("dilations", patches.dilation.into()),
-            ("groups", (channels as i32).into()),
-        ],
+        x = grid,
+        weight,
+        strides = patches.stride,
+        pad_type = "valid",
+        pad = [0; 4],
+        dilations = patches.dilation,
+        groups = channels as i32
     )?;
     for (at, wanted) in [height, width].into_iter().enumerate() {
         let axis = at + 2;
@@ -217,10 +193,9 @@ fn from_columns(call: &mut Call<'_, '_>) -> Results {
         // Rows that no patch reaches are zero.
         let missing = (checked(end) - found).get()?.max(0);
         image = padded_with(call, image, &[(axis, Int::Known(0), Int::Known(missing))], 0.0)?;
-        image = sliced(call, image, axis, Range::between(Int::Known(begin), Int::Known(end)))?;
+        image = call.sliced(image, axis, Range::between(Int::Known(begin), Int::Known(end)))?;
     }
-    let y = if rank == 2 { call.squeeze(image, &[0])? } else { image };
-    call.give(y)
+    Ok(if rank == 2 { call.squeeze(image, &[0])? } else { image })
 }
 
 /// A view by strides: its sizes, and where in the storage each of its elements is.
@@ -233,7 +208,7 @@ struct Strided {
 const MAX_STRIDED_ELEMENTS: i64 = 1 << 24;
 
 impl Strided {
-    fn of(call: &mut Call<'_, '_>) -> Result<Strided, Refusal> {
+    fn of(call: &mut Call<'_, '_>) -> Result<Strided> {
         let sizes = call.known_ints("size")?;
         let strides = call.known_ints("stride")?;
         let offset = if call.has("storage_offset") { call.known_int("storage_offset")? } else { 0 };
@@ -256,7 +231,7 @@ impl Strided {
 }
 
 /// The elements of `self` in the order in which they are stored, and the order of the axes for that.
-fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>), Refusal> {
+fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>)> {
     let coremill_pt2::Argument::Value(id) = call.argument("self")? else {
         refuse!("`self` is not a tensor");
     };
@@ -281,36 +256,35 @@ fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>), 
         expected *= *sizes.at(axis)?;
     }
     let x = call.transpose(x, &order)?;
-    Ok((to_sizes(call, x, &[Int::Known(-1)])?, order))
+    Ok((call.with_sizes(x, &[Int::Known(-1)])?, order))
 }
 
-fn as_strided(call: &mut Call<'_, '_>) -> Results {
+fn as_strided(call: &mut Call<'_, '_>) -> Maybe {
     let view = Strided::of(call)?;
-    mapped(call, "self", |call, x| {
-        let (flat, _) = stored(call, x)?;
-        check_within(call, flat, &view)?;
-        let sizes: Vec<_> = view.sizes.iter().map(|&size| Int::Known(size)).collect();
-        let picked = gathered_at(call, flat, &view.places, 0)?;
-        to_sizes(call, picked, &sizes)
-    })
-}
-
-fn as_strided_scatter(call: &mut Call<'_, '_>) -> Results {
-    let view = Strided::of(call)?;
-    let x = call.tensor("self")?;
-    let update = call.tensor("src")?.value;
-    let update = call.cast_to(update, x.dtype)?;
-    let (flat, order) = stored(call, x.value)?;
+    let x = call.value("self")?;
+    let (flat, _) = stored(call, x)?;
     check_within(call, flat, &view)?;
-    let update = to_sizes(call, update, &[Int::Known(-1)])?;
+    let sizes: Vec<_> = view.sizes.iter().map(|&size| Int::Known(size)).collect();
+    let picked = gathered_at(call, flat, &view.places, 0)?;
+    call.with_sizes(picked, &sizes)
+}
+
+fn as_strided_scatter(call: &mut Call<'_, '_>) -> Maybe {
+    let view = Strided::of(call)?;
+    let (x, update) = both(call)?;
+    let (flat, order) = stored(call, x)?;
+    check_within(call, flat, &view)?;
+    let update = call.with_sizes(update, &[Int::Known(-1)])?;
     let places: Vec<_> = view.places.iter().map(|&place| place as i32).collect();
     let places = call.constant(Constant::int32s(&places));
     let written = written_along(call, flat, places, update, 0, "update")?;
-    let y = put_back(call, written, x.value, &order)?;
-    call.give(y)
+    let dims = call.dims(x)?;
+    let sizes = order.iter().map(|&axis| dims.at(axis).copied()).collect::<Result<Vec<_>, _>>()?;
+    let written = call.with_sizes(written, &sizes)?;
+    call.transpose_back(written, &order)
 }
 
-fn check_within(builder: &Builder, flat: ValueId, view: &Strided) -> Result<(), Refusal> {
+fn check_within(builder: &Builder, flat: ValueId, view: &Strided) -> Result<()> {
     let count = builder.extents(flat).at(0)?.unwrap_or(0) as i64;
     match view.places.iter().find(|place| !(0..count).contains(*place)) {
         None => Ok(()),
