@@ -26,6 +26,8 @@ pub(crate) struct Context {
     expressions: HashMap<String, Arc<Symbolic>>,
     /// Stack traces and module stacks: most nodes share theirs with others.
     texts: HashMap<String, Arc<str>>,
+    /// The stack trace and the module stack of the last node: the next one has the same more often than not.
+    latest: [Option<Arc<str>>; 2],
 }
 
 impl Context {
@@ -36,6 +38,7 @@ impl Context {
             major,
             expressions: HashMap::new(),
             texts: HashMap::new(),
+            latest: [None, None],
         }
     }
 
@@ -97,7 +100,16 @@ impl Context {
         })
     }
 
-    fn shared(&mut self, text: String) -> Arc<str> {
+    fn shared(&mut self, text: String, kind: usize) -> Arc<str> {
+        if let Some(latest) = self.latest[kind].as_ref().filter(|latest| ***latest == *text) {
+            return latest.clone();
+        }
+        let shared = self.known(text);
+        self.latest[kind] = Some(shared.clone());
+        shared
+    }
+
+    fn known(&mut self, text: String) -> Arc<str> {
         if let Some(known) = self.texts.get(&text) {
             return known.clone();
         }
@@ -109,11 +121,10 @@ impl Context {
     fn origin(&mut self, node: &mut wire::Node) -> Origin {
         let mut origin = Origin::default();
         for (key, text) in std::mem::take(&mut node.metadata) {
-            let text = self.shared(text);
             match key.as_str() {
-                "stack_trace" => origin.stack_trace = Some(text),
-                "nn_module_stack" => origin.module_stack = Some(text),
-                _ => drop(origin.notes.insert(key, text)),
+                "stack_trace" => origin.stack_trace = Some(self.shared(text, 0)),
+                "nn_module_stack" => origin.module_stack = Some(self.shared(text, 1)),
+                _ => drop(origin.notes.insert(key, self.known(text))),
             }
         }
         origin

@@ -297,6 +297,11 @@ impl Size {
         }
     }
 
+    /// The value, if it is known and counts elements.
+    pub fn extent(&self) -> Option<u64> {
+        u64::try_from(self.fixed()?).ok()
+    }
+
     /// The symbol, if the size is nothing but one.
     pub fn symbol(&self) -> Option<SymbolId> {
         match self {
@@ -418,6 +423,15 @@ pub enum Target {
 }
 
 impl Target {
+    /// The name of an operator, without namespace and overload; the full one of a function.
+    pub fn name(&self) -> &str {
+        match self {
+            Target::Operator { name, .. } | Target::HigherOrder(name) | Target::Function(name) => {
+                name
+            }
+        }
+    }
+
     /// Whether this is the operator `namespace::name.overload`.
     pub fn is(&self, namespace: &str, name: &str, overload: &str) -> bool {
         matches!(self, Target::Operator { namespace: a, name: b, overload: c }

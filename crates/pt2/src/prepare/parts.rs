@@ -100,8 +100,7 @@ fn part(
         ))
         .with_hint("call `torchao.utils.unwrap_tensor_subclass(model)` before the export"));
     };
-    let sizes =
-        meta.sizes.iter().map(|size| size.fixed().and_then(|size| u64::try_from(size).ok()));
+    let sizes = meta.sizes.iter().map(|size| size.extent());
     if tensor.dtype != meta.dtype || !sizes.eq(tensor.sizes.iter().copied().map(Some)) {
         return Err(Error::malformed(format!(
             "`{}` is stored as {} {:?}, and the program has {} {:?}",

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use coremill::pt2::wire::{
+use coremill_pt2::wire::{
     Argument, Complex, CustomObject, Float, Graph, GraphArgument, KEYWORD, Named, NamedArgument,
     Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymIntArgument,
 };

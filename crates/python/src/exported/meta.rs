@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use coremill::pt2::wire::{self, Device, Hint, SymBool, SymExpr, SymFloat, SymInt, TensorMeta};
+use coremill_pt2::wire::{self, Device, Hint, SymBool, SymExpr, SymFloat, SymInt, TensorMeta};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt};
@@ -58,7 +58,7 @@ impl<'t, 'py> Types<'t, 'py> {
         let Some((_, dtype)) = self.torch.dtype(&dtype) else {
             return Err(error::unsupported(value.py(), format!("a tensor has the type {dtype}")));
         };
-        let layout = value.getattr(intern!(value.py(), "layout"))?;
+        let layout = self.torch.layout_of(value)?;
         let Some(layout) = self.torch.layout(&layout) else {
             return Err(error::unsupported(
                 value.py(),
@@ -79,16 +79,25 @@ impl<'t, 'py> Types<'t, 'py> {
             dtype,
             sizes,
             requires_grad: value.getattr(intern!(value.py(), "requires_grad"))?.is_truthy()?,
-            device: self.device(value.getattr(intern!(value.py(), "device"))?)?,
+            device: self.device(value)?,
             strides,
             storage_offset,
             layout,
         })
     }
 
-    fn device(&mut self, object: Bound<'py, PyAny>) -> PyResult<Device> {
+    fn device(&mut self, tensor: &Bound<'py, PyAny>) -> PyResult<Device> {
+        // What a fake tensor's `device` gives, without asking in Python.
+        let fake = match self.torch.is_fake(tensor) {
+            true => tensor.getattr_opt(intern!(tensor.py(), "fake_device"))?,
+            false => None,
+        };
+        let object = match fake {
+            Some(device) => device,
+            None => tensor.getattr(intern!(tensor.py(), "device"))?,
+        };
         if let Some((known, device)) = &self.device
-            && known.eq(&object)?
+            && (known.is(&object) || known.eq(&object)?)
         {
             return Ok(Device { kind: device.kind.clone(), index: device.index });
         }

@@ -19,8 +19,8 @@ mod torch;
 
 use std::collections::BTreeMap;
 
-use coremill::pt2::ExportedProgram;
-use coremill::pt2::wire;
+use coremill_pt2::ExportedProgram;
+use coremill_pt2::wire;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coremill::pt2::wire::{
+use coremill_pt2::wire::{
     CustomObject, GraphSignature, InputSpec, ModuleCallEntry, ModuleCallSignature, Named,
     NamedTupleDef, OutputSpec,
 };
@@ -25,7 +25,9 @@ pub(super) fn signature(signature: &Bound<'_, PyAny>) -> PyResult<GraphSignature
 
 /// The kind of a specification, its argument, and its target.
 fn parts<'py>(spec: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyAny>, String)> {
-    let kind = spec.getattr(intern!(spec.py(), "kind"))?.getattr("name")?.extract()?;
+    // `name` of an enumeration runs in Python, and `_name_` is what it gives.
+    let kind = spec.getattr(intern!(spec.py(), "kind"))?;
+    let kind = kind.getattr(intern!(spec.py(), "_name_"))?.extract()?;
     let target = spec
         .getattr(intern!(spec.py(), "target"))?
         .extract::<Option<String>>()?

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use coremill::pt2::wire::{GraphSignature, InputSpec};
-use coremill::pt2::{Claim, SampleInputs, Saved, ScalarType, Stored};
-use coremill::tensor::Buffer;
+use coremill_pt2::wire::{GraphSignature, InputSpec};
+use coremill_pt2::{Claim, SampleInputs, Saved, ScalarType, Stored};
+use coremill_tensor::Buffer;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -78,6 +78,23 @@ impl AsRef<[u8]> for Storage {
     }
 }
 
+/// Where the storage of a tensor lies.
+struct Place<'py> {
+    storage: Bound<'py, PyAny>,
+    address: usize,
+    length: usize,
+}
+
+impl<'py> Place<'py> {
+    fn of(tensor: &Bound<'py, PyAny>) -> PyResult<Place<'py>> {
+        let py = tensor.py();
+        let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
+        let address = storage.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        let length = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
+        Ok(Place { storage, address, length })
+    }
+}
+
 /// Collects tensors.
 pub(super) struct Tensors<'t, 'py> {
     torch: &'t Torch<'py>,
@@ -143,7 +160,8 @@ impl<'t, 'py> Tensors<'t, 'py> {
         is_parameter: bool,
         depth: usize,
     ) -> PyResult<()> {
-        if let Some(flatten) = tensor.getattr_opt(intern!(tensor.py(), "__tensor_flatten__"))?
+        if !self.torch.is_plain_tensor(tensor)
+            && let Some(flatten) = tensor.getattr_opt(intern!(tensor.py(), "__tensor_flatten__"))?
             && depth < 8
         {
             let (attributes, _): (Vec<String>, Bound<'_, PyAny>) = flatten.call0()?.extract()?;
@@ -154,32 +172,45 @@ impl<'t, 'py> Tensors<'t, 'py> {
             self.stored.insert(name.to_owned(), Stored::Object(Buffer::from(Vec::new())));
             return Ok(());
         }
-        let stored = self.tensor(tensor, is_parameter)?;
+        let (stored, place) = self.tensor(tensor, is_parameter)?;
         if matches!(stored, Stored::Tensor(_)) {
-            self.lend(name, tensor)?;
+            self.lend(name, tensor, place)?;
         }
         self.stored.insert(name.to_owned(), stored);
         Ok(())
     }
 
-    /// Notes what a tensor is like whose memory is lent.
-    fn lend(&mut self, name: &str, tensor: &Bound<'py, PyAny>) -> PyResult<()> {
+    /// Notes what a tensor is like whose memory is lent, at `place` if that is known.
+    fn lend(
+        &mut self,
+        name: &str,
+        tensor: &Bound<'py, PyAny>,
+        place: Option<Place<'py>>,
+    ) -> PyResult<()> {
         // Tensors of inference have no version.
         let version =
             tensor.getattr(intern!(tensor.py(), "_version")).and_then(|version| version.extract());
-        let storage = tensor.call_method0(intern!(tensor.py(), "untyped_storage"))?;
+        let Place { storage, address, length } = match place {
+            Some(place) => place,
+            None => Place::of(tensor)?,
+        };
         self.lent.push(Lent {
             name: name.to_owned(),
             tensor: tensor.clone().unbind(),
             version: version.unwrap_or_default(),
-            address: storage.call_method0(intern!(storage.py(), "data_ptr"))?.extract()?,
-            length: storage.call_method0(intern!(storage.py(), "nbytes"))?.extract()?,
+            address,
+            length,
             storage: storage.unbind(),
         });
         Ok(())
     }
 
-    fn tensor(&mut self, tensor: &Bound<'py, PyAny>, is_parameter: bool) -> PyResult<Stored> {
+    /// A tensor, and where it lies if its own memory is what is stored.
+    fn tensor(
+        &mut self,
+        tensor: &Bound<'py, PyAny>,
+        is_parameter: bool,
+    ) -> PyResult<(Stored, Option<Place<'py>>)> {
         let py = tensor.py();
         let dtype = tensor.getattr(intern!(tensor.py(), "dtype"))?;
         let Some((dtype, _)) = self.torch.dtype(&dtype) else {
@@ -193,17 +224,14 @@ impl<'t, 'py> Tensors<'t, 'py> {
             ));
         }
         let mut tensor = tensor.clone();
-        let kind: String = tensor
-            .getattr(intern!(tensor.py(), "device"))?
-            .getattr(intern!(tensor.py(), "type"))?
-            .extract()?;
-        let is_fake = tensor.getattr_opt(intern!(tensor.py(), "fake_mode"))?.is_some();
-        if kind == "meta" || is_fake {
+        let is_fake = !self.torch.is_plain_tensor(&tensor)
+            && tensor.getattr_opt(intern!(tensor.py(), "fake_mode"))?.is_some();
+        if is_fake || tensor.getattr(intern!(tensor.py(), "is_meta"))?.is_truthy()? {
             let sizes = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
-            return Ok(Stored::Missing { dtype, sizes });
+            return Ok((Stored::Missing { dtype, sizes }, None));
         }
         // What lies elsewhere is brought here, and a conjugate is computed.
-        let mut lies_here = kind == "cpu";
+        let mut lies_here = tensor.getattr(intern!(tensor.py(), "is_cpu"))?.is_truthy()?;
         if !lies_here {
             tensor = tensor.call_method0(intern!(tensor.py(), "cpu"))?;
         }
@@ -222,21 +250,22 @@ impl<'t, 'py> Tensors<'t, 'py> {
             strides: tensor.call_method0(intern!(tensor.py(), "stride"))?.extract()?,
             offset: tensor.call_method0(intern!(tensor.py(), "storage_offset"))?.extract()?,
         };
-        let storage = tensor.call_method0(intern!(tensor.py(), "untyped_storage"))?;
-        let address: usize = storage.call_method0(intern!(storage.py(), "data_ptr"))?.extract()?;
-        let length: usize = storage.call_method0(intern!(storage.py(), "nbytes"))?.extract()?;
+        let place = Place::of(&tensor)?;
+        let Place { address, length, .. } = place;
         let key = (address, dtype);
         let (name, buffer) = match self.storages.get(&key).filter(|_| lies_here && length > 0) {
             Some(known) => known.clone(),
             None => {
                 let name = format!("storage {}", self.storages.len());
-                let lent = Storage { _object: storage.unbind(), address, length };
+                let lent = Storage { _object: place.storage.clone().unbind(), address, length };
                 let buffer = Buffer::lent(Arc::new(lent));
                 self.storages.insert(key, (name.clone(), buffer.clone()));
                 (name, buffer)
             }
         };
-        claim.check(buffer, &name, is_parameter).map_err(|failure| error::of_archive(py, &failure))
+        let stored = claim.check(buffer, &name, is_parameter);
+        let stored = stored.map_err(|failure| error::of_archive(py, &failure))?;
+        Ok((stored, lies_here.then_some(place)))
     }
 
     /// The inputs that a program was exported with; none where they hold what we have no name for.
@@ -282,7 +311,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
             }
             Saved::Dict(pairs)
         } else if self.torch.is_tensor(value).ok()? {
-            Saved::Tensor(self.tensor(value, false).ok()?)
+            Saved::Tensor(self.tensor(value, false).ok()?.0)
         } else {
             return None;
         })

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use coremill::pt2::ScalarType;
+use coremill_pt2::ScalarType;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -55,6 +55,10 @@ const FORMATS: [(&str, i64); 4] = [
 pub(super) struct Torch<'py> {
     pub(super) module: Bound<'py, PyModule>,
     pub(super) tensor: Bound<'py, PyType>,
+    parameter: Bound<'py, PyType>,
+    fake: Bound<'py, PyType>,
+    /// How torch's own class answers for the layout; that of fake ones asks in Python.
+    base_layout: Bound<'py, PyAny>,
     pub(super) node: Bound<'py, PyType>,
     pub(super) graph_module: Bound<'py, PyType>,
     pub(super) operator: Bound<'py, PyType>,
@@ -95,6 +99,13 @@ impl<'py> Torch<'py> {
         };
         Ok(Torch {
             tensor: class(&module, "Tensor")?,
+            parameter: class(&py.import("torch.nn")?, "Parameter")?,
+            fake: class(&py.import("torch._subclasses.fake_tensor")?, "FakeTensor")?,
+            base_layout: module
+                .getattr("_C")?
+                .getattr("TensorBase")?
+                .getattr("layout")?
+                .getattr("__get__")?,
             node: class(&fx, "Node")?,
             graph_module: class(&fx, "GraphModule")?,
             operator: class(&ops, "OpOverload")?,
@@ -132,7 +143,25 @@ impl<'py> Torch<'py> {
     }
 
     pub(super) fn is_tensor(&self, object: &Bound<'py, PyAny>) -> PyResult<bool> {
-        object.is_instance(&self.tensor)
+        Ok(self.is_fake(object) || object.is_instance(&self.tensor)?)
+    }
+
+    /// Whether this is a tensor that has a type and nothing else.
+    pub(super) fn is_fake(&self, object: &Bound<'py, PyAny>) -> bool {
+        object.get_type().is(&self.fake)
+    }
+
+    /// The layout of a tensor.
+    pub(super) fn layout_of(&self, tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        match self.is_fake(tensor) {
+            true => self.base_layout.call1((tensor,)),
+            false => tensor.getattr(intern!(tensor.py(), "layout")),
+        }
+    }
+
+    /// Whether this is a tensor of no other class than torch's own: neither fake nor made of others.
+    pub(super) fn is_plain_tensor(&self, object: &Bound<'py, PyAny>) -> bool {
+        object.get_type().is(&self.tensor) || object.get_type().is(&self.parameter)
     }
 
     pub(super) fn is_node(&self, object: &Bound<'py, PyAny>) -> PyResult<bool> {
