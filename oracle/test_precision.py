@@ -109,5 +109,12 @@ def test_sound_networks_stay_as_they_are(coremill: Command, coremill_fails: Comm
     numpy.savez(wrong, input=numpy.zeros((3, 15), numpy.float32))
     common = ("convert", archive, "-o", tmp_path / "no.mlpackage")
     assert "wrong.npz" in coremill_fails(*common, "--precision", "auto", "--samples", wrong)
+    numpy.savez(wrong, input=numpy.full((3, 16), math.nan, numpy.float32))
+    assert "wrong.npz: `input` holds NaN" in coremill_fails(*common, "--precision", "auto", "--samples", wrong)
     assert "pass `--precision auto`, too" in coremill_fails(*common, "--samples", large)
+    for number, held in ((math.nan, "NaN"), (math.inf, "an infinite number")):
+        with torch.no_grad():
+            model[2].bias[1] = number
+        torch.export.save(torch.export.export(model, (torch.randn(3, 16),)), archive)
+        assert f"the `bias` of `linear_1` holds {held}" in coremill_fails(*common, "--precision", "auto")
     assert not (tmp_path / "no.mlpackage").exists()

@@ -52,11 +52,24 @@ pub(crate) fn read(
         let files = if path.is_dir() { files_in(path)? } else { vec![path.clone()] };
         for file in files {
             let sample = read_one(&file, ports, pixels)?;
-            check(&sample).map_err(|error| error.within(&file))?;
+            let checked = check(&sample).and_then(|()| has_numbers(&sample));
+            checked.map_err(|error| error.within(&file))?;
             samples.push(sample);
         }
     }
     Ok(samples)
+}
+
+/// Refuses samples that say nothing. Infinities can be masks.
+fn has_numbers(sample: &Sample) -> Result<(), Error> {
+    let has_nan =
+        |array: &Array| array.as_floats().is_some_and(|all| all.iter().any(|it| it.is_nan()));
+    match sample.iter().find(|(_, array)| has_nan(array)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            Err(Error::new(format!("`{name}` holds NaN")).hint("mend the sample, or leave it out"))
+        }
+    }
 }
 
 /// The samples of a folder, by name.

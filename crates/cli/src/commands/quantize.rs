@@ -1,13 +1,13 @@
 use std::path::PathBuf;
 
-use coremill::compiler::{LowerOptions, Options};
 use coremill::convert;
-use coremill::mil::ir::Opset;
-use coremill::pte;
 use coremill::quantize::{
     self as library, Config, Loss, Made, Observer, Output, Pixels, Quantized, Quantizer, Recipe,
     Scheme,
 };
+use coremill_compiler::{LowerOptions, Options};
+use coremill_mil::ir::Opset;
+use coremill_pte as pte;
 use serde::Serialize;
 
 use super::convert::options::parse_target;
@@ -94,6 +94,8 @@ struct Report<'q> {
     samples: usize,
     /// Signal to noise at the worst output, all of it quantized.
     model_db: Option<f64>,
+    /// The effort whose roundings were taken.
+    effort: u8,
     layers: &'q [Loss],
 }
 
@@ -184,20 +186,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let path = args.output.display().to_string();
     if args.json {
         let target = quantized.target.tag().to_owned();
-        let Quantized { samples, model_db, ref layers, .. } = quantized;
+        let Quantized { samples, model_db, effort, ref layers, .. } = quantized;
         return output::print_json(&Report {
             format_version: 1,
             path,
             target,
             samples,
             model_db,
+            effort,
             layers,
         });
     }
-    output::say(&rendered(&path, &quantized))
+    output::say(&rendered(&path, &quantized, args.effort))
 }
 
-fn rendered(path: &str, quantized: &Quantized) -> String {
+fn rendered(path: &str, quantized: &Quantized, effort: u8) -> String {
     let decibels = |db: Option<f64>| match db {
         Some(db) if db.is_finite() => format!("{db:.1} dB"),
         Some(_) => "exact".to_owned(),
@@ -212,6 +215,10 @@ fn rendered(path: &str, quantized: &Quantized) -> String {
     );
     if quantized.model_db.is_some() {
         text += &format!("  all of it: {} at the outputs\n", decibels(quantized.model_db));
+    }
+    if quantized.effort < effort {
+        text +=
+            &format!("  rounded with effort {}: with more, outputs are worse\n", quantized.effort);
     }
     if let Some(worst) = quantized.layers.iter().find(|layer| layer.model_db.is_some()) {
         let name = worst.module.as_deref().filter(|module| !module.is_empty());

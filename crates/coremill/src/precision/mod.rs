@@ -1,11 +1,11 @@
 //! Half precision for programs whose values leave it.
 //!
 //! [`choose`] runs a program on samples in `fp32`, and in `fp16` with each result rounded as on the device. Where outputs
-//! part, it first moves powers of two through the program, so that all of it stays in `fp16`; what that does not cure
-//! computes in `fp32`, in as few operations as it finds.
+//! part, it first moves powers of two through the program and merges branches of convolutions, so that all of it stays in
+//! `fp16`; what that does not cure computes in `fp32`, in as few operations as it finds.
 //!
 //! ```no_run
-//! use coremill::compiler::LowerOptions;
+//! use coremill::convert::LowerOptions;
 //! use coremill::precision::{Output, choose};
 //!
 //! let program = coremill::convert::read("model.pt2")?;
@@ -42,6 +42,8 @@ use crate::subject::{Machine, Made, Outputs, Subject};
 
 /// Outputs are as they should be from so many decibels on, and a cure is looked for below.
 pub const ENOUGH_DB: f64 = 40.0;
+/// So much is aimed at as long as everything stays in `fp16`: other devices add in other orders, and round other sums.
+const AIM_DB: f64 = ENOUGH_DB + 3.0;
 /// Numbers beyond this are meant as infinities.
 const INFINITE: f32 = 1e30;
 
@@ -110,13 +112,12 @@ pub fn choose(
     let subject = Subject::new(program.clone(), output, &options, Opset::Ios15)?;
     let in_fp32 = Options { precision: Precision::Fp32, ..options.options.clone() };
     let in_fp16 = Options { precision: Precision::Fp16, ..options.options };
-    let graph = Arc::new(Mutex::new(Graph::default()));
-    let (seen, look) = (graph.clone(), Graph::add);
-    let looked = rewrite(move |draft, calls, _| {
-        look(&mut seen.lock().unwrap_or_else(PoisonError::into_inner), draft, calls);
-    });
-    let (made, _) = subject.make(&in_fp32, Some(looked))?;
-    let graph = graph.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (made, graph) = looked_at(&subject, &in_fp32, false)?;
+    if let Some(unsound) = &graph.unsound {
+        return Err(
+            Error::new(unsound).hint("mend the weights: no precision makes numbers of them")
+        );
+    }
     let reference = Machine::new(made, false)?;
     let ports = reference.ports()?;
     let samples = match samples {
@@ -144,13 +145,30 @@ pub fn choose(
     }
     let magnitudes: HashMap<String, Magnitude> =
         magnitudes.into_iter().map(|(name, sums)| (name, sums.magnitude())).collect();
-    let trial = Trial { subject, in_fp16, samples, wanted, magnitudes: Arc::new(magnitudes) };
-    trial.choose(&reference, &graph)
+    let magnitudes = Arc::new(magnitudes);
+    let trial = Trial { subject, in_fp32, in_fp16, samples, wanted, magnitudes };
+    trial.choose(&reference, graph)
+}
+
+/// The program as it is made, and its operations, with branches merged or as they are.
+fn looked_at(subject: &Subject, options: &Options, merges: bool) -> Result<(Made, Graph), Error> {
+    let graph = Arc::new(Mutex::new(Graph::default()));
+    let seen = graph.clone();
+    let look = rewrite(move |draft, calls, _| {
+        if merges {
+            pass::merge_branches(draft);
+        }
+        seen.lock().unwrap_or_else(PoisonError::into_inner).add(draft, calls);
+    });
+    let (made, _) = subject.make(options, Some(look))?;
+    let graph = std::mem::take(&mut *graph.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok((made, graph))
 }
 
 /// What is tried, and judged by.
 struct Trial {
     subject: Subject,
+    in_fp32: Options,
     in_fp16: Options,
     samples: Vec<Sample>,
     wanted: Vec<Outputs>,
@@ -160,64 +178,115 @@ struct Trial {
 /// How a program is changed.
 #[derive(Clone, Debug, Default)]
 struct Plan {
+    /// Whether branches are merged.
+    merges: bool,
     /// Whether powers of two are moved.
     rescales: bool,
     /// What computes in `fp32` besides, by the name of what it gives.
     wide: HashSet<String>,
 }
 
-impl Trial {
-    fn choose(&self, reference: &Machine, graph: &Graph) -> Result<Chosen, Error> {
-        let mut plan = Plan::default();
-        let (made, _) = self.make(&plan)?;
-        let before = self.judge(made)?;
-        if before.iter().all(|(_, found)| is_enough(*found)) {
-            return Ok(self.chosen(&plan, &Rescaled::default(), graph, &before, &before));
-        }
-        plan.rescales = true;
-        let (made, rescaled) = self.make(&plan)?;
-        let after = self.judge(made)?;
-        if after.iter().all(|(_, found)| is_enough(*found)) {
-            return Ok(self.chosen(&plan, &rescaled, graph, &before, &after));
-        }
-        // Where powers of two do harm, they are left out.
-        plan.rescales = worst(&after) >= worst(&before);
-        let plan = Search { trial: self, reference, graph }.widen(plan)?;
-        let (made, rescaled) = self.make(&plan)?;
-        let after = self.judge(made)?;
-        Ok(self.chosen(&plan, &rescaled, graph, &before, &after))
+/// What a plan did.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Sums of branches that are one convolution now.
+    merged: Vec<String>,
+    rescaled: Rescaled,
+}
+
+/// Each output with its distance from `fp32`.
+type Distances = Vec<(String, Option<f64>)>;
+
+/// A plan, and what comes of it.
+struct Tried {
+    plan: Plan,
+    changes: Changes,
+    after: Distances,
+}
+
+impl Tried {
+    fn of(trial: &Trial, plan: Plan) -> Result<Tried, Error> {
+        let (made, changes) = trial.make(&plan)?;
+        Ok(Tried { after: trial.judge(made)?, plan, changes })
     }
 
-    /// The program by a plan, and what was moved in it.
-    fn make(&self, plan: &Plan) -> Result<(Made, Rescaled), Error> {
-        let told = Arc::new(Mutex::new(Rescaled::default()));
+    fn worst(&self) -> f64 {
+        let known = self.after.iter().filter_map(|(_, found)| *found);
+        known.fold(f64::INFINITY, f64::min)
+    }
+
+    /// Whether it is worth more changes. Where values leave the range with both, those that keep more of them within.
+    fn is_better_than(&self, known: &Tried) -> bool {
+        match known.worst() {
+            f64::NEG_INFINITY if self.worst() == f64::NEG_INFINITY => self.plan.rescales,
+            worst => self.worst() > worst,
+        }
+    }
+}
+
+impl Trial {
+    fn choose(&self, reference: &Machine, mut graph: Graph) -> Result<Chosen, Error> {
+        let mut best = Tried::of(self, Plan::default())?;
+        let before = best.after.clone();
+        // Everything stays in `fp16` with these.
+        for (merges, rescales) in [(false, true), (true, true), (true, false)] {
+            if best.worst() >= AIM_DB {
+                break;
+            }
+            let tried = Tried::of(self, Plan { merges, rescales, ..Plan::default() })?;
+            if merges && tried.changes.merged.is_empty() {
+                break;
+            }
+            if tried.is_better_than(&best) {
+                best = tried;
+            }
+        }
+        if best.worst() >= ENOUGH_DB {
+            return Ok(self.chosen(&best, &graph, &before));
+        }
+        let plan = best.plan;
+        if plan.merges {
+            graph = looked_at(&self.subject, &self.in_fp32, true)?.1;
+        }
+        let plan = Search { trial: self, reference, graph: &graph }.widen(plan)?;
+        Ok(self.chosen(&Tried::of(self, plan)?, &graph, &before))
+    }
+
+    /// The program by a plan, and what was done to it.
+    fn make(&self, plan: &Plan) -> Result<(Made, Changes), Error> {
+        let told = Arc::new(Mutex::new(Changes::default()));
         let tell = told.clone();
         let (made, _) = self.subject.make(&self.in_fp16, Some(self.rewrite(plan, Some(tell))))?;
         let told = std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner));
         Ok((made, told))
     }
 
-    fn rewrite(&self, plan: &Plan, tell: Option<Arc<Mutex<Rescaled>>>) -> Rewrite {
+    fn rewrite(&self, plan: &Plan, tell: Option<Arc<Mutex<Changes>>>) -> Rewrite {
         let (plan, magnitudes) = (plan.clone(), self.magnitudes.clone());
         rewrite(move |draft, _, keep| {
+            let mut done = Changes::default();
+            if plan.merges {
+                done.merged = pass::merge_branches(draft);
+            }
             if plan.rescales {
-                let done = pass::rescale(draft, &magnitudes, keep);
-                if let Some(tell) = &tell {
-                    let mut told = tell.lock().unwrap_or_else(PoisonError::into_inner);
-                    told.scaled.extend(done.scaled);
-                    told.norms.extend(done.norms);
-                }
+                done.rescaled = pass::rescale(draft, &magnitudes, keep);
+            }
+            if let Some(tell) = &tell {
+                let mut told = tell.lock().unwrap_or_else(PoisonError::into_inner);
+                told.merged.extend(done.merged);
+                told.rescaled.scaled.extend(done.rescaled.scaled);
+                told.rescaled.norms.extend(done.rescaled.norms);
             }
             keep.names.extend(plan.wide.iter().cloned());
         })
     }
 
     /// How far the outputs of what was made lie from `fp32`: of each the worst of all samples.
-    fn judge(&self, made: Made) -> Result<Vec<(String, Option<f64>)>, Error> {
+    fn judge(&self, made: Made) -> Result<Distances, Error> {
         let machine = Machine::new(made, true)?;
-        let mut all: Vec<(String, Option<f64>)> = Vec::new();
+        let mut all: Distances = Vec::new();
         for (sample, wanted) in self.samples.iter().zip(&self.wanted) {
-            let found = machine.run(sample, &mut |_, _| {})?;
+            let found = machine.outputs(sample)?;
             for (at, ((name, wanted), (_, found))) in wanted.iter().zip(&found).enumerate() {
                 let decibels = decibels(wanted, found);
                 match all.get_mut(at) {
@@ -229,14 +298,8 @@ impl Trial {
         Ok(all)
     }
 
-    fn chosen(
-        &self,
-        plan: &Plan,
-        rescaled: &Rescaled,
-        graph: &Graph,
-        before: &[(String, Option<f64>)],
-        after: &[(String, Option<f64>)],
-    ) -> Chosen {
+    fn chosen(&self, tried: &Tried, graph: &Graph, before: &Distances) -> Chosen {
+        let Tried { plan, changes, after } = tried;
         let outcome = |((name, before), (_, after)): (&(String, _), &(String, _))| Outcome {
             name: name.clone(),
             before: *before,
@@ -244,10 +307,11 @@ impl Trial {
         };
         let mut cures = Vec::new();
         let name_of = |name: &String| graph.module(name).map(str::to_owned);
-        for scaled in &rescaled.scaled {
+        cures.extend(merged_cure(&changes.merged, graph));
+        for scaled in &changes.rescaled.scaled {
             cures.push(scaled_cure(scaled, graph));
         }
-        for name in &rescaled.norms {
+        for name in &changes.rescaled.norms {
             cures.push(Cure {
                 name: name.clone(),
                 module: name_of(name),
@@ -258,10 +322,21 @@ impl Trial {
                 in_fp32: Vec::new(),
             });
         }
-        let regions = graph.regions(&plan.wide);
-        cures.extend(regions.iter().map(|region| self.wide_cure(region, graph)));
+        let (out, rounding): (Vec<_>, Vec<_>) = graph
+            .regions(&plan.wide)
+            .into_iter()
+            .partition(|region| !plan.rescales && self.beyond(region).is_some());
+        cures.extend(out.iter().map(|region| {
+            let reason = reason(self.beyond(region).as_ref());
+            wide_cure(&[region.as_slice()], reason, graph)
+        }));
+        if !rounding.is_empty() {
+            // Powers of two keep values within the range.
+            let regions: Vec<&[&str]> = rounding.iter().map(Vec::as_slice).collect();
+            cures.push(wide_cure(&regions, reason(None), graph));
+        }
         cures.sort_by_key(|cure| graph.place(&cure.name));
-        let is_changed = plan.rescales || !plan.wide.is_empty();
+        let is_changed = plan.merges || plan.rescales || !plan.wide.is_empty();
         Chosen {
             rewrite: is_changed.then(|| self.rewrite(plan, None)),
             cures,
@@ -270,27 +345,53 @@ impl Trial {
         }
     }
 
-    /// What computing a region of operations in `fp32` is about.
-    fn wide_cure(&self, region: &[&str], graph: &Graph) -> Cure {
-        let (first, last) = (region[0], region[region.len() - 1]);
+    /// The first magnitude among values that half precision does not hold.
+    fn beyond(&self, region: &[&str]) -> Option<Magnitude> {
         let known = region.iter().filter_map(|name| self.magnitudes.get(*name));
-        let out = known.copied().find(|it| it.is_too_large() || it.is_too_small());
-        let (remedy, cost) = match region.len() {
-            1 => ("computed in fp32".to_owned(), "casts around it, and it leaves".to_owned()),
-            count => (
-                format!("{count} values up to `{last}` computed in fp32"),
-                "casts around them, and they leave".to_owned(),
-            ),
-        };
-        Cure {
-            name: first.to_owned(),
-            module: graph.module(first).map(str::to_owned),
-            reason: reason(out.as_ref()),
-            remedy,
-            cost: format!("{cost} the Neural Engine"),
-            in_fp32: region.iter().map(|name| (*name).to_owned()).collect(),
-        }
+        known.copied().find(|it| it.is_too_large() || it.is_too_small())
     }
+}
+
+/// What computing regions of operations in `fp32` is about.
+fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> Cure {
+    let mut names = regions.concat();
+    names.sort_by_key(|name| graph.place(name));
+    let (first, last) = (names[0], names[names.len() - 1]);
+    let (remedy, cost) = match (names.len(), regions.len()) {
+        (1, _) => ("computed in fp32".to_owned(), "casts around it, and it leaves".to_owned()),
+        (count, 1) => (
+            format!("{count} values up to `{last}` computed in fp32"),
+            "casts around them, and they leave".to_owned(),
+        ),
+        (count, places) => (
+            format!("{count} values in {places} places up to `{last}` computed in fp32"),
+            "casts around each place, and they leave".to_owned(),
+        ),
+    };
+    Cure {
+        name: first.to_owned(),
+        module: graph.module(first).map(str::to_owned),
+        reason,
+        remedy,
+        cost: format!("{cost} the Neural Engine"),
+        in_fp32: names.into_iter().map(str::to_owned).collect(),
+    }
+}
+
+/// What merging branches is about.
+fn merged_cure(merged: &[String], graph: &Graph) -> Option<Cure> {
+    let first = merged.first()?;
+    Some(Cure {
+        name: first.clone(),
+        module: graph.module(first).map(str::to_owned),
+        reason: "rounding its branches apart adds up".to_owned(),
+        remedy: match merged.len() {
+            1 => "its branches merged into one convolution".to_owned(),
+            count => format!("the branches of {count} sums merged into a convolution each"),
+        },
+        cost: "nothing: there are fewer operations".to_owned(),
+        in_fp32: Vec::new(),
+    })
 }
 
 /// What moving a power of two is about.
@@ -344,7 +445,7 @@ fn reason(magnitude: Option<&Magnitude>) -> String {
         Some(found) if found.is_too_small() => {
             format!("is typically {:.2e}, for which fp16 has few digits", found.rms)
         }
-        _ => "loses digits in fp16".to_owned(),
+        _ => "rounding to fp16 adds up".to_owned(),
     }
 }
 
@@ -358,10 +459,6 @@ fn least(left: Option<f64>, right: Option<f64>) -> Option<f64> {
         (Some(left), Some(right)) => Some(left.min(right)),
         (one, other) => one.or(other),
     }
-}
-
-fn worst(outputs: &[(String, Option<f64>)]) -> f64 {
-    outputs.iter().filter_map(|(_, found)| *found).fold(f64::INFINITY, f64::min)
 }
 
 /// Signal to noise; none where nothing differs. Of integers it is the share that agrees that counts.

@@ -1,25 +1,31 @@
 //! The fewest operations that have to compute in `fp32`.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use coremill_compiler::Calls;
 use coremill_engine::Array;
-use coremill_mil::ir::Binding;
+use coremill_mil::ir::{Binding, Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_mil::pass::{Draft, Rescaled};
+use coremill_tensor::{DType, Statistics};
 
-use super::{Plan, Trial, exponents, is_enough};
+use super::{ENOUGH_DB, Plan, Trial, exponents, is_enough};
 use crate::error::Error;
 use crate::subject::Machine;
 
 /// So many operations at the most are tried without `fp32` one by one; more go in halves.
 const ONE_BY_ONE: usize = 12;
+/// How often a part of the program is halved to find where noise comes from.
+const MOST_HALVES: usize = 32;
 
 /// The operations of a program before precision is chosen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     ops: Vec<Node>,
     by_name: HashMap<String, usize>,
+    /// What is wrong with a layer's weights, if something is.
+    pub(super) unsound: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,33 +33,73 @@ struct Node {
     name: String,
     module: Option<String>,
     inputs: Vec<String>,
+    /// Whether it computes with floats at all.
+    has_floats: bool,
+    /// Whether it only selects or moves what it is given, so that nothing is rounded.
+    is_exact: bool,
 }
 
 impl Graph {
     /// Takes in a function.
     pub(super) fn add(&mut self, draft: &Draft, calls: &Calls) {
         let function = &draft.function;
+        let is_float = |value: ValueId| {
+            let ty = draft.analysis.ty(value).and_then(Type::as_tensor);
+            ty.is_some_and(|ty| ty.dtype == DType::Fp32)
+        };
         for (_, op) in function.all_ops() {
             let is_constant =
                 op.kind().is_none_or(|kind| kind == OpKind::Const || kind.is_constexpr());
             if is_constant {
                 continue;
             }
-            let inputs: Vec<String> = op
+            self.unsound = self.unsound.take().or_else(|| unsound(function, op));
+            let values: Vec<ValueId> = op
                 .all_bindings()
                 .filter_map(|(_, binding)| match binding {
-                    Binding::Value(value) => Some(function.value(*value).name.clone()),
+                    Binding::Value(value) => Some(*value),
                     Binding::Literal(_) => None,
                 })
                 .collect();
-            for &output in &op.outputs {
-                let name = function.value(output).name.clone();
+            let has_floats = values.iter().chain(&op.outputs).any(|&value| is_float(value));
+            let name_of = |&value: &ValueId| function.value(value).name.clone();
+            for output in &op.outputs {
+                let name = name_of(output);
+                if self.by_name.contains_key(&name) {
+                    continue;
+                }
                 let origin = calls.of(&name).and_then(|(_, origin)| origin.module_path());
                 let module = origin.filter(|path| !path.is_empty()).map(str::to_owned);
                 self.by_name.insert(name.clone(), self.ops.len());
-                self.ops.push(Node { name, module, inputs: inputs.clone() });
+                self.ops.push(Node {
+                    name,
+                    module,
+                    inputs: values.iter().map(name_of).collect(),
+                    has_floats,
+                    is_exact: op.kind().is_some_and(is_exact),
+                });
             }
         }
+    }
+
+    /// What has to be in `fp32` together to gain anything, in the order of the program: operations that round, each with
+    /// those that only select or move what it gives.
+    fn units(&self) -> Vec<Vec<String>> {
+        let mut units: Vec<Vec<String>> = Vec::new();
+        let mut unit_of: HashMap<&str, usize> = HashMap::new();
+        for op in self.ops.iter().filter(|op| op.has_floats) {
+            let given = op.inputs.iter().filter_map(|name| unit_of.get(name.as_str())).max();
+            let unit = match given.filter(|_| op.is_exact) {
+                Some(&unit) => unit,
+                None => {
+                    units.push(Vec::new());
+                    units.len() - 1
+                }
+            };
+            units[unit].push(op.name.clone());
+            unit_of.insert(&op.name, unit);
+        }
+        units
     }
 
     pub(super) fn module(&self, name: &str) -> Option<&str> {
@@ -94,31 +140,124 @@ pub(super) struct Search<'t> {
     pub(super) graph: &'t Graph,
 }
 
+/// Neighbouring units.
+struct Part {
+    range: Range<usize>,
+    /// How many operations these are.
+    ops: usize,
+    /// How much noise they make when they alone compute in `fp16`: 1 is as much as there may be.
+    noise: f64,
+}
+
+impl Part {
+    /// The parts, the most noise for an operation first, and how many have to go until there is so little that all is well.
+    fn order(parts: &mut [Part]) -> usize {
+        let density = |part: &Part| part.noise / part.ops as f64;
+        parts.sort_by(|left, right| {
+            density(right).total_cmp(&density(left)).then(left.range.start.cmp(&right.range.start))
+        });
+        let mut rest = 0.0;
+        let quiet = parts.iter().rev().take_while(|part| {
+            rest += part.noise;
+            rest <= 1.0
+        });
+        parts.len() - quiet.count()
+    }
+}
+
 impl Search<'_> {
-    /// Adds operations to a plan until the outputs are near enough, and takes those out that did not help.
-    pub(super) fn widen(&self, mut plan: Plan) -> Result<Plan, Error> {
+    /// Adds operations to a plan until the outputs are near enough: as few as it finds.
+    pub(super) fn widen(&self, base: Plan) -> Result<Plan, Error> {
+        let few = self.by_culprits(base.clone())?;
+        if let Some(plan) = &few
+            && plan.wide.len() <= ONE_BY_ONE
+        {
+            return self.narrow(plan.clone());
+        }
+        let everything: HashSet<String> = self.graph.units().into_iter().flatten().collect();
+        let all = |rescales| Plan { wide: everything.clone(), rescales, ..base.clone() };
+        // Where a power of two is moved there may be products in `fp16` still.
+        let rescales = base.rescales && self.is_enough(&all(true))?;
+        let many = match rescales || self.is_enough(&all(false))? {
+            true => self.by_parts(&Plan { rescales, ..base })?,
+            false => all(false),
+        };
+        Ok(match few {
+            Some(few) => {
+                let few = self.narrow(few)?;
+                if few.wide.len() < many.wide.len() { few } else { many }
+            }
+            None => many,
+        })
+    }
+
+    /// Adds what spoils most what it is given; none if that does not come to an end.
+    fn by_culprits(&self, mut plan: Plan) -> Result<Option<Plan>, Error> {
         let wanted = self.values(self.reference)?;
         let mut next = 1;
         loop {
-            let (made, rescaled) = self.trial.make(&plan)?;
+            let (made, changes) = self.trial.make(&plan)?;
             let machine = Machine::new(made.clone(), true)?;
             let outcome = self.trial.judge(made)?;
             if outcome.iter().all(|(_, found)| is_enough(*found)) {
-                return self.narrow(plan);
+                return Ok(Some(plan));
             }
             let found = self.values(&machine)?;
-            let more = self.culprits(&plan, &wanted, &found, &rescaled, next);
-            if more.is_empty() || 2 * plan.wide.len() > self.graph.ops.len() {
-                // Noise from everywhere: from the other end, then.
-                let wide = self.graph.ops.iter().map(|op| op.name.clone()).collect();
-                plan = Plan { wide, ..plan };
-                // Where a power of two is moved there may be products in `fp16` still.
-                plan.rescales &= self.is_enough(&plan)?;
-                return self.narrow(plan);
+            let more = self.culprits(&plan, &wanted, &found, &changes.rescaled, next);
+            if more.is_empty() || 4 * plan.wide.len() > self.graph.ops.len() {
+                return Ok(None);
             }
             plan.wide.extend(more);
             next *= 2;
         }
+    }
+
+    /// Measures how much noise each part of the program makes by itself, finer where there is most, and adds the parts that
+    /// make most of it for their operations. All of them together are known to be enough.
+    fn by_parts(&self, base: &Plan) -> Result<Plan, Error> {
+        let units = self.graph.units();
+        let part = |range: Range<usize>| -> Result<Part, Error> {
+            let apart = (0..units.len()).filter(|at| !range.contains(at));
+            let wide = apart.flat_map(|at| units[at].iter().cloned()).collect();
+            let (made, _) = self.trial.make(&Plan { wide, ..base.clone() })?;
+            let noise = noise_in_all(&self.trial.judge(made)?);
+            let ops = units[range.clone()].iter().map(Vec::len).sum();
+            Ok(Part { range, ops, noise })
+        };
+        let mut parts = vec![part(0..units.len())?];
+        let mut wanted = Part::order(&mut parts);
+        for _ in 0..MOST_HALVES {
+            let divisible = (0..wanted).filter(|&at| parts[at].range.len() > 1);
+            let Some(at) = divisible.max_by_key(|&at| (parts[at].ops, parts[at].range.start))
+            else {
+                break;
+            };
+            let Range { start, end } = parts.swap_remove(at).range;
+            let middle = start.midpoint(end);
+            parts.extend([part(start..middle)?, part(middle..end)?]);
+            wanted = Part::order(&mut parts);
+        }
+        let with = |parts: &[Part]| {
+            let chosen = parts.iter().flat_map(|part| &units[part.range.clone()]);
+            Plan { wide: chosen.flatten().cloned().collect(), ..base.clone() }
+        };
+        // What parts make together is not quite the sum.
+        let (mut few, mut enough, mut next) = (0, parts.len(), wanted);
+        while few + 1 < enough {
+            match self.is_enough(&with(&parts[..next]))? {
+                true => enough = next,
+                false => few = next,
+            }
+            next = few.midpoint(enough);
+        }
+        parts.truncate(enough);
+        for at in (0..parts.len()).rev().take(ONE_BY_ONE) {
+            let part = parts.remove(at);
+            if !self.is_enough(&with(&parts))? {
+                parts.insert(at, part);
+            }
+        }
+        Ok(with(&parts))
     }
 
     fn is_enough(&self, plan: &Plan) -> Result<bool, Error> {
@@ -187,7 +326,7 @@ impl Search<'_> {
                 let end = (at + part).min(names.len());
                 let out: HashSet<&String> = names[at..end].iter().collect();
                 let wide = plan.wide.iter().filter(|name| !out.contains(name)).cloned().collect();
-                let tried = Plan { wide, ..plan };
+                let tried = Plan { wide, ..plan.clone() };
                 if self.is_enough(&tried)? {
                     plan = tried;
                     names.drain(at..end);
@@ -199,6 +338,85 @@ impl Search<'_> {
         }
         Ok(plan)
     }
+}
+
+/// What is wrong with the weights of a layer; elsewhere infinities can be masks.
+fn unsound(function: &Function, op: &Op) -> Option<String> {
+    use OpKind::{BatchNorm, Conv, ConvTranspose, Gru, InstanceNorm, LayerNorm, Linear, Lstm, Rnn};
+    let is_layer = matches!(
+        op.kind()?,
+        BatchNorm | Conv | ConvTranspose | Gru | InstanceNorm | LayerNorm | Linear | Lstm | Rnn
+    );
+    op.all_bindings().filter(|_| is_layer).find_map(|(parameter, binding)| {
+        let constant = function.bound_constant(binding)?;
+        let dtype = constant.tensor_type()?.dtype;
+        let found = Statistics::of(constant.elements()?, dtype).ok()??;
+        let held = match (found.nans, found.infinities) {
+            (0, 0) => return None,
+            (0, _) => "an infinite number",
+            _ => "NaN",
+        };
+        let name = &function.value(*op.outputs.first()?).name;
+        Some(format!("the `{parameter}` of `{name}` holds {held}"))
+    })
+}
+
+/// Whether an operation gives what it is given, only less of it or elsewhere: halves stay the halves that they are.
+fn is_exact(kind: OpKind) -> bool {
+    use OpKind::{
+        Abs, BandPart, Cast, Clip, Concat, Crop, DepthToSpace, ExpandDims, Flatten2d, Gather,
+        GatherAlongAxis, GatherNd, Identity, MaxPool, Maximum, Minimum, Pad, PixelShuffle,
+        PixelUnshuffle, ReduceMax, ReduceMin, Relu, Relu6, Reshape, ReshapeLike, Reverse, Select,
+        SliceByIndex, SliceBySize, SliceUpdate, SlidingWindows, SpaceToDepth, Split, Squeeze,
+        Stack, Tile, Topk, Transpose, UpsampleNearestNeighbor,
+    };
+    matches!(
+        kind,
+        Abs | BandPart
+            | Cast
+            | Clip
+            | Concat
+            | Crop
+            | DepthToSpace
+            | ExpandDims
+            | Flatten2d
+            | Gather
+            | GatherAlongAxis
+            | GatherNd
+            | Identity
+            | MaxPool
+            | Maximum
+            | Minimum
+            | Pad
+            | PixelShuffle
+            | PixelUnshuffle
+            | ReduceMax
+            | ReduceMin
+            | Relu
+            | Relu6
+            | Reshape
+            | ReshapeLike
+            | Reverse
+            | Select
+            | SliceByIndex
+            | SliceBySize
+            | SliceUpdate
+            | SlidingWindows
+            | SpaceToDepth
+            | Split
+            | Squeeze
+            | Stack
+            | Tile
+            | Topk
+            | Transpose
+            | UpsampleNearestNeighbor
+    )
+}
+
+/// The noise at the worst output, in parts of what there may be.
+fn noise_in_all(outcome: &[(String, Option<f64>)]) -> f64 {
+    let of = |found: f64| 10f64.powf((ENOUGH_DB - found) / 10.0);
+    outcome.iter().filter_map(|(_, found)| found.map(of)).fold(0.0, f64::max)
 }
 
 /// The power of the difference in parts of that of the signal, where the found values are multiplied by a factor.

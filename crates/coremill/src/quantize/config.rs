@@ -216,9 +216,13 @@ pub struct Config {
     /// So many of the layers that cost the outputs most stay as they are. Takes samples.
     pub keep_worst: usize,
     /// 0 rounds to the nearest; 1 looks for better ranges of weights, and corrects biases by what outputs are off on
-    /// average, if there are samples; 2 rounds weights so that the samples' outputs are off least.
+    /// average, if there are samples; 2 rounds weights so that the samples' outputs are off least. Where the samples show
+    /// that less effort is better, its roundings are taken.
     pub effort: u8,
 }
+
+/// The most that can be done.
+const MOST_EFFORT: u8 = 2;
 
 /// What is to become of a layer.
 pub(super) enum Wanted {
@@ -294,6 +298,10 @@ impl Config {
     pub(super) fn check(&self, options: &Options) -> Result<(), Error> {
         self.schemes().try_for_each(Scheme::check)?;
         self.pixels.check()?;
+        if self.effort > MOST_EFFORT {
+            let message = format!("there is no effort {}", self.effort);
+            return Err(Error::new(message).hint("give 0, 1 or 2"));
+        }
         let ops = self.rules.iter().flat_map(|rule| &rule.ops).chain(&self.keep_ops);
         if let Some(name) = ops.into_iter().find(|name| OpKind::from_name(name).is_none()) {
             return Err(Error::new(format!("Core ML has no operation `{name}`"))
@@ -310,7 +318,7 @@ impl Config {
         }
     }
 
-    /// Refuses rules and paths that select no layer: they would be without effect.
+    /// Refuses rules, paths and recipes that select no layer: they would be without effect.
     pub(super) fn check_layers(&self, layers: &[Facts<'_>]) -> Result<(), Error> {
         let known = || {
             let shown = |facts: &Facts<'_>| {
@@ -335,6 +343,12 @@ impl Config {
             if !layers.iter().any(|facts| rule.selects(facts) && takes(facts)) {
                 return Err(Error::new(format!("rule {} selects no layer", at + 1)).hint(known()));
             }
+        }
+        let is_wanted = |facts: &Facts<'_>| !matches!(self.wanted(facts), Wanted::Nothing);
+        if self.schemes().any(|scheme| scheme.storage().is_some()) && !layers.iter().any(is_wanted)
+        {
+            let message = format!("the recipe `{}` is for no layer", self.scheme.recipe.name());
+            return Err(Error::new(message).hint(known()));
         }
         Ok(())
     }

@@ -98,6 +98,13 @@ pub(super) fn find(draft: &mut Draft, calls: &Calls, config: &Config) -> Result<
 fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
     let Some(storage) = layer.scheme.storage() else { return Ok(None) };
     let Some(weight) = weight(editor, layer)? else { return Ok(None) };
+    let bias = editor.constant_argument(layer.op, "bias").map(Array::from_constant).transpose();
+    let bias = bias.map_err(|error| Error::of_engine(&error))?;
+    let elements = bias.as_ref().and_then(Array::as_floats).unwrap_or_default();
+    if let Some(found) = elements.iter().find(|element| !element.is_finite()) {
+        return Err(Error::new(format!("the bias of `{}` holds {found}", layer.name))
+            .hint("mend the bias, or keep the layer with the option `keep`"));
+    }
     match fits(&weight, output_axis(layer.kind), storage) {
         Ok(()) => Ok(None),
         Err(Unfit::Form(why)) => Ok(Some(format!("its weight {why}"))),
@@ -246,6 +253,8 @@ fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)
 /// What samples say about a program, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tuning {
+    /// How hard roundings are looked for, see [`Config::effort`].
+    pub(super) effort: u8,
     /// The ranges of activations.
     pub(super) ranges: HashMap<String, Range>,
     /// What the output channels of layers are off on average.
@@ -299,7 +308,7 @@ pub(super) fn apply(
             None => {
                 let metrics = tuning.metrics(layer);
                 let axis = output_axis(layer.kind);
-                let op = compressed(&weight, axis, storage, opset, config.effort, &metrics);
+                let op = compressed(&weight, axis, storage, opset, tuning.effort, &metrics);
                 let op = op.map_err(|unfit| {
                     let (Unfit::Form(why) | Unfit::Numbers(why)) = unfit;
                     Error::new(format!("the weight of `{}` {why}", layer.name))

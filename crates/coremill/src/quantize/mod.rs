@@ -1,7 +1,7 @@
 //! Quantizes PyTorch programs after training, without Python.
 //!
 //! ```no_run
-//! use coremill::compiler::LowerOptions;
+//! use coremill::convert::LowerOptions;
 //! use coremill::quantize::{Config, Made, Output, Quantizer, Recipe};
 //!
 //! let program = coremill::convert::read("model.pt2")?;
@@ -97,6 +97,8 @@ pub struct Quantized {
     pub model_db: Option<f64>,
     /// How many samples there were.
     pub samples: usize,
+    /// The effort whose roundings it has: less than was asked for where more made outputs worse.
+    pub effort: u8,
 }
 
 /// The most samples that losses are measured with; ranges are observed with all.
@@ -202,23 +204,48 @@ impl Quantizer {
             ));
         }
         samples.iter().try_for_each(|sample| self.machine.check(sample))?;
-        let moments = Arc::new(self.moments(samples)?);
-        let mut tuning = Tuning { ranges: self.observe(samples)?, moments, ..Tuning::default() };
+        let ranges = self.observe(samples)?;
         let measured = &samples[..samples.len().min(MEASURED)];
         let watched: HashSet<String> = layers.iter().map(|layer| layer.name.clone()).collect();
-        let reference = outputs(&self.machine, measured, &watched)?;
+        let seen = Measure {
+            samples: measured,
+            given: outputs(&self.machine, measured, &watched)?,
+            watched,
+        };
+        // Samples tell whether more effort does good.
+        let least = if samples.is_empty() { self.config.effort } else { 0 };
+        let mut attempts = Vec::new();
+        for effort in least..=self.config.effort {
+            let moments = Arc::new(self.moments(samples, effort)?);
+            let ranges = ranges.clone();
+            attempts.push(
+                self.attempt(Tuning { effort, ranges, moments, ..Tuning::default() }, &seen)?,
+            );
+        }
+        let (best, model_db) = self.best(attempts, samples)?;
+        let (made, target) = self.quantized(&best.chosen, &best.tuning, &self.options)?;
+        let mut layers = best.losses;
+        let kept = self.found.kept.iter();
+        layers.extend(kept.map(|(layer, why)| loss_of(layer, Some(why.clone()))));
+        let (samples, effort) = (samples.len(), best.tuning.effort);
+        Ok(Quantized { made, target, layers, model_db, samples, effort })
+    }
+
+    /// Measures what each layer loses with the roundings of an effort, and leaves the worst as they are.
+    fn attempt(&self, mut tuning: Tuning, seen: &Measure<'_>) -> Result<Attempt, Error> {
+        let layers = &self.found.layers;
         let mut losses = Vec::new();
         let mut shifts = HashMap::new();
         for layer in layers {
             let mut loss = loss_of(layer, None);
-            if !measured.is_empty() {
+            if !seen.samples.is_empty() {
                 let alone = HashSet::from([layer.name.clone()]);
                 let (made, _) = self.quantized(&alone, &tuning, &in_fp32(&self.options))?;
-                let found = outputs(&Machine::new(made, false)?, measured, &watched)?;
-                loss.layer_db = decibels(&reference, &found, Some(&layer.name));
-                loss.model_db = decibels(&reference, &found, None);
-                if self.config.effort > 0
-                    && let Some(shift) = shift(&reference, &found, layer)
+                let found = outputs(&Machine::new(made, false)?, seen.samples, &seen.watched)?;
+                loss.layer_db = decibels(&seen.given, &found, Some(&layer.name));
+                loss.model_db = decibels(&seen.given, &found, None);
+                if tuning.effort > 0
+                    && let Some(shift) = shift(&seen.given, &found, layer)
                 {
                     shifts.insert(layer.name.clone(), shift);
                 }
@@ -226,27 +253,43 @@ impl Quantizer {
             losses.push(loss);
         }
         tuning.shifts = shifts;
-        let mut order: Vec<usize> = (0..layers.len()).collect();
-        let cost = |at: &usize| losses[*at].model_db.unwrap_or(f64::INFINITY);
-        order.sort_by(|left, right| cost(left).total_cmp(&cost(right)));
-        let (worst, chosen) = order.split_at(self.config.keep_worst.min(order.len()));
-        for &at in worst {
-            losses[at].kept = Some("one of the worst".to_owned());
+        let cost = |loss: &Loss| loss.model_db.unwrap_or(f64::INFINITY);
+        losses.sort_by(|left, right| cost(left).total_cmp(&cost(right)));
+        let (worst, chosen) = losses.split_at_mut(self.config.keep_worst.min(layers.len()));
+        for loss in worst {
+            loss.kept = Some("one of the worst".to_owned());
         }
-        let chosen = chosen.iter().map(|&at| layers[at].name.clone()).collect();
-        let model_db = match measured {
-            [] => None,
-            _ => {
-                let (made, _) = self.quantized(&chosen, &tuning, &in_fp32(&self.options))?;
-                let found = outputs(&Machine::new(made, false)?, measured, &HashSet::new())?;
-                decibels(&reference, &found, None)
+        let chosen = chosen.iter().map(|loss| loss.name.clone()).collect();
+        Ok(Attempt { tuning, losses, chosen })
+    }
+
+    /// The attempt whose outputs are nearest to the program's over all samples, the first of those that are as near, and
+    /// how near it is.
+    fn best(
+        &self,
+        mut attempts: Vec<Attempt>,
+        samples: &[Sample],
+    ) -> Result<(Attempt, Option<f64>), Error> {
+        let mut tried = Vec::new();
+        for attempt in &attempts {
+            let options = in_fp32(&self.options);
+            let (made, _) = self.quantized(&attempt.chosen, &attempt.tuning, &options)?;
+            tried.push((Machine::new(made, false)?, Noise::default()));
+        }
+        for sample in samples {
+            let wanted = self.machine.outputs(sample)?;
+            for (machine, noise) in &mut tried {
+                noise.add(&wanted, &machine.outputs(sample)?);
             }
-        };
-        let (made, target) = self.quantized(&chosen, &tuning, &self.options)?;
-        let mut layers: Vec<Loss> = order.iter().map(|&at| losses[at].clone()).collect();
-        let kept = self.found.kept.iter();
-        layers.extend(kept.map(|(layer, why)| loss_of(layer, Some(why.clone()))));
-        Ok(Quantized { made, target, layers, model_db, samples: samples.len() })
+        }
+        let mut best = 0;
+        for (at, (_, noise)) in tried.iter().enumerate() {
+            if noise.decibels() > tried[best].1.decibels() {
+                best = at;
+            }
+        }
+        let found = (!samples.is_empty()).then(|| tried[best].1.decibels());
+        Ok((attempts.swap_remove(best), found))
     }
 
     /// The program with some of its layers quantized.
@@ -272,9 +315,13 @@ impl Quantizer {
     }
 
     /// The second moments of what layers are given, if they are asked for.
-    fn moments(&self, samples: &[Sample]) -> Result<HashMap<(String, Rows), Vec<Moments>>, Error> {
+    fn moments(
+        &self,
+        samples: &[Sample],
+        effort: u8,
+    ) -> Result<HashMap<(String, Rows), Vec<Moments>>, Error> {
         let mut moments: HashMap<(String, Rows), Option<Vec<Moments>>> = HashMap::new();
-        if self.config.effort < 2 {
+        if effort < 2 {
             return Ok(HashMap::new());
         }
         let mut inputs: HashMap<&str, HashSet<&Rows>> = HashMap::new();
@@ -383,6 +430,54 @@ struct Given {
     values: HashMap<String, Array>,
 }
 
+/// What losses are measured with.
+struct Measure<'s> {
+    samples: &'s [Sample],
+    /// What the program makes of them.
+    given: Vec<Given>,
+    /// The values that layers give, by name.
+    watched: HashSet<String>,
+}
+
+/// A way to quantize the program.
+struct Attempt {
+    tuning: Tuning,
+    /// What each layer loses, the one that costs the outputs most first.
+    losses: Vec<Loss>,
+    /// The layers that are quantized, by name.
+    chosen: HashSet<String>,
+}
+
+/// The power of each output, and that of what it is off by, over several runs.
+#[derive(Default)]
+struct Noise(Vec<[f64; 2]>);
+
+impl Noise {
+    fn add(&mut self, wanted: &Outputs, found: &Outputs) {
+        let pairs = wanted.iter().zip(found).map(|((_, wanted), (_, found))| (wanted, found));
+        for (at, (wanted, found)) in pairs.enumerate() {
+            self.see(at, wanted, found);
+        }
+    }
+
+    fn see(&mut self, at: usize, wanted: &Array, found: &Array) {
+        self.0.resize(self.0.len().max(at + 1), [0.0; 2]);
+        let Ok(figures) = figures(wanted, found) else { return };
+        let [signal, noise] = &mut self.0[at];
+        *signal += figures.powers[0];
+        *noise += if figures.unlike > 0 { f64::INFINITY } else { figures.powers[1] };
+    }
+
+    /// Signal to noise at the worst; infinite where nothing differs.
+    fn decibels(&self) -> f64 {
+        let of = |&[signal, noise]: &[f64; 2]| match noise {
+            0.0 => f64::INFINITY,
+            noise => 10.0 * (signal / noise).log10(),
+        };
+        self.0.iter().map(of).fold(f64::INFINITY, f64::min)
+    }
+}
+
 fn loss_of(layer: &Layer, kept: Option<String>) -> Loss {
     Loss {
         name: layer.name.clone(),
@@ -397,18 +492,14 @@ fn loss_of(layer: &Layer, kept: Option<String>) -> Loss {
 
 /// Signal to noise over all samples: of a value, or of the worst output.
 fn decibels(reference: &[Given], found: &[Given], value: Option<&str>) -> Option<f64> {
-    let pairs = reference.iter().zip(found).flat_map(|(reference, found)| match value {
-        Some(name) => {
-            let pair = reference.values.get(name).zip(found.values.get(name));
-            pair.into_iter().collect::<Vec<_>>()
+    let mut noise = Noise::default();
+    for (reference, found) in reference.iter().zip(found) {
+        match value {
+            Some(name) => noise.see(0, reference.values.get(name)?, found.values.get(name)?),
+            None => noise.add(&reference.outputs, &found.outputs),
         }
-        None => {
-            let outputs = reference.outputs.iter().zip(&found.outputs);
-            outputs.map(|((_, one), (_, other))| (one, other)).collect()
-        }
-    });
-    let snr = pairs.filter_map(|(one, other)| figures(one, other).ok()).map(|found| found.snr());
-    snr.min_by(f64::total_cmp)
+    }
+    Some(noise.decibels())
 }
 
 /// What a layer's output channels are off on average when it alone is quantized.
