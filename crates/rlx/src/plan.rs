@@ -1,10 +1,10 @@
 //! What a graph of fixed shapes becomes: packages and functions of the caller, one after the other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use coremill_graph::{Array, Device, Error, Executable, Input, Opset, Param, Precision, Session};
-use rlx_ir::{DType, Graph, NodeId, Op};
+use rlx_ir::{DType, Graph, NodeId, Op, OpKind};
 
 use crate::divide::{HostNode, Hosts, Part, Segment, divide, is_divided};
 use crate::lower::{self, Blocks, element_type, failure, is_float};
@@ -50,6 +50,8 @@ struct Package {
     names: Vec<String>,
     outputs: Vec<NodeId>,
     blocks: Blocks,
+    /// Parameters that are numbers: bytes of codes stand for nothing in them.
+    plain: HashSet<String>,
 }
 
 impl Plan {
@@ -93,6 +95,12 @@ impl Plan {
         for package in self.packages() {
             match package.executable.param_shape(name) {
                 Ok(shape) => {
+                    if matches!(dtype, DType::I8 | DType::U8) && package.plain.contains(name) {
+                        return Err(failure(format!(
+                            "parameter `{name}` is declared as floats, and no operation that takes it dequantizes \
+                             codes of `{dtype:?}`: pass floats, or take it in an operation that does"
+                        )));
+                    }
                     let param = match package.blocks.get(name) {
                         Some((scheme, shape)) => {
                             Param::blocks(*scheme, shape.clone(), bytes.clone())?
@@ -147,6 +155,45 @@ impl Plan {
     }
 }
 
+/// Parameters that are declared as floats and that no operation takes as codes.
+fn plain(graph: &Graph) -> HashSet<String> {
+    let coded: HashSet<NodeId> = graph
+        .nodes()
+        .iter()
+        .filter(|node| takes_codes(node.op.kind()))
+        .flat_map(|node| node.inputs.iter().copied())
+        .collect();
+    let nodes = graph.nodes().iter();
+    nodes
+        .filter_map(|node| match &node.op {
+            Op::Param { name } if is_float(node.shape.dtype()) && !coded.contains(&node.id) => {
+                Some(name.clone())
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn takes_codes(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Dequantize
+            | OpKind::DequantMatMul
+            | OpKind::DequantGroupedMatMul
+            | OpKind::DequantGroupedMatMulMlx
+            | OpKind::DequantMoEWeights
+            | OpKind::QMatMul
+            | OpKind::QConv2d
+            | OpKind::ScaledMatMul
+            | OpKind::ScaledGroupedMatMul
+            | OpKind::ScaledDequantize
+            | OpKind::SynthMatMul
+            | OpKind::SynthMatMulBackward
+            | OpKind::SynthReconstruct
+            | OpKind::Custom
+    )
+}
+
 impl Package {
     fn new(
         graph: &Graph,
@@ -168,6 +215,7 @@ impl Package {
             names: lowered.outputs,
             outputs,
             blocks: lowered.blocks,
+            plain: plain(graph),
         })))
     }
 

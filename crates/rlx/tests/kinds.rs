@@ -735,4 +735,7 @@ fn what_panics_in_the_peer_is_an_error() {
     let error = executable.run(&[("x", &[1.0, 2.0])]).expect_err("`w` is not set");
     assert!(error.to_string().contains("`w`"), "{error}");
     assert!(executable.set_param("w", &[1.0]).is_err());
+    // Codes without an operation that dequantizes them are no numbers.
+    let error = executable.set_param_typed("w", &[1, 2], DType::I8).expect_err("`w` is floats");
+    assert!(error.to_string().contains("dequantizes codes of `I8`"), "{error}");
 }
