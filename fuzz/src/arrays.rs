@@ -1,8 +1,8 @@
 //! What must hold for any bytes that are said to be arrays. The fuzz target and the test of the seeds share it.
 
 use coremill::arrays;
-use coremill::engine::{Array, Elements};
-use coremill::tensor::Buffer;
+use coremill_engine::{Array, Elements};
+use coremill_tensor::Buffer;
 
 /// Arrays are read or refused; what is read is written, and read again as the same.
 pub(crate) fn arrays(data: &[u8]) {

@@ -481,6 +481,14 @@ def guide_quantize() -> None:
 
 
 @case
+def guide_to_backend() -> None:
+    made = run("to-backend")
+    agree(made["partitioned"], made["model"], made["sample_inputs"])
+    agree(made["composite"], Call(lambda x: made["model"](x * 2) + 1), made["sample_inputs"])
+    assert [delegate.id for delegate in made["composite"].executorch_program.execution_plan[0].delegates] == ["CoreMLBackend"]
+
+
+@case
 def guide_recipe() -> None:
     made = run("recipe")
     inputs = made["example_inputs"][0]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
-use coremill::compiler;
+use coremill_compiler as compiler;
 use coremill_pt2::{
     Argument, Dialect, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Saved,
     Size, Stored, SymbolId, Symbolic, TensorMeta, TreeSpec,

@@ -57,11 +57,11 @@ fn main() -> ExitCode {
         }
     };
     arguments.output.install();
-    coremill::tensor::guard();
+    coremill_tensor::guard();
     // A panic is our fault, and its message stands on standard error already.
     let outcome = catch_unwind(AssertUnwindSafe(|| perform(arguments.command)));
     // What was read of a file that changed may be anything, and whatever came of it.
-    if let Some(path) = coremill::tensor::changed() {
+    if let Some(path) = coremill_tensor::changed() {
         let hint = "run the command again once nothing writes to it";
         let message = format!("`{}` changed while it was read", path.display());
         return Failure::user(message).hint(Some(hint)).report();

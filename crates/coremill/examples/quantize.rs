@@ -1,7 +1,7 @@
 //! Quantizes the program of torch that the repository holds to 8 bits with samples of noise, and says what it costs.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
-use coremill::compiler::LowerOptions;
+use coremill::convert::LowerOptions;
 use coremill::engine::Array;
 use coremill::graph::DType;
 use coremill::quantize::{Config, Made, Output, Quantizer, Recipe};

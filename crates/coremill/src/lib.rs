@@ -43,9 +43,9 @@
 //! | [`fed`] | buffers that go out of one step of a model and into the next |
 //! | `images` | pictures for inputs that are images; the feature `images` |
 //! | [`summary`] | what a model holds, counted |
-//! | [`mil`] | programs, the op table, inference, the verifier, text, packages, compiled models |
+//! | [`mil`] | what models are made of: programs, descriptions, the op table, text, the verifier's report |
 
-#![warn(missing_docs)]
+#![deny(missing_docs)]
 #![cfg_attr(
     not(feature = "compiler"),
     expect(
@@ -60,6 +60,7 @@ pub mod compare;
 pub mod compress;
 #[cfg(feature = "compiler")]
 pub mod convert;
+pub mod engine;
 mod error;
 pub mod executorch;
 #[cfg(feature = "compiler")]
@@ -68,6 +69,7 @@ mod files;
 mod foreign;
 #[cfg(feature = "images")]
 pub mod images;
+pub mod mil;
 #[cfg(feature = "compiler")]
 pub mod precision;
 #[cfg(feature = "compiler")]
@@ -83,25 +85,12 @@ pub mod summary;
 mod vocabulary;
 
 #[cfg(feature = "compiler")]
-#[doc(hidden)]
-pub use coremill_compiler as compiler;
-#[cfg(feature = "compiler")]
 pub use coremill_compiler::{Precision, States};
-pub use coremill_engine as engine;
 pub use coremill_graph as graph;
-pub use coremill_mil as mil;
 pub use coremill_mil::ir::Opset;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
-#[cfg(feature = "compiler")]
-#[doc(hidden)]
-pub use coremill_pt2 as pt2;
-#[doc(hidden)]
-pub use coremill_pte as pte;
-#[doc(hidden)]
-pub use coremill_runtime as runtime;
-#[doc(hidden)]
-pub use coremill_tensor as tensor;
+pub use coremill_tensor::DType;
 pub use error::{Error, ErrorKind};
 pub use files::{
     Format, Opened, SaveOptions, Source, open, open_with_source, read_text, save, save_text,

@@ -131,7 +131,18 @@ impl Machine {
         }
     }
 
-    /// Runs a sample from fresh states, and shows every tensor that comes about in models.
+    /// Runs a sample from fresh states, as who uses it does.
+    pub(crate) fn outputs(&self, sample: &Sample) -> Result<Outputs, Error> {
+        match self {
+            Machine::Engine(engine) => of_engine(engine, sample, &mut Hooks::default()),
+            Machine::Runner(runner) => {
+                runner.afresh()?.run_with(sample, &mut runtime::Hooks::default())
+            }
+        }
+    }
+
+    /// The same, and shows every tensor that comes about in models. Operations that would run as one run each by itself for
+    /// that, and round for themselves.
     pub(crate) fn run(
         &self,
         sample: &Sample,
@@ -145,12 +156,7 @@ impl Machine {
         match self {
             Machine::Engine(engine) => {
                 let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
-                let outputs = session(engine)?.run_with(&borrowed(sample), &mut hooks);
-                let outputs = outputs.map_err(|error| Error::of_engine(&error))?.0;
-                let arrays = outputs.into_iter().filter_map(|(name, value)| {
-                    value.as_array().cloned().map(|array| (name, array))
-                });
-                Ok(arrays.collect())
+                of_engine(engine, sample, &mut hooks)
             }
             Machine::Runner(runner) => {
                 let mut hooks =
@@ -159,6 +165,15 @@ impl Machine {
             }
         }
     }
+}
+
+fn of_engine(engine: &Engine, sample: &Sample, hooks: &mut Hooks<'_>) -> Result<Outputs, Error> {
+    let outputs = session(engine)?.run_with(&borrowed(sample), hooks);
+    let outputs = outputs.map_err(|error| Error::of_engine(&error))?.0;
+    let arrays = outputs
+        .into_iter()
+        .filter_map(|(name, value)| value.as_array().cloned().map(|array| (name, array)));
+    Ok(arrays.collect())
 }
 
 fn session(engine: &Engine) -> Result<engine::Session, Error> {

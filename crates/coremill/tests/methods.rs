@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use coremill::DType;
 use coremill::engine::Array;
 use coremill::executorch::{self, Runner};
-use coremill::runtime::{Hooks, LoadOptions, Span};
-use coremill::tensor::DType;
+use coremill::executorch::{Hooks, LoadOptions, Span};
 
 fn total(options: LoadOptions) -> Runner {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files/total.pte");

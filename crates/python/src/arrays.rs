@@ -3,9 +3,9 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
-use coremill::engine::{Array, Elements, Outputs, Port, Value};
 use coremill::images;
-use coremill::tensor::DType;
+use coremill_engine::{Array, Elements, Outputs, Port, Value};
+use coremill_tensor::DType;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -329,8 +329,8 @@ pub(crate) fn results<'py>(
                 let classes = PyDict::new(py);
                 for (key, score) in entries {
                     match key {
-                        coremill::engine::Key::Text(text) => classes.set_item(text, score)?,
-                        coremill::engine::Key::Int(number) => classes.set_item(number, score)?,
+                        coremill_engine::Key::Text(text) => classes.set_item(text, score)?,
+                        coremill_engine::Key::Int(number) => classes.set_item(number, score)?,
                     }
                 }
                 dict.set_item(name, classes)?;

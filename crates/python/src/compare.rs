@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use coremill::Opened;
 use coremill::compare::{self as library, PerOpReport, Running, Target};
-use coremill::engine::{Engine, LoadOptions, Precision};
 use coremill::executorch::Runner;
-use coremill::pte;
+use coremill_engine::{Engine, LoadOptions, Precision};
+use coremill_pte as pte;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -86,7 +86,7 @@ impl Side {
             }
             Side::Program(program, precision) => {
                 let faithful = precision == Precision::Faithful;
-                let options = coremill::runtime::LoadOptions { faithful, ..Default::default() };
+                let options = coremill_runtime::LoadOptions { faithful, ..Default::default() };
                 Ok(Ready::Method(Box::new(Runner::new((*program).clone(), None, options)?)))
             }
         }
@@ -112,7 +112,7 @@ impl Ready {
         }
     }
 
-    fn ports(&self) -> Result<Vec<coremill::engine::Port>, Failure> {
+    fn ports(&self) -> Result<Vec<coremill_engine::Port>, Failure> {
         match self {
             Ready::Model(_, engine) => {
                 let session = engine.session(engine.default_function()).map_err(of_engine)?;

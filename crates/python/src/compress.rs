@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use coremill::compress::{self as library, Budget, Compressed, Fate, Options, Rule, RuleText};
 use coremill::convert::parse_target;
-use coremill::mil::model::Model as CoreModel;
 use coremill::{Opened, quantity};
+use coremill_mil::model::Model as CoreModel;
 use pyo3::prelude::*;
 use serde::Serialize;
 

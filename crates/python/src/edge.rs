@@ -1,9 +1,9 @@
 //! What ExecuTorch's partitioner and backend ask for, in `coremill.executorch`.
 
-use coremill::compiler::{
-    self, CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, Preprocessed as Made, Refusal,
+use coremill_compiler::{
+    CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, Preprocessed as Made, Refusal,
 };
-use coremill::pte::coreml::Reference;
+use coremill_pte::coreml::Reference;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -54,7 +54,7 @@ pub(crate) fn edge_partition(
     let taken = work::held(py, || exported::take_divided(program))?;
     let division = work::run(py, move |stage| {
         stage.set("partitioning");
-        Ok(compiler::edge_partition(taken.program, &options, &outside)?)
+        Ok(coremill_compiler::edge_partition(taken.program, &options, &outside)?)
     })?;
     let refused = refused(&division);
     let states = division.parts.iter().flat_map(|part| part.states.iter().cloned()).collect();
@@ -80,7 +80,7 @@ pub(crate) fn edge_refused(
     let taken = work::held(py, || exported::take(program))?;
     let division = work::run(py, move |stage| {
         stage.set("partitioning");
-        Ok(compiler::refused_calls(taken.program, &options)?)
+        Ok(coremill_compiler::refused_calls(taken.program, &options)?)
     })?;
     Ok((refused(&division), division.calls))
 }
@@ -95,7 +95,7 @@ pub(crate) fn edge_preprocess(
     let part = part(py, String::new(), program, specs)?;
     let made = work::run(py, move |stage| {
         stage.set("lowering");
-        Ok(compiler::preprocess(part, Room::of)?)
+        Ok(coremill_compiler::preprocess(part, Room::of)?)
     })?;
     preprocessed(py, made, Vec::new(), true)
 }
@@ -112,7 +112,7 @@ pub(crate) fn edge_preprocess_multimethod(
     let methods = parts.iter().map(|part| part.method.clone()).collect();
     let made = work::run(py, move |stage| {
         stage.set("lowering");
-        Ok(compiler::preprocess_methods(parts, at, Room::of)?)
+        Ok(coremill_compiler::preprocess_methods(parts, at, Room::of)?)
     })?;
     preprocessed(py, made, methods, false)
 }
@@ -188,11 +188,11 @@ struct Room {
 
 impl Room {
     /// Memory that no one has written to: filling it with zeros first would take as long as filling it.
-    fn of(length: usize) -> Result<Room, compiler::Error> {
+    fn of(length: usize) -> Result<Room, coremill_compiler::Error> {
         Python::attach(|py| {
             let too_large = || {
                 let reason = format!("the payload of {length} bytes does not fit into memory");
-                compiler::Error::Program(Refusal::new(reason))
+                coremill_compiler::Error::Program(Refusal::new(reason))
             };
             let size = isize::try_from(length).map_err(|_| too_large())?;
             // SAFETY: without a source Python gives a new object with room for so many bytes, or an exception.

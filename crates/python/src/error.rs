@@ -4,10 +4,11 @@
 //! users expect them.
 
 use coremill::ErrorKind;
-use coremill::compiler::{self, Refusal, Refused};
 use coremill::convert::{self, Part};
-use coremill::tensor::shown;
-use coremill::{pt2, pte};
+use coremill_compiler::{self as compiler, Refusal, Refused};
+use coremill_pt2 as pt2;
+use coremill_pte as pte;
+use coremill_tensor::shown;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

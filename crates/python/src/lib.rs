@@ -27,10 +27,10 @@ mod work;
 
 use std::path::{Path, PathBuf};
 
-use coremill::compiler::{self, Conversion};
 use coremill::convert::Agreement;
-use coremill::pt2::ExportedProgram;
 use coremill::{Opened, convert as conversion, executorch};
+use coremill_compiler::{self as compiler, Conversion};
+use coremill_pt2::ExportedProgram;
 // The C interface goes with the module: `coremill.executorch.register_runtime` loads it from here.
 use coremill_capi as _;
 use pyo3::prelude::*;
@@ -177,7 +177,7 @@ fn load<'py>(py: Python<'py>, path: PathArgument) -> PyResult<Bound<'py, PyAny>>
     let PathArgument(path) = path;
     enum Loaded {
         Model(Opened),
-        Program(Box<coremill::pte::Program>),
+        Program(Box<coremill_pte::Program>),
     }
     let loaded = work::run(py, move |stage| {
         stage.set(format!("reading {}", path.display()));

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill::engine::{Engine, LoadOptions, Precision, Session as EngineSession};
-use coremill::mil::ir::Opset;
-use coremill::mil::text::{self, Dialect, PrintOptions};
-use coremill::mil::verify::{RenderOptions, Severity};
 use coremill::{Opened, SaveOptions};
+use coremill_engine::{Engine, LoadOptions, Precision, Session as EngineSession};
+use coremill_mil::ir::Opset;
+use coremill_mil::text::{self, Dialect, PrintOptions};
+use coremill_mil::verify::{RenderOptions, Severity};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -193,7 +193,7 @@ pub(crate) fn precision(py: Python<'_>, name: &str) -> PyResult<Precision> {
 }
 
 /// The engine's error as the library's.
-pub(crate) fn of_engine(error: coremill::engine::Error) -> Failure {
+pub(crate) fn of_engine(error: coremill_engine::Error) -> Failure {
     Failure::Run { hint: error.remedy().map(str::to_owned), message: error.to_string() }
 }
 

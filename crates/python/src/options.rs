@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use coremill::compiler::{
+use coremill::convert::parse_target;
+use coremill_compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
-use coremill::convert::parse_target;
-use coremill::mil::compress::linear;
-use coremill::mil::pass::PASSES;
+use coremill_mil::compress::linear;
+use coremill_mil::pass::PASSES;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
@@ -156,7 +156,7 @@ fn quantization(value: &Bound<'_, PyAny>) -> PyResult<linear::Config> {
 }
 
 /// A release: `"ios18"`, or an enumeration of coremltools whose name is `iOS18`.
-fn release(value: &Bound<'_, PyAny>) -> PyResult<coremill::mil::ir::Opset> {
+fn release(value: &Bound<'_, PyAny>) -> PyResult<coremill_mil::ir::Opset> {
     let name = match value.cast::<PyString>() {
         Ok(text) => text.to_cow()?.into_owned(),
         Err(_) => match value.getattr_opt("name")? {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill::compiler::{Reason, Report};
-use coremill::engine::Array;
+use coremill::SaveOptions;
 use coremill::executorch::{self, Runner};
-use coremill::runtime::LoadOptions;
-use coremill::{SaveOptions, pte};
+use coremill_compiler::{Reason, Report};
+use coremill_engine::Array;
+use coremill_pte as pte;
+use coremill_runtime::LoadOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -72,6 +73,12 @@ impl Program {
         data: Vec<PathArgument>,
     ) -> PyResult<Method> {
         self.unchanged(py)?;
+        if let Some(name) = &name
+            && !self.methods().contains(name)
+        {
+            let hint = format!("pass one of `{}`", self.methods().join("`, `"));
+            return Err(error::option(py, format!("there is no method `{name}`"), Some(hint)));
+        }
         let program = self.program.clone();
         let data = data.into_iter().map(|PathArgument(path)| path).collect();
         let runner = work::run(py, move |stage| {

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use coremill::compiler::LowerOptions;
 use coremill::quantize::{
     self as library, Config, Loss, Made, Observer, Output, Pixels, Quantizer, Recipe, Rule,
     RuleText, Sample, Scheme,
 };
 use coremill::{Opened, convert as conversion};
+use coremill_compiler::LowerOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use serde::Serialize;
@@ -27,6 +27,8 @@ struct Report<'q> {
     samples: usize,
     /// Signal to noise at the worst output, all of it quantized.
     model_db: Option<f64>,
+    /// The effort whose roundings were taken.
+    effort: u8,
     layers: &'q [Loss],
 }
 
@@ -96,6 +98,7 @@ pub(crate) fn quantize<'py>(
         target: target.tag(),
         samples: quantized.samples,
         model_db: quantized.model_db,
+        effort: quantized.effort,
         layers: &quantized.layers,
     };
     let report = json(py, &report)?;
@@ -145,9 +148,6 @@ fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult
     config.min_elements = keywords.of("min_elements", count)?.unwrap_or_default();
     config.keep_worst = keywords.of("keep_worst", count)?.unwrap_or_default();
     config.effort = keywords.of("effort", "0, 1 or 2")?.unwrap_or_default();
-    if config.effort > 2 {
-        return Err(refuse(format!("`effort` is {}; expected 0, 1 or 2", config.effort)));
-    }
     if let Some(value) = keywords.take("rules") {
         config.rules = rules(&value, config.scheme)?;
     }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use coremill::mil::ir::{Constant, Function as MilFunction};
-use coremill::mil::model::Model as MilModel;
-use coremill::mil::pass::without_precision;
 use coremill::quantity;
+use coremill_mil::ir::{Constant, Function as MilFunction};
+use coremill_mil::model::Model as MilModel;
+use coremill_mil::pass::without_precision;
 
 use crate::data::{
     Change, ChangeKind, Changes, Fact, Feature, Function, FunctionChanges, Model, Op,
@@ -252,7 +252,7 @@ fn differences(
 
 #[cfg(test)]
 mod tests {
-    use coremill::mil::{model, text};
+    use coremill_mil::{model, text};
 
     use super::*;
 

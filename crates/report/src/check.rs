@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use coremill::compiler::Refused;
 use coremill::convert;
-use coremill::mil::verify::{self, Diagnostic};
+use coremill_compiler::Refused;
+use coremill_mil::verify::{self, Diagnostic};
 
 use crate::Report;
 use crate::data::{Finding, Model, Place, Severity};

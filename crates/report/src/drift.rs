@@ -1,7 +1,7 @@
 //! How far values lie from a reference.
 
 use coremill::compare::{Figures, PerOp};
-use coremill::engine::Array;
+use coremill_engine::Array;
 
 use crate::Report;
 use crate::data::{Drift, DriftRow, Finding, Place, Severity};

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use coremill::compiler::Calls;
 use coremill::executorch::ProgramSummary;
-use coremill::mil::ir::{
-    Binding, Constant, ConstantData, Function, Op as MilOp, OpId, Type, ValueId,
-};
-use coremill::mil::model::Model as MilModel;
-use coremill::mil::ops::OpKind;
-use coremill::mil::pass::without_precision;
 use coremill::quantity::{bytes, count};
 use coremill::summary::{self, Summary};
-use coremill::tensor::DType;
+use coremill_compiler::Calls;
+use coremill_mil::ir::{
+    Binding, Constant, ConstantData, Function, Op as MilOp, OpId, Type, ValueId,
+};
+use coremill_mil::model::Model as MilModel;
+use coremill_mil::ops::OpKind;
+use coremill_mil::pass::without_precision;
+use coremill_tensor::DType;
 
 use crate::data::{Fact, Feature, Function as FunctionData, Model, Op};
 use crate::weights::Weights;
@@ -397,7 +397,7 @@ fn shown(constant: &Constant) -> String {
     let few = constant.tensor_type().and_then(|tensor| tensor.element_count());
     if few.is_some_and(|count| count <= MAX_SHOWN)
         && !matches!(constant.data, ConstantData::Weight(_))
-        && let Ok(array) = coremill::engine::Array::from_constant(constant)
+        && let Ok(array) = coremill_engine::Array::from_constant(constant)
     {
         let elements: Vec<String> = match (array.as_floats(), array.as_ints()) {
             (Some(floats), _) => floats.iter().map(|float| format!("{float:?}")).collect(),

@@ -4,7 +4,7 @@
 //! needs neither a network nor a server.
 //!
 //! ```
-//! use coremill::mil::text;
+//! use coremill_mil::text;
 //! use coremill_report::Report;
 //!
 //! let source = "
@@ -14,7 +14,7 @@
 //!         } -> (y);
 //!     }";
 //! let program = text::parse(source, &text::NoWeights).expect("it is MIL");
-//! let model = coremill::mil::model::describe(program).expect("it is complete");
+//! let model = coremill_mil::model::describe(program).expect("it is complete");
 //! let mut report = Report::new("twice.mil");
 //! report.add_model("twice", &model, None);
 //! assert!(report.to_html().contains("twice.mil"));
@@ -51,8 +51,8 @@ pub use data::{Change, ChangeKind, Changes, Device, FunctionChanges};
 pub use drift::{NotFinite, Output};
 pub use plan::{ComputePlan, PlannedOperation};
 
-use coremill::compiler::Calls;
-use coremill::mil::model::Model;
+use coremill_compiler::Calls;
+use coremill_mil::model::Model;
 
 use data::{Fact, Finding, Severity};
 

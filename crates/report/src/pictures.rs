@@ -1,6 +1,6 @@
 //! Arrays that are pictures.
 
-use coremill::engine::Array;
+use coremill_engine::Array;
 
 use crate::Report;
 use crate::data::Picture;
@@ -102,7 +102,7 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coremill::tensor::DType;
+    use coremill_tensor::DType;
 
     use super::*;
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use coremill::Error;
 use coremill::executorch::{self, DelegatedModel};
-use coremill::pte::Program;
-use coremill::pte::coreml::Payload;
-use coremill::pte::program::{Instruction, Plan, Value, ValueId};
 use coremill::quantity::bytes;
+use coremill_pte::Program;
+use coremill_pte::coreml::Payload;
+use coremill_pte::program::{Instruction, Plan, Value, ValueId};
 
 use crate::Report;
 use crate::check;

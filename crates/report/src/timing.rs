@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coremill::runtime::{Span, own_times};
+use coremill_runtime::{Span, own_times};
 
 use crate::Report;
 use crate::data::{SpanRow, Timing};

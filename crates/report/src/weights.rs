@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use coremill::engine::{Array, evaluate};
-use coremill::mil::ir::{Binding, Constant, Function, Op, ValueId};
-use coremill::mil::ops::OpKind;
-use coremill::tensor::{Buffer, DType};
+use coremill_engine::{Array, evaluate};
+use coremill_mil::ir::{Binding, Constant, Function, Op, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_tensor::{Buffer, DType};
 
 use crate::data::{Histogram, Weight};
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use coremill::engine::{Array, Engine, Hooks, LoadOptions, Session, Span};
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Session, Span};
 use serde_json::Value;
 
 use super::measure::{arrays, own_time};

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use coremill::arrays::read_npz;
-use coremill::engine::Array;
+use coremill_engine::Array;
 use coremill_mil::model::Model;
 use coremill_mil::package::{self, WriteOptions};
 use coremill_mil::verify::verify;

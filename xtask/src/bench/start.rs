@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use coremill::engine::{Engine, LoadOptions};
+use coremill_engine::{Engine, LoadOptions};
 
 use super::measure::{arrays, own_time, peak_memory};
 

@@ -34,8 +34,8 @@ pub(crate) fn tests_start(tokens: &[Token]) -> usize {
 /// is shorter, or a number of dimensions from a rank, which may be smaller. An element of an array by a number is looked
 /// up by the compiler.
 pub(crate) fn unchecked_places(text: &str) -> Vec<usize> {
-    const KEYWORDS: [&str; 10] =
-        ["as", "break", "dyn", "else", "if", "in", "let", "match", "mut", "return"];
+    const KEYWORDS: [&str; 11] =
+        ["as", "break", "dyn", "else", "for", "if", "in", "let", "match", "mut", "return"];
     const METHODS: [&str; 3] = ["split_at", "swap", "swap_remove"];
     let tokens = tokens(text);
     let tokens: Vec<&Token> = tokens.iter().take(tests_start(&tokens)).collect();

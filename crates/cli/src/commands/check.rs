@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
-use coremill::mil::verify::{JsonReport, RenderOptions, Severity};
 use coremill::{Opened, Report, executorch};
+use coremill_mil::verify::{JsonReport, RenderOptions, Severity};
 use serde::Serialize;
 
 use crate::output::{self, Failure};

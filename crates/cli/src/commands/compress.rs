@@ -4,10 +4,11 @@ use std::str::FromStr;
 use coremill::compress::{
     self, Bits, Budget, Compressed, Fate, Made, Options, Pixels, Pruning, Rule, RuleText,
 };
-use coremill::mil::ir::Opset;
-use coremill::mil::text::Dialect;
 use coremill::quantity;
-use coremill::{Model, Opened, SaveOptions, executorch, pte};
+use coremill::{Model, Opened, SaveOptions, executorch};
+use coremill_mil::ir::Opset;
+use coremill_mil::text::Dialect;
+use coremill_pte as pte;
 use serde::Serialize;
 
 use super::quantize::parse_channels;

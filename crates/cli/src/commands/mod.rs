@@ -21,13 +21,13 @@ pub(crate) mod text;
 use std::path::{Path, PathBuf};
 
 use coremill::compare::Kind;
-use coremill::compiler::Options;
-use coremill::engine::Precision;
-use coremill::mil::ir::Program;
-use coremill::mil::model::shapes;
-use coremill::mil::verify::{RenderOptions, Severity};
-use coremill::pt2::ExportedProgram;
 use coremill::{Model, Opened, Verified};
+use coremill_compiler::Options;
+use coremill_engine::Precision;
+use coremill_mil::ir::Program;
+use coremill_mil::model::shapes;
+use coremill_mil::verify::{RenderOptions, Severity};
+use coremill_pt2::ExportedProgram;
 
 use crate::output::{self, Failure};
 
@@ -98,7 +98,7 @@ fn vocabulary(model: &Model, function: &str, input: &str) -> Option<u64> {
 
 /// A number of threads that machines have processors for.
 fn threads(text: &str) -> Result<usize, String> {
-    const MOST: usize = coremill::tensor::MAX_THREADS;
+    const MOST: usize = coremill_tensor::MAX_THREADS;
     let number = text.parse::<usize>().ok().filter(|number| *number <= MOST);
     number.ok_or_else(|| format!("accepted are 0 to {MOST}"))
 }

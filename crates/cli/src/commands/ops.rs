@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use coremill::mil::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
+use coremill_mil::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table, paint};
 

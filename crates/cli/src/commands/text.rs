@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use coremill::mil::text::{Dialect, PrintOptions};
+use coremill_mil::text::{Dialect, PrintOptions};
 
 use crate::output::{self, Failure};
 
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let program = super::with_shapes(&model)?;
     if args.output.as_os_str() == "-" {
         let options = PrintOptions { dialect, ..PrintOptions::default() };
-        return output::print(&coremill::mil::text::print(&program, &options).text);
+        return output::print(&coremill_mil::text::print(&program, &options).text);
     }
     coremill::save_text(&args.output, &program, dialect).map_err(|error| super::failure(&error))
 }

@@ -9,7 +9,7 @@
 //! ```
 //! use coremill::arrays;
 //! use coremill::engine::Array;
-//! use coremill::tensor::DType;
+//! use coremill::DType;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let directory = tempfile::tempdir()?;

@@ -32,6 +32,9 @@ pub struct Figures {
     /// The reference's power over that of the difference, in decibels; none without a difference. Compare with
     /// [`Figures::snr`], which knows of elements that are not finite.
     pub snr_db: Option<f64>,
+    /// The sums of squares of the reference and of the difference, of which several arrays have a ratio together.
+    #[serde(skip)]
+    pub(crate) powers: [f64; 2],
 }
 
 impl Figures {
@@ -161,6 +164,7 @@ fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> Figures {
         max_relative: if max_absolute == 0.0 { 0.0 } else { max_absolute / largest },
         cosine: (length > 0.0).then(|| (product / length).clamp(-1.0, 1.0)),
         snr_db: (noise > 0.0).then(|| 10.0 * (signal / noise).log10()),
+        powers: [signal, noise],
     }
 }
 

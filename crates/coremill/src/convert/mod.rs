@@ -10,7 +10,7 @@
 //!
 //! let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
 //! let program = convert::read(archive)?;
-//! let options = coremill::compiler::Options::default();
+//! let options = convert::Options::default();
 //! convert::check_options(&program, &options)?;
 //! let conversion = convert::convert(program, &options)?;
 //! assert_eq!(conversion.model.program.functions.len(), 1);
@@ -28,10 +28,12 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use coremill_compiler::{self as compiler, Conversion, Options};
+use coremill_compiler as compiler;
 use coremill_mil::ops::OpKind;
-use coremill_pt2::{self as pt2, Argument, ExportedProgram, InputKind, Node, OutputKind};
+use coremill_pt2::{self as pt2, Argument, InputKind, Node, OutputKind};
 
+pub use coremill_compiler::{Conversion, LowerOptions, Options, Refusal, Refused, Rewrite};
+pub use coremill_pt2::ExportedProgram;
 pub use functions::{convert_functions, merge};
 pub use numbers::{
     Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_method, check_numbers,

@@ -31,13 +31,15 @@ mod summary;
 use std::path::Path;
 
 use coremill_mil::{compiled, package};
+use coremill_pte as pte;
 use coremill_pte::coreml::{BACKEND, Payload};
 use coremill_pte::program::Delegate;
-use coremill_pte::{self as pte, Program};
 
 use crate::Model;
 use crate::error::Error;
 
+pub use coremill_pte::Program;
+pub use coremill_runtime::{Hooks, LoadOptions, Span};
 pub use extract::{Extracted, extract};
 pub(crate) use runner::Exact;
 pub use runner::Runner;

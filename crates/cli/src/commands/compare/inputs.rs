@@ -1,8 +1,8 @@
 //! What both sides run on: the same arrays, each under the names that the side has for them.
 
 use coremill::convert::{fit, sample_inputs};
-use coremill::engine::{Array, Port, Session};
 use coremill::fed::feed;
+use coremill_engine::{Array, Port, Session};
 
 use super::{Args, Arrays, Program, Side, Takes};
 use crate::commands::run::{NamedShape, fill, read_npz, table, with_largest};
@@ -99,7 +99,7 @@ impl Takes<'_> {
                     arrays.iter().map(|(name, array)| (&**name, array.clone())).collect();
                 let checked = program.engine.session(&program.function);
                 let checked = checked.and_then(|session| session.check(&borrowed));
-                let told = |error: coremill::engine::Error| {
+                let told = |error: coremill_engine::Error| {
                     (error.to_string(), error.remedy().map(str::to_owned))
                 };
                 checked.map(drop).map_err(told)

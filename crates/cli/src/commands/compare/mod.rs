@@ -8,13 +8,13 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use coremill::compare::{self as library, Kind, PerOp, Running, Target};
-use coremill::compiler::Calls;
-use coremill::engine::{Array, Engine, LoadOptions, Outputs, Precision};
 use coremill::executorch::Runner;
 use coremill::fed::{Fed, fed, feed};
-use coremill::pt2::ExportedProgram;
-use coremill::runtime::LoadOptions as MethodOptions;
 use coremill::{Opened, arrays};
+use coremill_compiler::Calls;
+use coremill_engine::{Array, Engine, LoadOptions, Outputs, Precision};
+use coremill_pt2::ExportedProgram;
+use coremill_runtime::LoadOptions as MethodOptions;
 
 use super::EnginePrecision;
 use super::run::{NamedShape, load_method, parts};
@@ -443,6 +443,6 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>
     Ok(compared)
 }
 
-fn failure(path: &Path, error: &coremill::engine::Error) -> Failure {
+fn failure(path: &Path, error: &coremill_engine::Error) -> Failure {
     Failure::user(format_args!("{}: {error}", path.display())).hint(error.remedy())
 }

@@ -1,6 +1,6 @@
 //! A comparison as a page.
 
-use coremill::engine::{Array, Hooks, Precision, Value};
+use coremill_engine::{Array, Hooks, Precision, Value};
 use coremill_report::{NotFinite, Output, Report, changes};
 
 use super::{Comparison, Content, Side};

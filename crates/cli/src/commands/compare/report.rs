@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use coremill::compare::{Figures, Line, PerOp, PerOpReport};
-use coremill::engine::Precision;
+use coremill_engine::Precision;
 use serde::Serialize;
 
 use super::{Args, Side, Takes};

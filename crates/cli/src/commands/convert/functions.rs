@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use coremill::compiler::{Demands, Options};
 use coremill::convert::{self as library, Agreement};
+use coremill_compiler::{Demands, Options};
 
 use super::report::Made;
 use super::{Args, Stop, of, read, sound, stop, wide, write};

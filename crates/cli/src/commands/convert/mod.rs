@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
-use coremill::compiler::{self, Conversion, LowerOptions, Options, Precision, States};
 use coremill::convert::{self as library, Agreement};
-use coremill::mil::model::Metadata;
-use coremill::mil::text::Dialect;
-use coremill::mil::verify::{RenderOptions, Severity, Verified};
 use coremill::precision::Output;
-use coremill::pt2::ExportedProgram;
+use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options, Precision, States};
+use coremill_mil::model::Metadata;
+use coremill_mil::text::Dialect;
+use coremill_mil::verify::{RenderOptions, Severity, Verified};
+use coremill_pt2::ExportedProgram;
 
 use crate::output::{self, Failure};
 use crate::progress::Progress;

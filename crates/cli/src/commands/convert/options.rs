@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
-use coremill::compiler::{Options, Precision};
 use coremill::convert;
-use coremill::mil::ir::Opset;
-use coremill::mil::pass::PASSES;
+use coremill_compiler::{Options, Precision};
+use coremill_mil::ir::Opset;
+use coremill_mil::pass::PASSES;
 
 use super::shapes::{self, InputShapes};
 use crate::output::Failure;

@@ -1,8 +1,8 @@
 //! How `--precision auto` keeps a program within half precision.
 
-use coremill::compiler::LowerOptions;
 use coremill::precision::{Chosen, Cure, Outcome, Output, choose};
-use coremill::pt2::ExportedProgram;
+use coremill_compiler::LowerOptions;
+use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
 use super::options::ProgramArgs;

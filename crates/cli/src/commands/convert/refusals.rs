@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use coremill::compiler::Refused;
 use coremill::convert::{self, Group, Part};
-use coremill::tensor::shown;
+use coremill_compiler::Refused;
+use coremill_tensor::shown;
 
 use crate::output::{ERROR, FAINT, GOOD, STRONG, excerpt_width, paint};
 

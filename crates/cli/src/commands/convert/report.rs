@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coremill::compiler::{Demands, Precision};
 use coremill::convert::{self, Agreement, Wide};
-use coremill::mil::ir::Opset;
 use coremill::precision::Chosen;
 use coremill::quantity;
 use coremill::summary::{FunctionSummary, Summary};
+use coremill_compiler::{Demands, Precision};
+use coremill_mil::ir::Opset;
 use serde::Serialize;
 
 use super::Stop;

@@ -4,12 +4,14 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use coremill::compiler::{self, CompileSpec, Constant, LowerOptions, Options, WeightSharing};
 use coremill::convert::{self, Agreement};
 use coremill::executorch;
 use coremill::precision::Output;
-use coremill::pt2::ExportedProgram;
-use coremill::pte;
+use coremill_compiler::{
+    self as compiler, CompileSpec, Constant, LowerOptions, Options, WeightSharing,
+};
+use coremill_pt2::ExportedProgram;
+use coremill_pte as pte;
 
 use super::convert::options::ProgramArgs;
 use super::convert::{Stop, precision, stop as convert_stop};
@@ -157,7 +159,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     let inputs: Vec<_> = inputs?.iter().map(|(_, path)| PathBuf::from(path)).collect();
     super::keep_apart(&inputs, [&args.output].into_iter().chain(&args.html))?;
     let output = super::file_of(&args.output);
-    let is_stream = coremill::tensor::is_stream(output);
+    let is_stream = coremill_tensor::is_stream(output);
     if is_stream && (args.program.asks_to_verify() || args.html.is_some()) {
         let message = format!("{} cannot be read again", args.output.display());
         let hint = "write to a file for `--verify` and `--html`";

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use coremill::compiler::{Outside, PartReport, Reason, Refused, Report};
 use coremill::convert::{self, Agreement};
 use coremill::precision::Chosen;
 use coremill::quantity;
+use coremill_compiler::{Outside, PartReport, Reason, Refused, Report};
 use serde::Serialize;
 
 use crate::commands::convert::Stop;

@@ -6,13 +6,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use coremill::compare::Kind;
-use coremill::compiler::{self, Options};
 use coremill::convert;
-use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision};
-use coremill::runtime::{LoadOptions as MethodOptions, Span};
 use coremill::{Opened, executorch};
+use coremill_compiler::{self as compiler, Options};
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision};
 use coremill_report::data::{Finding, Severity};
 use coremill_report::{ComputePlan, Report};
+use coremill_runtime::{LoadOptions as MethodOptions, Span};
 
 use super::compare;
 use super::run::{NamedShape, fill, load_method, read_npz, with_largest};
@@ -228,7 +228,7 @@ fn program(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
         fill(&shapes, &ports, seed, &mut given, &|input| runner.vocabulary(input))?;
     }
     let mut spans = Vec::new();
-    let mut hooks = coremill::runtime::Hooks { profile: Some(&mut spans), ..Default::default() };
+    let mut hooks = coremill_runtime::Hooks { profile: Some(&mut spans), ..Default::default() };
     let results = runner.run_with(&given, &mut hooks).map_err(failed)?;
     let method = runner.method();
     page.add_timing(&spans, method, format!("method `{method}` on this machine's processor"));
@@ -267,7 +267,7 @@ fn inputs(args: &Args) -> Result<Vec<(String, Array)>, Failure> {
 
 /// Runs a model once to plan it, and once more to see where the time goes.
 fn time_model(args: &Args, opened: &Opened, page: &mut Report) -> Result<(), Failure> {
-    let failed = |error: coremill::engine::Error| Failure::user(&error).hint(error.remedy());
+    let failed = |error: coremill_engine::Error| Failure::user(&error).hint(error.remedy());
     let options = LoadOptions { threads: args.threads, ..LoadOptions::default() };
     let engine = Engine::load(&super::verify(opened)?, &options).map_err(failed)?;
     let function = args.function.as_deref().unwrap_or(engine.default_function());

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use coremill::engine::{Array, Port, Session};
 use coremill::fed::{Fed, feed};
 use coremill::images::Resize;
 use coremill::{arrays, images};
+use coremill_engine::{Array, Port, Session};
 
 use super::{Args, ResizeArg, is_standard, random};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table};

@@ -12,9 +12,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use coremill::engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session};
-use coremill::runtime::Span;
 use coremill::{convert, executorch, fed, quantity};
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session};
+use coremill_runtime::Span;
 
 use super::EnginePrecision;
 use crate::output::{self, Failure};
@@ -340,6 +340,6 @@ fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn failure(error: &coremill::engine::Error) -> Failure {
+fn failure(error: &coremill_engine::Error) -> Failure {
     Failure::user(error).hint(error.remedy())
 }

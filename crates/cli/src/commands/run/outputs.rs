@@ -1,7 +1,7 @@
 //! What came out: as arrays for a file, and as figures for people.
 
-use coremill::engine::{Array, Elements, Key, Outputs, Value};
-use coremill::tensor::DType;
+use coremill_engine::{Array, Elements, Key, Outputs, Value};
+use coremill_tensor::DType;
 use serde::Serialize;
 
 use crate::output::{Cell, FAINT, STRONG, Table, paint};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use coremill::runtime::{Span, own_times};
+use coremill_runtime::{Span, own_times};
 use serde::Serialize;
 use serde_json::json;
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use coremill::engine::{Array, Outputs, Value};
 use coremill::executorch::{self, Runner};
-use coremill::runtime::{Hooks, LoadOptions, Span};
-use coremill::tensor::Isa;
+use coremill_engine::{Array, Outputs, Value};
+use coremill_runtime::{Hooks, LoadOptions, Span};
+use coremill_tensor::Isa;
 
 use super::inputs::{NamedShape, fill, read_npz, table};
 use super::report::Ran;

@@ -1,7 +1,7 @@
 //! Elements by chance, the same for the same seed on every machine.
 
-use coremill::engine::{Array, Port};
-use coremill::tensor::DType;
+use coremill_engine::{Array, Port};
+use coremill_tensor::DType;
 
 /// What an input that nobody gave may have at most; a description may allow any extent.
 const MAX_ELEMENTS: usize = 1 << 30;
@@ -54,7 +54,7 @@ impl Draw {
 
 #[cfg(test)]
 mod tests {
-    use coremill::mil::ir::Type;
+    use coremill_mil::ir::Type;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coremill::engine::{Engine, Precision};
-use coremill::tensor::Isa;
+use coremill_engine::{Engine, Precision};
+use coremill_tensor::Isa;
 use serde::Serialize;
 
 use super::outputs::OutputSummary;

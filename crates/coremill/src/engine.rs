@@ -1,0 +1,35 @@
+//! Runs models on this machine's CPU, value by value if somebody looks on.
+//!
+//! [`graph::Session`](crate::graph::Session) runs models, compiled models and programs alike, on every device; what stands
+//! here is what it runs them with on this machine, for whoever wants limits, profiles or every value in between.
+//!
+//! ```
+//! use coremill::DType;
+//! use coremill::engine::{Array, Engine, Hooks, LoadOptions};
+//! use coremill::mil::{model, text};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = "program(1.3) {
+//!     func main<ios17>(tensor<fp32, [2]> x) {
+//!         tensor<fp32, [2]> twice = add(x = x, y = x);
+//!         tensor<fp32, [2]> y = relu(x = twice);
+//!     } -> (y);
+//! }";
+//! let model = model::describe(text::parse(text, &text::NoWeights)?).map_err(|error| error.message)?;
+//! let engine = Engine::load(&coremill::verify(&model)?, &LoadOptions::default())?;
+//! let mut session = engine.session("main")?;
+//! let mut seen = Vec::new();
+//! let mut observe = |_: &str, name: &str, _: &_| seen.push(name.to_owned());
+//! let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
+//! let x = Array::floats(DType::Fp32, [2], vec![-1.0, 3.0]);
+//! let outputs = session.run_with(&[("x", x)], &mut hooks)?;
+//! assert_eq!(outputs.floats("y"), Some(&[0.0, 6.0][..]));
+//! assert_eq!(seen, ["twice", "y"]);
+//! # Ok(())
+//! # }
+//! ```
+
+pub use coremill_engine::{
+    Array, Elements, ElementsView, Engine, Error, Hooks, Input, Key, Limits, LoadOptions, Observer,
+    Outputs, Port, Precision, Session, Span, Value, View,
+};
