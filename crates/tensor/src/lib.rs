@@ -10,7 +10,7 @@
 //! | `arena` | [`Arena`]: floats that kernels read and write in parts |
 //! | `mapped` | [`guard`], [`changed`]: files that change while they are mapped |
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
-//! | `pages` | [`NewPages`]: memory that is about to be filled |
+//! | `pages` | the pages of new memory |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
 //! | `shown` | [`shown`]: text out of files in messages |
 //! | `windows` | [`for_each_window`], [`share`], [`SharedFile`]: bytes on their way into a file, on several threads |
@@ -52,7 +52,7 @@ pub use dtype::{DType, UnknownDType};
 pub use emptied::emptied;
 pub use isa::{Isa, UnknownIsa};
 pub use mapped::{changed, guard, unchanged};
-pub use pages::NewPages;
+pub use pages::bring_pages;
 pub use pool::{MAX_THREADS, Pool};
 pub use shown::shown;
 pub use windows::{SharedFile, for_each_window, share};

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
-use coremill_tensor::{Buffer, NewPages, SharedFile, for_each_window, share};
+use coremill_tensor::{Buffer, SharedFile, bring_pages, for_each_window, share};
 
 /// What a thread holds at a time. It stays in the cache between being computed, hashed and written, and
 /// as a power of two it is a subtree of the hash.
@@ -74,7 +74,6 @@ pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3:
         return Ok(blake3::hash(target));
     }
     let subtrees = Subtrees::new(target.len().div_ceil(WINDOW));
-    let pages = NewPages::of(target);
     let groups = target.chunks_mut(GROUP * WINDOW).enumerate();
     let (count, groups) = (groups.len(), Mutex::new(groups));
     share(
@@ -85,7 +84,7 @@ pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3:
             let next = groups.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((group, windows)) = next else { return Ok(()) };
             for (index, window) in (group * GROUP..).zip(windows.chunks_mut(WINDOW)) {
-                pages.bring(window);
+                bring_pages(window);
                 fill(index as u64 * WINDOW as u64, window)?;
                 subtrees.hash(index, window);
             }
