@@ -691,7 +691,6 @@ pub(crate) fn meta(dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
         storage_offset: Size::Fixed(0),
         layout: Layout::Strided,
         device: Device { kind: "cpu".to_owned(), index: None },
-        requires_grad: false,
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) use self::complex::{complex_outputs, has_complex};
 use self::constants::Constant;
 use self::row::Rule;
 use self::table::rule;
-pub(crate) use self::table::{OPERATORS, names};
+pub(crate) use self::table::{OPERATORS, for_each_name};
 use crate::bounds;
 use crate::error::{Refusal, Result, guarded, refuse};
 

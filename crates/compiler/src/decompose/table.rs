@@ -1,9 +1,10 @@
 //! Which function rewrites which operator.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use coremill_pt2::Target;
+use foldhash::{HashMap, HashMapExt};
 
 use super::ops;
 use super::row::{Row, Rule};
@@ -12,24 +13,32 @@ use super::row::{Row, Rule};
 pub(crate) const OPERATORS: usize = 1500;
 
 /// All rules by operator.
-static RULES: LazyLock<HashMap<String, Rule>> = LazyLock::new(|| {
-    let rows = ops::FAMILIES.iter().copied().flatten();
+static RULES: LazyLock<HashMap<Cow<'static, str>, Rule>> = LazyLock::new(|| {
     let mut rules = HashMap::with_capacity(OPERATORS);
-    rules.extend(rows.flat_map(|row| operators(row).map(|name| (name, row.rule))));
+    for row in ops::FAMILIES.iter().copied().flatten() {
+        for_each_operator(row, &mut |name| _ = rules.insert(name, row.rule));
+    }
     rules
 });
 
-fn operators(row: &Row) -> impl Iterator<Item = String> {
-    row.operators.iter().flat_map(|pattern| names(pattern))
+fn for_each_operator(row: &Row, run: &mut dyn FnMut(Cow<'static, str>)) {
+    row.operators.iter().for_each(|pattern| for_each_name(pattern, run));
 }
 
-/// The names that one with alternatives stands for: `conv{1,2}d` is `conv1d` and `conv2d`.
-pub(crate) fn names(pattern: &str) -> Vec<String> {
-    let Some((before, rest)) = pattern.split_once('{') else { return vec![pattern.to_owned()] };
+/// Takes the names that one with alternatives stands for: `conv{1,2}d` is `conv1d` and `conv2d`.
+pub(crate) fn for_each_name(pattern: &'static str, run: &mut dyn FnMut(Cow<'static, str>)) {
+    match pattern.contains('{') {
+        true => alternatives("", pattern, run),
+        false => run(Cow::Borrowed(pattern)),
+    }
+}
+
+fn alternatives(before: &str, pattern: &str, run: &mut dyn FnMut(Cow<'static, str>)) {
+    let Some((plain, rest)) = pattern.split_once('{') else {
+        return run(Cow::Owned([before, pattern].concat()));
+    };
     let (all, after) = rest.split_once('}').unwrap_or((rest, ""));
-    let ends = names(after);
-    let with_ends = |one| ends.iter().map(move |end| format!("{before}{one}{end}"));
-    all.split(',').flat_map(with_ends).collect()
+    all.split(',').for_each(|one| alternatives(&[before, plain, one].concat(), after, run));
 }
 
 /// What becomes of a call of this target; none if it stays what it is.
@@ -53,11 +62,17 @@ mod tests {
 
     #[test]
     fn one_row_rewrites_each_operator() {
-        let rows = ops::FAMILIES.iter().copied().flatten();
-        let mut names: Vec<_> = rows.flat_map(operators).collect();
+        let mut names = Vec::new();
+        for row in ops::FAMILIES.iter().copied().flatten() {
+            for_each_operator(row, &mut |name| names.push(name));
+        }
+        assert!(names.len() <= OPERATORS, "there is room for {} operators", names.len());
         names.sort_unstable();
         names.windows(2).for_each(|pair| assert_ne!(pair[0], pair[1], "is in the table twice"));
-        assert!(names.contains(&"aten.adaptive_max_pool2d".to_owned()), "alternatives are named");
+        assert!(
+            names.contains(&Cow::Borrowed("aten.adaptive_max_pool2d")),
+            "alternatives are named"
+        );
     }
 
     #[test]

@@ -1,23 +1,38 @@
 //! Which function lowers which operator.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, LazyLock};
 
 use coremill_pt2::{Schema, Target};
+use foldhash::{HashMap, HashMapExt};
 
 use super::ops;
 use super::row::{Lower, Row};
-use crate::decompose::{Natives, OPERATORS, names};
+use crate::decompose::{Natives, OPERATORS, for_each_name};
 use crate::error::{Refusal, Result, refuse};
 
+/// The rows of an operator: hardly any has more than one.
+struct Choice {
+    first: &'static Row,
+    others: Vec<&'static Row>,
+}
+
+impl Choice {
+    fn iter(&self) -> impl Iterator<Item = &'static Row> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+}
+
 /// All rows by operator.
-static ROWS: LazyLock<HashMap<String, Vec<&Row>>> = LazyLock::new(|| {
-    let mut rows: HashMap<_, Vec<_>> = HashMap::with_capacity(OPERATORS);
+static ROWS: LazyLock<HashMap<Cow<'static, str>, Choice>> = LazyLock::new(|| {
+    let mut rows = HashMap::with_capacity(OPERATORS);
     let groups = ops::GROUPS.iter().copied().flatten();
     for row in ops::FAMILIES.iter().chain(groups).copied().flatten() {
-        for name in names(row.operator) {
-            rows.entry(name).or_default().push(row);
-        }
+        for_each_name(row.operator, &mut |name| match rows.entry(name) {
+            Entry::Vacant(place) => drop(place.insert(Choice { first: row, others: Vec::new() })),
+            Entry::Occupied(mut known) => known.get_mut().others.push(row),
+        });
     }
     rows
 });
@@ -43,7 +58,7 @@ pub(crate) fn find(target: &Target) -> Result<Lower> {
     let Some(rows) = rows.or_else(|| ROWS.get(operator.strip_suffix("_copy")?)) else {
         refuse!("no lowering is known for `{operator}`");
     };
-    let takes = |row: &&&Row| row.overloads.is_empty() || row.overloads.contains(&overload);
+    let takes = |row: &&Row| row.overloads.is_empty() || row.overloads.contains(&overload);
     match rows.iter().find(takes) {
         Some(row) => Ok(row.lower),
         None => {
