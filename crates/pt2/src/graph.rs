@@ -1,7 +1,8 @@
 //! From the JSON's graph to ours: names become ids, calls are normalised, what nothing uses is dropped.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::dead;
 use crate::error::{Error, shown};
@@ -25,7 +26,7 @@ pub(crate) struct Context {
     /// Expressions by their text: a program has few different ones, and mentions them often.
     expressions: HashMap<String, Arc<Symbolic>>,
     /// Stack traces and module stacks: most nodes share theirs with others.
-    texts: HashMap<String, Arc<str>>,
+    texts: HashSet<Arc<str>>,
     /// The stack trace and the module stack of the last node: the next one has the same more often than not.
     latest: [Option<Arc<str>>; 2],
 }
@@ -37,7 +38,7 @@ impl Context {
             schemas: Schemas::default(),
             major,
             expressions: HashMap::new(),
-            texts: HashMap::new(),
+            texts: HashSet::new(),
             latest: [None, None],
         }
     }
@@ -96,12 +97,12 @@ impl Context {
             storage_offset: self.size(wire.storage_offset)?,
             layout,
             device: device(wire.device),
-            requires_grad: wire.requires_grad,
         })
     }
 
-    fn shared(&mut self, text: String, kind: usize) -> Arc<str> {
-        if let Some(latest) = self.latest[kind].as_ref().filter(|latest| ***latest == *text) {
+    fn shared(&mut self, text: Arc<str>, kind: usize) -> Arc<str> {
+        let is_latest = |latest: &&Arc<str>| Arc::ptr_eq(latest, &text) || ***latest == *text;
+        if let Some(latest) = self.latest[kind].as_ref().filter(is_latest) {
             return latest.clone();
         }
         let shared = self.known(text);
@@ -109,25 +110,21 @@ impl Context {
         shared
     }
 
-    fn known(&mut self, text: String) -> Arc<str> {
+    fn known(&mut self, text: Arc<str>) -> Arc<str> {
         if let Some(known) = self.texts.get(&text) {
             return known.clone();
         }
-        let shared: Arc<str> = text.as_str().into();
-        self.texts.insert(text, shared.clone());
-        shared
+        self.texts.insert(text.clone());
+        text
     }
 
-    fn origin(&mut self, node: &mut wire::Node) -> Origin {
-        let mut origin = Origin::default();
-        for (key, text) in std::mem::take(&mut node.metadata) {
-            match key.as_str() {
-                "stack_trace" => origin.stack_trace = Some(self.shared(text, 0)),
-                "nn_module_stack" => origin.module_stack = Some(self.shared(text, 1)),
-                _ => drop(origin.notes.insert(key, self.known(text))),
-            }
+    fn origin(&mut self, metadata: wire::Metadata) -> Origin {
+        let notes = metadata.others.into_iter();
+        Origin {
+            stack_trace: metadata.stack_trace.map(|text| self.shared(text, 0)),
+            module_stack: metadata.nn_module_stack.map(|text| self.shared(text, 1)),
+            notes: notes.map(|(key, text)| (key, self.known(text))).collect(),
         }
-        origin
     }
 }
 
@@ -277,8 +274,8 @@ impl Reader<'_> {
         Ok(Argument::Value(id))
     }
 
-    fn node(&mut self, mut wire: wire::Node, name: String) -> Result<Node, Error> {
-        let origin = self.context.origin(&mut wire);
+    fn node(&mut self, wire: wire::Node, name: String) -> Result<Node, Error> {
+        let origin = self.context.origin(wire.metadata);
         let target = target(&wire.target);
         let schema = match &target {
             Target::Operator { namespace, name, overload } => {

@@ -275,8 +275,6 @@ pub struct TensorMeta {
     pub layout: Layout,
     /// Where it was at export.
     pub device: Device,
-    /// Whether gradients are kept.
-    pub requires_grad: bool,
 }
 
 /// A size, a stride or another integer.

@@ -5,11 +5,13 @@
 //! with [`from_parts`](crate::ExportedProgram::from_parts).
 #![expect(missing_docs, reason = "torch documents its schema; the names are the same")]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
+use foldhash::HashMap;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, IgnoredAny, Visitor};
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// A float; what is not finite is a text.
 #[derive(Clone, Copy, Debug)]
@@ -161,11 +163,71 @@ pub struct Node {
     pub inputs: Vec<NamedArgument>,
     pub outputs: Vec<Argument>,
     #[serde(default)]
-    pub metadata: BTreeMap<String, String>,
+    pub metadata: Metadata,
     #[serde(default)]
     pub is_hop_single_tensor_return: Option<bool>,
     #[serde(default)]
     pub name: Option<String>,
+}
+
+/// What torch notes of a node. Neighbours have the same texts more often than not, and may share them.
+#[derive(Debug, Default)]
+pub struct Metadata {
+    pub stack_trace: Option<Arc<str>>,
+    pub nn_module_stack: Option<Arc<str>>,
+    /// What else there is, by key.
+    pub others: BTreeMap<String, Arc<str>>,
+}
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Metadata, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Metadata;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
+                let mut found = Metadata::default();
+                while let Some((key, Text(text))) = map.next_entry::<String, Text>()? {
+                    match key.as_str() {
+                        "stack_trace" => found.stack_trace = Some(text),
+                        "nn_module_stack" => found.nn_module_stack = Some(text),
+                        _ => drop(found.others.insert(key, text)),
+                    }
+                }
+                Ok(found)
+            }
+        }
+
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// A text that is copied once.
+struct Text(Arc<str>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+        struct Reader;
+
+        impl Visitor<'_> for Reader {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.into()))
+            }
+        }
+
+        deserializer.deserialize_str(Reader)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -326,8 +388,6 @@ pub enum SymBool {
 pub struct TensorMeta {
     pub dtype: i64,
     pub sizes: Vec<SymInt>,
-    #[serde(default)]
-    pub requires_grad: bool,
     pub device: Device,
     pub strides: Vec<SymInt>,
     pub storage_offset: SymInt,

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error;
-use crate::{exported, work};
+use crate::exported::{self, Extent};
+use crate::work;
 
 /// Keys and values.
 type Specs = Vec<(String, Vec<u8>)>;
@@ -51,7 +52,7 @@ pub(crate) fn edge_partition(
 ) -> PyResult<(Vec<Vec<String>>, Vec<String>, Vec<RefusedCall>, Vec<String>)> {
     let options = options(py, specs, lower_full_graph)?;
     let options = LowerOptions { take_over_mutable_buffer, take_over_constant_data, ..options };
-    let taken = work::held(py, || exported::take_divided(program))?;
+    let taken = work::held(py, || exported::take(program, Extent::Divided))?;
     let division = work::run(py, move |stage| {
         stage.set("partitioning");
         Ok(coremill_compiler::edge_partition(taken.program, &options, &outside)?)
@@ -77,7 +78,7 @@ pub(crate) fn edge_refused(
 ) -> PyResult<(Vec<RefusedCall>, Vec<String>)> {
     let options = options(py, specs, lower_full_graph)?;
     let options = LowerOptions { take_over_mutable_buffer, take_over_constant_data, ..options };
-    let taken = work::held(py, || exported::take(program))?;
+    let taken = work::held(py, || exported::take(program, Extent::Calls))?;
     let division = work::run(py, move |stage| {
         stage.set("partitioning");
         Ok(coremill_compiler::refused_calls(taken.program, &options)?)
@@ -131,7 +132,7 @@ fn part(
     program: &Bound<'_, PyAny>,
     specs: Specs,
 ) -> PyResult<EdgeProgram> {
-    let taken = work::held(py, || exported::take(program))?;
+    let taken = work::held(py, || exported::take(program, Extent::Whole))?;
     // All of a partition is lowered.
     Ok(EdgeProgram { method, program: taken.program, options: options(py, specs, true)? })
 }

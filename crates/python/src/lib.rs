@@ -53,7 +53,7 @@ impl Source {
     fn of(object: &Bound<'_, PyAny>, function: &str, lent: &mut Vec<Lent>) -> PyResult<Source> {
         let py = object.py();
         if exported::is_program(object)? {
-            let taken = work::held(py, || exported::take(object))?;
+            let taken = work::held(py, || exported::take(object, exported::Extent::Whole))?;
             lent.extend(taken.lent);
             return Ok(Source::Memory(Box::new(taken.program)));
         }

@@ -21,7 +21,6 @@ pub(super) fn contiguous(meta: &TensorMeta, dtype: ScalarType, sizes: Vec<Size>)
         storage_offset: Size::Fixed(0),
         layout: meta.layout,
         device: meta.device.clone(),
-        requires_grad: meta.requires_grad,
     }
 }
 

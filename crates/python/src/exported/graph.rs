@@ -1,18 +1,20 @@
 //! Nodes of fx as torch's serializer writes them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use coremill_pt2::wire::{
     Argument, Complex, CustomObject, Float, Graph, GraphArgument, KEYWORD, Named, NamedArgument,
     Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymIntArgument,
 };
+use foldhash::{HashMap, HashMapExt};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
+use super::items;
 use super::meta::{Types, device, whole};
+use super::places::Places;
 use super::torch::Torch;
-use super::{items, text};
 use crate::error;
 
 /// Graphs within graphs, at most; as many as archives may have.
@@ -22,6 +24,7 @@ const MAX_DEPTH: usize = 64;
 pub(super) struct Serializer<'t, 'py> {
     torch: &'t Torch<'py>,
     types: Types<'t, 'py>,
+    places: Places<'py>,
     /// What is known of a target, by its place; torch keeps its operators for ever, and the graph the others.
     targets: HashMap<usize, Target>,
     depth: usize,
@@ -54,7 +57,7 @@ struct State {
 impl<'t, 'py> Serializer<'t, 'py> {
     pub(super) fn new(torch: &'t Torch<'py>, has_delegates: bool) -> Serializer<'t, 'py> {
         let (types, targets) = (Types::new(torch), HashMap::new());
-        Serializer { torch, types, targets, depth: 0, has_delegates }
+        Serializer { torch, types, places: Places::default(), targets, depth: 0, has_delegates }
     }
 
     /// A graph module's graph.
@@ -160,7 +163,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             target: "torch.ops.aten.full.default".to_owned(),
             inputs,
             outputs: vec![output],
-            metadata: metadata(node)?,
+            metadata: self.places.metadata(&meta_of(node)?)?,
             is_hop_single_tensor_return: None,
             name: Some(name),
         });
@@ -169,7 +172,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
 
     fn placeholder(&mut self, node: &Bound<'py, PyAny>, state: &mut State) -> PyResult<()> {
         let name: String = node.getattr(intern!(node.py(), "name"))?.extract()?;
-        let value = value_of(node)?.ok_or_else(|| {
+        let value = value_of(&meta_of(node)?)?.ok_or_else(|| {
             error::unsupported(node.py(), "the input has no type (`meta[\"val\"]`)".to_owned())
         })?;
         let is_constant = value.is_none()
@@ -217,7 +220,8 @@ impl<'t, 'py> Serializer<'t, 'py> {
             return Ok(());
         }
         let name: String = node.getattr(intern!(node.py(), "name"))?.extract()?;
-        let value = value_of(node)?;
+        let meta = meta_of(node)?;
+        let value = value_of(&meta)?;
         let mut inputs = Vec::new();
         for argument in items(&node.getattr(intern!(node.py(), "args"))?)? {
             let arg = self.argument(&argument, Some(module), state)?;
@@ -238,7 +242,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             target: target.name,
             inputs,
             outputs,
-            metadata: metadata(node)?,
+            metadata: self.places.metadata(&meta)?,
             is_hop_single_tensor_return: single,
             name: Some(name),
         });
@@ -626,64 +630,16 @@ fn attribute_of<'py>(
     Ok(attribute)
 }
 
+/// What is noted of a node.
+fn meta_of<'py>(node: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    Ok(node.getattr(intern!(node.py(), "meta"))?.cast_into()?)
+}
+
 /// The type of a node's value.
-fn value_of<'py>(node: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    node.getattr(intern!(node.py(), "meta"))?.cast::<PyDict>()?.get_item(intern!(node.py(), "val"))
+fn value_of<'py>(meta: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    meta.get_item(intern!(meta.py(), "val"))
 }
 
 fn class_of(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string())
-}
-
-/// Where a call comes from.
-fn metadata(node: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, String>> {
-    let meta = node.getattr(intern!(node.py(), "meta"))?;
-    let meta = meta.cast::<PyDict>()?;
-    let mut notes = BTreeMap::new();
-    if let Some(trace) =
-        text(meta, intern!(meta.py(), "stack_trace"))?.filter(|trace| !trace.is_empty())
-    {
-        notes.insert("stack_trace".to_owned(), trace);
-    }
-    if let Some(stack) = meta.get_item(intern!(meta.py(), "nn_module_stack"))?
-        && let Ok(stack) = stack.cast::<PyDict>()
-    {
-        let mut parts = String::new();
-        for (key, place) in stack.iter() {
-            let (path, class): (Bound<'_, PyAny>, Bound<'_, PyAny>) = place.extract()?;
-            if !parts.is_empty() {
-                parts.push(';');
-            }
-            push_text(&mut parts, &key)?;
-            parts.push(',');
-            push_text(&mut parts, &path)?;
-            parts.push(',');
-            // A class, or its name after a program was loaded or decomposed.
-            if !class.is_instance_of::<PyString>()
-                && let Some(name) = class.getattr_opt(intern!(class.py(), "__qualname__"))?
-            {
-                push_text(&mut parts, &class.getattr(intern!(class.py(), "__module__"))?)?;
-                parts.push('.');
-                push_text(&mut parts, &name)?;
-            } else {
-                push_text(&mut parts, &class)?;
-            }
-        }
-        if !parts.is_empty() {
-            notes.insert("nn_module_stack".to_owned(), parts);
-        }
-    }
-    if let Some(handle) = text(meta, intern!(meta.py(), "debug_handle"))? {
-        notes.insert("debug_handle".to_owned(), handle);
-    }
-    Ok(notes)
-}
-
-/// Appends what `str` gives; most are strings already, which are not copied in between.
-fn push_text(to: &mut String, object: &Bound<'_, PyAny>) -> PyResult<()> {
-    match object.cast::<PyString>() {
-        Ok(text) => to.push_str(&text.to_cow()?),
-        Err(_) => to.push_str(&object.str()?.to_cow()?),
-    }
-    Ok(())
 }

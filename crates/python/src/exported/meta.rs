@@ -1,8 +1,7 @@
 //! The types of values: what `node.meta["val"]` says.
 
-use std::collections::HashMap;
-
 use coremill_pt2::wire::{self, Device, Hint, SymBool, SymExpr, SymFloat, SymInt, TensorMeta};
+use foldhash::{HashMap, HashMapExt};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt};
@@ -78,7 +77,6 @@ impl<'t, 'py> Types<'t, 'py> {
         Ok(TensorMeta {
             dtype,
             sizes,
-            requires_grad: value.getattr(intern!(value.py(), "requires_grad"))?.is_truthy()?,
             device: self.device(value)?,
             strides,
             storage_offset,

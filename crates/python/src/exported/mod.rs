@@ -8,11 +8,13 @@
 //! | `torch` | the classes and functions of torch that are asked for |
 //! | `graph` | nodes, and graphs nested in them |
 //! | `meta` | types of values: tensors, symbolic sizes |
+//! | `places` | where in the model calls come from |
 //! | `tensors` | parameters, buffers, constants |
 //! | `signature` | what inputs and outputs are |
 
 mod graph;
 mod meta;
+mod places;
 mod signature;
 mod tensors;
 mod torch;
@@ -48,25 +50,30 @@ pub(crate) fn is_program(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     object.is_instance(&module.getattr(intern!(module.py(), "ExportedProgram"))?)
 }
 
+/// What is taken over.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Extent {
+    /// All of a program that calls no delegates.
+    Whole,
+    /// What its calls are, and not how its inputs and outputs are grouped for who calls it.
+    Calls,
+    /// The same of a program of which parts may have been delegated.
+    Divided,
+}
+
 /// Takes a program over.
-pub(crate) fn take(program: &Bound<'_, PyAny>) -> PyResult<Taken> {
-    take_with(program, false)
-}
-
-/// Takes a program over of which parts may have been delegated.
-pub(crate) fn take_divided(program: &Bound<'_, PyAny>) -> PyResult<Taken> {
-    take_with(program, true)
-}
-
-fn take_with(program: &Bound<'_, PyAny>, has_delegates: bool) -> PyResult<Taken> {
+pub(crate) fn take(program: &Bound<'_, PyAny>, extent: Extent) -> PyResult<Taken> {
     let py = program.py();
     let torch = Torch::of(py)?;
-    let mut serializer = Serializer::new(&torch, has_delegates);
+    let mut serializer = Serializer::new(&torch, extent == Extent::Divided);
     let module = program.getattr(intern!(program.py(), "graph_module"))?;
     let graph = serializer.graph(&module)?;
     let signature = program.getattr(intern!(program.py(), "graph_signature"))?;
     let range_constraints = ranges(&program.getattr(intern!(program.py(), "range_constraints"))?)?;
-    let (calls, namedtuples) = signature::module_calls(program)?;
+    let (calls, namedtuples) = match extent {
+        Extent::Whole => signature::module_calls(program)?,
+        Extent::Calls | Extent::Divided => Default::default(),
+    };
 
     let mut verifiers = Vec::new();
     for verifier in program.getattr(intern!(program.py(), "verifiers"))?.try_iter()? {

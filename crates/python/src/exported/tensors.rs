@@ -1,11 +1,12 @@
 //! Parameters, buffers and constants, whose storages are lent.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coremill_pt2::wire::{GraphSignature, InputSpec};
 use coremill_pt2::{Claim, SampleInputs, Saved, ScalarType, Stored};
 use coremill_tensor::Buffer;
+use foldhash::{HashMap, HashMapExt};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -226,12 +227,13 @@ impl<'t, 'py> Tensors<'t, 'py> {
         let mut tensor = tensor.clone();
         let is_fake = !self.torch.is_plain_tensor(&tensor)
             && tensor.getattr_opt(intern!(tensor.py(), "fake_mode"))?.is_some();
-        if is_fake || tensor.getattr(intern!(tensor.py(), "is_meta"))?.is_truthy()? {
+        let is = |name: &Bound<'py, PyString>| tensor.getattr(name)?.is_truthy();
+        let mut lies_here = !is_fake && is(intern!(py, "is_cpu"))?;
+        if is_fake || !lies_here && is(intern!(py, "is_meta"))? {
             let sizes = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
             return Ok((Stored::Missing { dtype, sizes }, None));
         }
         // What lies elsewhere is brought here, and a conjugate is computed.
-        let mut lies_here = tensor.getattr(intern!(tensor.py(), "is_cpu"))?.is_truthy()?;
         if !lies_here {
             tensor = tensor.call_method0(intern!(tensor.py(), "cpu"))?;
         }

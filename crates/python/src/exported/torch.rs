@@ -1,8 +1,7 @@
 //! The classes of torch by which values are told apart.
 
-use std::collections::HashMap;
-
 use coremill_pt2::ScalarType;
+use foldhash::{HashMap, HashMapExt};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;

@@ -1,0 +1,111 @@
+//! Where in the model calls come from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coremill_pt2::wire::Metadata;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use super::text;
+
+/// Reads where calls come from. Most have the texts of the call before, which are not made again.
+#[derive(Default)]
+pub(super) struct Places<'py> {
+    /// The last stack trace, and the object that it was.
+    trace: Option<(Bound<'py, PyAny>, Arc<str>)>,
+    /// The last stack of modules, and the objects that it consisted of.
+    modules: Option<(Vec<ModulePlace<'py>>, Arc<str>)>,
+}
+
+/// A module's key, and the pair of its path and its class.
+type ModulePlace<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+impl<'py> Places<'py> {
+    /// What is noted of where a call comes from.
+    pub(super) fn metadata(&mut self, meta: &Bound<'py, PyDict>) -> PyResult<Metadata> {
+        let mut notes = Metadata {
+            stack_trace: self.trace(meta)?,
+            nn_module_stack: self.modules(meta)?,
+            others: BTreeMap::new(),
+        };
+        if let Some(handle) = text(meta, intern!(meta.py(), "debug_handle"))? {
+            notes.others.insert("debug_handle".to_owned(), handle.into());
+        }
+        Ok(notes)
+    }
+
+    fn trace(&mut self, meta: &Bound<'py, PyDict>) -> PyResult<Option<Arc<str>>> {
+        let Some(object) = meta.get_item(intern!(meta.py(), "stack_trace"))? else {
+            return Ok(None);
+        };
+        if let Some((known, text)) = &self.trace
+            && known.is(&object)
+        {
+            return Ok(Some(text.clone()));
+        }
+        let mut written = String::new();
+        if !object.is_none() {
+            push_text(&mut written, &object)?;
+        }
+        if written.is_empty() {
+            return Ok(None);
+        }
+        let text = Arc::from(written);
+        self.trace = Some((object, Arc::clone(&text)));
+        Ok(Some(text))
+    }
+
+    fn modules(&mut self, meta: &Bound<'py, PyDict>) -> PyResult<Option<Arc<str>>> {
+        let Some(stack) = meta.get_item(intern!(meta.py(), "nn_module_stack"))? else {
+            return Ok(None);
+        };
+        let Ok(stack) = stack.cast::<PyDict>() else { return Ok(None) };
+        if let Some((known, text)) = &self.modules
+            && known.len() == stack.len()
+            && known.iter().zip(stack.iter()).all(|(known, (key, place))| {
+                // Nobody changes a tuple.
+                known.0.is(&key) && known.1.is(&place) && place.is_exact_instance_of::<PyTuple>()
+            })
+        {
+            return Ok(Some(text.clone()));
+        }
+        let mut written = String::new();
+        for (key, place) in stack.iter() {
+            let (path, class): (Bound<'_, PyAny>, Bound<'_, PyAny>) = place.extract()?;
+            if !written.is_empty() {
+                written.push(';');
+            }
+            push_text(&mut written, &key)?;
+            written.push(',');
+            push_text(&mut written, &path)?;
+            written.push(',');
+            // A class, or its name after a program was loaded or decomposed.
+            if !class.is_instance_of::<PyString>()
+                && let Some(name) = class.getattr_opt(intern!(class.py(), "__qualname__"))?
+            {
+                push_text(&mut written, &class.getattr(intern!(class.py(), "__module__"))?)?;
+                written.push('.');
+                push_text(&mut written, &name)?;
+            } else {
+                push_text(&mut written, &class)?;
+            }
+        }
+        if written.is_empty() {
+            return Ok(None);
+        }
+        let text = Arc::from(written);
+        self.modules = Some((stack.iter().collect(), Arc::clone(&text)));
+        Ok(Some(text))
+    }
+}
+
+/// Appends what `str` gives; most are strings already, which are not copied in between.
+fn push_text(to: &mut String, object: &Bound<'_, PyAny>) -> PyResult<()> {
+    match object.cast::<PyString>() {
+        Ok(text) => to.push_str(&text.to_cow()?),
+        Err(_) => to.push_str(&object.str()?.to_cow()?),
+    }
+    Ok(())
+}
