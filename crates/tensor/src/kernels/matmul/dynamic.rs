@@ -207,11 +207,15 @@ impl Product<'_> {
     fn run_row(&self, row: usize, columns: Range<usize>, target: &mut [f32]) {
         with_scratch(|scratch| {
             let left = scratch.elements(self.inputs);
-            let source = &self.left[(row * self.left_strides[0]).min(self.left.len())..];
-            for (element, source) in
-                left.iter_mut().zip(source.iter().step_by(self.left_strides[1].max(1)))
-            {
-                *element = *source * self.scale;
+            let [down, across] = self.left_strides;
+            let source = &self.left[(row * down).min(self.left.len())..];
+            if across == 0 {
+                // The row repeats one element.
+                left.fill(source.first().map_or(0.0, |element| element * self.scale));
+            } else {
+                for (element, source) in left.iter_mut().zip(source.iter().step_by(across)) {
+                    *element = *source * self.scale;
+                }
             }
             let start = columns.start * self.right_strides[1];
             let right = &self.right[start.min(self.right.len())..];
