@@ -77,14 +77,18 @@ def test_modules_give_what_torch_gives(tmp_path):
 
 
 # Where the numbers of half precision stand in a block of random bytes, by scheme.
-HALVES = {"Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0]}
+HALVES = {
+    "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
+    "TQ1_0": [52], "TQ2_0": [64],
+}
 
 SCHEMES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", *HALVES, "Q8_K", "MXFP4"]
 
-# What stays compressed because Core ML's constants hold it exactly, in programs that compute in this type.
+# What stays as small because Core ML's constants hold it exactly, in programs that compute in this type. TQ1_0 takes 2
+# bits for its 1.6.
 EXACT = {
-    "fp16": {"F16", "Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4"},
-    "fp32": set(SCHEMES) - {"BF16"},
+    "fp16": {"F16", "Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "TQ2_0", "MXFP4"},
+    "fp32": set(SCHEMES) - {"BF16", "TQ1_0"},
 }
 
 

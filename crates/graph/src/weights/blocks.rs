@@ -10,10 +10,13 @@
 //! | any | Q4_0 | `int4`, a scale for 32 | 4.5, 4.5 |
 //! | any | IQ4_NL | `uint4` into a table, a scale for 32 | 4.5, 4.5 |
 //! | any | MXFP4 | the same | 4.25, 4.5 in `fp16`, 4.25 in `fp32` |
+//! | any | TQ1_0, TQ2_0 | `uint2` into a table, a scale for 256 | 1.69, 2.06; 2.06, 2.06 |
+//! | any | Q1_0, Q2_0 | `uint1`, `uint2` into a table, a scale for 128 | 1.12, 1.12; 2.12, 2.12 |
 //! | any | Q5_0 | `uint4` magnitudes, `uint1` signs, scale and shift for 32 | 5.5, 6 |
 //! | `fp32` | F16 | `fp16`, cast | 16, 16 |
 //! | `fp32` | Q8_K | `int8`, a scale for 256 | 9.12, 8.12 |
 //! | `fp32` | Q3_K, Q6_K | `uint3`, `uint6` into a table; scales of 16 that are scaled themselves | 3.44, 3.56; 6.56, 6.56 |
+//! | `fp32` | IQ4_XS | `uint4` into a table; scales of 32 that are scaled themselves | 4.25, 4.31 |
 //! | `fp32` | Q4_1, Q5_1 | a second operation subtracts the offset | 5, 5.03; 6, 6.53 |
 //! | `fp32` | Q2_K, Q4_K, Q5_K | the same, with offsets that are scaled themselves | 2.62, 2.69; 4.5, 4.66; 5.5, 5.69 |
 //!
@@ -71,11 +74,11 @@ impl Form {
 
     /// The form of a tensor, if there is one that is allowed.
     pub(crate) fn of(scheme: Scheme, blocks: &Buffer, allowed: Allowed) -> Option<Form> {
-        use Scheme::{Bf16, F16, F32, Iq4Nl, Mxfp4, Q4_0, Q5_0, Q8_0};
+        use Scheme::{Bf16, F16, F32, Iq4Nl, Mxfp4, Q1_0, Q2_0, Q4_0, Q5_0, Q8_0, Tq1_0, Tq2_0};
         let wide = allowed.wide;
         let exact = match scheme {
             F32 | Bf16 => return None,
-            Q4_0 | Q5_0 | Q8_0 | Iq4Nl | Mxfp4 => true,
+            Q1_0 | Q2_0 | Q4_0 | Q5_0 | Q8_0 | Iq4Nl | Mxfp4 | Tq1_0 | Tq2_0 => true,
             F16 if !wide => return None,
             _ => wide,
         };
@@ -110,7 +113,10 @@ impl Source<'_> {
 
     /// The codes, and what is still to be subtracted from them.
     fn data(&self) -> (Form, Option<f32>) {
-        use Scheme::{Iq4Nl, Mxfp4, Q2_K, Q3_K, Q4_0, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Q8_K};
+        use Scheme::{
+            Iq4Nl, Iq4Xs, Mxfp4, Q1_0, Q2_0, Q2_K, Q3_K, Q4_0, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Q8_K,
+            Tq1_0, Tq2_0,
+        };
         let scheme = self.scheme;
         let meanings = |dtype: DType| {
             let count = 1u8 << dtype.bits().unwrap_or(0);
@@ -120,9 +126,10 @@ impl Source<'_> {
         let data = match scheme {
             Q8_0 | Q8_K => self.stored(DType::Int8, Part::Codes),
             Q4_0 => self.stored(DType::Int4, Part::Codes),
-            Q2_K => meanings(DType::UInt2),
+            Q1_0 => meanings(DType::UInt1),
+            Q2_K | Q2_0 | Tq1_0 | Tq2_0 => meanings(DType::UInt2),
             Q3_K => meanings(DType::UInt3),
-            Iq4Nl | Mxfp4 => meanings(DType::UInt4),
+            Iq4Nl | Iq4Xs | Mxfp4 => meanings(DType::UInt4),
             Q6_K => meanings(DType::UInt6),
             Q5_0 | Q5_1 | Q5_K => {
                 let odd = (0..16).map(|magnitude| 2 * magnitude + 1).collect();

@@ -1,6 +1,6 @@
 //! The schemes in which GGUF stores weights, and what their blocks mean.
 //!
-//! Each block of 32 or 256 weights of a row has its own scale. The arithmetic is that of the reference in
+//! Each block of 32, 128 or 256 weights of a row has its own scale. The arithmetic is that of the reference in
 //! Python's `gguf`, operation by operation, so that results are equal to the last bit.
 
 use std::fmt;
@@ -34,7 +34,12 @@ pub enum Scheme {
     Q6_K,
     Q8_K,
     Iq4Nl,
+    Iq4Xs,
+    Tq1_0,
+    Tq2_0,
     Mxfp4,
+    Q1_0,
+    Q2_0,
 }
 
 /// The values of IQ4_NL's codes.
@@ -45,7 +50,7 @@ const MXFP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
 impl Scheme {
     /// Every scheme.
-    pub const ALL: [Scheme; 16] = [
+    pub const ALL: [Scheme; 21] = [
         Scheme::F32,
         Scheme::F16,
         Scheme::Bf16,
@@ -61,7 +66,12 @@ impl Scheme {
         Scheme::Q6_K,
         Scheme::Q8_K,
         Scheme::Iq4Nl,
+        Scheme::Iq4Xs,
+        Scheme::Tq1_0,
+        Scheme::Tq2_0,
         Scheme::Mxfp4,
+        Scheme::Q1_0,
+        Scheme::Q2_0,
     ];
 
     /// The number that files have for it.
@@ -81,8 +91,13 @@ impl Scheme {
             Scheme::Q6_K => 14,
             Scheme::Q8_K => 15,
             Scheme::Iq4Nl => 20,
+            Scheme::Iq4Xs => 23,
             Scheme::Bf16 => 30,
+            Scheme::Tq1_0 => 34,
+            Scheme::Tq2_0 => 35,
             Scheme::Mxfp4 => 39,
+            Scheme::Q1_0 => 41,
+            Scheme::Q2_0 => 42,
         }
     }
 
@@ -109,7 +124,12 @@ impl Scheme {
             Scheme::Q6_K => "Q6_K",
             Scheme::Q8_K => "Q8_K",
             Scheme::Iq4Nl => "IQ4_NL",
+            Scheme::Iq4Xs => "IQ4_XS",
+            Scheme::Tq1_0 => "TQ1_0",
+            Scheme::Tq2_0 => "TQ2_0",
             Scheme::Mxfp4 => "MXFP4",
+            Scheme::Q1_0 => "Q1_0",
+            Scheme::Q2_0 => "Q2_0",
         }
     }
 
@@ -124,6 +144,11 @@ impl Scheme {
             Scheme::Q5_1 => (32, 24),
             Scheme::Q8_0 => (32, 34),
             Scheme::Mxfp4 => (32, 17),
+            Scheme::Q1_0 => (128, 18),
+            Scheme::Q2_0 => (128, 34),
+            Scheme::Tq1_0 => (256, 54),
+            Scheme::Tq2_0 => (256, 66),
+            Scheme::Iq4Xs => (256, 136),
             Scheme::Q2_K => (256, 84),
             Scheme::Q3_K => (256, 110),
             Scheme::Q4_K => (256, 144),
@@ -156,7 +181,7 @@ impl Scheme {
     pub(super) const fn group(self) -> usize {
         match self {
             Scheme::Q2_K | Scheme::Q3_K | Scheme::Q6_K => 16,
-            Scheme::Q4_K | Scheme::Q5_K => 32,
+            Scheme::Q4_K | Scheme::Q5_K | Scheme::Iq4Xs => 32,
             _ => self.block().0,
         }
     }
@@ -231,6 +256,8 @@ impl Scheme {
             Scheme::Q2_K => 80,
             Scheme::Q3_K => 108,
             Scheme::Q6_K => 208,
+            Scheme::Tq1_0 => 52,
+            Scheme::Tq2_0 => 64,
             _ => 0,
         }
     }
@@ -250,6 +277,11 @@ impl Scheme {
                 (factor as i8, offset)
             }
             Scheme::Q6_K => (block[192 + group] as i8, 0),
+            Scheme::Iq4Xs => {
+                let lower = (block[4 + group / 2] >> (4 * (group % 2))) & 15;
+                let upper = (u16::from_le_bytes(word(block, 2)) >> (2 * group)) as u8 & 3;
+                ((lower | (upper << 4)) as i8 - 32, 0)
+            }
             _ => (1, 1),
         }
     }
@@ -271,6 +303,15 @@ impl Scheme {
             }
             Scheme::Q8_0 => codes.copy_from_slice(&block[2..34]),
             Scheme::Q8_K => codes.copy_from_slice(&block[4..260]),
+            Scheme::Iq4Xs => {
+                for (bytes, codes) in block[8..136].chunks(16).zip(codes.chunks_mut(32)) {
+                    nibbles(bytes, codes);
+                }
+            }
+            Scheme::Q1_0 => row(&block[2..18], 1, codes),
+            Scheme::Q2_0 => row(&block[2..34], 2, codes),
+            Scheme::Tq1_0 => trits(block, codes),
+            Scheme::Tq2_0 => crumbs(&block[..64], codes),
             Scheme::Q2_K => crumbs(&block[16..80], codes),
             Scheme::Q3_K => {
                 crumbs(&block[32..96], codes);
@@ -306,7 +347,9 @@ impl Scheme {
             Scheme::Q5_0 => code as i8 - 16,
             Scheme::Q3_K => code as i8 - 4,
             Scheme::Q6_K => code as i8 - 32,
-            Scheme::Iq4Nl => IQ4_NL[usize::from(code)],
+            Scheme::Q1_0 => 2 * code as i8 - 1,
+            Scheme::Q2_0 | Scheme::Tq1_0 | Scheme::Tq2_0 => code as i8 - 1,
+            Scheme::Iq4Nl | Scheme::Iq4Xs => IQ4_NL[usize::from(code)],
             Scheme::Mxfp4 => MXFP4[usize::from(code)],
             _ => code as i8,
         }
@@ -347,6 +390,28 @@ fn crumbs(bytes: &[u8], codes: &mut [u8]) {
     for (at, code) in codes.iter_mut().enumerate() {
         let (half, within) = (at / 128, at % 128);
         *code = (bytes[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
+    }
+}
+
+/// Codes of so many bits one after the other, the lowest of a byte first.
+fn row(bytes: &[u8], bits: usize, codes: &mut [u8]) {
+    let each = 8 / bits;
+    for (at, code) in codes.iter_mut().enumerate() {
+        *code = (bytes[at / each] >> (bits * (at % each))) & ((1 << bits) - 1);
+    }
+}
+
+/// Digits of base 3 of 256 weights, five or four in a byte: a byte holds them as a fraction of 256, the first one first.
+/// 160 stand in 32 bytes, 80 in 16, and the rest in 4.
+fn trits(bytes: &[u8], codes: &mut [u8]) {
+    let mut codes = codes.iter_mut();
+    for (bytes, digits) in [(&bytes[..32], 5), (&bytes[32..48], 5), (&bytes[48..52], 4)] {
+        for digit in 0..digits {
+            for (byte, code) in bytes.iter().zip(&mut codes) {
+                let rest = byte.wrapping_mul(3u8.pow(digit));
+                *code = ((u16::from(rest) * 3) >> 8) as u8;
+            }
+        }
     }
 }
 
