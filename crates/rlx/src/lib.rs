@@ -31,6 +31,7 @@ mod complex;
 mod control;
 mod divide;
 mod formats;
+mod gguf;
 mod gradients;
 mod linalg;
 mod lower;
@@ -61,6 +62,34 @@ pub use support::{KINDS, Support, support};
 use lower::failure;
 use plan::{Plan, Setting};
 
+/// What calls give.
+pub type Result<T> = std::result::Result<T, CoremlError>;
+
+/// The devices that Core ML may use, under the peer's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ComputeUnits {
+    /// Whatever Core ML chooses.
+    #[default]
+    All,
+    /// The CPU.
+    CpuOnly,
+    /// The CPU and the GPU.
+    CpuAndGpu,
+    /// The CPU and the Neural Engine.
+    CpuAndNeuralEngine,
+}
+
+impl From<ComputeUnits> for Device {
+    fn from(units: ComputeUnits) -> Device {
+        match units {
+            ComputeUnits::All => Device::All,
+            ComputeUnits::CpuOnly => Device::Cpu,
+            ComputeUnits::CpuAndGpu => Device::Gpu,
+            ComputeUnits::CpuAndNeuralEngine => Device::NeuralEngine,
+        }
+    }
+}
+
 /// A compiled graph.
 #[derive(Debug)]
 pub struct CoremlExecutable {
@@ -75,7 +104,7 @@ pub struct CoremlExecutable {
 
 impl CoremlExecutable {
     /// Compiles a graph for the host in `fp32`.
-    pub fn compile(graph: Graph) -> Result<CoremlExecutable, CoremlError> {
+    pub fn compile(graph: Graph) -> Result<CoremlExecutable> {
         CoremlExecutable::compile_for(graph, Device::Host, Precision::Fp32)
     }
 
@@ -84,8 +113,13 @@ impl CoremlExecutable {
         graph: Graph,
         device: Device,
         precision: Precision,
-    ) -> Result<CoremlExecutable, CoremlError> {
+    ) -> Result<CoremlExecutable> {
         CoremlExecutable::compile_with(graph, device, precision, Hosts::new())
+    }
+
+    /// Compiles a graph for Core ML in `fp32`; where Core ML is not, an error says so.
+    pub fn compile_with_units(graph: Graph, units: ComputeUnits) -> Result<CoremlExecutable> {
+        CoremlExecutable::compile_for(graph, units.into(), Precision::Fp32)
     }
 
     /// Compiles a graph that no package holds alone: operations that `hosts` has functions for run there, and the
@@ -95,7 +129,7 @@ impl CoremlExecutable {
         device: Device,
         precision: Precision,
         hosts: Hosts,
-    ) -> Result<CoremlExecutable, CoremlError> {
+    ) -> Result<CoremlExecutable> {
         let setting = Setting { device, precision, hosts };
         let (mut plans, mut open) = (HashMap::new(), None);
         if has_dynamic_dims(&graph) {
@@ -110,7 +144,7 @@ impl CoremlExecutable {
     }
 
     /// Compiles a graph with open dimensions for sizes of them, and forgets the others.
-    pub fn bind(&mut self, sizes: &[(u32, usize)]) -> Result<(), CoremlError> {
+    pub fn bind(&mut self, sizes: &[(u32, usize)]) -> Result<()> {
         let Some(graph) = &self.open else {
             return Err(failure("the graph has no open dimensions"));
         };
@@ -128,23 +162,18 @@ impl CoremlExecutable {
     }
 
     /// Sets a parameter.
-    pub fn set_param(&mut self, name: &str, elements: &[f32]) -> Result<(), CoremlError> {
+    pub fn set_param(&mut self, name: &str, elements: &[f32]) -> Result<()> {
         self.set_stored(name, Param::floats([elements.len() as u64], elements)?, DType::F32)
     }
 
     /// Sets a parameter to packed little-endian elements of a type, or to the blocks that its use asks for.
-    pub fn set_param_typed(
-        &mut self,
-        name: &str,
-        bytes: &[u8],
-        dtype: DType,
-    ) -> Result<(), CoremlError> {
+    pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<()> {
         let stored = coremill_graph::DType::UInt8;
         self.set_stored(name, Param::elements(stored, [bytes.len() as u64], bytes.to_vec())?, dtype)
     }
 
     /// Sets a parameter to the bytes that another holds.
-    fn set_stored(&mut self, name: &str, stored: Param, dtype: DType) -> Result<(), CoremlError> {
+    fn set_stored(&mut self, name: &str, stored: Param, dtype: DType) -> Result<()> {
         for plan in self.plans.values_mut() {
             plan.set(name, &stored, dtype)?;
         }
@@ -156,13 +185,13 @@ impl CoremlExecutable {
     }
 
     /// Compiles and loads now what the first run would.
-    pub fn finalize(&mut self) -> Result<(), CoremlError> {
+    pub fn finalize(&mut self) -> Result<()> {
         self.plans.values_mut().try_for_each(Plan::prepare)
     }
 
     /// Runs the graph on inputs by name; integers are passed as floats, complex numbers as pairs. Gives the outputs in
     /// their order.
-    pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>, CoremlError> {
+    pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
         let Some(graph) = &self.open else {
             return match self.plans.values_mut().next() {
                 Some(plan) => plan.run(inputs),
@@ -189,7 +218,7 @@ impl CoremlExecutable {
     }
 
     /// Writes the model as a `.mlpackage` or a `.mlmodelc`, if it is one package.
-    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<(), CoremlError> {
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         if self.open.is_some() {
             return Err(failure("the graph has open dimensions: call `bind` before saving it"));
         }
@@ -208,10 +237,10 @@ impl CoremlExecutable {
 /// The most bytes of a model file, weights not counted: what protobuf allows a message.
 pub const MAX_MODEL_BYTES: u64 = (1 << 31) - 1;
 
-/// Refuses a model file that is too large for Core ML to read.
-pub fn check_model_size(bytes: u64) -> Result<(), CoremlError> {
-    if bytes <= MAX_MODEL_BYTES {
+/// Refuses a model file of more bytes than a limit; [`MAX_MODEL_BYTES`] is Core ML's.
+pub fn check_model_size(bytes: u64, limit: u64) -> Result<()> {
+    if bytes <= limit {
         return Ok(());
     }
-    Err(failure(format!("the model file has {bytes} bytes; accepted are {MAX_MODEL_BYTES}")))
+    Err(failure(format!("the model file has {bytes} bytes; accepted are {limit}")))
 }

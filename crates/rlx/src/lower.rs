@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use coremill_graph::{DType, Error, ErrorKind, Graph, Opset, Scheme, Tensor};
+use coremill_graph::{DType, Error, ErrorKind, Graph, Opset, Tensor};
 use rlx_ir::shape::Dim;
 use rlx_ir::{DType as RlxType, Node, NodeId, Op};
 
+use crate::gguf::Stored;
 use crate::support::{Support, support};
 use crate::{
     arithmetic, attention, backward, complex, control, formats, gradients, linalg, network, packed,
@@ -21,7 +22,7 @@ pub(crate) struct Lowered {
 }
 
 /// The schemes and shapes of parameters that are blocks of GGUF.
-pub(crate) type Blocks = HashMap<String, (Scheme, Vec<u64>)>;
+pub(crate) type Blocks = HashMap<String, (Stored, Vec<u64>)>;
 
 /// What nodes of a graph, and of the graphs inside its nodes, are lowered into.
 struct Context<'g> {
@@ -147,7 +148,7 @@ impl<'g> Site<'_, 'g> {
     }
 
     /// Declares a parameter of blocks.
-    pub(crate) fn block_param(&self, name: &str, scheme: Scheme, shape: &[usize]) -> Tensor<'g> {
+    pub(crate) fn block_param(&self, name: &str, scheme: Stored, shape: &[usize]) -> Tensor<'g> {
         let extents = shape.iter().map(|&extent| extent as u64).collect();
         self.context.blocks.borrow_mut().insert(name.to_owned(), (scheme, extents));
         self.graph.param(name, shape)
@@ -199,7 +200,8 @@ pub(crate) fn lower(source: &rlx_ir::Graph, target: Opset) -> Result<Lowered, Er
     for (at, output) in source.outputs.iter().enumerate() {
         let name = source.output_name(at).map_or_else(|| format!("output_{at}"), str::to_owned);
         let Some(&tensor) = values.get(output) else { continue };
-        graph.output(&name, tensor);
+        let is_half = source.node(*output).shape.dtype() == RlxType::F16;
+        graph.output(&name, if is_half { tensor.cast(DType::Fp16) } else { tensor });
         outputs.push(name);
     }
     let (inputs, blocks) = (context.inputs.take(), context.blocks.take());
@@ -239,7 +241,11 @@ fn nodes<'g>(
         let tensor = match &node.op {
             Op::Input { name } => {
                 context.inputs.borrow_mut().push((name.clone(), dtype));
-                let passed = if is_float(dtype) { DType::Fp32 } else { DType::Int32 };
+                let passed = match dtype {
+                    RlxType::F16 => DType::Fp16,
+                    _ if is_float(dtype) => DType::Fp32,
+                    _ => DType::Int32,
+                };
                 let declared = if site.shape.is_empty() { vec![1] } else { site.shape.clone() };
                 graph.input(name, passed, declared).view(site.shape.clone())
             }

@@ -1,9 +1,8 @@
 //! Layers, scans, numbers by chance.
 
-use coremill_graph::nn;
-use coremill_graph::{Error, Tensor, ops};
-use rlx_ir::Op;
+use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::op::{AdaNormKind, ReduceOp};
+use rlx_ir::{Op, Philox4x32};
 
 use crate::arithmetic::activated;
 use crate::lower::Site;
@@ -153,18 +152,33 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             let options = ops::RandomUniform::new().low(*low).high(*high);
             graph.random_uniform(extents(&site.shape), options)
         }
-        Op::Sample { top_k, top_p, temperature, .. } => {
-            let mut logits = site.arg(0)? / *temperature;
-            if *top_k > 0 {
+        Op::Sample { top_k, top_p, temperature, seed } => {
+            let x = site.arg(0)?;
+            // What filters put out of reach lies far below the best logit, whatever the temperature.
+            let mut logits = (x - x.max([-1], true)) / temperature.max(1e-6);
+            if (1..x.last_extent()).contains(top_k) {
                 logits = nn::top_k_filter(logits, *top_k);
             }
             if *top_p < 1.0 {
                 logits = nn::top_p_filter(logits, *top_p);
             }
-            nn::sample(logits, 1.0, None)
+            match seed {
+                0 => nn::sample(logits, 1.0, None),
+                _ => drawn(site, logits, *seed),
+            }
         }
         _ => return Ok(None),
     }))
+}
+
+/// A token for each row, by the numbers that the seed gives: the first at which the sum of the probabilities reaches them.
+fn drawn<'g>(site: &Site<'_, 'g>, logits: Tensor<'g>, seed: u64) -> Tensor<'g> {
+    let (rows, tokens) = (logits.extent(0), logits.last_extent());
+    let mut random = Philox4x32::new(seed);
+    let draws: Vec<f32> = (0..rows).map(|_| random.next_f32()).collect();
+    let reached = logits.softmax_on(-1).cumsum(ops::Cumsum::new().axis(-1));
+    let before = reached.less(site.graph.floats([rows, 1], &draws));
+    before.cast(DType::Int32).sum([-1], false).minimum(tokens.max(1) as i32 - 1)
 }
 
 fn extents(shape: &[usize]) -> Vec<i32> {

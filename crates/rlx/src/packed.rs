@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use coremill_graph::{DType, Error, Param, Scheme, Tensor, nn, ops};
+use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::op::{SynthBwdWrt, SynthKind};
 use rlx_ir::quant::{QuantScheme, ScaledFormat};
 use rlx_ir::{NodeId, Op, lowp_codec};
 
 use crate::formats::decoded;
-use crate::lower::Site;
+use crate::gguf::Stored;
+use crate::lower::{Site, is_float};
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
@@ -29,7 +30,8 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             [experts, inputs, outputs] => {
                 blocks(site, 0, *scheme, &[experts, outputs, inputs])?.swap(1, 2)
             }
-            _ => return site.refuse(format!("declares {:?}", site.shape)),
+            // Experts alone are turned.
+            _ => blocks(site, 0, *scheme, &site.shape)?,
         },
         Op::DequantMatMul { scheme } => coded(site, *scheme)?,
         Op::DequantGroupedMatMulMlx { scheme } => {
@@ -98,26 +100,7 @@ pub(crate) fn params(source: &rlx_ir::Graph) -> HashSet<NodeId> {
     packed.collect()
 }
 
-fn of_gguf(scheme: QuantScheme) -> Option<Scheme> {
-    Some(match scheme {
-        QuantScheme::GgufQ2K => Scheme::Q2_K,
-        QuantScheme::GgufQ3K => Scheme::Q3_K,
-        QuantScheme::GgufQ4K => Scheme::Q4_K,
-        QuantScheme::GgufQ5K => Scheme::Q5_K,
-        QuantScheme::GgufQ6K => Scheme::Q6_K,
-        QuantScheme::GgufQ8K => Scheme::Q8_K,
-        QuantScheme::GgufQ4_0 => Scheme::Q4_0,
-        QuantScheme::GgufQ4_1 => Scheme::Q4_1,
-        QuantScheme::GgufQ5_0 => Scheme::Q5_0,
-        QuantScheme::GgufQ5_1 => Scheme::Q5_1,
-        QuantScheme::GgufQ8_0 => Scheme::Q8_0,
-        QuantScheme::GgufIQ4NL => Scheme::Iq4Nl,
-        QuantScheme::GgufMXFP4 => Scheme::Mxfp4,
-        _ => return None,
-    })
-}
-
-/// How many matrices of so many elements the bytes of an operand hold.
+/// How many matrices of so many elements an operand holds.
 fn experts(
     site: &Site<'_, '_>,
     at: usize,
@@ -126,6 +109,11 @@ fn experts(
 ) -> Result<usize, Error> {
     let stored = site.node.inputs.get(at).map(|&id| site.source.node(id));
     let bytes = stored.and_then(|node| node.shape.num_elements()).unwrap_or(0);
+    // What is declared as floats has the shape before packing.
+    let is_unpacked = stored.is_some_and(|node| is_float(node.shape.dtype()));
+    if is_unpacked && elements > 0 && bytes % elements == 0 {
+        return Ok(bytes / elements);
+    }
     let block = (scheme.gguf_block_size() as usize).max(1);
     let own = elements / block * scheme.gguf_block_bytes() as usize;
     match own {
@@ -141,7 +129,7 @@ fn blocks<'g>(
     scheme: QuantScheme,
     shape: &[usize],
 ) -> Result<Tensor<'g>, Error> {
-    let Some(known) = of_gguf(scheme) else {
+    let Some(known) = Stored::of(scheme) else {
         return site
             .refuse(format!("is stored as `{scheme}`, a scheme that coremill does not read"));
     };
@@ -152,8 +140,7 @@ fn blocks<'g>(
         Op::Param { name } => Ok(site.block_param(name, known, shape)),
         Op::Constant { data } => {
             let extents: Vec<u64> = shape.iter().map(|&extent| extent as u64).collect();
-            let numbers = Param::blocks(known, extents, data.clone())?.to_floats()?;
-            Ok(site.graph.floats(shape, &numbers))
+            Ok(site.graph.floats(shape, &known.floats(&extents, data)?))
         }
         _ => site.refuse(
             "computes blocks of GGUF at run time; they are read from parameters and constants",

@@ -102,9 +102,7 @@ impl Plan {
                         )));
                     }
                     let param = match package.blocks.get(name) {
-                        Some((scheme, shape)) => {
-                            Param::blocks(*scheme, shape.clone(), bytes.clone())?
-                        }
+                        Some((scheme, shape)) => scheme.param(shape, stored)?,
                         None => Param::elements(element_type(dtype)?, shape, bytes.clone())?,
                     };
                     package.executable.set(name, param)?;

@@ -33,10 +33,14 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         Op::FftButterflyStage { stage, n_fft } => {
             let [state, gate, reversed, re, im] = site.operands()?;
             let (half, stride) = ((*n_fft / 2) as usize, 1usize << (*stage).min(30));
-            if half == 0 || half % stride != 0 || state.extent(1) != 2 * half {
-                return site.refuse(format!("has stage {stage} of a transform of {n_fft} points"));
+            // Pairs have an axis of their own, or lie along the points.
+            let count: usize = state.shape().iter().product();
+            if half == 0 || half % stride != 0 || count % (4 * half) != 0 {
+                return site.refuse(format!(
+                    "has stage {stage} of a transform of {n_fft} points on {count} numbers"
+                ));
             }
-            let batch = state.extent(0);
+            let batch = count / (4 * half);
             let pairs = state.view([batch, half / stride, 2, stride * 2]);
             let side = |at: i32| pairs.at(2, at).view([batch, half, 2]);
             let (top, bottom) = (side(0), side(1));

@@ -707,7 +707,7 @@ fn graphs_are_divided_at_functions_of_the_caller() {
 
 #[test]
 fn what_panics_in_the_peer_is_an_error() {
-    let mut graph = Graph::new("scheme");
+    let mut graph = Graph::new("blocks");
     let f32s = |dims: &[usize]| Shape::new(dims, DType::F32);
     let shape = || Shape::new(&[2], DType::F32);
     let x = graph.add_node(Op::Input { name: "x".into() }, vec![], f32s(&[1, 256]));
@@ -715,8 +715,10 @@ fn what_panics_in_the_peer_is_an_error() {
     let op = Op::DequantMatMul { scheme: QuantScheme::GgufIQ1S };
     let y = graph.add_node(op, vec![x, w], f32s(&[1, 1]));
     graph.set_outputs(vec![y]);
-    let error = CoremlExecutable::compile(graph).err().expect("the scheme is not read");
-    assert!(error.to_string().contains("gguf_iq1_s"), "{error}");
+    let mut executable = CoremlExecutable::compile(graph).expect("it compiles");
+    let error =
+        executable.set_param_typed("w", &[0; 49], DType::U8).expect_err("a byte is missing");
+    assert!(error.to_string().contains("49 bytes are no `gguf_iq1_s`"), "{error}");
 
     let mut graph = Graph::new("complex");
     let complex = || Shape::new(&[2], DType::C64);

@@ -1,12 +1,14 @@
 //! Graphs of one operation each, with inputs that tell right from wrong. `oracle/rlx` runs them with `rlx-cpu` and
 //! writes what it computes to `expected.txt`; the tests run them with this crate and compare.
 
+mod found;
 mod gradients;
 mod layers;
 mod matrices;
 mod numbers;
 mod sequences;
 mod shapes;
+mod stored;
 
 use rlx_ir::{DType, Graph, NodeId, Op, Shape};
 
@@ -44,6 +46,8 @@ pub(crate) fn all() -> Vec<Case> {
     gradients::add(&mut cases);
     sequences::add(&mut cases);
     matrices::add(&mut cases);
+    stored::add(&mut cases);
+    found::add(&mut cases);
     for (at, case) in cases.iter_mut().enumerate() {
         case.name = format!("{at:03}_{}", case.name);
     }
