@@ -12,6 +12,7 @@ mod oracle;
 mod pt2;
 mod pte;
 mod python;
+mod rlx_tests;
 mod sanitize;
 mod test;
 mod workspace;
@@ -41,6 +42,8 @@ enum Command {
     Kernels(generated::Arguments),
     /// Compute what `rlx-cpu` gives for the cases of `coremill-rlx`.
     Rlx(generated::Arguments),
+    /// Run the tests that `rlx-coreml` publishes against `coremill-rlx`.
+    RlxTests,
     /// List the ATen operators that convert, with the oldest release that has them.
     Operators(generated::Arguments),
     /// Write down what the commands' help says.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Schemas(arguments) => generated::SCHEMAS.run(&arguments),
         Command::Kernels(arguments) => generated::KERNELS.run(&arguments),
         Command::Rlx(arguments) => generated::RLX.run(&arguments),
+        Command::RlxTests => rlx_tests::run(),
         Command::Operators(arguments) => generated::OPERATORS.run(&arguments),
         Command::Commands(arguments) => generated::COMMANDS.run(&arguments),
         Command::Header(arguments) => header::run(&arguments),

