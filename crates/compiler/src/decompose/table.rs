@@ -43,14 +43,12 @@ fn alternatives(before: &str, pattern: &str, run: &mut dyn FnMut(Cow<'static, st
 
 /// What becomes of a call of this target; none if it stays what it is.
 pub(crate) fn rule(target: &Target) -> Option<Rule> {
-    let own = RULES.get(target.to_string().as_str());
+    let call = target.to_string();
     let of_all = || match target {
-        Target::Operator { namespace, name, .. } => {
-            RULES.get(format!("{namespace}.{name}").as_str())
-        }
+        Target::Operator { .. } => RULES.get(call.rsplit_once('.')?.0),
         Target::HigherOrder(_) | Target::Function(_) => None,
     };
-    own.or_else(of_all).copied()
+    RULES.get(call.as_str()).or_else(of_all).copied()
 }
 
 #[cfg(test)]

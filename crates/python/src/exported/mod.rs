@@ -25,7 +25,7 @@ use coremill_pt2::ExportedProgram;
 use coremill_pt2::wire;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::PyTuple;
 
 use self::graph::Serializer;
 pub(crate) use self::tensors::Lent;
@@ -134,14 +134,6 @@ fn bound(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
     // What does not fit is not a bound of a size.
     Ok(value.call_method0(intern!(value.py(), "__int__"))?.extract().ok())
-}
-
-/// The text of a dictionary's key.
-fn text(dict: &Bound<'_, PyDict>, key: &Bound<'_, PyString>) -> PyResult<Option<String>> {
-    match dict.get_item(key)? {
-        Some(value) if !value.is_none() => Ok(Some(value.str()?.to_string())),
-        _ => Ok(None),
-    }
 }
 
 /// The items of a tuple or a list.

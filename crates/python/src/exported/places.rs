@@ -8,8 +8,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::text;
-
 /// Reads where calls come from. Most have the texts of the call before, which are not made again.
 #[derive(Default)]
 pub(super) struct Places<'py> {
@@ -30,14 +28,14 @@ impl<'py> Places<'py> {
             nn_module_stack: self.modules(meta)?,
             others: BTreeMap::new(),
         };
-        if let Some(handle) = text(meta, intern!(meta.py(), "debug_handle"))? {
-            notes.others.insert("debug_handle".to_owned(), handle.into());
+        if let Some(handle) = noted(meta, intern!(meta.py(), "debug_handle"))? {
+            notes.others.insert("debug_handle".to_owned(), handle.str()?.to_cow()?.into());
         }
         Ok(notes)
     }
 
     fn trace(&mut self, meta: &Bound<'py, PyDict>) -> PyResult<Option<Arc<str>>> {
-        let Some(object) = meta.get_item(intern!(meta.py(), "stack_trace"))? else {
+        let Some(object) = noted(meta, intern!(meta.py(), "stack_trace"))? else {
             return Ok(None);
         };
         if let Some((known, text)) = &self.trace
@@ -46,9 +44,7 @@ impl<'py> Places<'py> {
             return Ok(Some(text.clone()));
         }
         let mut written = String::new();
-        if !object.is_none() {
-            push_text(&mut written, &object)?;
-        }
+        push_text(&mut written, &object)?;
         if written.is_empty() {
             return Ok(None);
         }
@@ -99,6 +95,14 @@ impl<'py> Places<'py> {
         self.modules = Some((stack.iter().collect(), Arc::clone(&text)));
         Ok(Some(text))
     }
+}
+
+/// What stands under a key; `None` is nothing.
+fn noted<'py>(
+    meta: &Bound<'py, PyDict>,
+    key: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Ok(meta.get_item(key)?.filter(|object| !object.is_none()))
 }
 
 /// Appends what `str` gives; most are strings already, which are not copied in between.

@@ -362,7 +362,7 @@ impl Builder {
 
 /// Along axes.
 impl Builder {
-    /// A reduction over axes, which stay with one element where that is asked for.
+    /// Reduces over axes; with `keep`, they remain with an extent of 1.
     pub(crate) fn reduced(
         &mut self,
         kind: OpKind,

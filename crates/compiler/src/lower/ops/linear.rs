@@ -92,7 +92,7 @@ fn row_of(builder: &mut Builder, bias: ValueId, weight: ValueId) -> Result<Optio
     Ok(Some(emit!(builder, OpKind::Tile, x = one, reps)?))
 }
 
-/// `x · y` of tensors with two axes at least, the last two of `y` exchanged where that is asked for. A constant
+/// `x · y` of tensors of rank 2 or higher, with the last two axes of `y` swapped if `transpose_y` is set. A constant
 /// matrix on the right becomes the weight of a `linear`.
 pub(crate) fn product(builder: &mut Builder, x: ValueId, y: ValueId, transpose_y: bool) -> Maybe {
     if is_weight(builder, y, x) {

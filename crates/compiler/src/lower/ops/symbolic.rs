@@ -61,7 +61,7 @@ fn real(call: &mut Call<'_, '_>, number: Number) -> Result<Real> {
     Ok(Real::Computed(call.cast(value, DType::Fp32)?))
 }
 
-/// A computed number as what torch says that it is.
+/// A computed number, as an integer if torch declares one, else as a real number.
 fn give_number(call: &mut Call<'_, '_>, value: ValueId) -> Given {
     if matches!(call.result_meta(0), Some(Meta::Int(_))) {
         let value = call.cast(value, DType::Int32)?;
