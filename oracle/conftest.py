@@ -4,6 +4,7 @@ import fcntl
 import logging
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from oracle.zoo.table import ENTRIES
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+#: Whether this process runs tests for another one, which is told their results.
+SERVES = "PYTEST_XDIST_WORKER" in os.environ
+#: The names of the tests that failed in the last run, and the reports of all failures.
+FAILED = TARGET / "oracle-failed.txt"
+REPORTS = Path(tempfile.gettempdir()) / "coremill-oracle-failures.txt"
 #: No command on a package of the zoo, all of which are small, should take nearly as long.
 SECONDS = 120
 
@@ -27,6 +33,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = any("package" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "package" in metafunc.fixturenames and not marked:
         metafunc.parametrize("package", [entry.name for entry in ENTRIES], indirect=True, scope="session")
+
+
+def pytest_sessionstart() -> None:
+    """Nothing has failed yet."""
+    if not SERVES:
+        FAILED.unlink(missing_ok=True)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Lists the tests that failed for `cargo xtask test`, which runs them once more, and keeps their reports.
+
+    The reports stand beside the files of the tests, where they outlive the terminal and the clone.
+    """
+    if SERVES or not report.failed:
+        return
+    with FAILED.open("a") as names:
+        names.write(f"oracle/{report.nodeid}\n")
+    with REPORTS.open("a") as reports:
+        reports.write(f"{report.nodeid} ({report.when}):\n{report.longreprtext}\n\n")
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,24 @@
 //! `cargo xtask test`: the Rust tests, then the oracle tests.
 
-use std::process::Command;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::thread;
 
 use crate::apple;
 use crate::oracle::interpreter;
 use crate::python;
-use crate::workspace::{binary, cargo, execute, root};
+use crate::workspace::{binary, cargo, describe, execute, root, target_directory};
 
 /// Tells the oracle tests where the `coremill` command is.
 const BINARY_VARIABLE: &str = "COREMILL";
+
+/// The exit code of pytest where all tests ran and some failed.
+const SOME_FAILED: i32 = 1;
+
+/// How many tests that failed are run once more. Thousands of tests with a browser, compilers and runtimes among them run
+/// side by side for half an hour; one that fails only in that company is reported but does not fail the run.
+const TRIED_AGAIN: usize = 3;
 
 /// What to run.
 #[derive(clap::Args)]
@@ -57,14 +66,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         )?;
         let package = python::package(&root)?;
         let python = python.join().map_err(|_| "installing the oracles panicked")??;
-        let mut pytest = Command::new(python);
-        pytest.current_dir(&root).env(BINARY_VARIABLE, binary(&root));
-        pytest.env("PYTHONPATH", package);
-        pytest.args(["-m", "pytest", "oracle"]);
+        let failed = target_directory(&root).join("oracle-failed.txt");
+        let pytest = || {
+            let mut command = Command::new(&python);
+            command.current_dir(&root).env(BINARY_VARIABLE, binary(&root));
+            command.env("PYTHONPATH", &package).args(["-m", "pytest"]);
+            command
+        };
+        let mut all = pytest();
+        all.arg("oracle");
         if let Some(expression) = &arguments.expression {
-            pytest.args(["-k", expression]);
+            all.args(["-k", expression]);
         }
-        execute(&mut pytest, "the oracle tests")?;
+        let status = all.status().map_err(|error| describe("start", &python, &error))?;
+        if !status.success() {
+            let names = names_of_failed(&failed, status);
+            let names = names.ok_or_else(|| format!("the oracle tests failed ({status})"))?;
+            println!("{} failed; each once more, alone:", counted(names.len()));
+            let mut again = pytest();
+            again.args(["--numprocesses", "0"]).args(&names);
+            execute(&mut again, "what failed of the oracle tests")?;
+            println!("warning: failed beside others and passed alone: {}", names.join(" "));
+        }
     }
     Ok(())
+}
+
+/// The tests that failed, if all tests ran and these are few enough to be worth another try.
+fn names_of_failed(list: &Path, status: ExitStatus) -> Option<Vec<String>> {
+    let names: Vec<String> = fs::read_to_string(list).ok()?.lines().map(str::to_owned).collect();
+    (status.code() == Some(SOME_FAILED) && (1..=TRIED_AGAIN).contains(&names.len()))
+        .then_some(names)
+}
+
+fn counted(tests: usize) -> String {
+    if tests == 1 { "1 test".to_owned() } else { format!("{tests} tests") }
 }
