@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::pieces::OUTSIDE;
 use super::{Pieces, Scaling, codes, codes_mut};
+use crate::kernels::matmul::Window;
 use crate::kernels::shared::Shared;
 use crate::kernels::vector::{
     Bits, DotIsa, DotKernel, Dots, Vector, dispatch_dots, interleaved, load_sums,
@@ -20,6 +21,8 @@ pub struct ChannelWeights {
     isa: DotIsa,
     channels: usize,
     taps: usize,
+    /// The pixels whose channels fit a block, and are next to each other there.
+    pixels: usize,
     /// The taps that are added, some of them twice: the weights of the second add what a byte cannot hold.
     repeats: usize,
     weights: Memory,
@@ -47,6 +50,7 @@ impl ChannelWeights {
         let lanes = isa.lanes();
         let block = 4 * lanes;
         let blocks = channels.div_ceil(block);
+        let pixels = (block / channels.max(1)).max(1);
         let fits = |channel| (0..taps).all(|tap| i8::try_from(weight(channel, tap)).is_ok());
         let repeats = if (0..channels).all(fits) { 1 } else { 2 };
         let fours = (taps * repeats).div_ceil(4);
@@ -59,9 +63,10 @@ impl ChannelWeights {
             for vector in 0..4 {
                 for lane in 0..lanes {
                     let channel = first + interleaved(vector, lane);
-                    if channel >= channels {
+                    if channel >= channels * pixels {
                         continue;
                     }
+                    let channel = channel % channels;
                     let place = first + vector * lanes + lane;
                     (scale[place], shift[place]) = (scaling.scale[channel], scaling.shift[channel]);
                     for tap in 0..taps {
@@ -80,7 +85,19 @@ impl ChannelWeights {
             }
         }
         let (low, high) = (scaling.low, scaling.high);
-        ChannelWeights { isa, channels, taps, repeats, weights, start, scale, shift, low, high }
+        ChannelWeights {
+            isa,
+            channels,
+            taps,
+            pixels,
+            repeats,
+            weights,
+            start,
+            scale,
+            shift,
+            low,
+            high,
+        }
     }
 
     fn fours(&self) -> usize {
@@ -154,30 +171,35 @@ impl DotKernel for Task<'_> {
 
     #[inline(always)]
     fn run<D: Dots>(self) {
-        let Task { pieces, input, weights, .. } = self;
-        let width = pieces.window().output[2];
-        let fours = weights.fours();
-        let mut pointers = vec![input.as_ptr(); width * fours * 4];
+        let Task { pieces, weights, .. } = self;
+        let Window { output: [planes, lines, width], stride, .. } = *pieces.window();
+        let (inner, step) = (pieces.inner(), pieces.step());
+        // Pixels that follow each other in memory are convolved together.
+        let together = if stride[2] == 1 { weights.pixels } else { 1 };
+        let block = 4 * D::Floats::LANES;
+        let mut pointers = vec![self.input.as_ptr(); weights.fours() * 4];
         for row in self.rows.clone() {
-            for x in 0..width {
-                let result = row * width + x;
-                let image = result / pieces.results() * pieces.image_bytes();
-                let entries = &pieces.entries[result % pieces.results() * pieces.taps..];
-                let pointers = &mut pointers[x * fours * 4..][..fours * 4];
-                for repeat in 0..weights.repeats {
-                    let pointers = &mut pointers[repeat * weights.taps..];
-                    for (pointer, entry) in pointers.iter_mut().zip(&entries[..weights.taps]) {
-                        *pointer = match *entry {
-                            OUTSIDE => pieces.outside.as_ptr(),
-                            entry => input.as_ptr().wrapping_add(image + entry as usize),
-                        };
-                    }
+            let (image, line) = (row / (planes * lines), row % (planes * lines) * width);
+            for x in (0..inner.start).chain(inner.end..width) {
+                self.point(image, line + x, &mut pointers);
+                for first in (0..weights.channels).step_by(block) {
+                    let count = (weights.channels - first).min(block);
+                    // SAFETY: pointers lead to pixels, whose channels the block is part of.
+                    unsafe { self.block::<D>(&pointers, [first, 0, count], row * width + x) }
                 }
             }
-            for first in (0..weights.channels).step_by(4 * D::Floats::LANES) {
-                for (x, pointers) in pointers.chunks_exact(fours * 4).enumerate() {
-                    // SAFETY: pointers lead to pixels, whose channels the block is part of.
-                    unsafe { self.pixel::<D>(pointers, first, row * width + x) }
+            if inner.is_empty() {
+                continue;
+            }
+            self.point(image, line + inner.start, &mut pointers);
+            for first in (0..weights.channels).step_by(block) {
+                let channels = (weights.channels - first).min(block);
+                for x in inner.clone().step_by(together) {
+                    let count = channels * together.min(inner.end - x);
+                    let place = [first, (x - inner.start) * step, count];
+                    // SAFETY: between the first and the last pixel of a line, windows lie inside, or on the line of
+                    // zeros, which is as long.
+                    unsafe { self.block::<D>(&pointers, place, row * width + x) }
                 }
             }
         }
@@ -185,13 +207,35 @@ impl DotKernel for Task<'_> {
 }
 
 impl Task<'_> {
-    /// # Safety
-    /// The pointers must lead to pixels, and the block start at one of their channels.
+    /// Finds the pixels under the window of a result of an image.
     #[inline(always)]
-    unsafe fn pixel<D: Dots>(&self, pointers: &[*const u8], first: usize, result: usize) {
+    fn point(&self, image: usize, result: usize, pointers: &mut [*const u8]) {
+        let Task { pieces, weights, .. } = self;
+        let image = self.input.as_ptr().wrapping_add(image * pieces.image_bytes());
+        let entries = &pieces.entries[result * weights.taps..][..weights.taps];
+        for repeat in 0..weights.repeats {
+            for (pointer, entry) in pointers[repeat * weights.taps..].iter_mut().zip(entries) {
+                *pointer = match *entry {
+                    OUTSIDE => pieces.outside.as_ptr(),
+                    entry => image.wrapping_add(entry as usize),
+                };
+            }
+        }
+    }
+
+    /// Convolves `count` codes from a block's first channel on, so many bytes behind the pointers.
+    ///
+    /// # Safety
+    /// So many bytes must be readable there, and the result have as many elements.
+    #[inline(always)]
+    unsafe fn block<D: Dots>(
+        &self,
+        pointers: &[*const u8],
+        [first, offset, count]: [usize; 3],
+        result: usize,
+    ) {
         let lanes = D::Floats::LANES;
         let weights = self.weights;
-        let count = (weights.channels - first).min(4 * lanes);
         let packed = codes(as_elements(weights.weights.as_lines()));
         let mut right = packed[first * weights.fours() * 4..].as_ptr().cast::<i8>();
         // SAFETY: starts, scales and shifts have whole blocks, as have the weights for each four taps.
@@ -200,7 +244,7 @@ impl Task<'_> {
                 load_sums::<D::Floats>(weights.start.as_ptr().add(first + vector * lanes))
             });
             for four in pointers.as_chunks::<4>().0 {
-                let left = D::interleave(four.map(|pixel| pixel.add(first)), count);
+                let left = D::interleave(four.map(|pixel| pixel.add(offset + first)), count);
                 for (sum, left) in sums.iter_mut().zip(left) {
                     *sum = D::dot(*sum, left, D::right(right));
                     right = right.add(lanes * 4);

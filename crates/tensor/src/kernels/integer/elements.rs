@@ -67,6 +67,19 @@ loops! {
         }
     }
 
+    fn zip_three(first: &[u8], second: &[u8], third: &[u8], target: &mut [u8]) {
+        let sources = first.iter().zip(second).zip(third);
+        for (to, ((&a, &b), &c)) in target.as_chunks_mut::<3>().0.iter_mut().zip(sources) {
+            *to = [a, b, c];
+        }
+    }
+
+    fn zip_four(sources: &[[u8; 256]; 4], target: &mut [u8]) {
+        for (pixel, to) in target.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *to = sources.each_ref().map(|source| source[pixel]);
+        }
+    }
+
     fn dequantize_some(source: &[u8], target: &mut [f32], scale: f32, zero: i32) {
         for (to, &code) in target.iter_mut().zip(source) {
             *to = scale * (i32::from(code) - zero) as f32;
@@ -183,9 +196,17 @@ pub fn quantize_to_last(
                 let from = (image * channels + first_channel + at) * pixels + first;
                 steps.some(isa, &source[from..from + count], &mut line[..count]);
             }
-            for (pixel, target) in target.chunks_exact_mut(channels).enumerate() {
-                for (line, to) in lines.iter().zip(&mut target[first_channel..][..some]) {
-                    *to = line[pixel];
+            // Pictures have one, three or four channels.
+            match channels {
+                1 => target.copy_from_slice(&lines[0][..count]),
+                3 => zip_three(isa, &lines[0], &lines[1], &lines[2], target),
+                4 => zip_four(isa, &lines, target),
+                _ => {
+                    for (pixel, target) in target.chunks_exact_mut(channels).enumerate() {
+                        for (line, to) in lines.iter().zip(&mut target[first_channel..][..some]) {
+                            *to = line[pixel];
+                        }
+                    }
                 }
             }
         }

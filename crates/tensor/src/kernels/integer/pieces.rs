@@ -1,5 +1,7 @@
 //! Where the rows of a convolution lie: the pieces under the window for each result.
 
+use std::ops::Range;
+
 use crate::kernels::matmul::Window;
 
 /// Channels up to which the taps of a row of the window are taken as one piece.
@@ -34,9 +36,29 @@ impl Pieces {
         Pieces::find(window, zero, joined)
     }
 
-    /// The same with a piece for each pixel under the window.
+    /// The same with a piece for each pixel under the window. What lies outside is as long as a line, so that a window
+    /// can move along it.
     pub fn of_pixels(window: Window, zero: u8) -> Option<Pieces> {
-        Pieces::find(window, zero, false)
+        let mut pieces = Pieces::find(window, zero, false)?;
+        let line = pieces.inner().len().checked_mul(pieces.step())?;
+        let outside = &mut pieces.outside;
+        outside.try_reserve_exact(line).ok()?;
+        outside.resize(outside.len().max(line + super::SLACK), zero);
+        Some(pieces)
+    }
+
+    /// The results of a line whose windows lie inside along the line.
+    pub(super) fn inner(&self) -> Range<usize> {
+        let Window { input, output, kernel, stride, dilation, padding, .. } = &self.window;
+        let first = padding[2].div_ceil(stride[2]);
+        let room = (input[2] + padding[2]).checked_sub((kernel[2] - 1) * dilation[2]);
+        let last = room.map_or(0, |room| room.div_ceil(stride[2])).min(output[2]);
+        if first < last { first..last } else { 0..0 }
+    }
+
+    /// The bytes between the pixels of results that follow each other along a line.
+    pub(super) fn step(&self) -> usize {
+        self.window.stride[2] * self.window.pixel_stride
     }
 
     fn find(window: Window, zero: u8, joined: bool) -> Option<Pieces> {

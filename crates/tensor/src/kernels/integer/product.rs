@@ -68,15 +68,21 @@ impl Rows<'_> {
                 }
             }
             Rows::Pieces(codes, pieces) => {
-                let results = pieces.results();
-                for (index, row) in rows.enumerate() {
-                    let image = codes.as_ptr().wrapping_add(row / results * pieces.image_bytes());
-                    let entries = &pieces.entries[row % results * pieces.taps..][..pieces.taps];
+                let (results, taps) = (pieces.results(), pieces.taps);
+                let (bytes, outside) = (pieces.image_bytes(), pieces.outside.as_ptr());
+                let mut image = codes.as_ptr().wrapping_add(rows.start / results * bytes);
+                let mut result = rows.start % results;
+                for index in 0..count {
+                    let entries = &pieces.entries[result * taps..][..taps];
                     for (tap, entry) in entries.iter().enumerate() {
                         pointers[tap * count + index] = match *entry {
-                            OUTSIDE => pieces.outside.as_ptr(),
+                            OUTSIDE => outside,
                             entry => image.wrapping_add(entry as usize),
                         };
+                    }
+                    result += 1;
+                    if result == results {
+                        (image, result) = (image.wrapping_add(bytes), 0);
                     }
                 }
             }

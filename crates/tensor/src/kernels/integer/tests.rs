@@ -189,8 +189,18 @@ fn convolutions_pad_with_the_code_of_zero() {
 #[test]
 fn channels_are_convolved_by_themselves() {
     let (mut draw, pool) = (Draw(3), Pool::new(2));
-    for (channels, kernel, stride) in [(1, 3, 1), (24, 3, 2), (70, 3, 1), (130, 5, 1)] {
-        let extent = 9usize;
+    // Channels, several pixels of which fit a vector, and lines without a window that lies inside.
+    for (channels, kernel, stride, dilation, extent) in [
+        (1, 3, 1, 1, 19usize),
+        (8, 3, 1, 2, 9),
+        (16, 3, 1, 1, 9),
+        (24, 3, 2, 1, 9),
+        (32, 5, 1, 1, 3),
+        (32, 3, 1, 1, 10),
+        (70, 3, 1, 1, 9),
+        (70, 3, 2, 2, 4),
+        (130, 5, 1, 1, 9),
+    ] {
         let output = (extent - 1) / stride + 1;
         let window = Window {
             images: 2,
@@ -198,8 +208,8 @@ fn channels_are_convolved_by_themselves() {
             output: [1, output, output],
             kernel: [1, kernel, kernel],
             stride: [1, stride, stride],
-            dilation: [1; 3],
-            padding: [0, kernel / 2, kernel / 2],
+            dilation: [1, dilation, dilation],
+            padding: [0, kernel / 2 * dilation, kernel / 2 * dilation],
             channels,
             groups: 1,
             pixel_stride: channels,
