@@ -69,21 +69,24 @@ impl Rows<'_> {
             }
             Rows::Pieces(codes, pieces) => {
                 let (results, taps) = (pieces.results(), pieces.taps);
-                let (bytes, outside) = (pieces.image_bytes(), pieces.outside.as_ptr());
-                let mut image = codes.as_ptr().wrapping_add(rows.start / results * bytes);
-                let mut result = rows.start % results;
-                for index in 0..count {
-                    let entries = &pieces.entries[result * taps..][..taps];
-                    for (tap, entry) in entries.iter().enumerate() {
-                        pointers[tap * count + index] = match *entry {
-                            OUTSIDE => outside,
-                            entry => image.wrapping_add(entry as usize),
-                        };
+                let outside = pieces.outside.as_ptr();
+                let mut at = 0;
+                while at < count {
+                    let (image, result) =
+                        ((rows.start + at) / results, (rows.start + at) % results);
+                    let image = codes.as_ptr().wrapping_add(image * pieces.image_bytes());
+                    let some = (count - at).min(results - result);
+                    let entries = &pieces.entries[result * taps..][..some * taps];
+                    for (tap, pointers) in pointers.chunks_exact_mut(count).enumerate() {
+                        let entries = entries[tap..].iter().step_by(taps);
+                        for (pointer, &entry) in pointers[at..].iter_mut().zip(entries) {
+                            *pointer = match entry {
+                                OUTSIDE => outside,
+                                entry => image.wrapping_add(entry as usize),
+                            };
+                        }
                     }
-                    result += 1;
-                    if result == results {
-                        (image, result) = (image.wrapping_add(bytes), 0);
-                    }
+                    at += some;
                 }
             }
         }
