@@ -16,17 +16,15 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
     Ok(Some(match &site.node.op {
         Op::Constant { data } => {
             let dtype = element_type(site.node.shape.dtype())?;
-            let param = coremill_graph::Param::elements(
-                dtype,
-                site.shape.iter().map(|&extent| extent as u64).collect::<Vec<_>>(),
-                data.clone(),
-            )?;
+            let shape = site.shape()?;
+            let extents: Vec<u64> = shape.iter().map(|&extent| extent as u64).collect();
+            let param = coremill_graph::Param::elements(dtype, extents, data.clone())?;
             let floats = param.to_floats()?;
             match dtype.is_float() {
-                true => graph.floats(site.shape.clone(), &floats),
+                true => graph.floats(shape, &floats),
                 false => {
                     let ints: Vec<i32> = floats.iter().map(|&x| x as i32).collect();
-                    graph.ints(site.shape.clone(), &ints)
+                    graph.ints(shape, &ints)
                 }
             }
         }

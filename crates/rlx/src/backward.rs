@@ -39,15 +39,16 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         }
         Op::GatherBackward { axis } => {
             let (dy, indices) = (site.arg(0)?, site.indices(1)?);
-            let axis = if *axis < 0 { *axis + site.shape.len() as i32 } else { *axis };
+            let declared = site.shape()?;
+            let axis = if *axis < 0 { *axis + declared.len() as i32 } else { *axis };
             // Indices of several axes count as one.
-            let mut shape = site.shape.clone();
+            let mut shape = declared.to_vec();
             let count: usize = indices.shape().iter().product();
             if let Some(place) = usize::try_from(axis).ok().and_then(|axis| shape.get_mut(axis)) {
                 *place = count;
             }
             let (dy, indices) = (dy.view(shape), indices.view([count]));
-            site.zeros(&site.shape).scatter(indices, dy, ops::Scatter::new().axis(axis).mode("add"))
+            site.zeros(declared).scatter(indices, dy, ops::Scatter::new().axis(axis).mode("add"))
         }
         Op::SoftmaxCrossEntropyWithLogits => {
             let (logits, labels) = (site.arg(0)?, site.indices(1)?);

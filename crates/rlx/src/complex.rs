@@ -19,9 +19,10 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
                 rlx_ir::DType::C64 => coremill_graph::DType::Fp32,
                 _ => coremill_graph::DType::Fp64,
             };
-            let shape: Vec<u64> = site.shape.iter().map(|&extent| extent as u64).collect();
-            site.graph
-                .floats(&site.shape[..], &Param::elements(dtype, shape, data.clone())?.to_floats()?)
+            let shape = site.shape()?;
+            let extents: Vec<u64> = shape.iter().map(|&extent| extent as u64).collect();
+            let param = Param::elements(dtype, extents, data.clone())?;
+            site.graph.floats(shape, &param.to_floats()?)
         }
         Op::Binary(op) => {
             let (x, y) = (number(0)?, number(1)?);

@@ -407,7 +407,8 @@ fn pairs<'g>(site: &Site<'_, 'g>, op: &DfOp) -> Result<Tensor<'g>, Error> {
             products.reduced(site, &[axis], Pair::add)
         }
     };
-    let shape: Vec<usize> = site.shape[..site.shape.len().saturating_sub(1)].to_vec();
-    let column = |x: Tensor<'g>| x.view(&shape).unsqueeze(-1);
+    let declared = site.shape()?;
+    let shape = &declared[..declared.len().saturating_sub(1)];
+    let column = |x: Tensor<'g>| x.view(shape).unsqueeze(-1);
     Ok(site.joined([column(result.high), column(result.low)], -1))
 }

@@ -5,7 +5,8 @@
 //! those that run code of the caller, which [`Hosts`] takes. Numbers are computed in `fp32` or narrower, those of
 //! `F64` graphs, too; complex numbers are passed as pairs of floats.
 //!
-//! Graphs with open dimensions are compiled for the sizes of a run's inputs, and kept.
+//! Graphs with open dimensions are compiled for the sizes of a run's inputs, and kept. `save_flexible` writes one package
+//! for all sizes.
 //!
 //! ```
 //! use coremill_rlx::CoremlExecutable;
@@ -46,6 +47,7 @@ mod support;
 mod windows;
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use coremill_graph::Param;
@@ -217,15 +219,35 @@ impl CoremlExecutable {
         }
     }
 
-    /// Writes the model as a `.mlpackage` or a `.mlmodelc`, if it is one package.
+    /// Writes the model as a `.mlpackage` or a `.mlmodelc`, if it is one package. A graph with open dimensions is
+    /// bound before, or saved by [`save_flexible`](CoremlExecutable::save_flexible).
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         if self.open.is_some() {
-            return Err(failure("the graph has open dimensions: call `bind` before saving it"));
+            return Err(failure(
+                "the graph has open dimensions: call `bind` before saving it, or `save_flexible`",
+            ));
         }
         match self.plans.values_mut().next() {
             Some(plan) => plan.save(path.as_ref()),
             None => Err(failure("nothing was compiled")),
         }
+    }
+
+    /// Writes a graph with open dimensions as one package, whose inputs have the sizes given for each dimension. The
+    /// default shape has the smallest ones.
+    pub fn save_flexible(
+        &self,
+        path: impl AsRef<Path>,
+        sizes: &[(u32, RangeInclusive<usize>)],
+    ) -> Result<()> {
+        let Some(graph) = &self.open else {
+            return Err(failure("the graph has no open dimensions: call `save`"));
+        };
+        let mut plan = Plan::flexible(graph, &self.setting, sizes)?;
+        for (name, stored, dtype) in &self.params {
+            plan.set(name, stored, *dtype)?;
+        }
+        plan.save(path.as_ref())
     }
 
     /// What is known about this machine.

@@ -45,7 +45,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             site.joined([values, vectors.view([batch, size * size])], 1)
         }
         Op::EighBackward | Op::EighBatchBackward => {
-            let size = site.shape.last().copied().unwrap_or(1);
+            let size = site.last()?;
             let split = |x: Tensor<'g>| {
                 let x = x.view([-1, (size + size * size) as i32]);
                 let vectors = x.narrow(1, size as i32..).view([-1, size as i32, size as i32]);
@@ -260,7 +260,7 @@ impl<'g> Spectrum<'g> {
 fn spectral<'g>(site: &Site<'_, 'g>, function: Function) -> Result<Tensor<'g>, Error> {
     let found = Spectrum::of(site.arg(0)?);
     let matrix = found.map(function);
-    let (size, room) = (matrix.extent(1), site.shape.iter().product::<usize>());
+    let (size, room) = (matrix.extent(1), site.shape()?.iter().product::<usize>());
     match room {
         _ if room == size * size => Ok(matrix),
         _ if room == 2 * size * size + size => {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use coremill_graph::{DType, Error, ErrorKind, Graph, Opset, Tensor};
 use rlx_ir::shape::Dim;
@@ -27,9 +28,38 @@ pub(crate) type Blocks = HashMap<String, (Stored, Vec<u64>)>;
 /// What nodes of a graph, and of the graphs inside its nodes, are lowered into.
 struct Context<'g> {
     graph: &'g Graph,
+    sizes: &'g Sizes,
     inputs: RefCell<Vec<(String, RlxType)>>,
     blocks: RefCell<Blocks>,
 }
+
+impl Context<'_> {
+    /// The extents that an input may have.
+    fn ranges(&self, site: &Site<'_, '_>) -> Result<Vec<(i64, i64)>, Error> {
+        let extents = site.dims.iter().map(|dim| match *dim {
+            Dim::Static(extent) => Ok((extent as i64, extent as i64)),
+            Dim::Dynamic(symbol) => {
+                let known = self.sizes.iter().find(|(open, _)| *open == symbol);
+                let Some((_, sizes)) = known else {
+                    return site.refuse(format!("has an open dimension {symbol} without sizes"));
+                };
+                let bounds = (i64::try_from(*sizes.start()), i64::try_from(*sizes.end()));
+                match bounds {
+                    (Ok(low @ 1..), Ok(high)) if low <= high && high <= i64::from(i32::MAX) => {
+                        Ok((low, high))
+                    }
+                    _ => site.refuse(format!(
+                        "has an open dimension {symbol} of sizes {sizes:?}; accepted are 1 to 2^31 - 1, the smaller first"
+                    )),
+                }
+            }
+        });
+        extents.collect()
+    }
+}
+
+/// The sizes that open dimensions may have, by their symbols.
+pub(crate) type Sizes = [(u32, RangeInclusive<usize>)];
 
 /// A node with what it takes.
 pub(crate) struct Site<'a, 'g> {
@@ -38,8 +68,10 @@ pub(crate) struct Site<'a, 'g> {
     /// The graph that holds the node.
     pub(crate) source: &'a rlx_ir::Graph,
     pub(crate) args: Vec<Tensor<'g>>,
-    /// The shape that the node declares; complex numbers have one axis more, of 2.
-    pub(crate) shape: Vec<usize>,
+    /// The dimensions that the node declares; complex numbers have one axis more, of 2.
+    dims: Vec<Dim>,
+    /// The same as numbers, unless one of them is open.
+    shape: Option<Vec<usize>>,
     context: &'a Context<'g>,
 }
 
@@ -62,6 +94,39 @@ impl<'g> Site<'_, 'g> {
     /// The element type that an operand is declared with.
     pub(crate) fn declared(&self, at: usize) -> Option<RlxType> {
         Some(self.source.node(*self.node.inputs.get(at)?).shape.dtype())
+    }
+
+    /// The shape that the node declares, which must not be open.
+    pub(crate) fn shape(&self) -> Result<&[usize], Error> {
+        let shape = self.shape.as_deref();
+        shape.map_or_else(
+            || self.refuse("needs a fixed shape, and has open dimensions: call `bind`"),
+            Ok,
+        )
+    }
+
+    /// The last extent of that shape; others may be open.
+    pub(crate) fn last(&self) -> Result<usize, Error> {
+        match self.dims.last() {
+            Some(Dim::Static(extent)) => Ok(*extent),
+            Some(Dim::Dynamic(_)) => {
+                self.refuse("needs a fixed last dimension, and has an open one: call `bind`")
+            }
+            None => Ok(1),
+        }
+    }
+
+    /// The elements in the shape that the node declares.
+    pub(crate) fn viewed(&self, tensor: Tensor<'g>) -> Result<Tensor<'g>, Error> {
+        let extents = self.dims.iter().map(|dim| match dim {
+            Dim::Static(extent) => *extent as i64,
+            Dim::Dynamic(_) => -1,
+        });
+        let extents: Vec<i64> = extents.collect();
+        if extents.iter().filter(|&&extent| extent < 0).count() > 1 {
+            return self.refuse("takes a shape with several open dimensions: call `bind`");
+        }
+        Ok(tensor.view(extents))
     }
 
     /// An operand that holds indices, which `rlx` passes as floats, too.
@@ -191,9 +256,15 @@ pub(crate) fn element_type(dtype: RlxType) -> Result<DType, Error> {
     })
 }
 
-pub(crate) fn lower(source: &rlx_ir::Graph, target: Opset) -> Result<Lowered, Error> {
+/// Lowers a graph; `sizes` are those that its open dimensions may have.
+pub(crate) fn lower(
+    source: &rlx_ir::Graph,
+    target: Opset,
+    sizes: &Sizes,
+) -> Result<Lowered, Error> {
     let graph = Graph::for_target(target);
-    let context = Context { graph: &graph, inputs: RefCell::default(), blocks: RefCell::default() };
+    let context =
+        Context { graph: &graph, sizes, inputs: RefCell::default(), blocks: RefCell::default() };
     let mut values: HashMap<NodeId, Tensor<'_>> = HashMap::new();
     nodes(source, &context, &mut values)?;
     let mut outputs = Vec::with_capacity(source.outputs.len());
@@ -225,19 +296,17 @@ fn nodes<'g>(
         if let Support::Divided(reason) = support(node.op.kind()) {
             return Err(refusal(node, reason));
         }
-        let dims: Option<Vec<usize>> = node.shape.dims().iter().map(|dim| fixed(*dim)).collect();
-        let Some(mut dims) = dims else {
-            return Err(refusal(node, "has dimensions that are open inside a graph"));
-        };
+        let mut dims = node.shape.dims().to_vec();
         let dtype = node.shape.dtype();
         if is_complex(dtype) {
-            dims.push(2);
+            dims.push(Dim::Static(2));
         } else {
             element_type(dtype)
                 .map_err(|error| refusal(node, format!("cannot be lowered: {error}")))?;
         }
         let args = node.inputs.iter().filter_map(|id| values.get(id).copied()).collect();
-        let site = Site { graph, node, source, args, shape: dims, context };
+        let shape = dims.iter().map(|dim| fixed(*dim)).collect();
+        let site = Site { graph, node, source, args, dims, shape, context };
         let tensor = match &node.op {
             Op::Input { name } => {
                 context.inputs.borrow_mut().push((name.clone(), dtype));
@@ -246,13 +315,23 @@ fn nodes<'g>(
                     _ if is_float(dtype) => DType::Fp32,
                     _ => DType::Int32,
                 };
-                let declared = if site.shape.is_empty() { vec![1] } else { site.shape.clone() };
-                graph.input(name, passed, declared).view(site.shape.clone())
+                match &site.shape {
+                    Some(shape) => {
+                        let declared = if shape.is_empty() { &[1] } else { &shape[..] };
+                        graph.input(name, passed, declared).view(shape)
+                    }
+                    None => graph.flexible_input(name, passed, &context.ranges(&site)?),
+                }
             }
-            Op::Param { name } => graph.param(name, site.shape.clone()),
+            Op::Param { name } => graph.param(name, site.shape()?),
             _ => operation(&site)?,
         };
-        values.insert(node.id, settled(&site, tensor));
+        if !context.sizes.is_empty() {
+            graph.check().map_err(|error| {
+                refusal(node, format!("is not lowered with open dimensions ({error}): call `bind`"))
+            })?;
+        }
+        values.insert(node.id, settled(&site, tensor)?);
     }
     Ok(())
 }
@@ -275,9 +354,9 @@ pub(crate) fn is_float(dtype: RlxType) -> bool {
 }
 
 /// The value in the element type and the shape that the node declares.
-fn settled<'g>(site: &Site<'_, 'g>, tensor: Tensor<'g>) -> Tensor<'g> {
+fn settled<'g>(site: &Site<'_, 'g>, tensor: Tensor<'g>) -> Result<Tensor<'g>, Error> {
     if !tensor.is_valid() {
-        return tensor;
+        return Ok(tensor);
     }
     let dtype = site.node.shape.dtype();
     let wanted = match dtype {
@@ -286,7 +365,13 @@ fn settled<'g>(site: &Site<'_, 'g>, tensor: Tensor<'g>) -> Tensor<'g> {
         _ => DType::Int32,
     };
     let tensor = if tensor.dtype() == wanted { tensor } else { tensor.cast(wanted) };
-    if tensor.shape() == site.shape { tensor } else { tensor.view(site.shape.clone()) }
+    let (found, declared) = (tensor.dims(), &site.dims);
+    let agrees = found.len() == declared.len()
+        && found
+            .iter()
+            .zip(declared)
+            .all(|(found, declared)| found.known() == fixed(*declared).map(|extent| extent as u64));
+    if agrees { Ok(tensor) } else { site.viewed(tensor) }
 }
 
 fn operation<'g>(site: &Site<'_, 'g>) -> Result<Tensor<'g>, Error> {

@@ -146,11 +146,11 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         }
         Op::RngNormal { mean, scale, .. } => {
             let options = ops::RandomNormal::new().mean(*mean).stddev(*scale);
-            graph.random_normal(extents(&site.shape), options)
+            graph.random_normal(extents(site.shape()?), options)
         }
         Op::RngUniform { low, high, .. } => {
             let options = ops::RandomUniform::new().low(*low).high(*high);
-            graph.random_uniform(extents(&site.shape), options)
+            graph.random_uniform(extents(site.shape()?), options)
         }
         Op::Sample { top_k, top_p, temperature, seed } => {
             let x = site.arg(0)?;

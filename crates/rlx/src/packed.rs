@@ -15,28 +15,28 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
     Ok(Some(match &site.node.op {
         Op::DequantMatMul { scheme } if scheme.is_gguf() => {
             let x = site.arg(0)?;
-            let outputs = site.shape.last().copied().unwrap_or(1);
+            let outputs = site.last()?;
             x.matmul_t(blocks(site, 1, *scheme, &[outputs, x.last_extent()])?)
         }
         Op::DequantGroupedMatMul { scheme } => {
             // The weight is no value of its own, so that the experts are the last operand.
-            let (x, outputs) = (site.arg(0)?, site.shape.last().copied().unwrap_or(1));
+            let (x, outputs) = (site.arg(0)?, site.last()?);
             let inputs = x.last_extent();
             let experts = experts(site, 1, *scheme, outputs * inputs)?;
             let weights = blocks(site, 1, *scheme, &[experts, outputs, inputs])?;
             nn::grouped_matmul(x, weights, site.indices(site.args.len().max(1) - 1)?)
         }
-        Op::DequantMoEWeights { scheme } => match site.shape[..] {
+        Op::DequantMoEWeights { scheme } => match *site.shape()? {
             [experts, inputs, outputs] => {
                 blocks(site, 0, *scheme, &[experts, outputs, inputs])?.swap(1, 2)
             }
             // Experts alone are turned.
-            _ => blocks(site, 0, *scheme, &site.shape)?,
+            _ => blocks(site, 0, *scheme, site.shape()?)?,
         },
         Op::DequantMatMul { scheme } => coded(site, *scheme)?,
         Op::DequantGroupedMatMulMlx { scheme } => {
             let [x, codes, scales, biases] = site.operands()?;
-            let (width, outputs) = (x.last_extent(), site.shape.last().copied().unwrap_or(1));
+            let (width, outputs) = (x.last_extent(), site.last()?);
             let count: usize = scales.shape().iter().product();
             let (values, group) = match scheme {
                 QuantScheme::MlxAffine { bits, group_size } => {
@@ -77,7 +77,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
                     let entries = weights.view([-1, *entry_dim as i32]);
                     let places = site.indices(1)?.view([-1]);
                     let options = ops::Scatter::new().axis(0).mode("add");
-                    site.zeros(&site.shape).scatter(places, entries, options)
+                    site.zeros(site.shape()?).scatter(places, entries, options)
                 }
             }
         }
@@ -167,7 +167,7 @@ fn fp4(codes: Tensor<'_>) -> Tensor<'_> {
 /// The product with a weight of codes that have their scales beside them.
 fn coded<'g>(site: &Site<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'g>, Error> {
     let (x, codes) = (site.arg(0)?, site.arg(1)?);
-    let (inputs, outputs) = (x.last_extent(), site.shape.last().copied().unwrap_or(1));
+    let (inputs, outputs) = (x.last_extent(), site.last()?);
     let count = inputs * outputs;
     // The first so many numbers of an operand: declared shapes may be those before packing.
     let first = |x: Tensor<'g>, count: usize| x.view([-1]).narrow(0, ..count as i32);

@@ -7,7 +7,7 @@ use coremill_graph::{Array, Device, Error, Executable, Input, Opset, Param, Prec
 use rlx_ir::{DType, Graph, NodeId, Op, OpKind};
 
 use crate::divide::{HostNode, Hosts, Part, Segment, divide, is_divided};
-use crate::lower::{self, Blocks, element_type, failure, is_float};
+use crate::lower::{self, Blocks, Sizes, element_type, failure, is_float};
 
 /// The release that graphs are lowered for: the first with compressed constants of blocks.
 const TARGET: Opset = Opset::Ios18;
@@ -55,29 +55,34 @@ struct Package {
 }
 
 impl Plan {
+    /// A plan for a graph of fixed shapes.
     pub(crate) fn new(graph: &Graph, setting: &Setting) -> Result<Plan, Error> {
-        let named = |graph: &Graph| -> Vec<(String, NodeId)> {
-            let nodes = graph.nodes().iter();
-            nodes
-                .filter_map(|node| match &node.op {
-                    Op::Input { name } => Some((name.clone(), node.id)),
-                    _ => None,
-                })
-                .collect()
-        };
         let steps = if is_divided(graph, &setting.hosts) {
             let parts = divide(graph, &setting.hosts).into_iter().map(|part| match part {
                 Part::Host(host) => Ok(Step::Host(host)),
                 Part::Segment(Segment { graph, inputs, outputs }) => {
-                    Package::new(&graph, &inputs, outputs, setting)
+                    Package::new(&graph, &inputs, outputs, setting, &[])
                 }
             });
             parts.collect::<Result<Vec<_>, Error>>()?
         } else {
-            vec![Package::new(graph, &named(graph), graph.outputs.clone(), setting)?]
+            vec![Package::new(graph, &inputs(graph), graph.outputs.clone(), setting, &[])?]
         };
-        let inputs = named(graph).into_iter().collect();
-        Ok(Plan { steps, inputs, outputs: graph.outputs.clone() })
+        Ok(Plan::of(graph, steps))
+    }
+
+    /// One package for all sizes that open dimensions may have.
+    pub(crate) fn flexible(graph: &Graph, setting: &Setting, sizes: &Sizes) -> Result<Plan, Error> {
+        if is_divided(graph, &setting.hosts) {
+            return Err(failure("the graph has operations that run outside packages"));
+        }
+        let package = Package::new(graph, &inputs(graph), graph.outputs.clone(), setting, sizes)?;
+        Ok(Plan::of(graph, vec![package]))
+    }
+
+    fn of(graph: &Graph, steps: Vec<Step>) -> Plan {
+        let inputs = inputs(graph).into_iter().collect();
+        Plan { steps, inputs, outputs: graph.outputs.clone() }
     }
 
     fn packages(&mut self) -> impl Iterator<Item = &mut Package> {
@@ -153,6 +158,17 @@ impl Plan {
     }
 }
 
+/// The inputs of a graph by name.
+fn inputs(graph: &Graph) -> Vec<(String, NodeId)> {
+    let nodes = graph.nodes().iter();
+    nodes
+        .filter_map(|node| match &node.op {
+            Op::Input { name } => Some((name.clone(), node.id)),
+            _ => None,
+        })
+        .collect()
+}
+
 /// Parameters that are declared as floats and that no operation takes as codes.
 fn plain(graph: &Graph) -> HashSet<String> {
     let coded: HashSet<NodeId> = graph
@@ -198,8 +214,9 @@ impl Package {
         inputs: &[(String, NodeId)],
         outputs: Vec<NodeId>,
         setting: &Setting,
+        sizes: &Sizes,
     ) -> Result<Step, Error> {
-        let lowered = lower::lower(graph, TARGET)?;
+        let lowered = lower::lower(graph, TARGET, sizes)?;
         let session = Session::new(setting.device).precision(setting.precision);
         let ids: HashMap<&str, NodeId> =
             inputs.iter().map(|(name, id)| (name.as_str(), *id)).collect();

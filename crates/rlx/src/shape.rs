@@ -9,7 +9,7 @@ use crate::lower::Site;
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;
     Ok(Some(match &site.node.op {
-        Op::Reshape { .. } => site.arg(0)?.view(site.shape.clone()),
+        Op::Reshape { .. } => site.viewed(site.arg(0)?)?,
         Op::Transpose { perm } => site.arg(0)?.transpose(perm),
         Op::Narrow { axis, start, len } => {
             site.arg(0)?.narrow(*axis as i32, *start as i32..(*start + *len) as i32)
@@ -37,7 +37,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             x
         }
         Op::Concat { axis } => graph.concat(&site.args, *axis, ops::Concat::new()),
-        Op::Expand { .. } => site.arg(0)?.broadcast_to(site.shape.clone()),
+        Op::Expand { .. } => site.arg(0)?.broadcast_to(site.shape()?),
         Op::Tile { reps } => {
             site.arg(0)?.tile(reps.iter().map(|&count| count as i32).collect::<Vec<i32>>())
         }
@@ -45,7 +45,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
         Op::Pad { pads, mode } => padded(site, pads, *mode)?,
         Op::Trilu { upper, diagonal } => {
             let x = site.arg(0)?;
-            let (rows, columns) = match site.shape[..] {
+            let (rows, columns) = match *site.shape()? {
                 [.., rows, columns] => (rows, columns),
                 _ => return site.refuse("needs two axes"),
             };
@@ -70,10 +70,8 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
             site.arg(0)?.gather_nd(site.indices(1)?, options)
         }
         Op::ScatterAdd { axis } => {
-            let zeros = vec![0.0; site.shape.iter().product()];
-            let zeros = graph.floats(site.shape.clone(), &zeros);
             let options = ops::Scatter::new().axis(*axis).mode("add");
-            zeros.scatter(site.indices(1)?, site.arg(0)?, options)
+            site.zeros(site.shape()?).scatter(site.indices(1)?, site.arg(0)?, options)
         }
         Op::ScatterNd { reduction } => {
             let options = ops::ScatterNd::new().mode(mode(*reduction));

@@ -34,12 +34,13 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
                 free = free - own;
                 parts.push(own * dy);
             }
-            windows.spread(site, parts)
+            windows.spread(site, parts)?
         }
         Op::Conv2dBackwardInput { kernel_size, stride, padding, dilation, groups }
         | Op::Conv3dBackwardInput { kernel_size, stride, padding, dilation, groups } => {
             let (dy, w) = (site.arg(0)?, site.arg(1)?);
-            let windows = Windows::new(site, &site.shape, kernel_size, stride, padding, dilation)?;
+            let windows =
+                Windows::new(site, site.shape()?, kernel_size, stride, padding, dilation)?;
             let spots: usize = windows.places.iter().product();
             let (batch, outputs, inputs) = (dy.extent(0), dy.extent(1), w.extent(1));
             let groups = (*groups).max(1);
@@ -51,7 +52,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
                 let shape = [&[batch, groups * inputs], &windows.places[..]].concat();
                 part.view(shape)
             });
-            windows.spread(site, parts.collect())
+            windows.spread(site, parts.collect())?
         }
         Op::Conv2dBackwardWeight { kernel_size, stride, padding, dilation, groups }
         | Op::Conv3dBackwardWeight { kernel_size, stride, padding, dilation, groups } => {
@@ -178,7 +179,7 @@ impl Windows {
     }
 
     /// The reverse: the sum of what windows give back for each of their elements.
-    fn spread<'g>(&self, site: &Site<'_, 'g>, parts: Vec<Tensor<'g>>) -> Tensor<'g> {
+    fn spread<'g>(&self, site: &Site<'_, 'g>, parts: Vec<Tensor<'g>>) -> Result<Tensor<'g>, Error> {
         let spread = |part: Tensor<'g>, offset: &Vec<usize>| {
             let mut part = part;
             for (axis, &from) in offset.iter().enumerate() {
@@ -209,6 +210,9 @@ impl Windows {
         };
         let offsets = self.offsets();
         let all = parts.into_iter().zip(&offsets).map(|(part, offset)| spread(part, offset));
-        all.reduce(|x, y| x + y).unwrap_or_else(|| site.zeros(&site.shape))
+        match all.reduce(|x, y| x + y) {
+            Some(sum) => Ok(sum),
+            None => Ok(site.zeros(site.shape()?)),
+        }
     }
 }

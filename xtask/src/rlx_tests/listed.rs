@@ -59,11 +59,6 @@ pub(super) const NOT_PASSED: &[(&str, &str, &str)] = &[
         "softmax_cross_entropy_lowers_to_native_one_hot",
         "asserts `one_hot`; ours gathers the label's logit, without `concat` as the test wants it",
     ),
-    (
-        "mil_p15",
-        "lower_flexible_input_emits_shape_range",
-        "is a lack: our packages have fixed shapes, and graphs with open dimensions are bound before they are saved",
-    ),
     ("mil_p15", "lower_iq1_m_ondevice_uses_block_mul", BLOCKS),
     ("mil_p15", "lower_iq1_s_ondevice_uses_block_mul", BLOCKS),
     ("mil_p15", "lower_iq2_s_ondevice_uses_block_mul", BLOCKS),

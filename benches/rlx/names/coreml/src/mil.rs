@@ -1,14 +1,16 @@
 //! The package that coremill writes for a graph, read with the peer's types.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use coremill_rlx::{CoremlExecutable, Device};
 use peer::proto;
 use prost::Message as _;
 use proto::array_feature_type::{ArrayDataType, ShapeFlexibility};
-use rlx_ir::{DType, Graph};
+use rlx_ir::shape::Dim;
+use rlx_ir::{DType, Graph, Op};
 
 use crate::{CoremlError, Result};
 
@@ -82,8 +84,26 @@ pub fn lower_graph_with_options(
     }
     let directory = tempfile::tempdir().map_err(unread)?;
     let package = directory.path().join("model.mlpackage");
-    executable.save(&package)?;
+    match open_dimensions(graph) {
+        sizes if options.flexible_inputs && !sizes.is_empty() => {
+            executable.save_flexible(&package, &sizes)?;
+        }
+        _ => executable.save(&package)?,
+    }
     read(&package)
+}
+
+/// The open dimensions of a graph, with the sizes that the peer's tests are content with.
+fn open_dimensions(graph: &Graph) -> Vec<(u32, RangeInclusive<usize>)> {
+    let inputs = graph.nodes().iter().filter(|node| matches!(node.op, Op::Input { .. }));
+    let dims = inputs.flat_map(|node| node.shape.dims().to_vec());
+    let symbols: BTreeSet<u32> = dims
+        .filter_map(|dim| match dim {
+            Dim::Dynamic(symbol) => Some(symbol),
+            Dim::Static(_) => None,
+        })
+        .collect();
+    symbols.into_iter().map(|symbol| (symbol, 1..=512)).collect()
 }
 
 fn read(package: &Path) -> Result<LoweredProgram> {
