@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::thread;
 
 use crate::apple;
 use crate::oracle::interpreter;
 use crate::python;
-use crate::workspace::{binary, cargo, describe, execute, root, target_directory};
+use crate::workspace::{binary, cargo, execute, root, target_directory};
 
 /// Tells the oracle tests where the `coremill` command is.
 const BINARY_VARIABLE: &str = "COREMILL";
@@ -66,37 +66,49 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         )?;
         let package = python::package(&root)?;
         let python = python.join().map_err(|_| "installing the oracles panicked")??;
-        let failed = target_directory(&root).join("oracle-failed.txt");
         let pytest = || {
             let mut command = Command::new(&python);
             command.current_dir(&root).env(BINARY_VARIABLE, binary(&root));
             command.env("PYTHONPATH", &package).args(["-m", "pytest"]);
             command
         };
-        let mut all = pytest();
-        all.arg("oracle");
-        if let Some(expression) = &arguments.expression {
-            all.args(["-k", expression]);
-        }
-        let status = all.status().map_err(|error| describe("start", &python, &error))?;
-        if !status.success() {
-            let names = names_of_failed(&failed, status);
-            let names = names.ok_or_else(|| format!("the oracle tests failed ({status})"))?;
-            println!("{} failed; each once more, alone:", counted(names.len()));
-            let mut again = pytest();
-            again.args(["--numprocesses", "0"]).args(&names);
-            execute(&mut again, "what failed of the oracle tests")?;
-            println!("warning: failed beside others and passed alone: {}", names.join(" "));
-        }
+        let failed = target_directory(&root).join("oracle-failed.txt");
+        run_oracles(pytest, arguments.expression.as_deref(), &failed)?;
     }
     Ok(())
 }
 
-/// The tests that failed, if all tests ran and these are few enough to be worth another try.
-fn names_of_failed(list: &Path, status: ExitStatus) -> Option<Vec<String>> {
-    let names: Vec<String> = fs::read_to_string(list).ok()?.lines().map(str::to_owned).collect();
-    (status.code() == Some(SOME_FAILED) && (1..=TRIED_AGAIN).contains(&names.len()))
-        .then_some(names)
+/// Runs the oracle tests, and those that failed once more if all tests ran and they are few. `list` is where the tests
+/// write the names of those that failed.
+fn run_oracles(
+    pytest: impl Fn() -> Command,
+    expression: Option<&str>,
+    list: &Path,
+) -> Result<(), String> {
+    let mut all = pytest();
+    // Which tests failed is printed below, where it is settled.
+    all.args(["oracle", "-r", "N"]);
+    if let Some(expression) = expression {
+        all.args(["-k", expression]);
+    }
+    let status = all.status().map_err(|error| format!("the oracle tests: {error}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    let names = fs::read_to_string(list).unwrap_or_default();
+    let names: Vec<&str> = names.lines().collect();
+    if status.code() != Some(SOME_FAILED) || !(1..=TRIED_AGAIN).contains(&names.len()) {
+        for name in names {
+            println!("FAILED {name}");
+        }
+        return Err(format!("the oracle tests failed ({status})"));
+    }
+    println!("{} to be run once more, alone: {}", counted(names.len()), names.join(" "));
+    let mut again = pytest();
+    again.args(["--numprocesses", "0"]).args(&names);
+    execute(&mut again, "the oracle tests, run once more,")?;
+    println!("warning: these tests only passed alone: {}", names.join(" "));
+    Ok(())
 }
 
 fn counted(tests: usize) -> String {
