@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 
-use super::pieces::OUTSIDE;
 use super::{Pieces, Scaling, codes, codes_mut};
 use crate::kernels::matmul::Window;
 use crate::kernels::shared::Shared;
@@ -215,10 +214,7 @@ impl Task<'_> {
         let entries = &pieces.entries[result * weights.taps..][..weights.taps];
         for repeat in 0..weights.repeats {
             for (pointer, entry) in pointers[repeat * weights.taps..].iter_mut().zip(entries) {
-                *pointer = match *entry {
-                    OUTSIDE => pieces.outside.as_ptr(),
-                    entry => image.wrapping_add(entry as usize),
-                };
+                *pointer = pieces.place(image, *entry);
             }
         }
     }

@@ -74,9 +74,10 @@ loops! {
         }
     }
 
-    fn zip_four(sources: &[[u8; 256]; 4], target: &mut [u8]) {
-        for (pixel, to) in target.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            *to = sources.each_ref().map(|source| source[pixel]);
+    fn zip_four(first: &[u8], second: &[u8], third: &[u8], fourth: &[u8], target: &mut [u8]) {
+        let sources = first.iter().zip(second).zip(third.iter().zip(fourth));
+        for (to, ((&a, &b), (&c, &d))) in target.as_chunks_mut::<4>().0.iter_mut().zip(sources) {
+            *to = [a, b, c, d];
         }
     }
 
@@ -197,10 +198,11 @@ pub fn quantize_to_last(
                 steps.some(isa, &source[from..from + count], &mut line[..count]);
             }
             // Pictures have one, three or four channels.
+            let [a, b, c, d] = &lines;
             match channels {
-                1 => target.copy_from_slice(&lines[0][..count]),
-                3 => zip_three(isa, &lines[0], &lines[1], &lines[2], target),
-                4 => zip_four(isa, &lines, target),
+                1 => target.copy_from_slice(&a[..count]),
+                3 => zip_three(isa, a, b, c, target),
+                4 => zip_four(isa, a, b, c, d, target),
                 _ => {
                     for (pixel, target) in target.chunks_exact_mut(channels).enumerate() {
                         for (line, to) in lines.iter().zip(&mut target[first_channel..][..some]) {

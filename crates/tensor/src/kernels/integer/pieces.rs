@@ -19,12 +19,12 @@ pub struct Pieces {
     /// For each result of an image and each tap.
     pub(super) entries: Vec<u32>,
     /// What lies outside: the code of zero.
-    pub(super) outside: Vec<u8>,
+    outside: Vec<u8>,
     zero: u8,
 }
 
 /// The entry of a piece that lies outside.
-pub(super) const OUTSIDE: u32 = u32::MAX;
+const OUTSIDE: u32 = u32::MAX;
 
 impl Pieces {
     /// Finds the pieces of an input whose zero has a code; none if an image has 2³¹ bytes or more.
@@ -123,6 +123,15 @@ impl Pieces {
     /// The pieces of a row, and the codes of each.
     pub fn shape(&self) -> [usize; 2] {
         [self.taps, self.length]
+    }
+
+    /// Where the piece of an entry is, in an image that starts at `image`.
+    #[inline(always)]
+    pub(super) fn place(&self, image: *const u8, entry: u32) -> *const u8 {
+        match entry {
+            OUTSIDE => self.outside.as_ptr(),
+            entry => image.wrapping_add(entry as usize),
+        }
     }
 
     pub(super) fn results(&self) -> usize {

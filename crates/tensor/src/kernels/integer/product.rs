@@ -5,7 +5,6 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::pieces::OUTSIDE;
 use super::weights::IntegerWeights;
 use super::{Pieces, SLACK, Scaling, Sum, Target};
 use crate::Pool;
@@ -69,7 +68,6 @@ impl Rows<'_> {
             }
             Rows::Pieces(codes, pieces) => {
                 let (results, taps) = (pieces.results(), pieces.taps);
-                let outside = pieces.outside.as_ptr();
                 let mut at = 0;
                 while at < count {
                     let (image, result) =
@@ -80,10 +78,7 @@ impl Rows<'_> {
                     for (tap, pointers) in pointers.chunks_exact_mut(count).enumerate() {
                         let entries = entries[tap..].iter().step_by(taps);
                         for (pointer, &entry) in pointers[at..].iter_mut().zip(entries) {
-                            *pointer = match entry {
-                                OUTSIDE => outside,
-                                entry => image.wrapping_add(entry as usize),
-                            };
+                            *pointer = pieces.place(image, entry);
                         }
                     }
                     at += some;

@@ -272,6 +272,18 @@ fn elements_are_quantized_to_the_nearest_step() {
                 let expected = number.clamp(low as f32, high as f32) as i32;
                 assert_eq!(i32::from(code) + low, expected, "{isa} {float}");
             }
+            for channels in [1, 2, 3, 4, 5, 9] {
+                let pixels = 999 / channels / 2;
+                let count = 2 * channels * pixels;
+                let mut last = vec![0; count];
+                let extents = [2, channels, pixels];
+                quantize_to_last(isa, &pool, steps, extents, &floats[..count], &mut last);
+                for (at, &code) in last.iter().enumerate() {
+                    let (image, place) = (at / channels / pixels, at % (channels * pixels));
+                    let from = (image * channels + place % channels) * pixels + place / channels;
+                    assert_eq!(code, codes[from], "{isa} {channels} {at}");
+                }
+            }
             let mut last = vec![0; 999];
             quantize_to_last(isa, &pool, steps, [1, 3, 333], &floats[..999], &mut last);
             assert!((0..999).all(|at| last[at] == codes[at % 3 * 333 + at / 3]));
