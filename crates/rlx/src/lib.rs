@@ -154,10 +154,7 @@ impl CoremlExecutable {
         if has_dynamic_dims(&bound) {
             return Err(failure(format!("sizes {sizes:?} leave dimensions open")));
         }
-        let mut plan = Plan::new(&bound, &self.setting)?;
-        for (name, stored, dtype) in &self.params {
-            plan.set(name, stored, *dtype)?;
-        }
+        let plan = self.filled(Plan::new(&bound, &self.setting)?)?;
         self.open = None;
         self.plans = HashMap::from([(Vec::new(), plan)]);
         Ok(())
@@ -186,6 +183,14 @@ impl CoremlExecutable {
         Ok(())
     }
 
+    /// A plan with the parameters that have been set.
+    fn filled(&self, mut plan: Plan) -> Result<Plan> {
+        for (name, stored, dtype) in &self.params {
+            plan.set(name, stored, *dtype)?;
+        }
+        Ok(plan)
+    }
+
     /// Compiles and loads now what the first run would.
     pub fn finalize(&mut self) -> Result<()> {
         self.plans.values_mut().try_for_each(Plan::prepare)
@@ -207,10 +212,7 @@ impl CoremlExecutable {
             if has_dynamic_dims(&bound) {
                 return Err(failure("the inputs do not decide all open dimensions: call `bind`"));
             }
-            let mut plan = Plan::new(&bound, &self.setting)?;
-            for (name, stored, dtype) in &self.params {
-                plan.set(name, stored, *dtype)?;
-            }
+            let plan = self.filled(Plan::new(&bound, &self.setting)?)?;
             self.plans.insert(lengths.clone(), plan);
         }
         match self.plans.get_mut(&lengths) {
@@ -243,11 +245,7 @@ impl CoremlExecutable {
         let Some(graph) = &self.open else {
             return Err(failure("the graph has no open dimensions: call `save`"));
         };
-        let mut plan = Plan::flexible(graph, &self.setting, sizes)?;
-        for (name, stored, dtype) in &self.params {
-            plan.set(name, stored, *dtype)?;
-        }
-        plan.save(path.as_ref())
+        self.filled(Plan::flexible(graph, &self.setting, sizes)?)?.save(path.as_ref())
     }
 
     /// What is known about this machine.

@@ -326,12 +326,12 @@ fn nodes<'g>(
             Op::Param { name } => graph.param(name, site.shape()?),
             _ => operation(&site)?,
         };
+        values.insert(node.id, settled(&site, tensor)?);
         if !context.sizes.is_empty() {
             graph.check().map_err(|error| {
                 refusal(node, format!("is not lowered with open dimensions ({error}): call `bind`"))
             })?;
         }
-        values.insert(node.id, settled(&site, tensor)?);
     }
     Ok(())
 }
