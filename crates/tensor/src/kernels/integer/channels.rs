@@ -211,10 +211,11 @@ impl Task<'_> {
     fn point(&self, image: usize, result: usize, pointers: &mut [*const u8]) {
         let Task { pieces, weights, .. } = self;
         let image = self.input.as_ptr().wrapping_add(image * pieces.image_bytes());
+        let find = pieces.finder(image);
         let entries = &pieces.entries[result * weights.taps..][..weights.taps];
         for repeat in 0..weights.repeats {
             for (pointer, entry) in pointers[repeat * weights.taps..].iter_mut().zip(entries) {
-                *pointer = pieces.place(image, *entry);
+                *pointer = find(*entry);
             }
         }
     }

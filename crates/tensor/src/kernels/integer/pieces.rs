@@ -125,11 +125,13 @@ impl Pieces {
         [self.taps, self.length]
     }
 
-    /// Where the piece of an entry is, in an image that starts at `image`.
+    /// Returns what finds the piece of an entry, in the image that starts at `image`. It holds no reference, so that
+    /// loops that store the pointers can be vectorized.
     #[inline(always)]
-    pub(super) fn place(&self, image: *const u8, entry: u32) -> *const u8 {
-        match entry {
-            OUTSIDE => self.outside.as_ptr(),
+    pub(super) fn finder(&self, image: *const u8) -> impl Fn(u32) -> *const u8 + use<> {
+        let outside = self.outside.as_ptr();
+        move |entry| match entry {
+            OUTSIDE => outside,
             entry => image.wrapping_add(entry as usize),
         }
     }

@@ -72,13 +72,14 @@ impl Rows<'_> {
                 while at < count {
                     let (image, result) =
                         ((rows.start + at) / results, (rows.start + at) % results);
-                    let image = codes.as_ptr().wrapping_add(image * pieces.image_bytes());
+                    let find =
+                        pieces.finder(codes.as_ptr().wrapping_add(image * pieces.image_bytes()));
                     let some = (count - at).min(results - result);
                     let entries = &pieces.entries[result * taps..][..some * taps];
                     for (tap, pointers) in pointers.chunks_exact_mut(count).enumerate() {
                         let entries = entries[tap..].iter().step_by(taps);
                         for (pointer, &entry) in pointers[at..].iter_mut().zip(entries) {
-                            *pointer = pieces.place(image, entry);
+                            *pointer = find(entry);
                         }
                     }
                     at += some;
