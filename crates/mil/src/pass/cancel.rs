@@ -88,7 +88,7 @@ fn cast(editor: &mut Editor<'_>, id: OpId) -> bool {
 }
 
 /// Whether a cast by way of `middle` gives the same as a cast straight to `to`.
-fn holds(from: DType, middle: DType, to: DType) -> bool {
+pub(super) fn holds(from: DType, middle: DType, to: DType) -> bool {
     use DType::*;
     match (from, middle) {
         (Bool, _) => true,

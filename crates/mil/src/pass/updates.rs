@@ -7,14 +7,19 @@
 //! a = transpose(x = x, perm = p);
 //! b = slice_update(x = a, update = u, …);               v = transpose(x = u, perm = p⁻¹);
 //! y = transpose(x = b, perm = p⁻¹);          becomes    y = slice_update(x = x, update = v, …);
+//!
+//! a = cast(x = x, dtype = "fp32");
+//! b = slice_update(x = a, update = u, …);               v = cast(x = u, dtype = "fp16");
+//! y = cast(x = b, dtype = "fp16");           becomes    y = slice_update(x = x, update = v, …);
 //! ```
 //!
-//! In the second, a `u` that is a constant is transposed there and then.
+//! In the second, a `u` that is a constant is transposed there and then. The third is how a model in fp32 updates a
+//! state, which is in fp16: only what is written is cast, not all of the state.
 
 use coremill_tensor::DType;
 
 use super::Editor;
-use super::cancel::order_of;
+use super::cancel::{holds, order_of};
 use crate::ir::{Binding, Constant, Op, OpId, ValueId};
 use crate::ops::OpKind;
 
@@ -25,6 +30,7 @@ pub(super) fn simplify_updates(editor: &mut Editor<'_>) -> usize {
         if editor.op_of(id, OpKind::SliceUpdate).is_some() {
             changed += usize::from(squeezed(editor, id).is_some());
             changed += usize::from(turned(editor, id).is_some());
+            changed += usize::from(cast(editor, id).is_some());
         }
     }
     changed
@@ -105,6 +111,29 @@ fn turned(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let update = turned_update(editor, id, &turn, &format!("{label}_update"))?;
     op.set_input("update".into(), vec![update]);
     // The second transpose becomes the write, which thus stands behind all that it takes.
+    editor.rewrite(after, op).ok()
+}
+
+/// Writes into what was cast rather than into what the cast gives.
+fn cast(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
+    let before = editor.produced_by(editor.argument(id, "x")?, OpKind::Cast)?;
+    let source = editor.argument(before, "x")?;
+    let written = editor.op(id)?.outputs[0];
+    let after = editor.sole_user(written)?;
+    let back = editor.op_of(after, OpKind::Cast)?.binding("dtype")?.clone();
+    let y = *editor.op(after)?.outputs.first()?;
+    let [from, middle, to] = [source, written, y].map(|value| editor.dtype(value));
+    if from != to || !holds(from?, middle?, to?) {
+        return None;
+    }
+    let mut op = editor.op(id)?.clone();
+    op.outputs.clear();
+    let update = Op::new(OpKind::Cast).with("x", op.binding("update")?.clone()).with("dtype", back);
+    let label = format!("{}_update", editor.name(y));
+    let update: ValueId = *editor.insert(id, update, &label).ok()?.first()?;
+    op.set_input("x".into(), vec![Binding::Value(source)]);
+    op.set_input("update".into(), vec![Binding::Value(update)]);
+    // The second cast becomes the write, which thus stands behind all that it takes.
     editor.rewrite(after, op).ok()
 }
 
