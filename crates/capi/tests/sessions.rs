@@ -1,5 +1,5 @@
-//! What sessions of Rust ask the system for, once they have run: nothing for bookkeeping. Kernels of chains of elements,
-//! rearrangements and operations without a kernel ask for some working memory.
+//! What sessions of Rust ask the system for, once they have run: nothing for bookkeeping. Chains of elements ask for a
+//! few hundred bytes, operations without a kernel for their results.
 #![expect(unsafe_code, reason = "an allocator counts")]
 
 mod counting;
@@ -24,13 +24,18 @@ fn model(graph: &Graph, precision: Precision, threads: usize) -> Executable {
     model
 }
 
-/// The bytes that a run asks for after a few, the second to the fifth of which pack weights.
+/// The bytes that a run asks for after a few, the second to the fifth of which pack weights. The least of several
+/// runs: a thread asks for the memory that it keeps when it first takes part in a kernel, which may be late.
 fn asked(model: &mut Executable, inputs: &[(&str, &dyn Input)], output: &mut [f32]) -> usize {
-    let mut run = || model.run_into(inputs, &mut [("y", output)]).expect("it runs");
-    (0..5).for_each(|_| run());
-    let before = ASKED.load(Ordering::Relaxed);
-    run();
-    ASKED.load(Ordering::Relaxed) - before
+    let mut run = || {
+        let before = ASKED.load(Ordering::Relaxed);
+        model.run_into(inputs, &mut [("y", output)]).expect("it runs");
+        ASKED.load(Ordering::Relaxed) - before
+    };
+    for _ in 0..5 {
+        run();
+    }
+    (0..8).map(|_| run()).min().expect("there are runs")
 }
 
 fn perceptron() -> Graph {
@@ -105,8 +110,8 @@ fn runs_ask_for_little_memory() {
             let asked = asked(&mut model, &inputs, &mut y);
             println!("{precision:?}, {threads} threads: {found:?}, {asked}");
             let bars = match precision {
-                Precision::Fp32 => [0, 512, 20 << 10, 64 << 10],
-                _ => [2 << 10, 6 << 10, 32 << 10, 64 << 10],
+                Precision::Fp32 => [0, 512, 1 << 10, 8 << 10],
+                _ => [512, 1 << 10, 2 << 10, 8 << 10],
             };
             let found = [found[0], found[1], found[2], asked];
             assert!(found.iter().zip(bars).all(|(found, bar)| *found <= bar), "{found:?}");

@@ -10,6 +10,7 @@ pub use program::{Binary, MapProgram, MapValue, Step};
 use std::ops::Range;
 
 use self::compute::View;
+use crate::kernels::scratch::{Scratch, with_scratch};
 use crate::kernels::shared::SharedMut;
 use crate::{Isa, Pool};
 
@@ -84,7 +85,9 @@ pub fn map(
         Run { isa, program, space: &space, inputs, outputs: &outputs, tiles: &tiles, tile_count };
     // A thread is worth waking for some ten microseconds of work.
     let grain = (16_384 / (space.tile_length() * program.steps.len()).max(1)).max(1);
-    pool.run_ranges(space.tiles(), grain, |range| run.tiles(range));
+    pool.run_ranges(space.tiles(), grain, |range| {
+        with_scratch(|scratch| run.tiles(range, scratch))
+    });
 }
 
 /// The space with its axes merged where all inputs allow it.
@@ -226,14 +229,14 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn tiles(&self, range: Range<usize>) {
+    fn tiles(&self, range: Range<usize>, scratch: &mut Scratch) {
         let Run { isa, program, space, inputs, outputs, tiles, tile_count } = *self;
         let most = space.tile_length();
         let accesses: Vec<_> = (0..inputs.len()).map(|input| space.access(input)).collect();
         // Each tile of scratch starts at a cache line of its own.
         let pitch = most.next_multiple_of(16);
-        let mut scratch = vec![0f32; (tile_count + inputs.len()) * pitch];
-        let (gathered, scratch) = scratch.split_at_mut(inputs.len() * pitch);
+        let elements = scratch.elements((tile_count + inputs.len()) * pitch);
+        let (gathered, scratch) = elements.split_at_mut(inputs.len() * pitch);
         let (gathered, scratch) = (SharedMut::new(gathered), SharedMut::new(scratch));
         for (input, access) in accesses.iter().enumerate() {
             if *access == Access::Repeated {
