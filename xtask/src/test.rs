@@ -1,8 +1,9 @@
 //! `cargo xtask test`: the Rust tests, then the oracle tests.
 
 use std::fs;
+use std::io::{self, BufRead as _, BufReader, IsTerminal as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::apple;
@@ -16,8 +17,9 @@ const BINARY_VARIABLE: &str = "COREMILL";
 /// The exit code of pytest where all tests ran and some failed.
 const SOME_FAILED: i32 = 1;
 
-/// How many tests that failed are run once more. Thousands of tests with a browser, compilers and runtimes among them run
-/// side by side for half an hour; one that fails only in that company is reported but does not fail the run.
+/// How many oracle tests, or targets of Rust tests, are run once more when they fail. Thousands of tests, with a browser,
+/// compilers and runtimes among them, run side by side on machines that others use too. One that fails only in that
+/// company is reported but does not fail the run.
 const TRIED_AGAIN: usize = 3;
 
 /// What to run.
@@ -48,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         thread::spawn(move || interpreter(&root))
     });
     if !arguments.oracle_only {
-        execute(cargo(&root).args(["test", "--workspace"]), "the Rust tests")?;
+        run_rust_tests(&root)?;
         // What apps ship has neither the engine nor MIL.
         let mut ships = cargo(&root);
         ships.args(["check", "--package", "coremill-capi", "--no-default-features"]);
@@ -76,6 +78,47 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         run_oracles(pytest, arguments.expression.as_deref(), &failed)?;
     }
     Ok(())
+}
+
+/// Runs the Rust tests, and the targets that failed once more if they are few.
+fn run_rust_tests(root: &Path) -> Result<(), String> {
+    let what = "the Rust tests";
+    let failed = |error: io::Error| format!("{what}: {error}");
+    let mut all = cargo(root);
+    all.args(["test", "--workspace", "--no-fail-fast"]);
+    if io::stderr().is_terminal() {
+        all.args(["--color", "always"]);
+    }
+    let mut running = all.stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let mut targets = vec![];
+    for line in running.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines())
+    {
+        let line = line.map_err(failed)?;
+        eprintln!("{line}");
+        targets.extend(failed_target(&line).map(str::to_owned));
+    }
+    let status = running.wait().map_err(failed)?;
+    if status.success() {
+        return Ok(());
+    }
+    if !(1..=TRIED_AGAIN).contains(&targets.len()) {
+        return Err(format!("{what} failed ({status})"));
+    }
+    for target in &targets {
+        println!("to be run once more: {target}");
+        // The whole workspace is named, as one package alone would be built anew with fewer features.
+        let mut again = cargo(root);
+        again.args(["test", "--workspace"]).args(target.split(' ').skip(2));
+        execute(&mut again, &format!("{what} of `{target}`, run once more,"))?;
+    }
+    println!("warning: these Rust tests only passed when run again: {}", targets.join(", "));
+    Ok(())
+}
+
+/// The target that a line of cargo's last list names, as the arguments that select it: "    `-p PACKAGE --test NAME`".
+fn failed_target(line: &str) -> Option<&str> {
+    let target = line.trim().strip_prefix('`')?.strip_suffix('`')?;
+    target.starts_with("-p ").then_some(target)
 }
 
 /// Runs the oracle tests, and those that failed once more if all tests ran and they are few. `list` is where the tests
