@@ -1,10 +1,12 @@
 //! What the parameters of a graph are: tensors by name, in memory or in files of weights.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use coremill_engine::Array;
-use coremill_tensor::{Buffer, DType, Overflow, Recipe};
+use coremill_tensor::{Buffer, DType, Overflow, Recipe, copied};
 
 use crate::error::{Result, fail};
 use crate::weights::{self, Scheme};
@@ -24,6 +26,15 @@ pub struct Param {
     form: Form,
 }
 
+/// Floats as their bytes.
+struct Owned(Vec<f32>);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Form {
     /// Packed little-endian elements.
@@ -33,19 +44,26 @@ enum Form {
 }
 
 impl Param {
-    /// A tensor of floats.
-    pub fn floats(shape: impl Into<Vec<u64>>, elements: &[f32]) -> Result<Param> {
-        let shape = shape.into();
+    /// A tensor of floats. A vector is kept as it is; a slice is copied.
+    pub fn floats<'e>(
+        shape: impl Into<Vec<u64>>,
+        elements: impl Into<Cow<'e, [f32]>>,
+    ) -> Result<Param> {
+        let (shape, elements) = (shape.into(), elements.into());
         let takes = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent));
         if takes != Some(elements.len() as u64) {
             let count = elements.len();
             fail!(Parameter, "{count} elements do not fill a parameter of shape {shape:?}");
         }
-        let bytes = match cfg!(target_endian = "little") {
-            true => bytemuck::cast_slice(elements).to_vec(),
-            false => elements.iter().flat_map(|element| element.to_le_bytes()).collect(),
+        let bytes = match elements {
+            _ if cfg!(target_endian = "big") => {
+                let bytes: Vec<u8> = elements.iter().flat_map(|one| one.to_le_bytes()).collect();
+                Buffer::from(bytes)
+            }
+            Cow::Borrowed(elements) => Buffer::from(copied(bytemuck::cast_slice(elements))),
+            Cow::Owned(elements) => Buffer::lent(Arc::new(Owned(elements))),
         };
-        Param::elements(DType::Fp32, shape, Buffer::from(bytes))
+        Param::elements(DType::Fp32, shape, bytes)
     }
 
     /// A tensor of packed little-endian elements.
@@ -198,12 +216,12 @@ impl Params {
         self.entries.insert(name.into(), param);
     }
 
-    /// Sets a tensor of floats.
-    pub fn set_floats(
+    /// Sets a tensor of floats. A vector is kept as it is; a slice is copied.
+    pub fn set_floats<'e>(
         &mut self,
         name: impl Into<String>,
         shape: impl Into<Vec<u64>>,
-        elements: &[f32],
+        elements: impl Into<Cow<'e, [f32]>>,
     ) -> Result<()> {
         self.set(name, Param::floats(shape, elements)?);
         Ok(())

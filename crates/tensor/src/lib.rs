@@ -39,6 +39,7 @@ pub mod packed;
 mod pages;
 mod pool;
 pub mod product;
+mod room;
 mod shown;
 mod windows;
 
@@ -52,7 +53,6 @@ pub use dtype::{DType, UnknownDType};
 pub use emptied::emptied;
 pub use isa::{Isa, UnknownIsa};
 pub use mapped::{changed, guard, unchanged};
-pub use pages::bring_pages;
 pub use pool::{MAX_THREADS, Pool};
 pub use shown::shown;
-pub use windows::{SharedFile, for_each_window, share};
+pub use windows::{SharedFile, copied, fill_windows, for_each_window, share};

@@ -12,7 +12,7 @@ const LARGE: usize = 2 << 20;
 /// Many pages in one call take a fraction of what they take one by one, when each is first written to, and those that
 /// are filled soon after are still in the cache. The pages are small ones: memory that is filled once gains little from
 /// large ones, for which a virtual machine may have to ask its host, at a hundred times what they take otherwise.
-pub fn bring_pages(memory: &mut [u8]) {
+pub(crate) fn bring_pages(memory: &mut [u8]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     advise(addresses(memory), libc::MADV_POPULATE_WRITE);
     #[cfg(not(all(target_os = "linux", not(miri))))]

@@ -6,12 +6,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::cancel::{self, Token};
+use crate::pages::bring_pages;
+use crate::room::Room;
 
 /// More threads than this wait for the file system.
 const MAX_THREADS: usize = 8;
 
 /// More windows than this do not wait to be written.
 const MAX_WAITING: usize = 2;
+
+/// The windows of new memory that a thread fills in turn: large pages are its own then.
+const GROUP: usize = 8;
+
+/// What a copy is made in: a piece stays in the cache of the thread that brings in its pages.
+const COPIED: usize = 256 << 10;
+
+/// Fewer bytes than this are copied by one thread.
+const SHARED: usize = 4 << 20;
 
 /// Calls `visit` for each window of `length` bytes, on several threads: with its offset, and with room for its
 /// bytes, in which those of an earlier window may stand. The room may be exchanged for any other. The first failure
@@ -59,9 +70,10 @@ pub fn share<S>(
             }
         }
     };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Counting processors takes longer than most small pieces of work.
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if count > 1 { processors().min(most).min(count) } else { count };
     let outcome = std::thread::scope(|scope| {
-        let threads = processors.min(most).min(count);
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let own = work();
         others.into_iter().fold(own, |result, other| {
@@ -74,11 +86,51 @@ pub fn share<S>(
     outcome
 }
 
+/// Fills new memory, window by window, on several threads: `visit` gets each window with its offset. The first failure
+/// ends it.
+pub fn fill_windows(
+    target: &mut [u8],
+    window: usize,
+    visit: impl Fn(usize, &mut [u8]) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let size = GROUP * window;
+    let groups = target.chunks_mut(size).enumerate();
+    let (count, groups) = (groups.len(), Mutex::new(groups));
+    let nothing = || ();
+    share(count, MAX_THREADS, nothing, |(), _| {
+        let next = groups.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let Some((group, windows)) = next else { return Ok(()) };
+        for (index, part) in windows.chunks_mut(window).enumerate() {
+            bring_pages(part);
+            visit(group * size + index * window, part)?;
+        }
+        Ok(())
+    })
+}
+
+/// A copy of bytes. Several threads make it if there are many: it takes the system longer to find new memory than it
+/// takes a processor to fill it.
+pub fn copied(bytes: &[u8]) -> Vec<u8> {
+    if bytes.len() < SHARED {
+        return bytes.to_vec();
+    }
+    let mut copy = vec![0; bytes.len()];
+    let done = fill_windows(&mut copy, COPIED, |offset, window| {
+        window.copy_from_slice(&bytes[offset..][..window.len()]);
+        Ok(())
+    });
+    match done {
+        Ok(()) => copy,
+        Err(_) => bytes.to_vec(),
+    }
+}
+
 /// A file that several threads write parts of.
 ///
 /// File systems let one thread write to a file at a time: that one also writes what others have ready meanwhile.
 pub struct SharedFile<'f> {
     file: &'f File,
+    room: Mutex<Room>,
     queue: Mutex<Queue>,
     /// Told when a window was written.
     written: Condvar,
@@ -97,9 +149,14 @@ struct Queue {
 }
 
 impl<'f> SharedFile<'f> {
-    /// A file that nobody writes to otherwise.
+    /// A file that nobody writes to otherwise, and that is as long as it is to be.
     pub fn new(file: &'f File) -> SharedFile<'f> {
-        SharedFile { file, queue: Mutex::default(), written: Condvar::new() }
+        SharedFile {
+            file,
+            room: Mutex::new(Room::of(file)),
+            queue: Mutex::default(),
+            written: Condvar::new(),
+        }
     }
 
     /// Writes all of a window to its place in the file, or leaves that to the thread that is writing and gives the
@@ -121,15 +178,6 @@ impl<'f> SharedFile<'f> {
         self.write_all(queue, offset, window)
     }
 
-    /// Writes bytes that lie elsewhere to their place in the file, when no other thread writes.
-    pub fn write_lying(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut queue = self.queue();
-        while queue.busy {
-            queue = self.written.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.write_all(queue, offset, bytes)
-    }
-
     /// Writes bytes, and then what others have left meanwhile.
     fn write_all(
         &self,
@@ -139,7 +187,7 @@ impl<'f> SharedFile<'f> {
     ) -> io::Result<()> {
         queue.busy = true;
         drop(queue);
-        let mut done = write_at(self.file, offset, bytes);
+        let mut done = self.write(offset, bytes);
         loop {
             let mut queue = self.queue();
             let next = queue.waiting.pop().filter(|_| done.is_ok());
@@ -149,10 +197,16 @@ impl<'f> SharedFile<'f> {
                 return done;
             };
             drop(queue);
-            done = write_at(self.file, offset, &window);
+            done = self.write(offset, &window);
             self.queue().free.push(window);
             self.written.notify_one();
         }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).reserve(self.file, offset..end);
+        write_at(self.file, offset, bytes)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -181,6 +235,14 @@ fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_what_they_were_made_from() {
+        for length in [0, 1, 5000, (4 << 20) - 1, 4 << 20, (9 << 20) + 77] {
+            let bytes: Vec<u8> = (0..length as u32).map(|at| (at / 5 + at) as u8).collect();
+            assert!(copied(&bytes) == bytes, "{length}");
+        }
+    }
 
     #[test]
     fn each_window_is_visited_once_and_lands_in_its_place() {

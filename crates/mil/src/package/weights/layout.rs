@@ -241,7 +241,7 @@ type Size = (u32, u64, u64);
 /// The index of the first weight that each one equals, often itself.
 ///
 /// Elements that are computed when they are read are worth not computing: those that come about alike are
-/// equal, those whose samples differ are not, and only what is left is hashed.
+/// equal, those whose samples differ are not, and only what is left is hashed, and compared if the hashes are equal.
 fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>> {
     let mut equal: Vec<usize> = (0..described.len()).collect();
     let mut sizes: HashMap<Size, Vec<usize>> = HashMap::new();
@@ -280,7 +280,10 @@ fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>
             let mut hashes: HashMap<blake3::Hash, usize> = HashMap::new();
             for index in indices {
                 let hash = stream::hash(described[index].2)?;
-                equal[index] = *hashes.entry(hash).or_insert(index);
+                let known = *hashes.entry(hash).or_insert(index);
+                if known != index && described[known].2 == described[index].2 {
+                    equal[index] = known;
+                }
             }
         }
     }
@@ -414,7 +417,7 @@ pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
 /// Writes a file of records and hashes it meanwhile.
 fn write_records(records: &[(u64, Record, Buffer)], file: &File) -> io::Result<blake3::Hash> {
     let fill = |offset: u64, window: &mut [u8]| fill(records, offset, window);
-    stream::write(file, length_of(records), &fill, &|offset, length| lying(records, offset, length))
+    stream::write(file, length_of(records), &fill)
 }
 
 fn length_of(records: &[(u64, Record, Buffer)]) -> u64 {
@@ -438,18 +441,6 @@ fn join(records: &[(u64, Record, Buffer)]) -> Vec<Buffer> {
         parts.push(Buffer::from(before));
     }
     parts
-}
-
-/// The elements that a part of a file of records lies in as a whole, and where in them.
-fn lying(
-    records: &[(u64, Record, Buffer)],
-    offset: u64,
-    length: usize,
-) -> Option<(&Buffer, usize)> {
-    let at = records.partition_point(|(_, record, _)| record.data + record.bytes <= offset);
-    let (_, record, data) = records.get(at)?;
-    let start = usize::try_from(offset.checked_sub(record.data)?).ok()?;
-    (start + length <= data.len()).then_some((data, start))
 }
 
 /// Fills a window with what a file of records holds from an offset on.
