@@ -81,6 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 /// Runs the Rust tests, and the targets that failed once more if they are few.
+#[expect(clippy::print_stderr, reason = "what cargo says is passed on")]
 fn run_rust_tests(root: &Path) -> Result<(), String> {
     let what = "the Rust tests";
     let failed = |error: io::Error| format!("{what}: {error}");
