@@ -26,9 +26,7 @@ pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<bla
     file.set_len(length)?;
     let shared = SharedFile::new(file);
     let is_hole = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
-    flow(length, &|offset, window, hash| {
-        fill(offset, window)?;
-        hash(window);
+    flow(length, fill, &|offset, window| {
         if is_hole(window) { Ok(()) } else { shared.write_at(offset, window) }
     })
 }
@@ -40,11 +38,7 @@ pub(super) fn hash(data: &Buffer) -> io::Result<blake3::Hash> {
 
 /// The hash of what `fill` gives.
 pub(super) fn hash_of(length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
-    flow(length, &|offset, window, hash| {
-        fill(offset, window)?;
-        hash(window);
-        Ok(())
-    })
+    flow(length, fill, &|_, _| Ok(()))
 }
 
 /// Fills new memory, and gives the hash of it.
@@ -58,17 +52,18 @@ pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3:
     Ok(hashes.all())
 }
 
-/// What becomes of a window: it has an offset and room for its bytes, and is hashed once.
-type Take<'t> = dyn Fn(u64, &mut Vec<u8>, &mut dyn FnMut(&[u8])) -> io::Result<()> + Sync + 't;
+/// What becomes of a window that is filled. Its room may be exchanged for any other.
+type Take<'t> = dyn Fn(u64, &mut Vec<u8>) -> io::Result<()> + Sync + 't;
 
-/// Lets `take` come by each window of `length` bytes, and gives the hash of all of them.
-fn flow(length: u64, take: &Take<'_>) -> io::Result<blake3::Hash> {
+/// Fills each window of `length` bytes and lets `take` have it, and gives the hash of all of them.
+fn flow(length: u64, fill: &Fill<'_>, take: &Take<'_>) -> io::Result<blake3::Hash> {
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
     let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
     let hashes = Hashes::new(count);
     for_each_window(length, WINDOW, |offset, window| {
-        let index = (offset / WINDOW as u64) as usize;
-        take(offset, window, &mut |bytes| hashes.add(index, bytes))
+        fill(offset, window)?;
+        hashes.add((offset / WINDOW as u64) as usize, window);
+        take(offset, window)
     })?;
     Ok(hashes.all())
 }
