@@ -16,10 +16,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
     Ok(Some(match &site.node.op {
         Op::Constant { data } => {
             let dtype = element_type(site.node.shape.dtype())?;
-            let shape = site.shape()?;
-            let extents: Vec<u64> = shape.iter().map(|&extent| extent as u64).collect();
-            let param = coremill_graph::Param::elements(dtype, extents, data.clone())?;
-            let floats = param.to_floats()?;
+            let (shape, floats) = (site.shape()?, site.numbers(dtype, data)?);
             match dtype.is_float() {
                 true => graph.floats(shape, &floats),
                 false => {

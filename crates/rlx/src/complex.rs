@@ -1,6 +1,6 @@
 //! Complex numbers: floats with an axis of real and imaginary part at the end.
 
-use coremill_graph::{Error, Param, Tensor, ops};
+use coremill_graph::{Error, Tensor, ops};
 use rlx_ir::Op;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 
@@ -19,10 +19,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
                 rlx_ir::DType::C64 => coremill_graph::DType::Fp32,
                 _ => coremill_graph::DType::Fp64,
             };
-            let shape = site.shape()?;
-            let extents: Vec<u64> = shape.iter().map(|&extent| extent as u64).collect();
-            let param = Param::elements(dtype, extents, data.clone())?;
-            site.graph.floats(shape, &param.to_floats()?)
+            site.graph.floats(site.shape()?, &site.numbers(dtype, data)?)
         }
         Op::Binary(op) => {
             let (x, y) = (number(0)?, number(1)?);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use coremill_graph::{DType, Error, ErrorKind, Graph, Opset, Tensor};
+use coremill_graph::{DType, Error, ErrorKind, Graph, Opset, Param, Tensor};
 use rlx_ir::shape::Dim;
 use rlx_ir::{DType as RlxType, Node, NodeId, Op};
 
@@ -114,6 +114,12 @@ impl<'g> Site<'_, 'g> {
             }
             None => Ok(1),
         }
+    }
+
+    /// The numbers of packed data, which fill the shape that the node declares.
+    pub(crate) fn numbers(&self, dtype: DType, data: &[u8]) -> Result<Vec<f32>, Error> {
+        let extents: Vec<u64> = self.shape()?.iter().map(|&extent| extent as u64).collect();
+        Param::elements(dtype, extents, data.to_vec())?.to_floats()
     }
 
     /// The elements in the shape that the node declares.
